@@ -12,7 +12,7 @@ Exit statuses of `entrypoint` (the job's own status always wins once the job has
     73       CANT_CREATE  a file could not be written
     75       RETRY        a peer or the infrastructure failed; a retry may help
     77       REFUSED      a peer rejected the leader's key, or its host key is not this job's
-    78       CONFIG       the configuration does not describe a valid job (no secret, no index, two platforms)
+    78       CONFIG       the configuration does not describe a valid job (no secret, no index, ...)
     126/127  the program cannot be executed / does not exist
     128+n    the job was ended by signal n
 
@@ -53,7 +53,8 @@ def message_parts(message: str) -> list[str]:
 
 
 class EntrypointError(Exception):
-    """A failure that a person can act on: a statement of what failed, the actual values, an instruction."""
+    """A failure that a person can act on: a statement of what failed, the actual values, an
+    instruction."""
 
     status: ClassVar[int] = EXIT_SOFTWARE
 
@@ -79,7 +80,8 @@ class UsageError(EntrypointError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with the spec. `where` is `file:line:column`, an environment variable or a flag."""
+    """One thing wrong with the spec. `where` is `file:line:column`, an environment variable or a
+    flag."""
 
     where: str
     path: str
@@ -137,7 +139,8 @@ _CONFIG = (UsageError, SpecError, NoInputError, CantCreateError, RefusedError, C
 _INFRASTRUCTURE = (UnavailableError, OsError, RetryError)
 
 RETRIED = tuple(kind.status for kind in _INFRASTRUCTURE)
-"""Statuses after which a retry may help; all that we write for schedulers retries these, and only these."""
+"""Statuses after which a retry may help; all that we write for schedulers retries these, and only
+these."""
 
 CLASSES = {EXIT_SOFTWARE: "defect"}
 CLASSES |= {kind.status: "config" for kind in _CONFIG} | dict.fromkeys(RETRIED, "infrastructure")

@@ -1,6 +1,8 @@
-"""When a silent peer counts as lost. Pure: the caller gives every time, in seconds of a monotonic clock.
+"""When a silent peer counts as lost. Pure: the caller gives every time, in seconds of a monotonic
+clock.
 
-A peer sends something every fifth of the heartbeat timeout, so its silence may be a fifth shorter than it looks.
+A peer sends something every fifth of the heartbeat timeout, so its silence may be a fifth shorter
+than it looks.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ def interval(limit: float) -> float:
 
 
 def patience(limit: float) -> float:
-    """Seconds without a message until a peer is lost. One that was silent for less than the timeout never is."""
+    """Seconds without a message until a peer is lost. One that was silent for less than the timeout
+    never is."""
     return limit + interval(limit)
 
 
 def forgiven(heard: float, due: float, now: float) -> float:
-    """When a peer was last heard, moved on by the time that this node itself stood still: it meant to wake at `due`.
+    """When a peer was last heard, moved on by the time that this node itself stood still: it meant
+    to wake at `due`.
 
     What the peer sent meanwhile is still unread in our socket.
     """

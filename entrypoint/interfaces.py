@@ -1,6 +1,8 @@
-"""Which network interface a job's traffic takes: the one asked for, else, where a node has several, the roll call's.
+"""Which network interface a job's traffic takes: the one asked for, else, where a node has several,
+the roll call's.
 
-One that leads nowhere, such as docker0, has Open MPI, NCCL and Gloo wait for connections that never come.
+One that leads nowhere, such as docker0, has Open MPI, NCCL and Gloo wait for connections that never
+come.
 """
 
 from __future__ import annotations
@@ -28,17 +30,24 @@ def ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def of_address(interfaces: Sequence[Interface], addresses: Iterable[str]) -> Interface | None:
-    """The one that has these addresses; None where they are of several, or of none (loopback, or translated)."""
+    """The one that has these addresses; None where they are of several, or of none (loopback, or
+    translated)."""
     wanted = {_plain(address) for address in addresses}
-    found = [next((each for each in interfaces if _plain(each.address) == address), None) for address in wanted]
+    found = [
+        next((each for each in interfaces if _plain(each.address) == address), None)
+        for address in wanted
+    ]
     return found[0] if len({each.name if each else "" for each in found}) == 1 else None
 
 
-def pick(interfaces: Iterable[Interface], wanted: str, usual: Interface | None = None) -> Interface | None:
-    """The one that a name, the beginning of a name, or a network (CIDR) means; None where there is none.
+def pick(
+    interfaces: Iterable[Interface], wanted: str, usual: Interface | None = None
+) -> Interface | None:
+    """The one that a name, the beginning of a name, or a network (CIDR) means; None where there is
+    none.
 
-    A whole name wins over the beginning of another. Of several: `usual`, which the roll call came over; else one with
-    an IPv4 address, which all libraries know; else the kernel's first.
+    A whole name wins over the beginning of another. Of several: `usual`, which the roll call came
+    over; else one with an IPv4 address, which all libraries know; else the kernel's first.
     """
 
     def order(each: Interface) -> tuple[bool, bool, bool]:
@@ -63,20 +72,23 @@ def names(interfaces: Iterable[Interface]) -> tuple[str, ...]:
 
 
 def of_node(report: NodeReport, wanted: str = AUTO) -> str:
-    """The name of the interface that programs of this node should take; "" where nobody asked and it has no other."""
+    """The name of the interface that programs of this node should take; "" where nobody asked and
+    it has no other."""
     told = wanted != AUTO or len(report.interfaces) > 1
     return report.interface.name if report.interface and told else ""
 
 
 def of_all(reports: Sequence[NodeReport], wanted: str = AUTO) -> str:
-    """What Open MPI takes them by on all nodes: one name, else networks, since names differ. "" for no choice."""
+    """What Open MPI takes them by on all nodes: one name, else networks, since names differ. "" for
+    no choice."""
     known = [each.interface for each in reports if each.interface]
     if len(known) < len(reports) or not any(of_node(each, wanted) for each in reports):
         return ""
     if len(common := names(known)) == 1:
         return common[0]
     networks = [wanted] if "/" in wanted else list(dict.fromkeys(each.network for each in known))
-    return "" if any(":" in network for network in networks) else ",".join(networks)  # it knows no IPv6 networks
+    # it knows no IPv6 networks
+    return "" if any(":" in network for network in networks) else ",".join(networks)
 
 
 def _plain(address: str) -> str:

@@ -28,7 +28,7 @@ class Source:
 
 DEFAULT = Source("default")
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What this container is
 
 
@@ -51,14 +51,19 @@ class Facts:
     uid: int
     user: str  # name of `uid` in the passwd file, "" where it has no entry
     home: str
-    device_files: tuple[str, ...] = ()  # entries of /dev, where a device's adapter looks for its own
-    programs: Mapping[str, str] = field(default_factory=dict)  # name -> absolute path, of those we may start
+    # entries of /dev, where a device's adapter looks for its own
+    device_files: tuple[str, ...] = ()
+    # name -> absolute path, of those we may start
+    programs: Mapping[str, str] = field(default_factory=dict)
     mpi: str = ""  # version of Open MPI, "" where there is none
     python: str = "python3"  # the interpreter we run in
-    interfaces: tuple[Interface, ...] = ()  # looked at again after the start hooks, which may bring one up
+    # looked at again after the start hooks, which may bring one up
+    interfaces: tuple[Interface, ...] = ()
     mpi_params: tuple[str, ...] = ()  # names of the parameters that Open MPI's own files set
-    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # path -> content, of those that platforms write
-    scripts: tuple[str, ...] = ()  # absolute paths of users' scripts that a platform's own boot would run first
+    # path -> content, of those that platforms write
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # absolute paths of users' scripts that a platform's own boot would run first
+    scripts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,16 +79,22 @@ class Site:
     slots: int | None = None
     job: str | None = None
     hostname: str = ""
-    origins: Mapping[str, str] = field(default_factory=dict)  # field of JobSpec -> variable it came from
-    # Field of JobSpec that the platform should say and does not -> what failed, what was seen, what to do. An error
-    # only where the spec does not say it either: what the error asks the user to set must cure it.
+    # field of JobSpec -> variable it came from
+    origins: Mapping[str, str] = field(default_factory=dict)
+    # Field of JobSpec that the platform should say and does not -> what failed, what was seen, what
+    # to do. An error only where the spec does not say it either: what the error asks the user to
+    # set must cure it.
     unknown: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
-    tasks: tuple[str, ...] = ()  # what each host does ("worker", "ps"), where they do not all do the same
-    chief: bool = False  # the first host coordinates the others, which serve it, as TensorFlow's chief
-    ports: tuple[int, ...] = ()  # where the program of each host listens, where the platform gave it one
+    # what each host does ("worker", "ps"), where they do not all do the same
+    tasks: tuple[str, ...] = ()
+    # the first host coordinates the others, which serve it, as TensorFlow's chief
+    chief: bool = False
+    # where the program of each host listens, where the platform gave it one
+    ports: tuple[int, ...] = ()
     launcher: str | None = None  # what starts the ranks, where the platform was told
     log_dir: str | None = None  # where the platform collects logs
-    pre_start: str | None = None  # script that the platform's own boot would run first, in the folder above its own
+    # script that the platform's own boot would run first, in the folder above its own
+    pre_start: str | None = None
 
 
 @dataclass(frozen=True)
@@ -93,18 +104,23 @@ class Device:
     kind: str
     count: int  # accelerators in this container; 0 on a CPU node
     origin: str
-    env: Mapping[str, str] = field(default_factory=dict)  # defaults for the ranks; anything the user set wins
+    # defaults for the ranks; anything the user set wins
+    env: Mapping[str, str] = field(default_factory=dict)
     cards: tuple[int, ...] = ()  # number of each accelerator on its machine, where it matters
-    launcher: str | None = None  # what starts the ranks on this hardware, where it is not like others
+    # what starts the ranks on this hardware, where it is not like others
+    launcher: str | None = None
 
 
 @dataclass(frozen=True)
 class Access:
-    """What gives a container cards of one kind, in the words of each system that starts containers."""
+    """What gives a container cards of one kind, in the words of each system that starts
+    containers."""
 
     resource: str = ""  # what its Kubernetes device plugin calls a card
-    driver: str = ""  # what Docker calls its own driver for such cards, which takes them by their numbers
-    card: str = ""  # device file of a card where there is no such driver; {} in it is the card's number
+    # what Docker calls its own driver for such cards, which takes them by their numbers
+    driver: str = ""
+    # device file of a card where there is no such driver; {} in it is the card's number
+    card: str = ""
     visible: str = ""  # variable that narrows the cards of a process, a list of their positions
     files: tuple[str, ...] = ()  # further device files, that every container with such a card needs
     folders: tuple[str, ...] = ()  # of the machine, which such a container reads
@@ -115,12 +131,13 @@ class Access:
         return bool(self.driver or self.card)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What follows from both
 
 
 def beside(port: int) -> int:
-    """The port that a parameter server takes where a worker takes this one: both may have one machine's network."""
+    """The port that a parameter server takes where a worker takes this one: both may have one
+    machine's network."""
     return port + 1 if port < 65535 else port - 1
 
 
@@ -163,7 +180,8 @@ class Topology:
     workdir: str = "/"  # of this node's programs
     python: str = "python3"  # the interpreter that this node's supervisors run in
     naming: str = ""  # library that gives ssh a name for this node's uid, where it has none
-    pre_start: str = ""  # the platform's script for this node, to run after its other start hooks; "" for none
+    # the platform's script for this node, to run after its other start hooks; "" for none
+    pre_start: str = ""
     launcher: str | None = None  # what platform or device ask for
     chief: bool = False  # worker-0 is TensorFlow's chief
     origins: Mapping[str, Source] = field(default_factory=dict)
@@ -209,7 +227,8 @@ class NodeReport:
     interface: Interface | None = None  # that the roll call came over
     interfaces: tuple[str, ...] = ()  # the names of all
     attempt: int = 1  # the one that it is at, as far as it knows
-    round_trip: float = 0.0  # seconds of a packet from the leader and back; 0 where that is not known
+    # seconds of a packet from the leader and back; 0 where that is not known
+    round_trip: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -233,7 +252,8 @@ class Members:
 
 @dataclass(frozen=True)
 class File:
-    """A file that the run writes into its run directory. The text of a secret one is never printed."""
+    """A file that the run writes into its run directory. The text of a secret one is never
+    printed."""
 
     name: str
     text: str
@@ -244,13 +264,15 @@ class File:
 
 @dataclass(frozen=True)
 class EnvVar:
-    """A variable the program gets beside what its container was given; a user's own value wins over a `default` one."""
+    """A variable the program gets beside what its container was given; a user's own value wins over
+    a `default` one."""
 
     name: str
     value: str
     origin: str
     default: bool = False
-    chosen_by: str = ""  # pattern of other variables, or parameters in Open MPI's files, that say the same as a default
+    # pattern of other variables, or parameters in Open MPI's files, that say the same as a default
+    chosen_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -259,7 +281,8 @@ class Program:
 
     argv: tuple[str, ...]
     env: tuple[EnvVar, ...] = ()  # for it alone
-    label: str = ""  # what people call it, and what begins each line it prints, where a node has several
+    # what people call it, and what begins each line it prints, where a node has several
+    label: str = ""
     log: str = ""  # path of a file that gets what it prints, too
     rank: int | None = None  # its number among all ranks, where it is one
 
@@ -271,9 +294,12 @@ class LaunchStart:
     needs_roll_call: bool = False  # many nodes cannot work without one
     needs_programs: tuple[str, ...] = ()  # the launcher's own, which this node must have
     needs_rank_table: bool = False  # starts when the platform has written it
-    needs_ipv4: tuple[str, str] | None = None  # what fails where there is IPv6 alone, and what else to do about it
-    min_nodes: int | None = None  # that are enough to start and to go on; others may come and go. None: all
-    becomes_program: bool = False  # it is the user's program and nothing else: a node by itself becomes it
+    # what fails where there is IPv6 alone, and what else to do about it
+    needs_ipv4: tuple[str, str] | None = None
+    # that are enough to start and to go on; others may come and go. None: all
+    min_nodes: int | None = None
+    # it is the user's program and nothing else: a node by itself becomes it
+    becomes_program: bool = False
 
 
 @dataclass(frozen=True)
@@ -283,21 +309,29 @@ class LaunchRanks:
     # Its name in messages about them, and what decides which network they use.
     name: str = ""
     network_hint: str = ""
-    # Who tells of its end: each program; or each rank instead, which rank.sh starts on whatever node it runs; or both,
-    # where programs start ranks through rank.sh: which rank failed is why the program did.
+    # Who tells of its end: each program; or each rank instead, which rank.sh starts on whatever
+    # node it runs; or both, where programs start ranks through rank.sh: which rank failed is why
+    # the program did.
     reports: Literal["programs", "ranks", "both"] = "programs"
-    count: int | None = None  # that it starts on all nodes, a slot each. None: one for each program of each node
+    # that it starts on all nodes, a slot each. None: one for each program of each node
+    count: int | None = None
     env: tuple[EnvVar, ...] = ()  # for the ranks of every node
-    env_of_each: tuple[EnvVar, ...] = ()  # for each rank its own; the value names the variable that it is taken from
-    env_file: str = ""  # file of that name gets the environment of this node's ranks, NAME=VALUE and NUL each
+    # for each rank its own; the value names the variable that it is taken from
+    env_of_each: tuple[EnvVar, ...] = ()
+    # file of that name gets the environment of this node's ranks, NAME=VALUE and NUL each
+    env_file: str = ""
     agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
-    agents_stay: bool = False  # what asks for a daemon is to end when the daemon does, and not once it has started
-    tagged: str = ""  # whose way to tag ranks' output where it cuts it (framing.py), where lines are asked for
-    unite: tuple[str, ...] = ()  # what makes ranks' lines whole again that come through one pipe: its command line
+    # what asks for a daemon is to end when the daemon does, and not once it has started
+    agents_stay: bool = False
+    # whose way to tag ranks' output where it cuts it (framing.py), where lines are asked for
+    tagged: str = ""
+    # what makes ranks' lines whole again that come through one pipe: its command line
+    unite: tuple[str, ...] = ()
 
     @property
     def reported(self) -> int:
-        """How many ranks the nodes report the start and the end of; 0 where only programs are reported."""
+        """How many ranks the nodes report the start and the end of; 0 where only programs are
+        reported."""
         return self.count or 0 if self.reports == "ranks" else 0
 
 
@@ -305,18 +339,24 @@ class LaunchRanks:
 class LaunchEnds:
     """Whose end is the job's, and what a launcher's programs do at signals and at their end."""
 
-    # Whose exit status is the job's: the leader's program, or the first program of any node that fails.
+    # Whose exit status is the job's: the leader's program, or the first program of any node that
+    # fails.
     completion: Literal["leader", "first-failure"] = "leader"
-    awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; the others only serve them. None: all
-    takes_signals: bool = True  # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
-    forwards: bool = False  # its programs are launchers, which tell the processes that they start of SIGTERM
+    # nodes whose end is the job's; the others only serve them. None: all
+    awaited: tuple[int, ...] | None = None
+    # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
+    takes_signals: bool = True
+    # its programs are launchers, which tell the processes that they start of SIGTERM
+    forwards: bool = False
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launcher answers: which programs start on this node, and how their ranks start and end."""
+    """What a launcher answers: which programs start on this node, and how their ranks start and
+    end."""
 
-    programs: tuple[Program, ...] = ()  # none: ranks are started from elsewhere, this node waits until released
+    # none: ranks are started from elsewhere, this node waits until released
+    programs: tuple[Program, ...] = ()
     files: tuple[File, ...] = ()
     folders: tuple[str, ...] = ()  # to be there before a program starts
     coordinated_env: tuple[EnvVar, ...] = ()  # for its programs where the nodes hold a roll call
@@ -328,15 +368,19 @@ class Launch:
 
 @dataclass(frozen=True)
 class Inquiry:
-    """What a feature lets the leader ask the nodes that have answered the roll call (`check`, `netcheck`)."""
+    """What a feature lets the leader ask the nodes that have answered the roll call (`check`,
+    `netcheck`)."""
 
     name: str  # of the feature
-    # Makes the Dialogue (job/inquiry.py) of this plan with these reports of nodes, by rank: what is asked, how answers
-    # are read and judged. It comes with the plan, since the job imports no feature.
+    # Makes the Dialogue (job/inquiry.py) of this plan with these reports of nodes, by rank: what is
+    # asked, how answers are read and judged. It comes with the plan, since the job imports no
+    # feature.
     dialogue: Callable[[Plan, Mapping[int, NodeReport]], Any]
     options: Any = None  # of the feature on this node
-    instead: bool = True  # nothing of the job starts; else it starts when its nodes have answered well
-    always: bool = False  # nodes are asked even if the roll call has failed, or some of them are not ready
+    # nothing of the job starts; else it starts when its nodes have answered well
+    instead: bool = True
+    # nodes are asked even if the roll call has failed, or some of them are not ready
+    always: bool = False
     is_over: bool = False  # an earlier attempt has had the answers, and nothing is asked any more
 
 
@@ -367,11 +411,14 @@ class Plan:
     launch: Launch
     env: tuple[EnvVar, ...]  # what the ranks of this node get beside the container's own
     files: tuple[File, ...]  # everything written into the run directory
-    # We become the program; or we supervise programs, on one node or without a roll call; or the nodes hold one.
+    # We become the program; or we supervise programs, on one node or without a roll call; or the
+    # nodes hold one.
     mode: Literal["exec", "local", "coordinated"]
     members: Members
-    no_roll_call: str = ""  # the setting by which several nodes hold no roll call, and where it was given
-    later: tuple[str, ...] = ()  # what only the run can know, a sentence each, with what is done about it
+    # the setting by which several nodes hold no roll call, and where it was given
+    no_roll_call: str = ""
+    # what only the run can know, a sentence each, with what is done about it
+    later: tuple[str, ...] = ()
     inquiry: Inquiry | None = None  # before the job's start, or instead of it
 
     @property
@@ -383,7 +430,9 @@ class Plan:
         """What all nodes must agree to do: `mpirun`, `mpirun after netcheck`, `mpirun (check)`."""
         if self.inquiry is None:
             return self.launcher
-        return self.launcher + (f" ({self.inquiry.name})" if self.inquiry.instead else f" after {self.inquiry.name}")
+        return self.launcher + (
+            f" ({self.inquiry.name})" if self.inquiry.instead else f" after {self.inquiry.name}"
+        )
 
     @property
     def roll_call(self) -> Literal["none", "required"]:
@@ -397,7 +446,8 @@ class Plan:
 
     @property
     def known_nodes(self) -> tuple[int, ...]:
-        """The ranks of the nodes whose phases this one knows: a leader's all, a worker's the leader's and its own."""
+        """The ranks of the nodes whose phases this one knows: a leader's all, a worker's the
+        leader's and its own."""
         if self.mode != "coordinated":
             return (self.topology.me,)
         return tuple(range(len(self.topology.nodes))) if self.leads else (0, self.topology.me)
@@ -416,5 +466,6 @@ class Outcome:
 
     status: int
     reason: str
-    program: bool = False  # it is a program's own end, whatever a status of ours with that number means
+    # it is a program's own end, whatever a status of ours with that number means
+    program: bool = False
     again: bool = False  # only an attempt is over: the job boots again, on every node

@@ -32,6 +32,7 @@ from entrypoint.record import timeline
 from entrypoint.record.file import RecordFile
 from entrypoint.record.live import LiveRecord
 from entrypoint.record.recorder import TimelineRecorder
+from entrypoint.respondent import Respondent
 from entrypoint.secret import scrubbed
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.session.resolve import greet, resolve
@@ -46,7 +47,6 @@ from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
-    from entrypoint.netcheck.process import HelperProcess
 
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder
 
@@ -62,16 +62,21 @@ class Attempt:
     number: int = 1
 
 
-def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Logger, record: RecordFile) -> Outcome:
+def execute(
+    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Logger, record: RecordFile
+) -> Outcome:
     """Run the start hooks, then boot and end this node's part of the job. One node with one
     program needs no boot: we become the program.
 
-    Raises EntrypointError when the job cannot start, StoppedBySignal when a signal stops it before that.
+    Raises EntrypointError when the job cannot start, StoppedBySignal when a signal stops it before
+    that.
     """
     _check_secret(spec, draft, log)
     begun = time.monotonic()
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
-    recorder = TimelineRecorder(draft.topology, timeline.before(begun, time.monotonic()), time.monotonic())
+    recorder = TimelineRecorder(
+        draft.topology, timeline.before(begun, time.monotonic()), time.monotonic()
+    )
     not_ready = failed or checks.machine(spec, facts, draft, log)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
@@ -82,7 +87,9 @@ def execute(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log
         log(f"{not_ready.reason}; the roll call tells the other nodes")
     if draft.mode == "exec":
         (program,) = draft.launch.programs
-        return process.replace(program.argv, environment(facts.env, (*draft.env, *program.env)), draft.workdir)
+        return process.replace(
+            program.argv, environment(facts.env, (*draft.env, *program.env)), draft.workdir
+        )
     if spec.netcheck.when == "before" and draft.mode == "coordinated":
         from entrypoint.netcheck.inquiry import inquiry  # most jobs ask nothing
 
@@ -97,8 +104,14 @@ def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
     """Raise EntrypointError if the job needs a secret and has none, before its start hooks run."""
     if draft.no_roll_call:
         count = len(draft.topology.nodes)
-        lost = f"nobody sees whether all {count} nodes are there, fail or are lost, and each ends with its own status"
-        log(f"warning: EP506 no roll call, {draft.no_roll_call} | {lost} | remove roll_call, and give all a secret")
+        lost = (
+            f"nobody sees whether all {count} nodes are there, fail or are lost, and each ends with"
+            " its own status"
+        )
+        log(
+            f"warning: EP506 no roll call, {draft.no_roll_call} | {lost} | remove roll_call, and"
+            " give all a secret"
+        )
     if draft.mode == "coordinated":
         job_keys.require(spec, draft.topology)
         for words in job_keys.warnings(spec):
@@ -120,7 +133,8 @@ def _attempts(
         if signals.stopped and not coordinated:
             status = 128 + signals.stopped
             return Outcome(status, f"EP611 {ended('this node', status, over)}")
-        # A stop that came too late for this attempt stops the next one, whose sessions tell the other nodes.
+        # A stop that came too late for this attempt stops the next one, whose sessions tell the
+        # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
         attempt = replace(attempt, number=number + 1)
         if machine and machine.state.has_started and attempt.plan.inquiry:
@@ -131,7 +145,8 @@ def _attempts(
 async def boot(
     attempt: Attempt, signals: Signals, log: Logger, recorder: TimelineRecorder, record: RecordFile
 ) -> tuple[Outcome, Leader | Worker | None]:
-    """Return one attempt's outcome, and the machine that ended with it: the leader's count may be ahead of ours.
+    """Return one attempt's outcome, and the machine that ended with it: the leader's count may be
+    ahead of ours.
 
     A node whose run directory takes no files is opened in another place, to tell the other nodes.
     """
@@ -143,67 +158,38 @@ async def boot(
             finally:
                 await loop.close()
         except EntrypointError as error:
-            coordinated = attempt.plan.mode == "coordinated" and reopens(attempt.not_ready, error.outcome)
-            plan = checks.elsewhere(attempt.spec, attempt.facts, attempt.plan) if coordinated else None
+            coordinated = attempt.plan.mode == "coordinated" and reopens(
+                attempt.not_ready, error.outcome
+            )
+            plan = (
+                checks.elsewhere(attempt.spec, attempt.facts, attempt.plan) if coordinated else None
+            )
             if plan is None:
                 return attempt.not_ready or error.outcome, None
             attempt = replace(attempt, plan=plan, not_ready=error.outcome)
             log(f"{error.outcome.reason}; the roll call tells the other nodes")
 
 
-class Respondent:
-    """Answers the leader's questions by the feature that asks: the last one only, as a question replaces another."""
+def _machine(attempt: Attempt) -> Leader | Worker:
+    """Return the machine of this node. Workers do without the leader's modules."""
+    if not attempt.plan.leads:
+        return Worker(attempt.spec, attempt.plan, attempt.number)
+    from entrypoint.job.leader import Leader
 
-    def __init__(self, attempt: Attempt, env: Mapping[str, str], callbacks: Callbacks) -> None:
-        self._attempt = attempt
-        self._env = env
-        self._tell = callbacks.tell
-        self._background = callbacks.background
-        self._answering: asyncio.Task[None] | None = None
-        self._helper: HelperProcess | None = None  # that measures the network, once it was asked for
-        self.token = ""  # of the job, once its keys are known
-
-    def ask(self, question: messages.Question) -> None:
-        """Find the answer, and tell it."""
-        self._cancel()
-        self._answering = self._background(self._reply(question))
-
-    async def _reply(self, question: messages.Question) -> None:
-        spec, facts, plan = self._attempt.spec, self._attempt.facts, self._attempt.plan
-        assert plan.inquiry
-        # A job that runs needs neither of these modules.
-        if plan.inquiry.name == "check":
-            from entrypoint.check.probe import observe
-
-            body = await observe(spec, facts, plan)
-        else:
-            from entrypoint.netcheck.process import HelperProcess
-
-            self._helper = self._helper or HelperProcess(plan.topology.python, self._env, self.token)
-            body = await self._helper.reply(question.body)
-        self._tell(messages.Reply(question.number, body))
-
-    def _cancel(self) -> None:
-        if self._answering is not None:
-            self._answering.cancel()
-
-    def stop(self) -> None:
-        """Answer nothing more."""
-        self._cancel()
-        if self._helper is not None:
-            self._helper.end()
-
-    async def close(self) -> None:
-        """Return when the helper has ended."""
-        if self._helper is not None:
-            await self._helper.close()
+    return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.number)
 
 
 class Loop:
-    """One attempt on this node: the machine, and the parts that perform its actions and send it events."""
+    """One attempt on this node: the machine, and the parts that perform its actions and send it
+    events."""
 
     def __init__(
-        self, attempt: Attempt, signals: Signals, log: Logger, recorder: TimelineRecorder, record: RecordFile
+        self,
+        attempt: Attempt,
+        signals: Signals,
+        log: Logger,
+        recorder: TimelineRecorder,
+        record: RecordFile,
     ) -> None:
         spec, facts, draft = attempt.spec, attempt.facts, attempt.plan
         self._spec = spec
@@ -222,13 +208,7 @@ class Loop:
         # Events that came while another was handled.
         self._queue: list[Any] = []
         self._busy = False
-        self.machine: Leader | Worker
-        if draft.leads:
-            from entrypoint.job.leader import Leader
-
-            self.machine = Leader(spec, facts, draft, attempt.number)
-        else:
-            self.machine = Worker(spec, draft, attempt.number)
+        self.machine = _machine(attempt)
         # The leader's RollCall, once the door is open.
         self._calls: Any = None
         self._waiting: dict[bool, Waiting] = {}
@@ -243,13 +223,13 @@ class Loop:
         except EntrypointError:
             self._run_dir.close()
             raise
-        self._respondent = Respondent(attempt, self._programs.env, callbacks)
+        self._respondent = Respondent(attempt.spec, facts, draft, self._programs.env, callbacks)
         self._record = LiveRecord(spec, draft, self.machine, record, self._programs.idle, log)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
-        """From this node's start to its end, with the job's outcome. Raises EntrypointError where it has to be opened
-        for logins in another place.
+        """From this node's start to its end, with the job's outcome. Raises EntrypointError where
+        it has to be opened for logins in another place.
         """
         self._record.open()
         self.tell(events.Started())
@@ -393,7 +373,8 @@ class Loop:
     # -- what takes a while
 
     async def _open_door(self) -> None:
-        """Make this node ready for logins, or end this loop with the reason if another place may do."""
+        """Make this node ready for logins, or end this loop with the reason if another place may
+        do."""
         try:
             await self._open()
         except EntrypointError as error:
@@ -414,10 +395,15 @@ class Loop:
         self._programs.write(file for file in self._draft.files if file.name == "sshd_config")
         self._endpoint.open(self._run_dir)
         config = self._run_dir.path / "sshd_config"
-        self._sshd = await Sshd.start(self._facts, config, this.ssh_port, this.address, self._on_sshd_line)
+        self._sshd = await Sshd.start(
+            self._facts, config, this.ssh_port, this.address, self._on_sshd_line
+        )
         self._background(self._sshd.watch(self._on_sshd_died))
         if self._topology.is_leader:
-            from entrypoint.session.calls import Caller  # slow to import, and workers need no ssh client
+            # slow to import, and workers need no ssh client
+            from entrypoint.session.calls import (
+                Caller,
+            )
 
             nodes, user = self._topology.nodes, self._topology.user
             callbacks = Callbacks(self._log, self.tell, self._background)
@@ -442,11 +428,18 @@ class Loop:
         return self._not_ready or checks.launcher(self._facts, self._draft.launch)
 
     def _busy_with(self, first: Any) -> str:
-        """Why a new session, which begins with this message, may not replace the present one. A leader answers any."""
-        return self.machine.busy(first, time.monotonic()) if isinstance(self.machine, Worker) else ""
+        """Why a new session, which begins with this message, may not replace the present one. A
+        leader answers any."""
+        return (
+            self.machine.busy(first, time.monotonic()) if isinstance(self.machine, Worker) else ""
+        )
 
     def _on_endpoint(self, message: Any) -> None:
-        self.tell(events.LeaderCalled(message) if self._topology.is_leader else events.MessageReceived(0, message))
+        self.tell(
+            events.LeaderCalled(message)
+            if self._topology.is_leader
+            else events.MessageReceived(0, message)
+        )
 
     def _on_endpoint_lost(self, why: str) -> None:
         if not self._topology.is_leader:
@@ -454,7 +447,9 @@ class Loop:
 
     def _on_sshd_line(self, line: str) -> None:
         if not self._topology.is_leader and ("[preauth]" in line or line.startswith("Failed ")):
-            self.tell(events.Unreachable(0, "someone called, not with this job's keys: another secret?"))
+            self.tell(
+                events.Unreachable(0, "someone called, not with this job's keys: another secret?")
+            )
 
     def _on_sshd_died(self, what: str) -> None:
         self.tell(events.Faulted(Outcome(OsError.status, what)))
@@ -469,7 +464,9 @@ class Loop:
             greet(found)  # it calls this node
 
     def _answer_roll_call(self, action: actions.AnswerRollCall) -> None:
-        members = with_interface(self._draft.members, self._me, self._spec, self._facts, [action.address])
+        members = with_interface(
+            self._draft.members, self._me, self._spec, self._facts, [action.address]
+        )
         not_ready = action.stop or self._why_not_ready()
         try:
             if not_ready is None:
@@ -484,7 +481,9 @@ class Loop:
             toolkit=own.toolkit,
             clock=time.time(),
             attempt=self.machine.attempt,
-            not_ready=(not_ready.status, not_ready.reason, not_ready.program) if not_ready else None,
+            not_ready=(
+                (not_ready.status, not_ready.reason, not_ready.program) if not_ready else None
+            ),
             interface=(mine.name, mine.address, mine.network) if mine else None,
             interfaces=own.interfaces,
         )
@@ -537,7 +536,10 @@ class Loop:
         if left := self._run_dir.close():
             seen = f"{self._run_dir.path}: {left}"
             do = "move them away: the run directory is removed only when nothing else is in it"
-            self._log(f"warning: EP425 files in the run directory are not the entrypoint's | {seen} | {do}")
+            self._log(
+                f"warning: EP425 files in the run directory are not the entrypoint's | {seen} |"
+                f" {do}"
+            )
 
 
 _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
@@ -553,7 +555,9 @@ _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     actions.Send: Loop._send,
     actions.Answer: lambda loop, action: loop._endpoint.send(action.message),
     actions.AnswerRollCall: Loop._answer_roll_call,
-    actions.ReportPhases: lambda loop, action: loop._endpoint.send(loop._recorder.told(time.monotonic())),
+    actions.ReportPhases: lambda loop, action: loop._endpoint.send(
+        loop._recorder.told(time.monotonic())
+    ),
     actions.Prepare: Loop._prepare,
     actions.ShowLine: lambda loop, action: loop._programs.show_line(),
     actions.AnswerAgent: Loop._answer_agent,

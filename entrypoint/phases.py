@@ -1,4 +1,5 @@
-"""The phases of a node: one list for the machine, the status, the metrics and the timeline; and which follows which.
+"""The phases of a node: one list for the machine, the status, the metrics and the timeline; and
+which follows which.
 
 A node's own phases follow each other without a gap, so they add up to the time that it was there.
 """
@@ -53,7 +54,14 @@ ALLOWED: Mapping[Phase, tuple[Phase, ...]] = {
     Phase.ROLL_CALL: (Phase.INQUIRY, Phase.FILES, Phase.ENDING, Phase.ENDED),
     Phase.INQUIRY: (Phase.ROLL_CALL, Phase.FILES, Phase.LAUNCHING, Phase.ENDING, Phase.RELEASED),
     Phase.FILES: (Phase.WAITING, Phase.INQUIRY, Phase.LAUNCHING, Phase.ENDING, Phase.ENDED),
-    Phase.WAITING: (Phase.ROLL_CALL, Phase.FILES, Phase.INQUIRY, Phase.LAUNCHING, Phase.ENDING, Phase.RELEASED),
+    Phase.WAITING: (
+        Phase.ROLL_CALL,
+        Phase.FILES,
+        Phase.INQUIRY,
+        Phase.LAUNCHING,
+        Phase.ENDING,
+        Phase.RELEASED,
+    ),
     Phase.LAUNCHING: (Phase.OUTPUT, Phase.RUNNING, Phase.ENDING, Phase.RELEASED),
     Phase.OUTPUT: (Phase.RUNNING, Phase.ENDING, Phase.RELEASED),
     Phase.RUNNING: (Phase.ENDING, Phase.RELEASED),
@@ -61,19 +69,28 @@ ALLOWED: Mapping[Phase, tuple[Phase, ...]] = {
     Phase.STOPPED: (Phase.RELEASED, Phase.ENDED),
     Phase.RELEASED: (Phase.ENDED,),
 }
-"""A node's own phases in one attempt, and those that may follow each. A machine that enters another has a defect."""
+"""A node's own phases in one attempt, and those that may follow each. A machine that enters another
+has a defect."""
 
 ALLOWED_OF_OTHERS: Mapping[Phase, tuple[Phase, ...]] = {
     Phase.MISSING: (Phase.ROLL_CALL, Phase.WAITING),
     Phase.ROLL_CALL: (Phase.MISSING, Phase.RUNNING, Phase.ENDING),
-    Phase.WAITING: (Phase.MISSING, Phase.LAUNCHING, Phase.RUNNING, Phase.ENDING, Phase.RELEASED, Phase.LOST),
+    Phase.WAITING: (
+        Phase.MISSING,
+        Phase.LAUNCHING,
+        Phase.RUNNING,
+        Phase.ENDING,
+        Phase.RELEASED,
+        Phase.LOST,
+    ),
     Phase.LAUNCHING: (Phase.RUNNING, Phase.ENDING, Phase.LOST),
     Phase.RUNNING: (Phase.ENDING, Phase.RELEASED, Phase.LOST),
     Phase.ENDING: (Phase.RELEASED, Phase.LOST),
     Phase.RELEASED: (Phase.ENDED, Phase.LOST),
     Phase.LOST: (Phase.WAITING,),
 }
-"""The same of another node, as this one believes it to be. Anything else comes too late, and is ignored."""
+"""The same of another node, as this one believes it to be. Anything else comes too late, and is
+ignored."""
 
 DNS = "DNS"
 MEANING: Mapping[str, str] = {
@@ -84,8 +101,12 @@ MEANING: Mapping[str, str] = {
     Phase.EARLIER.timeline: "attempts before the last one",
     Phase.KEYS.timeline: "the job's keys",
     Phase.SSHD.timeline: "until sshd listened",
-    Phase.ROLL_CALL.timeline: "on worker-0 until all nodes had answered, on others until worker-0 had asked",
-    Phase.INQUIRY.timeline: "`check --all` and `netcheck`: until the nodes had answered what worker-0 asked",
+    Phase.ROLL_CALL.timeline: (
+        "on worker-0 until all nodes had answered, on others until worker-0 had asked"
+    ),
+    Phase.INQUIRY.timeline: (
+        "`check --all` and `netcheck`: until the nodes had answered what worker-0 asked"
+    ),
     Phase.FILES.timeline: "what the ranks need here was written",
     Phase.WAITING.timeline: "this node had answered and waited for the others",
     Phase.LAUNCHING.timeline: "until the first program or rank started here",
@@ -103,15 +124,21 @@ STATUSES: Mapping[str, str] = {
     Phase.KEYS.status: "it opens its control endpoint and starts sshd",
     UNRESOLVED: "a host name that it needs has no address yet",
     Phase.ROLL_CALL.status: "the leader calls the others; a worker waits for its call",
-    Phase.MISSING.status: "another node that has not answered yet; the detail says what was seen of it",
+    Phase.MISSING.status: (
+        "another node that has not answered yet; the detail says what was seen of it"
+    ),
     Phase.WAITING.status: "it has answered the roll call",
-    Phase.INQUIRY.status: "nodes answer what `check --all` asks, or measure the network between them",
+    Phase.INQUIRY.status: (
+        "nodes answer what `check --all` asks, or measure the network between them"
+    ),
     Phase.FILES.status: "all nodes are there, and the leader writes what the ranks need",
     Phase.LAUNCHING.status: "it was told to start, and none of its ranks has reported yet",
     Phase.RUNNING.status: "its ranks or programs have started",
     Phase.ENDING.status: "the job's result is known, and its programs are stopped",
     Phase.RELEASED.status: "it was told the job's result",
-    Phase.LOST.status: "its session has ended, or it was silent for longer than the heartbeat timeout",
+    Phase.LOST.status: (
+        "its session has ended, or it was silent for longer than the heartbeat timeout"
+    ),
     Phase.ENDED.status: "its part of the job is over",
 }
 """The names in the status and the metrics in the usual order, and what each means."""

@@ -1,4 +1,5 @@
-"""Adapters are modules: the folder's listing is the registry, the file's name is the adapter's name."""
+"""Adapters are modules: the folder's listing is the registry, the file's name is the adapter's
+name."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from types import ModuleType
 from entrypoint.errors import ConfigError
 from entrypoint.model import Access, Facts
 
-Marks = dict[str, tuple[tuple[str, ...], ...]]  # name of an adapter -> variables that are set where it is the one
+# name of an adapter -> variables that are set where it is the one
+Marks = dict[str, tuple[tuple[str, ...], ...]]
 
 
 def names(kind: str) -> list[str]:
@@ -21,7 +23,8 @@ def names(kind: str) -> list[str]:
 
 
 def also(kind: str) -> dict[str, str]:
-    """Other names that people have for adapters of a kind, such as `gpu` for `nvidia` -> the adapter's own name."""
+    """Other names that people have for adapters of a kind, such as `gpu` for `nvidia` -> the
+    adapter's own name."""
     return {other: name for name in names(kind) for other in getattr(load(kind, name), "ALSO", ())}
 
 
@@ -37,14 +40,17 @@ def load(kind: str, name: str) -> ModuleType:
     """
     known = names(kind)
     if name not in known:
-        raise ConfigError(f"EP117 no such {kind.rstrip('s')}: {name}", "", f"use one of {', '.join(known)}")
+        raise ConfigError(
+            f"EP117 no such {kind.rstrip('s')}: {name}", "", f"use one of {', '.join(known)}"
+        )
     return importlib.import_module(f"entrypoint.{kind}.{name}")
 
 
 def choose(kind: str, asked: str | None, facts: Facts, fallback: str) -> ModuleType:
     """The adapter asked for; else the first that matches the facts; else `fallback`.
 
-    Raises ConfigError when two of one line match: the message names both and the setting that decides.
+    Raises ConfigError when two of one line match: the message names both and the setting that
+    decides.
     """
     if asked is not None:
         return load(kind, asked)
@@ -60,12 +66,17 @@ def choose(kind: str, asked: str | None, facts: Facts, fallback: str) -> ModuleT
 
 
 def matching(kind: str, facts: Facts, fallback: str) -> Iterator[list[str]]:
-    """Names of the adapters that match the facts, for each line of the package's MARKS; an earlier line wins.
+    """Names of the adapters that match the facts, for each line of the package's MARKS; an earlier
+    line wins.
 
     An adapter is loaded when its marks are there and its line is asked for.
     """
-    lines: tuple[Marks, ...] = getattr(importlib.import_module(f"entrypoint.{kind}"), "MARKS", ({},))
-    unmarked = [name for name in names(kind) if name != fallback and not any(name in line for line in lines)]
+    lines: tuple[Marks, ...] = getattr(
+        importlib.import_module(f"entrypoint.{kind}"), "MARKS", ({},)
+    )
+    unmarked = [
+        name for name in names(kind) if name != fallback and not any(name in line for line in lines)
+    ]
     for line in lines:
         marked = [name for name, marks in line.items() if _is_marked(marks, facts)]
         found = sorted([*marked, *unmarked])

@@ -1,8 +1,9 @@
-"""Template name + context -> text: strict undefined, and every value quoted for the language of the result.
+"""Template name + context -> text: strict undefined, and every value quoted for the language of the
+result.
 
-Quoting is not a filter that a template may forget: every `{{ value }}` passes through the quoting of its file's
-language. `{{ value | raw }}` is for text that is already of that language. A list is its words, each quoted; in a
-hostfile it is its lines, each a list of words.
+Quoting is not a filter that a template may forget: every `{{ value }}` passes through the quoting
+of its file's language. `{{ value | raw }}` is for text that is already of that language. A list is
+its words, each quoted; in a hostfile it is its lines, each a list of words.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def quote_ssh(value: object) -> str:
     text = str(value)
     if re.search(r"[\n\r\0]", text):
         raise ConfigError(
-            "EP127 a value for ssh's configuration holds a line end", repr(text[:60]), "remove the line end"
+            "EP127 a value for ssh's configuration holds a line end",
+            repr(text[:60]),
+            "remove the line end",
         )
     if re.fullmatch(r"[\w@%+=:,./*!?^-]+", text, re.ASCII):
         return text
@@ -57,13 +60,16 @@ def quote_word(value: object) -> str:
     text = str(value)
     if not re.fullmatch(r"[^\s#]+", text):
         raise ConfigError(
-            "EP127 a word of a hostfile cannot hold white space or #", repr(text[:60]), "use another name"
+            "EP127 a word of a hostfile cannot hold white space or #",
+            repr(text[:60]),
+            "use another name",
         )
     return text
 
 
 def quote_yaml(value: object) -> str:
-    """One YAML scalar, list or mapping, as JSON but for characters beyond 16 bits: YAML has no pairs of surrogates."""
+    """One YAML scalar, list or mapping, as JSON but for characters beyond 16 bits: YAML has no
+    pairs of surrogates."""
 
     import json  # no file that a node writes for itself is YAML
 
@@ -107,7 +113,9 @@ def _language(name: str) -> str:
 
 def comment(value: object) -> Raw:
     """Text inside a comment: it can't leave its line, so it can't become code."""
-    return Raw(re.sub(r"[\x00-\x1f\x7f]+", " ", str(value)).replace("\x85", " ").replace("\u2028", " "))
+    return Raw(
+        re.sub(r"[\x00-\x1f\x7f]+", " ", str(value)).replace("\x85", " ").replace("\u2028", " ")
+    )
 
 
 _FILTERS: Mapping[str, Callable[[object], Raw]] = {"raw": Raw, "comment": comment}
@@ -116,7 +124,8 @@ _VALUE = re.compile(r'\{\{ (\w+)(?: \+ "([^"\\]*)")?(?: \| (\w+))? \}\}')
 
 
 def _written(language: str, value: object) -> str:
-    """A value as the file's language writes it. For a shell and for ssh a list is its words, a mapping NAME=VALUE.
+    """A value as the file's language writes it. For a shell and for ssh a list is its words, a
+    mapping NAME=VALUE.
 
     For a hostfile a list is its lines.
     """
@@ -134,7 +143,8 @@ def _written(language: str, value: object) -> str:
 
 
 def holds_only_values(text: str) -> bool:
-    """Whether a template needs no Jinja: it has no statement, no comment and no other expression."""
+    """Whether a template needs no Jinja: it has no statement, no comment and no other
+    expression."""
     return not re.search(r"\{[{%#]", _VALUE.sub("", text))
 
 
@@ -157,7 +167,9 @@ def _environment(language: str) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: value if isinstance(value, jinja2.Undefined) else _written(language, value),
+        finalize=lambda value: (
+            value if isinstance(value, jinja2.Undefined) else _written(language, value)
+        ),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -1,4 +1,5 @@
-"""What a secret is: how its name looks, how text is shown without it, and which values are too weak to be one."""
+"""What a secret is: how its name looks, how text is shown without it, and which values are too weak
+to be one."""
 
 from __future__ import annotations
 
@@ -16,10 +17,12 @@ _DIFFERENT = 5  # of its bytes; sixteen random hexadecimal digits have fewer onc
 
 # `re` compiles each pattern when it is used first: all of them take 3 ms, and most starts need one.
 
-# Names whose values are never shown; TOKENIZERS_PARALLELISM is not one of them. S3_SECRET_ACCESS_KEY and the like are
-# platforms' names for credentials; AWS_ and CRED begin others.
+# Names whose values are never shown; TOKENIZERS_PARALLELISM is not one of them.
+# S3_SECRET_ACCESS_KEY and the like are platforms' names for credentials; AWS_ and CRED begin
+# others.
 _NAME = (
-    r"secret|passw|passphrase|_pwd|token(?!iz)|credential|(?:api|access|private|account|auth)[_-]?key"
+    r"secret|passw|passphrase|_pwd|token(?!iz)|credential"
+    r"|(?:api|access|private|account|auth)[_-]?key"
     r"|(?<![a-z0-9])(?:aws_|cred(?![a-z])|creds)"
 )
 # Some of them are known to hold no secret but a place or a number. The repetitions are limited:
@@ -33,16 +36,20 @@ _HARMLESS = (
 )
 _NO_SECRET = f"(?i){_HARMLESS}"
 # A word that ours may hold, too: as a password it is not worth a hole in them.
-_COMMON = {"password", "disabled", "required", "optional", "undefined", "localhost", "anonymous", "entrypoint",
-           "training", "standard", "internal", "external"}  # fmt: skip
+_COMMON = {
+    "password", "disabled", "required", "optional", "undefined", "localhost",
+    "anonymous", "entrypoint", "training", "standard", "internal", "external",
+}  # fmt: skip
 _SECRET = f"(?i){_NAME}"
-# How the whole name of a file begins; and what a secret has, and names seldom have: many letters and digits in a row.
+# How the whole name of a file begins; and what a secret has, and names seldom have: many letters
+# and digits in a row.
 _FOLDERS = ("/", "./", "../", "~/", "$")
 _RANDOM = r"(?<![a-zA-Z0-9+=])(?=[a-zA-Z+=]{0,40}\d)[a-zA-Z0-9+=]{%d,}"
 _IN_URL = r"(://[^/\s:@]*):[^/\s@]+@"
 # What samples are made of. Of a good secret enough is left without it.
 _SAMPLE = (
-    rb"(?i)0123456789|1234567890|9876543210|abcdef|qwerty|change[-_]?me|example|placeholder|pass[-_]?word|secret|sample"
+    rb"(?i)0123456789|1234567890|9876543210|abcdef|qwerty"
+    rb"|change[-_]?me|example|placeholder|pass[-_]?word|secret|sample"
     rb"|dummy|letmein|hunter2|test|your|token"
 )
 
@@ -60,7 +67,8 @@ def is_secret(name: str) -> bool:
 
 
 def hides(name: str, value: str) -> bool:
-    """Whether nothing shows this value: it may be a secret, also one in the place of its file's name."""
+    """Whether nothing shows this value: it may be a secret, also one in the place of its file's
+    name."""
     if is_secret(name) or "PRIVATE KEY-----" in value:
         return True
     if not name.lower().endswith(("file", "path")) or not re.search(_SECRET, name):
@@ -72,10 +80,11 @@ def hides(name: str, value: str) -> bool:
 
 
 def _assigned(space: str, value: str) -> str:
-    """Return the pattern of such a name, its sign and its value (the group), for text in lower case.
+    """Return the pattern of such a name, its sign and its value (the group), for text in lower
+    case.
 
-    It reads no text twice: a name begins only where a sign has ended the one before, and since it is checked first
-    that its own sign and a value follow, its first match is the only one.
+    It reads no text twice: a name begins only where a sign has ended the one before, and since it
+    is checked first that its own sign and a value follow, its first match is the only one.
     """
     sign = rf"{space}[=:]{space}(?!//)"
     # What is before the last word of the name: as a group, it is looked for only once.
@@ -101,16 +110,23 @@ def _without_values(pattern: str, text: str) -> str:
 
 
 def masked(text: str) -> str:
-    """A text of several words without what follows `NAME=` of a secret, and without a URL's password."""
+    """A text of several words without what follows `NAME=` of a secret, and without a URL's
+    password."""
     return _without_values(_IN_TEXT, text)
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
-    """A command without `--password VALUE`, `--api-key=VALUE`, `NAME=VALUE` of a secret and a URL's password."""
+    """A command without `--password VALUE`, `--api-key=VALUE`, `NAME=VALUE` of a secret and a URL's
+    password."""
     out: list[str] = []
     for at, word in enumerate(words):
         before = words[at - 1] if at else ""
-        if before.startswith("-") and "=" not in before and is_secret(before) and not word.startswith("-"):
+        if (
+            before.startswith("-")
+            and "=" not in before
+            and is_secret(before)
+            and not word.startswith("-")
+        ):
             out.append(HIDDEN)
         else:
             out.append(_without_values(_IN_WORD, word))
@@ -118,7 +134,8 @@ def masked_words(words: Sequence[str]) -> list[str]:
 
 
 def scrubbed(text: str, env: Mapping[str, str]) -> str:
-    """A text without the values of the environment's secrets, whatever brought them there: the last guard."""
+    """A text without the values of the environment's secrets, whatever brought them there: the last
+    guard."""
     for value in _values(frozenset(env.items())):
         text = text.replace(value, HIDDEN)
     return text
@@ -133,7 +150,8 @@ def _values(env: frozenset[tuple[str, str]]) -> list[str]:
 
 
 def weakness(secret: bytes) -> tuple[str, str] | None:
-    """Why this cannot be a job's secret: what is wrong and what was seen of it; None where nothing is."""
+    """Why this cannot be a job's secret: what is wrong and what was seen of it; None where nothing
+    is."""
     if len(secret) < MIN_BYTES:
         return f"a secret has at least {MIN_BYTES} bytes", f"{len(secret)} bytes"
     if len(set(secret)) < _DIFFERENT:

@@ -6,14 +6,23 @@ from os.path import dirname, join, realpath
 
 from entrypoint.model import Topology
 
-OF_PROGRAM = "program-ranks"  # socket in the run directory for ranks that a program of the node starts by itself
+# socket in the run directory for ranks that a program of the node starts by itself
+OF_PROGRAM = "program-ranks"
 _PACKAGE = dirname(realpath(__file__))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
 UNITE = join(_PACKAGE, "output", "unite.py")
 
 
 def command(topology: Topology, number: str, *options: str) -> tuple[str, ...]:
-    """The words before a program's own `--`; `number` tells its files from those of this node's others."""
+    """The words before a program's own `--`; `number` tells its files from those of this node's
+    others."""
     run_dir = topology.run_dir
-    files = ("--run-dir", run_dir, "--tail", f"{run_dir}/tail.{number}", "--last-output", f"{run_dir}/last-output")
+    files = (
+        "--run-dir",
+        run_dir,
+        "--tail",
+        f"{run_dir}/tail.{number}",
+        "--last-output",
+        f"{run_dir}/last-output",
+    )
     return (topology.python, "-I", "-S", FILE, *files, *options)

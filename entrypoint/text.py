@@ -1,4 +1,5 @@
-"""Text that people read: foreign text on one line, values in words, lists, tables. Nothing in it moves a cursor."""
+"""Text that people read: foreign text on one line, values in words, lists, tables. Nothing in it
+moves a cursor."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ Log = Callable[[str], None]  # takes a line of ours
 LONGEST = 128 << 10  # characters of a message
 SENTENCE = 4000  # characters of what a peer or a program said
 _VALUE = 60  # characters of a value in a message
-_COLOURS = r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])"  # and a window's title
+_COLOURS = (  # and a window's title
+    r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])"
+)
 
 
 def escaped(text: str, most: int = LONGEST) -> str:
-    """Return the text on one line, control characters escaped (`\\n`, `\\x1b`), cut to `most` characters."""
+    """Return the text on one line, control characters escaped (`\\n`, `\\x1b`), cut to `most`
+    characters."""
     short = text if len(text) <= most else text[: most - 1] + "…"
     if short.isprintable():
         return short
@@ -21,7 +25,8 @@ def escaped(text: str, most: int = LONGEST) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """Return a text of several lines of ours, where nothing but their ends is a control character."""
+    """Return a text of several lines of ours, where nothing but their ends is a control
+    character."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
@@ -36,24 +41,30 @@ def quoted(text: str) -> str:
 
 
 def one_line(text: str, most: int = SENTENCE) -> str:
-    """Return the text as part of a line of ours: no colours, line ends and others that move a cursor replaced."""
+    """Return the text as part of a line of ours: no colours, line ends and others that move a
+    cursor replaced."""
     import re  # slow to import, and most starts need none
 
     short = text[: 4 * most]
     plain = re.sub(_COLOURS, "", short)
-    words = "".join(each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in plain)
+    words = "".join(
+        each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in plain
+    )
     return words if len(words) <= most and len(short) == len(text) else words[: most - 3] + "..."
 
 
 def is_utf16(text: str) -> bool:
-    """Return whether the text, which was read as UTF-8, is UTF-16: by its byte order mark, or by half of a first
-    character being NUL."""
+    """Return whether the text, which was read as UTF-8, is UTF-16: by its byte order mark, or by
+    half of a first character being NUL."""
     start = text[:2]
-    return start in ("\udcff\udcfe", "\udcfe\udcff", "\ufffd\ufffd") or (len(start) == 2 and start.count("\0") == 1)
+    return start in ("\udcff\udcfe", "\udcfe\udcff", "\ufffd\ufffd") or (
+        len(start) == 2 and start.count("\0") == 1
+    )
 
 
 def count(number: int, thing: str, things: str = "") -> str:
-    """Return a number of things: `1 node`, `2 nodes`; `things` is the plural where it is not by `s`."""
+    """Return a number of things: `1 node`, `2 nodes`; `things` is the plural where it is not by
+    `s`."""
     return f"{number} {thing if number == 1 else things or f'{thing}s'}"
 
 
@@ -62,7 +73,9 @@ def some(entries: Iterable[str], most: int, separator: str = ", ") -> str:
     every = list(entries)
     more = len(every) - most
     # Behind `; ` an entry may have commas of its own.
-    return separator.join(every[:most]) + (f"{separator.rstrip(', ')} and {more} more" if more > 0 else "")
+    return separator.join(every[:most]) + (
+        f"{separator.rstrip(', ')} and {more} more" if more > 0 else ""
+    )
 
 
 def size(number: float) -> str:
@@ -74,7 +87,8 @@ def size(number: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Return a measured value with the three digits that mean something: `0.0712`, `3.41`, `201`."""
+    """Return a measured value with the three digits that mean something: `0.0712`, `3.41`,
+    `201`."""
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
@@ -90,7 +104,8 @@ def duration(seconds: float) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Return the rows as lines with aligned columns; `right`: the numbers of those that are aligned to the right."""
+    """Return the rows as lines with aligned columns; `right`: the numbers of those that are aligned
+    to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -115,8 +130,8 @@ def json_document(value: Any) -> str:
 
 
 def from_json(text: str | bytes) -> Any:
-    """Return what a file or another process wrote as JSON. Raises ValueError, also where it is nested
-    too deep or has a number that JSON has not."""
+    """Return what a file or another process wrote as JSON. Raises ValueError, also where it is
+    nested too deep or has a number that JSON has not."""
     import json
 
     def number(digits: str) -> float:

@@ -1,7 +1,9 @@
-"""Dataclasses that cost nothing to define: what we use of the standard library's, with one set of functions for all.
+"""Dataclasses that cost nothing to define: what we use of the standard library's, with one set of
+functions for all.
 
-The standard library compiles up to six functions for each class and imports `inspect`, which took each start of a
-worker 36 ms of CPU. mypy sees the standard library's; its own functions, such as asdict(), do not know these classes.
+The standard library compiles up to six functions for each class and imports `inspect`, which took
+each start of a worker 36 ms of CPU. mypy sees the standard library's; its own functions, such as
+asdict(), do not know these classes.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ else:
             metadata: Mapping[str, Any] | None = None,
         ) -> None:
             if isinstance(default, (list, dict, set)):
-                raise ValueError(f"all instances would share one {type(default).__name__}: use default_factory")
+                raise ValueError(
+                    f"all instances would share one {type(default).__name__}: use default_factory"
+                )
             self.name = ""
             self.default = default
             self.default_factory = default_factory
@@ -59,7 +63,8 @@ else:
         return type(value)(**vars(value) | changes)
 
     def dataclass(made: type | None = None, /, *, frozen: bool = False) -> Any:
-        """Make a class one: with `__init__`, `__repr__` and `__eq__`; if frozen, it has a hash and never changes."""
+        """Make a class one: with `__init__`, `__repr__` and `__eq__`; if frozen, it has a hash and
+        never changes."""
         if made is None:
             return lambda made: dataclass(made, frozen=frozen)
         own = []
@@ -76,14 +81,21 @@ else:
         return made
 
     def _init(self: Any, *args: Any, **given: Any) -> None:
-        own, mine = fields(self), vars(self)  # written to directly, since a frozen class refuses its attributes
+        # written to directly, since a frozen class refuses its attributes
+        own, mine = (
+            fields(self),
+            vars(self),
+        )
         for each, value in zip(own, args, strict=False):  # the others follow
             mine[each.name] = value
         for each in own[len(args) :]:
             mine[each.name] = given.pop(each.name) if each.name in given else each.value()
         if given or len(args) > len(own):
             seen = f"{len(args)} values{''.join(f', and {name}' for name in given)}"
-            raise TypeError(f"{type(self).__qualname__} takes {', '.join(self.__match_args__)}, once each; not {seen}")
+            raise TypeError(
+                f"{type(self).__qualname__} takes {', '.join(self.__match_args__)}, once each; not"
+                f" {seen}"
+            )
         if check := getattr(self, "__post_init__", None):
             check()
 
@@ -91,7 +103,9 @@ else:
         return tuple([getattr(value, each.name) for each in fields(value) if each.compare])
 
     def _repr(self: Any) -> str:
-        shown = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.repr)
+        shown = ", ".join(
+            f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.repr
+        )
         return f"{type(self).__qualname__}({shown})"
 
     def _eq(self: Any, other: object) -> Any:

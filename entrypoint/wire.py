@@ -6,9 +6,9 @@
         tail: Annotated[tuple[Annotated[str, Length(1000)], ...], Length(20)]
         node: Named | None = None
 
-A field without a default is required; names that a class does not have are ignored. Every number, text and list has a
-limit, and JSON is read no deeper than the classes nest. Annotations are resolved when a class is read for the first
-time, so that a start pays only for those that it reads.
+A field without a default is required; names that a class does not have are ignored. Every number,
+text and list has a limit, and JSON is read no deeper than the classes nest. Annotations are
+resolved when a class is read for the first time, so that a start pays only for those that it reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Check = Callable[[Any], Any]  # a JSON value -> the value of the field; raises I
 
 
 class Invalid(Exception):
-    """What another process sent is not as expected. Safe to print: nothing of what was sent is in it but in `value`."""
+    """What another process sent is not as expected. Safe to print: nothing of what was sent is in
+    it but in `value`."""
 
     def __init__(self, why: str, value: Any = None) -> None:
         super().__init__(why)
@@ -49,7 +50,8 @@ class Range:
 
 @dataclass(frozen=True)
 class Length:
-    """The most items of a tuple or a Mapping, or characters of a str, which is made one line and cut."""
+    """The most items of a tuple or a Mapping, or characters of a str, which is made one line and
+    cut."""
 
     most: int
 
@@ -71,12 +73,14 @@ def to_json(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, default=vars, indent=indent)
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# Checks, which stand in an annotation instead of limits where those do not suffice: Annotated[str, one_of("a", "b")]
+# --------------------------------------------------------------------------------------------------
+# Checks, which stand in an annotation instead of limits where those do not suffice: Annotated[str,
+# one_of("a", "b")]
 
 
 def require(why: str, holds: Callable[[Any], Any]) -> Check:
-    """Return a check that takes a value for which this `holds` as it is; `why` others are refused."""
+    """Return a check that takes a value for which this `holds` as it is; `why` others are
+    refused."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -113,7 +117,12 @@ def _truth(_: None) -> Check:
     return require("neither true nor false", lambda it: isinstance(it, bool))
 
 
-_SCALARS: Mapping[type, Callable[[Any], Check]] = {int: _whole, float: _number, str: _text, bool: _truth}
+_SCALARS: Mapping[type, Callable[[Any], Check]] = {
+    int: _whole,
+    float: _number,
+    str: _text,
+    bool: _truth,
+}
 
 
 def _list(check: Check, limit: Length) -> Check:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """audit.py - ask pip-audit about scripts/image/toolkit.lock.
 
-Status 0 if no package has a known vulnerability, 1 if one has, 75 if that is unknown: pip-audit itself
-is content if its service does not answer or knows none of the packages, so what it reports is counted.
+Status 0 if no package has a known vulnerability, 1 if one has, 75 if that is unknown: pip-audit
+itself is content if its service does not answer or knows none of the packages, so what it reports
+is counted.
 """
 
 import json
@@ -11,7 +12,9 @@ import sys
 from pathlib import Path
 
 LOCK = Path(__file__).parent / "image/toolkit.lock"
-OPTIONS = "--require-hashes --disable-pip --timeout 10 --progress-spinner off --format json --requirement"
+OPTIONS = (
+    "--require-hashes --disable-pip --timeout 10 --progress-spinner off --format json --requirement"
+)
 UNKNOWN = 75
 
 
@@ -22,7 +25,9 @@ def say(text: str) -> None:
 def main() -> int:
     argv = [sys.executable, "-m", "pip_audit", *OPTIONS.split(), str(LOCK)]
     try:
-        packages = json.loads(subprocess.run(argv, capture_output=True, timeout=120).stdout)["dependencies"]
+        packages = json.loads(subprocess.run(argv, capture_output=True, timeout=120).stdout)[
+            "dependencies"
+        ]
     except (ValueError, subprocess.TimeoutExpired):
         packages = []
     found = [(package, each) for package in packages for each in package.get("vulns", ())]
@@ -34,7 +39,10 @@ def main() -> int:
         return 1
     if unknown or not packages:
         seen = f"it does not know {', '.join(unknown)}" if unknown else "it does not answer"
-        say(f"NOT RUN: pip-audit's service cannot be asked | {seen} | run it where the public package index is reached")
+        say(
+            f"NOT RUN: pip-audit's service cannot be asked | {seen} | run it where the public"
+            " package index is reached"
+        )
         return UNKNOWN
     say(f"{len(packages)} packages, none with a known vulnerability")
     return 0

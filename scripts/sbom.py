@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """sbom.py IMAGE... - what is in an image, as CycloneDX 1.5 JSON: build/sbom/NAME.cdx.json for each.
 
-Every Debian package by dpkg, those whose files the toolkit brings along (its Python, its libraries, tini), and
-every Python package of the job's Python and of the toolkit's own, by their metadata; each with its licenses, as
-the package itself names them. Read in a container of the image, with no network. The same image gives the same file.
+Every Debian package by dpkg, those whose files the toolkit brings along (its Python, its libraries,
+tini), and every Python package of the job's Python and of the toolkit's own, by their metadata;
+each with its licenses, as the package itself names them. Read in a container of the image, with no
+network. The same image gives the same file.
 """
 
 import json
@@ -21,21 +22,37 @@ CONTENTS = TREE / "scripts/contents.py"
 
 
 def look(image: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return docker's description of the image, and what scripts/contents.py says in a container of it."""
+    """Return docker's description of the image, and what scripts/contents.py says in a container of
+    it."""
 
     def docker(*words: str) -> Any:
         done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise SystemExit(f"sbom: {image} cannot be read | {done.stderr.strip()} | build it: scripts/build-image")
+            raise SystemExit(
+                f"sbom: {image} cannot be read | {done.stderr.strip()} | build it:"
+                " scripts/build-image"
+            )
         return json.loads(done.stdout)
 
     text = CONTENTS.read_text()
-    words = ("--rm", "--network", "none", "--entrypoint", "/opt/entrypoint/bin/python", image, "-I", "-c", text, text)
+    words = (
+        "--rm",
+        "--network",
+        "none",
+        "--entrypoint",
+        "/opt/entrypoint/bin/python",
+        image,
+        "-I",
+        "-c",
+        text,
+        text,
+    )
     return docker("image", "inspect", image)[0], docker("run", *words)
 
 
 def debian(found: dict[str, Any], within: str = "") -> list[dict[str, Any]]:
-    """Return a component for each package of Debian; `within` names the folder of those that dpkg does not know of."""
+    """Return a component for each package of Debian; `within` names the folder of those that dpkg
+    does not know of."""
     name, version = found["release"]
     distro = f"&distro={name}-{version}" if version else ""
     components = []
@@ -47,7 +64,8 @@ def debian(found: dict[str, Any], within: str = "") -> list[dict[str, Any]]:
 
 
 def component(package: dict[str, Any], purl: str, name: str, where: str) -> dict[str, Any]:
-    """Return a component. Its `bom-ref` is the package URL, with the place that the property `name` has, if any."""
+    """Return a component. Its `bom-ref` is the package URL, with the place that the property `name`
+    has, if any."""
     licenses = [{"license": {"name": each}} for each in package["licenses"]]
     if package.get("expression"):
         licenses = [{"expression": each} for each in package["licenses"]]
@@ -63,17 +81,24 @@ def component(package: dict[str, Any], purl: str, name: str, where: str) -> dict
 
 
 def components(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a component for each package: of the system, of the toolkit's own Python, in each Python."""
+    """Return a component for each package: of the system, of the toolkit's own Python, in each
+    Python."""
     all_of_python = [
         component(package, python_purl(package), "entrypoint:python", path)
         for path, packages in found["pythons"].items()
         for package in packages
     ]
-    return [*debian(found["system"]), *debian(found["toolkit"], "/opt/entrypoint/python"), *all_of_python]
+    return [
+        *debian(found["system"]),
+        *debian(found["toolkit"], "/opt/entrypoint/python"),
+        *all_of_python,
+    ]
 
 
 def python_purl(package: dict[str, Any]) -> str:
-    return f"pkg:pypi/{quote(package['name'].lower().replace('_', '-'))}@{quote(package['version'])}"
+    return (
+        f"pkg:pypi/{quote(package['name'].lower().replace('_', '-'))}@{quote(package['version'])}"
+    )
 
 
 def bom(image: str) -> dict[str, Any]:
@@ -109,7 +134,10 @@ def main(images: list[str]) -> int:
         document = bom(image)
         file = folder / f"{image.replace('/', '_').replace(':', '-')}.cdx.json"
         file.write_text(json.dumps(document, indent=2) + "\n")
-        print(f"[sbom] {file.relative_to(TREE)}: {len(document['components'])} packages", file=sys.stderr)
+        print(
+            f"[sbom] {file.relative_to(TREE)}: {len(document['components'])} packages",
+            file=sys.stderr,
+        )
     return 0
 
 

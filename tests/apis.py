@@ -1,12 +1,13 @@
-"""What the systems that read deployed files take, as strict JSON Schema: a field that they do not know is refused, too.
+"""What the systems that read deployed files take, as strict JSON Schema: a field that they do not
+know is refused, too.
 
     Kubernetes' own objects       kubernetes-validate: made of Kubernetes' OpenAPI, a set for each minor version
     JobSet, TrainJob              kubeflow-trainer-api: models of the published API, here without their tolerance
     MPIJob, Volcano's Job         tests/schemas: written down from what those projects publish
     a training job of ModelArts   huaweicloudsdkmodelarts: models of the API, by its maker
 
-A Pod template is Kubernetes' own in all of them. No system itself was asked. The packages take seconds to import, so
-that only who asks does it.
+A Pod template is Kubernetes' own in all of them. No system itself was asked. The packages take
+seconds to import, so that only who asks does it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def _folder(package: str) -> Path:
 
 
 _SETS = _folder("kubernetes_validate") / "kubernetes-json-schema"
-VERSIONS = tuple(sorted({path.name[1:].rpartition(".")[0] for path in _SETS.glob("v*.*.*-strict")}, key=Version)[-4:])
+VERSIONS = tuple(
+    sorted({path.name[1:].rpartition(".")[0] for path in _SETS.glob("v*.*.*-strict")}, key=Version)[
+        -4:
+    ]
+)
 """The last four minor versions of Kubernetes, oldest first."""
 _HOME = "https://kubernetes.io/api/_definitions.json"  # as the sets themselves say
 
@@ -56,7 +61,8 @@ _MODELS = {
     ("trainer.kubeflow.org/v1alpha1", "TrainJob"): "TrainerV1alpha1TrainJob",
     ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): "TrainerV1alpha1TrainingRuntime",
 }
-# Values that no package says: those of k8s.io/api/networking/v1, and of JobSet's api/jobset/v1alpha2/jobset_types.go.
+# Values that no package says: those of k8s.io/api/networking/v1, and of JobSet's
+# api/jobset/v1alpha2/jobset_types.go.
 _VALUES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "io.k8s.api.networking.v1.NetworkPolicySpec": {"policyTypes": ("Ingress", "Egress")},
     "io.k8s.api.networking.v1.NetworkPolicyPort": {"protocol": ("TCP", "UDP", "SCTP")},
@@ -113,7 +119,11 @@ def _validator(api: str, kind: str, version: str) -> Draft202012Validator:
     else:
         group, _, number = api.rpartition("/")
         wanted = {"group": group, "kind": kind, "version": number}
-        names = {_key(each): name for name, all_ in known["$defs"].items() for each in all_.get(_GROUPS, ())}
+        names = {
+            _key(each): name
+            for name, all_ in known["$defs"].items()
+            for each in all_.get(_GROUPS, ())
+        }
         schema = {"$ref": f"{_HOME}#/$defs/{names[_key(wanted)]}", "required": ["metadata"]}
     registry: Registry[Any] = Registry().with_resource(_HOME, Resource.from_contents(known))
     return Draft202012Validator(schema, registry=registry)
@@ -128,7 +138,8 @@ def _key(group: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 @functools.cache
 def _definitions(version: str) -> Schema:
-    """Kubernetes' definitions, with what its OpenAPI leaves to the server: values of fields, names and labels."""
+    """Kubernetes' definitions, with what its OpenAPI leaves to the server: values of fields, names
+    and labels."""
     (folder,) = _SETS.glob(f"v{version}.*-local-strict")
     known: Schema = json.loads((folder / "_definitions.json").read_text(encoding="utf-8"))
     named = _class_names(known)
@@ -141,8 +152,12 @@ def _definitions(version: str) -> Schema:
 
 
 def _class_names(known: Schema) -> dict[str, str]:
-    """What generated code calls Kubernetes' definitions: IoK8sApiCoreV1PodSpec for io.k8s.api.core.v1.PodSpec."""
-    return {"".join(part[:1].upper() + part[1:] for part in re.split("[.-]", name)): name for name in known["$defs"]}
+    """What generated code calls Kubernetes' definitions: IoK8sApiCoreV1PodSpec for
+    io.k8s.api.core.v1.PodSpec."""
+    return {
+        "".join(part[:1].upper() + part[1:] for part in re.split("[.-]", name)): name
+        for name in known["$defs"]
+    }
 
 
 def _limit(schema: Schema, fields: Mapping[str, tuple[str, ...]]) -> None:
@@ -154,10 +169,13 @@ def _limit(schema: Schema, fields: Mapping[str, tuple[str, ...]]) -> None:
 
 @functools.cache
 def _values_of_models() -> tuple[tuple[str, dict[str, tuple[str, ...]]], ...]:
-    """Class -> field -> values: the models' own checks of Kubernetes' types are the only place that says them."""
+    """Class -> field -> values: the models' own checks of Kubernetes' types are the only place that
+    says them."""
     from kubeflow_trainer_api import models
 
-    return tuple((name, dict(_values(each))) for name, each in vars(models).items() if isinstance(each, type))
+    return tuple(
+        (name, dict(_values(each))) for name, each in vars(models).items() if isinstance(each, type)
+    )
 
 
 def _values(model: type[BaseModel]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -168,21 +186,33 @@ def _values(model: type[BaseModel]) -> Iterator[tuple[str, tuple[str, ...]]]:
             except ValueError as error:
                 said = ast.literal_eval(str(error)[str(error).index("(") :])
                 field = name.removesuffix("_validate_enum")
-                yield model.model_fields[field].alias or field, said if isinstance(said, tuple) else (said,)
+                yield (
+                    model.model_fields[field].alias or field,
+                    said if isinstance(said, tuple) else (said,),
+                )
             except AttributeError:  # the values of a mapping, which only a status has
                 continue
 
 
 def _strict(model: type[BaseModel], known: Schema) -> Schema:
-    """A model's schema that refuses other fields, with Kubernetes' own definitions in the place of its copies."""
+    """A model's schema that refuses other fields, with Kubernetes' own definitions in the place of
+    its copies."""
     schema, named = model.model_json_schema(), _class_names(known)
     schema["$defs"] = {
-        name: {"$ref": f"{_HOME}#/$defs/{named[name]}"} if name in named else {**each, "additionalProperties": False}
+        name: (
+            {"$ref": f"{_HOME}#/$defs/{named[name]}"}
+            if name in named
+            else {**each, "additionalProperties": False}
+        )
         for name, each in schema["$defs"].items()
     }
     for name, fields in _VALUES.items():
         _limit(schema["$defs"].get(name, {}), fields)
-    return {**schema, "additionalProperties": False, "required": ["apiVersion", "kind", "metadata", "spec"]}
+    return {
+        **schema,
+        "additionalProperties": False,
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+    }
 
 
 def mistakes_of_training_job(body: Mapping[str, Any]) -> list[str]:
@@ -202,7 +232,10 @@ def _training_job() -> Draft202012Validator:
     defs["Job"]["required"] = ["kind", "metadata"]
     defs["Job"]["properties"]["kind"] = {"const": "job"}
     defs["JobMetadata"]["required"] = ["name"]
-    defs["JobMetadata"]["properties"]["name"] = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
+    defs["JobMetadata"]["properties"]["name"] = {
+        "type": "string",
+        "pattern": "^[A-Za-z0-9_-]{1,64}$",
+    }
     return validator({"$ref": "#/$defs/Job", "$defs": defs})
 
 
@@ -214,7 +247,8 @@ def _sdk_files() -> dict[str, Path]:
 
 
 def _sdk_model(name: str) -> Schema:
-    """A class of the SDK, read: its file names its fields and their types. Importing one would import all 1,285."""
+    """A class of the SDK, read: its file names its fields and their types. Importing one would
+    import all 1,285."""
     said = {
         each.targets[0].id: ast.literal_eval(each.value)
         for each in ast.walk(ast.parse(_sdk_files()[name.lower()].read_text(encoding="utf-8")))
@@ -227,7 +261,13 @@ def _sdk_model(name: str) -> Schema:
 
 
 def _sdk_type(kind: str) -> Schema:
-    simple = {"str": "string", "int": "integer", "bool": "boolean", "float": "number", "datetime": "string"}
+    simple = {
+        "str": "string",
+        "int": "integer",
+        "bool": "boolean",
+        "float": "number",
+        "datetime": "string",
+    }
     if kind in simple:
         return {"type": simple[kind]}
     if kind == "object":

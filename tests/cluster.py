@@ -1,4 +1,5 @@
-"""Nodes of one job on this machine: real entrypoints, each with its own sshd on its own loopback address."""
+"""Nodes of one job on this machine: real entrypoints, each with its own sshd on its own loopback
+address."""
 
 from __future__ import annotations
 
@@ -36,15 +37,16 @@ def until(condition: Callable[[], object], seconds: float, what: str) -> None:
         if condition():
             return
         assert time.monotonic() < deadline, f"{what}: not within {seconds}s"
-        # A look that costs much, such as eight of the engine's commands, would slow what it waits for.
+        # A look that costs much, such as eight of the engine's commands, would slow what it waits
+        # for.
         time.sleep(max(0.02, 2 * (time.monotonic() - begun)))
 
 
 def free_port() -> int:
     """A port that nobody has, on any address.
 
-    It is below those that the kernel gives to connections (ip(7)): one of them may be taken meanwhile. It is random
-    whatever the tests' seed, since others run beside us.
+    It is below those that the kernel gives to connections (ip(7)): one of them may be taken
+    meanwhile. It is random whatever the tests' seed, since others run beside us.
     """
     while True:
         port = random.SystemRandom().randrange(20000, 32768)
@@ -55,12 +57,23 @@ def free_port() -> int:
 
 def clean_environment() -> dict[str, str]:
     """This process's environment without what a platform or a developer may have set for us."""
-    ours = ("ENTRYPOINT_", "MA_", "VC_", "VK_", "MY_", "OPENMPI_", "OMPI_", "SSHD_PORT", "TUNE_ENV_FILE")
+    ours = (
+        "ENTRYPOINT_",
+        "MA_",
+        "VC_",
+        "VK_",
+        "MY_",
+        "OPENMPI_",
+        "OMPI_",
+        "SSHD_PORT",
+        "TUNE_ENV_FILE",
+    )
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 class Cluster:
-    """`start` nodes, then look at what they print and how they end. `close` leaves nothing behind."""
+    """`start` nodes, then look at what they print and how they end. `close` leaves nothing
+    behind."""
 
     def __init__(self, folder: Path, nodes: int, slots: int = 2) -> None:
         self.folder, self.nodes, self.slots = folder, nodes, slots
@@ -89,11 +102,22 @@ class Cluster:
     def run_dir(self, rank: int) -> Path:
         return self.folder / f"n{rank}"
 
-    def start(self, rank: int, *command: str, env: Mapping[str, str] | None = None, argv: tuple[str, ...] = ()) -> None:
+    def start(
+        self,
+        rank: int,
+        *command: str,
+        env: Mapping[str, str] | None = None,
+        argv: tuple[str, ...] = (),
+    ) -> None:
         out, err = ((self.folder / f"{name}-{rank}").open("wb") for name in ("out", "err"))
         self.processes[rank] = subprocess.Popen(
-            argv or [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", *command],
-            env={name: value for name, value in self.environment(rank, env).items() if value != "(unset)"},
+            argv
+            or [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", *command],
+            env={
+                name: value
+                for name, value in self.environment(rank, env).items()
+                if value != "(unset)"
+            },
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -104,7 +128,8 @@ class Cluster:
         err.close()
 
     def start_all(self, *command: str, env: Mapping[str, str] | None = None) -> None:
-        # The leader last or first must make no difference; the workers first is what a platform usually does.
+        # The leader last or first must make no difference; the workers first is what a platform
+        # usually does.
         for rank in reversed(range(self.nodes)):
             self.start(rank, *command, env=env)
 
@@ -115,7 +140,9 @@ class Cluster:
         return (self.folder / f"err-{rank}").read_text(errors="replace")
 
     def both(self) -> str:
-        return "\n".join(f"--- node {rank}\n{self.out(rank)}{self.err(rank)}" for rank in self.processes)
+        return "\n".join(
+            f"--- node {rank}\n{self.out(rank)}{self.err(rank)}" for rank in self.processes
+        )
 
     def signal(self, rank: int, signum: int) -> None:
         self.processes[rank].send_signal(signum)
@@ -139,7 +166,12 @@ class Cluster:
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 try:
                     if mark in (entry / "environ").read_bytes():
-                        found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+                        found.append(
+                            (entry / "cmdline")
+                            .read_bytes()
+                            .replace(b"\0", b" ")
+                            .decode(errors="replace")
+                        )
                 except OSError:
                     continue
         return found

@@ -1,4 +1,5 @@
-"""Fixtures of all folders, which leave nothing behind, and marks that follow from where a test is."""
+"""Fixtures of all folders, which leave nothing behind, and marks that follow from where a test
+is."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from tests.rows import ROW_OF, ended, said
 
 pytest_plugins = ["tests.plugin.tables", "tests.plugin.pure"]
 settings.register_profile("quick", deadline=None)  # an example may be slow on a busy machine
-settings.register_profile("thorough", deadline=None, max_examples=300)  # as `make test-security` asks for
+# as `make test-security` asks for
+settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile("quick")
 
 NOT_HERE = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (
@@ -33,7 +35,8 @@ NOT_HERE = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (
 Ran = tuple[dict[str, str], str]  # host -> container, and all they said
 
 CONTAINERS = ("bake", "compose", "engines", "faults", "image", "networks", "sbatch")
-# Of the tests that need containers, those that `make test` runs; each of the others has a target of its own.
+# Of the tests that need containers, those that `make test` runs; each of the others has a target of
+# its own.
 EVERY_CHANGE = tuple(
     f"tests/{test}"
     for test in (
@@ -58,15 +61,25 @@ EVERY_CHANGE = tuple(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--torch-python", default="", help="a Python with torch, as scripts/dev/torch-python prints it")
     parser.addoption(
-        "--with", action="append", default=[], help="NAME=PYTHON, as scripts/dev/python-with NAME prints it"
+        "--torch-python",
+        default="",
+        help="a Python with torch, as scripts/dev/torch-python prints it",
     )
-    parser.addoption("--image", action="append", help="try this image in place of those that are handed out")
+    parser.addoption(
+        "--with",
+        action="append",
+        default=[],
+        help="NAME=PYTHON, as scripts/dev/python-with NAME prints it",
+    )
+    parser.addoption(
+        "--image", action="append", help="try this image in place of those that are handed out"
+    )
 
 
 def pytest_configure() -> None:
-    """A shell has what it starts in its background ignore Ctrl-C, nohup SIGHUP, and what a test starts would, too."""
+    """A shell has what it starts in its background ignore Ctrl-C, nohup SIGHUP, and what a test
+    starts would, too."""
     for signum in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         default = signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL
         if signal.getsignal(signum) is signal.SIG_IGN:
@@ -76,17 +89,25 @@ def pytest_configure() -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests of images try both that are handed out, or the BASES of their module; with --image those alone."""
+    """Tests of images try both that are handed out, or the BASES of their module; with --image
+    those alone."""
     given = any("image" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "image" in metafunc.fixturenames and not given:
         own, asked = getattr(metafunc.module, "BASES", None), metafunc.config.getoption("--image")
-        images = [image for image in asked if own is None or image in own] if asked else own or IMAGES
+        images = (
+            [image for image in asked if own is None or image in own] if asked else own or IMAGES
+        )
         metafunc.parametrize("image", images, indirect=True)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what `make test` leaves to other targets as slow; skip what this machine has no programs or images for."""
-    folder, row, fixtures = item.nodeid.split("/")[1], ROW_OF.get(item.nodeid), getattr(item, "fixturenames", ())
+    """Mark what `make test` leaves to other targets as slow; skip what this machine has no programs
+    or images for."""
+    folder, row, fixtures = (
+        item.nodeid.split("/")[1],
+        ROW_OF.get(item.nodeid),
+        getattr(item, "fixturenames", ()),
+    )
     if row and row.table == "launchers":
         item.add_marker("launcher")
     elif row or folder == "engines":
@@ -95,7 +116,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if needs_containers:
         item.add_marker("containers")
     # What needs libraries of some GB is for `make test-launchers`.
-    if "launcher_python" in fixtures or (needs_containers and not item.nodeid.startswith(EVERY_CHANGE)):
+    if "launcher_python" in fixtures or (
+        needs_containers and not item.nodeid.startswith(EVERY_CHANGE)
+    ):
         item.add_marker("slow")
     reason = None
     if folder == "loopback" and NOT_HERE:
@@ -108,7 +131,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """A quiet run does not begin with the seed."""
     seed = config.getoption("randomly_seed", None)
     if terminalreporter.verbosity < 0 and seed is not None:
@@ -124,7 +149,7 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Processes of this machine
 
 
@@ -168,7 +193,7 @@ def python_with(pytestconfig: pytest.Config) -> Callable[[str], str]:
     return lambda name: given.get(name) or pytest.skip(f"--with names no Python with {name}")
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Containers
 
 
@@ -255,7 +280,9 @@ def faults_network() -> Iterator[str]:
 
 
 @pytest.fixture
-def make(faults_network: str, record_property: Callable[[str, object], None]) -> Iterator[Callable[..., Job]]:
+def make(
+    faults_network: str, record_property: Callable[[str, object], None]
+) -> Iterator[Callable[..., Job]]:
     """Jobs whose containers end with the test."""
     jobs: list[Job] = []
 

@@ -19,7 +19,9 @@ IMAGE, ASCEND = IMAGES = ("entrypoint-gpu:dev", "entrypoint-ascend:dev")
 
 def docker(*words: str, check: bool = True, timeout: float = 120) -> str:
     """stdout of one docker command; fails with its stderr."""
-    done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(
+        ["docker", *words], capture_output=True, text=True, timeout=timeout, check=False
+    )
     assert not check or done.returncode == 0, f"docker {' '.join(words)}: {done.stderr}"
     return done.stdout
 
@@ -32,7 +34,12 @@ def missing(image: str = IMAGE) -> str | None:
             return "no container engine answers; run scripts/dev/setup-engine"
     except FileNotFoundError:
         return "no container engine; run scripts/dev/setup-engine"
-    if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode != 0:
+    if (
+        subprocess.run(
+            ["docker", "image", "inspect", image], capture_output=True, check=False
+        ).returncode
+        != 0
+    ):
         return f"no image {image}; run scripts/build-image"
     return None
 
@@ -72,9 +79,12 @@ def new_network(*options: str) -> str:
 
 
 class Compose:
-    """A compose project, from a file that `entrypoint deploy compose` rendered, by this `tool` or the one there is."""
+    """A compose project, from a file that `entrypoint deploy compose` rendered, by this `tool` or
+    the one there is."""
 
-    def __init__(self, folder: Path, project: str, tool: Sequence[str] = (f"{TREE}/scripts/dev/compose",)) -> None:
+    def __init__(
+        self, folder: Path, project: str, tool: Sequence[str] = (f"{TREE}/scripts/dev/compose",)
+    ) -> None:
         self.folder, self.project, self.tool = folder, project, tool
         self.file = folder / "compose.yaml"
 
@@ -82,7 +92,16 @@ class Compose:
         secret = self.folder / "secret"
         secret.write_text(secrets.token_hex(32))
         secret.chmod(0o444)  # the container's user is not this one
-        words = ["deploy", "compose", "--spec", str(spec), "--image", image, "--out", str(self.file)]
+        words = [
+            "deploy",
+            "compose",
+            "--spec",
+            str(spec),
+            "--image",
+            image,
+            "--out",
+            str(self.file),
+        ]
         words += ["--", *command] if command else []
         subprocess.run([sys.executable, "-m", "entrypoint", *words], check=True)
 
@@ -109,7 +128,8 @@ class Compose:
 
 
 class ModelArts:
-    """Containers with ModelArts' variables and no spec: the program is where they start, the rest they find out."""
+    """Containers with ModelArts' variables and no spec: the program is where they start, the rest
+    they find out."""
 
     CODE = "/home/ma-user/modelarts/user-job-dir/code"
 
@@ -131,7 +151,8 @@ class ModelArts:
         gpus: int = 2,
         mounts: tuple[str, ...] = (),
     ) -> dict[str, str]:
-        """The containers of every task, two workers where not given: host -> id. A variable that is "" is not set."""
+        """The containers of every task, two workers where not given: host -> id. A variable that is
+        "" is not set."""
         tasks, started = tasks or {"worker": 2}, {}
         shared = {
             "MA_JOB_DIR": str(Path(self.CODE).parent),
@@ -140,14 +161,23 @@ class ModelArts:
             "MA_VJ_NAME": self.job,
             "OMP_NUM_THREADS": "1",
             "ENTRYPOINT_SECRET": secrets.token_hex(32),
-            **{f"VC_{task.upper()}_HOSTS": ",".join(self.hosts(task, count)) for task, count in tasks.items()},
+            **{
+                f"VC_{task.upper()}_HOSTS": ",".join(self.hosts(task, count))
+                for task, count in tasks.items()
+            },
             **(env or {}),
         }
         for task, count in tasks.items():
             for index, host in enumerate(self.hosts(task, count)):
                 short = host.split(".")[0]
-                own = {"MA_TASK_NAME": task, "VC_TASK_INDEX": str(index), "MA_CURRENT_INSTANCE_NAME": short}
-                started[short] = self.container(image, host, example, *command, env={**shared, **own}, mounts=mounts)
+                own = {
+                    "MA_TASK_NAME": task,
+                    "VC_TASK_INDEX": str(index),
+                    "MA_CURRENT_INSTANCE_NAME": short,
+                }
+                started[short] = self.container(
+                    image, host, example, *command, env={**shared, **own}, mounts=mounts
+                )
         return started
 
     def container(

@@ -1,6 +1,8 @@
-"""What users rely on, as sets of texts: commands, fields, variables, messages, statuses, JSON keys, adapters.
+"""What users rely on, as sets of texts: commands, fields, variables, messages, statuses, JSON keys,
+adapters.
 
-`python -m tests.contract` wrote tests/contract.yaml before the redesign of issue 26 (commit ca688ba). It is not written
+`python -m tests.contract` wrote tests/contract.yaml before the redesign of issue 26 (commit
+ca688ba). It is not written
 again: tests/process/test_contract.py compares the toolkit with it.
 """
 
@@ -98,14 +100,22 @@ def _json_keys(name: str, words: tuple[str, ...]) -> Iterator[str]:
 
 def _run(words: tuple[str, ...]) -> str:
     """Return what a command prints."""
-    argv = [sys.executable, "-c", "import sys; from entrypoint.cli import main; sys.exit(main())", *words]
+    argv = [
+        sys.executable,
+        "-c",
+        "import sys; from entrypoint.cli import main; sys.exit(main())",
+        *words,
+    ]
     tree = str(Path(cli.__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": tree}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60).stdout
+    return subprocess.run(
+        argv, env=env, capture_output=True, text=True, check=False, timeout=60
+    ).stdout
 
 
 def _keys(path: str, value: Any) -> Iterator[str]:
-    """Yield the path of each key; what a list holds is `[]`, and names of variables and files are `*`."""
+    """Yield the path of each key; what a list holds is `[]`, and names of variables and files are
+    `*`."""
     if isinstance(value, dict):
         free = path.endswith((".env", ".files", ".libraries"))
         for key, inner in value.items():

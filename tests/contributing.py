@@ -22,17 +22,22 @@ def section(heading: str) -> str:
 
 def steps(heading: str) -> dict[str, str]:
     """The files that a section has one write: path -> text."""
-    return {path: re.sub(r"^   ", "", text, flags=re.M) + "\n" for path, text in STEP.findall(section(heading))}
+    return {
+        path: re.sub(r"^   ", "", text, flags=re.M) + "\n"
+        for path, text in STEP.findall(section(heading))
+    }
 
 
 class Copy:
-    """A copy of this tree that has what adapters of one kind and their cases need, and its Python."""
+    """A copy of this tree that has what adapters of one kind and their cases need, and its
+    Python."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.tree = folder / "tree"
         self.env = {**clean_environment(), "PYTHONPATH": str(self.tree)}
         for name in ("entrypoint", "templates", f"tests/{kind}", "tests/rendered"):
-            shutil.copytree(TREE / name, self.tree / name)  # compiled modules, too: they save a second for each start
+            # compiled modules, too: they save a second for each start
+            shutil.copytree(TREE / name, self.tree / name)
         for file in [*TREE.glob("tests/*.py"), *TREE.glob("tests/unit/*.py")]:
             (self.tree / file.relative_to(TREE)).parent.mkdir(exist_ok=True)
             shutil.copy(file, self.tree / file.relative_to(TREE))
@@ -46,7 +51,12 @@ class Copy:
     def python(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run the copy's code, and return what it printed."""
         return subprocess.run(
-            [sys.executable, *words], cwd=self.tree, env=self.env | env, capture_output=True, text=True, check=False
+            [sys.executable, *words],
+            cwd=self.tree,
+            env=self.env | env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     def golden(self, module: str) -> None:
@@ -55,7 +65,8 @@ class Copy:
         assert done.returncode == 0, done.stderr
 
     def test(self, name: str, kind: str, case: str) -> None:
-        """Call what a new case is tried by: the registry's tests, and the test `module.name` of each collected case.
+        """Call what a new case is tried by: the registry's tests, and the test `module.name` of
+        each collected case.
 
         Without the case the registry's fails, which is the control.
         """

@@ -4,12 +4,14 @@
     facts.yaml    what each container is; {node} in it is the node's number
     expect.yaml   `node-N`: the command, environment and files of node N; `render`: the files of `entrypoint render`
 
-tests/rendered/ has one complete file for each template: that of the launcher's case `two`, node 0, where it has one.
-A case says of each of its files: that it is the same as the complete one or as that of its first node; or which lines
-differ from the complete one; or all of it, where that is shorter or where no template has made it.
+tests/rendered/ has one complete file for each template: that of the launcher's case `two`, node 0,
+where it has one. A case says of each of its files: that it is the same as the complete one or as
+that of its first node; or which lines differ from the complete one; or all of it, where that is
+shorter or where no template has made it.
 
-expect.yaml names the nodes to show: those that are there are compared or rewritten, so a case of 64 nodes may show two
-of them. `make golden` runs `python -m tests.golden`, which rewrites; the tests never do.
+expect.yaml names the nodes to show: those that are there are compared or rewritten, so a case of 64
+nodes may show two of them. `make golden` runs `python -m tests.golden`, which rewrites; the tests
+never do.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def shown(case: Path) -> list[str]:
 
 @functools.cache
 def files(case: Path, part: str) -> tuple[File, ...]:
-    """Return the files that one part of a case gets, with comparable texts; those without a text are left out."""
+    """Return the files that one part of a case gets, with comparable texts; those without a text
+    are left out."""
     made = rendered(*_inputs(case, 0), "job.yaml") if part == "render" else plan(case, part).files
     return tuple(File(file.name, comparable(file.text), file.origin) for file in made if file.text)
 
@@ -81,9 +84,12 @@ def comparable(text: str) -> str:
 
 
 def differences(complete: str, text: str) -> Iterator[str]:
-    """Yield the lines that differ from a complete file, each group below the line of that file that is before it."""
+    """Yield the lines that differ from a complete file, each group below the line of that file that
+    is before it."""
     old, new = complete.splitlines(), text.splitlines()
-    for tag, start, end, begin, stop in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for tag, start, end, begin, stop in difflib.SequenceMatcher(
+        None, old, new, autojunk=False
+    ).get_opcodes():
         if tag != "equal":
             before = next((line for line in reversed(old[:start]) if line.strip()), "(top)")
             yield f"@@ {before}"
@@ -92,7 +98,8 @@ def differences(complete: str, text: str) -> Iterator[str]:
 
 
 def compared(path: str, complete: str, text: str) -> str:
-    """Return what an expect.yaml says of a file: the lines that differ, or all of it where that is shorter."""
+    """Return what an expect.yaml says of a file: the lines that differ, or all of it where that is
+    shorter."""
     if text == complete:
         return f"same as {path}\n"
     lines = [f"differs from {path}", *differences(complete, text)]
@@ -102,7 +109,8 @@ def compared(path: str, complete: str, text: str) -> str:
 
 
 def template(file: File) -> str:
-    """Return the path of the template below templates/ without its ending, "" for a file that has none."""
+    """Return the path of the template below templates/ without its ending, "" for a file that has
+    none."""
     return file.origin.removesuffix(".j2") if re.fullmatch(r"\w+/[\w.]+", file.origin) else ""
 
 
@@ -150,7 +158,8 @@ def _inputs(case: Path, node: int) -> tuple[JobSpec, Facts]:
 def _launch(plan: Plan) -> str:
     launch = plan.launch
     lines = [
-        f"launcher {plan.launcher}, roll call {plan.roll_call}, completion {launch.ends.completion}, in {plan.workdir}"
+        f"launcher {plan.launcher}, roll call {plan.roll_call}, completion"
+        f" {launch.ends.completion}, in {plan.workdir}"
     ]
     lines += ["no command: ranks are started from worker-0"] * (not launch.programs)
     lines += [f"rank    {_variable(var)}" for var in plan.env]

@@ -45,7 +45,9 @@ def made(case: Path) -> str:
     """Return what is rendered now, without our version, which every release changes."""
     given = yaml.safe_load((case / "options.yaml").read_text())
     text = (case / "job.yaml").read_text()
-    overrides = {path: specs.Override(value, flag) for path, (flag, value) in given.pop("flags", {}).items()}
+    overrides = {
+        path: specs.Override(value, flag) for path, (flag, value) in given.pop("flags", {}).items()
+    }
     spec = specs.load(text, "job.yaml", {}, overrides)
     module = registry.load("deploy", case.parent.name)
     options = module.Options(**{"folder": "/home/me/job", "spec_text": text, **given})

@@ -1,4 +1,5 @@
-"""Draw the table of phases as the diagram in docs/architecture.md: python -m tests.golden_phases."""
+"""Draw the table of phases as the diagram in docs/architecture.md: python -m
+tests.golden_phases."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ PLACE = re.compile(r"(?s)<!-- phases -->\n.*?<!-- end of phases -->")
 def diagram() -> str:
     """Return the block of the page."""
     lines = ["stateDiagram-v2", f"    [*] --> {Phase.CHECKS.name}"]
-    lines += [f"    {before.name} --> {after.name}" for before, others in ALLOWED.items() for after in others]
+    lines += [
+        f"    {before.name} --> {after.name}"
+        for before, others in ALLOWED.items()
+        for after in others
+    ]
     lines += [f"    {Phase.ENDED.name} --> [*]"]
     body = "\n".join(lines)
     return f"<!-- phases -->\n```mermaid\n{body}\n```\n<!-- end of phases -->"

@@ -16,13 +16,20 @@ from tests.cluster import clean_environment, until
 class Local:
     """One `entrypoint local`, in a session of its own as a terminal gives it."""
 
-    def __init__(self, folder: Path, words: tuple[str, ...], env: dict[str, str], cwd: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, words: tuple[str, ...], env: dict[str, str], cwd: Path | None = None
+    ) -> None:
         self.folder = folder
         folder.mkdir()
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "entrypoint", "local", *words],
-                env={**clean_environment(), "TMPDIR": str(folder), "LOCAL_TEST": str(folder), **env},
+                env={
+                    **clean_environment(),
+                    "TMPDIR": str(folder),
+                    "LOCAL_TEST": str(folder),
+                    **env,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -40,7 +47,11 @@ class Local:
 
     def says(self, words: str, count: int = 1, seconds: float = 30) -> None:
         """Wait until it has said this so often."""
-        until(lambda: (self.out + self.err).count(words) >= count, seconds, f"{words!r} in:\n{self.out}{self.err}")
+        until(
+            lambda: (self.out + self.err).count(words) >= count,
+            seconds,
+            f"{words!r} in:\n{self.out}{self.err}",
+        )
 
     def ends(self, seconds: float = 60) -> int:
         """Its exit status, once it has ended and left nothing."""
@@ -56,7 +67,8 @@ class Local:
         os.killpg(self.process.pid, signal.SIGINT)
 
     def pids(self) -> list[int]:
-        """Its processes: those that have its folder in their environment, or on their command line."""
+        """Its processes: those that have its folder in their environment, or on their command
+        line."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -70,4 +82,7 @@ class Local:
 
     def left(self) -> list[str]:
         """What it has left: processes and files."""
-        return [*map(str, self.pids()), *sorted({each.name for each in self.folder.iterdir()} - {"out", "err"})]
+        return [
+            *map(str, self.pids()),
+            *sorted({each.name for each in self.folder.iterdir()} - {"out", "err"}),
+        ]

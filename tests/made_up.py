@@ -15,18 +15,31 @@ SECONDS = {"facts": 0.2, "keys": 0.01, "sshd": 0.03, "roll call": 0.1, "files": 
 END = {"end": 0.2, "release": 0.1}
 
 
-def recorded(late: float = 15.0, run: float = 40.0, nodes: int = 4, lost: tuple[int, ...] = ()) -> dict[str, Any]:
-    """What worker-0 writes: the last node came `late` seconds late, and each has a clock of its own."""
+def recorded(
+    late: float = 15.0, run: float = 40.0, nodes: int = 4, lost: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """What worker-0 writes: the last node came `late` seconds late, and each has a clock of its
+    own."""
     peers: dict[str, Any] = {}
-    leader = _rows(1000.0, {**SECONDS, "roll call": late, "launch": 0.2, "first output": 3.0, "run": run, **END})
+    leader = _rows(
+        1000.0,
+        {**SECONDS, "roll call": late, "launch": 0.2, "first output": 3.0, "run": run, **END},
+    )
     start = 1000.0 + 0.25 + late
     for rank in range(1, nodes):
         own, begun = -5000.0 * rank, 1000.0 + (late if rank == nodes - 1 else rank / 10)
         waits = {"others": max(start - begun - sum(SECONDS.values()), 0.001)}
-        rows = _rows(begun + own, {**SECONDS, **waits, "launch": 0.2, "first output": 3.0, "run": run, **END})
+        rows = _rows(
+            begun + own, {**SECONDS, **waits, "launch": 0.2, "first output": 3.0, "run": run, **END}
+        )
         answered, released = _end(rows, "files"), _end(rows, "end")
         began = _end(rows, "others")
-        told = {"answered": answered, "started": began, "released": released, "told": released + 0.001}
+        told = {
+            "answered": answered,
+            "started": began,
+            "released": released,
+            "told": released + 0.001,
+        }
         rows += [
             ("first output", began + 0.2, began + 3.2, f"rank {rank}"),
             ("run", began + 3.2, released, f"rank {rank}"),
@@ -41,7 +54,14 @@ def recorded(late: float = 15.0, run: float = 40.0, nodes: int = 4, lost: tuple[
             "told": told["told"] - own + 0.002, "why": "its session ended" if rank in lost else "",
         }  # fmt: skip
     hosts = [f"worker-{rank}" for rank in range(nodes)]
-    return {"job": "resnet-50", "hosts": hosts, "me": 0, "alone": False, "phases": leader, "peers": peers}
+    return {
+        "job": "resnet-50",
+        "hosts": hosts,
+        "me": 0,
+        "alone": False,
+        "phases": leader,
+        "peers": peers,
+    }
 
 
 def _rows(begun: float, seconds: dict[str, float]) -> list[tuple[str, float, float, str]]:

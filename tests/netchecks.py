@@ -13,7 +13,8 @@ Change = Callable[[int, int], Measured | None]
 
 
 def of(nodes: int, change: Change = lambda a, b: None) -> NetcheckResult:
-    """A result in which `change` gives a pair's figures; those of other pairs differ by some percent."""
+    """A result in which `change` gives a pair's figures; those of other pairs differ by some
+    percent."""
     pairs = [
         change(a, b) or Measured(a, b, 0.06 + 0.001 * (a + b), 0.2, 9.4 - 0.05 * a, 9.4 - 0.05 * b)
         for each in rounds(nodes)
@@ -33,10 +34,13 @@ def made_up(nodes: int = 4, late: int = 2) -> NetcheckResult:
     result, sizes = of(nodes, slow(late)), [1 << power for power in range(10, 23, 2)]
     seconds = [0.4 + size / 40e6 for size in sizes]
     reduced = tuple(
-        Reduced(size, took, bus_bandwidth(size, took, nodes)) for size, took in zip(sizes, seconds, strict=True)
+        Reduced(size, took, bus_bandwidth(size, took, nodes))
+        for size, took in zip(sizes, seconds, strict=True)
     )
     rejected = ("10.0.0.99 on worker-1",)
-    return NetcheckResult(result.nodes, result.pairs, backend="gloo", reduced=reduced, rejected=rejected)
+    return NetcheckResult(
+        result.nodes, result.pairs, backend="gloo", reduced=reduced, rejected=rejected
+    )
 
 
 def made_up_page(nodes: int = 4) -> str:

@@ -1,7 +1,8 @@
-"""A network interface whose packets take longer, as by `tc netem delay`, but without netem, which some kernels lack.
+"""A network interface whose packets take longer, as by `tc netem delay`, but without netem, which
+some kernels lack.
 
-Two tap devices, one for the node and one for its network, and a process that carries frames between them: what the node
-sends waits for its time, what it gets does not, as netem does it.
+Two tap devices, one for the node and one for its network, and a process that carries frames between
+them: what the node sends waits for its time, what it gets does not, as netem does it.
 """
 
 from __future__ import annotations
@@ -60,9 +61,12 @@ def carry(node: int, network: int, seconds: float) -> None:
 
 
 def start(node: str, network: str, seconds: float) -> subprocess.Popen[bytes]:
-    """Both devices, in this namespace, and the process that carries frames between them, once they are there."""
+    """Both devices, in this namespace, and the process that carries frames between them, once they
+    are there."""
     process = subprocess.Popen(
-        [sys.executable, __file__, node, network, str(seconds)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+        [sys.executable, __file__, node, network, str(seconds)],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"

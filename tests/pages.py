@@ -1,4 +1,5 @@
-"""The pages that the toolkit makes: a row each, tried in a real browser by tests/process/test_pages.py.
+"""The pages that the toolkit makes: a row each, tried in a real browser by
+tests/process/test_pages.py.
 
 `python -m tests.pages FOLDER` makes their screenshots: make screenshots.
 """
@@ -23,7 +24,8 @@ LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1000, 400
 
 @dataclass(frozen=True)
 class Page:
-    """`html` makes the text of a made-up result; there are to be `count` elements that `bars` selects."""
+    """`html` makes the text of a made-up result; there are to be `count` elements that `bars`
+    selects."""
 
     name: str
     html: Callable[[], str]
@@ -52,18 +54,23 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        chromium = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         yield chromium
         chromium.close()
 
 
 def digests() -> str:
     """Of what each page is now: a line each."""
-    return "".join(f"{page.name} {hashlib.sha256(page.html().encode()).hexdigest()}\n" for page in PAGES)
+    return "".join(
+        f"{page.name} {hashlib.sha256(page.html().encode()).hexdigest()}\n" for page in PAGES
+    )
 
 
 def main(folder: Path) -> None:
-    """Write NAME-light.png and NAME-dark.png of every page, and NAME-narrow.png, as a telephone shows it.
+    """Write NAME-light.png and NAME-dark.png of every page, and NAME-narrow.png, as a telephone
+    shows it.
 
     Pictures of another machine differ by their fonts, so `digests` says of which pages they are.
     """
@@ -72,8 +79,14 @@ def main(folder: Path) -> None:
         for page in PAGES:
             file = Path(made) / f"{page.name}.html"
             file.write_text(page.html())
-            for name, scheme, width in (("light", "light", 1000), ("dark", "dark", 1000), ("narrow", "light", 400)):
-                tab = chromium.new_page(viewport={"width": width, "height": 300}, color_scheme=scheme)
+            for name, scheme, width in (
+                ("light", "light", 1000),
+                ("dark", "dark", 1000),
+                ("narrow", "light", 400),
+            ):
+                tab = chromium.new_page(
+                    viewport={"width": width, "height": 300}, color_scheme=scheme
+                )
                 tab.goto(file.as_uri())
                 tab.screenshot(path=folder / f"{page.name}-{name}.png", full_page=True)
                 print(folder / f"{page.name}-{name}.png")

@@ -1,7 +1,9 @@
-"""The table of promises: what the markers `promise` and `control` on tests say. `make promises` prints it.
+"""The table of promises: what the markers `promise` and `control` on tests say. `make promises`
+prints it.
 
-A promise is held by tests with the marker `promise(text)`. Its negative control, which shows that they can fail, is a
-test with `control(text)`, or what `promise(text, control=...)` names within the test itself.
+A promise is held by tests with the marker `promise(text)`. Its negative control, which shows that
+they can fail, is a test with `control(text)`, or what `promise(text, control=...)` names within the
+test itself.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def sources() -> dict[str, str]:
     """Return the modules that have such markers: path below tests/ -> text."""
     paths = sorted(TESTS.glob("*/test_*.py"))
     texts = {path.relative_to(TESTS).as_posix(): path.read_text(encoding="utf-8") for path in paths}
-    return {path: text for path, text in texts.items() if any(f"@{kind}(" in text for kind in KINDS)}
+    return {
+        path: text for path, text in texts.items() if any(f"@{kind}(" in text for kind in KINDS)
+    }
 
 
 def promises(sources: Mapping[str, str]) -> list[Promise]:
@@ -64,7 +68,9 @@ def _markers(module: ast.Module) -> Iterator[tuple[str, ast.Call]]:
     """Yield the markers of a module, each with the name of its test."""
     for node in module.body:
         for marker in getattr(node, "decorator_list", ()):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and ast.unparse(marker).startswith(KINDS):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and ast.unparse(
+                marker
+            ).startswith(KINDS):
                 yield node.name, marker
 
 

@@ -1,4 +1,5 @@
-"""The engines and launchers that must boot: a row for each way to start one, with its test in real containers."""
+"""The engines and launchers that must boot: a row for each way to start one, with its test in real
+containers."""
 
 from __future__ import annotations
 
@@ -26,11 +27,15 @@ class Row:
     table: str = "engines"  # or "launchers"
 
 
-def _row(engine: str, launcher: str, given: str, shape: str, image: str, package: str, test: str) -> Row:
+def _row(
+    engine: str, launcher: str, given: str, shape: str, image: str, package: str, test: str
+) -> Row:
     return Row(engine, launcher, given, shape, image, package, f"tests/{test}")
 
 
-def _both(engine: str, launcher: str, shape: str, image: str, package: str, test: str) -> tuple[Row, Row]:
+def _both(
+    engine: str, launcher: str, shape: str, image: str, package: str, test: str
+) -> tuple[Row, Row]:
     """From a job.yaml and from variables alone, by one test."""
     test = f"engines/{test}{'' if test.endswith('-') else '['}"
     return (
@@ -77,7 +82,7 @@ ROWS = (
 )  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Launchers: the table of `make test-launchers`
 
 
@@ -85,8 +90,9 @@ ROWS = (
 class Example:
     """An example that tests/engines/test_launchers.py runs in each way that it has.
 
-    It prints `rank N of M on HOST, ...` from every process, and compares itself with one process as `agrees` reads it.
-    With `--fail S` one ends with S half way; with `--stay` each says `rank N is up`, and at SIGTERM `rank N told`.
+    It prints `rank N of M on HOST, ...` from every process, and compares itself with one process as
+    `agrees` reads it. With `--fail S` one ends with S half way; with `--stay` each says `rank N is
+    up`, and at SIGTERM `rank N told`.
     """
 
     engine: str
@@ -112,16 +118,37 @@ RAY, MPICH = "entrypoint-ray:dev", "entrypoint-hydra:trixie"
 _ALL = "trains variables fails stops"
 EXAMPLES = {
     "jax": Example("JAX", "jax", "jax/job.yaml", JAX, "jax", ("python", "train.py"), ways=_ALL),
-    "accelerate": Example("Accelerate", "accelerate", "accelerate/job.yaml", ACCELERATE, "accelerate", ways=_ALL),
+    "accelerate": Example(
+        "Accelerate", "accelerate", "accelerate/job.yaml", ACCELERATE, "accelerate", ways=_ALL
+    ),
     "deepspeed": Example(
-        "DeepSpeed", "deepspeed", "deepspeed/job.yaml", DEEPSPEED, "deepspeed", tolerance="1e-05", ways=_ALL
+        "DeepSpeed",
+        "deepspeed",
+        "deepspeed/job.yaml",
+        DEEPSPEED,
+        "deepspeed",
+        tolerance="1e-05",
+        ways=_ALL,
     ),
-    "lightning": Example("Lightning", "torchrun", "lightning/job.yaml", LIGHTNING, "lightning", ways=_ALL),
-    "ray-actors": Example("Ray, actors", "ray", "ray/job.yaml", RAY, "ray", ("python", "actors.py"), anywhere=True),
+    "lightning": Example(
+        "Lightning", "torchrun", "lightning/job.yaml", LIGHTNING, "lightning", ways=_ALL
+    ),
+    "ray-actors": Example(
+        "Ray, actors", "ray", "ray/job.yaml", RAY, "ray", ("python", "actors.py"), anywhere=True
+    ),
     "ray-train": Example(
-        "Ray Train", "ray", "ray/train.yaml", RAY, "ray", ("python", "train.py"), ways="trains", anywhere=True
+        "Ray Train",
+        "ray",
+        "ray/train.yaml",
+        RAY,
+        "ray",
+        ("python", "train.py"),
+        ways="trains",
+        anywhere=True,
     ),
-    "hydra": Example("MPICH, mpi4py", "hydra", "hydra/job.yaml", MPICH, "mpich", ("python", "train.py")),
+    "hydra": Example(
+        "MPICH, mpi4py", "hydra", "hydra/job.yaml", MPICH, "mpich", ("python", "train.py")
+    ),
     "elastic": Example(
         "PyTorch DDP, elastic",
         "torchrun",
@@ -162,7 +189,9 @@ def version(image: str, package: str, launcher: str) -> str:
         said = docker("run", "--rm", "--entrypoint", "python", image, "--version")
         return f"{said.strip()}, cards simulated"
     code = f"from importlib.metadata import version; print(version('{package}'))"
-    found = f"{package} " + docker("run", "--rm", "--entrypoint", "python", image, "-c", code).strip()
+    found = (
+        f"{package} " + docker("run", "--rm", "--entrypoint", "python", image, "-c", code).strip()
+    )
     if launcher != "mpirun" or package == "mindspore":
         return found
     return f"{found}, " + version(image, "mpi", "")
@@ -173,7 +202,9 @@ def said(containers: dict[str, str]) -> str:
     return "".join(f"--- {name}\n{logs(each)}" for name, each in containers.items())
 
 
-def ended(containers: dict[str, str], seconds: float = 150, together: float = 2.0) -> dict[str, int]:
+def ended(
+    containers: dict[str, str], seconds: float = 150, together: float = 2.0
+) -> dict[str, int]:
     """Each container's status; all end by themselves, and together."""
     docker("wait", *containers.values(), timeout=seconds)
     ends = [finished_at(each) for each in containers.values()]

@@ -1,7 +1,9 @@
-"""Slurm's commands as a batch script meets them, on this machine: srun starts tasks, scancel signals them.
+"""Slurm's commands as a batch script meets them, on this machine: srun starts tasks, scancel
+signals them.
 
-What these do is what Slurm does: srun ends with the highest status of its tasks, and kills them when it gets a
-SIGTERM itself; a job that is being cancelled takes no signal from either. Seen so with Slurm 22.05.
+What these do is what Slurm does: srun ends with the highest status of its tasks, and kills them
+when it gets a SIGTERM itself; a job that is being cancelled takes no signal from either. Seen so
+with Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -72,7 +74,12 @@ class Slurm:
         self.folder, self.nodes = folder, nodes
         self.bin = folder / "bin"
         self.bin.mkdir()
-        for name, text in (("srun", _SRUN), ("scancel", _SCANCEL), ("scontrol", _SCONTROL), ("entrypoint", entrypoint)):
+        for name, text in (
+            ("srun", _SRUN),
+            ("scancel", _SCANCEL),
+            ("scontrol", _SCONTROL),
+            ("entrypoint", entrypoint),
+        ):
             file = self.bin / name
             file.write_text(text if text.startswith("#!") else f"#!{sys.executable} -IS\n{text}")
             file.chmod(0o755)
@@ -95,12 +102,14 @@ class Slurm:
         return file.read_text().splitlines() if file.exists() else []
 
     def cancel(self, batch: subprocess.Popen[str]) -> None:
-        """As `scancel JOB`: SIGTERM to every task and to the batch shell's group; the job takes no other signal."""
+        """As `scancel JOB`: SIGTERM to every task and to the batch shell's group; the job takes no
+        other signal."""
         (self.folder / "cancelled").touch()
         self.signal_all(batch)
 
     def signal_all(self, batch: subprocess.Popen[str]) -> None:
-        """As `scancel --full --signal=TERM JOB`: SIGTERM to every task and to the batch shell's group."""
+        """As `scancel --full --signal=TERM JOB`: SIGTERM to every task and to the batch shell's
+        group."""
         for task in self.said("tasks")[0].split():
             os.kill(int(task), signal.SIGTERM)
         os.killpg(batch.pid, signal.SIGTERM)
@@ -109,10 +118,15 @@ class Slurm:
 def told(text: str) -> tuple[list[str], dict[str, str]]:
     """What a batch script starts srun with: its words and its environment."""
     functions = (
-        'srun() { printf \'%s\\0\' $# "$@"; env -0; }; setsid() { "$@"; }; scontrol() { echo x; echo y; }; '
-        "stat() { echo 600; }\n"
+        'srun() { printf \'%s\\0\' $# "$@"; env -0; }; setsid() { "$@"; }; scontrol() { echo x;'
+        " echo y; }; stat() { echo 600; }\n"
     )
-    env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "x,y"}
+    env = {
+        "PATH": os.environ["PATH"],
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_NODELIST": "x,y",
+    }
     done = subprocess.run(["bash"], input=(functions + text).encode(), env=env, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     count, *words = done.stdout.decode().split("\0")[:-1]

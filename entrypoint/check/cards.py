@@ -41,9 +41,14 @@ def _answering(seen: Observation) -> Iterator[Finding]:
     files = _FILES.search(seen.device_origin)
     number = int(files[1]) if files else seen.devices or 0
     if seen.cards and len(seen.cards) < number:
-        fix = "look at dmesg for Xid or card errors; reset or replace the card, or take the machine out"
+        fix = (
+            "look at dmesg for Xid or card errors; reset or replace the card, or take the"
+            " machine out"
+        )
         words = f"{len(seen.cards)} answer {seen.tool}"
-        yield Finding("error", "accelerators-lost", "accelerators that answer", words, f"{number}", fix)
+        yield Finding(
+            "error", "accelerators-lost", "accelerators that answer", words, f"{number}", fix
+        )
 
 
 def _card(card: Card) -> Iterator[Finding]:
@@ -57,7 +62,9 @@ def _card(card: Card) -> Iterator[Finding]:
         who = ", ".join(card.processes) or "by processes that are not seen from this container"
         words = f"{card.used:g} MiB in use: {who}" if card.used is not None else f"in use: {who}"
         fix = "end them, or take another machine: they take memory and time from the job"
-        yield Finding("warning", "accelerator-in-use", f"{what}: in use", words, "no other process", fix)
+        yield Finding(
+            "warning", "accelerator-in-use", f"{what}: in use", words, "no other process", fix
+        )
 
 
 def _driver(seen: Observation) -> Iterator[Finding]:
@@ -73,30 +80,50 @@ def _cuda(seen: Observation, slots: int) -> Iterator[Finding]:
         return
     build = "install a torch that is built for CUDA, from PyTorch's own index"
     if built in ("", "none"):
-        yield Finding("error", "torch-cuda", "torch and CUDA", f"torch {torch} is built without CUDA", "CUDA", build)
+        yield Finding(
+            "error",
+            "torch-cuda",
+            "torch and CUDA",
+            f"torch {torch} is built without CUDA",
+            "CUDA",
+            build,
+        )
         return
     if seen.driver_cuda and _major(built) > _major(seen.driver_cuda):
         words = f"torch is built for {built}, the driver takes up to {seen.driver_cuda}"
-        fix = f"a newer driver on the machine, CUDA's compat package in the image, or a torch for {seen.driver_cuda}"
-        yield Finding("error", "cuda-driver", "CUDA and the driver", words, "a driver as new as CUDA", fix)
+        fix = (
+            "a newer driver on the machine, CUDA's compat package in the image, or a torch for"
+            f" {seen.driver_cuda}"
+        )
+        yield Finding(
+            "error", "cuda-driver", "CUDA and the driver", words, "a driver as new as CUDA", fix
+        )
     can = seen.library("torch cuda.is_available")
     if can == "no":
         words = seen.library("torch why") or "torch.cuda.is_available() is False"
         fix = "see the driver, /usr/local/nvidia and LD_LIBRARY_PATH of the container"
-        yield Finding("error", "torch-cuda", "torch and CUDA", words, "cards that torch can use", fix)
+        yield Finding(
+            "error", "torch-cuda", "torch and CUDA", words, "cards that torch can use", fix
+        )
     count = seen.library("torch cuda.device_count")
     if can == "yes" and count.isdigit() and int(count) < slots:
         fix = "see CUDA_VISIBLE_DEVICES, and MIG"
-        yield Finding("error", "torch-cuda", "torch and CUDA", f"torch sees {count} cards", f"{slots}", fix)
+        yield Finding(
+            "error", "torch-cuda", "torch and CUDA", f"torch sees {count} cards", f"{slots}", fix
+        )
 
 
 def _npu(seen: Observation) -> Iterator[Finding]:
     if not seen.driver and not seen.cann:
         fix = "mount /usr/local/Ascend/driver from the machine, and take an image with CANN"
-        yield Finding("warning", "cann", "CANN and the driver", "neither was found", "/usr/local/Ascend", fix)
+        yield Finding(
+            "warning", "cann", "CANN and the driver", "neither was found", "/usr/local/Ascend", fix
+        )
     if seen.library("torch") and not seen.library("torch npu"):
         fix = "install the torch-npu of this torch's version"
-        yield Finding("warning", "torch-npu", "torch and CANN", "torch without torch_npu", "torch_npu", fix)
+        yield Finding(
+            "warning", "torch-npu", "torch and CANN", "torch without torch_npu", "torch_npu", fix
+        )
 
 
 def _horovod(seen: Observation, plan: Plan) -> Iterator[Finding]:
@@ -105,11 +132,23 @@ def _horovod(seen: Observation, plan: Plan) -> Iterator[Finding]:
     if plan.launch.ranks.reports == "ranks" and seen.library("horovod mpi") == "no":
         fix = "build Horovod with HOROVOD_WITH_MPI=1, or set HOROVOD_CONTROLLER=gloo"
         yield Finding(
-            "warning", "horovod-mpi", "Horovod and MPI", "built without MPI", f"MPI, under {plan.launcher}", fix
+            "warning",
+            "horovod-mpi",
+            "Horovod and MPI",
+            "built without MPI",
+            f"MPI, under {plan.launcher}",
+            fix,
         )
     if seen.device == "nvidia" and seen.library("horovod nccl") == "no":
         fix = "build Horovod with HOROVOD_GPU_OPERATIONS=NCCL"
-        yield Finding("warning", "horovod-nccl", "Horovod and NCCL", "built without NCCL", "NCCL, for GPUs", fix)
+        yield Finding(
+            "warning",
+            "horovod-nccl",
+            "Horovod and NCCL",
+            "built without NCCL",
+            "NCCL, for GPUs",
+            fix,
+        )
 
 
 def _major(version: str) -> int:

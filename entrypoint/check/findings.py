@@ -14,16 +14,20 @@ _ALIKE = 8  # lines on one matter that the table shows
 
 
 def sort(findings: Iterable[Finding]) -> list[Finding]:
-    """Worst first, then as they were looked at; one line for the same on several nodes; no fix for what is well."""
+    """Worst first, then as they were looked at; one line for the same on several nodes; no fix for
+    what is well."""
     same: dict[Finding, list[str]] = {}
     for each in findings:
-        same.setdefault(replace(each, nodes=(), fix=each.fix if each.level != "ok" else ""), []).extend(each.nodes)
+        same.setdefault(
+            replace(each, nodes=(), fix=each.fix if each.level != "ok" else ""), []
+        ).extend(each.nodes)
     lines = [replace(each, nodes=tuple(dict.fromkeys(nodes))) for each, nodes in same.items()]
     return sorted(lines, key=lambda each: ORDER.index(each.level))
 
 
 def together(lines: Sequence[Finding]) -> list[Finding]:
-    """The same lines, but few: what is well on several nodes is one, and of many alike the first are shown."""
+    """The same lines, but few: what is well on several nodes is one, and of many alike the first
+    are shown."""
     alike: dict[tuple[str, str, str], list[Finding]] = {}
     for each in lines:
         what = each.what if each.level == "ok" else ""
@@ -34,9 +38,13 @@ def together(lines: Sequence[Finding]) -> list[Finding]:
         most = 1 if well else _ALIKE
         shown += same[:most]
         if more := same[most:]:
-            nodes = tuple(dict.fromkeys(node for each in (same if well else more) for node in each.nodes))
+            nodes = tuple(
+                dict.fromkeys(node for each in (same if well else more) for node in each.nodes)
+            )
             if well:
-                shown[-1] = replace(same[0], seen=f"{same[0].seen}, and others like it ({len(more)})", nodes=nodes)
+                shown[-1] = replace(
+                    same[0], seen=f"{same[0].seen}, and others like it ({len(more)})", nodes=nodes
+                )
             else:
                 seen = f"and {len(more)} more like these; --json has them all"
                 shown.append(replace(more[0], seen=seen, needed="", fix="", nodes=nodes))
@@ -52,4 +60,7 @@ def status(findings: Iterable[Finding], strict: bool = False) -> int:
 def summary(findings: Iterable[Finding]) -> str:
     """Such as `2 errors, 1 warning`."""
     levels = [each.level for each in findings]
-    return ", ".join(count(levels.count(level), level) for level in ORDER[:2] if level in levels) or "nothing is wrong"
+    return (
+        ", ".join(count(levels.count(level), level) for level in ORDER[:2] if level in levels)
+        or "nothing is wrong"
+    )

@@ -1,4 +1,5 @@
-"""What the kernel says of this machine and container, for `check`: limits, memory, disks, network. Starts nothing."""
+"""What the kernel says of this machine and container, for `check`: limits, memory, disks, network.
+Starts nothing."""
 
 from __future__ import annotations
 
@@ -27,8 +28,15 @@ def shared_memory(root: Path = Path("/")) -> Seen:
 
 def limits(root: Path = Path("/")) -> Seen:
     """Limits of this process and its cgroup: locked memory, file handles, processes."""
-    handles, memlock = resource.getrlimit(resource.RLIMIT_NOFILE)[1], resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    pids = [int(text) for text in readings("pids", {2: "pids.max", 1: "pids.max"}, root) if text.isdigit()]
+    handles, memlock = (
+        resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+    )
+    pids = [
+        int(text)
+        for text in readings("pids", {2: "pids.max", 1: "pids.max"}, root)
+        if text.isdigit()
+    ]
     used = next(iter(readings("pids", {2: "pids.current", 1: "pids.current"}, root)), "")
     return {
         "handles": handles,
@@ -46,14 +54,25 @@ def processors(root: Path = Path("/")) -> Seen:
         quota, _, period = text.partition(" ")
         if quota.isdigit() and period.isdigit():
             given.append(int(quota) / int(period))
-    quotas, periods = (readings("cpu", {1: f"cpu.cfs_{name}_us"}, root) for name in ("quota", "period"))
-    given += [int(quota) / int(period) for quota, period in zip(quotas, periods, strict=False) if quota.isdigit()]
+    quotas, periods = (
+        readings("cpu", {1: f"cpu.cfs_{name}_us"}, root) for name in ("quota", "period")
+    )
+    given += [
+        int(quota) / int(period)
+        for quota, period in zip(quotas, periods, strict=False)
+        if quota.isdigit()
+    ]
     return {"cpus": len(os.sched_getaffinity(0)), "cpu_limit": min(given, default=None)}
 
 
 def memory(root: Path = Path("/")) -> Seen:
-    """Bytes that can still be taken, of the machine and of the cgroup, whose page cache gives way."""
-    free = [1024 * each] if (each := proc.number(root / "proc/meminfo", "MemAvailable:")) is not None else []
+    """Bytes that can still be taken, of the machine and of the cgroup, whose page cache gives
+    way."""
+    free = (
+        [1024 * each]
+        if (each := proc.number(root / "proc/meminfo", "MemAvailable:")) is not None
+        else []
+    )
     limits = readings("memory", {2: "memory.max", 1: "memory.limit_in_bytes"}, root)
     usages = readings("memory", {2: "memory.current", 1: "memory.usage_in_bytes"}, root)
     caches = readings("memory", {2: "memory.stat", 1: "memory.stat"}, root)
@@ -70,7 +89,11 @@ def memory(root: Path = Path("/")) -> Seen:
 def disks(plan: Plan) -> Seen:
     """Where the job writes: each file system's room, or why it cannot be written."""
     topology = plan.topology
-    uses = {RUN_DIR: topology.run_dir, "logs": topology.log_dir, "working directory": topology.workdir}
+    uses = {
+        RUN_DIR: topology.run_dir,
+        "logs": topology.log_dir,
+        "working directory": topology.workdir,
+    }
     return {"disks": tuple(_disk(use, path) for use, path in uses.items() if path)}
 
 
@@ -86,29 +109,47 @@ def links(root: Path = Path("/")) -> Seen:
     """Network interfaces that are up, with MTU and speed as the kernel has them."""
     found = []
     for each in network.interfaces()[:_LINKS]:
-        mtu, speed = (_number(root / "sys/class/net" / each.name / name) for name in ("mtu", "speed"))
+        mtu, speed = (
+            _number(root / "sys/class/net" / each.name / name) for name in ("mtu", "speed")
+        )
         found.append(Link(each.name, each.address, each.network, mtu, speed))
     return {"links": tuple(found), "no_link": not found}
 
 
 def rdma(root: Path = Path("/")) -> Seen:
-    """Ports of InfiniBand and RoCE devices (Linux, sysfs-class-infiniband), and the device files that use them."""
+    """Ports of InfiniBand and RoCE devices (Linux, sysfs-class-infiniband), and the device files
+    that use them."""
     ports = []
     for place in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
         link, state, rate = (_line(place / name) for name in ("link_layer", "state", "rate"))
-        ports.append(Port(place.parent.parent.name, place.name, link, state.partition(": ")[2] or state, rate))
-    return {"ports": tuple(ports), "rdma_files": len(list((root / "dev/infiniband").glob("uverbs*")))}
+        ports.append(
+            Port(
+                place.parent.parent.name, place.name, link, state.partition(": ")[2] or state, rate
+            )
+        )
+    return {
+        "ports": tuple(ports),
+        "rdma_files": len(list((root / "dev/infiniband").glob("uverbs*"))),
+    }
 
 
 def image(root: Path = Path("/")) -> Seen:
-    """What this image is made of: the distribution, the kernel below, and a digest of the installed packages."""
+    """What this image is made of: the distribution, the kernel below, and a digest of the installed
+    packages."""
     import hashlib
 
     names = {}
     with contextlib.suppress(OSError):
-        names = dict(line.partition("=")[::2] for line in (root / "etc/os-release").read_text().splitlines())
+        names = dict(
+            line.partition("=")[::2] for line in (root / "etc/os-release").read_text().splitlines()
+        )
     uname, digest = os.uname(), ""
-    for base in ("var/lib/dpkg/status", "lib/apk/db/installed", "var/lib/rpm/rpmdb.sqlite", "var/lib/rpm/Packages"):
+    for base in (
+        "var/lib/dpkg/status",
+        "lib/apk/db/installed",
+        "var/lib/rpm/rpmdb.sqlite",
+        "var/lib/rpm/Packages",
+    ):
         with contextlib.suppress(OSError):
             digest = hashlib.sha256((root / base).read_bytes()).hexdigest()[:12]
             break

@@ -1,4 +1,5 @@
-"""What one node sees of itself -> findings. The limits that `run` looks at, too, are judged in plan/limits.py."""
+"""What one node sees of itself -> findings. The limits that `run` looks at, too, are judged in
+plan/limits.py."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def cheap(seen: Observation, plan: Plan, rank: int) -> list[Finding]:
     """What is wrong, of what can be known without starting a program or asking the network."""
     parts = (_shared_memory, _limits, _memory, _disks, _network)
     found = [each for part in parts for each in part(seen, plan, rank) if each.level != "ok"]
-    return [each for each in found if each.id != "cpus"]  # too few make a job slow, and fail no boot
+    # too few make a job slow, and fail no boot
+    return [each for each in found if each.id != "cpus"]
 
 
 def _spec(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
@@ -49,14 +51,18 @@ def _spec(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     yield Finding("ok", "spec", "spec", seen.spec or "no file: variables and flags alone")
     yield Finding("ok", "platform", "platform", f"{seen.platform}{f' ({found})' if found else ''}")
     where = f"{seen.system}, {seen.machine}, Linux {seen.kernel}".strip(", ")
-    yield Finding("ok", "image", "image", f"{where}{f', packages {seen.packages}' if seen.packages else ''}")
+    yield Finding(
+        "ok", "image", "image", f"{where}{f', packages {seen.packages}' if seen.packages else ''}"
+    )
 
 
 def _refused(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     """What `run` would end for."""
     for each in seen.refused:
         what, found, fix = message_parts(each.reason)
-        yield Finding("error", "refused", what, found, "", fix or f"run would end with {each.status}")
+        yield Finding(
+            "error", "refused", what, found, "", fix or f"run would end with {each.status}"
+        )
 
 
 def _unseen(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
@@ -68,18 +74,28 @@ def _unseen(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
 def _programs(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     for each in seen.programs:
         words = f"{each.version or each.problem or 'no version'} at {each.path}"
-        level, fix = ("warning", "see that it starts: its libraries, its owner") if each.problem else ("ok", "")
+        level, fix = (
+            ("warning", "see that it starts: its libraries, its owner")
+            if each.problem
+            else ("ok", "")
+        )
         yield Finding(level, "program", each.name, words, "a version" if each.problem else "", fix)
     if plan.no_roll_call and rank == plan.topology.me:
         fix = "remove roll_call, and give all nodes a secret"
-        yield Finding("warning", "roll-call", "roll call", plan.no_roll_call, "one result for all", fix)
+        yield Finding(
+            "warning", "roll-call", "roll call", plan.no_roll_call, "one result for all", fix
+        )
     for name in ("torch", "horovod"):
         if problem := seen.library(f"{name} problem"):
             fix = "see LD_LIBRARY_PATH, and that it was built for this torch and Python"
             yield Finding("warning", name, name, f"cannot be imported: {problem}", "", fix)
     for name in ("torch", "horovod", "mindspore", "tensorflow", "jax"):
         if version := seen.library(name):
-            parts = [each for each in seen.libraries if each.name.startswith(f"{name} ") and "problem" not in each.name]
+            parts = [
+                each
+                for each in seen.libraries
+                if each.name.startswith(f"{name} ") and "problem" not in each.name
+            ]
             more = ", ".join(f"{each.name.removeprefix(f'{name} ')} {each.value}" for each in parts)
             yield Finding("ok", name, name, f"{version}{f'; {more}' if more else ''}")
 
@@ -90,14 +106,25 @@ def _mpich(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     Source: pmodels/mpich pull request 6596.
     """
     found = seen.program("mpiexec.hydra")
-    if found and len(plan.topology.nodes) > 1 and re.match(r"MPICH ([0-3]|4\.[01])\b.*ucx", found.version):
-        words = "at times it never comes back from MPI_Finalize: take Debian 13's, or `pip install mpich`"
+    if (
+        found
+        and len(plan.topology.nodes) > 1
+        and re.match(r"MPICH ([0-3]|4\.[01])\b.*ucx", found.version)
+    ):
+        words = (
+            "at times it never comes back from MPI_Finalize: take Debian 13's, or `pip install"
+            " mpich`"
+        )
         yield Finding("warning", "mpich", "MPICH", found.version, "4.2 or later", words)
 
 
 def _shared_memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     if seen.shm_problem or seen.shm_free is not None:
-        slots, free, total = plan.topology.nodes[rank].slots, seen.shm_free or 0, seen.shm_total or 0
+        slots, free, total = (
+            plan.topology.nodes[rank].slots,
+            seen.shm_free or 0,
+            seen.shm_total or 0,
+        )
         yield limits.shared_memory(slots, seen.devices or 0, free, total, seen.shm_problem)
 
 
@@ -114,28 +141,45 @@ def _limits(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
         few = seen.pids != limits.UNLIMITED and left < need
         found = "no limit" if seen.pids == limits.UNLIMITED else f"{left} left of {seen.pids}"
         fix = "start the container with --pids-limit -1, or raise podPidsLimit of the kubelet"
-        yield Finding("warning" if few else "ok", "pids", "processes and threads", found, f"about {need}", fix)
+        yield Finding(
+            "warning" if few else "ok", "pids", "processes and threads", found, f"about {need}", fix
+        )
 
 
 def _memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     slots = plan.topology.nodes[rank].slots
     if seen.cpus is not None:
         usable = min(seen.cpus, seen.cpu_limit or seen.cpus)
-        found = f"{usable:g}" + (f" (limit of the container, {seen.cpus:g} here)" if usable < seen.cpus else "")
-        fix = "give the container a CPU for each rank (--cpus, resources.limits.cpu), or set fewer slots"
-        yield Finding("warning" if usable < slots else "ok", "cpus", "CPUs", found, f"{slots}, one a rank", fix)
+        found = f"{usable:g}" + (
+            f" (limit of the container, {seen.cpus:g} here)" if usable < seen.cpus else ""
+        )
+        fix = (
+            "give the container a CPU for each rank (--cpus, resources.limits.cpu), or set fewer"
+            " slots"
+        )
+        yield Finding(
+            "warning" if usable < slots else "ok",
+            "cpus",
+            "CPUs",
+            found,
+            f"{slots}, one a rank",
+            fix,
+        )
     if seen.memory_free is not None:
         need = slots * _MEMORY_RANK
         found = f"{size(seen.memory_free)} free"
         if seen.memory_limit:
             found += f" of {size(seen.memory_limit)} (limit of the container)"
-        fix = "give the container more memory (--memory, resources.limits.memory), or set fewer slots"
+        fix = (
+            "give the container more memory (--memory, resources.limits.memory), or set fewer slots"
+        )
         level = "warning" if seen.memory_free < need else "ok"
         yield Finding(level, "memory", "memory", found, f"about {size(need)}", fix)
 
 
 def _disks(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    """A run directory that cannot be used is refused; there is no second line about it, or what lies beside it."""
+    """A run directory that cannot be used is refused; there is no second line about it, or what
+    lies beside it."""
     refused = ""
     for each in seen.disks:
         if each.path == refused:
@@ -150,25 +194,73 @@ def _disks(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
 def _network(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     several = len(plan.topology.nodes) > 1
     if seen.links:
-        found = ", ".join(_link(each.name, each.address, each.mtu, each.speed) for each in seen.links)
+        found = ", ".join(
+            _link(each.name, each.address, each.mtu, each.speed) for each in seen.links
+        )
         yield Finding("ok", "interfaces", "network interfaces", found)
     elif seen.no_link and several and not _is_loopback([plan.topology.nodes[rank].address or ""]):
         fix = "see the container's network"
-        yield Finding("warning", "interfaces", "network interfaces", "none but loopback", "one that is up", fix)
+        yield Finding(
+            "warning",
+            "interfaces",
+            "network interfaces",
+            "none but loopback",
+            "one that is up",
+            fix,
+        )
     for port in seen.ports:
-        found, well = f"{port.link} {port.state} {port.rate}".strip(), "active" in port.state.lower()
-        fix = "see the cable, the switch and the subnet manager; if it is to be unused, NCCL leaves it out by itself"
+        found, well = (
+            f"{port.link} {port.state} {port.rate}".strip(),
+            "active" in port.state.lower(),
+        )
+        fix = (
+            "see the cable, the switch and the subnet manager; if it is to be unused, NCCL leaves"
+            " it out by itself"
+        )
         what = f"RDMA {port.device} port {port.port}"
         yield Finding("ok" if well else "warning", "rdma", what, found, "ACTIVE", fix)
     if seen.ports and seen.rdma_files == 0:
-        found, fix = f"{len(seen.ports)} ports, no device file", "give the container /dev/infiniband, and memlock -1"
-        yield Finding("warning", "rdma-files", "RDMA device files", found, "/dev/infiniband/uverbs*", fix)
+        found, fix = (
+            f"{len(seen.ports)} ports, no device file",
+            "give the container /dev/infiniband, and memlock -1",
+        )
+        yield Finding(
+            "warning", "rdma-files", "RDMA device files", found, "/dev/infiniband/uverbs*", fix
+        )
 
 
 def _link(name: str, address: str, mtu: float | None, speed: float | None) -> str:
     more = [f"MTU {mtu:g}"] if mtu else []
     more += [f"{speed / 1000:g} Gbit/s"] if speed and speed > 0 else []
     return f"{name} {address}{f' ({chr(44).join(more)})' if more else ''}".replace(",", ", ")
+
+
+def _own_name(seen: Observation) -> Iterator[Finding]:
+    if seen.own.host and not seen.own.addresses:
+        fix = (
+            "give the container a name that it can look up (/etc/hosts, --hostname), or set"
+            " network.interface"
+        )
+        words = seen.own.problem or "no address"
+        yield Finding(
+            "warning",
+            "own-name",
+            f"own name {seen.own.host}",
+            words,
+            "an address, for Gloo",
+            fix,
+        )
+    elif _is_loopback(seen.own.addresses):
+        fix = "correct /etc/hosts, or set network.interface: Gloo listens where this name leads"
+        words = f"leads to {', '.join(seen.own.addresses)}"
+        yield Finding(
+            "warning",
+            "own-name",
+            f"own name {seen.own.host}",
+            words,
+            "no loopback address",
+            fix,
+        )
 
 
 def _names(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
@@ -178,21 +270,31 @@ def _names(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
         if not each.addresses:
             level = "error" if each.host == leader else "warning"
             fix = "see that DNS knows it here, or give its address: hosts: [NAME=ADDRESS]"
-            yield Finding(level, "dns", f"the name {each.host}", each.problem or "no address", "an address", fix)
+            yield Finding(
+                level,
+                "dns",
+                f"the name {each.host}",
+                each.problem or "no address",
+                "an address",
+                fix,
+            )
     if found:
-        yield Finding("ok", "dns", "names of the nodes", f"{len(found)} of {len(seen.names)} have an address here")
+        yield Finding(
+            "ok",
+            "dns",
+            "names of the nodes",
+            f"{len(found)} of {len(seen.names)} have an address here",
+        )
     fixed = plan.topology.nodes[rank].address
     if len(plan.topology.nodes) > 1 and not (fixed and _is_loopback([fixed])):
-        if seen.own.host and not seen.own.addresses:
-            fix = "give the container a name that it can look up (/etc/hosts, --hostname), or set network.interface"
-            words = seen.own.problem or "no address"
-            yield Finding("warning", "own-name", f"own name {seen.own.host}", words, "an address, for Gloo", fix)
-        elif _is_loopback(seen.own.addresses):
-            fix = "correct /etc/hosts, or set network.interface: Gloo listens where this name leads"
-            words = f"leads to {', '.join(seen.own.addresses)}"
-            yield Finding("warning", "own-name", f"own name {seen.own.host}", words, "no loopback address", fix)
+        yield from _own_name(seen)
     for back in seen.reverse:
-        yield Finding("ok", "reverse-dns", "name of its address", f"{back.name} is {back.value or 'without a name'}")
+        yield Finding(
+            "ok",
+            "reverse-dns",
+            "name of its address",
+            f"{back.name} is {back.value or 'without a name'}",
+        )
 
 
 def _is_loopback(addresses: Iterable[str]) -> bool:

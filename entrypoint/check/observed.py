@@ -1,4 +1,5 @@
-"""What a node sees of itself, as it travels to the leader. None, "" and () mean that it is not known there."""
+"""What a node sees of itself, as it travels to the leader. None, "" and () mean that it is not
+known there."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ class Observation:
     platform: String = ""
     evidence: Strings = ()  # what of the job came from which variable
     device: String = ""
-    devices: Integer | None = None  # accelerators that a process here can use, by their device files
+    # accelerators that a process here can use, by their device files
+    devices: Integer | None = None
     device_origin: String = ""
     programs: Rows[InstalledProgram] = ()
     libraries: Rows[Named] = ()  # what the image's Python says of torch, Horovod and others

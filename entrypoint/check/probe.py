@@ -1,4 +1,5 @@
-"""What this node sees of itself, for `check`: every look in a thread of its own, all of them within one time limit."""
+"""What this node sees of itself, for `check`: every look in a thread of its own, all of them within
+one time limit."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 Look = Callable[[], Mapping[str, Any]]  # fields of an Observation
 
 _MARGIN = 2.0  # seconds after a program's own limit, to be done with it
-_NAMES = 64  # nodes whose names are looked up: each node asks for others, so that a thousand of them flood no server
+# nodes whose names are looked up: each node asks for others, so that a thousand of them flood no
+# server
+_NAMES = 64
 _REVERSE = 4  # addresses of this node whose names are looked up
 _AGAIN = 0.5  # seconds until a name that has no address yet is asked for once more
 # What nodes of one job may have each its own way.
@@ -53,10 +56,14 @@ async def observe(spec: JobSpec, facts: Facts, plan: Plan) -> Mapping[str, Any]:
     return seen
 
 
-def node(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions, patient: bool = False) -> Observation:
-    """All that `check` wants to know of this node. Starts no program of the job, and writes nothing.
+def node(
+    spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions, patient: bool = False
+) -> Observation:
+    """All that `check` wants to know of this node. Starts no program of the job, and writes
+    nothing.
 
-    `patient`: ask for names until they have an address: the name servers of nodes may learn them one after the other.
+    `patient`: ask for names until they have an address: the name servers of nodes may learn them
+      one after the other.
     """
     begun, limit = time.monotonic(), options.limit
     looks: dict[str, Look] = {
@@ -79,7 +86,8 @@ def node(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions, patient
 
 
 def cheap(plan: Plan, limit: float = 2.0) -> Observation:
-    """What can be seen without starting a program or asking the network, within some milliseconds."""
+    """What can be seen without starting a program or asking the network, within some
+    milliseconds."""
     device = plan.topology.device
     return Observation(**gather(_cheap(plan), limit), device=device.kind, devices=device.count)
 
@@ -99,8 +107,8 @@ def _cheap(plan: Plan) -> dict[str, Look]:
 def gather(looks: Mapping[str, Look], limit: float) -> dict[str, Any]:
     """What all looks have seen after `limit` seconds at most; lists of several become one.
 
-    One that fails, or has no end by then (a file system that is gone holds every process that asks for it), is named
-    in `unseen`.
+    One that fails, or has no end by then (a file system that is gone holds every process that asks
+    for it), is named in `unseen`.
     """
     ends: queue.SimpleQueue[tuple[str, Mapping[str, Any]]] = queue.SimpleQueue()
 
@@ -138,11 +146,20 @@ def _job(spec: JobSpec, plan: Plan, spec_file: str) -> dict[str, Any]:
     given = []
     for each in fields():
         value = spec.value(each.path)
-        if spec.source(each.path).origin == "default" or each.path in _OWN or hides(each.path, str(value)):
+        if (
+            spec.source(each.path).origin == "default"
+            or each.path in _OWN
+            or hides(each.path, str(value))
+        ):
             continue
-        words = ", ".join(sorted(value)) if each.path == "env" else masked(str(value))  # of variables the names alone
+        # of variables the names alone
+        words = ", ".join(sorted(value)) if each.path == "env" else masked(str(value))
         given.append(Named(each.path, words[:200]))
-    evidence = (f"{name} from {source}" for name, source in topology.origins.items() if source.origin != "default")
+    evidence = (
+        f"{name} from {source}"
+        for name, source in topology.origins.items()
+        if source.origin != "default"
+    )
     return {
         "spec": spec_file,
         "settings": tuple(given),

@@ -1,4 +1,5 @@
-"""Programs that `check` asks, each with a time limit: the image's Python, nvidia-smi or npu-smi, sshd, the MPI."""
+"""Programs that `check` asks, each with a time limit: the image's Python, nvidia-smi or npu-smi,
+sshd, the MPI."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ Seen = dict[str, Any]
 
 
 class NoAnswerError(Exception):
-    """A program did not end in time, or failed; the text says what was seen. `output`: what it printed by then."""
+    """A program did not end in time, or failed; the text says what was seen. `output`: what it
+    printed by then."""
 
     def __init__(self, why: str, output: str = "") -> None:
         super().__init__(why)
@@ -41,9 +43,16 @@ def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
     nothing = subprocess.DEVNULL
     try:
         asked = subprocess.Popen(
-            argv, env={**env, "LC_ALL": "C"}, cwd="/", stdin=nothing, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+            argv,
+            env={**env, "LC_ALL": "C"},
+            cwd="/",
+            stdin=nothing,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
     except OSError as error:
         raise NoAnswerError(f"cannot start: {error.strerror}") from None
     try:
@@ -58,17 +67,23 @@ def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
         raise NoAnswerError(f"no answer within {seconds:g}s", text) from None
     if asked.returncode:
         words = (err.strip() or out.strip()).splitlines()
-        status = f"ends with {asked.returncode}" if asked.returncode > 0 else f"ends by signal {-asked.returncode}"
+        status = (
+            f"ends with {asked.returncode}"
+            if asked.returncode > 0
+            else f"ends by signal {-asked.returncode}"
+        )
         raise NoAnswerError(f"{status}{f': {words[-1][:300]}' if words else ''}", out[:_MOST])
     return (out or err)[:_MOST]
 
 
 def programs(facts: Facts, plan: Plan, limit: float) -> Seen:
-    """sshd, ssh and launcher hydra's mpiexec with their versions, and mpirun, which was asked at the start."""
+    """sshd, ssh and launcher hydra's mpiexec with their versions, and mpirun, which was asked at
+    the start."""
     found = []
     for name in ("sshd", "ssh"):
         if path := facts.programs.get(name):
-            # `sshd -V` is newer than many an sshd; both come in one release, and ssh is always beside it.
+            # `sshd -V` is newer than many an sshd; both come in one release, and ssh is always
+            # beside it.
             other = facts.programs.get("ssh", path) if name == "sshd" else path
             found.append(_version(name, path, (other, "-V"), dict(facts.env), limit))
     if path := facts.programs.get("mpirun"):
@@ -76,7 +91,9 @@ def programs(facts: Facts, plan: Plan, limit: float) -> Seen:
             found.append(InstalledProgram("mpirun", path, f"Open MPI {facts.mpi}"))
         else:
             found.append(_version("mpirun", path, (path, "--version"), dict(facts.env), limit))
-    if plan.launcher.startswith("hydra") and (path := which("mpiexec.hydra", facts.env.get("PATH", os.defpath))):
+    if plan.launcher.startswith("hydra") and (
+        path := which("mpiexec.hydra", facts.env.get("PATH", os.defpath))
+    ):
         if tool := which("mpichversion", os.path.dirname(path)):
             found.append(_version("mpiexec.hydra", path, (tool,), facts.env, limit, _mpich))
         else:  # Intel's
@@ -90,8 +107,11 @@ def _first(text: str) -> str:
 
 
 def _mpich(text: str) -> str:
-    """The version, and the device that it was built for: what its ranks speak to each other through."""
-    rows = {name: words.strip() for name, words in re.findall(r"(?m)^MPICH (Version|Device):(.*)", text)}
+    """The version, and the device that it was built for: what its ranks speak to each other
+    through."""
+    rows = {
+        name: words.strip() for name, words in re.findall(r"(?m)^MPICH (Version|Device):(.*)", text)
+    }
     return f"MPICH {rows.get('Version') or 'of no version'}, {rows.get('Device') or 'of no device'}"
 
 
@@ -115,7 +135,9 @@ def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Seen:
     env = environment(facts.env, plan.env)
     path = env.get("PATH", os.defpath)
     asked = [word for word in spec.command[:1] if os.path.basename(word).startswith("python")]
-    python = next((found for name in (*asked, "python3", "python") if (found := which(name, path))), None)
+    python = next(
+        (found for name in (*asked, "python3", "python") if (found := which(name, path))), None
+    )
     if python is None:
         return {"unseen": (Named("python", "none on PATH"),)}
     seen: Seen = {}
@@ -133,16 +155,21 @@ def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Seen:
 
 def accelerators(facts: Facts, plan: Plan, limit: float) -> Seen:
     """What the driver's own tool says, where this image has one, and CANN's files."""
-    path = f"{facts.env.get('PATH', '')}:/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
+    usual = "/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
+    path = f"{facts.env.get('PATH', '')}:{usual}"
     seen: Seen = _cann(facts.env)
-    for name, words, read in (("nvidia-smi", ("-q", "-x"), smi.nvidia), ("npu-smi", ("info",), smi.npu)):
+    for name, words, read in (
+        ("nvidia-smi", ("-q", "-x"), smi.nvidia),
+        ("npu-smi", ("info",), smi.npu),
+    ):
         if found := which(name, path):
             seen["tool"] = name
             try:
                 seen |= read(ask((found, *words), facts.env, limit))
             except (NoAnswerError, ValueError) as error:
                 if isinstance(error, NoAnswerError) and error.output:
-                    with contextlib.suppress(ValueError):  # nvidia-smi ends with 14 where one card is not well
+                    # nvidia-smi ends with 14 where one card is not well
+                    with contextlib.suppress(ValueError):
                         seen |= read(error.output)
                 device = plan.topology.device
                 # An image may hold the tool of cards that this machine does not have.
@@ -153,7 +180,10 @@ def accelerators(facts: Facts, plan: Plan, limit: float) -> Seen:
 
 def _cann(env: Mapping[str, str]) -> Seen:
     """The versions that CANN and the driver wrote beside themselves."""
-    home = env.get("ASCEND_TOOLKIT_HOME", "").removesuffix("/latest") or "/usr/local/Ascend/ascend-toolkit"
+    home = (
+        env.get("ASCEND_TOOLKIT_HOME", "").removesuffix("/latest")
+        or "/usr/local/Ascend/ascend-toolkit"
+    )
     seen: Seen = {}
     for name, files in (
         ("cann", [f"{home}/{each}" for each in _CANN]),

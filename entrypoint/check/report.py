@@ -31,14 +31,18 @@ class CheckOptions:
 
 
 def inquiry(options: CheckOptions) -> Inquiry:
-    """Return what `check --all` asks: one question to all nodes, whether or not the roll call brings them together."""
+    """Return what `check --all` asks: one question to all nodes, whether or not the roll call
+    brings them together."""
     return Inquiry("check", partial(Survey, options), options, always=True)
 
 
 class Survey:
-    """The check of all nodes (a Dialogue of job/inquiry.py): each one runs its probes, then all results are judged."""
+    """The check of all nodes (a Dialogue of job/inquiry.py): each one runs its probes, then all
+    results are judged."""
 
-    def __init__(self, options: CheckOptions, plan: Plan, reports: Mapping[int, NodeReport]) -> None:
+    def __init__(
+        self, options: CheckOptions, plan: Plan, reports: Mapping[int, NodeReport]
+    ) -> None:
         self._options = options
         self._plan = plan
         self._reports = reports
@@ -69,7 +73,8 @@ def report(
     reports: Mapping[int, NodeReport],
     failed: Outcome | None = None,
 ) -> Conclusion:
-    """The table, or JSON, of the nodes that have answered (`reports`) and said what they see (`observed`), by rank.
+    """The table, or JSON, of the nodes that have answered (`reports`) and said what they see
+    (`observed`), by rank.
 
     `failed`: why the roll call did not bring them all together; the check ends with it then.
     """
@@ -86,7 +91,10 @@ def report(
         named = {topology.nodes[rank].label: seen for rank, seen in sorted(observed.items())}
         return Conclusion(ended, table.as_json(lines, named, ended))
     nodes_of_job = len(topology.nodes)
-    head = f"job {topology.job}: {count(nodes_of_job, 'node')}, {count(plan.ranks, 'rank')}, launcher {plan.launcher}"
+    head = (
+        f"job {topology.job}: {count(nodes_of_job, 'node')}, {count(plan.ranks, 'rank')}, launcher"
+        f" {plan.launcher}"
+    )
     if len(observed) < nodes_of_job:
         there = some((topology.nodes[rank].label for rank in sorted(observed)), 8)
         head += f"; looked at: {there or 'none'}"
@@ -94,7 +102,10 @@ def report(
 
 
 def _roll_call(
-    plan: Plan, observed: Mapping[int, Observation], reports: Mapping[int, NodeReport], failed: Outcome | None
+    plan: Plan,
+    observed: Mapping[int, Observation],
+    reports: Mapping[int, NodeReport],
+    failed: Outcome | None,
 ) -> Iterator[Finding]:
     """Why nodes are not in the table, or cannot take part."""
     if failed:
@@ -102,12 +113,28 @@ def _roll_call(
         yield Finding("error", "roll-call", what, seen, "", fix)
     for each in plan.topology.nodes if len(reports) > 1 and not failed else ():
         if each.rank not in reports:  # of an elastic job
-            yield Finding("warning", "missing", "node", f"{each.host} is not there", "", "see its log", (each.label,))
+            yield Finding(
+                "warning",
+                "missing",
+                "node",
+                f"{each.host} is not there",
+                "",
+                "see its log",
+                (each.label,),
+            )
     for rank, answer in sorted(reports.items()):
         label = (plan.topology.nodes[rank].label,)
         if rank not in observed:
             fix = "see its log; a program or a file system may hang there"
-            yield Finding("error", "no-answer", "this node's look at itself", "no answer", "an answer", fix, label)
+            yield Finding(
+                "error",
+                "no-answer",
+                "this node's look at itself",
+                "no answer",
+                "an answer",
+                fix,
+                label,
+            )
         if answer.not_ready and not failed:
             known = observed[rank].refused if rank in observed else ()
             if answer.not_ready.reason not in {each.reason for each in known}:

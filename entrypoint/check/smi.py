@@ -1,14 +1,16 @@
 """What nvidia-smi and npu-smi print -> fields of an Observation.
 
-Sources: `nvidia-smi --help-query-gpu` and the XML of `nvidia-smi -q -x`, whose names differ between drivers, so that
-each is optional; NVIDIA, "Fabric Manager User Guide" (state of the fabric); Huawei, "npu-smi Command Reference",
-`npu-smi info`. Compared with what users and other tools publish of drivers 390 to 580 and npu-smi 23 to 26.
+Sources: `nvidia-smi --help-query-gpu` and the XML of `nvidia-smi -q -x`, whose names differ between
+  drivers, so that
+each is optional; NVIDIA, "Fabric Manager User Guide" (state of the fabric); Huawei, "npu-smi
+Command Reference", `npu-smi info`. Compared with what users and other tools publish of drivers 390
+to 580 and npu-smi 23 to 26.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
@@ -24,14 +26,21 @@ _SAID_YES = {
     "remapped_rows/remapped_row_pending": "a row of its memory is to be remapped at the next reset",
     "retired_pages/pending_retirement": "a page of its memory is to be retired at the next reset",
     "retired_pages/pending_blacklist": "a page of its memory is to be retired at the next reset",
-    "ecc_errors/aggregate/sram_threshold_exceeded": "more errors of its on-chip memory than are allowed in its life",
+    "ecc_errors/aggregate/sram_threshold_exceeded": (
+        "more errors of its on-chip memory than are allowed in its life"
+    ),
     "ecc_errors/unrepairable_memory": "memory that cannot be repaired",
-    "ecc_errors/channel_repair_pending": "a channel of its memory is to be repaired at the next reset",
+    "ecc_errors/channel_repair_pending": (
+        "a channel of its memory is to be repaired at the next reset"
+    ),
     "ecc_errors/tpc_repair_pending": "a part of it is to be repaired at the next reset",
     "gpu_reset_status/reset_required": "the driver asks for: Reset",
     "gpu_reset_status/drain_and_reset_recommended": "the driver asks for: Drain and Reset",
 }
-_SLOWED = {"_hw_thermal_slowdown": "its temperature", "_hw_power_brake_slowdown": "its power supply"}
+_SLOWED = {
+    "_hw_thermal_slowdown": "its temperature",
+    "_hw_power_brake_slowdown": "its power supply",
+}
 
 
 class _Chip(NamedTuple):
@@ -42,7 +51,8 @@ class _Chip(NamedTuple):
 
 
 def nvidia(text: str) -> dict[str, Any]:
-    """The driver and the cards of `nvidia-smi -q -x`. Raises ValueError where it is something else."""
+    """The driver and the cards of `nvidia-smi -q -x`. Raises ValueError where it is something
+    else."""
     begin, end = text.find(_LOG), text.rfind(_LOG_END)  # warnings stand before and after it
     whole = text[begin : end + len(_LOG_END)] if 0 <= begin < end else text.strip()
     try:
@@ -56,11 +66,25 @@ def nvidia(text: str) -> dict[str, Any]:
         # A screen's (G) are no harm.
         there = [each for each in card.iter("process_info") if each.findtext("type") != "G"]
         processes = [_process(each) for each in there[:_PROCESSES]]
-        problems = ["its infoROM is corrupted"] if card.get("id", "").lower().endswith(corrupted) else []
+        problems = (
+            ["its infoROM is corrupted"] if card.get("id", "").lower().endswith(corrupted) else []
+        )
         problem = "; ".join(dict.fromkeys((*problems, *_problems(card))))
-        cards.append(Card(number, (card.findtext("product_name") or "").strip(), problem, used, tuple(processes)))
+        cards.append(
+            Card(
+                number,
+                (card.findtext("product_name") or "").strip(),
+                problem,
+                used,
+                tuple(processes),
+            )
+        )
     driver, cuda = (log.findtext(name) or "" for name in ("driver_version", "cuda_version"))
-    return {"driver": driver, "driver_cuda": "" if cuda in ("N/A", "ERR!") else cuda, "cards": tuple(cards)}
+    return {
+        "driver": driver,
+        "driver_cuda": "" if cuda in ("N/A", "ERR!") else cuda,
+        "cards": tuple(cards),
+    }
 
 
 def _process(found: ElementTree.Element) -> str:
@@ -73,7 +97,8 @@ def _problems(card: ElementTree.Element) -> Iterator[str]:
     counted = [
         each
         for each in (() if volatile is None else volatile.iter())
-        if each.tag.startswith(("dram_uncorrectable", "sram_uncorrectable")) and (_number(each.text) or 0) > 0
+        if each.tag.startswith(("dram_uncorrectable", "sram_uncorrectable"))
+        and (_number(each.text) or 0) > 0
     ]
     double = _number(card.findtext("ecc_errors/volatile/double_bit/total")) or 0
     if counted or double:
@@ -87,9 +112,13 @@ def _problems(card: ElementTree.Element) -> Iterator[str]:
         yield f"the driver asks for: {action}"
     state, status = (card.findtext(f"fabric/{name}") or "N/A" for name in ("state", "status"))
     if state == "In Progress" or (state == "Completed" and status not in ("Success", "N/A")):
-        yield f"not part of its NVSwitch fabric: {state}, {status} (see the machine's Fabric Manager)"
+        yield (
+            f"not part of its NVSwitch fabric: {state}, {status} (see the machine's Fabric Manager)"
+        )
     for each in card.iter():
-        if each.text == "Active" and (by := next((by for name, by in _SLOWED.items() if each.tag.endswith(name)), "")):
+        if each.text == "Active" and (
+            by := next((by for name, by in _SLOWED.items() if each.tag.endswith(name)), "")
+        ):
             yield f"slowed down by {by}"
         if each.text and (bad := next((words for words in _BAD if words in each.text), "")):
             yield f"{each.tag}: {bad}"
@@ -98,15 +127,20 @@ def _problems(card: ElementTree.Element) -> Iterator[str]:
 def npu(text: str) -> dict[str, Any]:
     """The cards of `npu-smi info`. Raises ValueError where it is something else.
 
-    A card has two rows: its NPU with name and health, then its chip, with its number among all chips where an NPU may
-    have two (910C, 310P). Ascend 950 has one number for both, in a column of its own.
+    A card has two rows: its NPU with name and health, then its chip, with its number among all
+    chips where an NPU may have two (910C, 310P). Ascend 950 has one number for both, in a column of
+    its own.
     """
     if "npu-smi" not in text:
         raise ValueError("prints no table of npu-smi")
     cards: list[_Chip] = []
     busy: dict[tuple[str, str], list[str]] = {}  # NPU and chip -> processes
     first: list[str] | None = None  # a card's first row, until its second one
-    joined, processes = True, False  # whether number and name are one column; whether these rows are processes
+    # whether number and name are one column; whether these rows are processes
+    joined, processes = (
+        True,
+        False,
+    )
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if cells[0].startswith("NPU"):
@@ -115,7 +149,9 @@ def npu(text: str) -> dict[str, Any]:
             first = None
         elif processes:
             of, _, chip = cells[0].partition(" ")
-            busy.setdefault((of, chip.strip() or "0"), []).append(f"pid {cells[1]} {cells[2]}".strip())
+            busy.setdefault((of, chip.strip() or "0"), []).append(
+                f"pid {cells[1]} {cells[2]}".strip()
+            )
         elif first is None:
             row = [*cells[0].split(None, 1), *cells[1:]] if joined else cells
             first = row if row[0].isdigit() and len(row) > 2 else None
@@ -125,11 +161,15 @@ def npu(text: str) -> dict[str, Any]:
             first = None
     version = re.search(r"Version:\s*([\w.]+)", text)
     found = tuple(
-        # How much memory is in use tells nothing: the driver takes gigabytes of it.
-        Card(each.number, each.name, _unwell(each.health), None, tuple(busy.get(each.place, ())[:_PROCESSES]))
-        for each in sorted(cards, key=lambda each: each.number)
+        _card(chip, busy.get(chip.place, ()))
+        for chip in sorted(cards, key=lambda chip: chip.number)
     )
     return {"cards": found} | ({"driver": version[1]} if version else {})
+
+
+def _card(chip: _Chip, processes: Sequence[str]) -> Card:
+    # How much memory is in use tells nothing: the driver takes gigabytes of it.
+    return Card(chip.number, chip.name, _unwell(chip.health), None, tuple(processes[:_PROCESSES]))
 
 
 def _unwell(health: str) -> str:

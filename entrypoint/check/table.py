@@ -13,27 +13,48 @@ from entrypoint.text import columns, some
 from entrypoint.wire import to_json
 
 _HEAD = ("", "node", "what", "seen", "needed", "fix")
-_WIDEST = (7, 30, 30, 70, 34, 70)  # characters of each column; the last ones give way on a narrow terminal
+# characters of each column; the last ones give way on a narrow terminal
+_WIDEST = (
+    7,
+    30,
+    30,
+    70,
+    34,
+    70,
+)
 _LEAST = 16
 _SHOWN = 3  # nodes named in a cell
 
 
 def text(lines: Sequence[Finding], nodes: int, width: int, head: str) -> str:
-    """The table of so many nodes under its `head`, in lines of at most `width` characters where that is possible."""
-    rows = [(each.level, _who(each.nodes, nodes), each.what, each.seen, each.needed, each.fix) for each in lines]
+    """The table of so many nodes under its `head`, in lines of at most `width` characters where
+    that is possible."""
+    rows = [
+        (each.level, _who(each.nodes, nodes), each.what, each.seen, each.needed, each.fix)
+        for each in lines
+    ]
     shown = [number for number in range(len(_HEAD)) if number != 1 or nodes != 1]
     longest = [max(len(row[it]) for row in (_HEAD, *rows)) for it in shown]
-    widths = _widths([min(_WIDEST[it], most) for it, most in zip(shown, longest, strict=True)], width)
+    widths = _widths(
+        [min(_WIDEST[it], most) for it, most in zip(shown, longest, strict=True)], width
+    )
     table: list[tuple[str, ...]] = []
     for row in (_HEAD, *rows):
-        cells = [textwrap.wrap(row[it], wide) or [""] for it, wide in zip(shown, widths, strict=True)]
+        cells = [
+            textwrap.wrap(row[it], wide) or [""] for it, wide in zip(shown, widths, strict=True)
+        ]
         table += zip_longest(*cells, fillvalue="")
     return "\n".join([head, "", *columns(table), "", summary(lines), ""])
 
 
 def as_json(lines: Sequence[Finding], observed: Mapping[str, Observation], ended: Outcome) -> str:
     """How the check ends, all findings, and what each node has seen."""
-    whole = {"status": ended.status, "reason": ended.reason, "findings": lines, "observed": observed}
+    whole = {
+        "status": ended.status,
+        "reason": ended.reason,
+        "findings": lines,
+        "observed": observed,
+    }
     return to_json(whole, indent=2) + "\n"
 
 
@@ -42,7 +63,8 @@ def _who(named: Sequence[str], nodes: int) -> str:
 
 
 def _widths(wanted: list[int], width: int) -> list[int]:
-    """What each column takes: what it wants, but where the line is too short, the widest gives way."""
+    """What each column takes: what it wants, but where the line is too short, the widest gives
+    way."""
     widths = list(wanted)
     while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > _LEAST:
         widths[widths.index(max(widths))] -= 1

@@ -1,7 +1,7 @@
 """The command line: reads argv, runs a command, prints errors, and returns the exit status.
 
-Each command is a module of this folder with the functions `arguments` and `act`, and imports only what it needs:
-tests/process/test_imports.py lists what none of them may import.
+Each command is a module of this folder with the functions `arguments` and `act`, and imports only
+what it needs: tests/process/test_imports.py lists what none of them may import.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        log(f"EP900 internal error: {type(error).__name__}: {error} | please report it with the output of {TRACE}=1")
+        log(
+            f"EP900 internal error: {type(error).__name__}: {error} | please report it with the"
+            f" output of {TRACE}=1"
+        )
         if os.environ.get(TRACE):
             import traceback
 
@@ -71,9 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def script() -> None:
-    """Run `entrypoint` as a program, and exit at once: finalizing Python would cost each node 35 ms for nothing."""
-    # asyncio and paramiko import these if they can, and work without them. Nothing here needs TLS, which takes 4 MB of
-    # each node's memory, or commands from an ssh_config, which take the leader 40 ms.
+    """Run `entrypoint` as a program, and exit at once: finalizing Python would cost each node 35 ms
+    for nothing."""
+    # asyncio and paramiko import these if they can, and work without them. Nothing here needs TLS,
+    # which takes 4 MB of each node's memory, or commands from an ssh_config, which take the leader
+    # 40 ms.
     for unused in ("ssl", "invoke"):
         sys.modules.setdefault(unused, None)  # type: ignore[arg-type]
     gc.disable()  # a start makes no garbage, and a collection takes 10 ms; a node's loop enables it
@@ -82,17 +87,23 @@ def script() -> None:
 
 
 def of_image(words: Sequence[str]) -> list[str] | None:
-    """Return the toolkit's arguments for those of `docker run IMAGE`; None for a program that boots on its own."""
+    """Return the toolkit's arguments for those of `docker run IMAGE`; None for a program that boots
+    on its own."""
     first = words[0] if words else ""
     if first == "entrypoint" or any(word.rpartition("/")[2] in _SCRIPTS for word in words[:2]):
         return None
     if first in ("--help", "--version"):
         return [first]
-    return ["run", "--passthrough", "--", *words] if first and not first.startswith("-") else ["run", *words]
+    return (
+        ["run", "--passthrough", "--", *words]
+        if first and not first.startswith("-")
+        else ["run", *words]
+    )
 
 
 def image() -> None:
-    """Run `image-entry` as a program, which an image starts; scripts/image-entry explains its arguments."""
+    """Run `image-entry` as a program, which an image starts; scripts/image-entry explains its
+    arguments."""
     argv = sys.argv[1:]
     words = of_image(argv)
     if words is None:
@@ -109,7 +120,8 @@ def image() -> None:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Return our own arguments, and the program's after the first `--`, which argparse must not parse."""
+    """Return our own arguments, and the program's after the first `--`, which argparse must not
+    parse."""
     if "--" not in argv:
         return argv, []
     at = argv.index("--")

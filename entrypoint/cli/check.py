@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from entrypoint.output.log import Logger
     from entrypoint.spec import JobSpec
 
-_LIMIT = 30.0  # seconds for each program that is run: the first import of torch, or nvidia-smi with eight cards
+# seconds for each program that is run: the first import of torch, or nvidia-smi with eight cards
+_LIMIT = 30.0
 _LOG = 140  # columns of the table if stdout is not a terminal
 
 
@@ -31,18 +32,27 @@ def arguments(commands: Commands, spec: str | None) -> None:
     check.add_argument("--all", action="store_true", help=text)
     check.add_argument("--json", action="store_true", help="print JSON, with all probe results")
     check.add_argument("--strict", action="store_true", help="exit with 78 for a warning, too")
-    text = f"seconds for each program that a probe runs, such as nvidia-smi; {_LIMIT:g} if not given"
+    text = (
+        f"seconds for each program that a probe runs, such as nvidia-smi; {_LIMIT:g} if not given"
+    )
     check.add_argument("--limit", type=_seconds, default=_LIMIT, metavar="SECONDS", help=text)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Run the probes and print the table. Returns 0, or 78 if the job would fail; with --all the roll call's status."""
+    """Run the probes and print the table. Returns 0, or 78 if the job would fail; with --all the
+    roll call's status."""
     from entrypoint.check.report import CheckOptions, inquiry
 
-    options = CheckOptions(args.limit, args.spec or "", json=args.json, strict=args.strict, width=_width())
+    options = CheckOptions(
+        args.limit, args.spec or "", json=args.json, strict=args.strict, width=_width()
+    )
 
     def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry | Outcome:
-        return inquiry(options) if args.all and len(plan.topology.nodes) > 1 else _alone(spec, facts, plan, options)
+        return (
+            inquiry(options)
+            if args.all and len(plan.topology.nodes) > 1
+            else _alone(spec, facts, plan, options)
+        )
 
     return inquire.act(args, log, of)
 
@@ -74,7 +84,8 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Ou
 
 
 def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
-    """Log what this node lacks after a failed boot, as far as probes without programs and network can tell."""
+    """Log what this node lacks after a failed boot, as far as probes without programs and network
+    can tell."""
     import contextlib
 
     from entrypoint.check import probe
@@ -83,6 +94,7 @@ def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
 
     if outcome.program or outcome.status not in CLASSES:
         return
-    with contextlib.suppress(Exception):  # the job's outcome is known, and nothing here may change it
+    # the job's outcome is known, and nothing here may change it
+    with contextlib.suppress(Exception):
         for finding in cheap(probe.cheap(plan), plan, plan.topology.me):
             log(f"seen here: {finding.what} | {finding.detail} | {finding.fix}")

@@ -1,4 +1,5 @@
-"""`entrypoint explain`: print what an exit status or a message means, how to confirm it, and what to do."""
+"""`entrypoint explain`: print what an exit status or a message means, how to confirm it, and what
+to do."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _LONG = 5  # messages that are explained in full; of more, only the first lines 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     text = (
-        "explain an exit status or a message: its cause, how to confirm it, and its fix; without an argument, list all"
+        "explain an exit status or a message: its cause, how to confirm it, and its fix; without an"
+        " argument, list all"
     )
     explain = command(commands, "explain", "[STATUS | MESSAGE-ID | TEXT ...]", text)
     about = "an exit status, a message's id, a part of its text, or a line of a log with an id"
@@ -37,7 +39,8 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
 
 def text(question: str, columns: int) -> str:
-    """Return the explanation for a terminal of `columns` columns. Raises UsageError if there is none."""
+    """Return the explanation for a terminal of `columns` columns. Raises UsageError if there is
+    none."""
     from entrypoint import explain
 
     if not question:
@@ -50,13 +53,18 @@ def text(question: str, columns: int) -> str:
         return "\n\n".join(entry.text(columns) for entry in named) + "\n"
     entries, others = explain.containing(question), explain.others_containing(question)
     if not entries and not others:
-        hint = f"give an id, such as EP500, a status, or a part of a message as it is written; {_ALL}"
+        hint = (
+            f"give an id, such as EP500, a status, or a part of a message as it is written; {_ALL}"
+        )
         raise UsageError("EP130 there is no such message", question[:80], hint)
     if len(entries) > _LONG:
         parts = ["\n".join(_line(entry.id, entry.says, columns) for entry in entries)]
     else:
         parts = [entry.text(columns) for entry in entries]
-    parts += [f"{other['says']}\n  cause    {other['cause']}\n  fix      {other['fix']}" for other in others]
+    parts += [
+        f"{other['says']}\n  cause    {other['cause']}\n  fix      {other['fix']}"
+        for other in others
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -64,7 +72,11 @@ def _status(number: int, columns: int) -> str:
     from entrypoint import explain
 
     if number > 255:
-        raise UsageError("EP130 there is no such exit status", str(number)[:20], f"give a number from 0 to 255; {_ALL}")
+        raise UsageError(
+            "EP130 there is no such exit status",
+            str(number)[:20],
+            f"give a number from 0 to 255; {_ALL}",
+        )
     lines = [explain.of_status(number).text(columns)]
     if entries := explain.ending_with(number):
         rows = "\n".join(_line(entry.id, entry.says, columns) for entry in entries)
@@ -75,9 +87,14 @@ def _status(number: int, columns: int) -> str:
 def _all(columns: int) -> str:
     from entrypoint import explain
 
-    parts = ["Exit statuses\n" + "\n".join(_line(entry.id, entry.says, columns, 6) for entry in explain.statuses())]
+    parts = [
+        "Exit statuses\n"
+        + "\n".join(_line(entry.id, entry.says, columns, 6) for entry in explain.statuses())
+    ]
     for title, entries in explain.groups():
-        parts.append(f"{title}\n" + "\n".join(_line(entry.id, entry.says, columns) for entry in entries))
+        parts.append(
+            f"{title}\n" + "\n".join(_line(entry.id, entry.says, columns) for entry in entries)
+        )
     return "\n\n".join([*parts, "Details: `entrypoint explain EP500`, or `explain 75`."]) + "\n"
 
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "print the platforms that match this container, the one that is chosen, and the variables that it reads"
+    text = (
+        "print the platforms that match this container, the one that is chosen, and the variables"
+        " that it reads"
+    )
     job_arguments(command(commands, "facts", "[options]", text), spec)
 
 
@@ -26,7 +29,8 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.plan import seen
     from entrypoint.system.facts import read
 
-    answer = seen.seen(read(), inputs.spec(args)[0].platform)  # no platform reads the network or runs mpirun
+    # no platform reads the network or runs mpirun
+    answer = seen.seen(read(), inputs.spec(args)[0].platform)
     show(seen.text(answer))
     if "error" in answer:
         log(f"run would end: {answer['error']}; exit {answer['status']}")

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    command(commands, "health", "", "health probe: exit with 0 once the job has started on this node, else with 1")
+    command(
+        commands,
+        "health",
+        "",
+        "health probe: exit with 0 once the job has started on this node, else with 1",
+    )
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

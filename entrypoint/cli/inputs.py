@@ -30,7 +30,11 @@ def spec(args: argparse.Namespace) -> tuple[JobSpec, str]:
     file = None
     if args.spec:
         args.spec = expanded(args.spec, os.environ)
-        data = _read(args.spec, f"the job spec {args.spec}", "give --spec or ENTRYPOINT_SPEC a file that is there")
+        data = _read(
+            args.spec,
+            f"the job spec {args.spec}",
+            "give --spec or ENTRYPOINT_SPEC a file that is there",
+        )
         file = data.decode("utf-8", "surrogateescape")
     return load(file, args.spec or "", environ(), overrides(args)), file or ""
 
@@ -58,6 +62,10 @@ def overrides(args: argparse.Namespace) -> dict[str, Override]:
     """Return the spec's fields that flags set: field -> value and flag."""
     from entrypoint.spec import Override, fields
 
-    flags = [(field.path, getattr(args, field.path), field.flags[-1]) for field in fields() if field.flags]
+    flags = [
+        (field.path, getattr(args, field.path), field.flags[-1])
+        for field in fields()
+        if field.flags
+    ]
     flags += [("env", args.env, "--env"), ("command", args.command or None, "--")]
     return {path: Override(value, flag) for path, value, flag in flags if value is not None}

@@ -1,4 +1,5 @@
-"""What `check` and `netcheck` share: a boot without start hooks and programs, in which worker-0 asks all nodes."""
+"""What `check` and `netcheck` share: a boot without start hooks and programs, in which worker-0
+asks all nodes."""
 
 from __future__ import annotations
 
@@ -27,9 +28,11 @@ def act(
     keeps_record: bool = False,
     **settings: Any,
 ) -> int:
-    """Plan the job with these settings, and ask all nodes what `of` returns, unless it is this node's outcome already.
+    """Plan the job with these settings, and ask all nodes what `of` returns, unless it is this
+    node's outcome already.
 
-    Returns the exit status. Raises ConfigError if there is no roll call. `keeps_record`: write a record, as `run` does.
+    Returns the exit status. Raises ConfigError if there is no roll call. `keeps_record`: write a
+    record, as `run` does.
     """
     import contextlib
 
@@ -73,7 +76,14 @@ def _outcome(
     return record.end(outcome) if record else outcome
 
 
-def _ask(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger, record: RecordFile | None) -> Outcome:
+def _ask(
+    spec: JobSpec,
+    facts: Facts,
+    plan: Plan,
+    signals: Signals,
+    log: Logger,
+    record: RecordFile | None,
+) -> Outcome:
     import asyncio
     import time
 
@@ -84,7 +94,10 @@ def _ask(spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger,
     from entrypoint.system import checks, process
 
     if plan.mode != "coordinated":
-        hint = "remove roll_call, and give all nodes a secret; or check each node on its own, by `entrypoint check`"
+        hint = (
+            "remove roll_call, and give all nodes a secret; or check each node on its own, by"
+            " `entrypoint check`"
+        )
         raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, hint)
     process.hide_memory()
     log.name = plan.topology.this.label

@@ -1,4 +1,5 @@
-"""`entrypoint local`: run all nodes of a job as processes of this machine, with faults on request."""
+"""`entrypoint local`: run all nodes of a job as processes of this machine, with faults on
+request."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from entrypoint.output.log import Logger
 
 # Debian's; the rest is Open MPI's.
-_PACKAGES = {"sshd": "openssh-server", "libnss_wrapper.so": "libnss-wrapper", "mpiexec.hydra": "mpich"}
+_PACKAGES = {
+    "sshd": "openssh-server",
+    "libnss_wrapper.so": "libnss-wrapper",
+    "mpiexec.hydra": "mpich",
+}
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -31,10 +36,16 @@ def arguments(commands: Commands, spec: str | None) -> None:
     text = "run all nodes of the job on this host, and inject faults"
     parser = command(commands, "local", PROGRAM, text)
     job_arguments(parser, spec, hidden=local.OWN)
-    parser.add_argument("--nodes", dest="count", metavar="N", help="number of nodes; the spec's hosts if not given")
+    parser.add_argument(
+        "--nodes", dest="count", metavar="N", help="number of nodes; the spec's hosts if not given"
+    )
     for kind, text in faults.KINDS.items():
-        parser.add_argument(f"--{kind}", action="append", default=[], metavar="NODE@TIME", help=text)
-    parser.add_argument("--late-dns", metavar="TIME", help="let names resolve only after this time, such as 20s")
+        parser.add_argument(
+            f"--{kind}", action="append", default=[], metavar="NODE@TIME", help=text
+        )
+    parser.add_argument(
+        "--late-dns", metavar="TIME", help="let names resolve only after this time, such as 20s"
+    )
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -45,7 +56,10 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     process = guard.split("entrypoint-local-")
     if isinstance(process, guard.Parent):
         if process.code < 0:
-            log(f"signal {-process.code} ended what ran the nodes, so they were killed; exit {RetryError.status}")
+            log(
+                f"signal {-process.code} ended what ran the nodes, so they were killed; exit"
+                f" {RetryError.status}"
+            )
             return RetryError.status
         return process.code
     return _run_nodes(args, process, log)
@@ -79,7 +93,11 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
     names = _files(child.folder, text, args, count)
     if library:
         _check_names(envs[0], names)
-    words = ("run", *(["--spec", args.spec] if args.spec else ()), *local.flags(_flags(args), args.env))
+    words = (
+        "run",
+        *(["--spec", args.spec] if args.spec else ()),
+        *local.flags(_flags(args), args.env),
+    )
     argv = (*_this_program(), *words, *(["--", *args.command] if args.command else ()))
     places = [f"worker-{node} at {local.address(node)}" for node in sorted({0, count - 1})]
     log(f"{count} nodes on this machine: {' to '.join(places)}, ssh port {port}")
@@ -87,11 +105,18 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
 
 
 async def _run(
-    argv: tuple[str, ...], envs: list[dict[str, str]], wanted: faults.Faults, names: Names, child: Child, log: Logger
+    argv: tuple[str, ...],
+    envs: list[dict[str, str]],
+    wanted: faults.Faults,
+    names: Names,
+    child: Child,
+    log: Logger,
 ) -> int:
     from entrypoint.local.cluster import LocalCluster, NodeCommand
 
-    nodes = LocalCluster([NodeCommand(argv, env) for env in envs], wanted, child.signals, names.show, log)
+    nodes = LocalCluster(
+        [NodeCommand(argv, env) for env in envs], wanted, child.signals, names.show, log
+    )
     try:
         return await nodes.run()
     finally:
@@ -109,7 +134,10 @@ class Names:
     def show(self, all_known: bool = True) -> None:
         """Let all names resolve from now on, or on each node only its own, as in a container."""
         for node in self._nodes:
-            _put(f"{self._folder}/{local.HOSTS}-{node}", local.names(self._nodes if all_known else [node]))
+            _put(
+                f"{self._folder}/{local.HOSTS}-{node}",
+                local.names(self._nodes if all_known else [node]),
+            )
 
 
 def _number(text: str | None) -> int | None:
@@ -121,7 +149,9 @@ def _number(text: str | None) -> int | None:
 def _flags(args: argparse.Namespace) -> dict[str, str]:
     """Return the fields that flags set, without the program and its variables."""
     overrides = inputs.overrides(args)
-    return {path: str(flag.value) for path, flag in overrides.items() if path not in ("env", "command")}
+    return {
+        path: str(flag.value) for path, flag in overrides.items() if path not in ("env", "command")
+    }
 
 
 def _this_program() -> list[str]:
@@ -130,7 +160,8 @@ def _this_program() -> list[str]:
 
 
 def _free_ports() -> int:
-    """Return the first of some free ports, below those that the kernel gives to connections (ip(7)).
+    """Return the first of some free ports, below those that the kernel gives to connections
+    (ip(7)).
 
     They are random, so that a second run at the same time has others.
     """
@@ -151,17 +182,24 @@ def _free_ports() -> int:
 
 
 def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -> None:
-    """Raise EntrypointError for what worker-0 would refuse, and if this machine lacks what the job needs."""
+    """Raise EntrypointError for what worker-0 would refuse, and if this machine lacks what the job
+    needs."""
     from entrypoint import spec as specs
     from entrypoint.plan import settle
     from entrypoint.plan.topology import NAMES
     from entrypoint.system import process, sshd
 
-    spec = specs.load(text if args.spec else None, args.spec or "", here.env, inputs.overrides(args))
+    spec = specs.load(
+        text if args.spec else None, args.spec or "", here.env, inputs.overrides(args)
+    )
     plan = settle(spec, here)
     many = len(plan.topology.nodes) > 1
     missing = ["sshd"] if many and "sshd" not in here.programs else []
-    missing += [name for name in plan.launch.start.needs_programs if not process.which(name, here.env.get("PATH", ""))]
+    missing += [
+        name
+        for name in plan.launch.start.needs_programs
+        if not process.which(name, here.env.get("PATH", ""))
+    ]
     missing += [NAMES] if no_library else []
     if missing:
         packages = dict.fromkeys(_PACKAGES.get(name, "openmpi-bin") for name in missing)
@@ -172,7 +210,8 @@ def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -
 
 
 def _files(folder: str, text: str, args: argparse.Namespace, count: int) -> Names:
-    """Write what the nodes read: the job's secret, made for this run, and a spec that is not a file."""
+    """Write what the nodes read: the job's secret, made for this run, and a spec that is not a
+    file."""
     import secrets
 
     _put(f"{folder}/secret", secrets.token_hex(32))
@@ -190,9 +229,15 @@ def _check_names(env: dict[str, str], names: Names) -> None:
 
     names.show(all_known=False)
     code = "import socket; socket.getaddrinfo('worker-0', 1)"
-    if subprocess.run([sys.executable, "-I", "-c", code], env=env, check=False, capture_output=True).returncode:
+    if subprocess.run(
+        [sys.executable, "-I", "-c", code], env=env, check=False, capture_output=True
+    ).returncode:
         hint = "use a toolkit that runs on this system's own Python"
-        raise ConfigError("EP023 names cannot be made late here", f"{sys.executable} loads no libnss_wrapper", hint)
+        raise ConfigError(
+            "EP023 names cannot be made late here",
+            f"{sys.executable} loads no libnss_wrapper",
+            hint,
+        )
 
 
 def _put(file: str, text: str) -> None:

@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "measure the network between the job's nodes, without starting the program: run it on every node"
+    text = (
+        "measure the network between the job's nodes, without starting the program: run it on every"
+        " node"
+    )
     netcheck = command(commands, "netcheck", "[options]", text)
     job_arguments(netcheck, spec)
-    netcheck.add_argument("--json", action="store_true", help="worker-0 prints JSON instead of a table")
+    netcheck.add_argument(
+        "--json", action="store_true", help="worker-0 prints JSON instead of a table"
+    )
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Boot this node's part of the check. Returns 0, or 75 if the network misses the spec's limits."""
+    """Boot this node's part of the check. Returns 0, or 75 if the network misses the spec's
+    limits."""
     from entrypoint.errors import ConfigError
     from entrypoint.netcheck.inquiry import inquiry
 
@@ -35,5 +41,6 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             raise ConfigError("EP012 a network check needs two nodes", "this job has one", hint)
         return inquiry(spec, "json" if args.json else "text")
 
-    # The launcher does not matter: its programs need not be there. All nodes take part, also those of an elastic job.
+    # The launcher does not matter: its programs need not be there. All nodes take part, also those
+    # of an elastic job.
     return inquire.act(args, log, of, keeps_record=True, launcher="plain", nodes=None)

@@ -29,7 +29,8 @@ def give(text: str, out: str | None, log: Logger) -> int:
 
 
 def write(folder: Path, output: Sequence[File]) -> None:
-    """Write the files of a command, each as a whole. Raises CantCreateError if they cannot be written."""
+    """Write the files of a command, each as a whole. Raises CantCreateError if they cannot be
+    written."""
     from entrypoint.system import files
 
     try:
@@ -38,4 +39,6 @@ def write(folder: Path, output: Sequence[File]) -> None:
             files.put(folder / file.name, file.text.encode("utf-8", "surrogateescape"), file.mode)
     except OSError as error:
         detail = error.strerror or str(error)
-        raise CantCreateError(f"EP112 cannot write into {folder}", detail, "give --out a writable place") from None
+        raise CantCreateError(
+            f"EP112 cannot write into {folder}", detail, "give --out a writable place"
+        ) from None

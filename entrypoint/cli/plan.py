@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "print what run will do, with the origin of each value; it uses no network and writes nothing"
+    text = (
+        "print what run will do, with the origin of each value; it uses no network and writes"
+        " nothing"
+    )
     plan = command(commands, "plan", PROGRAM, text)
     job_arguments(plan, spec)
     plan.add_argument("--json", action="store_true", help="print JSON")

@@ -42,7 +42,10 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         summary = "EP128 secrets are left out of torchrun.sh and torchlaunch.sh"
         log(f"{summary} | {', '.join(names)} | set them where one of them runs")
     if names := list(specs.kept_back(spec)):
-        log(f"EP128 secrets are left out of the scripts | {', '.join(names)} | set them where a script runs")
+        log(
+            f"EP128 secrets are left out of the scripts | {', '.join(names)} | set them where a"
+            " script runs"
+        )
     for file in scripts:
         log(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
     return 0

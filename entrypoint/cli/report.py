@@ -22,11 +22,20 @@ if TYPE_CHECKING:
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     usage = "RUNDIR [--html FILE] [--trace FILE]"
-    report = command(commands, "report", usage, "show where the time of a boot went, and which node was last")
-    text = "run directory of a node whose job has ended, or RUNDIR-state.json; worker-0's contains all nodes"
+    report = command(
+        commands, "report", usage, "show where the time of a boot went, and which node was last"
+    )
+    text = (
+        "run directory of a node whose job has ended, or RUNDIR-state.json; worker-0's contains all"
+        " nodes"
+    )
     report.add_argument("run_dir", metavar="RUNDIR", help=text)
-    report.add_argument("--html", metavar="FILE", help="write a page with a bar for each node; it needs no network")
-    report.add_argument("--trace", metavar="FILE", help="write trace events for ui.perfetto.dev or chrome://tracing")
+    report.add_argument(
+        "--html", metavar="FILE", help="write a page with a bar for each node; it needs no network"
+    )
+    report.add_argument(
+        "--trace", metavar="FILE", help="write trace events for ui.perfetto.dev or chrome://tracing"
+    )
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -62,7 +71,9 @@ def _read(place: str) -> tuple[Timeline, str]:
     try:
         record = status.load(file)
         if record.timeline is None:
-            raise NoInputError("EP042 there is no timeline to read", f"{file}: no attempt has ended", hint)
+            raise NoInputError(
+                "EP042 there is no timeline to read", f"{file}: no attempt has ended", hint
+            )
         timeline = merge.merge(record.timeline)
     except OSError as error:
         detail = f"{file}: {error.strerror or error}"

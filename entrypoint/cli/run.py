@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    run = command(commands, "run", PROGRAM, "boot this node's part of the job, and exit with the job's status")
+    run = command(
+        commands, "run", PROGRAM, "boot this node's part of the job, and exit with the job's status"
+    )
     job_arguments(run, spec)
     text = "if nothing describes a job, only run PROGRAM as it is"
     run.add_argument("--passthrough", action="store_true", help=text)
@@ -87,13 +89,17 @@ def _name_lines(log: Logger, spec: JobSpec, topology: Topology) -> None:
 
 
 def _describes_job(spec: JobSpec, facts: Facts) -> bool:
-    """Return whether anything but the program is given: a spec, a setting of ours, or a platform's variables."""
+    """Return whether anything but the program is given: a spec, a setting of ours, or a platform's
+    variables."""
     from entrypoint import registry
     from entrypoint import spec as specs
     from entrypoint.platforms import ANY_PROGRAM
 
-    # Torch's own variables do not count: programs that start on their own have MASTER_PORT and the like, too.
-    settings = [value for value in specs.given(spec) if not value.names[0].startswith("ENTRYPOINT_TORCH_")]
+    # Torch's own variables do not count: programs that start on their own have MASTER_PORT and the
+    # like, too.
+    settings = [
+        value for value in specs.given(spec) if not value.names[0].startswith("ENTRYPOINT_TORCH_")
+    ]
     if specs.settings_in(inputs.environ()) or settings or specs.kept_back(spec):
         return True
     platform = registry.choose("platforms", spec.platform, facts, "local")

@@ -17,23 +17,38 @@ if TYPE_CHECKING:
 
 _EVERY = 1.0  # seconds between two requests of --watch
 _HEAD = ("node", "host", "phase", "since", "heartbeat", "ranks", "idle", "detail")
-_TOP, _REST, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"  # cursor to the top; clear the rest of the line; all below
+# cursor to the top; clear the rest of the line; all below
+_TOP, _REST, _BELOW = (
+    "\x1b[H",
+    "\x1b[K",
+    "\x1b[J",
+)
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "show the boot in this container: each node's phase, its duration, and its last heartbeat"
+    text = (
+        "show the boot in this container: each node's phase, its duration, and its last heartbeat"
+    )
     status = command(commands, "status", "[options]", text)
     status.description = f"""{text[0].upper()}{text[1:]}. On worker-0 it shows all nodes,
-on a worker itself and the leader. It runs next to the boot: docker exec CONTAINER entrypoint status.
+on a worker itself and the leader. It runs next to the boot:
+docker exec CONTAINER entrypoint status.
 
-Exit status: 0 while the boot runs; the job's own once it has ended; 66 if there is no boot; 69 if the entrypoint
-has not written its state in time, or was killed; 77 if the record is another user's; 64 if there are several boots."""
-    status.add_argument("--watch", "-w", action="store_true", help="update every second, until the job ends")
+Exit status: 0 while the boot runs; the job's own once it has ended; 66 if there is no boot;
+69 if the entrypoint has not written its state in time, or was killed; 77 if the record is
+another user's; 64 if there are several boots."""
     status.add_argument(
-        "--json", action="store_true", help="print JSON, durations in seconds; with --watch one line each"
+        "--watch", "-w", action="store_true", help="update every second, until the job ends"
     )
-    help_text = "run directory of the boot (or ENTRYPOINT_RUN_DIR); the boot of this container if not given"
+    status.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON, durations in seconds; with --watch one line each",
+    )
+    help_text = (
+        "run directory of the boot (or ENTRYPOINT_RUN_DIR); the boot of this container if not given"
+    )
     status.add_argument("--run-dir", metavar="RUN_DIR", default="", help=help_text)
 
 
@@ -58,7 +73,8 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
 
 def _watch(where: tuple[str, str], as_json: bool) -> int:
-    """Print it every second until it has ended: on a terminal in the same place, elsewhere only changes.
+    """Print it every second until it has ended: on a terminal in the same place, elsewhere only
+    changes.
 
     Raises BrokenPipeError if nobody reads it any more.
     """
@@ -80,10 +96,18 @@ def _watch(where: tuple[str, str], as_json: bool) -> int:
         if as_json:
             text = json.dumps(state) + "\n"
         elif os.isatty(1):
-            text = _TOP + _text(state, os.get_terminal_size(1).lines - 4).replace("\n", f"{_REST}\n") + _BELOW
+            text = (
+                _TOP
+                + _text(state, os.get_terminal_size(1).lines - 4).replace("\n", f"{_REST}\n")
+                + _BELOW
+            )
         else:
             rows = _changing(state)
-            text = "".join(f"{_prefix(state)}{': '.join(filter(None, row))}\n" for row in rows if row not in before)
+            text = "".join(
+                f"{_prefix(state)}{': '.join(filter(None, row))}\n"
+                for row in rows
+                if row not in before
+            )
             before = set(rows)
         write_all(1, text.encode("utf-8", "backslashreplace"))
         if "status" in state:
@@ -91,7 +115,7 @@ def _watch(where: tuple[str, str], as_json: bool) -> int:
         status.pause(_EVERY)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # As text
 
 
@@ -99,7 +123,9 @@ def _text(state: dict[str, Any], most: int = 0) -> str:
     """Return the state as a table; `most`: rows that fit, 0 for all."""
     if "nodes" not in state:
         end = f"; exit {state['status']}" if "status" in state else ""
-        return f"{state['phase']}: {one_line(state.get('reason') or state.get('detail', ''))}{end}\n"
+        return (
+            f"{state['phase']}: {one_line(state.get('reason') or state.get('detail', ''))}{end}\n"
+        )
     title = (
         f"job {state['job']}, launcher {state['launcher']}, attempt {state['attempt']},"
         f" up {_time(state['up_seconds'])}, seen from {state['node']} ({state['host']})"
@@ -107,7 +133,10 @@ def _text(state: dict[str, Any], most: int = 0) -> str:
     nodes, left = state["nodes"], 0
     if 0 < most < len(nodes):  # nodes in rare phases first
         phases = [node["phase"] for node in nodes]
-        nodes, left = sorted(nodes, key=lambda node: phases.count(node["phase"]))[:most], len(nodes) - most
+        nodes, left = (
+            sorted(nodes, key=lambda node: phases.count(node["phase"]))[:most],
+            len(nodes) - most,
+        )
     if state.get("roll_call") == "none" and state.get("job_nodes", 1) > 1:
         title += f"; of its {state['job_nodes']} nodes only this one is known: no roll call"
     lines = columns([_HEAD, *(_row(node) for node in nodes)])
@@ -122,8 +151,19 @@ def _row(node: dict[str, Any]) -> tuple[str, ...]:
     ranks = "-" if node["ranks"] is None else str(node["ranks"])
     if node["ranks_ended"]:
         ranks += f" ({node['ranks_ended']} ended)"
-    since, heartbeat, idle = (_time(node[f"{name}_seconds"]) for name in ("since", "heartbeat", "idle"))
-    cells = (node["node"], node["host"], node["phase"], since, heartbeat, ranks, idle, node["detail"])
+    since, heartbeat, idle = (
+        _time(node[f"{name}_seconds"]) for name in ("since", "heartbeat", "idle")
+    )
+    cells = (
+        node["node"],
+        node["host"],
+        node["phase"],
+        since,
+        heartbeat,
+        ranks,
+        idle,
+        node["detail"],
+    )
     return tuple(one_line(cell) for cell in cells)
 
 

@@ -1,4 +1,5 @@
-"""Values -> YAML for people, with the same meaning for every reader of YAML: ambiguous text is quoted."""
+"""Values -> YAML for people, with the same meaning for every reader of YAML: ambiguous text is
+quoted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Options of `entrypoint deploy` that the spec does not have, and the variables of the containers."""
+"""Options of `entrypoint deploy` that the spec does not have, and the variables of the
+containers."""
 
 from __future__ import annotations
 
@@ -34,14 +35,21 @@ class Options:
 
 
 def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of every container: the target's, then settings from flags and variables of this command.
+    """Return the variables of every container: the target's, then settings from flags and variables
+    of this command.
 
     Raises UsageError for the flag of the node index, which each container has on its own.
     """
     if spec.source("node_rank").origin == "flag":
         detail = f"{spec.source('node_rank').where} {spec.node_rank}"
-        raise UsageError("EP803 every container gets an index of its own", detail, "leave the flag out")
-    return {**variables, **{setting.names[0]: setting.value for setting in given(spec)}, **variables}
+        raise UsageError(
+            "EP803 every container gets an index of its own", detail, "leave the flag out"
+        )
+    return {
+        **variables,
+        **{setting.names[0]: setting.value for setting in given(spec)},
+        **variables,
+    }
 
 
 def own_command(spec: JobSpec) -> list[str]:
@@ -50,14 +58,17 @@ def own_command(spec: JobSpec) -> list[str]:
 
 
 def same_slots(spec: JobSpec, summary: str) -> int | None:
-    """Return the ranks of each node, which must be the same on all nodes; None if the spec does not set them.
+    """Return the ranks of each node, which must be the same on all nodes; None if the spec does not
+    set them.
 
     Raises ConfigError with this summary if nodes differ.
     """
     slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
     if len(slots) > 1:
         raise ConfigError(
-            f"EP801 {summary}", f"slots {', '.join(sorted(map(str, slots)))}", "give all hosts as many slots"
+            f"EP801 {summary}",
+            f"slots {', '.join(sorted(map(str, slots)))}",
+            "give all hosts as many slots",
         )
     return slots.pop()
 
@@ -67,7 +78,15 @@ def resources(options: Options) -> dict[str, str]:
 
     Raises UsageError if one is not NAME=QUANTITY.
     """
-    invalid = [text for text in options.resources if not re.fullmatch(r"[^=\s]+=[0-9.]+[A-Za-z]*", text)]
+    invalid = [
+        text for text in options.resources if not re.fullmatch(r"[^=\s]+=[0-9.]+[A-Za-z]*", text)
+    ]
     if invalid:
-        raise UsageError("EP804 a resource is NAME=QUANTITY", ", ".join(invalid), "write --resource nvidia.com/gpu=8")
-    return {name: quantity for name, _, quantity in (text.partition("=") for text in options.resources)}
+        raise UsageError(
+            "EP804 a resource is NAME=QUANTITY",
+            ", ".join(invalid),
+            "write --resource nvidia.com/gpu=8",
+        )
+    return {
+        name: quantity for name, _, quantity in (text.partition("=") for text in options.resources)
+    }

@@ -1,4 +1,5 @@
-"""A compose file: one container for each host of the spec, to test a multi-node job on one machine."""
+"""A compose file: one container for each host of the spec, to test a multi-node job on one
+machine."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ _SECRET = "/run/secrets/entrypoint"
 def render(spec: JobSpec, options: Options) -> str:
     """Return the compose file, for compose v1 and v2; the secret is a mounted file, not a variable.
 
-    Raises ConfigError if the spec names no hosts, or has no number of cards although each card has to be named;
-    UsageError for a resource that compose does not support, and for a flag that cannot apply to all containers.
+    Raises ConfigError if the spec names no hosts, or has no number of cards although each card has
+    to be named; UsageError for a resource that compose does not support, and for a flag that cannot
+    apply to all containers.
     """
     hosts = [HostEntry.of(host) for host in spec.hosts]
     hosts = hosts or [HostEntry(f"worker-{rank}") for rank in range(options.nodes or 0)]
@@ -32,7 +34,9 @@ def render(spec: JobSpec, options: Options) -> str:
         )
     variables = {
         "ENTRYPOINT_SPEC": f"/job/{options.spec_name}",
-        "ENTRYPOINT_HOSTS": ",".join(host.name + (f":{host.slots}" if host.slots else "") for host in hosts),
+        "ENTRYPOINT_HOSTS": ",".join(
+            host.name + (f":{host.slots}" if host.slots else "") for host in hosts
+        ),
         "ENTRYPOINT_SECRET_FILE": _SECRET,
     }
     counts = _counts(spec, options, len(hosts))
@@ -40,7 +44,10 @@ def render(spec: JobSpec, options: Options) -> str:
         "compose/compose.yaml.j2",
         {
             "origin": f"{options.spec_name}",
-            "nodes": [{"rank": rank, "host": host.name, **_cards(counts, rank)} for rank, host in enumerate(hosts)],
+            "nodes": [
+                {"rank": rank, "host": host.name, **_cards(counts, rank)}
+                for rank, host in enumerate(hosts)
+            ],
             "settings": settings(spec, variables),
             "image": options.image,
             "folder": options.folder,
@@ -60,11 +67,17 @@ def _secret(spec: JobSpec) -> str:
 
 def _counts(spec: JobSpec, options: Options, nodes: int) -> dict[str, list[int | None]]:
     """Return device -> number of its cards for each container; None: all of them."""
-    devices = {device: access for device in registry.names("devices") if (access := registry.access(device)).in_compose}
+    devices = {
+        device: access
+        for device in registry.names("devices")
+        if (access := registry.access(device)).in_compose
+    }
     requested = resources(options)
     if other := sorted(set(requested) - {access.resource for access in devices.values()}):
         takes = " or ".join(f"{access.resource}=N" for access in devices.values())
-        hint = f"compose gives {takes} alone; write others into the file, or use the target kubernetes"
+        hint = (
+            f"compose gives {takes} alone; write others into the file, or use the target kubernetes"
+        )
         raise UsageError("EP804 compose cannot give such a resource", ", ".join(other), hint)
     counts: dict[str, list[int | None]] = {}
     for device, access in devices.items():
@@ -79,7 +92,8 @@ def _counts(spec: JobSpec, options: Options, nodes: int) -> dict[str, list[int |
 
 
 def _cards(counts: Mapping[str, Sequence[int | None]], rank: int) -> dict[str, list[Any]]:
-    """Return a container's settings for its cards, which follow those of earlier nodes on the same machine."""
+    """Return a container's settings for its cards, which follow those of earlier nodes on the same
+    machine."""
     context: dict[str, list[Any]] = {"reserved": [], "files": [], "folders": []}
     for device, numbers in counts.items():
         access = registry.access(device)
@@ -87,7 +101,9 @@ def _cards(counts: Mapping[str, Sequence[int | None]], rank: int) -> dict[str, l
         first = sum(count or 0 for count in numbers[:rank])
         if number is None and not access.driver:
             raise ConfigError(
-                "EP801 number of cards per node unknown", f"device: {device}, and no slots", "add slots: 8"
+                "EP801 number of cards per node unknown",
+                f"device: {device}, and no slots",
+                "add slots: 8",
             )
         cards = [str(card) for card in range(first, first + (number or 0))]
         if access.driver and number != 0:

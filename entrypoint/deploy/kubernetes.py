@@ -1,6 +1,8 @@
-"""A job on Kubernetes, one Pod a node with a stable name: as a Job, or in the form of an installed operator.
+"""A job on Kubernetes, one Pod a node with a stable name: as a Job, or in the form of an installed
+operator.
 
-Sources: kubernetes.io, "Jobs" (completion mode, Pod failure policy), "DNS for Services and Pods", "Network Policies".
+Sources: kubernetes.io, "Jobs" (completion mode, Pod failure policy), "DNS for Services and Pods",
+  "Network Policies".
 Kubernetes 1.31 or newer, where the failure policy is stable. For other forms see _kinds.py.
 """
 
@@ -16,7 +18,7 @@ import yaml
 
 from entrypoint import registry
 from entrypoint.deploy._dump import dump
-from entrypoint.deploy._kinds import KINDS, host_names
+from entrypoint.deploy._kinds import KINDS, Kind, host_names
 from entrypoint.deploy._options import RESTARTS, Options, own_command, resources, settings
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import Raw
@@ -42,11 +44,13 @@ _POD = ("containers", "securityContext", "volumes")
 
 
 def render(spec: JobSpec, options: Options) -> str:
-    """Return the manifests: Service, ConfigMap with the spec, NetworkPolicy, and the job in the form of `options.kind`.
+    """Return the manifests: Service, ConfigMap with the spec, NetworkPolicy, and the job in the
+    form of `options.kind`.
 
-    The user creates the Secret with the job's secret. Raises ConfigError if the number of nodes or cards is unknown,
-    the job's name is not valid here, or the spec holds secrets, which everybody could read in the ConfigMap; UsageError
-    for an unknown kind, and if a resource is not NAME=QUANTITY.
+    The user creates the Secret with the job's secret. Raises ConfigError if the number of nodes or
+    cards is unknown, the job's name is not valid here, or the spec holds secrets, which everybody
+    could read in the ConfigMap; UsageError for an unknown kind, and if a resource is not
+    NAME=QUANTITY.
     """
     name = _kind(options)
     context = _context(spec, options)
@@ -54,7 +58,9 @@ def render(spec: JobSpec, options: Options) -> str:
         pod = _pod(context)
         (container,) = pod["spec"]["containers"]
         patch = {field: value for field, value in container.items() if field in ("name", *_PATCHED)}
-        kept = {field: value for field, value in pod["spec"].items() if field in _POD} | {"containers": [patch]}
+        kept = {field: value for field, value in pod["spec"].items() if field in _POD} | {
+            "containers": [patch]
+        }
         context["pod"] = _indented({**pod, "spec": kept}, 22)
         context["env"] = _indented(container["env"], 6)
     return render_template(f"kubernetes/{name}.yaml.j2", context)
@@ -70,14 +76,18 @@ def notes(spec: JobSpec, options: Options) -> list[str]:
         lost = [field for field in pod if field not in _POD]
         lost += [field for field in container if field not in (*_TRAINER, *_PATCHED)]
         hint = "give a TrainingRuntime of your own what you need of it, or use --kind jobset"
-        lines.append(f"EP808 a TrainJob cannot say all that a Pod has | left out: {', '.join(lost)} | {hint}")
+        lines.append(
+            f"EP808 a TrainJob cannot say all that a Pod has | left out: {', '.join(lost)} | {hint}"
+        )
     return lines
 
 
 def _kind(options: Options) -> str:
     name = options.kind or "job"
     if name not in KINDS:
-        raise UsageError("EP803 there is no such kind", f"--kind {name}", f"use one of {', '.join(KINDS)}")
+        raise UsageError(
+            "EP803 there is no such kind", f"--kind {name}", f"use one of {', '.join(KINDS)}"
+        )
     return name
 
 
@@ -99,27 +109,40 @@ def _number_of_pods(spec: JobSpec, options: Options) -> int:
     return nodes
 
 
+def _refuse_secrets(spec: JobSpec, kind: Kind) -> None:
+    if secrets := spec.written_secrets():
+        place = f"in the Secret {spec.name}-env, whose keys are variables of every Pod"
+        place = place if kind.whole_pod else "with kustomize: docs/how-to/kustomize.md"
+        hint = f"take them out, and give them {place}"
+        raise ConfigError(
+            "EP802 a ConfigMap is no place for secrets",
+            f"env of the spec: {', '.join(secrets)}",
+            hint,
+        )
+
+
 def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
     nodes = _number_of_pods(spec, options)
     name = _kind(options)
     kind = KINDS[name]
     names = host_names(name, spec.name, nodes)
-    if secrets := spec.written_secrets():
-        place = f"in the Secret {spec.name}-env, whose keys are variables of every Pod"
-        place = place if kind.whole_pod else "with kustomize: docs/how-to/kustomize.md"
-        hint = f"take them out, and give them {place}"
-        raise ConfigError("EP802 a ConfigMap is no place for secrets", f"env of the spec: {', '.join(secrets)}", hint)
+    _refuse_secrets(spec, kind)
     # The Pods have the slots of the spec's hosts, whose names differ.
     host_slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
     slots = [spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)]
     if kind.counts_slots and None in slots:
         detail = f"--kind {name}, and no slots"
         raise ConfigError(
-            "EP801 number of ranks per node unknown: this kind counts them itself", detail, "add slots: 8"
+            "EP801 number of ranks per node unknown: this kind counts them itself",
+            detail,
+            "add slots: 8",
         )
     command = own_command(spec)
     argv = ["entrypoint", "run", *(["--", *command] if command else [])]
-    hosts = [host + (f":{number}" if number else "") for host, number in zip(names, host_slots, strict=True)]
+    hosts = [
+        host + (f":{number}" if number else "")
+        for host, number in zip(names, host_slots, strict=True)
+    ]
     variables = _settings(spec, hosts)
     return {
         "kind": kind,
@@ -128,7 +151,9 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "nodes": nodes,
         "slots": max(number or 0 for number in slots),
         "image": options.image,
-        "settings": [{"name": name, "value": _expanded(value)} for name, value in variables.items()],
+        "settings": [
+            {"name": name, "value": _expanded(value)} for name, value in variables.items()
+        ],
         "args": [_expanded(argument) for argument in argv] if command or kind.needs_words else [],
         "spec_text": _block(options.spec_text),
         "spec_folder": _SPEC,
@@ -144,42 +169,63 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
 
 
 def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
-    """Return the variables of every Pod: paths, then settings from flags and variables of this command."""
+    """Return the variables of every Pod: paths, then settings from flags and variables of this
+    command."""
     if spec.source("secret_file").origin == "flag":
-        hint = f"leave {spec.source('secret_file').where} out, and make the Secret {spec.name} of that file"
-        raise UsageError("EP802 the Pods take the job's secret from a Secret", spec.secret_file or "", hint)
+        hint = (
+            f"leave {spec.source('secret_file').where} out, and make the Secret {spec.name} of that"
+            " file"
+        )
+        raise UsageError(
+            "EP802 the Pods take the job's secret from a Secret", spec.secret_file or "", hint
+        )
     variables = {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
     if spec.calls(len(hosts)):
         variables["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"
-    return {name: value for name, value in settings(spec, variables).items() if name in variables or name not in _OWN}
+    return {
+        name: value
+        for name, value in settings(spec, variables).items()
+        if name in variables or name not in _OWN
+    }
 
 
 def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
     """Return the resources of each Pod: the requested ones, and the cards of the spec."""
     limits = resources(options)
     card = registry.access(spec.device).resource if spec.device else ""
-    if not card or any("/" in name for name in limits):  # a device plugin's resource is already named
+    # a device plugin's resource is already named
+    if not card or any("/" in name for name in limits):
         return limits
     slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
     if len(slots) > 1:
         detail = f"device: {spec.device}, slots {', '.join(sorted(map(str, slots)))}"
         raise ConfigError(
-            "EP801 all Pods of a Job get as many cards", detail, f"add --resource {card}=N, the most of a node"
+            "EP801 all Pods of a Job get as many cards",
+            detail,
+            f"add --resource {card}=N, the most of a node",
         )
     if slots == {None}:
         detail = f"device: {spec.device}, and no slots"
-        raise ConfigError("EP801 number of cards per node unknown", detail, f"add slots: 8, or --resource {card}=8")
+        raise ConfigError(
+            "EP801 number of cards per node unknown",
+            detail,
+            f"add slots: 8, or --resource {card}=8",
+        )
     return {card: str(slots.pop()), **limits}
 
 
 def _expanded(text: str) -> str:
-    """Return text escaped for args and variables, where Kubernetes replaces $(NAME), and $$ by $."""
+    """Return text escaped for args and variables, where Kubernetes replaces $(NAME), and $$ by
+    $."""
     return text.replace("$", "$$")
 
 
 def _block(text: str) -> str:
-    """Return the spec as it was written, if YAML's block form preserves it; otherwise one quoted line."""
-    block = "|\n" + "\n".join(f"    {line}" if line else "" for line in text.removesuffix("\n").split("\n"))
+    """Return the spec as it was written, if YAML's block form preserves it; otherwise one quoted
+    line."""
+    block = "|\n" + "\n".join(
+        f"    {line}" if line else "" for line in text.removesuffix("\n").split("\n")
+    )
     plain = all(line.isprintable() and line == line.rstrip() for line in text.split("\n"))
     with contextlib.suppress(yaml.YAMLError):
         if plain and yaml.safe_load(f"  job.yaml: {block}\n") == {"job.yaml": text}:

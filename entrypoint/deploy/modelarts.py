@@ -1,6 +1,8 @@
-"""A training job of Huawei Cloud ModelArts: the body of its API's CreateTrainingJob, with the boot command.
+"""A training job of Huawei Cloud ModelArts: the body of its API's CreateTrainingJob, with the boot
+command.
 
-Sources: ModelArts' API reference, "Creating a Training Job" (POST /v2/{project_id}/training-jobs) and "Using a Custom
+Sources: ModelArts' API reference, "Creating a Training Job" (POST /v2/{project_id}/training-jobs)
+  and "Using a Custom
 Image to Create a Training Job"; "Code Directory" for the place of the code in the containers.
 """
 
@@ -18,24 +20,36 @@ __all__ = ["TAKES", "Options", "notes", "render"]
 
 TAKES = ("image", "nodes", "flavor", "pool", "code", "logs")
 
-_CODE = "/home/ma-user/modelarts/user-job-dir"  # MA_JOB_DIR as an absolute path, since some boot commands get no shell
+# MA_JOB_DIR as an absolute path, since some boot commands get no shell
+_CODE = "/home/ma-user/modelarts/user-job-dir"
 _BOOT = "entrypoint run"
 # Set by the platform for each node.
 _PLATFORM = ("ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SPEC")
 
 
-def render(spec: JobSpec, options: Options) -> str:
-    """Return the body as JSON, without secrets. The spec is passed by variables, so the containers need no file.
-
-    Raises ConfigError if the number of nodes is unknown, nodes differ in their slots, or the spec holds secrets;
-    UsageError without a flavor, for a path that is no OBS path, and for a flag that cannot apply to all containers.
-    """
+def _number_of_instances(spec: JobSpec, options: Options) -> int:
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
-        raise ConfigError("EP800 number of instances unknown", "the spec has no hosts", "add --nodes 2")
+        raise ConfigError(
+            "EP800 number of instances unknown", "the spec has no hosts", "add --nodes 2"
+        )
     if spec.source("hosts").origin in ("flag", "env"):
         detail = f"{spec.source('hosts').where} {','.join(spec.hosts)}"
-        raise UsageError("EP803 ModelArts names the hosts", detail, f"leave it out, and say --nodes {nodes}")
+        raise UsageError(
+            "EP803 ModelArts names the hosts", detail, f"leave it out, and say --nodes {nodes}"
+        )
+    return nodes
+
+
+def render(spec: JobSpec, options: Options) -> str:
+    """Return the body as JSON, without secrets. The spec is passed by variables, so the containers
+    need no file.
+
+    Raises ConfigError if the number of nodes is unknown, nodes differ in their slots, or the spec
+    holds secrets; UsageError without a flavor, for a path that is no OBS path, and for a flag that
+    cannot apply to all containers.
+    """
+    nodes = _number_of_instances(spec, options)
     if not options.flavor:
         hint = "add --flavor ID, as the console or the API's ListTrainingJobFlavors names it"
         raise UsageError("EP805 instance type unknown", "no --flavor", hint)
@@ -56,25 +70,37 @@ def render(spec: JobSpec, options: Options) -> str:
         },
         "spec": {
             "resource": {**resource, **({"pool_id": options.pool} if options.pool else {})},
-            **({"log_export_path": {"obs_url": _obs(options.logs, "--logs")}} if options.logs else {}),
+            **(
+                {"log_export_path": {"obs_url": _obs(options.logs, "--logs")}}
+                if options.logs
+                else {}
+            ),
         },
     }
     return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
 
 
 def notes(spec: JobSpec, options: Options) -> list[str]:
-    """Return the messages next to the body: the boot command for the console, and the secret that is missing in it."""
-    lines = [f"boot command | {_BOOT} | paste it where the console asks for it; the body has it already"]
+    """Return the messages next to the body: the boot command for the console, and the secret that
+    is missing in it."""
+    lines = [
+        f"boot command | {_BOOT} | paste it where the console asks for it; the body has it already"
+    ]
     if spec.calls(len(spec.hosts) or options.nodes or 1) and not spec.secret_file:
-        lines.append("EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job")
+        lines.append(
+            "EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to"
+            " the job"
+        )
     return lines
 
 
 def _environments(spec: JobSpec, from_spec: Mapping[str, str], options: Options) -> dict[str, str]:
-    """Return the variables of every container: from the spec, then from flags and variables of this command."""
+    """Return the variables of every container: from the spec, then from flags and variables of this
+    command."""
     variables = {**from_spec, **settings(spec, {})}
     if command := own_command(spec):
-        variables["ENTRYPOINT_COMMAND"] = json.dumps(command)  # exact arguments, with or without a shell
+        # exact arguments, with or without a shell
+        variables["ENTRYPOINT_COMMAND"] = json.dumps(command)
     if options.code and not spec.workdir:
         variables["ENTRYPOINT_WORKDIR"] = f"{_CODE}/{_obs(options.code, '--code').split('/')[-2]}"
     slots = same_slots(spec, "all instances of a training job are alike")
@@ -87,5 +113,7 @@ def _obs(path: str, flag: str) -> str:
     """Return a folder of OBS in the API's form: /bucket/folder/."""
     match = re.fullmatch(r"(obs:/)?(/[^/\s]+(/[^/\s]+)*)/?", path)
     if not match:
-        raise UsageError("EP806 this is no folder of OBS", f"{flag} {path}", f"write {flag} obs://bucket/folder/")
+        raise UsageError(
+            "EP806 this is no folder of OBS", f"{flag} {path}", f"write {flag} obs://bucket/folder/"
+        )
     return f"{match[2]}/"

@@ -1,8 +1,10 @@
 """A batch script for Slurm's sbatch: one entrypoint on each node, started by srun.
 
-Sources: slurm.schedmd.com, "sbatch", "srun", "scancel" and "scontrol"; github.com/NVIDIA/pyxis, "Usage"; apptainer.org,
-"apptainer exec". For the receivers of signals: Slurm's slurmd/req.c (all steps and the batch shell get SIGTERM when a
-job is cancelled) and srun's launch.c (srun kills its step when it gets SIGTERM itself).
+Sources: slurm.schedmd.com, "sbatch", "srun", "scancel" and "scontrol"; github.com/NVIDIA/pyxis,
+  "Usage"; apptainer.org,
+"apptainer exec". For the receivers of signals: Slurm's slurmd/req.c (all steps and the batch shell
+get SIGTERM when a job is cancelled) and srun's launch.c (srun kills its step when it gets SIGTERM
+itself).
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ import re
 from collections.abc import Sequence
 
 from entrypoint import registry
-from entrypoint.deploy._options import DEFAULT, RESTARTS, Options, own_command, resources, same_slots, settings
+from entrypoint.deploy._options import (
+    DEFAULT,
+    RESTARTS,
+    Options,
+    own_command,
+    resources,
+    same_slots,
+    settings,
+)
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
@@ -22,7 +32,8 @@ TAKES = (*DEFAULT, "runtime", "time")
 NEEDS_IMAGE = False  # the toolkit may be installed on the nodes
 
 _RUNTIMES = ("none", "pyxis", "apptainer")
-_SPARE = 30  # seconds between the end of the grace and the time limit: ten for the toolkit, the rest for Slurm
+# seconds between the end of the grace and the time limit: ten for the toolkit, the rest for Slurm
+_SPARE = 30
 _LATEST = 65535  # largest number of seconds before the time limit that --signal accepts
 # Names of a device's cards as a GRES, if Slurm defines one.
 _GRES = {"nvidia.com/gpu": "gpu"}
@@ -33,18 +44,28 @@ _TIME = re.compile(
 )
 
 
-def render(spec: JobSpec, options: Options) -> str:
-    """Return the batch script, which contains the path of the secret's file, never the secret.
-
-    Raises ConfigError if the number of nodes or cards is unknown, or nodes differ in their cards; UsageError for an
-    unknown resource, time or runtime of Slurm, and for a flag that cannot apply to a script.
-    """
+def _number_of_nodes(spec: JobSpec, options: Options) -> int:
     nodes = len(spec.hosts) or options.nodes
     if not nodes:
         raise ConfigError("EP800 number of nodes unknown", "the spec has no hosts", "add --nodes 2")
     if spec.source("hosts").origin in ("flag", "env"):
         hint = f"leave it out, say --nodes {nodes}; sbatch --nodelist=HOSTS chooses nodes"
-        raise UsageError("EP803 Slurm chooses the nodes", f"{spec.source('hosts').where} {','.join(spec.hosts)}", hint)
+        raise UsageError(
+            "EP803 Slurm chooses the nodes",
+            f"{spec.source('hosts').where} {','.join(spec.hosts)}",
+            hint,
+        )
+    return nodes
+
+
+def render(spec: JobSpec, options: Options) -> str:
+    """Return the batch script, which contains the path of the secret's file, never the secret.
+
+    Raises ConfigError if the number of nodes or cards is unknown, or nodes differ in their cards;
+    UsageError for an unknown resource, time or runtime of Slurm, and for a flag that cannot apply
+    to a script.
+    """
+    nodes = _number_of_nodes(spec, options)
     runtime = _runtime(options)
     slots = same_slots(spec, "all nodes of a Slurm job get as many cards")
     requested = resources(options)
@@ -54,7 +75,9 @@ def render(spec: JobSpec, options: Options) -> str:
     secret = _path(spec.secret_file or "secret", options.folder) if spec.calls(nodes) else ""
     exported = _exported(spec, options, secret, slots)
     command = own_command(spec)
-    paths = [options.folder] + [secret] * bool(secret and not secret.startswith(f"{options.folder}/"))
+    paths = [options.folder] + [secret] * bool(
+        secret and not secret.startswith(f"{options.folder}/")
+    )
     names = [*exported, *["ENTRYPOINT_HOSTS"] * bool(spec.hosts)]
     return render_template(
         "slurm/job.sh.j2",
@@ -93,11 +116,15 @@ def _runtime(options: Options) -> str:
     runtime = options.runtime or ("pyxis" if options.image else "none")
     if runtime not in _RUNTIMES:
         raise UsageError(
-            "EP803 no such container runtime", f"--runtime {runtime}", f"use one of {', '.join(_RUNTIMES)}"
+            "EP803 no such container runtime",
+            f"--runtime {runtime}",
+            f"use one of {', '.join(_RUNTIMES)}",
         )
     if runtime == "none" and options.image:
         hint = "leave --image out, or say --runtime pyxis or apptainer"
-        raise UsageError("EP805 without a container runtime there is no image", f"--image {options.image}", hint)
+        raise UsageError(
+            "EP805 without a container runtime there is no image", f"--image {options.image}", hint
+        )
     if runtime != "none" and not options.image:
         raise UsageError(f"EP805 --runtime {runtime} needs an image", "", "add --image IMAGE")
     return runtime
@@ -105,7 +132,9 @@ def _runtime(options: Options) -> str:
 
 def _whole(name: str, quantity: str) -> str:
     if quantity and not re.fullmatch(r"[1-9]\d*", quantity):
-        raise UsageError(f"EP804 Slurm counts {name} in whole numbers", quantity, f"write --resource {name}=16")
+        raise UsageError(
+            f"EP804 Slurm counts {name} in whole numbers", quantity, f"write --resource {name}=16"
+        )
     return quantity
 
 
@@ -114,25 +143,39 @@ def _memory(quantity: str) -> str:
     match = re.fullmatch(r"([1-9]\d*)([KMGT])i?", quantity)
     if quantity and not match:
         raise UsageError(
-            "EP804 Slurm wants memory as a whole number with its unit", quantity, "write --resource memory=64G"
+            "EP804 Slurm wants memory as a whole number with its unit",
+            quantity,
+            "write --resource memory=64G",
         )
     return f"{match[1]}{match[2]}" if match else ""
 
 
 def _gres(spec: JobSpec, requested: dict[str, str], slots: int | None) -> str:
-    """Return the value of --gres for each node: the spec's cards, unless --resource names others."""
+    """Return the value of --gres for each node: the spec's cards, unless --resource names
+    others."""
     names = {_GRES.get(name, name): quantity for name, quantity in requested.items()}
-    if other := sorted(name for name in names if not re.fullmatch(r"[A-Za-z][\w.-]*(:[\w.-]+)?", name)):
+    if other := sorted(
+        name for name in names if not re.fullmatch(r"[A-Za-z][\w.-]*(:[\w.-]+)?", name)
+    ):
         hint = "write the name of your cluster's GRES, which `sinfo -o %G` prints: --resource npu=8"
         raise UsageError("EP804 Slurm has no such resource", ", ".join(other), hint)
     card = registry.access(spec.device).resource if spec.device else ""
     if card and not names:
         if card not in _GRES:
-            hint = "add --resource NAME=8, with the name of your cluster's GRES, which `sinfo -o %G` prints"
-            raise ConfigError("EP804 each cluster has its own name for such cards", f"device: {spec.device}", hint)
+            hint = (
+                "add --resource NAME=8, with the name of your cluster's GRES, which `sinfo -o %G`"
+                " prints"
+            )
+            raise ConfigError(
+                "EP804 each cluster has its own name for such cards", f"device: {spec.device}", hint
+            )
         if slots is None:
             detail = f"device: {spec.device}, and no slots"
-            raise ConfigError("EP801 number of cards per node unknown", detail, "add slots: 8, or --resource gpu=8")
+            raise ConfigError(
+                "EP801 number of cards per node unknown",
+                detail,
+                "add slots: 8, or --resource gpu=8",
+            )
         names = {_GRES[card]: str(slots)}
     return ",".join(f"{name}:{_whole(name, quantity)}" for name, quantity in names.items())
 
@@ -143,7 +186,9 @@ def _notice(spec: JobSpec) -> int:
     if notice > _LATEST:
         detail = f"timeouts.grace is {spec.timeouts.grace:g}"
         raise ConfigError(
-            "EP807 Slurm cannot signal so long before the end", detail, f"give at most {_LATEST - _SPARE} s"
+            "EP807 Slurm cannot signal so long before the end",
+            detail,
+            f"give at most {_LATEST - _SPARE} s",
         )
     return notice
 
@@ -160,7 +205,11 @@ def _time(spec: JobSpec, options: Options) -> str:
     minutes = part["m"] + part["min"] + part["minutes"]
     if (hours * 60 + minutes) * 60 + part["s"] + part["sec"] + part["seconds"] <= _notice(spec):
         detail = f"--time {options.time}, and SIGTERM comes {_notice(spec)} s before"
-        raise UsageError("EP807 the time limit leaves the job no time", detail, "give more, or lower timeouts.grace")
+        raise UsageError(
+            "EP807 the time limit leaves the job no time",
+            detail,
+            "give more, or lower timeouts.grace",
+        )
     return options.time
 
 
@@ -168,17 +217,26 @@ def _path(path: str, folder: str) -> str:
     return path if path.startswith("/") else f"{folder}/{path}"
 
 
-def _container(runtime: str, options: Options, paths: Sequence[str], names: Sequence[str], gpus: bool) -> list[str]:
+def _container(
+    runtime: str, options: Options, paths: Sequence[str], names: Sequence[str], gpus: bool
+) -> list[str]:
     """Return the arguments for the image: options of srun for pyxis, a command for apptainer.
 
-    Paths inside and outside are the same. With pyxis an image's variables win, except over those of --container-env.
+    Paths inside and outside are the same. With pyxis an image's variables win, except over those of
+    --container-env.
     """
     if runtime == "none":
         return []
     if invalid := [path for path in paths if re.search("[,:]", path)]:
-        raise UsageError("EP806 such a path cannot be mounted", ", ".join(invalid), "use one without , and :")
+        raise UsageError(
+            "EP806 such a path cannot be mounted", ", ".join(invalid), "use one without , and :"
+        )
     if runtime == "apptainer":
-        is_complete = "://" in options.image or options.image.startswith(("/", ".")) or options.image.endswith(".sif")
+        is_complete = (
+            "://" in options.image
+            or options.image.startswith(("/", "."))
+            or options.image.endswith(".sif")
+        )
         image = options.image if is_complete else f"docker://{options.image}"
         binds = [f"--bind={path}" for path in paths]
         return ["apptainer", "exec", *["--nv"] * gpus, *binds, f"--pwd={options.folder}", image]
@@ -192,7 +250,10 @@ def _container(runtime: str, options: Options, paths: Sequence[str], names: Sequ
 
 
 def _enroot(image: str) -> str:
-    """Return the image in enroot's form, with # after the registry: registry.example#team/train:1.2."""
+    """Return the image in enroot's form, with # after the registry:
+    registry.example#team/train:1.2."""
     registry_host, slash, rest = image.partition("/")
-    named = slash and re.search(r"[.:]|^localhost$", registry_host) and not image.startswith(("/", "."))
+    named = (
+        slash and re.search(r"[.:]|^localhost$", registry_host) and not image.startswith(("/", "."))
+    )
     return f"{registry_host}#{rest}" if named and "#" not in image and "://" not in image else image

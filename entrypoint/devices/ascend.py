@@ -1,8 +1,10 @@
-"""Ascend NPUs, counted without a driver tool: /dev/davinci0, /dev/davinci1, ..., narrowed by ASCEND_RT_VISIBLE_DEVICES.
+"""Ascend NPUs, counted without a driver tool: /dev/davinci0, /dev/davinci1, ..., narrowed by
+ASCEND_RT_VISIBLE_DEVICES.
 
-Sources: CANN environment variable reference, "ASCEND_RT_VISIBLE_DEVICES" (positions among the container's cards, in
-ascending order, separated only by commas; reading ends at any other character and at a card that does not exist);
-ModelArts' boot tool (develop-modelarts-0120) for HCCL_CONNECT_TIMEOUT.
+Sources: CANN environment variable reference, "ASCEND_RT_VISIBLE_DEVICES" (positions among the
+  container's cards, in
+ascending order, separated only by commas; reading ends at any other character and at a card that
+does not exist); ModelArts' boot tool (develop-modelarts-0120) for HCCL_CONNECT_TIMEOUT.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ ACCESS = Access(
 _VISIBLE = ACCESS.visible
 _SIMULATE = "ENTRYPOINT_SIMULATE_ASCEND"  # for tests: number of simulated cards
 
-# Seconds that a rank waits for the others; HCCL's own 120 are short if nodes load their data at different speeds.
+# Seconds that a rank waits for the others; HCCL's own 120 are short if nodes load their data at
+# different speeds.
 _ENV = {"HCCL_CONNECT_TIMEOUT": "1800"}
 
 
@@ -53,7 +56,8 @@ def device(facts: Facts) -> Device:
 
 
 def cards(facts: Facts) -> tuple[int, ...]:
-    """Return N of each /dev/davinciN that a process can use, ascending; its position here is its logical id, from 0.
+    """Return N of each /dev/davinciN that a process can use, ascending; its position here is its
+    logical id, from 0.
 
     Raises ConfigError as `device` does.
     """
@@ -68,7 +72,9 @@ def cards(facts: Facts) -> tuple[int, ...]:
             break
         if usable and present[int(number[0])] <= usable[-1]:
             raise ConfigError(
-                f"EP402 {_VISIBLE} does not ascend, which CANN asks for", repr(visible[:60]), f"sort {_VISIBLE}"
+                f"EP402 {_VISIBLE} does not ascend, which CANN asks for",
+                repr(visible[:60]),
+                f"sort {_VISIBLE}",
             )
         usable.append(present[int(number[0])])
         if number[0] != entry:
@@ -82,7 +88,9 @@ def _present(facts: Facts) -> tuple[int, ...]:
         return _files(facts)
     if not re.fullmatch(r"[1-9][0-9]{0,3}", simulated):
         raise ConfigError(
-            f"EP402 {_SIMULATE} is not a number of cards", repr(simulated[:60]), "give 1 or more, or unset it"
+            f"EP402 {_SIMULATE} is not a number of cards",
+            repr(simulated[:60]),
+            "give 1 or more, or unset it",
         )
     return tuple(range(int(simulated)))
 

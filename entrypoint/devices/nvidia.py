@@ -1,7 +1,8 @@
-"""NVIDIA GPUs, counted without a driver tool: /dev/nvidia0, /dev/nvidia1, ..., narrowed by CUDA_VISIBLE_DEVICES.
+"""NVIDIA GPUs, counted without a driver tool: /dev/nvidia0, /dev/nvidia1, ..., narrowed by
+CUDA_VISIBLE_DEVICES.
 
-Source of the variable's rules: CUDA C++ Programming Guide, "CUDA Environment Variables" (a list ends at the first
-invalid entry; an empty list or -1 hides all).
+Source of the variable's rules: CUDA C++ Programming Guide, "CUDA Environment Variables" (a list
+ends at the first invalid entry; an empty list or -1 hides all).
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def device(facts: Facts) -> Device:
     count = 0
     for entry in visible.split(","):
         entry = entry.strip()
-        if not (entry.startswith(("GPU-", "MIG-")) or (entry.isdigit() and int(entry) < len(cards))):
+        if not (
+            entry.startswith(("GPU-", "MIG-")) or (entry.isdigit() and int(entry) < len(cards))
+        ):
             break
         count += 1
     return Device(kind="nvidia", count=count, origin="CUDA_VISIBLE_DEVICES")

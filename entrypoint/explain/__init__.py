@@ -1,4 +1,5 @@
-"""Explains exit statuses and messages: reads, searches and formats messages.yaml. No start of a job imports this."""
+"""Explains exit statuses and messages: reads, searches and formats messages.yaml. No start of a job
+imports this."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ WARNING = "warning"
 
 @dataclass(frozen=True)
 class Entry:
-    """The meaning of a message or a status. `statuses`: as in messages.yaml, such as `75`, `1-255`, or `warning`."""
+    """The meaning of a message or a status. `statuses`: as in messages.yaml, such as `75`, `1-255`,
+    or `warning`."""
 
     id: str
     says: str
@@ -34,7 +36,11 @@ class Entry:
         rows = (("cause", self.cause), ("confirm", self.confirm), ("fix", self.fix))
         head = textwrap.fill(self.says, width, initial_indent="  ", subsequent_indent="  ")
         return "\n".join(
-            [f"{self.id}  ({ends(self.statuses)})", head, *(_row(name, text, width) for name, text in rows)]
+            [
+                f"{self.id}  ({ends(self.statuses)})",
+                head,
+                *(_row(name, text, width) for name, text in rows),
+            ]
         )
 
 
@@ -86,9 +92,14 @@ def fits(number: int, kind: str) -> bool:
 
 
 def ending_with(number: int) -> list[Entry]:
-    """Return the messages that a job with this status may have ended with, those with only one status first."""
-    entries = [entry for entry in messages().values() if any(fits(number, kind) for kind in entry.statuses)]
-    return sorted(entries, key=lambda entry: (len(entry.statuses), "-" in entry.statuses[0], entry.id))
+    """Return the messages that a job with this status may have ended with, those with only one
+    status first."""
+    entries = [
+        entry for entry in messages().values() if any(fits(number, kind) for kind in entry.statuses)
+    ]
+    return sorted(
+        entries, key=lambda entry: (len(entry.statuses), "-" in entry.statuses[0], entry.id)
+    )
 
 
 def named(text: str) -> list[Entry]:
@@ -115,7 +126,9 @@ def ends(kinds: Sequence[str]) -> str:
     return "; or ".join(parts)
 
 
-def _entry(id: str, says: str, status: Sequence[int | str], cause: str, confirm: str, fix: str) -> Entry:
+def _entry(
+    id: str, says: str, status: Sequence[int | str], cause: str, confirm: str, fix: str
+) -> Entry:
     return Entry(id, says, tuple(map(str, status)), cause, confirm, fix)
 
 

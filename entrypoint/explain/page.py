@@ -21,13 +21,15 @@ _HEAD = """# Troubleshooting
    entrypoint explain
    ```
 
-3. Run `entrypoint plan` with the same flags and variables, in the same container. It shows every value with its
-   origin, and the reasons for which `run` would reject the job: `run would end: ...`.
-4. Run [`entrypoint check`](check.md) there, or `entrypoint check --all` on all nodes: it names everything that is
-   missing or wrong, with its fix. After a failed boot each node prints a short form of it: `seen here: ...`.
+3. Run `entrypoint plan` with the same flags and variables, in the same container. It shows every
+   value with its origin, and the reasons for which `run` would reject the job: `run would end:
+   ...`.
+4. Run [`entrypoint check`](check.md) there, or `entrypoint check --all` on all nodes: it names
+   everything that is missing or wrong, with its fix. After a failed boot each node prints a short
+   form of it: `seen here: ...`.
 
-Every message has an id, which stays the same if the text changes. This page lists all messages, with the same text as
-`entrypoint explain`. `…` stands for the parts that differ.
+Every message has an id, which stays the same if the text changes. This page lists all messages,
+with the same text as `entrypoint explain`. `…` stands for the parts that differ.
 """
 
 
@@ -38,7 +40,10 @@ def markdown() -> str:
         "## Exit statuses\n",
         "What a scheduler should do about each: [exit-codes.md](../reference/exit-codes.md).\n",
     ]
-    rows = [(f"`{entry.id}`", entry.says, entry.cause, entry.confirm, entry.fix) for entry in explain.statuses()]
+    rows = [
+        (f"`{entry.id}`", entry.says, entry.cause, entry.confirm, entry.fix)
+        for entry in explain.statuses()
+    ]
     out += [*markdown_table([("status", "name", "cause", "to confirm it", "fix"), *rows]), ""]
     for title, entries in explain.groups():
         out.append(f"## {title}\n")

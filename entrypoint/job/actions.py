@@ -1,4 +1,5 @@
-"""What a node's machine wants done. The loop does it in this order and reports the results as events."""
+"""What a node's machine wants done. The loop does it in this order and reports the results as
+events."""
 
 from __future__ import annotations
 
@@ -26,14 +27,16 @@ class Print:
 
 @dataclass(frozen=True)
 class WriteFiles:
-    """Write these files into the log folder: name and text of each. A failure is logged, and ends nothing."""
+    """Write these files into the log folder: name and text of each. A failure is logged, and ends
+    nothing."""
 
     files: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class ShowWaiting:
-    """What the node waits for, and why; "" once it is there. `peers`: the status line counts it as a peer."""
+    """What the node waits for, and why; "" once it is there. `peers`: the status line counts it as
+    a peer."""
 
     host: str
     state: str
@@ -91,8 +94,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class AnswerRollCall:
-    """Write what ranks need here, then answer the roll call with this node's report, reached at `address`. `stop`: it
-    was told to stop, and takes no part."""
+    """Write what ranks need here, then answer the roll call with this node's report, reached at
+    `address`. `stop`: it was told to stop, and takes no part."""
 
     env: Mapping[str, str]
     address: str
@@ -136,7 +139,8 @@ class AwaitLaunchers:
 
 @dataclass(frozen=True)
 class Entered:
-    """A node is in this phase from now on, or more is known of it. Nothing is to be done: it is for those who watch."""
+    """A node is in this phase from now on, or more is known of it. Nothing is to be done: it is for
+    those who watch."""
 
     node: int
     phase: Phase

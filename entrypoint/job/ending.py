@@ -11,7 +11,8 @@ from entrypoint.model import Outcome
 from entrypoint.phases import Phase
 
 KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
-# Seconds in which the launcher has to pass on something of the ranks' last output: it is waited for while that flows.
+# Seconds in which the launcher has to pass on something of the ranks' last output: it is waited for
+# while that flows.
 _PASS_ON = 1.0
 _UNREAD = 5.0  # where our own output is full, and its reader has to take something first
 _LOOK = 0.5  # seconds between two looks at that
@@ -59,9 +60,11 @@ class Ending:
             self._talk.end(messages.Goodbye)
 
     def _let_go(self) -> None:
-        # Supervisors of failed ranks stay until now: when one leaves, the launcher's daemon passes nothing on.
+        # Supervisors of failed ranks stay until now: when one leaves, the launcher's daemon passes
+        # nothing on.
         self._talk.tell_all(messages.ReleaseFailedRanks())
-        # The ranks' last output is still on its way through these daemons, so they are not told to end.
+        # The ranks' last output is still on its way through these daemons, so they are not told to
+        # end.
         self._machine.act(actions.AwaitLaunchers())
         self._passed = 0
         self._moved = self._machine.now
@@ -78,7 +81,9 @@ class Ending:
         elif now - self._moved >= (_PASS_ON if read else _UNREAD):
             self.launchers_gone()
             return
-        self._machine.after(_LOOK, lambda: self._machine.act(actions.CheckOutputProgress()), "launchers")
+        self._machine.after(
+            _LOOK, lambda: self._machine.act(actions.CheckOutputProgress()), "launchers"
+        )
 
     def launchers_gone(self) -> None:
         """The launchers have passed on all output, or they pass on nothing."""
@@ -99,7 +104,8 @@ class Ending:
         self._talk.expect(messages.Goodbye, KILL_MARGIN, self._await_the_silent)
 
     def came(self, node: int) -> None:
-        """A node of an elastic job has answered only now. Before the others are told the outcome, it is one of them."""
+        """A node of an elastic job has answered only now. Before the others are told the outcome,
+        it is one of them."""
         if self._state.is_released and self._outcome is not None:
             self._machine.act(actions.Send(node, messages.Release(**vars(self._outcome))))
             self._state.enter(Phase.RELEASED, node)
@@ -113,13 +119,20 @@ class Ending:
 
     def _await_the_silent(self) -> None:
         nodes = self._topology.nodes
-        silent = [nodes[node].host for node in self._peers.alive() if not self._talk.has_said(node, messages.Goodbye)]
+        silent = [
+            nodes[node].host
+            for node in self._peers.alive()
+            if not self._talk.has_said(node, messages.Goodbye)
+        ]
         if not silent or self._state.force:
             self._end()
             return
         # A frozen node may wake again; it should then learn how the job ended.
         limit = heartbeat.patience(self._spec.timeouts.heartbeat)
-        self._machine.log(f"EP618 the result is known; waiting {limit:.0f}s at most for {', '.join(silent)} to hear it")
+        self._machine.log(
+            f"EP618 the result is known; waiting {limit:.0f}s at most for {', '.join(silent)} to"
+            " hear it"
+        )
         self._late = True
         self._talk.expect(messages.Goodbye, limit, self._end)
 

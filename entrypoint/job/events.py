@@ -43,7 +43,8 @@ class NameState:
 
 @dataclass(frozen=True)
 class Unreachable:
-    """One login to a worker failed. `refused`: the worker answered, but one side does not accept the other's key.
+    """One login to a worker failed. `refused`: the worker answered, but one side does not accept
+    the other's key.
     `named`: when its name had an address (monotonic seconds); 0 where it has none yet."""
 
     node: int
@@ -64,7 +65,8 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Answered:
-    """A worker answered the roll call. `local`: this node's address in its session; `named` as in Unreachable."""
+    """A worker answered the roll call. `local`: this node's address in its session; `named` as in
+    Unreachable."""
 
     node: int
     report: NodeReport
@@ -104,7 +106,8 @@ class LeaderCalled:
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that ranks need here is written. `asked`: ranks that mpirun starts; `awaited`: nodes whose end counts."""
+    """All that ranks need here is written. `asked`: ranks that mpirun starts; `awaited`: nodes
+    whose end counts."""
 
     asked: int
     awaited: tuple[int, ...] | None
@@ -135,7 +138,8 @@ class DaemonWanted:
 
 @dataclass(frozen=True)
 class OutputProgress:
-    """Bytes that the launcher has written so far, and whether somebody reads what this node prints."""
+    """Bytes that the launcher has written so far, and whether somebody reads what this node
+    prints."""
 
     written: int
     read: bool

@@ -1,6 +1,7 @@
 """Failure analysis: which of the reported ends of ranks and nodes is the cause.
 
-No clock runs here: a function whose answer is not certain yet returns how long to wait for more reports.
+No clock runs here: a function whose answer is not certain yet returns how long to wait for more
+reports.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from entrypoint.errors import CantCreateError, RetryError
-from entrypoint.model import Node, Outcome
+from entrypoint.model import Members, Node, Outcome
 from entrypoint.text import count, one_line, some
 from entrypoint.values import dataclass, field, replace
 
-# When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to wait for all.
+# When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to
+# wait for all.
 _SETTLE = 0.5
-# A rank often exits with 1, Python's status for any error, only because another rank failed: seconds to wait for
-# that rank's own status, which is the cause.
+# A rank often exits with 1, Python's status for any error, only because another rank failed:
+# seconds to wait for that rank's own status, which is the cause.
 _VAGUE, _VAGUE_SETTLE = 1, 2.0
 _AT_ONCE = 1.0  # seconds within which the nodes get a signal that was sent to all of them
 # The higher, the less likely the cause: launchers end ranks by SIGTERM, and seldom by SIGKILL.
@@ -25,15 +27,16 @@ _BLAME = {128 + 15: 3, _VAGUE: 2, 128 + 9: 1}
 _LONG = 80  # characters of a value in a sentence
 # signal(7), as on x86 and Arm; of the real-time signals only the first and the last have names.
 _NAMES = (
-    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG "
-    "XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP"
+    " TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
 )
 _SIGNALS = {**dict(enumerate(_NAMES.split(), start=1)), 34: "RTMIN", 64: "RTMAX"}
 
 
 @dataclass(frozen=True)
 class ProgramExit:
-    """How a program ended: its status, its name, a sentence with both, and the last lines it printed."""
+    """How a program ended: its status, its name, a sentence with both, and the last lines it
+    printed."""
 
     status: int
     what: str
@@ -45,8 +48,9 @@ class ProgramExit:
 class AwaitedEnds:
     """The nodes whose end is still awaited, and the failures reported so far, oldest first.
 
-    A node of an elastic job counts once its launcher has met the others; worker-0, where they meet, always does. Until
-    `least` of them have met, every node counts: whatever fails before the job runs is the job's failure.
+    A node of an elastic job counts once its launcher has met the others; worker-0, where they meet,
+    always does. Until `least` of them have met, every node counts: whatever fails before the job
+    runs is the job's failure.
     """
 
     awaited: set[int] = field(default_factory=set)
@@ -59,18 +63,21 @@ class AwaitedEnds:
         return not self.least or node == 0 or node in self.met or len(self.met) < self.least
 
     def late(self) -> set[int]:
-        """The nodes that still run and do not count: the others may have ended before they could meet them."""
+        """The nodes that still run and do not count: the others may have ended before they could
+        meet them."""
         return {node for node in self.awaited if not self.counts(node)}
 
     def of_rank(self, end: ProgramExit) -> float | None:
-        """A rank failed. Returns the seconds after which `cause` is the outcome; None if that time runs already."""
+        """A rank failed. Returns the seconds after which `cause` is the outcome; None if that time
+        runs already."""
         self.failures.append(end)
         return _SETTLE if len(self.failures) == 1 else None
 
     def of_node(self, node: int, end: ProgramExit, last: bool) -> float | None:
         """A program of a node ended, the node's last one or not.
 
-        Returns the seconds after which the outcome is `cause`, or this end if nothing failed; None: the job goes on.
+        Returns the seconds after which the outcome is `cause`, or this end if nothing failed; None:
+        the job goes on.
         """
         if last:
             self.awaited.discard(node)
@@ -86,31 +93,42 @@ class AwaitedEnds:
 
 @dataclass
 class RankReports:
-    """What nodes reported of the ranks that a launcher starts: where each runs, and its status once it has ended."""
+    """What nodes reported of the ranks that a launcher starts: where each runs, and its status once
+    it has ended."""
 
     asked: int  # ranks that the launcher was told to start
     placed: dict[int, str] = field(default_factory=dict)  # rank -> host
     ended: dict[int, int] = field(default_factory=dict)  # rank -> status
-    slots: Mapping[str, int] = field(default_factory=dict)  # host -> ranks that the hostfile gives it, in its order
+    # host -> ranks that the hostfile gives it, in its order
+    slots: Mapping[str, int] = field(default_factory=dict)
 
     def all_started(self) -> bool:
         """Whether the ranks that were asked for have started."""
-        return len(self.placed) >= self.asked and all(rank in self.placed for rank in range(self.asked))
+        return len(self.placed) >= self.asked and all(
+            rank in self.placed for rank in range(self.asked)
+        )
 
     def all_well(self) -> bool:
-        """Whether every rank has started and ended with 0: no later end of the launcher changes that."""
-        return self.all_started() and self.ended.keys() >= self.placed.keys() and not any(self.ended.values())
+        """Whether every rank has started and ended with 0: no later end of the launcher changes
+        that."""
+        return (
+            self.all_started()
+            and self.ended.keys() >= self.placed.keys()
+            and not any(self.ended.values())
+        )
 
     def above_slots(self, own: str) -> list[str]:
-        """The hosts, but for our own, that report more ranks than mpirun gives them where it fills the hostfile's slots
-        in order: `b reports 4 ranks and has 2 slots`. Their reports may be about other nodes' ranks."""
+        """The hosts, but for our own, that report more ranks than mpirun gives them where it fills
+        the hostfile's slots in order: `b reports 4 ranks and has 2 slots`. Their reports may be
+        about other nodes' ranks."""
         left, shares = self.asked, {}
         for host, slots in self.slots.items():
             shares[host] = min(slots, left)
             left -= shares[host]
         reported = Counter(self.placed.values())
         return [
-            f"{host} reports {count(reported[host], 'rank')} and has {count(self.slots.get(host, 0), 'slot')}"
+            f"{host} reports {count(reported[host], 'rank')} and has"
+            f" {count(self.slots.get(host, 0), 'slot')}"
             for host in self.slots
             if host != own and reported[host] > shares[host]
         ]
@@ -122,31 +140,37 @@ class RankReports:
 
     def not_heard(self) -> str:
         """The first rank that has started and whose end was not reported: `rank 3 on a`."""
-        rank, host = next((rank, host) for rank, host in sorted(self.placed.items()) if rank not in self.ended)
+        rank, host = next(
+            (rank, host) for rank, host in sorted(self.placed.items()) if rank not in self.ended
+        )
         return f"rank {rank} on {host}"
 
 
 def follow(outcome: Outcome, attempt: int, restarts: int, stop: Outcome | None) -> Outcome:
-    """The job's outcome after an attempt (counted from 1). If the infrastructure failed and restarts are left, it says
-    `again`, unless somebody asked us to `stop`."""
+    """The job's outcome after an attempt (counted from 1). If the infrastructure failed and
+    restarts are left, it says `again`, unless somebody asked us to `stop`."""
     if outcome.status != RetryError.status or outcome.program or attempt > restarts:
         return outcome
     return stop or replace(outcome, again=True)
 
 
 def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:
-    """Whether a node that could not be opened for logins, for this reason, opens in another run directory.
+    """Whether a node that could not be opened for logins, for this reason, opens in another run
+    directory.
 
-    Else the other nodes would hear nothing of the failure, and wait for it. What was known before is the reason still.
+    Else the other nodes would hear nothing of the failure, and wait for it. What was known before
+    is the reason still.
     """
     return not_ready is None and failure.status == CantCreateError.status
 
 
 class UserSignals:
-    """User signals for the ranks. Slurm sends one signal to every node of a job; ranks must get it only once."""
+    """User signals for the ranks. Slurm sends one signal to every node of a job; ranks must get it
+    only once."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[float, set[int]]] = {}  # signal -> when it was new, and the nodes that have had it
+        # signal -> when it was new, and the nodes that have had it
+        self._last: dict[str, tuple[float, set[int]]] = {}
 
     def is_new(self, name: str, node: int, now: float) -> bool:
         """False if this is the same signal that another node got just before `now` (seconds)."""
@@ -162,12 +186,23 @@ def ended(what: str, status: int, why: str = "") -> str:
     """How something ended, in words."""
     because = f", {why}" if why else ""
     name = _SIGNALS.get(status - 128)
-    return f"{what} was ended by SIG{name} ({status}){because}" if name else f"{what} exited with {status}{because}"
+    return (
+        f"{what} was ended by SIG{name} ({status}){because}"
+        if name
+        else f"{what} exited with {status}{because}"
+    )
 
 
 def of_program(end: ProgramExit) -> Outcome:
-    """The job's outcome by the end of a program; a failure has a message id, unless its sentence brings one."""
-    id = "" if not end.status or end.reason.startswith("EP") else "EP601 " if end.status - 128 in _SIGNALS else "EP600 "
+    """The job's outcome by the end of a program; a failure has a message id, unless its sentence
+    brings one."""
+    id = (
+        ""
+        if not end.status or end.reason.startswith("EP")
+        else "EP601 "
+        if end.status - 128 in _SIGNALS
+        else "EP600 "
+    )
     return Outcome(end.status, f"{id}{end.reason}", program=True)
 
 
@@ -178,11 +213,14 @@ def named(missing: Mapping[str, str], most: int | None = None) -> str:
 
 def short(value: object) -> str:
     """A value as part of a sentence."""
-    return one_line(", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value), _LONG)
+    return one_line(
+        ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value), _LONG
+    )
 
 
 def difference(ours: object, here: str, theirs: object, there: str) -> str:
-    """Two nodes' values; of two lists also the first entry that differs, since long ones are cut."""
+    """Two nodes' values; of two lists also the first entry that differs, since long ones are
+    cut."""
     words = f"{here} has {short(ours)}; {there} has {short(theirs)}"
     if not isinstance(ours, tuple) or not isinstance(theirs, tuple):
         return words
@@ -201,12 +239,25 @@ def placement(placed: Mapping[int, str]) -> str:
 
 
 def without_rank(nodes: Iterable[Node], placed: Mapping[int, str]) -> list[str]:
-    """The hosts on which no rank runs: a job that runs on fewer nodes than asked must not count as a success."""
+    """The hosts on which no rank runs: a job that runs on fewer nodes than asked must not count as
+    a success."""
     used = set(placed.values())
     return [node.host for node in nodes if node.host not in used]
 
 
-def on_node(end: ProgramExit, host: str, nodes: Sequence[Node], awaited: Sequence[int] | None) -> ProgramExit:
+def not_ready(nodes: Sequence[Node], members: Members) -> Outcome | None:
+    """Return the outcome of a job whose nodes cannot all take part, with each one's reason."""
+    failed = [(each.not_ready, nodes[each.rank].host) for each in members.reports if each.not_ready]
+    if not failed:
+        return None
+    return replace(
+        failed[0][0], reason="; ".join(f"{why.reason} on {host}" for why, host in failed)
+    )
+
+
+def on_node(
+    end: ProgramExit, host: str, nodes: Sequence[Node], awaited: Sequence[int] | None
+) -> ProgramExit:
     """A node's end as the job's: a failure names its host, a success names all `nodes` that count.
 
     Without `nodes` the sentence names no place.
@@ -217,7 +268,8 @@ def on_node(end: ProgramExit, host: str, nodes: Sequence[Node], awaited: Sequenc
 
 
 def everywhere(nodes: Sequence[Node], awaited: Sequence[int] | None) -> str:
-    """Where a successful job ran: `all 2 nodes`, `worker-0` if only its end counts, or `all 3 workers`."""
+    """Where a successful job ran: `all 2 nodes`, `worker-0` if only its end counts, or `all 3
+    workers`."""
     counted = nodes if awaited is None else [nodes[rank] for rank in awaited]
     if len(counted) == 1:
         return counted[0].label

@@ -1,6 +1,7 @@
 """Questions of a feature to the nodes that have answered the roll call, over their sessions.
 
-The feature decides what is asked, and what the answers mean; here is who still owes an answer, and until when.
+The feature decides what is asked, and what the answers mean; here is who still owes an answer, and
+until when.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _SIGNALLED = 128  # statuses from here on: somebody does not want to wait
 
 @dataclass(frozen=True)
 class Ask:
-    """A question to a node, which counts as silent after so many seconds. A node has one open question at most."""
+    """A question to a node, which counts as silent after so many seconds. A node has one open
+    question at most."""
 
     node: int
     body: Mapping[str, Any]
@@ -39,7 +41,8 @@ class Conclusion:
 
 
 class Dialogue(Protocol):
-    """One inquiry of a feature: a machine without I/O, over when no question is open. `now` is in seconds."""
+    """One inquiry of a feature: a machine without I/O, over when no question is open. `now` is in
+    seconds."""
 
     def begin(self, now: float) -> list[Ask]:
         """Return the first questions."""
@@ -48,7 +51,8 @@ class Dialogue(Protocol):
         """Take an answer. Return further questions. Raises Invalid if it is nonsense."""
 
     def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
-        """Ask a node nothing more: it has left the job, or does not answer. Return further questions."""
+        """Ask a node nothing more: it has left the job, or does not answer. Return further
+        questions."""
 
     def conclude(self, failed: Outcome | None) -> Conclusion:
         """Judge the answers. `failed`: what ended the roll call or the inquiry."""
@@ -58,7 +62,11 @@ class InquiryDriver:
     """One inquiry, if the plan has one. `decide` gets the outcome; `go_on` starts the job."""
 
     def __init__(
-        self, state: JobState, outbox: Outbox, decide: Callable[[Outcome], None], go_on: Callable[[], None]
+        self,
+        state: JobState,
+        outbox: Outbox,
+        decide: Callable[[Outcome], None],
+        go_on: Callable[[], None],
     ) -> None:
         self._state = state
         self._machine = state.scheduler
@@ -74,7 +82,8 @@ class InquiryDriver:
         self._is_over = False
 
     def begin(self, always: bool, members: Members, failed: Outcome | None = None) -> bool:
-        """Ask the nodes that are there, or note what failed meanwhile. Returns False if there is nothing to wait for.
+        """Ask the nodes that are there, or note what failed meanwhile. Returns False if there is
+        nothing to wait for.
 
         `always`: whether only an inquiry begins that does not need all nodes to be ready.
         """
@@ -87,7 +96,9 @@ class InquiryDriver:
         if self._dialogue is None:
             self._state.enter(Phase.INQUIRY)
             me, peers = self._state.me, self._state.peers
-            reports = {me: members.reports[me]} | {node: peer.report for node, peer in peers.items()}
+            reports = {me: members.reports[me]} | {
+                node: peer.report for node, peer in peers.items()
+            }
             self._nodes = set(reports)
             self._dialogue = inquiry.dialogue(self._state.plan, reports)
             self._ask(self._dialogue.begin(self._machine.now))
@@ -123,10 +134,13 @@ class InquiryDriver:
             self._asked.append(ask.node)
             self._open[ask.node] = number
             self._tell(ask.node, messages.Question(number, ask.body))
-            late = partial(self.lose, ask.node, f"no answer within {ask.seconds:g}s", has_left=False)
+            late = partial(
+                self.lose, ask.node, f"no answer within {ask.seconds:g}s", has_left=False
+            )
             self._machine.after(ask.seconds, late, ("question", ask.node))
         if not self._open:
-            # Later in this step: the loss of a node that ends the wait may itself be a failure to be shown.
+            # Later in this step: the loss of a node that ends the wait may itself be a failure to
+            # be shown.
             self._machine.after(0, self._conclude)
 
     def _close(self, node: int) -> None:

@@ -1,7 +1,8 @@
-"""What the leader knows of the ranks that an MPI's launcher starts on all nodes, and what that launcher's end means.
+"""What the leader knows of the ranks that an MPI's launcher starts on all nodes, and what that
+launcher's end means.
 
-It may start no rank, or too few, or stay when all have ended; its daemons may not start, or be killed.
-Its exit status alone does not tell these cases apart.
+It may start no rank, or too few, or stay when all have ended; its daemons may not start, or be
+killed. Its exit status alone does not tell these cases apart.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome
 
-_ENDS = 3.0  # seconds without new output after every rank has ended with 0: then mpirun hangs, and we end it
+# seconds without new output after every rank has ended with 0: then mpirun hangs, and we end it
+_ENDS = 3.0
 NO_LOGIN = 255  # what ssh exits with when a login fails: to mpirun, its agent is an ssh
 _CANNOT_START = (126, 127)  # the image lacks the daemon, as mpirun then says itself
-_SETTLE = 0.8  # seconds for nodes to report why a start failed: longer than they take between two looks
+# seconds for nodes to report why a start failed: longer than they take between two looks
+_SETTLE = 0.8
 
 
 class LaunchMonitor:
-    """The ranks of all nodes under one launcher, as far as nodes reported them. A part of the leader."""
+    """The ranks of all nodes under one launcher, as far as nodes reported them. A part of the
+    leader."""
 
     def __init__(
         self,
@@ -57,7 +61,8 @@ class LaunchMonitor:
         return self.heard.placed.get(rank) == host
 
     def started(self, rank: int, host: str) -> str:
-        """A rank has started there. Returns the host that has reported its start before, where that is another one."""
+        """A rank has started there. Returns the host that has reported its start before, where that
+        is another one."""
         before = self.heard.placed.setdefault(rank, host)
         if before != host:
             return before
@@ -70,7 +75,8 @@ class LaunchMonitor:
     def _show_placement(self) -> None:
         self._machine.log(words := placement(self.heard.placed))
         empty = without_rank(self._nodes, self.heard.placed)
-        chosen = self._spec.mpi.hostfile or self._spec.mpi.np  # then the user decides where ranks run
+        # then the user decides where ranks run
+        chosen = self._spec.mpi.hostfile or self._spec.mpi.np
         if empty and not chosen:
             hosts, above = ", ".join(empty), "; ".join(self.heard.above_slots(self._own))
             what = f"{above}: none runs on {hosts}" if above else f"no rank runs on {hosts}"
@@ -78,14 +84,19 @@ class LaunchMonitor:
             self._decide(ConfigError(f"EP604 {what}", words, do).outcome)
 
     def out_of_time(self) -> None:
-        """The deadline is over. If ranks are missing, mpirun hangs or waits for a daemon that will not come."""
+        """The deadline is over. If ranks are missing, mpirun hangs or waits for a daemon that will
+        not come."""
         if self.heard.all_started():
             return
         self._act(actions.ShowLine())
         number = self.heard.words() if self.heard.placed else "no rank"
         do = f"{self._network_hint}; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
         limit = self._spec.timeouts.launch
-        self._decide(RetryError(f"EP605 {self._name} has started {number} within {limit:.0f}s", hint=do).outcome)
+        self._decide(
+            RetryError(
+                f"EP605 {self._name} has started {number} within {limit:.0f}s", hint=do
+            ).outcome
+        )
 
     def launcher_ended(self, end: ProgramExit) -> None:
         """mpirun has ended; what that means depends on its ranks."""
@@ -115,15 +126,25 @@ class LaunchMonitor:
         heard, what = self.heard, f"{self._name} exited with 0"
         if not heard.all_started():
             asked = self._spec.source("mpi.np") if self._spec.mpi.np else "the slots of all nodes"
-            do = f"-np is {heard.asked} by {asked}: see that OPENMPI_EXTRA_ARGS and the like do not change that"
-            self._decide(ConfigError(f"EP606 {what} and has started {heard.words()}", hint=do).outcome)
+            do = (
+                f"-np is {heard.asked} by {asked}: see that OPENMPI_EXTRA_ARGS and the like do not"
+                " change that"
+            )
+            self._decide(
+                ConfigError(f"EP606 {what} and has started {heard.words()}", hint=do).outcome
+            )
         elif heard.ended.keys() < heard.placed.keys():
-            self._decide(RetryError(f"EP607 {what}, and nothing was heard of the end of {heard.not_heard()}").outcome)
+            self._decide(
+                RetryError(
+                    f"EP607 {what}, and nothing was heard of the end of {heard.not_heard()}"
+                ).outcome
+            )
         else:
             self._settle(self._end)
 
     def all_well(self) -> None:
-        """Every rank has ended with 0. mpirun passes on their last output and ends; if it hangs, we end it."""
+        """Every rank has ended with 0. mpirun passes on their last output and ends; if it hangs, we
+        end it."""
         if not self._ending:
             self._ending = True
             self._act(actions.CheckOutputProgress())
@@ -134,18 +155,29 @@ class LaunchMonitor:
             self._stays()
             return
         self._passed = written
-        # If nobody reads our output, mpirun cannot pass on anything; it may wait for a reader as long as a rank may.
+        # If nobody reads our output, mpirun cannot pass on anything; it may wait for a reader as
+        # long as a rank may.
         limit = _ENDS if read else max(_ENDS, self._spec.timeouts.grace)
         # A node that was frozen may still have output to pass on.
         self._machine.after(
-            limit, lambda: self._talk.ask_all_they_know(lambda: self._act(actions.CheckOutputProgress()))
+            limit,
+            lambda: self._talk.ask_all_they_know(lambda: self._act(actions.CheckOutputProgress())),
         )
 
     def _stays(self) -> None:
-        """mpirun hangs. It is a success only if each node has reported its own ranks and no others."""
+        """mpirun hangs. It is a success only if each node has reported its own ranks and no
+        others."""
         if above := self.heard.above_slots(self._own):
-            what, do = f"EP620 {self._name} did not end, though every rank is reported to have ended with 0", "retry"
-            self._decide(RetryError(what, "; ".join([*above, placement(self.heard.placed)]), do).outcome)
+            what, do = (
+                (
+                    f"EP620 {self._name} did not end, though every rank is reported to have ended"
+                    " with 0"
+                ),
+                "retry",
+            )
+            self._decide(
+                RetryError(what, "; ".join([*above, placement(self.heard.placed)]), do).outcome
+            )
             return
         self._machine.log(f"EP613 {self._name} did not end, though every rank did: it is ended")
         self._settle(ProgramExit(0, "every rank", "every rank exited with 0"))
@@ -165,25 +197,31 @@ class LaunchMonitor:
         self._answer(node, status)
         if status and status not in _CANNOT_START:
             what = f"EP608 the start of {self._name}'s daemon failed on {self._nodes[node].host}"
-            self._lost = self._lost or f"{what} | its shell exited with {status} | see that node's log"
+            self._lost = (
+                self._lost or f"{what} | its shell exited with {status} | see that node's log"
+            )
 
     def _answer(self, node: int, status: int) -> None:
         self._asked.remove(node)
         self._act(actions.AnswerAgent(node, status))
 
     def daemon(self, node: int, message: messages.Daemon) -> None:
-        """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end, too, but slowly."""
+        """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end,
+        too, but slowly."""
         host = self._nodes[node].host
         if self._agents_stay and node in self._asked:
             self._answer(node, message.status)
         if not message.status or self.heard.all_well():
             return  # mpirun told it to end
-        reason = ended(f"EP608 {self._name}'s daemon {message.name} on {host}", message.status, message.why)
+        reason = ended(
+            f"EP608 {self._name}'s daemon {message.name} on {host}", message.status, message.why
+        )
         if message.status > 128:
             self._decide(RetryError(reason).outcome)
         self._lost = self._lost or reason
 
     def limit(self, host: str, reason: str) -> None:
-        """A node could not start a process. Before all ranks have started, it was a rank or its daemon."""
+        """A node could not start a process. Before all ranks have started, it was a rank or its
+        daemon."""
         if not self.heard.all_started():
             self._decide(RetryError(f"EP609 {host} cannot start its ranks: {reason}").outcome)

@@ -1,4 +1,4 @@
-"""The leader, worker-0: holds the roll call, starts the job on all nodes, and decides how the job ended.
+"""The leader, worker-0: holds the roll call, starts the job, and decides how the job has ended.
 
 Its own node is one of the members: it gets the same orders and reports like the others.
 """
@@ -12,7 +12,15 @@ from entrypoint import heartbeat
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import Ending
-from entrypoint.job.failure import AwaitedEnds, ProgramExit, UserSignals, ended, of_program, on_node
+from entrypoint.job.failure import (
+    AwaitedEnds,
+    ProgramExit,
+    UserSignals,
+    ended,
+    not_ready,
+    of_program,
+    on_node,
+)
 from entrypoint.job.inquiry import InquiryDriver
 from entrypoint.job.launch import NO_LOGIN, LaunchMonitor
 from entrypoint.job.outbox import Outbox
@@ -25,12 +33,11 @@ from entrypoint.phases import Phase
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface
 from entrypoint.spec import JobSpec
 from entrypoint.text import count
-from entrypoint.values import replace
 from entrypoint.wire import Invalid
 
 
 class Leader:
-    """The node that decides. `handle` takes what happened and when, and gives what is to be done about it."""
+    """The node that decides. `handle` takes what happened and when, and returns what to do."""
 
     def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, attempt: int) -> None:
         self.state = state = JobState(spec, draft)
@@ -51,14 +58,16 @@ class Leader:
         self._tell_all = self._talk.tell_all
         self._roll_call = RollCall(state, self._look_complete)
         self._ends = AwaitedEnds(least=draft.launch.start.min_nodes or 0)
-        self._ranks = LaunchMonitor(state, self._talk, self._ends.failures, self._decide, self._settle)
+        failures = self._ends.failures
+        self._ranks = LaunchMonitor(state, self._talk, failures, self._decide, self._settle)
         self._stalls = StallDetector(state, self._talk, self._decide)
         self._ending = Ending(state, self._talk)
         self._inquiry = InquiryDriver(state, self._talk, self._decide, self._begin_job)
         self._user_signals = UserSignals()
         self._own_report = draft.members.reports[self._me]
         self._members = draft.members  # assumed until the roll call is over
-        self._awaited: tuple[int, ...] | None = None  # nodes whose end is the job's; None: all that are there
+        # nodes whose end is the job's; None: all that are there
+        self._awaited: tuple[int, ...] | None = None
         self._opened = 0.0  # when the roll call began
         self._asked = False  # whether all were asked again after this node stood still
         self._running = False  # whether this node's own programs may run
@@ -100,10 +109,11 @@ class Leader:
                 return  # it decides once more, when the answers are judged
             self.state.outcome = outcome
             others = self._draft.launch.ends.awaited is not None or bool(self._ends.late())
-            self._ending.begin(outcome, self.attempt, self._running or outcome.status != 0 or others)
+            has_ranks = self._running or outcome.status != 0 or others
+            self._ending.begin(outcome, self.attempt, has_ranks)
 
     def _stop(self, outcome: Outcome) -> None:
-        """Somebody asked us to stop. Nodes that are between two attempts hear it when they have answered."""
+        """Somebody asked us to stop. Nodes between two attempts hear it when they have answered."""
         self.state.stop = self.state.stop or outcome
         if not self.state.is_calling:
             self._decide(outcome)
@@ -120,7 +130,7 @@ class Leader:
     def _has_run(self) -> bool:
         """Whether this is not the job's first attempt, as far as the nodes know that are there.
 
-        Then a stop of one node stops all; before, that node may come back, and the others wait for it.
+        Then a stop of one node stops all; before, the others wait for that node to come back.
         """
         return max(self.attempt, *(peer.report.attempt for peer in self._peers.values()), 1) > 1
 
@@ -161,7 +171,8 @@ class Leader:
 
     def _on_disagreed(self, event: events.Rejected) -> None:
         if not self.state.is_calling:
-            self._log(f"{self._host(event.node)} cannot join: {event.summary} | {event.detail} | {event.hint}")
+            words = f"{event.summary} | {event.detail} | {event.hint}"
+            self._log(f"{self._host(event.node)} cannot join: {words}")
             return
         self._roll_call.disagreed(self._topology.nodes[event.node], event)
         self._look_complete()
@@ -196,7 +207,7 @@ class Leader:
         self._start(node)
 
     def _turn_away(self, node: int, outcome: Outcome) -> None:
-        """A node of an elastic job has failed before it has met the others, which go on without it."""
+        """A node of an elastic job has failed before it met the others, which go on without it."""
         self._log(f"{self._host(node)} cannot join: {outcome.reason}")
         self._tell(node, messages.Release(**vars(outcome)))
         self.state.enter(Phase.RELEASED, node)
@@ -218,24 +229,24 @@ class Leader:
         if self._inquiry.begin(True, self._members):
             return
         self.state.enter(Phase.FILES)
-        assumed = {report.rank: report for report in self._draft.members.reports}  # of those that are not here
-        answers = assumed | {node: peer.report for node, peer in self._peers.items()} | {self._me: self._own_report}
-        members = Members(tuple(answer for _, answer in sorted(answers.items())))
+        assumed = {report.rank: report for report in self._draft.members.reports}
+        reports = assumed | self._peers.reports() | {self._me: self._own_report}
+        members = Members(tuple(report for _, report in sorted(reports.items())))
         here = [peer.local for peer in self._peers.values()]
         members = self._members = with_interface(members, self._me, self._spec, self._facts, here)
-        not_ready = [(each.not_ready, self._host(each.rank)) for each in members.reports if each.not_ready]
-        if not_ready:
-            first, words = not_ready[0][0], "; ".join(f"{each.reason} on {host}" for each, host in not_ready)
-            self._decide(replace(first, reason=words))
+        if outcome := not_ready(self._topology.nodes, members):
+            self._decide(outcome)
             return
-        # A leader that has replaced a lost one does not know how often the others have started. No node has more often
-        # than restarts allow.
+        # A leader that has replaced a lost one does not know how often the others have started.
         attempts = max(report.attempt for report in members.reports)
         self.attempt = max(self.attempt, min(attempts, self._spec.restarts + 1))
-        for words in (*clock_warnings(self._topology, members), *interface_words(self._spec, members)):
+        for words in clock_warnings(self._topology, members):
+            self._log(words)
+        for words in interface_words(self._spec, members):
             self._log(words)
         slots = sum(report.slots for report in members.reports if report.rank in self._here)
-        there, seconds = self._roll_call.who_is_here(len(self._here)), self._machine.now - self._opened
+        there = self._roll_call.who_is_here(len(self._here))
+        seconds = self._machine.now - self._opened
         self._log(f"{there}, {slots} slots, after {seconds:.1f}s")
         self._act(actions.Prepare(members))
 
@@ -249,10 +260,13 @@ class Leader:
             self._begin_job()
 
     def _begin_job(self) -> None:
-        reports = {self._me: self._own_report} | {node: peer.report for node, peer in self._peers.items()}
-        self._ranks.heard.slots = {self._host(node): report.slots for node, report in sorted(reports.items())}
+        reports = {self._me: self._own_report} | self._peers.reports()
+        self._ranks.heard.slots = {
+            self._host(node): report.slots for node, report in sorted(reports.items())
+        }
         awaited = self._here if self._awaited is None else self._awaited
-        self._ends.awaited = set(awaited) if self._peers else {self._me}  # other nodes do not report
+        # other nodes do not report
+        self._ends.awaited = set(awaited) if self._peers else {self._me}
         self._running = True
         for node in [*self._peers, self._me]:
             self._start(node)
@@ -261,7 +275,7 @@ class Leader:
         self._stalls.begin()
 
     def _start(self, node: int) -> None:
-        """Tell a node to start its part. Only ranks under an MPI are reported by the nodes that they run on."""
+        """Tell a node to start its part. Nodes report their ranks only under an MPI."""
         has_reports = node == self._me or self._draft.launch.ranks.reports == "ranks"
         self.state.enter(Phase.LAUNCHING if has_reports else Phase.RUNNING, node)
         self._tell(node, messages.Start(self.attempt))
@@ -321,7 +335,7 @@ class Leader:
         self._decide(RetryError(reason).outcome)
 
     def _can_do_without(self, node: int) -> bool:
-        """Whether this node does not count, or enough nodes of an elastic job are left that still run."""
+        """Whether this node does not count, or enough nodes of an elastic job are left that run."""
         least = self._draft.launch.start.min_nodes
         if least is None or self.outcome is not None:
             return False
@@ -359,7 +373,9 @@ class Leader:
             messages.CALL: False,  # the answer to it comes as Answered or Rejected
             messages.STARTED: self.state.has_started,
             messages.RANKS: launch.ranks.reports == "ranks",
-            messages.OWN_RANK: isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host),
+            messages.OWN_RANK: (
+                isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host)
+            ),
             messages.OWN_PROGRAM: launch.ends.completion != "leader",
             messages.ELASTIC: launch.start.min_nodes is not None,
             messages.ASKED: self._inquiry.has_asked(node, getattr(message, "number", 0)),
@@ -367,7 +383,7 @@ class Leader:
         return messages.wrong(message, messages.WORKER_SAYS, holds)
 
     def _reject(self, node: int, why: str) -> None:
-        """A node has said what it may not say: it has failed, as one that sends what is no message."""
+        """A node has said what it may not: it has failed, as one that sends what is no message."""
         why = f"it sent an invalid message: {why}"
         if node == self._me:
             raise RetryError(f"EP602 {self._host(node)} is lost: {why}")
@@ -391,8 +407,9 @@ class Leader:
         elif other == self._topology.this.host:
             self._reject(node, f"that {what} runs there, which runs on {other}")
         elif other:
+            summary = f"EP619 {other} and {host} both report that {what} runs there"
             do = "see the logs of both: one of them reports what is not so"
-            self._decide(RetryError(f"EP619 {other} and {host} both report that {what} runs there", hint=do).outcome)
+            self._decide(RetryError(summary, hint=do).outcome)
 
     def _note_start(self, node: int) -> None:
         """A rank runs on that node. Once all ranks of the job do, no node launches any more."""
@@ -406,7 +423,8 @@ class Leader:
             self._ranks.all_well()
         elif message.status != 0:
             what = f"rank {message.rank} on {self._host(node)}"
-            end = ProgramExit(message.status, what, ended(what, message.status, message.why), message.tail)
+            reason = ended(what, message.status, message.why)
+            end = ProgramExit(message.status, what, reason, message.tail)
             self._settle_in(self._ends.of_rank(end), end)
 
     def _program_ended(self, node: int, message: messages.Ended) -> None:
@@ -421,21 +439,22 @@ class Leader:
             return
         if end.status and not self._ends.counts(node):
             self._ends.awaited -= {node} if message.last else set()
-            self._log(f"EP621 {self._host(node)} has not joined the others, which go on without it: {end.reason}")
+            alone = f"{self._host(node)} has not joined the others, which go on without it"
+            self._log(f"EP621 {alone}: {end.reason}")
             return
-        counted = [each for each in sorted(self._here) if self._ends.counts(each)] if self._peers else []
+        counted = sorted(filter(self._ends.counts, self._here)) if self._peers else []
         here = [self._topology.nodes[each] for each in counted]
         end = on_node(end, self._host(node), here, self._draft.launch.ends.awaited)
         seconds = self._ends.of_node(node, end, message.last)
         if not end.status and seconds is not None and self._ends.late():
-            # Their launchers may have met the others, and the word of it be on its way. After two answers it is here.
+            # Their launchers may have met the others: that is known after two answers.
             ask = self._talk.ask_all_they_know
             ask(lambda: ask(lambda: self._settle_unless_met(end)))
             return
         self._settle_in(seconds, end)
 
     def _settle_unless_met(self, end: ProgramExit) -> None:
-        """All that count have ended, unless one has met them meanwhile, whose end is awaited then."""
+        """All that count have ended, unless one has met them meanwhile, and has to end, too."""
         if self._ends.awaited == self._ends.late():
             self._settle(end)
 
@@ -460,9 +479,11 @@ class Leader:
         if not self._user_signals.is_new(message.name, node, self._machine.now):
             return
         if not self._draft.launch.ends.takes_signals:
-            self._log(f"EP614 {message.name}: not passed on, since {self._draft.launcher} would end by it")
+            why = f"since {self._draft.launcher} would end by it"
+            self._log(f"EP614 {message.name}: not passed on, {why}")
             return
-        self._log(f"{message.name}: passed on to the ranks{' of every node' if self._peers else ''}")
+        where = " of every node" if self._peers else ""
+        self._log(f"{message.name}: passed on to the ranks{where}")
         self._tell_all(message)
 
     def _on_daemon_wanted(self, event: events.DaemonWanted) -> None:
@@ -491,7 +512,7 @@ class Leader:
             self._settle(end)
 
     def _settle(self, end: ProgramExit) -> None:
-        """The outcome is the cause, or this end if nothing failed. The last lines of a failed rank are shown."""
+        """The outcome is the cause, or this end if nothing failed. A rank's last lines are shown."""
         if self.outcome is not None:
             return
         if self._peers.stood_still(self._machine.now) and not self._asked:
@@ -510,7 +531,9 @@ class Leader:
             self._hurry()
         status = 128 + event.signum
         outcome = Outcome(status, f"EP611 {ended('the job', status)}")
-        has_begun = self.state.has_started or self._has_run() or self.state.has_entered(Phase.INQUIRY)
+        has_begun = (
+            self.state.has_started or self._has_run() or self.state.has_entered(Phase.INQUIRY)
+        )
         if has_begun or self.outcome is not None:
             self._stop(outcome)
         else:  # this node may come back; the others wait for it
@@ -546,7 +569,13 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
 # What counts only until the outcome is known.
-_UNDECIDED = (events.Started, events.KeysReady, events.EndpointReady, events.LeaderCalled, events.Prepared)
+_UNDECIDED = (
+    events.Started,
+    events.KeysReady,
+    events.EndpointReady,
+    events.LeaderCalled,
+    events.Prepared,
+)
 _ANSWERS = (messages.StacksShown, messages.Stopped)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,
@@ -556,9 +585,13 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Failed: Leader._failed,
     messages.Signal: Leader._user_signal,
     messages.ForceStop: lambda leader, node, message: leader._hurry(),
-    messages.DaemonStarted: lambda leader, node, message: leader._ranks.daemon_started(node, message.status),
+    messages.DaemonStarted: lambda leader, node, message: leader._ranks.daemon_started(
+        node, message.status
+    ),
     messages.Daemon: Leader._daemon,
-    messages.Limit: lambda leader, node, message: leader._ranks.limit(leader._host(node), message.reason),
+    messages.Limit: lambda leader, node, message: leader._ranks.limit(
+        leader._host(node), message.reason
+    ),
     messages.Pong: Leader._pong,
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
     messages.Reply: Leader._reply,

@@ -15,7 +15,8 @@ Stop, ReleaseFailedRanks  Stopped            the end of the ranks
 Release            Phases, Goodbye           the job's result: leave with it, or boot again
 """
 
-# Annotations are no texts here (`from __future__ import annotations`), which would take each start 2 ms to resolve.
+# Annotations are no texts here (`from __future__ import annotations`), which would take each start
+# 2 ms to resolve.
 
 import re
 from collections.abc import Mapping
@@ -30,7 +31,8 @@ LINES, LINE = 20, 1000  # lines that a program printed last, characters in each
 PHASES = 4096  # phases of one node; with LABEL characters in each they fit into the longest line
 TAKEN = "another leader has it"  # why a node is busy
 LABEL = 100  # characters in the name of a host, a rank or a program
-COMMAND = 128 * 1024  # characters in a command: the most that one argument of a program may have (execve(2))
+# characters in a command: the most that one argument of a program may have (execve(2))
+COMMAND = 128 * 1024
 MAX_RANKS = 1 << 20
 _EVER = 1e9  # seconds
 
@@ -46,7 +48,7 @@ def _variables(value: Any) -> Mapping[str, str]:
     return value
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Types and limits of the fields
 
 Rank = Annotated[int, Range(0, MAX_RANKS)]
@@ -54,26 +56,33 @@ Count = Annotated[int, Range(1, MAX_RANKS)]
 Number = Annotated[int, Range(0, 1 << 31)]
 Status = Annotated[int, Range(0, 255)]
 Failure = Annotated[int, Range(1, 255)]
-Time = Annotated[float, Range(-_EVER, _EVER)]  # a node may have been up for less long than its container says
+# a node may have been up for less long than its container says
+Time = Annotated[float, Range(-_EVER, _EVER)]
 Sentence = Annotated[str, Length(SENTENCE)]
 Label = Annotated[str, Length(LABEL)]
 Tail = Annotated[tuple[Annotated[str, Length(LINE)], ...], Length(LINES)]
 UserSignal = Annotated[str, one_of("SIGUSR1", "SIGUSR2")]
 # Of a network interface, or its address or network: a word of a command line.
-Word = Annotated[str, require("no name or address", lambda it: isinstance(it, str) and re.fullmatch(_NAME, it))]
+Word = Annotated[
+    str, require("no name or address", lambda it: isinstance(it, str) and re.fullmatch(_NAME, it))
+]
 Command = Annotated[
-    str, require("no command", lambda it: isinstance(it, str) and 0 < len(it) <= COMMAND and "\0" not in it)
+    str,
+    require(
+        "no command", lambda it: isinstance(it, str) and 0 < len(it) <= COMMAND and "\0" not in it
+    ),
 ]
 PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # From a worker
 
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """This node's report. `not_ready`: why it cannot take part (status, reason, whether a program failed)."""
+    """This node's report. `not_ready`: why it cannot take part (status, reason, whether a program
+    failed)."""
 
     slots: Count
     mpi: Label
@@ -103,7 +112,8 @@ class Reject:
 
 @dataclass(frozen=True)
 class Pong:
-    """The answer to ping `number`, sent after all that was known then; `idle` seconds since a rank here printed."""
+    """The answer to ping `number`, sent after all that was known then; `idle` seconds since a rank
+    here printed."""
 
     idle: Time
     number: Number
@@ -124,7 +134,8 @@ class RankStart:
 
 @dataclass(frozen=True)
 class RankEnd:
-    """A rank of this node ended; where it failed, what it printed last, and why, where that is known."""
+    """A rank of this node ended; where it failed, what it printed last, and why, where that is
+    known."""
 
     rank: Rank
     status: Status
@@ -150,7 +161,8 @@ class Met:
 
 @dataclass(frozen=True)
 class DaemonStarted:
-    """The command of StartDaemon has ended: with 0 if mpirun's daemon now runs in the background."""
+    """The command of StartDaemon has ended: with 0 if mpirun's daemon now runs in the
+    background."""
 
     status: Status
 
@@ -201,8 +213,9 @@ class Reply:
 
 @dataclass(frozen=True)
 class Phases:
-    """How long each phase of this node took: name, start, end, peer or rank, by its own monotonic clock. The others are
-    times of that clock: when it answered the roll call, heard Start, heard Release, sent this; 0 where it did not."""
+    """How long each phase of this node took: name, start, end, peer or rank, by its own monotonic
+    clock. The others are times of that clock: when it answered the roll call, heard Start, heard
+    Release, sent this; 0 where it did not."""
 
     phases: Annotated[tuple[PhaseRow, ...], Length(PHASES)]
     answered: Time
@@ -213,16 +226,18 @@ class Phases:
 
 @dataclass(frozen=True)
 class Goodbye:
-    """The node has got the outcome, and sends nothing more. It stays until the leader has ended the session."""
+    """The node has got the outcome, and sends nothing more. It stays until the leader has ended the
+    session."""
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # From the leader, or from both
 
 
 @dataclass(frozen=True)
 class Hello:
-    """The roll call's question. From another version of the toolkit, only `toolkit` is read: the rest may differ."""
+    """The roll call's question. From another version of the toolkit, only `toolkit` is read: the
+    rest may differ."""
 
     toolkit: Label
     hosts: Annotated[tuple[Annotated[str, Length(300)], ...], Length(MAX_RANKS)]
@@ -250,7 +265,8 @@ class StartDaemon:
 
 @dataclass(frozen=True)
 class Ping:
-    """Still there. With a number above 0: report all that you know, then answer with that number."""
+    """Still there. With a number above 0: report all that you know, then answer with that
+    number."""
 
     number: Number
 
@@ -276,7 +292,8 @@ class Stop:
 
 @dataclass(frozen=True)
 class Question:
-    """A question of a feature, before the start: see Inquiry in model.py. It replaces the one before it."""
+    """A question of a feature, before the start: see Inquiry in model.py. It replaces the one
+    before it."""
 
     number: Number
     body: Annotated[Mapping[str, Any], json_object]
@@ -297,8 +314,9 @@ class Release:
     again: bool
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# Who may say what: a node is believed about itself, its own ranks and its own programs, and about nothing else
+# --------------------------------------------------------------------------------------------------
+# Who may say what: a node is believed about itself, its own ranks and its own programs, and about
+# nothing else
 
 # Conditions of a message, as they are said of one that does not meet them.
 CALL = "outside the roll call"
@@ -312,8 +330,9 @@ ASKED = "to a question that it was not asked"
 INQUIRY = "in a job that asks nothing, or after its start"
 SUCCESS = "of a success before the start"
 
-# Every message that a worker may send, and every one that the leader may, with what must hold for it. Any node may
-# stop the job, or have its ranks get a user signal: it may be the only one that was told to.
+# Every message that a worker may send, and every one that the leader may, with what must hold for
+# it. Any node may stop the job, or have its ranks get a user signal: it may be the only one that
+# was told to.
 WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     **dict.fromkeys((NodeInfo, Taken, Reject), (CALL,)),
     **dict.fromkeys((Pong, StacksShown, Stopped, Phases, Goodbye, Failed, ForceStop, Signal), ()),
@@ -336,8 +355,11 @@ FROM_WORKER, FROM_LEADER = tuple(WORKER_SAYS), tuple(LEADER_SAYS)
 
 
 def wrong(message: Any, says: Mapping[type, tuple[str, ...]], holds: Mapping[str, bool]) -> str:
-    """Why who sent this message may not say it: `rank_end of a rank that does not run there`; "" where it may."""
-    return next((f"{kind_of(type(message))} {each}" for each in says[type(message)] if not holds[each]), "")
+    """Why who sent this message may not say it: `rank_end of a rank that does not run there`; ""
+    where it may."""
+    return next(
+        (f"{kind_of(type(message))} {each}" for each in says[type(message)] if not holds[each]), ""
+    )
 
 
 def kind_of(message: type) -> str:

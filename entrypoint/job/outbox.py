@@ -17,12 +17,14 @@ class Outbox:
         self._machine = state.scheduler
         self._me = state.me
         self._peers = state.peers
-        self._open: dict[object, tuple[set[int], Then]] = {}  # answer -> nodes that still owe it, what comes then
+        # answer -> nodes that still owe it, what comes then
+        self._open: dict[object, tuple[set[int], Then]] = {}
         self._said: set[tuple[int, object]] = set()
         self._pings = 0
 
     def tell(self, node: int, message: Any) -> None:
-        """Send a message to one node, which may be this one. Nothing is sent once all were told the outcome."""
+        """Send a message to one node, which may be this one. Nothing is sent once all were told the
+        outcome."""
         if not self._state.is_released:
             self._machine.act(actions.Send(node, message))
 
@@ -32,14 +34,18 @@ class Outbox:
             self.tell(node, message)
 
     def ask_all_they_know(self, then: Then) -> None:
-        """Have `then` called when every node has reported all that it knows by now; silent ones are lost before."""
+        """Have `then` called when every node has reported all that it knows by now; silent ones are
+        lost before."""
         self._pings += 1
         self.tell_all(messages.Ping(self._pings))
         self.expect(f"pong {self._pings}", 2 * self._peers.limit, then)
 
     def expect(self, answer: object, seconds: float, then: Then) -> None:
-        """Have `then` called once every node has given this answer or is lost, or after that time."""
-        waiting = {node for node in (self._me, *self._peers.alive()) if (node, answer) not in self._said}
+        """Have `then` called once every node has given this answer or is lost, or after that
+        time."""
+        waiting = {
+            node for node in (self._me, *self._peers.alive()) if (node, answer) not in self._said
+        }
         self._open[answer] = waiting, then
         self._machine.after(seconds if waiting else 0, lambda: self.end(answer), answer)
 

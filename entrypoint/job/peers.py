@@ -1,4 +1,5 @@
-"""The workers that have answered, and the leader's half of the heartbeat: too long a silence is a loss."""
+"""The workers that have answered, and the leader's half of the heartbeat: too long a silence is a
+loss."""
 
 from __future__ import annotations
 
@@ -33,12 +34,19 @@ class Peers(dict[int, Peer]):
         """Those that are not lost."""
         return [node for node, peer in self.items() if not peer.lost]
 
+    def reports(self) -> dict[int, NodeReport]:
+        """Return what each has answered."""
+        return {node: peer.report for node, peer in self.items()}
+
     def look(self, now: float) -> list[int]:
         """Those that have been silent for too long."""
-        return [node for node in self.alive() if now - self[node].heard > heartbeat.patience(self.limit)]
+        return [
+            node for node in self.alive() if now - self[node].heard > heartbeat.patience(self.limit)
+        ]
 
     def next_look(self, now: float) -> float:
-        """When to look again: at the next heartbeat, or earlier if a silent peer's time ends before that."""
+        """When to look again: at the next heartbeat, or earlier if a silent peer's time ends before
+        that."""
         ends = [self[node].heard + heartbeat.patience(self.limit) for node in self.alive()]
         self._due = max(now + 0.05, min([now + heartbeat.interval(self.limit), *ends]))
         return self._due
@@ -58,4 +66,7 @@ class Peers(dict[int, Peer]):
         """A sentence, if this node just was suspended for longer than peers wait; else ""."""
         if not self._stood > self.limit or now - self._stood_until > self.limit:
             return ""
-        return f"EP603 {self._host} was suspended for {self._stood:.0f}s, and its peers wait for {self.limit:g}s"
+        return (
+            f"EP603 {self._host} was suspended for {self._stood:.0f}s, and its peers wait for"
+            f" {self.limit:g}s"
+        )

@@ -1,4 +1,5 @@
-"""The roll call as the leader knows it: who is missing and why, who refuses, and whether all are there."""
+"""The roll call as the leader knows it: who is missing and why, who refuses, and whether all are
+there."""
 
 from __future__ import annotations
 
@@ -15,21 +16,23 @@ from entrypoint.model import Node, Outcome, Topology
 from entrypoint.phases import Phase
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
-# Seconds, and those for each node: killed programs may take 10 s to be gone, and then comes the boot; see `rejoin`.
+# Seconds, and those for each node: killed programs may take 10 s to be gone, and then comes the
+# boot; see `rejoin`.
 REJOIN, _REJOIN_EACH = 12.0, 0.01
-SURE = 10.0  # seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
+# seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
+SURE = 10.0
 
 
 def rejoin(nodes: int) -> float:
-    """Seconds in which a node that has ended an attempt is there in the next one, or is gone: a stop between the two is
-    told to whoever comes until then.
+    """Seconds in which a node that has ended an attempt is there in the next one, or is gone: a
+    stop between the two is told to whoever comes until then.
     """
     return REJOIN + _REJOIN_EACH * nodes
 
 
 class Misdirected:
-    """Calls that come here and are for another node of this very job. The leader's address of that node may be stale,
-    so only calls that go on show a mistake, such as one index for two nodes.
+    """Calls that come here and are for another node of this very job. The leader's address of that
+    node may be stale, so only calls that go on show a mistake, such as one index for two nodes.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -84,7 +87,8 @@ class RollCall:
             self.stop()
 
     def stop(self) -> None:
-        """Go on, so that those that are between two attempts hear of the stop. Whoever does not come soon is gone."""
+        """Go on, so that those that are between two attempts hear of the stop. Whoever does not
+        come soon is gone."""
         if self._began < math.inf:
             self._machine.at(max(self._machine.now, self._stops_at()), self._look, "roll call")
 
@@ -105,7 +109,8 @@ class RollCall:
         return named({host: why for host, why in self._missing.items() if why and host != but})
 
     def unreached(self, node: Node, event: events.Unreachable, now: float) -> None:
-        """A login failed. Raises RefusedError once it is sure that the peer belongs to another job."""
+        """A login failed. Raises RefusedError once it is sure that the peer belongs to another
+        job."""
         host = node.host
         self.miss(node, event.why)
         since = self._refused.setdefault(host, now)
@@ -127,13 +132,17 @@ class RollCall:
     def who_is_here(self, number: int) -> str:
         """How many are, and who is not."""
         nodes = len(self._topology.nodes)
-        return f"all {nodes} nodes are here" if number == nodes else f"{number} of {nodes} nodes are here"
+        return (
+            f"all {nodes} nodes are here"
+            if number == nodes
+            else f"{number} of {nodes} nodes are here"
+        )
 
     def is_complete(self, answered: int, peers: int) -> bool:
         """Whether all are there; or enough for an elastic job, and the others had their time.
 
-        A job that is stopped needs nobody, and waits for nobody who does not come soon. Raises ConfigError where all
-        have answered, and some refuse.
+        A job that is stopped needs nobody, and waits for nobody who does not come soon. Raises
+        ConfigError where all have answered, and some refuse.
         """
         if self._state.stop:
             return answered == peers or self._machine.now >= self._stops_at()
@@ -152,7 +161,8 @@ class RollCall:
         return True
 
     def _disagree(self) -> None:
-        """Raise ConfigError that names every node that disagrees. The end of their sessions tells the other nodes."""
+        """Raise ConfigError that names every node that disagrees. The end of their sessions tells
+        the other nodes."""
         if not self._state.is_calling:
             return
         wrong = list(self._disagreed.values())
@@ -170,7 +180,10 @@ class RollCall:
             if not self._state.is_calling:
                 return
         number = sum(bool(why) for why in self._missing.values())
-        what = f"EP500 {number} of {len(self._topology.peers)} peers did not answer within {self._limit:.0f}s"
+        what = (
+            f"EP500 {number} of {len(self._topology.peers)} peers did not answer within"
+            f" {self._limit:.0f}s"
+        )
         do = "see that they run, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS, in seconds"
         raise UnavailableError(what, self._words(), do)
 
@@ -195,7 +208,8 @@ class RollCall:
 
 
 def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, str]:
-    """What, seen, do: another node with these hosts leads, too; both know the hosts in another order."""
+    """What, seen, do: another node with these hosts leads, too; both know the hosts in another
+    order."""
     hosts, theirs = tuple(node.host for node in topology.nodes), theirs or ("another node",)
     do = "give all nodes the same hosts, in the same order, and each its own index and address"
     same = f"both have index {topology.me} of {short(hosts)}"

@@ -1,4 +1,5 @@
-"""What every part of a node's machine shares: the current time, the deadlines, and the list of actions."""
+"""What every part of a node's machine shares: the current time, the deadlines, and the list of
+actions."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ Then = Callable[[], None]
 
 
 class Scheduler:
-    """Collects actions while one event is handled, and keeps deadlines (seconds on its driver's clock)."""
+    """Collects actions while one event is handled, and keeps deadlines (seconds on its driver's
+    clock)."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -30,7 +32,8 @@ class Scheduler:
         return min((when for when, _ in self._due.values()), default=math.inf)
 
     def step(self, deal: Then, give_up: Callable[[Outcome], None], now: float) -> list[Any]:
-        """Run `deal`, then everything that is due; an error in it goes to `give_up`. Returns the actions."""
+        """Run `deal`, then everything that is due; an error in it goes to `give_up`. Returns the
+        actions."""
         if self._over:
             return []
         self.now = now
@@ -53,7 +56,8 @@ class Scheduler:
         self.act(actions.Log(text))
 
     def at(self, when: float, then: Then, name: object = None) -> None:
-        """Have `then` called at that time. A named deadline replaces the one of that name, and can be dropped."""
+        """Have `then` called at that time. A named deadline replaces the one of that name, and can
+        be dropped."""
         self._due[next(self._numbers) if name is None else name] = (when, then)
 
     def after(self, seconds: float, then: Then, name: object = None) -> None:

@@ -38,7 +38,8 @@ class StallDetector:
             self.begin()
 
     def heard(self, node: int, idle: float) -> None:
-        """Show every rank's stack once none has printed for the limit; say no more until one does."""
+        """Show every rank's stack once none has printed for the limit; say no more until one
+        does."""
         self._idle[node] = idle
         if node != self._me or not self._limit or self._state.outcome is not None:
             return

@@ -1,4 +1,5 @@
-"""The state of one attempt that the parts of a node's machine share. Only `enter` changes a phase."""
+"""The state of one attempt that the parts of a node's machine share. Only `enter` changes a
+phase."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _CALLING = (Phase.CHECKS, Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
 
 class JobState:
-    """The job as this node knows it: its plan, deadlines, peers and phases, and how the attempt is to end."""
+    """The job as this node knows it: its plan, deadlines, peers and phases, and how the attempt is
+    to end."""
 
     def __init__(self, spec: JobSpec, plan: Plan) -> None:
         self.spec = spec
@@ -62,7 +64,8 @@ class JobState:
         return self._phases[node]
 
     def enter(self, phase: Phase, node: int | None = None, detail: str = "") -> None:
-        """Change the phase of a node, this one where none is given, or only what is known of it in detail.
+        """Change the phase of a node, this one where none is given, or only what is known of it in
+        detail.
 
         Raises ValueError if this node itself may not enter that phase now.
         """

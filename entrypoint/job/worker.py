@@ -21,7 +21,8 @@ _LEADER = 0
 
 
 class Worker:
-    """A node that follows. `handle` takes what happened and when, and gives what is to be done about it."""
+    """A node that follows. `handle` takes what happened and when, and gives what is to be done
+    about it."""
 
     def __init__(self, spec: JobSpec, draft: Plan, attempt: int) -> None:
         self.state = state = JobState(spec, draft)
@@ -61,10 +62,11 @@ class Worker:
         return self._machine.step(lambda: _HANDLERS[type(event)](self, event), self._give_up, now)
 
     def busy(self, message: Any, now: float) -> str:
-        """Why a session that begins with this message may not replace the present one; "" if it may.
+        """Why a session that begins with this message may not replace the present one; "" if it
+        may.
 
-        Before the start the same leader may, and any where that one is gone. Nobody takes a running job's node: it
-        must first end, with what it runs."""
+        Before the start the same leader may, and any where that one is gone. Nobody takes a running
+        job's node: it must first end, with what it runs."""
         self._machine.now = now
         if self._takes_part():
             return messages.TAKEN
@@ -98,14 +100,16 @@ class Worker:
         self._heard = self._opened = self._machine.now
         leader, limit = self._topology.leader, self._spec.timeouts.peers
         self._miss(leader.host, "it has not called yet")
-        # An answer needs neither name, but a name without an address is often why no call comes. So look and say it.
+        # An answer needs neither name, but a name without an address is often why no call comes. So
+        # look and say it.
         self._act(actions.Resolve((leader.rank, self._me)))
         self._after(limit, self._out_of_time, "roll call")
         if self.state.stop:
             self._await_call(self.state.stop)
 
     def _await_call(self, stop: Outcome) -> None:
-        """A stop between two attempts is told to the leader when it calls; one that does not call soon is gone."""
+        """A stop between two attempts is told to the leader when it calls; one that does not call
+        soon is gone."""
         if self._opened < math.inf:
             when = max(self._machine.now, self._opened + rejoin(len(self._topology.nodes)))
             self._machine.at(when, lambda: self._decide(stop), "roll call")
@@ -133,10 +137,14 @@ class Worker:
         limit = self._spec.timeouts.peers
         seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
         do = "see its log, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS"
-        raise UnavailableError(f"EP501 {self._topology.leader.host} did not call within {limit:.0f}s", seen, do)
+        raise UnavailableError(
+            f"EP501 {self._topology.leader.host} did not call within {limit:.0f}s", seen, do
+        )
 
     def _leader_is_there(self) -> bool:
-        return self._connected and self._machine.now - self._heard <= heartbeat.patience(self._heartbeat_timeout)
+        return self._connected and self._machine.now - self._heard <= heartbeat.patience(
+            self._heartbeat_timeout
+        )
 
     # -- what the leader says
 
@@ -157,14 +165,18 @@ class Worker:
         """Why this is not for the leader to say now; "" if it is."""
         inquiry = self._draft.inquiry
         # An elastic job may be over when this node comes.
-        ends_without_start = (inquiry and inquiry.instead) or self._draft.launch.start.min_nodes is not None
+        ends_without_start = (
+            inquiry and inquiry.instead
+        ) or self._draft.launch.start.min_nodes is not None
         holds = {
             messages.CALL: not self._takes_part(),
             messages.CALLED: not self.state.is_calling,
             messages.STARTED: self.state.has_started,
             messages.RANKS: self._draft.launch.ranks.reports == "ranks",
             messages.INQUIRY: inquiry is not None and not self._takes_part(),
-            messages.SUCCESS: self.state.has_started or ends_without_start or getattr(message, "status", 0) != 0,
+            messages.SUCCESS: self.state.has_started
+            or ends_without_start
+            or getattr(message, "status", 0) != 0,
         }
         return messages.wrong(message, messages.LEADER_SAYS, holds)
 
@@ -193,12 +205,21 @@ class Worker:
         """Why this container and the leader's can't be one job: what, seen, do."""
         hosts = tuple(node.host for node in self._topology.nodes)
         # The toolkit first: a hello of another version has nothing else to compare.
-        mine = {"toolkit": __version__, "hosts": hosts, "rank": self._me, "launcher": self._draft.task}
+        mine = {
+            "toolkit": __version__,
+            "hosts": hosts,
+            "rank": self._me,
+            "launcher": self._draft.task,
+        }
         for name, value in mine.items():
             if getattr(hello, name) != value:
                 here, there = self._topology.this.host, self._topology.leader.host
                 seen = difference(value, here, getattr(hello, name), there)
-                return f"EP504 the nodes disagree on {name}", seen, "give all nodes the same image and the same spec"
+                return (
+                    f"EP504 the nodes disagree on {name}",
+                    seen,
+                    "give all nodes the same image and the same spec",
+                )
         return None
 
     def _start(self, message: messages.Start) -> None:
@@ -209,7 +230,11 @@ class Worker:
         self._machine.drop("roll call")
         self._act(actions.StopCalling())
         self.attempt = message.attempt
-        role = "starting" if self._draft.launch.programs else "this node's ranks are started from there"
+        role = (
+            "starting"
+            if self._draft.launch.programs
+            else "this node's ranks are started from there"
+        )
         self._machine.log(f"{self._topology.leader.host} has reached all nodes; {role}")
         self._do(message)
         self._due = self._machine.now
@@ -248,18 +273,23 @@ class Worker:
         self._decide(Outcome(**vars(message)))
 
     def _look_for_silence(self) -> None:
-        """The leader speaks every fifth of the heartbeat timeout; one that is silent for longer is lost."""
+        """The leader speaks every fifth of the heartbeat timeout; one that is silent for longer is
+        lost."""
         patience, now = heartbeat.patience(self._heartbeat_timeout), self._machine.now
         self._heard = heartbeat.forgiven(self._heard, self._due, now)
         silent = now - self._heard
         if silent > patience and self.outcome is None:
-            reason = f"EP602 {self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
+            reason = (
+                f"EP602 {self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
+            )
             outcome = RetryError(reason).outcome
             self.state.enter(Phase.LOST, _LEADER, reason)
             self._tell_failure(outcome)  # a frozen leader reads it when it wakes
             self._decide(outcome)
             return
-        self._due = now + min(heartbeat.interval(self._heartbeat_timeout), max(0.1, self._heard + patience - now))
+        self._due = now + min(
+            heartbeat.interval(self._heartbeat_timeout), max(0.1, self._heard + patience - now)
+        )
         self._machine.at(self._due, self._look_for_silence)
 
     def _on_lost(self, event: events.SessionLost) -> None:
@@ -306,7 +336,8 @@ class Worker:
             self._decide(outcome)
 
     def _give_up(self, outcome: Outcome, stop: bool = False) -> None:
-        """The leader decides for all. If there is none, or it does not answer in time, this node decides alone."""
+        """The leader decides for all. If there is none, or it does not answer in time, this node
+        decides alone."""
         if stop:
             self.state.stop = self.state.stop or outcome
         if not self._leader_is_there():
@@ -316,7 +347,9 @@ class Worker:
                 self._decide(outcome)
             return
         self._tell_failure(outcome, stop)
-        patience = self._spec.timeouts.grace + KILL_MARGIN + heartbeat.patience(self._heartbeat_timeout)
+        patience = (
+            self._spec.timeouts.grace + KILL_MARGIN + heartbeat.patience(self._heartbeat_timeout)
+        )
         self._after(patience, lambda: self._decide(outcome))
 
     def _tell_failure(self, outcome: Outcome, stop: bool = False) -> None:
@@ -325,7 +358,8 @@ class Worker:
     # -- end
 
     def _say_last(self, message: Any) -> None:
-        """Stay until the leader has read it and ends the session: our end ends sshd, before it has passed it on."""
+        """Stay until the leader has read it and ends the session: our end ends sshd, before it has
+        passed it on."""
         self._tell_leader(message)
         self._stays = self._connected
         self._after(KILL_MARGIN, self._stay_no_longer)
@@ -347,7 +381,8 @@ class Worker:
         outcome = self.outcome
         if outcome is None or not self._has_stopped or self._stays:
             return
-        if not self.state.is_released:  # without a leader, each worker decides alone whether to start again
+        # without a leader, each worker decides alone whether to start again
+        if not self.state.is_released:
             outcome = follow(outcome, self.attempt, self._spec.restarts, self.state.stop)
         self.state.end(outcome)
 

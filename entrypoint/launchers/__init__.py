@@ -1,1 +1,2 @@
-"""The launchers that start the ranks. One module for each, with `plan(spec, topology, members)` -> Launch."""
+"""The launchers that start the ranks. One module for each, with `plan(spec, topology, members)` ->
+Launch."""

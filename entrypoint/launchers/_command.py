@@ -1,4 +1,5 @@
-"""The job's command as argv: where its own arguments begin, and options that launchers insert there."""
+"""The job's command as argv: where its own arguments begin, and options that launchers insert
+there."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ from entrypoint.launchers._nested import is_python, is_shell, launcher_of, start
 from entrypoint.spec import JobSpec
 from entrypoint.text import brief
 
-_VALUED = {"python": "WX", "shell": "oO"}  # options whose value is the rest of the argument, or the next one
+# options whose value is the rest of the argument, or the next one
+_VALUED = {
+    "python": "WX",
+    "shell": "oO",
+}
 
 
 def with_python(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -27,17 +32,23 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
     command = spec.command or ("",)
     replacement, name = _launcher(command)
     if replacement:
-        summary = f"EP118 the command is a launcher itself, and launcher {launcher} would start it once a rank or node"
+        summary = (
+            f"EP118 the command is a launcher itself, and launcher {launcher} would start it once a"
+            " rank or node"
+        )
         program = "the program alone, such as: -- train.py"
         hint = f"give it {program}"
         if replacement != launcher:
             hint = f"set launcher: {replacement} (ENTRYPOINT_LAUNCHER), with {program}"
         behind = "" if launcher_of(command)[0] else f" behind `{command[0]}`"
-        raise SpecError([Problem(spec.source("command").where, "command", summary, f"`{name}`{behind}", hint)])
+        raise SpecError(
+            [Problem(spec.source("command").where, "command", summary, f"`{name}`{behind}", hint)]
+        )
 
 
 def _launcher(argv: Sequence[str], by_shell: bool = False) -> tuple[str, str]:
-    """Return our replacement for the launcher that this command starts, and that one's name; "" if it starts none.
+    """Return our replacement for the launcher that this command starts, and that one's name; "" if
+    it starts none.
 
     A shell may start another command on each rank, and so launchers that join each other.
     """
@@ -45,7 +56,9 @@ def _launcher(argv: Sequence[str], by_shell: bool = False) -> tuple[str, str]:
     replacement, name = launcher_of(argv)
     if replacement:
         return (replacement, name) if not by_shell or starts_own_job(argv) else ("", "")
-    launchers = (_launcher(command, by_shell=True) for command in _simple_commands(_shell_text(argv)))
+    launchers = (
+        _launcher(command, by_shell=True) for command in _simple_commands(_shell_text(argv))
+    )
     return next((launcher for launcher in launchers if launcher[0]), ("", ""))
 
 
@@ -71,7 +84,9 @@ def _simple_commands(text: str) -> list[list[str]]:
     """Return the commands of a shell's text; none if it has conditions, or is a whole program."""
     if len(text) > _TEXT:
         return []
-    lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", " ; "), posix=True, punctuation_chars=";&|()")
+    lexer = shlex.shlex(
+        text.replace("\\\n", " ").replace("\n", " ; "), posix=True, punctuation_chars=";&|()"
+    )
     lexer.whitespace_split = True
     lexer.commenters = ""
     commands: list[list[str]] = [[]]
@@ -88,10 +103,14 @@ def _simple_commands(text: str) -> list[list[str]]:
     return [command for command in commands if command]
 
 
-def split_python(command: tuple[str, ...]) -> tuple[str, Literal["script", "module", "program"], tuple[str, ...]]:
-    """Return the interpreter, the form of the command and its remaining argv, for launchers that start interpreters.
+def split_python(
+    command: tuple[str, ...],
+) -> tuple[str, Literal["script", "module", "program"], tuple[str, ...]]:
+    """Return the interpreter, the form of the command and its remaining argv, for launchers that
+    start interpreters.
 
-    A command that such a launcher could not repeat, such as one with options of Python, is a "program".
+    A command that such a launcher could not repeat, such as one with options of Python, is a
+    "program".
     """
     first, *others = with_python(command)
     if not is_python(first):
@@ -121,10 +140,13 @@ def refuse_env(spec: JobSpec, settled: Mapping[str, str]) -> None:
         raise SpecError(problems)
 
 
-def with_options(spec: JobSpec, options: Mapping[str, str], settled: Mapping[str, str]) -> tuple[str, ...]:
+def with_options(
+    spec: JobSpec, options: Mapping[str, str], settled: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return the spec's command with these options right after the script.
 
-    `settled` names the fields of the options' values. Raises SpecError if the command already has one.
+    `settled` names the fields of the options' values. Raises SpecError if the command already has
+    one.
     """
     command = with_python(spec.command)
     after = _after_script(command)
@@ -135,7 +157,13 @@ def with_options(spec: JobSpec, options: Mapping[str, str], settled: Mapping[str
         if name is not None and name in options:
             hint = f"remove it; its value comes from {settled[name]}"
             problems.append(
-                Problem(where, "command", f"EP119 --{name} is added by the launcher", f"`{brief(argument)}`", hint)
+                Problem(
+                    where,
+                    "command",
+                    f"EP119 --{name} is added by the launcher",
+                    f"`{brief(argument)}`",
+                    hint,
+                )
             )
     if problems:
         raise SpecError(problems)
@@ -143,20 +171,26 @@ def with_options(spec: JobSpec, options: Mapping[str, str], settled: Mapping[str
     return (*command[:after], *added, *command[after:])
 
 
-def refuse_options(spec: JobSpec, path: str, argv: Sequence[str], settled: Mapping[str, str], setter: str) -> None:
+def refuse_options(
+    spec: JobSpec, path: str, argv: Sequence[str], settled: Mapping[str, str], setter: str
+) -> None:
     """Refuse options in the spec's field `path` that `setter` sets.
 
-    `settled` names the fields of the options' values. argparse accepts any beginning of an option for the option.
-    Raises SpecError.
+    `settled` names the fields of the options' values. argparse accepts any beginning of an option
+    for the option. Raises SpecError.
     """
     where = spec.source(path).where
     problems = []
     for argument in argv:
         name = _option(argument)
-        option = next((option for option in settled if name is not None and option.startswith(name)), None)
+        option = next(
+            (option for option in settled if name is not None and option.startswith(name)), None
+        )
         if option:
             summary = f"EP119 --{option} is set by {setter}"
-            problems.append(Problem(where, path, summary, f"`{brief(argument)}`", f"set {settled[option]}"))
+            problems.append(
+                Problem(where, path, summary, f"`{brief(argument)}`", f"set {settled[option]}")
+            )
     if problems:
         raise SpecError(problems)
 
@@ -167,7 +201,8 @@ def _option(argument: str) -> str | None:
 
 
 def _after_script(command: Sequence[str]) -> int:
-    """Return the number of entries before the program's own arguments: the interpreter, its options, the script."""
+    """Return the number of entries before the program's own arguments: the interpreter, its
+    options, the script."""
     if is_python(command[0]):
         valued = _VALUED["python"]
         ends = "mc"

@@ -1,5 +1,10 @@
-"""The names of MPI's daemons, which start ranks on a node. The rank supervisor imports this: keep it fast."""
+"""The names of MPI's daemons, which start ranks on a node. The rank supervisor imports this: keep
+it fast."""
 
 OPENMPI = ("orted", "prted")  # mpirun's, on every other node; the latter since Open MPI 5
-HYDRA = ("hydra_pmi_proxy", "hydra_bstrap_pr")  # of MPICH and Intel MPI, in the 15 characters that the kernel keeps
+# of MPICH and Intel MPI, in the 15 characters that the kernel keeps
+HYDRA = (
+    "hydra_pmi_proxy",
+    "hydra_bstrap_pr",
+)
 DAEMONS = (*OPENMPI, *HYDRA)

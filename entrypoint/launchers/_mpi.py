@@ -1,4 +1,5 @@
-"""Common parts of the MPI launchers: worker-0 starts a daemon on each node, which starts the ranks through rank.sh."""
+"""Common parts of the MPI launchers: worker-0 starts a daemon on each node, which starts the ranks
+through rank.sh."""
 
 from __future__ import annotations
 
@@ -28,10 +29,13 @@ def launch(
 ) -> Launch:
     """Return the common parts of every node's launch.
 
-    `variables` maps the names of a rank's numbers to those of the daemon; `number` is a rank's number as a shell
-    expression; `options` are further ones for its supervisor; `ranks` are the MPI's own settings.
+    `variables` maps the names of a rank's numbers to those of the daemon; `number` is a rank's
+    number as a shell expression; `options` are further ones for its supervisor; `ranks` are the
+    MPI's own settings.
     """
-    lines = logs.options(spec.logs, topology, "{rank}", ranks.tagged, mixed=are_mixed(spec, topology, members))
+    lines = logs.options(
+        spec.logs, topology, "{rank}", ranks.tagged, mixed=are_mixed(spec, topology, members)
+    )
     return Launch(
         files=(_rank_script(spec, topology, variables, number, (*options, *lines)),),
         start=LaunchStart(needs_roll_call=len(topology.nodes) > 1),
@@ -50,18 +54,37 @@ def launch(
 
 
 def _rank_script(
-    spec: JobSpec, topology: Topology, variables: Mapping[str, str], number: str, options: Sequence[str]
+    spec: JobSpec,
+    topology: Topology,
+    variables: Mapping[str, str],
+    number: str,
+    options: Sequence[str],
 ) -> File:
     """Return the script that the daemon starts for each rank on this node."""
-    arguments = ["--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir, "--colons", "escaped"]
+    arguments = [
+        "--env",
+        f"{topology.run_dir}/{_ENV_FILE}",
+        "--cwd",
+        topology.workdir,
+        "--colons",
+        "escaped",
+    ]
     arguments += ["--linger", f"{spec.timeouts.grace:g}", "--nested", "{rank}"]
-    arguments += ["--each", ",".join(f"{name}={source}" for name, source in variables.items()), *options]
-    context = {"host": topology.this.host, "supervisor": supervised.command(topology, "{rank}", *arguments)}
+    arguments += [
+        "--each",
+        ",".join(f"{name}={source}" for name, source in variables.items()),
+        *options,
+    ]
+    context = {
+        "host": topology.this.host,
+        "supervisor": supervised.command(topology, "{rank}", *arguments),
+    }
     return file("rank.sh", {**context, "number": number})
 
 
 def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Problem]:
-    """Return a problem for each option of the spec that the launcher sets; `settled` names the fields for them."""
+    """Return a problem for each option of the spec that the launcher sets; `settled` names the
+    fields for them."""
     problems = []
     for path in ("mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args"):
         for argument in (spec.value(path) or "").split():
@@ -69,12 +92,15 @@ def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Pr
             if argument.startswith("-") and option in settled:
                 summary = f"EP119 -{option} is set by launcher {launcher}"
                 hint = f"set {settled[option]}"
-                problems.append(Problem(spec.source(path).where, path, summary, f"`{brief(argument)}`", hint))
+                problems.append(
+                    Problem(spec.source(path).where, path, summary, f"`{brief(argument)}`", hint)
+                )
     return problems
 
 
 def agent(topology: Topology, after: str = "") -> File:
-    """Return the script that starts a daemon on another node instead of ssh. `after` follows the daemon's command."""
+    """Return the script that starts a daemon on another node instead of ssh. `after` follows the
+    daemon's command."""
     return file("agent", {"run_dir": topology.run_dir, "after": after}, template="agent.sh")
 
 
@@ -85,7 +111,8 @@ def file(name: str, context: Mapping[str, Any], mode: int = 0o600, template: str
 
 
 def are_mixed(spec: JobSpec, topology: Topology, members: Members) -> bool:
-    """Return whether several ranks, or a rank and daemons, write to one stream, so that lines could mix."""
+    """Return whether several ranks, or a rank and daemons, write to one stream, so that lines could
+    mix."""
     return len(topology.nodes) > 1 or world_size(spec, members) > 1
 
 

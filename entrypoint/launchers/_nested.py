@@ -35,7 +35,8 @@ _PACKAGES = {
     "mindspore.parallel.cluster.run": "msrun",
     "ray.scripts": "ray",
 }
-# Programs that start another one: options with a value, and the number of arguments before the program.
+# Programs that start another one: options with a value, and the number of arguments before the
+# program.
 _WRAPPERS: dict[str, tuple[tuple[str, ...], int]] = {
     "env": (("-u", "--unset", "-C", "--chdir"), 0),
     "timeout": (("-s", "--signal", "-k", "--kill-after"), 1),
@@ -62,8 +63,13 @@ _WRAPPERS: dict[str, tuple[tuple[str, ...], int]] = {
     "dumb-init": (("-r", "--rewrite"), 0),
     "exec": (("-a",), 0),  # this and the next one are shell builtins
     "command": ((), 0),
-    **dict.fromkeys(("conda run", "mamba run", "micromamba run"), (("-n", "--name", "-p", "--prefix", "--cwd"), 0)),
-    **dict.fromkeys(("uv run", "poetry run", "pipenv run", "pixi run"), (("-p", "--python", "--with", "-e"), 0)),
+    **dict.fromkeys(
+        ("conda run", "mamba run", "micromamba run"),
+        (("-n", "--name", "-p", "--prefix", "--cwd"), 0),
+    ),
+    **dict.fromkeys(
+        ("uv run", "poetry run", "pipenv run", "pixi run"), (("-p", "--python", "--with", "-e"), 0)
+    ),
 }
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _ASK = ("-h", "--help", "-V", "--version")
@@ -79,9 +85,11 @@ _PYTHON_VALUED = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def launcher_of(argv: Sequence[str]) -> tuple[str, str]:
-    """Return our launcher that replaces this command line, and the name in it; "" if it is no launcher.
+    """Return our launcher that replaces this command line, and the name in it; "" if it is no
+    launcher.
 
-    A running console script has the argv `python /usr/bin/torchrun ...`, a module its file or its name.
+    A running console script has the argv `python /usr/bin/torchrun ...`, a module its file or its
+    name.
     """
     return _parsed(argv)[:2]
 
@@ -107,7 +115,9 @@ def _parsed(argv: Sequence[str]) -> tuple[str, str, int]:
 
 
 def _of_module(dotted: str) -> str:
-    return next((launcher for package, launcher in _PACKAGES.items() if f".{package}." in dotted), "")
+    return next(
+        (launcher for package, launcher in _PACKAGES.items() if f".{package}." in dotted), ""
+    )
 
 
 def _name(path: str) -> str:
@@ -121,12 +131,14 @@ def is_python(program: str) -> bool:
 
 
 def is_shell(program: str) -> bool:
-    """Return whether a program of this name is a shell; a login shell's own name begins with a dash."""
+    """Return whether a program of this name is a shell; a login shell's own name begins with a
+    dash."""
     return _name(program).lstrip("-") in _SHELLS
 
 
 def unwrapped(argv: Sequence[str]) -> Sequence[str]:
-    """Return the command line without wrappers (env, timeout, nice, ...) and assignments before its program."""
+    """Return the command line without wrappers (env, timeout, nice, ...) and assignments before its
+    program."""
     while argv:
         if is_assignment(argv[0]):
             argv = argv[1:]
@@ -163,7 +175,8 @@ def is_mpi(name: str) -> bool:
 
 
 def starts_own_job(argv: Sequence[str]) -> bool:
-    """Return whether this launcher starts a job of its own: it neither prints information nor joins a job of others.
+    """Return whether this launcher starts a job of its own: it neither prints information nor joins
+    a job of others.
 
     A single process of an MPI is no job, since a tool may need it; nor is a part of Ray's cluster.
     """
@@ -173,18 +186,22 @@ def starts_own_job(argv: Sequence[str]) -> bool:
         return False
     if name == "accelerate" and "launch" not in arguments:
         return False
-    program = next((index for index, entry in enumerate(arguments) if entry.endswith(".py")), len(arguments))
+    program = next(
+        (index for index, entry in enumerate(arguments) if entry.endswith(".py")), len(arguments)
+    )
     arguments = arguments[:program]
     if name in _MPI:
         is_single = any(
-            entry in _ONE and "".join(arguments[index + 1 : index + 2]) == "1" for index, entry in enumerate(arguments)
+            entry in _ONE and "".join(arguments[index + 1 : index + 2]) == "1"
+            for index, entry in enumerate(arguments)
         )
         return not is_single or ":" in arguments
     return not any(_joins(entry, arguments[index + 1 :]) for index, entry in enumerate(arguments))
 
 
 def _joins(argument: str, rest: Sequence[str]) -> bool:
-    """Return whether this option, followed by `rest`, makes the launcher one of several of the same job."""
+    """Return whether this option, followed by `rest`, makes the launcher one of several of the same
+    job."""
     option, has_value, value = argument.lstrip("-").replace("_", "-").partition("=")
     if not argument.startswith("-") or option not in _JOINS:
         return argument.startswith("-") and option == "no-ssh"

@@ -1,4 +1,5 @@
-"""Variables that several launchers set for their programs: a node's place among the others, and settings."""
+"""Variables that several launchers set for their programs: a node's place among the others, and
+settings."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ def endpoint(host: str, port: int) -> str:
 
 
 def master(topology: Topology) -> str:
-    """Return the host at which the programs of all nodes meet: worker-0, or this container if it is the only node."""
+    """Return the host at which the programs of all nodes meet: worker-0, or this container if it is
+    the only node."""
     return topology.leader.where if len(topology.nodes) > 1 else "127.0.0.1"
 
 
 def place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, EnvVar, EnvVar]:
-    """Return NODE_RANK, MASTER_ADDR and MASTER_PORT, as used by PyTorch and others; a user's own value wins."""
+    """Return NODE_RANK, MASTER_ADDR and MASTER_PORT, as used by PyTorch and others; a user's own
+    value wins."""
     origins = topology.origins
     alone = "the only node"
     hosts = str(origins.get("hosts", "")) if len(topology.nodes) > 1 else alone
@@ -36,5 +39,7 @@ def settled(spec: JobSpec, *paths: str) -> tuple[EnvVar, ...]:
     named = {field.path: field.aliases[0] for field in fields() if field.path in paths}
     values = {path: spec.value(path) for path in paths}
     return tuple(
-        EnvVar(named[path], str(value), str(spec.source(path))) for path, value in values.items() if value is not None
+        EnvVar(named[path], str(value), str(spec.source(path)))
+        for path, value in values.items()
+        if value is not None
     )

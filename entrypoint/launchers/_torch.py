@@ -1,4 +1,5 @@
-"""Common parts of torch's launchers and accelerate: one script a node, its settings, and the options that it sets."""
+"""Common parts of torch's launchers and accelerate: one script a node, its settings, and the
+options that it sets."""
 
 from __future__ import annotations
 
@@ -30,7 +31,15 @@ RESERVED = {
 # Seconds; torch counts milliseconds in 31 bits.
 _AS_LONG_AS_THE_JOB = 2_000_000
 _ELASTIC_RESTARTS = 3
-_BASH_READONLY = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")  # read-only in bash
+# read-only in bash
+_BASH_READONLY = (
+    "UID",
+    "EUID",
+    "PPID",
+    "BASHOPTS",
+    "SHELLOPTS",
+    "BASH_VERSINFO",
+)
 
 
 def launch(
@@ -41,13 +50,15 @@ def launch(
     extra: str = "torch.extra_args",
     reserved: Mapping[str, tuple[str, str]] = RESERVED,
 ) -> Launch:
-    """Return `<name>.sh` on every node, with the command as arguments. `settings` are those of this launcher only.
+    """Return `<name>.sh` on every node, with the command as arguments. `settings` are those of this
+    launcher only.
 
     Raises SpecError as `script` does, and for a command that is a launcher itself.
     """
     file = script(spec, topology, name, extra=extra, reserved=reserved)
     refuse_launcher(spec, name)
-    # Nodes of the roll call are stopped together; without one, nothing is known of the others, so the wait is bounded.
+    # Nodes of the roll call are stopped together; without one, nothing is known of the others, so
+    # the wait is bounded.
     barrier = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
     bounded = EnvVar("EXIT_BARRIER", f"{spec.timeouts.peers:g}", "timeouts.peers", default=True)
     argv = ("bash", f"{topology.run_dir}/{file.name}", *spec.command)
@@ -80,11 +91,13 @@ def script(
     extra: str = "torch.extra_args",
     reserved: Mapping[str, tuple[str, str]] = RESERVED,
 ) -> File:
-    """Return `<name>.sh` with this job's values as the defaults of its variables; the same text for every node.
+    """Return `<name>.sh` with this job's values as the defaults of its variables; the same text for
+    every node.
 
-    For a user who starts it `by_hand`, which names the origin of the values, it contains the spec's command, env and
-    workdir, but no values that may be secrets, since others may read it: `left_out` names these. Raises SpecError if
-    the field `extra` has an option of `reserved`, which the script sets itself.
+    For a user who starts it `by_hand`, which names the origin of the values, it contains the spec's
+    command, env and workdir, but no values that may be secrets, since others may read it:
+    `left_out` names these. Raises SpecError if the field `extra` has an option of `reserved`, which
+    the script sets itself.
     """
     fields = {option: field for option, (_, field) in reserved.items()}
     refuse_options(spec, extra, spec.value(extra), fields, "the launcher's script")
@@ -93,8 +106,10 @@ def script(
     secrets = left_out(spec)
     # A script is for other machines than this one, which is the only host if none is named.
     unnamed = topology.origins.get("hosts", Source("spec")).origin == "default"
+    hidden = (*secrets, *_BASH_READONLY)
+    env = {n: value for n, value in spec.env.items() if by_hand and n not in hidden}
     context = {
-        "env": {n: value for n, value in spec.env.items() if by_hand and n not in (*secrets, *_BASH_READONLY)},
+        "env": env,
         "workdir": spec.workdir if by_hand else None,
         "command": spec.command if by_hand and "command" not in secrets else (),
         "origin": by_hand or "the job's spec",
@@ -116,7 +131,8 @@ def script(
 
 
 def restarts(spec: JobSpec) -> int:
-    """Return torchrun's restarts; an elastic job has some by default, since processes fail when a node is lost."""
+    """Return torchrun's restarts; an elastic job has some by default, since processes fail when a
+    node is lost."""
     is_elastic_default = spec.nodes and spec.source("torch.max_restarts") == DEFAULT
     return _ELASTIC_RESTARTS if is_elastic_default else spec.torch.max_restarts
 
@@ -131,12 +147,19 @@ def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
         rank,
         EnvVar("NPROC_PER_NODE", str(topology.this.slots), str(origins.get("slots", ""))),
         master,
-        # Torch's launchers kill after 30 s; newer ones (2.13) read this variable, so that a longer grace is kept.
-        EnvVar("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(spec.timeouts.grace) + 2), "timeouts.grace", default=True),
+        # Torch's launchers kill after 30 s; newer ones (2.13) read this variable, so that a longer
+        # grace is kept.
+        EnvVar(
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+            str(int(spec.timeouts.grace) + 2),
+            "timeouts.grace",
+            default=True,
+        ),
         *unless_in_env(spec, "torch.port", "torch.version"),
     )
 
 
 def unless_in_env(spec: JobSpec, *paths: str) -> tuple[EnvVar, ...]:
-    """Return these fields as the script's variables, except those that the spec's own `env` sets."""
+    """Return these fields as the script's variables, except those that the spec's own `env`
+    sets."""
     return tuple(var for var in settled(spec, *paths) if var.name not in spec.env)

@@ -1,6 +1,8 @@
-"""Hugging Face Accelerate: every node starts `accelerate launch`, which starts its processes by torch's launcher.
+"""Hugging Face Accelerate: every node starts `accelerate launch`, which starts its processes by
+torch's launcher.
 
-Source: accelerate/commands/launch.py and state.py of Accelerate 1.15. A program that Accelerate's own settings
+Source: accelerate/commands/launch.py and state.py of Accelerate 1.15. A program that Accelerate's
+  own settings
 (`accelerate config`, --mixed_precision, --use_fsdp, ...) do not affect can use torchrun instead.
 """
 
@@ -11,7 +13,8 @@ from entrypoint.launchers import _torch
 from entrypoint.model import Launch, Members, Topology
 from entrypoint.spec import JobSpec
 
-# Accelerate's names of options that the script sets, and options that it sets in another way than torchrun.sh.
+# Accelerate's names of options that the script sets, and options that it sets in another way than
+# torchrun.sh.
 _RESERVED = {
     "num_machines": ("NNODES", "hosts"),
     "num_processes": ("NPROC_PER_NODE", "hosts and slots"),
@@ -28,16 +31,22 @@ _RESERVED = {
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """Return accelerate.sh on every node, with the command as arguments.
 
-    Raises SpecError if accelerate.extra_args has an option that the script sets, ConfigError if nodes have different
-    numbers of slots, or for a rendezvous that it does not support.
+    Raises SpecError if accelerate.extra_args has an option that the script sets, ConfigError if
+    nodes have different numbers of slots, or for a rendezvous that it does not support.
     """
     slots = [report.slots for report in members.reports]
     if len(set(slots)) > 1:
-        detail = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
+        detail = ", ".join(
+            f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
+        )
         summary = "EP121 accelerate needs as many processes on one node as on any other"
         raise ConfigError(summary, detail, "set slots for all nodes")
     if spec.torch.rdzv_backend == "c10d":
         where = str(spec.source("torch.rdzv_backend"))
-        raise ConfigError("EP122 accelerate's nodes meet by the static rendezvous", f"c10d ({where})", "remove it")
+        raise ConfigError(
+            "EP122 accelerate's nodes meet by the static rendezvous", f"c10d ({where})", "remove it"
+        )
     settings = _torch.unless_in_env(spec, "torch.max_restarts")
-    return _torch.launch(spec, topology, "accelerate", settings, "accelerate.extra_args", _torch.RESERVED | _RESERVED)
+    return _torch.launch(
+        spec, topology, "accelerate", settings, "accelerate.extra_args", _torch.RESERVED | _RESERVED
+    )

@@ -1,6 +1,8 @@
-"""Ascend NPUs as ModelArts boots them: the program once for each card, with variables for its card and rank.
+"""Ascend NPUs as ModelArts boots them: the program once for each card, with variables for its card
+and rank.
 
-Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variables, log names and log folders these are.
+Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variables, log names and log
+  folders these are.
 """
 
 from __future__ import annotations
@@ -26,13 +28,16 @@ _TABLE = "jobstart_hccl.json"
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return one process a card, on every node; ranks and cards come from the rank table if there is one."""
+    """Return one process a card, on every node; ranks and cards come from the rank table if there
+    is one."""
     refuse_launcher(spec, "ascend")
     waits = spec.ascend.rank_table == "wait"
     cards = members.cards or _assumed(topology, members)
     name = topology.origins.get("name", DEFAULT)
     job = EnvVar("JOB_ID", topology.job, str(name), default=True)
-    table = EnvVar("RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, in form v1.0")
+    table = EnvVar(
+        "RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, in form v1.0"
+    )
     logs = f"{topology.log_dir}/{topology.job}"
     origin = "hosts and slots"
     if waits:
@@ -59,7 +64,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     return Launch(
         programs=tuple(programs),
         # A regular file: torch_npu accepts no symbolic link, as platforms mount it.
-        files=(File(_TABLE, cards.table, "the platform's rank table", mode=0o600),) if waits else (),
+        files=(
+            (File(_TABLE, cards.table, "the platform's rank table", mode=0o600),) if waits else ()
+        ),
         folders=tuple(folders),
         start=LaunchStart(needs_rank_table=waits),
         ranks=LaunchRanks(count=cards.size),
@@ -74,7 +81,8 @@ def _numbers(rank: int, size: int, device: int, origin: str) -> tuple[EnvVar, ..
 
 
 def _assumed(topology: Topology, members: Members) -> Cards:
-    """Return ranks counted node by node, for a job without a rank table, or before it is complete."""
+    """Return ranks counted node by node, for a job without a rank table, or before it is
+    complete."""
     before = sum(report.slots for report in members.reports[: topology.me])
     slots = topology.this.slots
     size = sum(report.slots for report in members.reports)

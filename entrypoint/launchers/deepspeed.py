@@ -1,6 +1,8 @@
-"""DeepSpeed: every node starts DeepSpeed's launcher of one node, as `deepspeed --no_ssh`, which starts processes.
+"""DeepSpeed: every node starts DeepSpeed's launcher of one node, as `deepspeed --no_ssh`, which
+starts processes.
 
-With `ssh.client: files` it is `deepspeed --hostfile` instead, on worker-0 alone, which logs in to the others.
+With `ssh.client: files` it is `deepspeed --hostfile` instead, on worker-0 alone, which logs in to
+the others.
 Source: deepspeed/launcher/runner.py, launch.py and multinode_runner.py of DeepSpeed 0.19.8.
 """
 
@@ -12,22 +14,40 @@ from collections.abc import Mapping
 from entrypoint.launchers import _torch
 from entrypoint.launchers._command import refuse_launcher, refuse_options, split_python
 from entrypoint.launchers._place import master
-from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, LaunchStart, Members, Program, Topology
+from entrypoint.model import (
+    EnvVar,
+    File,
+    Launch,
+    LaunchEnds,
+    LaunchRanks,
+    LaunchStart,
+    Members,
+    Program,
+    Topology,
+)
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
 
 # Options that the launcher sets, and the sources of their values; then those of the form with ssh.
 _SETTLED = {
     **dict.fromkeys(("world_info", "hostfile"), "hosts and slots"),
-    **dict.fromkeys(("no_ssh", "no_ssh_check", "ssh_port"), "ssh.client, which decides how the nodes are reached"),
+    **dict.fromkeys(
+        ("no_ssh", "no_ssh_check", "ssh_port"),
+        "ssh.client, which decides how the nodes are reached",
+    ),
     **dict.fromkeys(("module", "no_python"), "command"),
     "node_rank": "node_rank",
     "master_addr": "hosts",
     "master_port": "torch.port",
 }
 _BY_SSH = {
-    **dict.fromkeys(("include", "exclude", "num_nodes", "num_gpus", "num_accelerators"), "ssh.client: files"),
-    **dict.fromkeys(("launcher", "launcher_args", "force_multi", "autotuning", "venv_script"), "ssh.client: files"),
+    **dict.fromkeys(
+        ("include", "exclude", "num_nodes", "num_gpus", "num_accelerators"), "ssh.client: files"
+    ),
+    **dict.fromkeys(
+        ("launcher", "launcher_args", "force_multi", "autotuning", "venv_script"),
+        "ssh.client: files",
+    ),
 }
 _FORMS: Mapping[str, tuple[str, ...]] = {
     "script": (),
@@ -37,7 +57,8 @@ _FORMS: Mapping[str, tuple[str, ...]] = {
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return deepspeed_launch.py on every node, or `deepspeed` on worker-0, with the command as arguments.
+    """Return deepspeed_launch.py on every node, or `deepspeed` on worker-0, with the command as
+    arguments.
 
     Raises SpecError if deepspeed.extra_args has an option that the launcher sets.
     """
@@ -64,7 +85,8 @@ def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch
 
 
 def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return `deepspeed`, which supervises its processes; on other nodes they are below sshd until the job ends."""
+    """Return `deepspeed`, which supervises its processes; on other nodes they are below sshd until
+    the job ends."""
     size = sum(report.slots for report in members.reports)
     if not topology.is_leader:
         return Launch(start=LaunchStart(needs_roll_call=True), ranks=LaunchRanks(count=size))
@@ -73,7 +95,12 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     template = "mpirun/hostfile.j2"
     run_dir = topology.run_dir
     hostfile = File("hostfile", render(template, {"nodes": nodes}), template)
-    options = ("-m", "deepspeed.launcher.runner", f"--hostfile={run_dir}/hostfile", "--no_ssh_check")
+    options = (
+        "-m",
+        "deepspeed.launcher.runner",
+        f"--hostfile={run_dir}/hostfile",
+        "--no_ssh_check",
+    )
     pdsh = EnvVar("PDSH_SSH_ARGS_APPEND", f"-F {run_dir}/ssh_config", "ssh.client")
     program = Program(_line(spec, topology, options), (pdsh,))
     return Launch(
@@ -88,4 +115,11 @@ def _line(spec: JobSpec, topology: Topology, options: tuple[str, ...]) -> tuple[
     """Return a launcher of DeepSpeed with its options and the command in its form."""
     python, form, arguments = split_python(spec.command)
     master_options = (f"--master_addr={master(topology)}", f"--master_port={spec.torch.port}")
-    return (python, *options, *master_options, *spec.deepspeed.extra_args, *_FORMS[form], *arguments)
+    return (
+        python,
+        *options,
+        *master_options,
+        *spec.deepspeed.extra_args,
+        *_FORMS[form],
+        *arguments,
+    )

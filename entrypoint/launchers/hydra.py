@@ -1,6 +1,8 @@
-"""Hydra, the process manager of MPICH and of Intel MPI: worker-0 starts all ranks, the others wait for their release.
+"""Hydra, the process manager of MPICH and of Intel MPI: worker-0 starts all ranks, the others wait
+for their release.
 
-Sources: MPICH's "Using the Hydra Process Manager", Intel MPI's Developer Reference ("mpiexec.hydra", "Hydra Environment
+Sources: MPICH's "Using the Hydra Process Manager", Intel MPI's Developer Reference
+  ("mpiexec.hydra", "Hydra Environment
 Variables"); MPICH 4.0 and 5.0, Intel MPI 2021.17.
 """
 
@@ -19,10 +21,12 @@ from entrypoint.values import replace
 
 ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # other names
 
-_NETWORK_HINT = "see that the nodes reach each other's ports, and on which interface: network.interface"
-# Its daemon puts ranks into its own process group, while a signal is only for a rank's. It kills the other ranks when
-# one that has not finalized MPI ends, or when the socket of such a rank closes: that rank and its socket stay until the
-# others have ended.
+_NETWORK_HINT = (
+    "see that the nodes reach each other's ports, and on which interface: network.interface"
+)
+# Its daemon puts ranks into its own process group, while a signal is only for a rank's. It kills
+# the other ranks when one that has not finalized MPI ends, or when the socket of such a rank
+# closes: that rank and its socket stay until the others have ended.
 _AT_A_RANKS_END = ("--group", "own", "--hold", "yes", "--keep-open", "PMI_FD")
 _EACH_RANK = {
     "RANK": "PMI_RANK",
@@ -32,23 +36,31 @@ _EACH_RANK = {
 }
 # Options that the launcher sets, and the sources of their values.
 _SETTLED = {
-    **dict.fromkeys(("f", "hostfile", "machinefile", "machine", "hosts", "host"), "hosts, or mpi.hostfile"),
+    **dict.fromkeys(
+        ("f", "hostfile", "machinefile", "machine", "hosts", "host"), "hosts, or mpi.hostfile"
+    ),
     **dict.fromkeys(("n", "np"), "mpi.np, or slots"),
     **dict.fromkeys(("ppn", "perhost"), "slots"),
-    **dict.fromkeys(("launcher", "launcher-exec", "bootstrap", "bootstrap-exec"), "nothing: nodes need no ssh"),
+    **dict.fromkeys(
+        ("launcher", "launcher-exec", "bootstrap", "bootstrap-exec"), "nothing: nodes need no ssh"
+    ),
     **dict.fromkeys(("genvall", "genvnone"), "nothing: each rank has its own node's environment"),
     "localhost": "hosts",
 }
 # Options that replace the tags needed to merge lines, or that write output without merging lines.
 _OUTPUT = {
-    **dict.fromkeys(("l", "prepend-rank", "prepend-pattern", "prepend-timestamp"), "logs.prefix, or logs.timestamps"),
+    **dict.fromkeys(
+        ("l", "prepend-rank", "prepend-pattern", "prepend-timestamp"),
+        "logs.prefix, or logs.timestamps",
+    ),
     **dict.fromkeys(("outfile", "outfile-pattern", "errfile", "errfile-pattern"), "logs.files"),
 }
 _OF_OPEN_MPI = ("mpi.tune_file", "mpi.x_args", "mpi.mca_args")
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return mpiexec.hydra on the leader, nothing on the others; the hostfile has the slots that the nodes counted.
+    """Return mpiexec.hydra on the leader, nothing on the others; the hostfile has the slots that
+    the nodes counted.
 
     Raises SpecError for options that only Open MPI has, or that the launcher sets.
     """
@@ -58,9 +70,13 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     tagged = "tags" if _is_tagged(spec, topology, members) else ""
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
     interface = interfaces.of_node(members.reports[topology.me], spec.network.interface)
-    fabric = (EnvVar("FI_TCP_IFACE", interface, "network.interface", default=True),) if interface else ()
+    fabric = (
+        (EnvVar("FI_TCP_IFACE", interface, "network.interface", default=True),) if interface else ()
+    )
     ranks = LaunchRanks("mpiexec.hydra", _NETWORK_HINT, env=fabric, agents_stay=True, tagged=tagged)
-    launch = _mpi.launch(spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", *_AT_A_RANKS_END, ranks=ranks)
+    launch = _mpi.launch(
+        spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", *_AT_A_RANKS_END, ranks=ranks
+    )
     launch = replace(launch, start=replace(launch.start, needs_programs=needs))
     if not topology.is_leader:
         return launch
@@ -80,7 +96,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
 
 def _is_tagged(spec: JobSpec, topology: Topology, members: Members) -> bool:
-    """Return whether Hydra is to tag the output: not if the user's own options do that and `logs` needs no lines."""
+    """Return whether Hydra is to tag the output: not if the user's own options do that and `logs`
+    needs no lines."""
     if spec.logs.lines or not _mpi.are_mixed(spec, topology, members):
         return spec.logs.lines
     return not _mpi.refused(spec, "hydra", _OUTPUT)
@@ -92,7 +109,9 @@ def _refuse(spec: JobSpec) -> None:
         if spec.value(path):
             where = spec.source(path).where
             hint = "remove it, or set launcher: mpirun"
-            problems.append(Problem(where, path, "EP119 mpiexec.hydra takes no options of Open MPI's", "", hint))
+            problems.append(
+                Problem(where, path, "EP119 mpiexec.hydra takes no options of Open MPI's", "", hint)
+            )
     problems += _mpi.refused(spec, "hydra", {**_SETTLED, **(_OUTPUT if spec.logs.lines else {})})
     if problems:
         raise SpecError(problems)
@@ -100,22 +119,35 @@ def _refuse(spec: JobSpec) -> None:
 
 def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...]:
     """Return the argv of mpiexec.hydra."""
-    # Hydra cuts the output of ranks; with this, each piece begins as those of Open MPI 4 (unite.py): group, rank.
+    # Hydra cuts the output of ranks; with this, each piece begins as those of Open MPI 4
+    # (unite.py): group, rank.
     tags = ("-prepend-pattern", "[%g,%r]<stdout>:") if _is_tagged(spec, topology, members) else ()
     arguments = f"{spec.mpi.bind_args or ''} {spec.mpi.extra_args or ''}".split()
-    # A lone colon would end the program for Hydra: it gets a backslash, which rank.sh's supervisor removes.
-    command = (f"\\{argument}" if re.fullmatch(r"\\*:", argument) else argument for argument in spec.command)
+    # A lone colon would end the program for Hydra: it gets a backslash, which rank.sh's supervisor
+    # removes.
+    command = (
+        f"\\{argument}" if re.fullmatch(r"\\*:", argument) else argument
+        for argument in spec.command
+    )
     return (
-        *("mpiexec.hydra", "-machinefile", _mpi.hostfile(spec, topology), "-n", str(_mpi.world_size(spec, members))),
+        *(
+            "mpiexec.hydra",
+            "-machinefile",
+            _mpi.hostfile(spec, topology),
+            "-n",
+            str(_mpi.world_size(spec, members)),
+        ),
         # Daemons connect back to this node by this name; each rank has its own node's environment.
-        # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for a failure.
+        # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for
+        # a failure.
         *("-localhost", master(topology), "-genvnone", *tags, *arguments),
         *("sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", *command),
     )
 
 
 def _settings(topology: Topology) -> tuple[EnvVar, ...]:
-    """Return the variables, of MPICH and of Intel MPI, that make Hydra start daemons with rsh's command line.
+    """Return the variables, of MPICH and of Intel MPI, that make Hydra start daemons with rsh's
+    command line.
 
     The command is a shell that reads the agent, since the run directory may be mounted noexec.
     """
@@ -131,6 +163,10 @@ def _settings(topology: Topology) -> tuple[EnvVar, ...]:
     }
     if many:
         variables |= {"HYDRA_LAUNCHER_EXEC": shell, "HYDRA_LAUNCHER_EXTRA_ARGS": agent}
-        variables |= {"I_MPI_HYDRA_BOOTSTRAP_EXEC": shell, "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": agent}
-        variables["I_MPI_HYDRA_BRANCH_COUNT"] = str(len(topology.nodes))  # all from this node: the others have no agent
+        variables |= {
+            "I_MPI_HYDRA_BOOTSTRAP_EXEC": shell,
+            "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": agent,
+        }
+        # all from this node: the others have no agent
+        variables["I_MPI_HYDRA_BRANCH_COUNT"] = str(len(topology.nodes))
     return tuple(EnvVar(name, value, origin) for name, value in variables.items())

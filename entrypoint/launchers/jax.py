@@ -1,6 +1,8 @@
-"""JAX: the program once for each slot, with variables for the coordinator, the number of processes and its own number.
+"""JAX: the program once for each slot, with variables for the coordinator, the number of processes
+and its own number.
 
-Sources: jax/_src/distributed.py of JAX 0.10.2, which reads JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS itself;
+Sources: jax/_src/distributed.py of JAX 0.10.2, which reads JAX_COORDINATOR_ADDRESS and
+  JAX_LOCAL_DEVICE_IDS itself;
 Kubeflow Trainer's JAX runtime, for the names of the other two variables.
 """
 
@@ -16,9 +18,11 @@ _SETTLED = {"JAX_NUM_PROCESSES": "hosts and slots", "JAX_PROCESS_ID": "hosts and
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return one process for each slot, with its share of this node's cards; a single slot has all of them.
+    """Return one process for each slot, with its share of this node's cards; a single slot has all
+    of them.
 
-    Raises SpecError if the spec's `env` numbers the processes, ConfigError if cards cannot be shared evenly.
+    Raises SpecError if the spec's `env` numbers the processes, ConfigError if cards cannot be
+    shared evenly.
     """
     refuse_launcher(spec, "jax")
     refuse_env(spec, _SETTLED)
@@ -27,7 +31,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     first = sum(counts[: topology.me])
     size = sum(counts)
     hosts = str(topology.origins.get("hosts", "")) if len(topology.nodes) > 1 else "the only node"
-    coordinator = EnvVar("JAX_COORDINATOR_ADDRESS", endpoint(master(topology), spec.jax.port), hosts, default=True)
+    coordinator = EnvVar(
+        "JAX_COORDINATOR_ADDRESS", endpoint(master(topology), spec.jax.port), hosts, default=True
+    )
     programs = tuple(
         Program(
             with_python(spec.command),
@@ -42,7 +48,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         )
         for local in range(slots)
     )
-    return Launch(programs, ranks=LaunchRanks(count=size), ends=LaunchEnds(completion="first-failure"))
+    return Launch(
+        programs, ranks=LaunchRanks(count=size), ends=LaunchEnds(completion="first-failure")
+    )
 
 
 def _cards(topology: Topology, local: int) -> tuple[EnvVar, ...]:
@@ -54,7 +62,11 @@ def _cards(topology: Topology, local: int) -> tuple[EnvVar, ...]:
     if cards % slots:
         summary = "EP123 the cards of this node cannot be shared evenly"
         detail = f"{cards} cards, {slots} processes"
-        raise ConfigError(summary, detail, f"set slots to 1, to {cards}, or to another divisor of it")
+        raise ConfigError(
+            summary, detail, f"set slots to 1, to {cards}, or to another divisor of it"
+        )
     share = cards // slots
     numbers = ",".join(str(card) for card in range(local * share, (local + 1) * share))
-    return (EnvVar("JAX_LOCAL_DEVICE_IDS", numbers, f"device {topology.device.kind}", default=True),)
+    return (
+        EnvVar("JAX_LOCAL_DEVICE_IDS", numbers, f"device {topology.device.kind}", default=True),
+    )

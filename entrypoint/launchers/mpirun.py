@@ -1,4 +1,5 @@
-"""Open MPI's mpirun: worker-0 starts every rank through ssh; the others wait until they are released."""
+"""Open MPI's mpirun: worker-0 starts every rank through ssh; the others wait until they are
+released."""
 
 from __future__ import annotations
 
@@ -11,7 +12,16 @@ from entrypoint.launchers import _mpi
 from entrypoint.launchers._command import refuse_launcher
 from entrypoint.launchers._daemons import OPENMPI
 from entrypoint.launchers._place import settled
-from entrypoint.model import EnvVar, File, Launch, LaunchRanks, Members, Program, Topology
+from entrypoint.model import (
+    EnvVar,
+    File,
+    Interface,
+    Launch,
+    LaunchRanks,
+    Members,
+    Program,
+    Topology,
+)
 from entrypoint.render import quote_sh
 from entrypoint.secret import masked_words
 from entrypoint.spec import Given, JobSpec, given
@@ -29,12 +39,16 @@ _OUTPUT = {
 _OPTIONS = ("mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args")
 # Settings of interfaces: Open MPI's own variables and the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
-_NETWORK_HINT = "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
-# Its daemon kills its processes, by SIGTERM and a second later SIGKILL, if a rank calls MPI_Abort, a spawned process
-# fails, or a daemon is lost: so the supervisor is a process that the daemon does not know. When a rank that has not
-# finalized MPI ends, the daemon reads no more output: such a rank stays until the others have ended.
+_NETWORK_HINT = (
+    "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
+)
+# Its daemon kills its processes, by SIGTERM and a second later SIGKILL, if a rank calls MPI_Abort,
+# a spawned process fails, or a daemon is lost: so the supervisor is a process that the daemon does
+# not know. When a rank that has not finalized MPI ends, the daemon reads no more output: such a
+# rank stays until the others have ended.
 _AT_A_RANKS_END = ("--group", "apart", "--hold", "yes")
-# PyTorch's names for mpirun's variables; without them many scripts would run as jobs of a single process.
+# PyTorch's names for mpirun's variables; without them many scripts would run as jobs of a single
+# process.
 _EACH_RANK = {
     "RANK": "OMPI_COMM_WORLD_RANK",
     "WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",
@@ -44,9 +58,11 @@ _EACH_RANK = {
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that the nodes counted.
+    """Return run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that the
+    nodes counted.
 
-    Raises ConfigError if the nodes have different majors of Open MPI, SpecError for options that `logs` sets.
+    Raises ConfigError if the nodes have different majors of Open MPI, SpecError for options that
+    `logs` sets.
     """
     refuse_launcher(spec, "mpirun")
     if spec.logs.lines and (problems := _mpi.refused(spec, "mpirun", _OUTPUT)):
@@ -58,7 +74,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     before_5, since_5 = OPENMPI
     needs = ("mpirun", since_5 if is_new else before_5) if mpi else ("mpirun",)
     # The daemons of Open MPI 5 crash if there is only IPv6.
-    ipv4 = (f"Open MPI {mpi} cannot start ranks over IPv6 alone", "or use an image with Open MPI 4") if is_new else None
+    why = f"Open MPI {mpi} cannot start ranks over IPv6 alone"
+    ipv4 = (why, "or use an image with Open MPI 4") if is_new else None
     number = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}"
     tagged = _tags(spec, topology, members)
     ranks = LaunchRanks(name="mpirun", network_hint=_NETWORK_HINT, tagged=tagged)
@@ -89,9 +106,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 def _tags(spec: JobSpec, topology: Topology, members: Members) -> str:
     """Return how mpirun tags the pieces of output by rank, since it cuts lines.
 
-    "" if only one rank prints, or if the user's own options tag them and `logs` needs no lines. Open MPI 5 would join
-    pieces to lines itself, but mixes those of all ranks and streams (PMIx, pmix_iof_write_output:
-    `PMIX_CHECK_PROCID(name, &res->name) || (stream & res->stream)`): `raw` turns that off.
+    "" if only one rank prints, or if the user's own options tag them and `logs` needs no lines.
+    Open MPI 5 would join pieces to lines itself, but mixes those of all ranks and streams (PMIx,
+    pmix_iof_write_output: `PMIX_CHECK_PROCID(name, &res->name) || (stream & res->stream)`): `raw`
+    turns that off.
     """
     major = members.reports[0].mpi.split(".")[0]
     whole = _mpi.are_mixed(spec, topology, members) and not _mpi.refused(spec, "mpirun", _OUTPUT)
@@ -103,10 +121,14 @@ def _tags(spec: JobSpec, topology: Topology, members: Members) -> str:
 def _check_majors(topology: Topology, members: Members) -> None:
     majors: dict[str, list[str]] = {}
     for node, report in zip(topology.nodes, members.reports, strict=True):
-        majors.setdefault(report.mpi.split(".")[0], []).append(f"{node.host} has {report.mpi or 'none'}")
+        majors.setdefault(report.mpi.split(".")[0], []).append(
+            f"{node.host} has {report.mpi or 'none'}"
+        )
     if len(majors) > 1:
         detail = "; ".join(", ".join(hosts) for hosts in majors.values())
-        raise ConfigError("EP450 the nodes have different Open MPI majors", detail, "use one image for all nodes")
+        raise ConfigError(
+            "EP450 the nodes have different Open MPI majors", detail, "use one image for all nodes"
+        )
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
@@ -115,7 +137,12 @@ def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) ->
 
 
 def _script(
-    spec: JobSpec, topology: Topology, members: Members, origin: str, mode: int, settings: Sequence[Given] = ()
+    spec: JobSpec,
+    topology: Topology,
+    members: Members,
+    origin: str,
+    mode: int,
+    settings: Sequence[Given] = (),
 ) -> File:
     """Return run_mpi.sh with this job's values as the defaults of its variables."""
     context = {
@@ -132,7 +159,8 @@ def _script(
 
 
 def _default(setting: Given) -> str:
-    """Return the line of run_mpi.sh that sets a setting to this value if none of its variables is set."""
+    """Return the line of run_mpi.sh that sets a setting to this value if none of its variables is
+    set."""
     unset = "".join(f"${{{name}:-}}" for name in setting.names)
     return f'  if [ -z "{unset}" ]; then export {setting.names[0]}={quote_sh(setting.value)}; fi'
 
@@ -145,9 +173,29 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
         EnvVar("ENTRYPOINT_STAGE", "launch", "launcher mpirun"),
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
         EnvVar("OPENMPI_NP", str(_mpi.world_size(spec, members)), count_source),
-        EnvVar("OPENMPI_HOST_FILE_PATH", _mpi.hostfile(spec, topology), str(spec.source("mpi.hostfile"))),
+        EnvVar(
+            "OPENMPI_HOST_FILE_PATH",
+            _mpi.hostfile(spec, topology),
+            str(spec.source("mpi.hostfile")),
+        ),
         *settled(spec, *(() if is_asked else ("mpi.interface",)), *_OPTIONS),
         *_interfaces(spec, topology, members),
+    )
+
+
+def _names_differ(topology: Topology, found: Sequence[Interface | None]) -> ConfigError:
+    node_of_name: dict[str, str] = {}  # a node of each name
+    for node, interface in zip(topology.nodes, found, strict=True):
+        if interface:
+            node_of_name.setdefault(
+                interface.name, f"{interface.name} {interface.network} on {node.host}"
+            )
+    detail = ", ".join(node_of_name.values())
+    return ConfigError(
+        "EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ",
+        detail,
+        "give the interface one name on all nodes, or IPv4 addresses, or tell Open MPI"
+        " yourself: OPENMPI_MCA_ARGS",
     )
 
 
@@ -160,36 +208,38 @@ def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[En
     wanted = spec.network.interface
     is_asked = wanted != interfaces.AUTO
     options = " ".join(filter(None, (mpi.mca_args, mpi.extra_args)))
-    if "tcp_if_" in options or "prte_if_" in options or (not is_asked and (mpi.interface or mpi.tune_file)):
+    if (
+        "tcp_if_" in options
+        or "prte_if_" in options
+        or (not is_asked and (mpi.interface or mpi.tune_file))
+    ):
         return ()
     chosen = interfaces.of_all(members.reports, wanted)
     all_interfaces = [report.interface for report in members.reports]
     if is_asked and not chosen and all(all_interfaces):
-        node_of_name: dict[str, str] = {}  # a node of each name
-        for node, interface in zip(topology.nodes, all_interfaces, strict=True):
-            if interface:
-                node_of_name.setdefault(interface.name, f"{interface.name} {interface.network} on {node.host}")
-        detail = ", ".join(node_of_name.values())
-        raise ConfigError(
-            "EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ",
-            detail,
-            "give the interface one name on all nodes, or IPv4 addresses, or tell Open MPI yourself: OPENMPI_MCA_ARGS",
-        )
+        raise _names_differ(topology, all_interfaces)
     if not chosen:
         # By default mpirun passes the leader's interface to NCCL, which fails on nodes without it.
         alike = len(interfaces.names(filter(None, all_interfaces))) < 2
-        return () if alike else (EnvVar("NCCL_SOCKET_IFNAME", interfaces.ANY, "the roll call", default=True),)
-    # mpirun's value for NCCL must suit all ranks; a node with several interfaces has its own value, which wins.
+        return (
+            ()
+            if alike
+            else (EnvVar("NCCL_SOCKET_IFNAME", interfaces.ANY, "the roll call", default=True),)
+        )
+    # mpirun's value for NCCL must suit all ranks; a node with several interfaces has its own value,
+    # which wins.
     origin = str(spec.source("network.interface")) if is_asked else "the roll call"
     nccl = interfaces.ANY if "/" in chosen else f"={chosen}"
     return (
         # Open MPI accepts no second setting next to some that have the same meaning.
-        EnvVar("MY_MPI_BTL_TCP_IF", chosen, origin, default=not mpi.interface, chosen_by=_INTERFACES),
+        EnvVar(
+            "MY_MPI_BTL_TCP_IF", chosen, origin, default=not mpi.interface, chosen_by=_INTERFACES
+        ),
         EnvVar("NCCL_SOCKET_IFNAME", nccl, origin, default=True),
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The record of mpirun's start that run_mpi.sh writes into the run directory
 
 LINE = "line"  # the file with its argv

@@ -1,4 +1,5 @@
-"""MindSpore's msrun: one on every node; the processes meet at the scheduler that worker-0's msrun starts.
+"""MindSpore's msrun: one on every node; the processes meet at the scheduler that worker-0's msrun
+starts.
 
 Source: MindSpore's documentation, "msrun launching", and msrun of MindSpore 2.10.
 """
@@ -32,17 +33,14 @@ _SETTLED = {
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """Return msrun on every node, with the command as arguments.
 
-    Raises SpecError if mindspore.extra_args has an option that the launcher sets, ConfigError if the nodes have
-    different numbers of slots.
+    Raises SpecError if mindspore.extra_args has an option that the launcher sets, ConfigError if
+    the nodes have different numbers of slots.
     """
     refuse_launcher(spec, "msrun")
-    refuse_options(spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher")
-    slots = [report.slots for report in members.reports]
-    if len(set(slots)) > 1:
-        detail = ", ".join(f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True))
-        raise ConfigError(
-            "EP121 msrun needs as many processes on one node as on any other", detail, "set slots for all nodes"
-        )
+    refuse_options(
+        spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher"
+    )
+    slots = _equal_slots(topology, members)
     logs = f"{topology.log_dir}/{topology.job}-msrun"
     options = {
         "worker_num": sum(slots),
@@ -56,7 +54,13 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     }
     script = File("msrun.py", render("msrun/msrun.py", {}), "msrun/msrun.py", mode=0o600)
     arguments = [f"--{name}={value}" for name, value in options.items()]
-    argv = ("python", f"{topology.run_dir}/{script.name}", *arguments, *spec.mindspore.extra_args, *_program(spec))
+    argv = (
+        "python",
+        f"{topology.run_dir}/{script.name}",
+        *arguments,
+        *spec.mindspore.extra_args,
+        *_program(spec),
+    )
     return Launch(
         (Program(argv),),
         files=(script,),
@@ -66,8 +70,23 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     )
 
 
+def _equal_slots(topology: Topology, members: Members) -> list[int]:
+    slots = [report.slots for report in members.reports]
+    if len(set(slots)) > 1:
+        detail = ", ".join(
+            f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
+        )
+        raise ConfigError(
+            "EP121 msrun needs as many processes on one node as on any other",
+            detail,
+            "set slots for all nodes",
+        )
+    return slots
+
+
 def _program(spec: JobSpec) -> tuple[str, ...]:
-    """Return the command for msrun, which starts the `python` of PATH and recognizes only these names."""
+    """Return the command for msrun, which starts the `python` of PATH and recognizes only these
+    names."""
     first, *others = spec.command
     name = PurePath(first).name
     return (name if name in ("python", "python3") else first, *others)

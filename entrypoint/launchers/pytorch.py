@@ -1,4 +1,5 @@
-"""PyTorch as ModelArts boots it: the program once a node, which starts its processes by mp.spawn."""
+"""PyTorch as ModelArts boots it: the program once a node, which starts its processes by
+mp.spawn."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
 
 def _arguments(spec: JobSpec, topology: Topology) -> dict[str, str]:
-    """Return the arguments; they count nodes, since the program multiplies them by its own processes."""
+    """Return the arguments; they count nodes, since the program multiplies them by its own
+    processes."""
     nodes = len(topology.nodes)
     always = spec.torch.rank_args == "always"
     arguments = {}

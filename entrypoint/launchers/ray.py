@@ -1,6 +1,8 @@
-"""Ray: its head on worker-0, the others join it, and the program runs on worker-0 once all have joined.
+"""Ray: its head on worker-0, the others join it, and the program runs on worker-0 once all have
+joined.
 
-Sources: Ray's documentation, "Ray Core CLI" (ray start, ray symmetric-run), "Configuring Ray" (ports) and "Ray token
+Sources: Ray's documentation, "Ray Core CLI" (ray start, ray symmetric-run), "Configuring Ray"
+  (ports) and "Ray token
 authentication"; Ray 2.60.
 """
 
@@ -8,7 +10,16 @@ from __future__ import annotations
 
 from entrypoint.launchers._command import refuse_env, refuse_launcher, refuse_options, with_python
 from entrypoint.launchers._place import endpoint, master
-from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchStart, Members, Program, Topology
+from entrypoint.model import (
+    EnvVar,
+    File,
+    Launch,
+    LaunchEnds,
+    LaunchStart,
+    Members,
+    Program,
+    Topology,
+)
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
 
@@ -39,9 +50,11 @@ _DASHBOARD = 8265
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return ray_node.py on every node: `ray start`, and on worker-0 the program, whose end is the job's.
+    """Return ray_node.py on every node: `ray start`, and on worker-0 the program, whose end is the
+    job's.
 
-    Raises SpecError if ray.extra_args has an option that the launcher sets, or env the address of another cluster.
+    Raises SpecError if ray.extra_args has an option that the launcher sets, or env the address of
+    another cluster.
     """
     refuse_launcher(spec, "ray")
     refuse_options(spec, "ray.extra_args", spec.ray.extra_args, _SETTLED, "the launcher")
@@ -79,14 +92,23 @@ def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]
         return (f"--address={address}", *common)
     is_served = spec.ray.dashboard == "local"
     dashboard = (f"--include-dashboard={str(is_served).lower()}", "--dashboard-host=127.0.0.1")
-    return ("--head", f"--port={spec.ray.port}", *dashboard, f"--dashboard-port={_DASHBOARD}", *common)
+    return (
+        "--head",
+        f"--port={spec.ray.port}",
+        *dashboard,
+        f"--dashboard-port={_DASHBOARD}",
+        *common,
+    )
 
 
 def _settings(spec: JobSpec, topology: Topology, address: str) -> tuple[EnvVar, ...]:
     """Return the variables for Ray and its programs."""
     origin = f"{topology.origins.get('hosts', '')} and {spec.source('ray.port')}"
-    # Without a token anyone who reaches Ray's ports may run programs here. Ray before 2.52 has none.
-    token = EnvVar("RAY_AUTH_TOKEN_PATH", f"{topology.run_dir}/{_TOKEN}", "this job's keys", default=True)
+    # Without a token anyone who reaches Ray's ports may run programs here. Ray before 2.52 has
+    # none.
+    token = EnvVar(
+        "RAY_AUTH_TOKEN_PATH", f"{topology.run_dir}/{_TOKEN}", "this job's keys", default=True
+    )
     return (
         EnvVar("RAY_ADDRESS", address, origin),
         EnvVar("RAY_AUTH_MODE", "token", "launcher ray", default=True),

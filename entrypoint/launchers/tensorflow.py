@@ -1,6 +1,8 @@
-"""TensorFlow's parameter servers and workers: the program once a node, with flags and TF_CONFIG for the cluster.
+"""TensorFlow's parameter servers and workers: the program once a node, with flags and TF_CONFIG for
+the cluster.
 
-Sources: ModelArts' TensorFlow boot (the four flags), TensorFlow's "Distributed training", TF_CONFIG.
+Sources: ModelArts' TensorFlow boot (the four flags), TensorFlow's "Distributed training",
+  TF_CONFIG.
 """
 
 from __future__ import annotations
@@ -14,21 +16,30 @@ from entrypoint.spec import JobSpec
 
 ALSO = ("tf", "parameter-server")  # other names
 
-_SETTLED = {"task_index": "node_rank", "ps_hosts": "hosts", "worker_hosts": "hosts", "job_name": "tensorflow.ps"}
+_SETTLED = {
+    "task_index": "node_rank",
+    "ps_hosts": "hosts",
+    "worker_hosts": "hosts",
+    "job_name": "tensorflow.ps",
+}
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return the command on every node. Parameter servers never end: they are released with the workers' result.
+    """Return the command on every node. Parameter servers never end: they are released with the
+    workers' result.
 
     Raises SpecError if the command already has one of the flags.
     """
     refuse_launcher(spec, "tensorflow")
     if len(topology.nodes) == 1:
-        return Launch((Program(with_python(spec.command)),), ends=LaunchEnds(completion="first-failure"))
+        return Launch(
+            (Program(with_python(spec.command)),), ends=LaunchEnds(completion="first-failure")
+        )
     servers = any(node.task == "ps" for node in topology.nodes)
     workers = tuple(node.rank for node in topology.nodes if node.task != "ps")
-    # Without parameter servers (MultiWorkerMirroredStrategy) TF_CONFIG is sufficient. With a chief it counts only the
-    # other workers, which the flags cannot express: a program gets one of the two.
+    # Without parameter servers (MultiWorkerMirroredStrategy) TF_CONFIG is sufficient. With a chief
+    # it counts only the other workers, which the flags cannot express: a program gets one of the
+    # two.
     flags = _flags(spec, topology) if servers and not topology.chief else {}
     origin = str(topology.origins.get("hosts", ""))
     config = EnvVar("TF_CONFIG", json.dumps(_config(spec, topology)), origin, default=True)

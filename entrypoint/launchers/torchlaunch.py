@@ -1,4 +1,5 @@
-"""torch.distributed.launch, torchrun's predecessor: every node starts its own part, worker-0 is the master."""
+"""torch.distributed.launch, torchrun's predecessor: every node starts its own part, worker-0 is the
+master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""torchrun (torch.distributed.run): every node starts its own agent, and the agents meet on worker-0."""
+"""torchrun (torch.distributed.run): every node starts its own agent, and the agents meet on
+worker-0."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from entrypoint.spec import DEFAULT, JobSpec
 from entrypoint.text import count
 from entrypoint.values import replace
 
-ALSO = ("ddp", "pytorch-ddp", "torch", "torchelastic", "torch.distributed.run", "lightning")  # other names
+# other names
+ALSO = (
+    "ddp",
+    "pytorch-ddp",
+    "torch",
+    "torchelastic",
+    "torch.distributed.run",
+    "lightning",
+)
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
@@ -30,11 +39,14 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     if least is not None:
         settings += (EnvVar("NNODES_MIN", str(least), str(spec.source("nodes"))),)
     if len(topology.nodes) > 1:
-        settings += (EnvVar("NODE_ADDR", topology.this.where, str(origins.get("hosts", "")), default=True),)
+        settings += (
+            EnvVar("NODE_ADDR", topology.this.where, str(origins.get("hosts", "")), default=True),
+        )
     launch = _torch.launch(spec, topology, "torchrun", settings)
     if least is None:
         return launch
-    # A lost node never reaches the barrier at which the others wait: they wait as long as torch's default.
+    # A lost node never reaches the barrier at which the others wait: they wait as long as torch's
+    # default.
     return replace(launch, start=replace(launch.start, min_nodes=least), coordinated_env=())
 
 
@@ -48,10 +60,22 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
     if maximum != hosts:
         detail = f"{maximum}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
         hint = f"write {min(minimum, hosts)}:{hosts}, or name all hosts"
-        raise SpecError([Problem(where, "nodes", "EP120 the most nodes of an elastic job are its hosts", detail, hint)])
+        raise SpecError(
+            [
+                Problem(
+                    where,
+                    "nodes",
+                    "EP120 the most nodes of an elastic job are its hosts",
+                    detail,
+                    hint,
+                )
+            ]
+        )
     if minimum > maximum:
         summary = "EP120 the least is more than the most"
-        raise SpecError([Problem(where, "nodes", summary, spec.nodes, f"write {maximum}:{minimum}")])
+        raise SpecError(
+            [Problem(where, "nodes", summary, spec.nodes, f"write {maximum}:{minimum}")]
+        )
     if spec.torch.rdzv_backend == "static":
         summary = "EP120 a static rendezvous has a fixed number of nodes"
         hint = "set torch.rdzv_backend: c10d, or remove nodes"

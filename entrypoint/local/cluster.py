@@ -1,4 +1,5 @@
-"""The nodes of `entrypoint local`: starts a real `entrypoint run` for each, injects faults, and awaits their ends."""
+"""The nodes of `entrypoint local`: starts a real `entrypoint run` for each, injects faults, and
+awaits their ends."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from entrypoint.local.faults import Fault, Faults
     from entrypoint.text import Log
 
-_SAME = 0.2  # seconds within which two signals are one request: timeout(1) signals this process, then its group
+# seconds within which two signals are one request: timeout(1) signals this process, then its group
+_SAME = 0.2
 _FORCED = 5.0  # seconds from the second signal until remaining processes are killed
 _GONE = 10.0  # seconds for killed processes to be gone
 
@@ -37,7 +39,12 @@ class LocalCluster:
     """All nodes of a run. `resolve` makes their names resolvable, for --late-dns."""
 
     def __init__(
-        self, starts: Sequence[NodeCommand], faults: Faults, signals: int, resolve: Callable[[], object], log: Log
+        self,
+        starts: Sequence[NodeCommand],
+        faults: Faults,
+        signals: int,
+        resolve: Callable[[], object],
+        log: Log,
     ) -> None:
         self._starts = starts
         self._faults = faults
@@ -61,7 +68,9 @@ class LocalCluster:
         """Run all nodes to their end, and return worker-0's status."""
         self._loop.add_reader(self._signals, self._signalled)
         late = self._faults.late
-        timers = [self._loop.call_later(fault.at, self._inject, fault) for fault in self._faults.entries]
+        timers = [
+            self._loop.call_later(fault.at, self._inject, fault) for fault in self._faults.entries
+        ]
         if self._faults.late_dns is not None:
             timers.append(self._loop.call_later(self._faults.late_dns, self._name))
         timers += [
@@ -93,7 +102,9 @@ class LocalCluster:
         start = self._starts[node]
         null = asyncio.subprocess.DEVNULL
         try:
-            self._running[node] = await children.start(start.argv, start.env, stdin=null, stdout=out, stderr=err)
+            self._running[node] = await children.start(
+                start.argv, start.env, stdin=null, stdout=out, stderr=err
+            )
         finally:
             os.close(out)
             os.close(err)
@@ -130,14 +141,22 @@ class LocalCluster:
         ends = []
         for node in range(len(self._starts)):
             status = str(self._ended[node]) if node in self._ended else "not started"
-            ends.append(f"worker-{node} {status}" + (f" ({self._causes[node]})" if node in self._causes else ""))
+            ends.append(
+                f"worker-{node} {status}"
+                + (f" ({self._causes[node]})" if node in self._causes else "")
+            )
         if self._pending:
-            self._log(f"the job was over before {', '.join(fault.option for fault in self._pending)}")
+            self._log(
+                f"the job was over before {', '.join(fault.option for fault in self._pending)}"
+            )
         result = self._ended.get(0, 128 + signal.SIGTERM)
         if len(ends) > 1 and len({self._ended.get(node) for node in range(len(ends))}) == 1:
             self._log(f"all {len(ends)} nodes ended with {result}")
         elif len(ends) > 1:
-            self._log(f"the nodes ended differently: {', '.join(ends)}; this ends with worker-0's, {result}")
+            self._log(
+                f"the nodes ended differently: {', '.join(ends)}; this ends with worker-0's,"
+                f" {result}"
+            )
         return result
 
     # -- signals to this process
@@ -157,7 +176,10 @@ class LocalCluster:
             self._last_stop = self._loop.time()
             self._stops += 1
             if self._stops == 1:
-                self._log(f"{signum.name}: stopping, with SIGTERM to every node; once more skips the grace")
+                self._log(
+                    f"{signum.name}: stopping, with SIGTERM to every node; once more skips the"
+                    " grace"
+                )
                 self._kill(self._running, signal.SIGTERM)
             elif self._stops == 2:
                 self._log(f"{signum.name} again: not waiting for the grace to end")
@@ -178,7 +200,9 @@ class LocalCluster:
 
     def _name(self) -> None:
         self._resolve()
-        self._log_at(self._faults.late_dns or 0.0, "the nodes' names resolve from now on (--late-dns)")
+        self._log_at(
+            self._faults.late_dns or 0.0, "the nodes' names resolve from now on (--late-dns)"
+        )
 
     def _inject(self, fault: Fault) -> None:
         self._pending.remove(fault)
@@ -218,7 +242,8 @@ class LocalCluster:
 
 
 def _stop_all(pid: int) -> list[int]:
-    """Send SIGSTOP to a process and all below it, until none could start another, and return the pids."""
+    """Send SIGSTOP to a process and all below it, until none could start another, and return the
+    pids."""
     stopped: list[int] = []
     while new := [entry for entry in (pid, *proc.descendants(pid)) if entry not in stopped]:
         proc.kill(new, signal.SIGSTOP)

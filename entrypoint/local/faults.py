@@ -13,7 +13,10 @@ from entrypoint.values import dataclass
 
 KINDS = {
     "kill": "SIGKILL to a node and all its processes, as if a host is lost",
-    "freeze": "SIGSTOP to all processes of a node; with a second time, they continue after that: worker-2@3s+5s",
+    "freeze": (
+        "SIGSTOP to all processes of a node; with a second time, they continue after that:"
+        " worker-2@3s+5s"
+    ),
     "stop": "SIGTERM to a node, as a platform stops a container",
     "late": "start a node that much later than the others",
 }
@@ -38,7 +41,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class Faults:
-    """All faults of one run, and the seconds after which names resolve, None if they do from the start."""
+    """All faults of one run, and the seconds after which names resolve, None if they do from the
+    start."""
 
     entries: tuple[Fault, ...] = ()
     late_dns: float | None = None
@@ -61,7 +65,9 @@ def read(options: Mapping[str, Sequence[str]], late_dns: str | None, nodes: int)
             fault = _fault(kind, text, nodes)
             if isinstance(fault, str):
                 problems.append(f"--{kind} {text!r} ({fault})")
-            elif kind == "late" and any((other.kind, other.node) == ("late", fault.node) for other in faults):
+            elif kind == "late" and any(
+                (other.kind, other.node) == ("late", fault.node) for other in faults
+            ):
                 problems.append(f"--late {text!r} (worker-{fault.node} is late twice)")
             else:
                 faults.append(fault)
@@ -74,7 +80,9 @@ def read(options: Mapping[str, Sequence[str]], late_dns: str | None, nodes: int)
             if nodes == 1:
                 problems.append(f"--late-dns {late_dns!r} (one node asks for no names)")
     if problems:
-        raise UsageError(f"EP020 {len(problems)} of the faults cannot be made", ", ".join(problems), _HINT)
+        raise UsageError(
+            f"EP020 {len(problems)} of the faults cannot be made", ", ".join(problems), _HINT
+        )
     return Faults(tuple(sorted(faults, key=lambda fault: fault.at)), dns)
 
 
@@ -86,7 +94,11 @@ def _fault(kind: str, text: str, nodes: int) -> Fault | str:
     node = int(parsed[1])
     at = _seconds(parsed[2], parsed[3])
     if node >= nodes:
-        return f"the nodes are worker-0 to worker-{nodes - 1}" if nodes > 1 else "the only node is worker-0"
+        return (
+            f"the nodes are worker-0 to worker-{nodes - 1}"
+            if nodes > 1
+            else "the only node is worker-0"
+        )
     if parsed[4] and kind != "freeze":
         return "only a freeze ends"
     ends = at + _seconds(parsed[4], parsed[5]) if parsed[4] else None

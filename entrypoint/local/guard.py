@@ -1,4 +1,5 @@
-"""A visible parent process, and a child that does the work: if either is killed, processes and files are removed."""
+"""A visible parent process, and a child that does the work: if either is killed, processes and
+files are removed."""
 
 from __future__ import annotations
 
@@ -22,9 +23,11 @@ class Parent:
 
 @dataclass(frozen=True)
 class Child:
-    """The child. `signals` is a pipe with a byte for each signal that the parent gets; it ends when the parent is gone.
+    """The child. `signals` is a pipe with a byte for each signal that the parent gets; it ends when
+    the parent is gone.
 
-    `folder` is a private folder for the work. The parent removes it, or `close` does if the parent is gone.
+    `folder` is a private folder for the work. The parent removes it, or `close` does if the parent
+    is gone.
     """
 
     signals: int
@@ -37,17 +40,23 @@ class Child:
 
 
 def split(prefix: str) -> Parent | Child:
-    """Become two processes: return `Child` in the child at once, `Parent` in the parent after the child's end.
+    """Become two processes: return `Child` in the child at once, `Parent` in the parent after the
+    child's end.
 
-    The folder's name begins with `prefix`. This process must have only one thread. Raises CantCreateError.
+    The folder's name begins with `prefix`. This process must have only one thread. Raises
+    CantCreateError.
     """
-    watched = [signum for signum in (*STOPS, *USERS) if signal.getsignal(signum) is not signal.SIG_IGN]
+    watched = [
+        signum for signum in (*STOPS, *USERS) if signal.getsignal(signum) is not signal.SIG_IGN
+    ]
     signal.pthread_sigmask(signal.SIG_BLOCK, (*watched, signal.SIGCHLD))
     try:
         folder = tempfile.mkdtemp(prefix=prefix)  # 0700
     except OSError as error:
         hint = "make room, or set TMPDIR to a writable place"
-        raise CantCreateError("EP410 cannot make a folder for the nodes", error.strerror or str(error), hint) from None
+        raise CantCreateError(
+            "EP410 cannot make a folder for the nodes", error.strerror or str(error), hint
+        ) from None
     adopt_orphans()
     source, sink = os.pipe()
     child = os.fork()

@@ -1,7 +1,9 @@
-"""The settings of each node of `entrypoint local`: its own address on this machine, a name, and ports.
+"""The settings of each node of `entrypoint local`: its own address on this machine, a name, and
+ports.
 
-Nodes on one machine share resources that containers have on their own. So these settings replace those of the spec,
-flags and variables: hosts, node_rank, run_dir, secret_file, platform, network.interface, and each launcher's port.
+Nodes on one machine share resources that containers have on their own. So these settings replace
+those of the spec, flags and variables: hosts, node_rank, run_dir, secret_file, platform,
+network.interface, and each launcher's port.
 """
 
 from __future__ import annotations
@@ -28,26 +30,42 @@ _SECRET = "ENTRYPOINT_SECRET"
 
 
 def node_count(spec: JobSpec, requested: int | None) -> int:
-    """Return the number of nodes: as requested, or the number of the spec's hosts. Raises UsageError."""
+    """Return the number of nodes: as requested, or the number of the spec's hosts. Raises
+    UsageError."""
     nodes = requested if requested is not None else len(spec.hosts)
     if requested is None and not nodes:
         raise UsageError("EP020 number of nodes unknown", "the spec has no hosts", "add --nodes 2")
     if not 1 <= nodes <= MOST:
-        raise UsageError(f"EP020 --nodes is a number from 1 to {MOST}", str(nodes), "one machine holds no more")
+        raise UsageError(
+            f"EP020 --nodes is a number from 1 to {MOST}", str(nodes), "one machine holds no more"
+        )
     return nodes
 
 
 def refuse(paths: Iterable[str]) -> None:
     """Refuse flags for fields that this command sets itself. Raises UsageError."""
-    reserved = {field.path: field.flags[-1] for field in fields() if field.path in OWN and field.flags}
+    reserved = {
+        field.path: field.flags[-1] for field in fields() if field.path in OWN and field.flags
+    }
     if refused := [reserved[path] for path in paths if path in reserved]:
-        raise UsageError("EP020 `entrypoint local` settles this itself", ", ".join(refused), "leave it out")
+        raise UsageError(
+            "EP020 `entrypoint local` settles this itself", ", ".join(refused), "leave it out"
+        )
 
 
 def unheard() -> set[str]:
-    """Return all variables of the fields that this command sets, except hosts, which gives the number of nodes."""
+    """Return all variables of the fields that this command sets, except hosts, which gives the
+    number of nodes."""
     paths = {path for path in OWN if path != "hosts"}
-    return {_SECRET, *(name for field in fields() if field.path in paths for name in (field.env, *field.aliases))}
+    return {
+        _SECRET,
+        *(
+            name
+            for field in fields()
+            if field.path in paths
+            for name in (field.env, *field.aliases)
+        ),
+    }
 
 
 def address(node: int) -> str:
@@ -55,11 +73,13 @@ def address(node: int) -> str:
     return f"127.0.0.{node + 2}"
 
 
-def settings(spec: JobSpec, nodes: int, node: int, folder: str, port: int, by_name: bool) -> dict[str, str]:
+def settings(
+    spec: JobSpec, nodes: int, node: int, folder: str, port: int, by_name: bool
+) -> dict[str, str]:
     """Return our variables for one node.
 
-    `folder` is the run's, with the secret in it; `port` is the first of `PORTS` free ones. `by_name`: hosts have names
-    without addresses, which they have to resolve.
+    `folder` is the run's, with the secret in it; `port` is the first of `PORTS` free ones.
+    `by_name`: hosts have names without addresses, which they have to resolve.
     """
     hosts = [_host(spec, host, node, by_name) for host in range(nodes)]
     values = {
@@ -75,32 +95,52 @@ def settings(spec: JobSpec, nodes: int, node: int, folder: str, port: int, by_na
         values["log_dir"] = f"{folder}-log"  # logs outlive the run's folder
     options = f"{spec.mpi.mca_args or ''} {spec.mpi.extra_args or ''}"
     if "tcp_if_" not in options:
-        values["mpi.interface"] = "lo"  # otherwise MPI, NCCL and Gloo would choose an interface between machines
+        # otherwise MPI, NCCL and Gloo would choose an interface between machines
+        values["mpi.interface"] = "lo"
     variables = {field.path: field.env for field in fields()}
     return {variables[path]: value for path, value in values.items()}
 
 
-def environment(env: Mapping[str, str], variables: Mapping[str, str], node: int, folder: str) -> dict[str, str]:
-    """Return a node's complete environment: that of this command, without `unheard()`, and the node's variables."""
-    replaced = {name for field in fields() if field.env in variables for name in (field.env, *field.aliases)}
-    kept = {name: value for name, value in env.items() if name not in {*replaced, "ENTRYPOINT_SPEC"}}
-    # A container's /tmp is removed with it. And Open MPI names a rank's memory by the machine and the rank's number on
-    # its node, so two nodes here would share it.
+def environment(
+    env: Mapping[str, str], variables: Mapping[str, str], node: int, folder: str
+) -> dict[str, str]:
+    """Return a node's complete environment: that of this command, without `unheard()`, and the
+    node's variables."""
+    replaced = {
+        name for field in fields() if field.env in variables for name in (field.env, *field.aliases)
+    }
+    kept = {
+        name: value for name, value in env.items() if name not in {*replaced, "ENTRYPOINT_SPEC"}
+    }
+    # A container's /tmp is removed with it. And Open MPI names a rank's memory by the machine and
+    # the rank's number on its node, so two nodes here would share it.
     temporary = f"{folder}/tmp-{node}"
     shared = {f"OMPI_MCA_btl_{kind}_backing_directory": temporary for kind in ("vader", "sm")}
     # Output is shown at once, also if it is no terminal.
-    return {"PYTHONUNBUFFERED": "1", **shared, **kept, **variables, "TMPDIR": temporary, "HOSTNAME": f"worker-{node}"}
+    return {
+        "PYTHONUNBUFFERED": "1",
+        **shared,
+        **kept,
+        **variables,
+        "TMPDIR": temporary,
+        "HOSTNAME": f"worker-{node}",
+    }
 
 
-def share(variable: str, env: Mapping[str, str], cards: int, nodes: int, node: int) -> dict[str, str]:
-    """Return the variable that limits a node to its share of the `cards` that a process on this machine can use.
+def share(
+    variable: str, env: Mapping[str, str], cards: int, nodes: int, node: int
+) -> dict[str, str]:
+    """Return the variable that limits a node to its share of the `cards` that a process on this
+    machine can use.
 
     Empty if there are fewer cards than nodes: then all nodes use all cards.
     """
     size = cards // nodes
     if nodes == 1 or not (size and variable):
         return {}
-    visible = env[variable].split(",") if env.get(variable) else [str(number) for number in range(cards)]
+    visible = (
+        env[variable].split(",") if env.get(variable) else [str(number) for number in range(cards)]
+    )
     return {variable: ",".join(card.strip() for card in visible[node * size : (node + 1) * size])}
 
 
@@ -108,15 +148,23 @@ def with_names(env: Mapping[str, str], library: str, folder: str, node: int) -> 
     """Return the environment in which a node and its processes resolve names from a file first."""
     preload = ":".join(filter(None, (env.get("LD_PRELOAD"), library)))
     # This network may have a worker-1 of its own, but no worker-1.invalid (RFC 6761).
-    return {**env, "LD_PRELOAD": preload, "NSS_WRAPPER_HOSTS": f"{folder}/{HOSTS}-{node}", "LOCALDOMAIN": "invalid"}
+    return {
+        **env,
+        "LD_PRELOAD": preload,
+        "NSS_WRAPPER_HOSTS": f"{folder}/{HOSTS}-{node}",
+        "LOCALDOMAIN": "invalid",
+    }
 
 
 def names(nodes: Iterable[int]) -> str:
     """Return these nodes' names and addresses, in the form of hosts(5).
 
-    In both families, since libnss_wrapper does not map IPv4 addresses to IPv6 for programs that need it, such as torch.
+    In both families, since libnss_wrapper does not map IPv4 addresses to IPv6 for programs that
+    need it, such as torch.
     """
-    return "".join(f"{address(node)} worker-{node}\n::ffff:{address(node)} worker-{node}\n" for node in nodes)
+    return "".join(
+        f"{address(node)} worker-{node}\n::ffff:{address(node)} worker-{node}\n" for node in nodes
+    )
 
 
 def flags(values: Mapping[str, str | None], env: Sequence[str] | None) -> list[str]:

@@ -1,4 +1,5 @@
-"""The network check: which pairs of nodes measure when, their results, and which node or pair is slow."""
+"""The network check: which pairs of nodes measure when, their results, and which node or pair is
+slow."""
 
 EFFECTS = ("helper", "link", "measure", "process", "sweep")
 """Modules with effects; all others of this package are pure."""

@@ -1,13 +1,13 @@
 """Finds what is slow: a node, if it is slow with most of its peers; else a pair of nodes.
 
-A pair is slow if its round trip takes over three times as long as usual in this job (and half a millisecond more), or
-its bandwidth is under a third. The usual value is the median of the nodes' own medians: in a job of four, one slow node
-is in half of all pairs and would distort their median.
+A pair is slow if its round trip takes over three times as long as usual in this job (and half a
+millisecond more), or its bandwidth is under a third. The usual value is the median of the nodes'
+own medians: in a job of four, one slow node is in half of all pairs and would distort their median.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median_high, median_low
 
 from entrypoint.netcheck.result import Limits, NetcheckResult
@@ -41,7 +41,8 @@ class NetworkFinding:
 
 @dataclass(frozen=True)
 class _View:
-    """One measured quantity: its cells, the groups of cells that belong to one node, and which cell is bad."""
+    """One measured quantity: its cells, the groups of cells that belong to one node, and which cell
+    is bad."""
 
     cells: Mapping[Cell, float]
     groups: tuple[str, ...]  # causes: of a node's row, or for "receive" of its column
@@ -51,7 +52,8 @@ class _View:
 
 
 def usual(result: NetcheckResult) -> tuple[float, float]:
-    """Return the usual milliseconds of a round trip and Gbit/s in one direction; 0 if none was measured."""
+    """Return the usual milliseconds of a round trip and Gbit/s in one direction; 0 if none was
+    measured."""
     latency, bandwidth = _cells(result)
     trips = [median_low(row) for row in _rows(latency)]
     rates = [median_high(row) for row in _rows(bandwidth)]
@@ -61,7 +63,12 @@ def usual(result: NetcheckResult) -> tuple[float, float]:
 def findings(result: NetcheckResult, limits: Limits) -> tuple[NetworkFinding, ...]:
     """Return the findings that end the job, then the others; of each, nodes before pairs."""
     latency, bandwidth = _cells(result)
-    broken = {cell: 1.0 for pair in result.pairs if pair.error for cell in ((pair.a, pair.b), (pair.b, pair.a))}
+    broken = {
+        cell: 1.0
+        for pair in result.pairs
+        if pair.error
+        for cell in ((pair.a, pair.b), (pair.b, pair.a))
+    }
     whole = {**dict.fromkeys(latency, 0.0), **broken}
     trip, rate = usual(result)
     many = max(_TIMES * trip, trip + _LEAST_MS)
@@ -72,7 +79,13 @@ def findings(result: NetcheckResult, limits: Limits) -> tuple[NetworkFinding, ..
         _View(latency, both, lambda ms: 0 < most < ms, f"limit {most:g}", True),
         _View(bandwidth, directions, lambda gbps: gbps < least, f"limit {least:g}", True),
         _View(latency, both, lambda ms: ms > many, f"usual {figure(trip)}", limits.stop),
-        _View(bandwidth, directions, lambda gbps: gbps < rate / _TIMES, f"usual {figure(rate)}", limits.stop),
+        _View(
+            bandwidth,
+            directions,
+            lambda gbps: gbps < rate / _TIMES,
+            f"usual {figure(rate)}",
+            limits.stop,
+        ),
     ]
     causes_of: dict[tuple[int, ...], list[tuple[str, str, bool]]] = {}
     for view in views:
@@ -107,34 +120,70 @@ def _rows(cells: Mapping[Cell, float]) -> list[list[float]]:
     return list(rows.values())
 
 
-def _blame(view: _View) -> Iterable[tuple[tuple[int, ...], str, list[float]]]:
-    """Yield the nodes that explain the bad cells: the node with most of them, then of the rest, until pairs remain.
+def _groups(view: _View, left: Iterable[Cell]) -> dict[Group, list[Cell]]:
+    """Return the cells that each cause at each node would explain."""
+    groups: dict[Group, list[Cell]] = {}
+    for cell in left:
+        for cause in view.groups:
+            node = cell[0] if cause != "receive" else cell[1]
+            groups.setdefault((cause, node), []).append(cell)
+    return groups
 
-    A node counts if at least two, and more than half, of its cells are bad. No node does if all cells are bad.
+
+def _worst(
+    groups: Mapping[Group, Sequence[Cell]], bad: Mapping[Group, Sequence[Cell]]
+) -> Group | None:
+    """Return the group with the largest share of bad cells, of those that count; None if none."""
+    blamed = [
+        group
+        for group, cells in bad.items()
+        if len(cells) >= 2 and 2 * len(cells) > len(groups[group])
+    ]
+    return max(
+        blamed,
+        key=lambda group: (len(bad[group]) / len(groups[group]), len(bad[group]), -group[1]),
+        default=None,
+    )
+
+
+def _blame(view: _View) -> Iterable[tuple[tuple[int, ...], str, list[float]]]:
+    """Yield the nodes that explain the bad cells: the node with most of them, then of the rest,
+    until pairs remain.
+
+    A node counts if at least two, and more than half, of its cells are bad. No node does if all
+    cells are bad.
     """
     left = dict(view.cells)
-    if len(left) > 2 and all(map(view.is_bad, left.values())):  # no node explains it better than another
+    # no node explains it better than another
+    if len(left) > 2 and all(map(view.is_bad, left.values())):
         yield (), view.groups[0], list(left.values())
         return
     while True:
-        groups: dict[Group, list[Cell]] = {}
-        for cell in left:
-            for cause in view.groups:
-                groups.setdefault((cause, cell[0] if cause != "receive" else cell[1]), []).append(cell)
-        bad = {group: [cell for cell in cells if view.is_bad(left[cell])] for group, cells in groups.items()}
-        blamed = [group for group, cells in bad.items() if len(cells) >= 2 and 2 * len(cells) > len(groups[group])]
-        if not blamed:
+        groups = _groups(view, left)
+        bad = {
+            group: [cell for cell in cells if view.is_bad(left[cell])]
+            for group, cells in groups.items()
+        }
+        worst = _worst(groups, bad)
+        if worst is None:
             break
-        worst = max(blamed, key=lambda group: (len(bad[group]) / len(groups[group]), len(bad[group]), -group[1]))
         cause, node = worst
         yield (node,), cause, [left[cell] for cell in bad[worst]]
-        explained = groups[worst] if cause in ("send", "receive") else [cell for cell in left if node in cell]
+        explained = (
+            groups[worst]
+            if cause in ("send", "receive")
+            else [cell for cell in left if node in cell]
+        )
         for cell in explained:
             del left[cell]
     for cell, value in left.items():
         if view.is_bad(value) and (view.groups[0] == "send" or cell[0] < cell[1]):
             cause = view.groups[0]
-            yield (min(cell), max(cell)), cause if cause != "send" or cell[0] < cell[1] else "receive", [value]
+            yield (
+                (min(cell), max(cell)),
+                cause if cause != "send" or cell[0] < cell[1] else "receive",
+                [value],
+            )
 
 
 def _describe(cause: str, values: list[float], usual: str) -> str:
@@ -143,7 +192,9 @@ def _describe(cause: str, values: list[float], usual: str) -> str:
     return f"{text} ({usual})" if usual else text
 
 
-def _finding(result: NetcheckResult, nodes: tuple[int, ...], causes: list[tuple[str, str, bool]]) -> NetworkFinding:
+def _finding(
+    result: NetcheckResult, nodes: tuple[int, ...], causes: list[tuple[str, str, bool]]
+) -> NetworkFinding:
     names, order = [result.name(node) for node in nodes], list(CAUSES)
     causes = sorted(causes, key=lambda cause: order.index(cause[0]))
     fails, detail = any(cause[2] for cause in causes), ", ".join(cause[1] for cause in causes)

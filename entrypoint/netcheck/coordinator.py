@@ -1,4 +1,5 @@
-"""The network check as worker-0 holds it: all nodes get ready, pairs measure round by round, then all of them reduce.
+"""The network check as worker-0 holds it: all nodes get ready, pairs measure round by round, then
+all of them reduce.
 
 A Dialogue of job/inquiry.py: it asks and judges, and neither waits nor connects.
 """
@@ -17,7 +18,14 @@ from entrypoint.netcheck.analysis import findings, summary
 from entrypoint.netcheck.inquiry import How
 from entrypoint.netcheck.page import page
 from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen
-from entrypoint.netcheck.result import Limits, Measured, NetcheckResult, Reduced, as_json, bus_bandwidth
+from entrypoint.netcheck.result import (
+    Limits,
+    Measured,
+    NetcheckResult,
+    Reduced,
+    as_json,
+    bus_bandwidth,
+)
 from entrypoint.netcheck.table import text
 from entrypoint.spec import JobSpec
 from entrypoint.text import count, json_document, one_line, some
@@ -29,7 +37,9 @@ _STRANGERS = 64  # that are named
 class Coordinator:
     """One network check of the nodes that have answered the roll call."""
 
-    def __init__(self, spec: JobSpec, how: How, topology: Topology, reports: Mapping[int, NodeReport]) -> None:
+    def __init__(
+        self, spec: JobSpec, how: How, topology: Topology, reports: Mapping[int, NodeReport]
+    ) -> None:
         self._spec = spec
         self._how = how
         self._topology = topology
@@ -69,7 +79,8 @@ class Coordinator:
         return self._go_on(now)
 
     def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
-        """Go on without a node. If it has left the job, its pairs do not count; else they have failed."""
+        """Go on without a node. If it has left the job, its pairs do not count; else they have
+        failed."""
         why = f"{self._names[node]} does not answer: {why}"
         if has_left:
             self._left.add(node)
@@ -82,12 +93,19 @@ class Coordinator:
     def conclude(self, failed: Outcome | None) -> Conclusion:
         """Judge what was measured."""
         if len(self._reports) < 2:
-            return Conclusion(None, lines=("netcheck: this node is alone, and there is no network to measure",))
+            return Conclusion(
+                None, lines=("netcheck: this node is alone, and there is no network to measure",)
+            )
         settings, result = self._spec.netcheck, self._result()
-        limits = Limits(settings.max_latency_ms, settings.min_bandwidth_gbps, settings.action == "stop")
+        limits = Limits(
+            settings.max_latency_ms, settings.min_bandwidth_gbps, settings.action == "stop"
+        )
         found = findings(result, limits)
         seen, table = json_document(as_json(result, found)), text(result, found)
-        files = (("netcheck.html", page(result, found, self._topology.job)), ("netcheck.json", seen))
+        files = (
+            ("netcheck.html", page(result, found, self._topology.job)),
+            ("netcheck.json", seen),
+        )
         outcome = None
         if reason := summary(found):
             hint = "start the job on other nodes, or see netcheck.html"
@@ -95,7 +113,9 @@ class Coordinator:
         if self._how == "before":
             return Conclusion(outcome, lines=tuple(filter(None, table.split("\n"))), files=files)
         words = f"the network between {count(len(self._reports), 'node')} is measured"
-        return Conclusion(outcome or Outcome(0, words), seen if self._how == "json" else table, files=files)
+        return Conclusion(
+            outcome or Outcome(0, words), seen if self._how == "json" else table, files=files
+        )
 
     # -- what is asked
 
@@ -108,7 +128,9 @@ class Coordinator:
                 return []
             self._asked = dict(questions)
             if questions:
-                return [Ask(node, messages.packed(each), self._limit(each)) for node, each in questions]
+                return [
+                    Ask(node, messages.packed(each), self._limit(each)) for node, each in questions
+                ]
         return []
 
     def _limit(self, question: Any) -> float:
@@ -124,7 +146,9 @@ class Coordinator:
         yield [(node, messages.Open()) for node in nodes]
         rounds, until = chosen(len(nodes)), self._now + limit
         if len(nodes) > MOST_NODES:
-            self._why_left_out = f"of more than {MOST_NODES} nodes a sample is, {len(rounds)} peers of each"
+            self._why_left_out = (
+                f"of more than {MOST_NODES} nodes a sample is, {len(rounds)} peers of each"
+            )
         for pairs in rounds:
             if self._now >= until:
                 self._why_left_out = f"netcheck.limit, {limit:g}s, was over"
@@ -132,12 +156,18 @@ class Coordinator:
             yield list(self._round((nodes[a], nodes[b]) for a, b in pairs))
         nodes, silent = self._present, sorted(set(self._gone) - self._left)
         if silent or len(nodes) < 2:
-            self._no_sweep = f"{some((self._names[node] for node in silent), 4) or 'one node alone'} cannot take part"
+            self._no_sweep = (
+                f"{some((self._names[node] for node in silent), 4) or 'one node alone'} cannot take"
+                " part"
+            )
             return
         yield [(nodes[0], messages.ServeReduce(len(nodes)))]
         if self._port and nodes == self._present:
             where = self._address(nodes[0])
-            yield [(node, messages.Reduce(rank, len(nodes), where, self._port)) for rank, node in enumerate(nodes)]
+            yield [
+                (node, messages.Reduce(rank, len(nodes), where, self._port))
+                for rank, node in enumerate(nodes)
+            ]
 
     def _round(self, pairs: Iterable[Pair]) -> Iterator[tuple[int, messages.MeasurePair]]:
         for a, b in pairs:
@@ -145,10 +175,14 @@ class Coordinator:
                 self._fail(a, b, why)
                 continue
             self._peer[a] = b
-            yield a, messages.MeasurePair(self._address(b), self._ports[b], self._spec.netcheck.seconds)
+            yield (
+                a,
+                messages.MeasurePair(self._address(b), self._ports[b], self._spec.netcheck.seconds),
+            )
 
     def _address(self, node: int) -> str:
-        """Return where others reach it: on the interface that was asked for, else where the roll call did."""
+        """Return where others reach it: on the interface that was asked for, else where the roll
+        call did."""
         report = self._reports[node]
         if self._spec.network.interface != interfaces.AUTO and report.interface:
             return report.interface.address
@@ -168,7 +202,9 @@ class Coordinator:
                 self._pairs.append(Measured(a, b, answer.latency_ms, answer.worst_ms, *rates))
             case messages.SweepEnd():
                 self._ends[node] = answer
-                self._no_sweep = self._no_sweep or (answer.why and f"{self._names[node]}: {answer.why}")
+                self._no_sweep = self._no_sweep or (
+                    answer.why and f"{self._names[node]}: {answer.why}"
+                )
             case messages.Unable():
                 self._fault(node, question, answer.why)
 
@@ -203,7 +239,10 @@ class Coordinator:
             left_out=left_out,
             why_left_out=self._why_left_out if left_out else "",
             backend=first.backend,
-            reduced=tuple(Reduced(size, took, bus_bandwidth(size, took, len(nodes))) for size, took in first.rows),
+            reduced=tuple(
+                Reduced(size, took, bus_bandwidth(size, took, len(nodes)))
+                for size, took in first.rows
+            ),
             no_sweep=one_line(self._no_sweep or ("" if first.rows else "a node has left"), _TEXT),
             rejected=tuple(self._strangers),
         )

@@ -1,7 +1,8 @@
-"""Measures for this node: `python -I helper.py`, a process that its entrypoint starts and speaks to by its pipes.
+"""Measures for this node: `python -I helper.py`, a process that its entrypoint starts and speaks to
+by its pipes.
 
-The first line of stdin is the job's token, each further one a question, answered by a line on stdout (messages.py).
-When stdin closes, it ends at once, with all that it has started.
+The first line of stdin is the job's token, each further one a question, answered by a line on
+stdout (messages.py). When stdin closes, it ends at once, with all that it has started.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import threading
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python does not find our package
+    # an isolated Python does not find our package
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from entrypoint.netcheck import messages
 from entrypoint.netcheck.link import Listener, Unauthenticated
@@ -43,14 +45,20 @@ class Helper:
                 case messages.Open():
                     return messages.Ready(self._server.port)
                 case messages.MeasurePair():
-                    return measure(question.host, question.port, self._token, question.seconds, strangers)
+                    return measure(
+                        question.host, question.port, self._token, question.seconds, strangers
+                    )
                 case messages.ServeReduce():
                     self._sweep = Sweep(0, question.nodes, "localhost", 0)
                     port = self._sweep.port()
-                    return messages.Ready(port) if port else messages.Unable(self._sweep.end(()).why)
+                    return (
+                        messages.Ready(port) if port else messages.Unable(self._sweep.end(()).why)
+                    )
                 case messages.Reduce():
                     if question.rank or self._sweep is None:
-                        self._sweep = Sweep(question.rank, question.nodes, question.host, question.port)
+                        self._sweep = Sweep(
+                            question.rank, question.nodes, question.host, question.port
+                        )
                     return self._sweep.end(strangers)
         except (OSError, Unauthenticated) as error:
             why = (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()

@@ -1,4 +1,5 @@
-"""What the job asks for a network check. Its parts are imported when it begins: workers need none of them."""
+"""What the job asks for a network check. Its parts are imported when it begins: workers need none
+of them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any, Literal
 from entrypoint.model import Inquiry, NodeReport, Plan
 from entrypoint.spec import JobSpec
 
-How = Literal["text", "json", "before"]  # what a command prints; or lines in the log, before the job
+# what a command prints; or lines in the log, before the job
+How = Literal["text", "json", "before"]
 
 
 def inquiry(spec: JobSpec, how: How) -> Inquiry:

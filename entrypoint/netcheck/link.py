@@ -1,9 +1,11 @@
-"""Connections between two nodes of a network check: both prove that they have the job's token, and every wait ends.
+"""Connections between two nodes of a network check: both prove that they have the job's token, and
+every wait ends.
 
-The token is never sent: each side answers the other's random challenge with an HMAC (RFC 2104, SHA-256), which covers
-the order, too: what the connection is for. The words before each HMAC tell the two sides apart, so that nobody is
-answered with his own challenge. What is sent to be measured carries no MAC: who is on the path can delay it, or hold it
-back and pass it on at once, whatever it carries.
+The token is never sent: each side answers the other's random challenge with an HMAC (RFC 2104,
+SHA-256), which covers the order, too: what the connection is for. The words before each HMAC tell
+the two sides apart, so that nobody is answered with his own challenge. What is sent to be measured
+carries no MAC: who is on the path can delay it, or hold it back and pass it on at once, whatever it
+carries.
 """
 
 from __future__ import annotations
@@ -24,9 +26,18 @@ _MAGIC = b"entrypoint netcheck 3\n"
 _CHALLENGE = _PROOF = 32  # bytes
 SEALED = 64  # bytes of what PeerLink.seal gives
 _ORDER = struct.Struct(">cd")
-ECHO, DRAIN, POUR = b"e", b"d", b"p"  # send back what comes; take a stream and say how fast it came; send a stream
+# send back what comes; take a stream and say how fast it came; send a stream
+ECHO, DRAIN, POUR = (
+    b"e",
+    b"d",
+    b"p",
+)
 _LONGEST = 60.0  # seconds of a stream
-_MOST_WAITING, _MOST_OF_ONE = 128, 32  # connections that may prove themselves at one time; those of one address
+# connections that may prove themselves at one time; those of one address
+_MOST_WAITING, _MOST_OF_ONE = (
+    128,
+    32,
+)
 _MOST_SERVED = 256  # that have done so, and are served at one time
 _AGAIN = 0.05  # seconds until connections are accepted again, where that failed
 _never = threading.Event()
@@ -37,7 +48,8 @@ class Unauthenticated(Exception):
 
 
 class RejectedByPeer(Unauthenticated):
-    """The other side ended the connection: this side could not prove itself, or too many wait to do so."""
+    """The other side ended the connection: this side could not prove itself, or too many wait to do
+    so."""
 
 
 class Deadline:
@@ -59,7 +71,8 @@ class Deadline:
 
 
 def read(link: socket.socket, size: int, until: Deadline) -> bytes:
-    """So many bytes. Raises ConnectionError at the end of the connection, TimeoutError after the deadline."""
+    """So many bytes. Raises ConnectionError at the end of the connection, TimeoutError after the
+    deadline."""
     data = bytearray()
     while len(data) < size:
         until.arm(link)
@@ -105,7 +118,9 @@ class PeerLink:
 def listen() -> socket.socket:
     """Return a socket that listens on all addresses of this node, on a free port."""
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("::", 0), family=socket.AF_INET6, backlog=256, dualstack_ipv6=True)
+        return socket.create_server(
+            ("::", 0), family=socket.AF_INET6, backlog=256, dualstack_ipv6=True
+        )
     return socket.create_server(("", 0), backlog=256)
 
 
@@ -133,13 +148,18 @@ def connect(host: str, port: int, token: bytes, order: bytes, seconds: float) ->
     except BaseException:
         link.close()
         raise
-    return PeerLink(link, order, seconds, _proof(token, b"to server", both), _proof(token, b"to client", both))
+    return PeerLink(
+        link, order, seconds, _proof(token, b"to server", both), _proof(token, b"to client", both)
+    )
 
 
-def admit(link: socket.socket, token: bytes, may_stay: Callable[[], bool] = lambda: True) -> PeerLink:
+def admit(
+    link: socket.socket, token: bytes, may_stay: Callable[[], bool] = lambda: True
+) -> PeerLink:
     """The link to who connected here, once he has proved himself.
 
-    Raises Unauthenticated where he cannot, or takes too long, or orders what no node does, or then may not stay.
+    Raises Unauthenticated where he cannot, or takes too long, or orders what no node does, or then
+    may not stay.
     """
     until, mine = Deadline(HANDSHAKE), os.urandom(_CHALLENGE)
     try:
@@ -157,7 +177,9 @@ def admit(link: socket.socket, token: bytes, may_stay: Callable[[], bool] = lamb
         link.sendall(_proof(token, b"server", both))
     except OSError as error:
         raise Unauthenticated(str(error)) from None
-    return PeerLink(link, order, seconds, _proof(token, b"to client", both), _proof(token, b"to server", both))
+    return PeerLink(
+        link, order, seconds, _proof(token, b"to client", both), _proof(token, b"to server", both)
+    )
 
 
 def _proof(token: bytes, side: bytes, both: bytes) -> bytes:
@@ -167,8 +189,9 @@ def _proof(token: bytes, side: bytes, both: bytes) -> bytes:
 class Listener:
     """Has everybody who connects prove himself, and serves those who can, each in a thread.
 
-    Connections that prove nothing cannot keep others out: where too many wait, the oldest one ends, first of the same
-    address. `strangers` are the addresses of those that could not prove themselves.
+    Connections that prove nothing cannot keep others out: where too many wait, the oldest one ends,
+    first of the same address. `strangers` are the addresses of those that could not prove
+    themselves.
     """
 
     def __init__(self, token: bytes, serve: Callable[[PeerLink], None]) -> None:
@@ -179,7 +202,8 @@ class Listener:
         self._token = token
         self._serve = serve
         self._lock = threading.Lock()
-        self._waiting: dict[socket.socket, str] = {}  # who has not proved himself yet, by arrival -> his address
+        # who has not proved himself yet, by arrival -> his address
+        self._waiting: dict[socket.socket, str] = {}
         self._room = threading.BoundedSemaphore(_MOST_SERVED)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -197,7 +221,9 @@ class Listener:
                 same = [each for each, theirs in self._waiting.items() if theirs == address[0]]
                 self._waiting[link] = address[0]
                 every = list(self._waiting)
-            self._end_oldest(same if len(same) >= _MOST_OF_ONE else every if len(every) > _MOST_WAITING else [])
+            self._end_oldest(
+                same if len(same) >= _MOST_OF_ONE else every if len(every) > _MOST_WAITING else []
+            )
             try:
                 threading.Thread(target=self._one, args=(link, address[0]), daemon=True).start()
             except RuntimeError:  # too many threads

@@ -36,7 +36,9 @@ _AGAIN = 0.1  # seconds until a node is called again that ended the connection
 _never = threading.Event()
 
 
-def measure(host: str, port: int, token: bytes, seconds: float, strangers: tuple[str, ...] = ()) -> Figures:
+def measure(
+    host: str, port: int, token: bytes, seconds: float, strangers: tuple[str, ...] = ()
+) -> Figures:
     """The pair's figures; `strangers` go with them.
 
     Raises OSError or Unauthenticated, with words for people, where it fails.
@@ -63,7 +65,8 @@ def serve(link: PeerLink) -> None:
         else:
             result = _RESULT.pack(_drain(link.socket, link.seconds))
             link.socket.sendall(result + link.seal(result))
-        until = Deadline(MARGIN)  # to close with data unread would take from the other side what was just sent
+        # to close with data unread would take from the other side what was just sent
+        until = Deadline(MARGIN)
         while True:
             until.arm(link.socket)
             if not link.socket.recv(len(_CHUNK)):
@@ -71,7 +74,8 @@ def serve(link: PeerLink) -> None:
 
 
 def _reach(host: str, port: int, token: bytes, order: bytes, seconds: float) -> PeerLink:
-    """As `connect`, and again while the other side ends the connection, as it may where many call it."""
+    """As `connect`, and again while the other side ends the connection, as it may where many call
+    it."""
     until = Deadline(HANDSHAKE)
     while True:
         try:

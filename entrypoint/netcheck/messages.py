@@ -1,4 +1,5 @@
-"""Questions of the network check to a node, and answers: values whose every field is checked on arrival.
+"""Questions of the network check to a node, and answers: values whose every field is checked on
+arrival.
 
 Open          Ready       start the helper; where others reach it
 MeasurePair   Figures     measure with another node
@@ -20,9 +21,9 @@ from entrypoint.wire import Invalid, Length, Range, read
 MOST = 1 << 16  # bytes of a message in the helper's pipes
 _NODES = 1 << 20
 STRANGERS = 16  # that a node names
-# Seconds in which a helper answers: to connect to a peer, and again to prove itself; small round trips; more than a
-# stream's own time, until what was sent has arrived or is given up; for all sizes of an all-reduce, and with the import
-# of torch and the meeting.
+# Seconds in which a helper answers: to connect to a peer, and again to prove itself; small round
+# trips; more than a stream's own time, until what was sent has arrived or is given up; for all
+# sizes of an all-reduce, and with the import of torch and the meeting.
 HANDSHAKE = 5.0
 TRIPS_SECONDS = 1.0
 MARGIN = 2.0
@@ -106,7 +107,12 @@ class SweepEnd:
     strangers: Strangers
 
 
-ANSWERS: Mapping[type, type] = {Open: Ready, MeasurePair: Figures, ServeReduce: Ready, Reduce: SweepEnd}
+ANSWERS: Mapping[type, type] = {
+    Open: Ready,
+    MeasurePair: Figures,
+    ServeReduce: Ready,
+    Reduce: SweepEnd,
+}
 """What answers which question, unless it is Unable."""
 
 

@@ -28,35 +28,47 @@ def page(result: NetcheckResult, findings: Sequence[NetworkFinding], job: str) -
             result,
             bad,
             "Bandwidth, Gbit/s",
-            f"usual {figure(rate)} Gbit/s; from the node of the row to that of the column, one TCP stream",
+            f"usual {figure(rate)} Gbit/s; from the node of the row to that of the column, one TCP"
+            " stream",
             "Gbit/s",
             _rates(rate),
         ),
     ]
-    most = max((row.bus_gbs for row in result.reduced), default=0.0)
     return render(
         "netcheck/netcheck.html.j2",
         {
             "job": job,
             "nodes": len(result.nodes),
             "pairs": len(result.pairs),
-            "findings": [{"text": finding.text, "kind": "fails" if finding.fails else "slow"} for finding in findings],
-            "left_out": f"{result.left_out} pairs were not measured: {result.why_left_out}" if result.left_out else "",
+            "findings": [
+                {"text": finding.text, "kind": "fails" if finding.fails else "slow"}
+                for finding in findings
+            ],
+            "left_out": (
+                f"{result.left_out} pairs were not measured: {result.why_left_out}"
+                if result.left_out
+                else ""
+            ),
             "rejected": result.rejected,
             "maps": maps,
             "backend": result.backend,
             "no_sweep": result.no_sweep,
-            "sweep": [
-                {
-                    "size": size(row.size),
-                    "ms": f"{row.seconds * 1e3:.3f}",
-                    "bus": figure(row.bus_gbs * 1e3),
-                    "share": f"{100 * row.bus_gbs / most if most else 0:.0f}",
-                }
-                for row in result.reduced
-            ],
+            "sweep": _sweep(result),
         },
     )
+
+
+def _sweep(result: NetcheckResult) -> list[dict[str, str]]:
+    most = max((row.bus_gbs for row in result.reduced), default=0.0)
+    return [
+        {
+            "size": size(row.size),
+            "ms": f"{row.seconds * 1e3:.3f}",
+            "bus": figure(row.bus_gbs * 1e3),
+            "share": f"{100 * row.bus_gbs / most if most else 0:.0f}",
+        }
+        for row in result.reduced
+    ]
 
 
 def _trips(trip: float) -> Callable[[Measured], tuple[Cell, Cell]]:
@@ -79,7 +91,8 @@ def _rates(rate: float) -> Callable[[Measured], tuple[Cell, Cell]]:
 
 
 def step(worse: float) -> int:
-    """Return the colour of a cell that is `worse` times worse than usual: 0 up to 1.5 times, 5 from 10 times."""
+    """Return the colour of a cell that is `worse` times worse than usual: 0 up to 1.5 times, 5 from
+    10 times."""
     if worse <= 1.5:
         return 0
     return min(_STEPS, 1 + int((_STEPS - 1) * log(worse / 1.5) / log(10 / 1.5)))
@@ -96,7 +109,9 @@ def _map(
     """Return one heat map, as the template draws it."""
     nodes, drawn = len(result.nodes), []
     for pair in result.pairs:
-        for (row, column), (value, worse, error) in zip(((pair.a, pair.b), (pair.b, pair.a)), cells(pair), strict=True):
+        for (row, column), (value, worse, error) in zip(
+            ((pair.a, pair.b), (pair.b, pair.a)), cells(pair), strict=True
+        ):
             here, there = result.nodes[row][0], result.nodes[column][0]
             shown = "x" if error else figure(value)
             drawn.append(

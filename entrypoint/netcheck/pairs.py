@@ -1,5 +1,5 @@
-"""Chooses which pairs of nodes measure at the same time: rounds of pairs that share no node and so do not disturb
-each other.
+"""Chooses which pairs of nodes measure at the same time: rounds of pairs that share no node and so
+do not disturb each other.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ _SAMPLED = 16  # rounds for more nodes, so each node measures with this many pee
 
 
 def rounds(nodes: int) -> list[list[Pair]]:
-    """Return every pair once, in the fewest rounds: a round-robin tournament (the circle method)."""
+    """Return every pair once, in the fewest rounds: a round-robin tournament (the circle
+    method)."""
     return [_round(nodes, number) for number in range(_needed(nodes))]
 
 
 def chosen(nodes: int) -> list[list[Pair]]:
-    """Return the rounds to measure: all, or for many nodes a sample in which all nodes have equally many peers."""
+    """Return the rounds to measure: all, or for many nodes a sample in which all nodes have equally
+    many peers."""
     if nodes <= MOST_NODES:
         return rounds(nodes)
     return [_round(nodes, number * _needed(nodes) // _SAMPLED) for number in range(_SAMPLED)]
@@ -28,7 +30,8 @@ def _needed(nodes: int) -> int:
 
 
 def _round(nodes: int, number: int) -> list[Pair]:
-    """Return the pairs of one round: the first player stays, and the others move on by one place each round."""
+    """Return the pairs of one round: the first player stays, and the others move on by one place
+    each round."""
     others = [*range(1, nodes), *([-1] if nodes % 2 else [])]  # the opponent of -1 rests
     start = len(others) - number
     players = [0, *others[start:], *others[:start]]

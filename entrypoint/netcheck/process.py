@@ -29,7 +29,8 @@ class HelperProcess:
     async def reply(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the helper's answer. If there is none, say why.
 
-        A caller that is cancelled asks to open before anything else: an earlier answer may be on its way.
+        A caller that is cancelled asks to open before anything else: an earlier answer may be on
+        its way.
         """
         try:
             question = unpacked(body, *ANSWERS)
@@ -41,18 +42,25 @@ class HelperProcess:
         except Invalid as error:
             return packed(Unable(f"an invalid message: {error}"))
         except (OSError, ValueError) as error:
-            return packed(Unable(f"its helper process has failed: {getattr(error, 'strerror', None) or error}"))
+            return packed(
+                Unable(
+                    f"its helper process has failed: {getattr(error, 'strerror', None) or error}"
+                )
+            )
 
     async def _start(self) -> None:
         pipe = asyncio.subprocess.PIPE
         words = (self._python, "-I", str(FILE))
         # Relative paths in the environment mean nothing to it, nor do modules in the job's folder.
-        self._process = await children.start(words, self._env, "/", stdin=pipe, stdout=pipe, limit=MOST)
+        self._process = await children.start(
+            words, self._env, "/", stdin=pipe, stdout=pipe, limit=MOST
+        )
         assert self._process.stdin
         self._process.stdin.write(f"{self._token}\n".encode())
 
     async def _asked(self, question: str) -> bytes:
-        """Return its next line. Raises OSError if it has ended, ValueError if the line is too long."""
+        """Return its next line. Raises OSError if it has ended, ValueError if the line is too
+        long."""
         if self._process is None:
             raise OSError("it was not started")
         assert self._process.stdin

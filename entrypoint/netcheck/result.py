@@ -9,7 +9,8 @@ from entrypoint.values import dataclass
 
 @dataclass(frozen=True)
 class Measured:
-    """One pair of nodes, `a` < `b`. The figures are 0 if `error` says why they could not measure."""
+    """One pair of nodes, `a` < `b`. The figures are 0 if `error` says why they could not
+    measure."""
 
     a: int
     b: int
@@ -40,7 +41,8 @@ class NetcheckResult:
     backend: str = ""  # of the all-reduce sweep; "" if there was none
     reduced: tuple[Reduced, ...] = ()
     no_sweep: str = ""  # why there was none, or why it ended early
-    rejected: tuple[str, ...] = ()  # addresses that connected without the job's token, and to which node
+    # addresses that connected without the job's token, and to which node
+    rejected: tuple[str, ...] = ()
     absent: tuple[int, ...] = ()  # nodes of an elastic job that were not there, or have left
 
     @property
@@ -56,7 +58,8 @@ class NetcheckResult:
 
 @dataclass(frozen=True)
 class Limits:
-    """The spec's limits for every pair; 0 for none. `stop`: a node that is slow compared with others ends the job."""
+    """The spec's limits for every pair; 0 for none. `stop`: a node that is slow compared with
+    others ends the job."""
 
     max_latency_ms: float = 0.0
     min_bandwidth_gbps: float = 0.0
@@ -64,7 +67,8 @@ class Limits:
 
 
 def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
-    """Return the GB/s of each rank's link in an all-reduce, to be compared with the hardware's figure.
+    """Return the GB/s of each rank's link in an all-reduce, to be compared with the hardware's
+    figure.
 
     Source: nccl-tests, doc/PERFORMANCE.md, "AllReduce": busbw = algbw * 2 * (n - 1) / n.
     """
@@ -74,14 +78,18 @@ def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
 def as_json(result: NetcheckResult, findings: tuple[Any, ...]) -> dict[str, Any]:
     """Return what `--json` prints; units are in the names."""
     return {
-        "nodes": [{"rank": rank, "label": label, "host": host} for rank, (label, host) in enumerate(result.nodes)],
+        "nodes": [
+            {"rank": rank, "label": label, "host": host}
+            for rank, (label, host) in enumerate(result.nodes)
+        ],
         "pairs": [dict(vars(pair)) for pair in result.pairs],
         "left_out": {"pairs": result.left_out, "why": result.why_left_out},
         "all_reduce": {
             "backend": result.backend,
             "ranks": len(result.present) if result.backend else 0,
             "sizes": [
-                {"bytes": row.size, "seconds": row.seconds, "bus_gbytes_per_s": row.bus_gbs} for row in result.reduced
+                {"bytes": row.size, "seconds": row.seconds, "bus_gbytes_per_s": row.bus_gbs}
+                for row in result.reduced
             ],
             "why_not": result.no_sweep,
         },

@@ -1,4 +1,5 @@
-"""This node's part of the all-reduce sweep: torch's own process, in the Python that training would have."""
+"""This node's part of the all-reduce sweep: torch's own process, in the Python that training would
+have."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class Sweep:
         """Return what it has measured, once it has ended; `strangers` go with it."""
         backend, rows, why = "", list[tuple[int, float]](), ""
         errors: list[str] = []
-        reader = threading.Thread(target=lambda: errors.append(self._process.stderr.read()), daemon=True)  # type: ignore[union-attr]
+        stderr = self._process.stderr
+        assert stderr
+        reader = threading.Thread(target=lambda: errors.append(stderr.read()), daemon=True)
         reader.start()
         while line := self._next():
             if "size" in line:

@@ -15,7 +15,8 @@ _PAIRS = 8  # findings about pairs that are shown
 
 
 def text(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> str:
-    """Return the table, the findings and the all-reduce sweep; figures are medians over a node's peers."""
+    """Return the table, the findings and the all-reduce sweep; figures are medians over a node's
+    peers."""
     lines = columns([_HEAD, *_rows(result, findings)], range(1, len(_HEAD) - 1))
     trip, rate = usual(result)
     lines += ["", f"usual: {figure(trip)} ms a round trip, {figure(rate)} Gbit/s in one TCP stream"]
@@ -46,7 +47,10 @@ def _rows(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> list[tu
         if len(finding.nodes) == 1:
             (node,) = finding.nodes
             marks[node] = "FAIL" if finding.fails or marks.get(node) == "FAIL" else "SLOW"
-    entries = (_row(result.name(node), node, pairs_of[node], marks.get(node, "ok")) for node in result.present)
+    entries = (
+        _row(result.name(node), node, pairs_of[node], marks.get(node, "ok"))
+        for node in result.present
+    )
     return [row for _, row in sorted(entries, key=lambda entry: entry[0])]
 
 
@@ -57,10 +61,23 @@ def _row(
     measured = [pair for pair in pairs if not pair.error]
     peers = f"{len(measured)} of {len(pairs)}"
     if not measured:
-        return (mark == "ok", mark == "SLOW", 0.0, 0.0, node), (name, "-", "-", "-", "-", peers, mark)
-    trip, worst = median_low(pair.latency_ms for pair in measured), max(pair.worst_ms for pair in measured)
+        return (mark == "ok", mark == "SLOW", 0.0, 0.0, node), (
+            name,
+            "-",
+            "-",
+            "-",
+            "-",
+            peers,
+            mark,
+        )
+    trip, worst = (
+        median_low(pair.latency_ms for pair in measured),
+        max(pair.worst_ms for pair in measured),
+    )
     sends = median_high(pair.there_gbps if pair.a == node else pair.back_gbps for pair in measured)
-    receives = median_high(pair.back_gbps if pair.a == node else pair.there_gbps for pair in measured)
+    receives = median_high(
+        pair.back_gbps if pair.a == node else pair.there_gbps for pair in measured
+    )
     row = (name, f"{trip:.3f}", f"{worst:.3f}", figure(sends), figure(receives), peers, mark)
     return (mark == "ok", mark == "SLOW", min(sends, receives), -trip, node), row
 
@@ -71,6 +88,9 @@ def _sweep(result: NetcheckResult) -> list[str]:
     head = [f"all-reduce over {len(result.present)} nodes, {result.backend}, one process each"]
     rows = [
         ("size", "ms", "bus MB/s"),
-        *((size(row.size), f"{row.seconds * 1e3:.3f}", figure(row.bus_gbs * 1e3)) for row in result.reduced),
+        *(
+            (size(row.size), f"{row.seconds * 1e3:.3f}", figure(row.bus_gbs * 1e3))
+            for row in result.reduced
+        ),
     ]
     return [*head, *columns(rows, (1, 2)), *([result.no_sweep] if result.no_sweep else [])]

@@ -1,8 +1,10 @@
-"""Framing of output lines: several ranks write them into one pipe in pieces with a sender, and a reader joins them.
+"""Framing of output lines: several ranks write them into one pipe in pieces with a sender, and a
+reader joins them.
 
-A pipe keeps writes of up to PIPE_BUF bytes whole; longer lines would be mixed. Open MPI and Hydra cut their ranks'
-output anywhere and forward it as it arrives; on request each piece begins with a tag, `[1,RANK]<stdout>:`. So all lines
-of several ranks are framed, whether a prefix is configured or not.
+A pipe keeps writes of up to PIPE_BUF bytes whole; longer lines would be mixed. Open MPI and Hydra
+cut their ranks' output anywhere and forward it as it arrives; on request each piece begins with a
+tag, `[1,RANK]<stdout>:`. So all lines of several ranks are framed, whether a prefix is configured
+or not.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
     from re import Pattern
 
-# Start of a sender's pieces. Bytes that look like it, like END and OPEN, or like the tags of Open MPI, are escaped; so
-# is the first byte of a `\r\n`, since a `\r` alone ends a line.
+# Start of a sender's pieces. Bytes that look like it, like END and OPEN, or like the tags of Open
+# MPI, are escaped; so is the first byte of a `\r\n`, since a `\r` alone ends a line.
 MARK = b"\x1e"
 _ESCAPE = b"\x10"
 _CODES = (
-    (_ESCAPE, b"\x100"), (MARK, b"\x101"), (END, b"\x102"), (b"]<", b"]\x103"), (b"\r\n", b"\x104\n"),
-    (OPEN, b"\x105"), (b"\n", END),
+    (_ESCAPE, b"\x100"), (MARK, b"\x101"), (END, b"\x102"), (b"]<", b"]\x103"),
+    (b"\r\n", b"\x104\n"), (OPEN, b"\x105"), (b"\n", END),
 )  # fmt: skip
 _ESCAPED = {b"0": _ESCAPE, b"1": MARK, b"2": END, b"3": b"<", b"4": b"\r", b"5": OPEN}
 
@@ -42,26 +44,35 @@ def decoded(data: bytes) -> bytes:
     if _ESCAPE not in data:
         return data
     first, *others = data.split(_ESCAPE)
-    return first + b"".join([_ESCAPED.get(part[:1], _ESCAPE + part[:1]) + part[1:] for part in others])
+    return first + b"".join(
+        [_ESCAPED.get(part[:1], _ESCAPE + part[:1]) + part[1:] for part in others]
+    )
 
 
 def batches(lines: bytes) -> list[bytes]:
-    """Return whole lines in batches that a pipe takes at once, so that our messages never split a line."""
+    """Return whole lines in batches that a pipe takes at once, so that our messages never split a
+    line."""
     out = []
     at = 0
     while at < len(lines):
-        end = lines.rfind(b"\n", at, at + PIECE) + 1 or lines.find(b"\n", at + PIECE) + 1 or len(lines)
+        end = (
+            lines.rfind(b"\n", at, at + PIECE) + 1
+            or lines.find(b"\n", at + PIECE) + 1
+            or len(lines)
+        )
         out.append(lines[at:end])
         at = end
     return out
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# Output of a rank's supervisor: `take` returns the pieces of new data, each for one write; `rest` those at the end
+# --------------------------------------------------------------------------------------------------
+# Output of a rank's supervisor: `take` returns the pieces of new data, each for one write; `rest`
+# those at the end
 
 
 class Framer:
-    """Encoder of a program's output. `pieces` returns the pieces of lines, of which the last may have no end."""
+    """Encoder of a program's output. `pieces` returns the pieces of lines, of which the last may
+    have no end."""
 
     def __init__(self, lines: Lines, pieces: Callable[[bytes], list[bytes]]) -> None:
         self.lines = lines
@@ -77,7 +88,8 @@ class Framer:
 
 
 def marked(lines: Lines, stream: int) -> Framer:
-    """Return a framer whose pieces are `<MARK>PID.STREAM:...`, each a line that a pipe takes at once."""
+    """Return a framer whose pieces are `<MARK>PID.STREAM:...`, each a line that a pipe takes at
+    once."""
     head = MARK + f"{os.getpid()}.{stream}:".encode()
     room = PIECE - len(head) - 1
 
@@ -89,7 +101,8 @@ def marked(lines: Lines, stream: int) -> Framer:
 
 
 def for_mpirun(lines: Lines) -> Framer:
-    """Return a framer for an MPI, which cuts and tags lines itself; only the first piece gets a mark."""
+    """Return a framer for an MPI, which cuts and tags lines itself; only the first piece gets a
+    mark."""
     begin = MARK
 
     def pieces(lines: bytes) -> list[bytes]:
@@ -103,19 +116,21 @@ def for_mpirun(lines: Lines) -> Framer:
     return Framer(lines, pieces)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Input from all supervisors
 
 
 class Demultiplexer:
-    """Joins the pieces of each sender to lines. Other text, such as the launcher's, goes through `other`."""
+    """Joins the pieces of each sender to lines. Other text, such as the launcher's, goes through
+    `other`."""
 
     def __init__(self, other: Lines, tail: bytearray) -> None:
         """`tail` gets the last bytes of the other text."""
         self._other = other
         self._tail = tail
         self._held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its unfinished line
-        self._open: bytes | None = None  # sender whose line was passed on without its end: a prompt, or a last line
+        # sender whose line was passed on without its end: a prompt, or a last line
+        self._open: bytes | None = None
 
     def __contains__(self, sender: bytes) -> bool:
         return sender in self._held
@@ -143,7 +158,8 @@ class Demultiplexer:
         return end + decoded(whole)
 
     def _end_of_another(self, sender: bytes | None) -> bytes:
-        """Return a line end if another sender's line was passed on without one, so that this line starts a new one."""
+        """Return a line end if another sender's line was passed on without one, so that this line
+        starts a new one."""
         end = b"" if self._open in (None, sender) else b"\n"
         self._open = None
         return end
@@ -165,7 +181,9 @@ class Demultiplexer:
             if any(held)
         ]
         other = self.other(data) + self._other.rest()
-        return [line for line in (*unfinished, other and self._end_of_another(None) + other) if line]
+        return [
+            line for line in (*unfinished, other and self._end_of_another(None) + other) if line
+        ]
 
 
 class FramedInput:
@@ -256,7 +274,8 @@ class TaggedInput:
             return self.senders.other(piece)
         if b"\n" not in piece:
             return self.senders.join(self._sender, piece)
-        # A line that has an end is mpirun's. It begins after the rank's last whole line, or after an unfinished one.
+        # A line that has an end is mpirun's. It begins after the rank's last whole line, or after
+        # an unfinished one.
         resume = piece.find(b"\n")
         end = max(piece.rfind(END, 0, resume), piece.rfind(OPEN, 0, resume)) + 1
         if not end and self.senders.is_within_line(self._sender):

@@ -1,4 +1,5 @@
-"""Output as whole lines: unchanged, or in the form of the spec's `logs`: with time and prefix, or as JSON.
+"""Output as whole lines: unchanged, or in the form of the spec's `logs`: with time and prefix, or
+as JSON.
 
 The supervisor of each rank whose lines could mix with others' imports this: keep it fast.
 """
@@ -18,11 +19,14 @@ if False:  # only for type checkers: importing it is slow
 def stamp(now: float) -> str:
     """Return seconds since 1970 in the form of RFC 3339 in UTC: `2026-11-22T16:15:00.123456Z`."""
     whole = int(now)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{int((now - whole) * 1e6):06d}Z"
+    return (
+        f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{int((now - whole) * 1e6):06d}Z"
+    )
 
 
 class Lines:
-    """Splits data into lines. Those that a carriage return ends, as a progress bar's, count as lines."""
+    """Splits data into lines. Those that a carriage return ends, as a progress bar's, count as
+    lines."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -47,7 +51,11 @@ class Lines:
         self._held = [data[cut:]]
         self._size = len(data) - cut
         whole = data[:cut]
-        return self._shape([whole] if self._shape is as_it_is else whole.splitlines(keepends=True)) if whole else b""
+        return (
+            self._shape([whole] if self._shape is as_it_is else whole.splitlines(keepends=True))
+            if whole
+            else b""
+        )
 
     def rest(self) -> bytes:
         """Return the last line, which has no end."""
@@ -80,10 +88,10 @@ def text(prefix: bytes, timestamps: bool) -> Shape:
 
 
 def json(node: str, rank: str, stream: str) -> Shape:
-    """Return the shape of JSON lines: time, node, rank (a number or null), stream and text, and if needed
+    """Return the shape of JSON lines: time, node, rank (a number or null), stream, text; at need:
 
     base64   the bytes of a line that is not UTF-8, whose text has U+FFFD for invalid bytes
-    partial  true if no `\\n` ended the line: a progress bar's, one that was cut at LONGEST, and the last one
+    partial  true if no `\\n` ended the line: a progress bar's, one cut at LONGEST, and the last
 
     So the bytes of a stream are those of its lines, each followed by `\\n` unless it is partial.
     """
@@ -116,7 +124,8 @@ def _base64(data: bytes) -> str:
 
 
 def message(form: str) -> Callable[[str, str, str], bytes]:
-    """Return the function that formats our messages (text, prefix, node): as `json`, or as text with the time."""
+    """Return the function that formats our messages (text, prefix, node): as `json`, or as text
+    with the time."""
     from _json import encode_basestring as quote
 
     def as_json(text: str, prefix: str, node: str) -> bytes:
@@ -133,7 +142,8 @@ def message(form: str) -> Callable[[str, str, str], bytes]:
 
 
 def shape(options: dict[str, str], stream: str) -> Shape:
-    """Return the shape for a supervisor's --lines, --node, --rank, --prefix and --timestamps, and for this stream."""
+    """Return the shape for a supervisor's --lines, --node, --rank, --prefix and --timestamps, and
+    for this stream."""
     if options["--lines"] == "whole":
         return as_it_is
     rank = options.get("--rank", "")

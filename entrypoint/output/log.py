@@ -1,7 +1,8 @@
 """Our messages: stderr, one line each. They never delay the job, and never change how it ends.
 
-A thread writes them, since stderr may be a pipe that nobody reads. Making it non-blocking would also change it for
-the ranks and the terminal. Lines that cannot be written are dropped, the oldest first, and counted.
+A thread writes them, since stderr may be a pipe that nobody reads. Making it non-blocking would
+also change it for the ranks and the terminal. Lines that cannot be written are dropped, the oldest
+first, and counted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _LAST = 2.0  # seconds to write the remaining lines at the end
 
 
 def answer(text: str) -> None:
-    """Print a command's answer on stdout. It is no error if the reader leaves early, as in `plan | head`.
+    """Print a command's answer on stdout. It is no error if the reader leaves early, as in `plan |
+    head`.
 
     Raises CantCreateError if it cannot be written.
     """
@@ -41,7 +43,9 @@ def answer(text: str) -> None:
     except BrokenPipeError:
         return
     except OSError as error:
-        raise CantCreateError("EP113 cannot write to stdout", error.strerror or "", "make room where it goes") from None
+        raise CantCreateError(
+            "EP113 cannot write to stdout", error.strerror or "", "make room where it goes"
+        ) from None
 
 
 def show(text: str) -> None:
@@ -51,7 +55,8 @@ def show(text: str) -> None:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions for parts of a node: `tell` takes an event, `background` a coroutine whose error ends the job."""
+    """Functions for parts of a node: `tell` takes an event, `background` a coroutine whose error
+    ends the job."""
 
     log: Logger
     tell: Callable[[Any], None]
@@ -59,13 +64,15 @@ class Callbacks:
 
 
 class Logger:
-    """Logs one line a call, and waits a moment until it is written, so that it keeps its place in the output."""
+    """Logs one line a call, and waits a moment until it is written, so that it keeps its place in
+    the output."""
 
     def __init__(self, fd: int = 2) -> None:
         self.name = ""
         self.node = ""  # this node's name in a JSON line
         self._fd = fd
-        self._shape: Callable[[str, str, str], bytes] | None = None  # formats a line, if `shape` was called
+        # formats a line, if `shape` was called
+        self._shape: Callable[[str, str, str], bytes] | None = None
         self._terminal = os.environ.get("TERM", "dumb") != "dumb" and os.isatty(fd)
         self._colour = self._terminal and not os.environ.get("NO_COLOR")
         # The line that stays below all others, and its text on the terminal now.
@@ -73,7 +80,8 @@ class Logger:
         self._drawn = ""
         self._lines: deque[bytes] = deque()  # the first one is being written
         self._bytes = 0  # bytes of `_lines`
-        self._lost = 0  # lost lines that are not reported yet: failed writes, and lines dropped for later ones
+        # lost lines that are not reported yet: failed writes, and lines dropped for later ones
+        self._lost = 0
         self.lost = 0  # all lost lines so far
         self._torn = False  # whether the last line may be half-written
         self._last_output = -1  # file with the end of the programs' last line (stream.py)
@@ -97,7 +105,8 @@ class Logger:
                 self._late = not self._changed.wait_for(lambda: not self._lines, _PATIENCE)
 
     def shape(self, form: str, timestamps: bool) -> None:
-        """Make each line a JSON object from now on, or begin it with the time, if that is configured."""
+        """Make each line a JSON object from now on, or begin it with the time, if that is
+        configured."""
         if form == "json" or timestamps:
             from entrypoint.output import lines  # most starts need none
 
@@ -105,7 +114,8 @@ class Logger:
 
     @property
     def live(self) -> Callable[[str], None] | None:
-        """Return the function that shows a text as the last line of a terminal until the next call; None for a log."""
+        """Return the function that shows a text as the last line of a terminal until the next call;
+        None for a log."""
         return self._show if self._terminal and self._shape is None else None
 
     def _show(self, text: str) -> None:
@@ -116,7 +126,8 @@ class Logger:
                 self._changed.wait_for(lambda: not self._drawn, _PATIENCE)
 
     def follow(self, last_output: Path) -> None:
-        """Begin a new line if the last output of a program has not ended its line, as progress bars do, from now on."""
+        """Begin a new line if the last output of a program has not ended its line, as progress bars
+        do, from now on."""
         with self._changed:
             before = self._last_output
             self._last_output = os.open(last_output, os.O_RDONLY | os.O_CLOEXEC)
@@ -138,7 +149,8 @@ class Logger:
         return f"{prefix} {text}\n".encode("utf-8", "backslashreplace")
 
     def _running(self) -> bool:
-        """Return whether the writer thread runs. If it cannot start, write the lines that need no waiting here."""
+        """Return whether the writer thread runs. If it cannot start, write the lines that need no
+        waiting here."""
         if self._writer is not None:
             return True
         writer = threading.Thread(target=self._write, daemon=True)
@@ -202,12 +214,16 @@ class Logger:
             written = os.fstat(self._last_output).st_mtime_ns
             if written != self._output_time:
                 self._output_time = written
-                return os.pread(self._last_output, 1, 21 if os.path.sameopenfile(1, self._fd) else 22) == b"."
+                return (
+                    os.pread(self._last_output, 1, 21 if os.path.sameopenfile(1, self._fd) else 22)
+                    == b"."
+                )
         return False
 
 
 def width() -> int:
-    """Return the columns for --help. argparse would use shutil, whose import loads modules that read archives."""
+    """Return the columns for --help. argparse would use shutil, whose import loads modules that
+    read archives."""
     with contextlib.suppress(OSError, ValueError):
         return max(20, int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns) - 2)
     return 78

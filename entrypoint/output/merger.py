@@ -15,9 +15,12 @@ _GIVES_UP = 3.0  # seconds at most to read and count lost bytes
 
 
 class LineMerger:
-    """The merger process. Programs write into `streams`, which are closed here once all have started."""
+    """The merger process. Programs write into `streams`, which are closed here once all have
+    started."""
 
-    def __init__(self, process: asyncio.subprocess.Process, pipes: tuple[int, int], lost: int) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, pipes: tuple[int, int], lost: int
+    ) -> None:
         """`lost` is the pipe through which it reports the number of lost bytes at its end."""
         self.process = process
         self._lost = lost
@@ -25,7 +28,8 @@ class LineMerger:
 
     @classmethod
     async def start(cls, command: Sequence[str]) -> LineMerger:
-        """Start the merger, which inherits this process's output. Raises OsError if it cannot be started."""
+        """Start the merger, which inherits this process's output. Raises OsError if it cannot be
+        started."""
         fds: list[int] = []
         try:
             for _ in ("stdout", "stderr", "lost"):
@@ -33,12 +37,16 @@ class LineMerger:
             out, to_out, err, to_err, lost, to_lost = fds
             argv = (*command, "--stderr", str(err), "--lost", str(to_lost))
             # It ends when all writers have closed its pipes, so also when this process ends.
-            process = await children.start(argv, os.environ, supervised=True, stdin=out, pass_fds=(err, to_lost))
+            process = await children.start(
+                argv, os.environ, supervised=True, stdin=out, pass_fds=(err, to_lost)
+            )
         except OSError as error:
             for fd in fds:
                 os.close(fd)
             hint = "raise the limit on processes or file handles"
-            raise OsError("EP434 cannot start what passes the ranks' lines on", error.strerror or "", hint) from None
+            raise OsError(
+                "EP434 cannot start what passes the ranks' lines on", error.strerror or "", hint
+            ) from None
         for fd in (out, err, to_lost):
             os.close(fd)
         return cls(process, (to_out, to_err), lost)
@@ -55,7 +63,8 @@ class LineMerger:
         return proc.number(f"/proc/{self.process.pid}/io", "wchar:") or 0
 
     async def give_up(self) -> int:
-        """End it without passing on more lines, and return how many bytes that it received are lost."""
+        """End it without passing on more lines, and return how many bytes that it received are
+        lost."""
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGURG)
             await asyncio.wait({asyncio.ensure_future(self.process.wait())}, timeout=_GIVES_UP)

@@ -1,8 +1,8 @@
 """Multiplexer of several nodes' output to one stdout and stderr: lines stay whole, bytes unchanged.
 
-A line is written when it has ended. One of more than `_LONG` bytes is written as it comes, while the other nodes of
-that stream wait for its end. No line waits, or makes others wait, for more than a second without output of its node, or
-for more than five in total.
+A line is written when it has ended. One of more than `_LONG` bytes is written as it comes, while
+the other nodes of that stream wait for its end. No line waits, or makes others wait, for more than
+a second without output of its node, or for more than five in total.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable
 from entrypoint.output.stream import OPEN_FOR, QUIET
 from entrypoint.system.descriptors import CHUNK, reopened
 
-_LONG = 1 << 20  # bytes of a line that are held, and bytes that wait for a slow reader: then the nodes wait, too
+# bytes of a line that are held, and bytes that wait for a slow reader: then the nodes wait, too
+_LONG = 1 << 20
 _REST = 16 << 20  # bytes read from a stream after its node's end: more than the largest pipe holds
 _LAST = 5.0  # seconds in which a reader must take some of the remaining bytes, at the end
 
@@ -33,14 +34,18 @@ class Merge:
         """Read `fd` until it ends, and then close it; write to `target`, which is 1 or 2."""
         os.set_blocking(fd, False)
         if target not in self._targets:
-            same = next((entry for fd, entry in self._targets.items() if os.path.sameopenfile(fd, target)), None)
+            same = next(
+                (entry for fd, entry in self._targets.items() if os.path.sameopenfile(fd, target)),
+                None,
+            )
             self._targets[target] = same or _Target(target, self._go_on)
         source = _Source(fd, self._targets[target])
         self._sources.append(source)
         self._loop.add_reader(fd, self._ready, source)
 
     async def finish(self) -> int:
-        """Pass on the remaining bytes after all writers have ended, and return how many bytes nobody read."""
+        """Pass on the remaining bytes after all writers have ended, and return how many bytes
+        nobody read."""
         for source in self._sources:
             if source.fd >= 0:
                 source.read(limit=_REST)
@@ -79,9 +84,11 @@ class Merge:
             source.timer = self._loop.call_at(due, self._late, source)
 
     def _late(self, source: _Source) -> None:
-        """Write a line that has not ended in time as far as it has come, and let the others go on."""
+        """Write a line that has not ended in time as far as it has come, and let the others go
+        on."""
         if source.target.is_full or self._holders.get(source.target, source) is not source:
-            source.began = self._loop.time()  # the source is not being read, so its end cannot arrive
+            # the source is not being read, so its end cannot arrive
+            source.began = self._loop.time()
             self._limit(source)
             return
         self._holders.pop(source.target, None)
@@ -97,8 +104,11 @@ class Merge:
         """
         if self._holders.get(source.target, source) is not source:
             return
-        end = max(source.rest.rfind(b"\n"), source.rest.rfind(b"\r")) + 1  # \r ends a progress bar's
-        if len(source.rest) - end > _LONG or (source.fd < 0 and (last or source.target in self._holders)):
+        # \r ends a progress bar's
+        end = max(source.rest.rfind(b"\n"), source.rest.rfind(b"\r")) + 1
+        if len(source.rest) - end > _LONG or (
+            source.fd < 0 and (last or source.target in self._holders)
+        ):
             end = len(source.rest)
         data = bytes(source.rest[:end])
         del source.rest[:end]
@@ -194,7 +204,8 @@ class _Target:
             self._has_room()
 
     async def written(self) -> int:
-        """Wait until all is written, or nobody reads for some seconds; return the number of lost bytes."""
+        """Wait until all is written, or nobody reads for some seconds; return the number of lost
+        bytes."""
         with contextlib.suppress(asyncio.TimeoutError):
             while self._waiting:
                 self._wrote.clear()

@@ -15,7 +15,8 @@ _NAMED = 8  # missing peers named in one line; the last message names all
 
 
 class Waiting:
-    """Logs the missing peers and why they are missing; with a count of `noun`, such as peers, if it is set."""
+    """Logs the missing peers and why they are missing; with a count of `noun`, such as peers, if it
+    is set."""
 
     def __init__(self, log: Log, limit: float, noun: str, live: Log | None = None) -> None:
         """`live` shows a text as a terminal's last line, instead of summaries (log.py)."""
@@ -27,32 +28,46 @@ class Waiting:
         self._states: dict[str, str] = {}  # host -> why it is missing; "" once it has answered
         self._closed = False
         self._pending: asyncio.TimerHandle | None = None
-        self._timer = asyncio.get_running_loop().call_later(_LIVE if live else _SUMMARY, self._summary)
+        self._timer = asyncio.get_running_loop().call_later(
+            _LIVE if live else _SUMMARY, self._summary
+        )
 
     def _summary(self) -> None:
         if self._live:
             self._live(self._status_line())
         else:
             self._tell()
-        self._timer = asyncio.get_running_loop().call_later(_LIVE if self._live else _SUMMARY, self._summary)
+        self._timer = asyncio.get_running_loop().call_later(
+            _LIVE if self._live else _SUMMARY, self._summary
+        )
 
     def _status_line(self) -> str:
-        """Return a line such as `6 of 8 nodes are here, 12s of 600s | waiting for worker-5 (no DNS)`; "" for none."""
+        """Return a line such as `6 of 8 nodes are here, 12s of 600s | waiting for worker-5 (no
+        DNS)`; "" for none."""
         missing = {host: state for host, state in self._states.items() if state}
         nodes = len(self._states) + 1
         here = f"{nodes - len(missing)} of {nodes} nodes are here, " if self._noun else ""
-        return f"{here}{self.elapsed():.0f}s of {self._limit:.0f}s | waiting for {named(missing)}" if missing else ""
+        return (
+            f"{here}{self.elapsed():.0f}s of {self._limit:.0f}s | waiting for {named(missing)}"
+            if missing
+            else ""
+        )
 
     def _tell(self) -> None:
-        """Log a line such as `waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`."""
+        """Log a line such as `waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused)
+        12s/600s`."""
         self._pending = None
         missing = {host: state for host, state in self._states.items() if state}
         if missing:
             count = f"{len(missing)} of {len(self._states)} {self._noun}: " if self._noun else ""
-            self._log(f"waiting for {count}{named(missing, _NAMED)} {self.elapsed():.0f}s/{self._limit:.0f}s")
+            self._log(
+                f"waiting for {count}{named(missing, _NAMED)}"
+                f" {self.elapsed():.0f}s/{self._limit:.0f}s"
+            )
 
     def update(self, host: str, state: str) -> None:
-        """Note why a peer is missing ("" when it has answered); all changes within a second make one line."""
+        """Note why a peer is missing ("" when it has answered); all changes within a second make
+        one line."""
         if self._states.get(host) != state and self._pending is None and not self._closed:
             self._pending = asyncio.get_running_loop().call_later(_DELAY, self._tell)
         self._states[host] = state

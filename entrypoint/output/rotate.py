@@ -18,14 +18,17 @@ _LOOK = 1.0  # seconds between two checks of the name
 class RotatingFile:
     """The file, whose predecessors are FILE.1, the latest, to FILE.<count - 1>.
 
-    Other programs may rotate it, too: a file that was moved or removed is created again, one that was cut is continued.
-    `max_size` is its limit in bytes, 0 for none; `count` the number of files with it. `failed` is called once, with the
-    number of the error, if it cannot be written any more: the copy is lost, and the job goes on.
+    Other programs may rotate it, too: a file that was moved or removed is created again, one that
+    was cut is continued. `max_size` is its limit in bytes, 0 for none; `count` the number of files
+    with it. `failed` is called once, with the number of the error, if it cannot be written any
+    more: the copy is lost, and the job goes on.
 
     Raises OSError if it cannot be opened.
     """
 
-    def __init__(self, file: str, max_size: int, count: int, failed: Callable[[int], object]) -> None:
+    def __init__(
+        self, file: str, max_size: int, count: int, failed: Callable[[int], object]
+    ) -> None:
         self._file = file
         self._max_size = max_size
         self._count = count
@@ -36,7 +39,8 @@ class RotatingFile:
         self._ended = True  # whether its last line has ended
 
     def write(self, data: bytes) -> None:
-        """Append data. A line stays in one file, unless it is longer than a file or comes in several pieces."""
+        """Append data. A line stays in one file, unless it is longer than a file or comes in
+        several pieces."""
         try:
             if self._fd >= 0 and time.monotonic() >= self._looked + _LOOK:
                 self._open()
@@ -56,7 +60,8 @@ class RotatingFile:
                 self._failed(error.errno or 0)
 
     def _open(self) -> bool:
-        """Open the file of that name and read its size. Return whether another program has rotated or cut it."""
+        """Open the file of that name and read its size. Return whether another program has rotated
+        or cut it."""
         self._looked = time.monotonic()
         fd = os.open(self._file, _HOW, _MODE)
         status = os.fstat(fd)
@@ -76,7 +81,8 @@ class RotatingFile:
             write_all(self._fd, data)
 
     def _next(self) -> None:
-        """Begin another file. Readers can read the old one to its end, and the name always exists."""
+        """Begin another file. Readers can read the old one to its end, and the name always
+        exists."""
         if self._open():
             return  # it has room again
         file = self._file
@@ -89,7 +95,9 @@ class RotatingFile:
         if self._count > 1:
             try:
                 os.link(file, f"{file}.1")
-            except OSError:  # a file system without links, on which the name is missing for a moment
+            except (
+                OSError
+            ):  # a file system without links, on which the name is missing for a moment
                 os.rename(file, f"{file}.1")
         fd = os.open(fresh, _HOW | os.O_TRUNC, _MODE)
         os.close(self._fd)

@@ -1,4 +1,5 @@
-"""The way of a program's output through the supervisor: nothing is lost, and no other output delays it.
+"""The way of a program's output through the supervisor: nothing is lost, and no other output delays
+it.
 
 Each rank's supervisor imports this: keep it fast.
 """
@@ -30,9 +31,11 @@ if False:  # only for type checkers: importing it is slow
 
 
 TAIL = 16384  # bytes kept; the reader uses their last lines
-PIECE = 4096  # bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
+# bytes that a pipe takes in one piece, without blocking once poll says that it has room (PIPE_BUF)
+PIECE = 4096
 _TURN = 32  # times that a stream reads and writes before the next stream is served
-QUIET = 1.0  # seconds without output after which a line is passed on without its end: it may be a prompt
+# seconds without output after which a line is passed on without its end: it may be a prompt
+QUIET = 1.0
 OPEN_FOR = 5.0  # seconds after which it is passed on anyway: progress dots come one by one
 NEVER = float("inf")
 END = b"\x1f"  # the end of a line in a piece (framing.py)
@@ -41,16 +44,20 @@ _MOST = 1 << 20  # bytes read from a stream after the program's end: the size of
 
 
 class Copies:
-    """Other receivers of a program's output: a buffer of its last bytes, a log file, a file for the output's time."""
+    """Other receivers of a program's output: a buffer of its last bytes, a log file, a file for the
+    output's time."""
 
-    def __init__(self, tail: bytearray, log: RotatingFile | None = None, last_output: str = "") -> None:
+    def __init__(
+        self, tail: bytearray, log: RotatingFile | None = None, last_output: str = ""
+    ) -> None:
         self.tail = tail
         self.log = log
         self.last_output = last_output
 
 
 class Stream:
-    """One of the program's two output streams, and ours that it goes to. Bytes wait until they can be written."""
+    """One of the program's two output streams, and ours that it goes to. Bytes wait until they can
+    be written."""
 
     def __init__(
         self,
@@ -134,7 +141,9 @@ class Stream:
     def _wait_for_room(self, pieces: list[bytes]) -> None:
         """Queue pieces, each of which is written in one call if possible."""
         if self._blocks:
-            pieces = [piece[at : at + PIECE] for piece in pieces for at in range(0, len(piece), PIECE)]
+            pieces = [
+                piece[at : at + PIECE] for piece in pieces for at in range(0, len(piece), PIECE)
+            ]
         self.waiting += pieces
 
     def pass_late(self) -> None:
@@ -162,9 +171,11 @@ class Stream:
         return b"".join(pieces)
 
     def _label_lines(self, data: bytes) -> None:
-        """Write whole lines, each in one call, so that others cannot mix with them; split long lines."""
+        """Write whole lines, each in one call, so that others cannot mix with them; split long
+        lines."""
         room = PIECE - len(self._label) - 2
-        lines = (self._rest + data).splitlines(keepends=True)  # a progress bar's lines end in a carriage return
+        # a progress bar's lines end in a carriage return
+        lines = (self._rest + data).splitlines(keepends=True)
         rest = lines.pop() if data and lines and not lines[-1].endswith((b"\n", b"\r")) else b""
         whole = len(rest) // room * room
         lines.append(rest[:whole])
@@ -207,7 +218,8 @@ class Stream:
                 return  # until it has room again
 
     def _note_end(self, ended: bool) -> None:
-        """Note whether the last output ended its line, so that our messages start a new one (log.py).
+        """Note whether the last output ended its line, so that our messages start a new one
+        (log.py).
 
         The file has a byte for both streams, then one for stderr.
         """
@@ -216,7 +228,8 @@ class Stream:
         self._ended = ended
 
     def take_rest(self) -> None:
-        """Read all bytes that are available now; processes that the program left running may go on printing."""
+        """Read all bytes that are available now; processes that the program left running may go on
+        printing."""
         taken = 0
         while self.open and taken < _MOST and (read := self.read()):
             taken += read

@@ -2,13 +2,15 @@
 
     python -I -S unite.py OPTIONS --stderr FD   stdin: the pipe for stdout; FD: that for stderr
 
-It takes a supervisor's options for lines that no rank sent, and runs until nobody holds the pipes any more, or until
+It takes a supervisor's options for lines that no rank sent, and runs until nobody holds the pipes
+any more, or until
 SIGURG: then it reads the available bytes, passes none on, and writes their number to `--lost FD`.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the module `signal` takes longer than all the rest together
+# The module `signal` takes longer than all the rest together.
+import _signal  # type: ignore[import-not-found]
 import os
 import select
 import sys
@@ -18,7 +20,8 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
     from re import Pattern
 
-sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python does not find our package
+# an isolated Python does not find our package
+sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from entrypoint.output.framing import FramedInput, TaggedInput
 from entrypoint.output.lines import Lines, shape
@@ -37,7 +40,14 @@ def main(argv: list[str]) -> int:
     """Pass lines on until both pipes have ended."""
     if python_set_locale():
         del os.environ["LC_CTYPE"]
-    for signum in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2):
+    for signum in (
+        _signal.SIGTERM,
+        _signal.SIGINT,
+        _signal.SIGHUP,
+        _signal.SIGQUIT,
+        _signal.SIGUSR1,
+        _signal.SIGUSR2,
+    ):
         _signal.signal(signum, _signal.SIG_IGN)  # the writers end first
     woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
@@ -88,11 +98,15 @@ def _drop(streams: list[_Output]) -> int:
 class _Output(Stream):
     """One of the launcher's two output streams.
 
-    It is read ahead: a launcher such as mpirun, when it prints a warning, would wait for the reader of our output.
+    It is read ahead: a launcher such as mpirun, when it prints a warning, would wait for the reader
+    of our output.
     """
 
-    def __init__(self, source: int, target: int, whole: FramedInput | TaggedInput, alone: bool) -> None:
-        """`alone`: no message of the entrypoint comes between two pieces, so they can be written at once."""
+    def __init__(
+        self, source: int, target: int, whole: FramedInput | TaggedInput, alone: bool
+    ) -> None:
+        """`alone`: no message of the entrypoint comes between two pieces, so they can be written at
+        once."""
         super().__init__(source, target, b"", Copies(bytearray()), whole)
         self._whole = whole
         self._alone = alone
@@ -125,7 +139,8 @@ class _Output(Stream):
         return lost
 
     def read(self) -> int:
-        """Read the available bytes. At the end, output of ranks waits for a reader; the launcher's own does not."""
+        """Read the available bytes. At the end, output of ranks waits for a reader; the launcher's
+        own does not."""
         taken = super().read()
         if not self.open:
             self.close()
@@ -134,13 +149,15 @@ class _Output(Stream):
 
 
 def tag(through: str) -> Pattern[bytes] | None:
-    """Return the pattern of an MPI's tags: those of Open MPI 4 with --tag-output and of Hydra as hydra.py starts it
-    ("tags"), or those of Open MPI 5 with --output tag ("spaced-tags")."""
+    """Return the pattern of an MPI's tags: those of Open MPI 4 with --tag-output and of Hydra as
+    hydra.py starts it ("tags"), or those of Open MPI 5 with --output tag ("spaced-tags")."""
     if through not in ("tags", "spaced-tags"):
         return None
     import re  # slow to import, and only needed with an MPI
 
-    return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % (b" " if through == "spaced-tags" else b""))
+    return re.compile(
+        rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % (b" " if through == "spaced-tags" else b"")
+    )
 
 
 def _whole(options: dict[str, str], stream: str) -> FramedInput | TaggedInput:

@@ -1,4 +1,5 @@
-"""What was asked for and what is there -> Plan: all that this node will do. Nothing here has an effect."""
+"""What was asked for and what is there -> Plan: all that this node will do. Nothing here has an
+effect."""
 
 from __future__ import annotations
 
@@ -41,22 +42,15 @@ def settle(
 ) -> Plan:
     """What this node will do.
 
-    `topology` is `locate`'s where it is not given. `members` are assumed to be like this node until they have answered.
-    `leader_env` is the spec's env as worker-0 has it, once the roll call brought it. Raises ConfigError or SpecError
-    when the job cannot be planned.
+    `topology` is `locate`'s where it is not given. `members` are assumed to be like this node until
+    they have answered. `leader_env` is the spec's env as worker-0 has it, once the roll call
+    brought it. Raises ConfigError or SpecError when the job cannot be planned.
     """
     topology = topology or locate(spec, facts)
     members = members or assume_members(topology, facts, spec.network.interface)
     check_networks(spec, facts, topology, members)
     launcher = _launcher(spec, topology)
-    if not (spec.command and spec.command[0]):
-        raise ConfigError(
-            "EP115 there is no program to run", "no command in the spec, none after --", "add: -- python train.py"
-        )
-    launch = cast(Launch, launcher.plan(spec, topology, members))
-    if spec.nodes and launch.start.min_nodes is None:
-        summary = f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})"
-        raise ConfigError(summary, f"nodes: {spec.nodes}", "set launcher: torchrun, or remove nodes")
+    launch = _launch(spec, launcher, topology, members)
     name = launcher.__name__.rpartition(".")[2]
     mode, no_roll_call = _mode(spec, topology, launch, name)
     spec_env = spec.env if leader_env is None else leader_env
@@ -79,12 +73,18 @@ def settle(
     )
 
 
-def _with_env(launch: Launch, facts: Facts, spec_env: Collection[str], mode: str, alone: bool, platform: str) -> Launch:
+def _with_env(
+    launch: Launch, facts: Facts, spec_env: Collection[str], mode: str, alone: bool, platform: str
+) -> Launch:
     """Return the launch without the defaults for which the user has a value."""
     users = {*facts.env, *facts.mpi_params, *spec_env}
     extra = launch.coordinated_env if mode == "coordinated" else launch.alone_env if alone else ()
-    programs = tuple(replace(program, env=_effective((*program.env, *extra), users)) for program in launch.programs)
-    # A platform's own RANK is the same for all ranks of a node: it may count nodes, and means no rank of ours.
+    programs = tuple(
+        replace(program, env=_effective((*program.env, *extra), users))
+        for program in launch.programs
+    )
+    # A platform's own RANK is the same for all ranks of a node: it may count nodes, and means no
+    # rank of ours.
     env = _effective(launch.ranks.env_of_each, users if platform == "local" else {*spec_env})
     return replace(launch, programs=programs, ranks=replace(launch.ranks, env_of_each=env))
 
@@ -103,23 +103,29 @@ def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
     """The launch, with what the logs that were asked for need."""
     if spec.logs.files == "ranks":
         launch = replace(launch, folders=(*launch.folders, topology.log_dir))
-    labels = any(program.label for program in launch.programs) and not spec.logs.lines  # these keep lines apart, too
+    # these keep lines apart, too
+    labels = any(program.label for program in launch.programs) and not spec.logs.lines
     if launch.programs and (launch.ranks.tagged or (len(launch.programs) > 1 and not labels)):
         options = replace(spec.logs, files="none")
-        arguments = logs.options(options, topology, through=launch.ranks.tagged or "pipe", mixed=True)
+        arguments = logs.options(
+            options, topology, through=launch.ranks.tagged or "pipe", mixed=True
+        )
         unite = (topology.python, "-I", "-S", supervised.UNITE, *arguments)
         launch = replace(launch, ranks=replace(launch.ranks, unite=unite))
     return launch
 
 
 def environment(container_env: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:
-    """The program's environment: this container's own, less what is ours alone, with what the plan adds."""
+    """The program's environment: this container's own, less what is ours alone, with what the plan
+    adds."""
     result = {name: value for name, value in container_env.items() if name not in _HIDDEN}
     result.update({var.name: var.value for var in extra})
     return result
 
 
-def with_supervisor(launch: Launch, number: int, spec: JobSpec, topology: Topology) -> tuple[str, ...]:
+def with_supervisor(
+    launch: Launch, number: int, spec: JobSpec, topology: Topology
+) -> tuple[str, ...]:
     """The command line of `ranks/supervise.py` with this launch's program of that number."""
     program = launch.programs[number]
     options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
@@ -137,7 +143,8 @@ def with_supervisor(launch: Launch, number: int, spec: JobSpec, topology: Topolo
 
 
 def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
-    """What `entrypoint render` writes: the scripts of all launchers that have one, and sshd's configuration."""
+    """What `entrypoint render` writes: the scripts of all launchers that have one, and sshd's
+    configuration."""
     topology = locate(spec, facts)
     members = assume_members(topology, facts)
     files = [File("sshd_config", _sshd_config(spec, facts, topology, origin), "ssh/sshd_config.j2")]
@@ -148,7 +155,8 @@ def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
 
 
 def _launcher(spec: JobSpec, topology: Topology) -> ModuleType:
-    """The launcher asked for; else what platform or device ask for; else mpirun for many ranks, and plain for one."""
+    """The launcher asked for; else what platform or device ask for; else mpirun for many ranks, and
+    plain for one."""
     default = "mpirun" if topology.world_size > 1 else "plain"
     return load("launchers", spec.launcher or topology.launcher or default)
 
@@ -156,7 +164,8 @@ def _launcher(spec: JobSpec, topology: Topology) -> ModuleType:
 def _mode(
     spec: JobSpec, topology: Topology, launch: Launch, launcher: str
 ) -> tuple[Literal["exec", "local", "coordinated"], str]:
-    """Return what this node does; and the setting by which several nodes hold no roll call, where one does.
+    """Return what this node does; and the setting by which several nodes hold no roll call, where
+    one does.
 
     Raises ConfigError where that setting meets another one that needs the roll call.
     """
@@ -172,7 +181,8 @@ def _mode(
 
 
 def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
-    """Return what cannot do without a roll call on several nodes, as its user knows it; "" for nothing."""
+    """Return what cannot do without a roll call on several nodes, as its user knows it; "" for
+    nothing."""
     needy = {
         f"launcher {launcher}": launch.start.needs_roll_call,
         "netcheck.when: before": spec.netcheck.when == "before",
@@ -182,28 +192,74 @@ def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
     return next((name for name, needs in needy.items() if needs), "")
 
 
-def _later(spec: JobSpec, topology: Topology, launch: Launch, mode: str, members: Members) -> list[str]:
+def _launch(spec: JobSpec, launcher: ModuleType, topology: Topology, members: Members) -> Launch:
+    """Return what the launcher starts. Raises ConfigError if there is no program, or if the
+    launcher has no elastic jobs."""
+    if not (spec.command and spec.command[0]):
+        raise ConfigError(
+            "EP115 there is no program to run",
+            "no command in the spec, none after --",
+            "add: -- python train.py",
+        )
+    launch = cast(Launch, launcher.plan(spec, topology, members))
+    if spec.nodes and launch.start.min_nodes is None:
+        summary = f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})"
+        raise ConfigError(
+            summary, f"nodes: {spec.nodes}", "set launcher: torchrun, or remove nodes"
+        )
+    return launch
+
+
+def _interface_note(spec: JobSpec, report: NodeReport) -> list[str]:
+    notes = []
+    is_asked = spec.network.interface != interfaces.AUTO
+    if is_asked and report.interface:
+        name = report.interface.name
+        notes.append(f"network interface: {name} here; the roll call brings the other nodes' names")
+    elif len(report.interfaces) > 1 and not is_asked and not spec.mpi.interface:
+        source = (
+            f"the one that it comes over, of {', '.join(report.interfaces)}; or set"
+            " network.interface"
+        )
+        notes.append(f"network interface: from the roll call, {source}")
+    return notes
+
+
+def _later(
+    spec: JobSpec, topology: Topology, launch: Launch, mode: str, members: Members
+) -> list[str]:
     """What only the run can know, and what is done about it."""
     notes, report = [], members.reports[topology.me]
     if topology.pre_start:
-        notes.append(f"start hook {topology.pre_start}: what it exports is for the ranks of this node")
+        notes.append(
+            f"start hook {topology.pre_start}: what it exports is for the ranks of this node"
+        )
     if mode == "coordinated" and members.assumed:
-        is_asked = spec.network.interface != interfaces.AUTO
-        if is_asked and report.interface:
-            name = report.interface.name
-            notes.append(f"network interface: {name} here; the roll call brings the other nodes' names")
-        elif len(report.interfaces) > 1 and not is_asked and not spec.mpi.interface:
-            source = f"the one that it comes over, of {', '.join(report.interfaces)}; or set network.interface"
-            notes.append(f"network interface: from the roll call, {source}")
+        notes += _interface_note(spec, report)
     if mode == "coordinated" and spec.netcheck.when == "before":
-        notes.append("network: measured before the program starts, and the job ends with 75 where it is not fit")
+        notes.append(
+            "network: measured before the program starts, and the job ends with 75 where it is"
+            " not fit"
+        )
     if mode == "coordinated" and launch.start.min_nodes is not None:
-        wait = f"{spec.timeouts.join:g}s (timeouts.join) after {launch.start.min_nodes} of these are there"
-        notes.append(f"nodes: those that are there, {wait}; the launcher numbers the ranks, anew when nodes come or go")
+        wait = (
+            f"{spec.timeouts.join:g}s (timeouts.join) after {launch.start.min_nodes} of these are"
+            " there"
+        )
+        notes.append(
+            f"nodes: those that are there, {wait}; the launcher numbers the ranks, anew when nodes"
+            " come or go"
+        )
     if launch.start.needs_rank_table and not members.cards:
-        notes.append("ranks and devices: from the rank table once it is there; those shown are counted node by node")
+        notes.append(
+            "ranks and devices: from the rank table once it is there; those shown are counted node"
+            " by node"
+        )
     if mode == "coordinated":
-        notes.append(f"run directory: where {topology.run_dir} cannot be used, another one, to tell the nodes why")
+        notes.append(
+            f"run directory: where {topology.run_dir} cannot be used, another one, to tell the"
+            " nodes why"
+        )
     return notes
 
 
@@ -211,7 +267,9 @@ def _effective(env: tuple[EnvVar, ...], names: Collection[str]) -> tuple[EnvVar,
     """Without the defaults for which the user has a value."""
 
     def chosen(var: EnvVar) -> bool:
-        return var.name in names or bool(var.chosen_by and any(re.match(var.chosen_by, name) for name in names))
+        return var.name in names or bool(
+            var.chosen_by and any(re.match(var.chosen_by, name) for name in names)
+        )
 
     return tuple(var for var in env if not (var.default and chosen(var)))
 
@@ -225,26 +283,51 @@ def _env(
     leader_env: Mapping[str, str] | None,
 ) -> tuple[EnvVar, ...]:
     device = [
-        EnvVar(name, value, f"device {topology.device.kind}", True) for name, value in topology.device.env.items()
+        EnvVar(name, value, f"device {topology.device.kind}", True)
+        for name, value in topology.device.env.items()
     ]
-    spec_env = [EnvVar(name, value, str(spec.source(f"env.{name}"))) for name, value in spec.env.items()]
+    spec_env = [
+        EnvVar(name, value, str(spec.source(f"env.{name}"))) for name, value in spec.env.items()
+    ]
     if leader_env is not None:
         spec_env = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
     ours = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", "")))
-    return (*device, *_network(spec, facts, members.reports[topology.me]), *launch.ranks.env, *spec_env, ours)
+    return (
+        *device,
+        *_network(spec, facts, members.reports[topology.me]),
+        *launch.ranks.env,
+        *spec_env,
+        ours,
+    )
 
 
 def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
-    """Which interface libraries take: what the user said, else the roll call's where there are several."""
+    """Which interface libraries take: what the user said, else the roll call's where there are
+    several."""
     setting = spec.network.interface
     if setting == interfaces.AUTO and (patterns := spec.mpi.interface):
         origin = str(spec.source("mpi.interface"))
         # Networks are for Open MPI alone; Gloo fails where one of several names is not there.
-        variables = {"NCCL_SOCKET_IFNAME": "/" not in patterns, "GLOO_SOCKET_IFNAME": not set(patterns) & set("/,")}
-        return [EnvVar(name, patterns, origin, default=True) for name, is_valid in variables.items() if is_valid]
-    origin, values = "the roll call" if setting == interfaces.AUTO else str(spec.source("network.interface")), {}
-    if name := interfaces.of_node(report, setting):  # NCCL and HCCL take a name without `=` for the beginning of one
-        values = {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name, "HCCL_SOCKET_IFNAME": f"={name}"}
+        variables = {
+            "NCCL_SOCKET_IFNAME": "/" not in patterns,
+            "GLOO_SOCKET_IFNAME": not set(patterns) & set("/,"),
+        }
+        return [
+            EnvVar(name, patterns, origin, default=True)
+            for name, is_valid in variables.items()
+            if is_valid
+        ]
+    origin, values = (
+        "the roll call" if setting == interfaces.AUTO else str(spec.source("network.interface")),
+        {},
+    )
+    # NCCL and HCCL take a name without `=` for the beginning of one
+    if name := interfaces.of_node(report, setting):
+        values = {
+            "NCCL_SOCKET_IFNAME": f"={name}",
+            "GLOO_SOCKET_IFNAME": name,
+            "HCCL_SOCKET_IFNAME": f"={name}",
+        }
     own = report.interface.name if report.interface else ""
     addresses = [each.address for each in facts.interfaces if each.name == own]
     if addresses and all(":" in address for address in addresses):
@@ -254,11 +337,19 @@ def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
 
 
 def session_env(facts: Facts, topology: Topology) -> dict[str, str]:
-    """The environment of what is started for another node: the roll call's session, and mpirun's daemon."""
-    # With a shell above it, as this level says, bash leaves the user's ~/.bashrc alone, which may print, or wait. And
-    # daemons of nodes that share a machine make and remove each other's files where they have one folder for them.
-    env = {"ENTRYPOINT_RUN_DIR": topology.run_dir, "SHLVL": "1", "TMPDIR": f"{topology.run_dir}/tmp"}
-    return env | {name: facts.env[name] for name in ("PATH", "LD_LIBRARY_PATH") if facts.env.get(name)}
+    """The environment of what is started for another node: the roll call's session, and mpirun's
+    daemon."""
+    # With a shell above it, as this level says, bash leaves the user's ~/.bashrc alone, which may
+    # print, or wait. And daemons of nodes that share a machine make and remove each other's files
+    # where they have one folder for them.
+    env = {
+        "ENTRYPOINT_RUN_DIR": topology.run_dir,
+        "SHLVL": "1",
+        "TMPDIR": f"{topology.run_dir}/tmp",
+    }
+    return env | {
+        name: facts.env[name] for name in ("PATH", "LD_LIBRARY_PATH") if facts.env.get(name)
+    }
 
 
 def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> list[File]:
@@ -291,7 +382,10 @@ def _client_files(spec: JobSpec, topology: Topology, members: Members) -> list[F
     }
     templates = (("ssh_config", "ssh/ssh_config.j2", 0o600), ("ssh", "ssh/ssh.sh.j2", 0o700))
     return [
-        *(File(name, render(template, context), template, mode=mode) for name, template, mode in templates),
+        *(
+            File(name, render(template, context), template, mode=mode)
+            for name, template, mode in templates
+        ),
         File("client_key", "", "this job's keys", mode=0o600, secret=True),
         File("known_hosts", "", "this job's keys", mode=0o600),
     ]

@@ -16,62 +16,98 @@ _SHOWN = 4  # interfaces in one line
 
 
 def assume_members(topology: Topology, facts: Facts, interface: str = interfaces.AUTO) -> Members:
-    """What every node would answer if all were like this one: for a dry run, and before the roll call."""
+    """What every node would answer if all were like this one: for a dry run, and before the roll
+    call."""
     names, chosen = interfaces.names(facts.interfaces), None
     if interface != interfaces.AUTO:
         chosen = interfaces.pick(facts.interfaces, interface)
     return Members(
         tuple(
-            NodeReport(node.rank, node.slots, __version__, facts.mpi, node.where, interface=chosen, interfaces=names)
+            NodeReport(
+                node.rank,
+                node.slots,
+                __version__,
+                facts.mpi,
+                node.where,
+                interface=chosen,
+                interfaces=names,
+            )
             for node in topology.nodes
         ),
         assumed=len(topology.nodes) > 1,
     )
 
 
-def with_interface(members: Members, rank: int, spec: JobSpec, facts: Facts, addresses: Iterable[str]) -> Members:
-    """The members, with this node's interface: the one asked for, else the one with the roll call's addresses here."""
+def with_interface(
+    members: Members, rank: int, spec: JobSpec, facts: Facts, addresses: Iterable[str]
+) -> Members:
+    """The members, with this node's interface: the one asked for, else the one with the roll call's
+    addresses here."""
     chosen, wanted = interfaces.of_address(facts.interfaces, addresses), spec.network.interface
     if wanted != interfaces.AUTO:
         chosen = interfaces.pick(facts.interfaces, wanted, chosen)
-    reports = [replace(report, interface=chosen) if report.rank == rank else report for report in members.reports]
+    reports = [
+        replace(report, interface=chosen) if report.rank == rank else report
+        for report in members.reports
+    ]
     return replace(members, reports=tuple(reports))
 
 
 def interface_words(spec: JobSpec, members: Members) -> list[str]:
-    """What all nodes' traffic takes where one was asked for; a warning where some have IPv4 there and others IPv6."""
+    """What all nodes' traffic takes where one was asked for; a warning where some have IPv4 there
+    and others IPv6."""
     if spec.network.interface == interfaces.AUTO:
         return []
-    each = list(dict.fromkeys(f"{it.name} {it.network}" for report in members.reports if (it := report.interface)))
+    each = list(
+        dict.fromkeys(
+            f"{it.name} {it.network}" for report in members.reports if (it := report.interface)
+        )
+    )
     detail = some(each, _SHOWN)
     if len({":" in words for words in each}) > 1:
-        hint = "give all nodes addresses of one kind there, or choose by network, such as 10.0.0.0/24"
-        return [f"warning: EP407 some nodes have IPv4 on the interface and others IPv6 | {detail} | {hint}"]
+        hint = (
+            "give all nodes addresses of one kind there, or choose by network, such as 10.0.0.0/24"
+        )
+        return [
+            f"warning: EP407 some nodes have IPv4 on the interface and others IPv6 | {detail} |"
+            f" {hint}"
+        ]
     return [f"network interface: {detail}"]
 
 
 def check_networks(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> None:
-    """Refuse what means another network on another node, where this node has both: Open MPI would wait for ever.
+    """Refuse what means another network on another node, where this node has both: Open MPI would
+    wait for ever.
 
     Interfaces in networks that a router joins are no mistake. Raises ConfigError.
     """
     local, wanted = members.reports[topology.me].interface, spec.network.interface
     if members.assumed or local is None or wanted == interfaces.AUTO:
         return
-    others = {interface.network: interface.name for interface in facts.interfaces if interface.name != local.name}
+    others = {
+        interface.network: interface.name
+        for interface in facts.interfaces
+        if interface.name != local.name
+    }
     for node, report in zip(topology.nodes, members.reports, strict=True):
         remote = report.interface
         if remote and remote.network != local.network and remote.network in others:
-            summary = f"EP404 network.interface {wanted} means two networks ({spec.source('network.interface')})"
+            summary = (
+                f"EP404 network.interface {wanted} means two networks"
+                f" ({spec.source('network.interface')})"
+            )
             detail = f"{local.name} {local.network} on {topology.this.host},"
             detail += f" {remote.name} {remote.network} on {node.host}"
             raise ConfigError(summary, detail, f"choose by network, such as {local.network}")
 
 
 def clock_warnings(topology: Topology, members: Members) -> list[str]:
-    """A line if clocks are minutes apart: the job runs, but its logs, certificates and new-file checks lie."""
+    """A line if clocks are minutes apart: the job runs, but its logs, certificates and new-file
+    checks lie."""
     apart = clocks_apart({report.rank: report.clock for report in members.reports}, CLOCKS_OF_RUN)
     if not apart:
         return []
-    differences = ", ".join(f"{topology.nodes[rank].host} is {difference}" for rank, difference in apart.items())
+    differences = ", ".join(
+        f"{topology.nodes[rank].host} is {difference}" for rank, difference in apart.items()
+    )
     return [f"warning: EP424 clocks differ | {differences} | set the clocks of these hosts by NTP"]

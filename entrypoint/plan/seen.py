@@ -1,4 +1,5 @@
-"""What `entrypoint facts` prints: which platforms match this container, what the winner says, and by which variables.
+"""What `entrypoint facts` prints: which platforms match this container, what the winner says, and
+by which variables.
 
 In tests/platforms/NAME/CASE/seen.yaml this text is a test.
 """
@@ -37,14 +38,17 @@ class _Read(Mapping[str, str]):
 
 
 def seen(facts: Facts, asked: str | None) -> dict[str, Any]:
-    """What platforms say: all that match, the one that is taken, its site or error, and the facts that they looked at.
+    """What platforms say: all that match, the one that is taken, its site or error, and the facts
+    that they looked at.
 
     A secret's value is not in it. Without an explicit choice, two that match are an error here too.
     """
     env = _Read(facts.env)
     watched = replace(facts, env=env)
     report: dict[str, Any] = {
-        "matches": [name for line in registry.matching("platforms", watched, "local") for name in line]
+        "matches": [
+            name for line in registry.matching("platforms", watched, "local") for name in line
+        ]
     }
     if asked:
         report["asked"] = asked

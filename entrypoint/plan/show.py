@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from entrypoint import secret, values
-from entrypoint.model import EnvVar, Plan
+from entrypoint.model import EnvVar, File, Plan
 from entrypoint.spec import JobSpec, fields
 from entrypoint.text import count, escaped, json_document
 
@@ -30,7 +30,12 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "device": {"kind": topology.device.kind, "count": topology.device.count},
         "launcher": plan.launcher,
         "nodes": [
-            {"rank": node.rank, "host": node.host, "slots": node.slots, "role": node.task if node.rank else "leader"}
+            {
+                "rank": node.rank,
+                "host": node.host,
+                "slots": node.slots,
+                "role": node.task if node.rank else "leader",
+            }
             for node in topology.nodes
         ],
         "this_node": topology.me,
@@ -54,17 +59,17 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
         "run_dir": topology.run_dir,
         "env": [_variable(var) for var in plan.env],
         "env_of_each_rank": [_variable(var) for var in launch.ranks.env_of_each],
-        "files": [
-            {"name": file.name, "mode": f"{file.mode:04o}", "origin": file.origin, "secret": file.secret}
-            | ({} if file.secret or not file.text else {"text": file.text})
-            for file in plan.files
-        ],
-        "settings": {path: {"value": value, "origin": origin} for path, value, origin in _settings(spec, plan)},
+        "files": [_file(file) for file in plan.files],
+        "settings": {
+            path: {"value": value, "origin": origin}
+            for path, value, origin in _settings(spec, plan)
+        },
     }
 
 
 def _shown(value: Any) -> Any:
-    """The plan, or a part of it, as others may read it: no value of a variable, an option or a URL that is secret."""
+    """The plan, or a part of it, as others may read it: no value of a variable, an option or a URL
+    that is secret."""
     if isinstance(value, EnvVar) and secret.hides(value.name, value.value):
         return values.replace(value, value=secret.HIDDEN)
     if isinstance(value, str):
@@ -112,24 +117,24 @@ def _settings(spec: JobSpec, plan: Plan) -> list[tuple[str, Any, str]]:
     return rows
 
 
+def _file(file: File) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "name": file.name,
+        "mode": f"{file.mode:04o}",
+        "origin": file.origin,
+        "secret": file.secret,
+    }
+    return values if file.secret or not file.text else {**values, "text": file.text}
+
+
 def plan_text(spec: JobSpec, plan: Plan) -> str:
     """The plan for a reader: topology, command, environment, files, settings."""
     plan = _shown(plan)
     topology, launch = plan.topology, plan.launch
-    nodes = len(topology.nodes)
-    lines = [
-        f"job {topology.job}: {count(nodes, 'node')}, {count(plan.ranks, 'rank')}, "
-        f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}",
-        f"this node: {topology.this.label} ({topology.this.host})",
-        f"mode: {plan.mode}, {_MODES[plan.mode]}",
-    ]
-    if plan.no_roll_call:
-        lines.append(f"roll call: none, by {plan.no_roll_call}: each node ends with its own status")
-    elif nodes > 1:
-        lines.append(f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has answered")
-    lines += [*plan.later, "", "nodes"]
+    lines = [*_heading(plan), "", "nodes"]
     lines += [
-        f"  {node.rank:<4} {node.host}  slots {node.slots}{'  leader' * (node.rank == 0)}" for node in topology.nodes
+        f"  {node.rank:<4} {node.host}  slots {node.slots}{'  leader' * (node.rank == 0)}"
+        for node in topology.nodes
     ]
     lines += ["", "command"]
     if not launch.programs:
@@ -143,15 +148,46 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     lines += [f"  {var.name}={var.value}  # {var.origin}" for var in launch.ranks.env_of_each]
     for program in launch.programs:
         if program.env:
-            lines += ["", f"environment of {program.label or 'the command'} alone", *_variables(program.env)]
+            lines += [
+                "",
+                f"environment of {program.label or 'the command'} alone",
+                *_variables(program.env),
+            ]
     if plan.files:
         lines += ["", f"files in {topology.run_dir}"]
-        lines += [f"  {file.name}  {file.mode:04o}  {file.origin}{'  secret' * file.secret}" for file in plan.files]
+        lines += [
+            f"  {file.name}  {file.mode:04o}  {file.origin}{'  secret' * file.secret}"
+            for file in plan.files
+        ]
     lines += ["", "settings"]
     for path, value, origin in _settings(spec, plan):
         if value is not None:
-            lines.append(f"  {path}: {' '.join(value) if isinstance(value, list) else value}  # {origin}")
+            lines.append(
+                f"  {path}: {' '.join(value) if isinstance(value, list) else value}  # {origin}"
+            )
     return "".join(f"{escaped(line)}\n" for line in lines)
+
+
+def _heading(plan: Plan) -> list[str]:
+    """The job, this node, and how the nodes come together."""
+    topology = plan.topology
+    nodes = len(topology.nodes)
+    lines = [
+        (
+            f"job {topology.job}: {count(nodes, 'node')}, {count(plan.ranks, 'rank')}, "
+            f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}"
+        ),
+        f"this node: {topology.this.label} ({topology.this.host})",
+        f"mode: {plan.mode}, {_MODES[plan.mode]}",
+    ]
+    if plan.no_roll_call:
+        lines.append(f"roll call: none, by {plan.no_roll_call}: each node ends with its own status")
+    elif nodes > 1:
+        lines.append(
+            f"roll call: {plan.roll_call}; every node is assumed to be like this one until it has"
+            " answered"
+        )
+    return [*lines, *plan.later]
 
 
 def _variables(env: tuple[EnvVar, ...]) -> list[str]:

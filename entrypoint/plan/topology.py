@@ -1,4 +1,5 @@
-"""JobSpec + Site + Device -> Topology: which nodes there are, which one is this, and how many ranks run on each."""
+"""JobSpec + Site + Device -> Topology: which nodes there are, which one is this, and how many ranks
+run on each."""
 
 from __future__ import annotations
 
@@ -9,18 +10,30 @@ from collections.abc import Iterator, Sequence
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Device, Facts, Node, Site, Topology, beside
-from entrypoint.spec import DEFAULT, MAX_NODES, MAX_SLOTS, HostEntry, JobSpec, Source, check_host, plain_path
+from entrypoint.spec import (
+    DEFAULT,
+    MAX_NODES,
+    MAX_SLOTS,
+    HostEntry,
+    JobSpec,
+    Source,
+    check_host,
+    plain_path,
+)
 from entrypoint.text import count, some
 
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
-# What mpirun starts may put a unix socket into TMPDIR, which is `tmp` here; its path may hold 107 bytes (unix(7)).
+# What mpirun starts may put a unix socket into TMPDIR, which is `tmp` here; its path may hold 107
+# bytes (unix(7)).
 _RUN_DIR_BYTES = 86
 
 
 def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
-    """Where every process of the job runs, seen from this node. A value of the spec wins over the platform's.
+    """Where every process of the job runs, seen from this node. A value of the spec wins over the
+    platform's.
 
-    Raises ConfigError when the hosts, or the index of this node among many, are unknown, or a host name can't be one.
+    Raises ConfigError when the hosts, or the index of this node among many, are unknown, or a host
+    name can't be one.
     """
     hosts, hosts_source = _hosts(spec, facts, site)
     origins: dict[str, Source | None] = {"hosts": hosts_source}
@@ -114,7 +127,9 @@ def _hosts(spec: JobSpec, facts: Facts, site: Site) -> tuple[list[HostEntry], So
 def _check_hosts(hosts: list[HostEntry], source: Source) -> None:
     """Raise ConfigError if there are too many, or one has no valid name or is named twice."""
     if len(hosts) > MAX_NODES:
-        raise ConfigError(f"EP204 too many hosts ({source})", f"{len(hosts)}", f"a job has {MAX_NODES} at most")
+        raise ConfigError(
+            f"EP204 too many hosts ({source})", f"{len(hosts)}", f"a job has {MAX_NODES} at most"
+        )
     bad = [f"{host.name[:80]} ({wrong})" for host in hosts if (wrong := check_host(host.name))]
     if bad:
         raise ConfigError(
@@ -125,17 +140,21 @@ def _check_hosts(hosts: list[HostEntry], source: Source) -> None:
     names = Counter(host.name.lower() for host in hosts)  # DNS knows no case
     twice = sorted(name for name, number in names.items() if number > 1)
     if twice:
-        raise ConfigError(f"EP206 a host is named twice ({source})", ", ".join(twice), "name each node once")
+        raise ConfigError(
+            f"EP206 a host is named twice ({source})", ", ".join(twice), "name each node once"
+        )
 
 
 def _named(hosts: tuple[str, ...]) -> list[HostEntry]:
-    """The hosts of a platform. An IPv6 address is no name: hostfiles and ssh write something else after a `:`. Nor is
-    the address that a worker and a parameter server share."""
+    """The hosts of a platform. An IPv6 address is no name: hostfiles and ssh write something else
+    after a `:`. Nor is the address that a worker and a parameter server share."""
     uses = Counter(hosts)
     return [
-        HostEntry(f"node-{rank}", address=host)
-        if (":" in host or uses[host] > 1) and "%" not in host and ip(host)
-        else HostEntry(host)
+        (
+            HostEntry(f"node-{rank}", address=host)
+            if (":" in host or uses[host] > 1) and "%" not in host and ip(host)
+            else HostEntry(host)
+        )
         for rank, host in enumerate(hosts)
     ]
 
@@ -144,7 +163,9 @@ def _advice(hosts: list[HostEntry], bad: list[str]) -> str:
     """What to do about names that cannot be one, by what is wrong with the first."""
     if "DNS allows" in bad[0]:
         return "shorten the job's name"
-    pairs = ",".join(f"worker-{rank}={host.address or 'ADDRESS'}" for rank, host in enumerate(hosts[:2]))
+    pairs = ",".join(
+        f"worker-{rank}={host.address or 'ADDRESS'}" for rank, host in enumerate(hosts[:2])
+    )
     others = ",..." if len(hosts) > 2 else ""
     return f"give every node a name and its address: ENTRYPOINT_HOSTS={pairs}{others}"
 
@@ -160,7 +181,9 @@ def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
         if first_host != node.host:
             detail = f"{first_host} and {node.host} are both {address}"
             raise ConfigError(
-                f"EP206 two hosts have one address ({origin})", detail, "give each node an address of its own"
+                f"EP206 two hosts have one address ({origin})",
+                detail,
+                "give each node an address of its own",
             )
 
 
@@ -176,7 +199,10 @@ def _node_rank(
     elif len(names) == 1:
         return 0, None
     else:
-        rank, source = _own_name(facts.hostname, names), Source("default", f"host name {facts.hostname}")
+        rank, source = (
+            _own_name(facts.hostname, names),
+            Source("default", f"host name {facts.hostname}"),
+        )
     if rank >= len(names):
         raise ConfigError(
             f"EP203 node_rank is beyond the last node ({source})",
@@ -191,12 +217,15 @@ def _own_name(hostname: str, names: list[str]) -> int:
     # The whole name, else whole first labels: worker-1 must not be taken for worker-10.
     label = hostname.split(".")[0]
     ranks = [rank for rank, name in enumerate(names) if name == hostname]
-    ranks = ranks or [rank for rank, name in enumerate(names) if label and name.split(".")[0] == label]
+    ranks = ranks or [
+        rank for rank, name in enumerate(names) if label and name.split(".")[0] == label
+    ]
     if len(ranks) != 1:
         raise ConfigError(
             f"EP202 node index unknown: {len(names)} nodes are given and no index",
             f"host name {hostname!r} among {some(names, 4)}",
-            "set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names",
+            "set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host"
+            " names",
         )
     return ranks[0]
 
@@ -228,8 +257,13 @@ def _tasks(spec: JobSpec, site: Site, nodes: int) -> tuple[tuple[str, ...], Sour
 
 
 def _chief(spec: JobSpec, site: Site) -> tuple[bool, Source | None]:
-    """Whether worker-0 is TensorFlow's chief. The platform's is one among the platform's own hosts alone."""
-    if site.chief and spec.source("tensorflow.chief") == DEFAULT and not (spec.hosts or spec.tensorflow.ps):
+    """Whether worker-0 is TensorFlow's chief. The platform's is one among the platform's own hosts
+    alone."""
+    if (
+        site.chief
+        and spec.source("tensorflow.chief") == DEFAULT
+        and not (spec.hosts or spec.tensorflow.ps)
+    ):
         return True, _from(site, "hosts")
     return spec.tensorflow.chief != "none", None
 
@@ -247,7 +281,9 @@ def _log_dir(spec: JobSpec, site: Site, run_dir: str) -> tuple[str, Source]:
     source = spec.source("log_dir")
     if spec.log_dir and f"{spec.log_dir}/".startswith(f"{run_dir}/"):
         detail = f"{spec.log_dir} is in {run_dir}, which goes away with the job"
-        raise ConfigError(f"EP124 logs are to outlive the job ({source})", detail, "give log_dir another place")
+        raise ConfigError(
+            f"EP124 logs are to outlive the job ({source})", detail, "give log_dir another place"
+        )
     return spec.log_dir or f"{run_dir}-log", source
 
 
@@ -266,7 +302,8 @@ def _job(spec: JobSpec, site: Site) -> tuple[str, Source]:
 
 
 def _ssh_port(spec: JobSpec, task: str) -> int:
-    """Each task's own: a platform may put a worker and a parameter server on one machine, with its one address."""
+    """Each task's own: a platform may put a worker and a parameter server on one machine, with its
+    one address."""
     return spec.ssh.port if task == "worker" else beside(spec.ssh.port)
 
 

@@ -1,16 +1,17 @@
-"""The platforms that start the containers: Facts -> Site. One module per platform, with `site(facts)`.
+"""The platforms that start the containers: Facts -> Site. One module per platform, with
+`site(facts)`.
 
-`MARKS` identifies the platform before any of these modules is loaded. If that is not sufficient, a module also has
-`matches(facts)`, which is called if its marks are present. A module without marks, such as one that a user has added,
-is always called, and ranks with those of the first line.
+`MARKS` identifies the platform before any of these modules is loaded. If that is not sufficient, a
+module also has `matches(facts)`, which is called if its marks are present. A module without marks,
+such as one that a user has added, is always called, and ranks with those of the first line.
 """
 
 from __future__ import annotations
 
 _INDEXED = ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")  # in each Pod of an Indexed Job
-# For each platform, alternatives of variables that are all set and not empty. Platforms of an earlier line run on those
-# of a later one, and win: SkyPilot and dstack start containers through Kubernetes and Slurm, Kubeflow through Indexed
-# Jobs. Two of one line are an error.
+# For each platform, alternatives of variables that are all set and not empty. Platforms of an
+# earlier line run on those of a later one, and win: SkyPilot and dstack start containers through
+# Kubernetes and Slurm, Kubeflow through Indexed Jobs. Two of one line are an error.
 MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
     {
         "azureml": (("AZUREML_NODE_COUNT",), ("AZUREML_RUN_ID",)),
@@ -45,12 +46,15 @@ SECRETS = {
     "slurm": "export ENTRYPOINT_SECRET in the batch script, before srun",
     "vertex": "give ENTRYPOINT_SECRET in the env of each worker pool",
     "volcengine": "give ENTRYPOINT_SECRET in the task's Envs",
-    **dict.fromkeys(("jobset", "kubernetes", "mpijob", "pytorchjob", "tfjob", "trainer", "volcano"), _POD),
+    **dict.fromkeys(
+        ("jobset", "kubernetes", "mpijob", "pytorchjob", "tfjob", "trainer", "volcano"), _POD
+    ),
 }
-# Platforms that start programs of every kind: one is part of a job only if a setting of ours is present.
+# Platforms that start programs of every kind: one is part of a job only if a setting of ours is
+# present.
 ANY_PROGRAM = ("local", "kubernetes", "jobset")
 # Files that a platform creates in its containers. A name that ends with / is a folder of files.
 FILES = ("/opt/ml/input/config/resourceconfig.json", "/etc/mpi/hostfile", "/etc/volcano/")
-# Scripts of users that a platform's own boot would run first: the variable with the parent folder of the users' code
-# folders -> the script's name in one of these.
+# Scripts of users that a platform's own boot would run first: the variable with the parent folder
+# of the users' code folders -> the script's name in one of these.
 SCRIPTS = {"MA_JOB_DIR": "ma-pre-start.sh"}

@@ -60,7 +60,9 @@ class Clues:
         if origin:
             self.origins[_SPEC_FIELDS.get(field, field)] = origin
 
-    def take_hosts(self, origin: str, counter: str = "", hosts: tuple[str, ...] | None = None) -> None:
+    def take_hosts(
+        self, origin: str, counter: str = "", hosts: tuple[str, ...] | None = None
+    ) -> None:
         """Take the hosts that the variable lists, or `hosts`, unless `counter` differs."""
         if hosts is None:
             hosts = names(self.env.get(origin, ""))

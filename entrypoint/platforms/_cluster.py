@@ -1,6 +1,8 @@
-"""TF_CONFIG and similar variables: JSON with the hosts of each task of a cluster, and the task of this node.
+"""TF_CONFIG and similar variables: JSON with the hosts of each task of a cluster, and the task of
+this node.
 
-Source: TensorFlow, "Distributed training", TF_CONFIG, and tf.train.ClusterSpec, where a mapping of indexes to hosts
+Source: TensorFlow, "Distributed training", TF_CONFIG, and tf.train.ClusterSpec, where a mapping of
+  indexes to hosts
 replaces an incomplete list.
 """
 
@@ -31,7 +33,8 @@ class Cluster:
         return tuple(host for task in tasks for host in self.tasks.get(task, ()))
 
     def place(self, tasks: Sequence[str]) -> int | None:
-        """Return this node's place among `hosts(tasks)`; None if its index is beyond the last host of its task."""
+        """Return this node's place among `hosts(tasks)`; None if its index is beyond the last host
+        of its task."""
         if self.task not in tasks or self.index >= len(self.tasks.get(self.task, ())):
             return None
         return len(self.hosts(tasks[: tasks.index(self.task)])) + self.index
@@ -49,7 +52,8 @@ class Cluster:
 
 
 def names_hosts(env: Mapping[str, str], name: str) -> bool:
-    """Return whether the variable names hosts, or cannot be parsed, so that `parse` reports the problem."""
+    """Return whether the variable names hosts, or cannot be parsed, so that `parse` reports the
+    problem."""
     try:
         config = from_json(env.get(name, ""))
     except ValueError:
@@ -73,10 +77,13 @@ def parse(env: Mapping[str, str], name: str) -> Cluster:
     task, index = _task(config.get("task"), name)
     return Cluster(
         name=name,
-        tasks={kind: _hosts(hosts, f"{name}, cluster.{kind[:60]}") for kind, hosts in cluster.items()},
+        tasks={
+            kind: _hosts(hosts, f"{name}, cluster.{kind[:60]}") for kind, hosts in cluster.items()
+        },
         task=task,
         index=index,
-        complete="sparseCluster" not in config and not any(isinstance(hosts, dict) for hosts in cluster.values()),
+        complete="sparseCluster" not in config
+        and not any(isinstance(hosts, dict) for hosts in cluster.values()),
     )
 
 
@@ -90,12 +97,20 @@ def _task(task: Any, name: str) -> tuple[str, int]:
         index = int(index)
     if not isinstance(kind, str) or type(index) is not int or index < 0:  # True is an int, too
         hint = "give it a task with a type, and an index from 0"
-        raise ConfigError(f"EP207 {name} does not say which task this node has", f"task is {task!r}"[:80], hint)
+        raise ConfigError(
+            f"EP207 {name} does not say which task this node has", f"task is {task!r}"[:80], hint
+        )
     return kind, index
 
 
 def _hosts(hosts: Any, where: str) -> tuple[Listener, ...]:
     listed = list(hosts.values()) if isinstance(hosts, dict) else hosts
-    if not isinstance(listed, list) or not all(isinstance(host, str) and host.strip() for host in listed):
-        raise ConfigError(f"EP207 {where} is not a list of hosts", repr(hosts)[:80], 'write it as ["host:port", ...]')
+    if not isinstance(listed, list) or not all(
+        isinstance(host, str) and host.strip() for host in listed
+    ):
+        raise ConfigError(
+            f"EP207 {where} is not a list of hosts",
+            repr(hosts)[:80],
+            'write it as ["host:port", ...]',
+        )
     return tuple(listener(host.strip()) for host in listed)

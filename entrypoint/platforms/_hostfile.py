@@ -1,4 +1,5 @@
-"""/etc/mpi/hostfile, as Kubeflow mounts it for MPI: a line for each node, `host slots=N`, or `host:N`."""
+"""/etc/mpi/hostfile, as Kubeflow mounts it for MPI: a line for each node, `host slots=N`, or
+`host:N`."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def read(facts: Facts) -> Hostfile:
     pod = label(facts.hostname)
     matches = [place for place, (host, _) in enumerate(entries) if pod and label(host) == pod]
     index = matches[0] if len(matches) == 1 else None
-    return Hostfile(tuple(host for host, _ in entries), index, None if index is None else entries[index][1])
+    return Hostfile(
+        tuple(host for host, _ in entries), index, None if index is None else entries[index][1]
+    )
 
 
 def site(platform: str, facts: Facts, file: Hostfile, job: str, unknown: Reason | None) -> Site:
@@ -69,5 +72,9 @@ def _entry(line: str) -> _Entry:
         if name == "slots":
             slots = int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 0
     if slots == 0:
-        raise ConfigError(f"EP207 {HOSTFILE} has a line with wrong slots", repr(line[:80]), "write slots=1 or more")
+        raise ConfigError(
+            f"EP207 {HOSTFILE} has a line with wrong slots",
+            repr(line[:80]),
+            "write slots=1 or more",
+        )
     return host, slots

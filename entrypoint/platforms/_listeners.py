@@ -10,7 +10,8 @@ Listener = tuple[str, int | None]  # host, and port if there is one
 
 
 def listener(entry: str) -> Listener:
-    """Return host and port of an entry. The last part of an IPv6 address without brackets is no port."""
+    """Return host and port of an entry. The last part of an IPv6 address without brackets is no
+    port."""
     host, _, port = entry.rpartition(":")
     if not (host and port.isascii() and port.isdigit() and len(port) < 9) or ip(entry):
         return entry, None
@@ -31,7 +32,9 @@ def ports(listeners: Sequence[Listener]) -> tuple[int, ...]:
 
 def wrong_ports(listeners: Sequence[Listener], lists: str) -> tuple[str, str, str] | None:
     """Return why the hosts are unknown if a port cannot be one; `lists` names the variables."""
-    invalid = [f"{host}:{port}" for host, port in listeners if port is not None and not is_port(str(port))]
+    invalid = [
+        f"{host}:{port}" for host, port in listeners if port is not None and not is_port(str(port))
+    ]
     if not invalid:
         return None
     summary = f"a port is a number from 1 to 65535 ({lists})"

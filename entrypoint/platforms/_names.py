@@ -11,7 +11,8 @@ def label(host: str) -> str:
 
 
 def numbered(name: str, before: str) -> tuple[str, int] | None:
-    """Return start and number of `<start><before><number>`; None if the name is not of this form."""
+    """Return start and number of `<start><before><number>`; None if the name is not of this
+    form."""
     start, _, number = name.rpartition(before)
     if not (start and number.isascii() and number.isdigit() and len(number) < 9):
         return None

@@ -1,7 +1,10 @@
-"""Slurm's compact lists: of nodes, such as `r[1-2]n[08-11,20],login`, and of counts, such as `2(x3),1`.
+"""Slurm's compact lists: of nodes, such as `r[1-2]n[08-11,20],login`, and of counts, such as
+`2(x3),1`.
 
-Sources: slurm.schedmd.com, "scontrol" (show hostnames) and "srun" (SLURM_TASKS_PER_NODE). Containers do not have
-`scontrol`, so the lists are parsed here. Slurm never writes ranges with steps, and they are not supported.
+Sources: slurm.schedmd.com, "scontrol" (show hostnames) and "srun" (SLURM_TASKS_PER_NODE).
+  Containers do not have
+`scontrol`, so the lists are parsed here. Slurm never writes ranges with steps, and they are not
+supported.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ _COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
 
 
 def expand(text: str, name: str) -> tuple[str, ...]:
-    """Return the nodes of a list, in its order; numbers keep leading zeros, and the last brackets count first.
+    """Return the nodes of a list, in its order; numbers keep leading zeros, and the last brackets
+    count first.
 
-    Raises ConfigError, which names the variable, if the text is no such list, or has more nodes than a job may.
+    Raises ConfigError, which names the variable, if the text is no such list, or has more nodes
+    than a job may.
     """
     nodes: list[str] = []
     for parts in _entries(text.strip(), name):
@@ -40,12 +45,15 @@ def most(text: str, name: str) -> int:
     """
     counts = [_COUNT.fullmatch(part.strip()) for part in text.split(",")]
     if None in counts:
-        raise ConfigError(f"EP207 {name} is no list of counts, such as 2(x3),1", repr(text[:60]), f"fix {name}")
+        raise ConfigError(
+            f"EP207 {name} is no list of counts, such as 2(x3),1", repr(text[:60]), f"fix {name}"
+        )
     return max(int(count[1]) for count in counts if count)
 
 
 def _entries(text: str, name: str) -> Iterator[list[str]]:
-    """Yield the entries, which are separated by commas outside of brackets, as parts: plain text, or brackets."""
+    """Yield the entries, which are separated by commas outside of brackets, as parts: plain text,
+    or brackets."""
     parts: list[str] = []
     at = 0
     while at < len(text):
@@ -75,7 +83,11 @@ def _numbers(text: str, name: str) -> list[str]:
         low = ends[1]
         high = ends[2] or low
         # 8-11 gets longer while counting; Slurm does not write 8-011 and 011-12.
-        if int(high) < int(low) or len(high) < len(low) or (len(high) > len(low) and high.startswith("0")):
+        if (
+            int(high) < int(low)
+            or len(high) < len(low)
+            or (len(high) > len(low) and high.startswith("0"))
+        ):
             raise _invalid(name, f"[{text}]")
         _check_size(len(numbers) + int(high) - int(low) + 1, name)
         numbers += [f"{number:0{len(low)}}" for number in range(int(low), int(high) + 1)]
@@ -84,9 +96,13 @@ def _numbers(text: str, name: str) -> list[str]:
 
 def _check_size(count: int, name: str) -> None:
     if count > MAX_NODES:
-        raise ConfigError(f"EP204 {name} has too many nodes", f"{count} or more", f"a job has {MAX_NODES} at most")
+        raise ConfigError(
+            f"EP204 {name} has too many nodes", f"{count} or more", f"a job has {MAX_NODES} at most"
+        )
 
 
 def _invalid(name: str, rest: str) -> ConfigError:
     detail = f"it cannot be read from {rest[:60]!r} on" if rest else "it is empty"
-    return ConfigError(f"EP207 {name} is no list of nodes, such as n[08-11]", detail, "set ENTRYPOINT_HOSTS")
+    return ConfigError(
+        f"EP207 {name} is no list of nodes, such as n[08-11]", detail, "set ENTRYPOINT_HOSTS"
+    )

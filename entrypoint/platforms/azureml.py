@@ -1,12 +1,14 @@
 """Azure Machine Learning jobs.
 
-Sources: "Distributed GPU training guide" for NODE_RANK, MASTER_ADDR and AZ_BATCH_MASTER_NODE, and for MPI jobs with one
-process a node; "Azure Batch runtime environment variables" for AZ_BATCH_HOST_LIST and AZ_BATCH_NODE_LIST, on which its
-compute clusters run; public job scripts for AZUREML_NODE_COUNT, AZ_BATCHAI_TASK_INDEX and VC_WORKER_HOSTS (Kubernetes).
+Sources: "Distributed GPU training guide" for NODE_RANK, MASTER_ADDR and AZ_BATCH_MASTER_NODE, and
+  for MPI jobs with one
+process a node; "Azure Batch runtime environment variables" for AZ_BATCH_HOST_LIST and
+AZ_BATCH_NODE_LIST, on which its compute clusters run; public job scripts for AZUREML_NODE_COUNT,
+AZ_BATCHAI_TASK_INDEX and VC_WORKER_HOSTS (Kubernetes).
 
-Not documented, and derived here: the master is node 0, and the others follow in the order of the list. If a node's rank
-differs, the roll call ends with an error that shows both. Not every kind of compute provides a list of the nodes:
-without one, the spec has to name them.
+Not documented, and derived here: the master is node 0, and the others follow in the order of the
+list. If a node's rank differs, the roll call ends with an error that shows both. Not every kind of
+compute provides a list of the nodes: without one, the spec has to name them.
 """
 
 from __future__ import annotations
@@ -27,11 +29,15 @@ _ALONE = {"LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOC
 def site(facts: Facts) -> Site:
     """Return the hosts and this node's rank, as far as the kind of compute provides them.
 
-    Raises ConfigError if a variable is not the number it has to be, or the platform starts several entrypoints a node.
+    Raises ConfigError if a variable is not the number it has to be, or the platform starts several
+    entrypoints a node.
     """
     clues = Clues("azureml", facts)
     _check_once_a_node(clues)
-    lists = next((name for name in _LISTS if facts.env.get(name)), f"{_LISTS[0]} (or {', '.join(_LISTS[1:])})")
+    lists = next(
+        (name for name in _LISTS if facts.env.get(name)),
+        f"{_LISTS[0]} (or {', '.join(_LISTS[1:])})",
+    )
     hosts = _master_first(names(facts.env.get(lists, "").replace(";", ",")), facts.env)
     clues.take_hosts(lists, "AZUREML_NODE_COUNT", hosts)
     clues.take_index(clues.first(*_RANKS))

@@ -1,8 +1,10 @@
-"""dstack: tasks on clouds, Kubernetes and one's own machines. Their nodes have IP addresses instead of names.
+"""dstack: tasks on clouds, Kubernetes and one's own machines. Their nodes have IP addresses instead
+of names.
 
-Sources: dstack's documentation, "Environment variables" and "Distributed tasks"; its runner for empty values:
-DSTACK_NODES_IPS has an empty line for a node whose address is unknown. Line i is node i, and the first one is
-DSTACK_MASTER_NODE_IP.
+Sources: dstack's documentation, "Environment variables" and "Distributed tasks"; its runner for
+  empty values:
+DSTACK_NODES_IPS has an empty line for a node whose address is unknown. Line i is node i, and the
+first one is DSTACK_MASTER_NODE_IP.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ def site(facts: Facts) -> Site:
         return clues.site()
     clues.unknown["hosts"] = (
         "the platform names another master than the first host",
-        f"DSTACK_NODES_IPS begins with {clues.hosts[0][:60]}, DSTACK_MASTER_NODE_IP is {master[:60]}",
+        (
+            f"DSTACK_NODES_IPS begins with {clues.hosts[0][:60]}, DSTACK_MASTER_NODE_IP is"
+            f" {master[:60]}"
+        ),
         "set ENTRYPOINT_HOSTS, the master first",
     )
     return clues.site(hosts=())

@@ -1,9 +1,10 @@
 """A JobSet on Kubernetes: several Jobs of one shape, whose Pods count from 0 in each of them.
 
 Sources: jobset.sigs.k8s.io, "Concepts" and the API's JobSetSpec (network) for the host names
-`<jobset>-<replicated job>-<job>-<pod>` and their Service `<jobset>`. A container gets only JOB_COMPLETION_INDEX, which
-is <pod>; everything else is in labels and annotations. A plain Job may have a name of this form, so for both the node's
-index is the place of its host name among the spec's hosts.
+`<jobset>-<replicated job>-<job>-<pod>` and their Service `<jobset>`. A container gets only
+JOB_COMPLETION_INDEX, which is <pod>; everything else is in labels and annotations. A plain Job may
+have a name of this form, so for both the node's index is the place of its host name among the
+spec's hosts.
 """
 
 from __future__ import annotations

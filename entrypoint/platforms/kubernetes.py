@@ -1,7 +1,10 @@
-"""A Kubernetes Job whose Pods have an index (completionMode: Indexed), such as `entrypoint deploy kubernetes` writes.
+"""A Kubernetes Job whose Pods have an index (completionMode: Indexed), such as `entrypoint deploy
+kubernetes` writes.
 
-Sources: kubernetes.io, "Jobs" (completion mode) and "Job with Pod-to-Pod Communication" for JOB_COMPLETION_INDEX and
-the host name `<job>-<index>`. No variable has the number of Pods or their Service: set ENTRYPOINT_HOSTS.
+Sources: kubernetes.io, "Jobs" (completion mode) and "Job with Pod-to-Pod Communication" for
+  JOB_COMPLETION_INDEX and
+the host name `<job>-<index>`. No variable has the number of Pods or their Service: set
+ENTRYPOINT_HOSTS.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from entrypoint.platforms._pods import INDEX, job_of, may_be_jobset
 
 
 def matches(facts: Facts) -> bool:
-    """Return whether this is a Pod of a Job, and not of a JobSet, where each Job counts its Pods from 0 again."""
+    """Return whether this is a Pod of a Job, and not of a JobSet, where each Job counts its Pods
+    from 0 again."""
     return not may_be_jobset(facts)
 
 
@@ -29,15 +33,20 @@ def site(facts: Facts) -> Site:
     clues.unknown["hosts"] = (
         "Kubernetes does not say how many Pods this Job has",
         detail,
-        f"set ENTRYPOINT_HOSTS to {pod}-0.SERVICE,{pod}-1.SERVICE,... or, for one Pod, {pod}-0;"
-        " `entrypoint deploy kubernetes` does so",
+        (
+            f"set ENTRYPOINT_HOSTS to {pod}-0.SERVICE,{pod}-1.SERVICE,... or, for one Pod, {pod}-0;"
+            " `entrypoint deploy kubernetes` does so"
+        ),
     )
     clues.take_job("host name", job)
     if job:
         clues.take_index(INDEX)
     elif clues.number(INDEX) is not None:
         clues.unknown["node_rank"] = (
-            "the host name does not say whether this Pod is a Job's, or a JobSet's, where each Job counts from 0",
+            (
+                "the host name does not say whether this Pod is a Job's, or a JobSet's, where each"
+                " Job counts from 0"
+            ),
             detail,
             f"set ENTRYPOINT_NODE_RANK; in a Job by itself it is $({INDEX})",
         )

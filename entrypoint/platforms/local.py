@@ -1,4 +1,5 @@
-"""No platform: docker run, compose or a bare machine. Only our own variables are used, so the site is empty."""
+"""No platform: docker run, compose or a bare machine. Only our own variables are used, so the site
+is empty."""
 
 from __future__ import annotations
 

@@ -1,21 +1,26 @@
 """Huawei Cloud ModelArts training jobs.
 
-Sources: "Managing Environment Variables of a Training Container" (develop-modelarts-0104) for MA_* and VC_*; the boot
-file of the preset MPI image for MA_VJ_NAME's host name rule and for the order of the index variables; "TensorFlow"
-(preset image) for TF_PS_HOSTS, TF_WORKER_HOSTS and one parameter server a node; Volcano's svc plugin for VC_PS_*;
-"Enabling Dynamic Route Acceleration for Training Jobs" (develop-modelarts-0004) for RANK_AFTER_ACC; "Ascend logs"
-(develop-modelarts-0096) for ma-pre-start.sh.
+Sources: "Managing Environment Variables of a Training Container" (develop-modelarts-0104) for MA_*
+  and VC_*; the boot
+file of the preset MPI image for MA_VJ_NAME's host name rule and for the order of the index
+variables; "TensorFlow" (preset image) for TF_PS_HOSTS, TF_WORKER_HOSTS and one parameter server a
+node; Volcano's svc plugin for VC_PS_*; "Enabling Dynamic Route Acceleration for Training Jobs"
+(develop-modelarts-0004) for RANK_AFTER_ACC; "Ascend logs" (develop-modelarts-0096) for
+ma-pre-start.sh.
 
-With ROUTE_PLAN=true and at least 3 nodes, the platform renumbers the nodes: RANK_AFTER_ACC is then this node's number,
-and MA_MASTER_INDEX the first worker. No node gets the numbers of all others (only the platform's API has them,
-ShowTrainingJobRoutePlan), and the roll call needs one order that all nodes know. So the order of VC_WORKER_HOSTS is
-used: a valid order, not the accelerated one. Using RANK_AFTER_ACC as well would mix two orders in one job.
-If HCCL reads a rank table, its ranks are the table's, whatever the order here is. For the new order, set
-ENTRYPOINT_HOSTS in that order, and ENTRYPOINT_NODE_RANK to the value of RANK_AFTER_ACC.
+With ROUTE_PLAN=true and at least 3 nodes, the platform renumbers the nodes: RANK_AFTER_ACC is then
+this node's number, and MA_MASTER_INDEX the first worker. No node gets the numbers of all others
+(only the platform's API has them, ShowTrainingJobRoutePlan), and the roll call needs one order that
+all nodes know. So the order of VC_WORKER_HOSTS is
+used: a valid order, not the accelerated one. Using RANK_AFTER_ACC as well would mix two orders in
+  one job.
+If HCCL reads a rank table, its ranks are the table's, whatever the order here is. For the new
+order, set ENTRYPOINT_HOSTS in that order, and ENTRYPOINT_NODE_RANK to the value of RANK_AFTER_ACC.
 
-The boot of a preset image runs ma-pre-start.sh, next to the boot file, before that file: to install packages, and to
-"set global environment variables" for the training. In a custom image, such as ours, only the boot command runs, so
-the toolkit runs the script. No variable names the code directory below MA_JOB_DIR.
+The boot of a preset image runs ma-pre-start.sh, next to the boot file, before that file: to install
+packages, and to "set global environment variables" for the training. In a custom image, such as
+ours, only the boot command runs, so the toolkit runs the script. No variable names the code
+directory below MA_JOB_DIR.
 """
 
 from __future__ import annotations
@@ -30,13 +35,18 @@ from entrypoint.platforms._names import job_name
 from entrypoint.text import count, some
 
 _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
-_RUN_METHODS = ("torchrun", "msrun")  # "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table
+# "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table
+_RUN_METHODS = (
+    "torchrun",
+    "msrun",
+)
 _PS_MARKS = ("TF_PS_HOSTS", "VC_PS_HOSTS", "VC_PS_NUM")  # set in the containers of both tasks
 _NO_ORDER = "RANK_AFTER_ACC tells no node the order of all"
 
 
 def site(facts: Facts) -> Site:
-    """Return the hosts, this node's index and the accelerators of each node, from the platform's variables.
+    """Return the hosts, this node's index and the accelerators of each node, from the platform's
+    variables.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
@@ -50,8 +60,10 @@ def site(facts: Facts) -> Site:
     elif servers and not workers and "hosts" not in clues.unknown:
         clues.unknown["hosts"] = (
             "parameter servers are named, and no worker",
-            f"{clues.origins['tensorflow.ps']} names {len(servers)},"
-            f" TF_WORKER_HOSTS is {clues.env.get('TF_WORKER_HOSTS', '')[:60]!r}",
+            (
+                f"{clues.origins['tensorflow.ps']} names {len(servers)},"
+                f" TF_WORKER_HOSTS is {clues.env.get('TF_WORKER_HOSTS', '')[:60]!r}"
+            ),
             "set TF_WORKER_HOSTS on all nodes, or ENTRYPOINT_HOSTS",
         )
     _take_index(clues, len(workers), len(servers))
@@ -133,7 +145,8 @@ def _has_servers(clues: Clues) -> bool:
 
 
 def _listeners(text: str) -> tuple[Listener, ...]:
-    """Return host and port of each entry of `[host:port,host:port]`; brackets and ports are optional."""
+    """Return host and port of each entry of `[host:port,host:port]`; brackets and ports are
+    optional."""
     text = text.strip()
     if text.startswith("[") and text.endswith("]") and "]" not in text[:-1]:
         text = text[1:-1]
@@ -167,7 +180,10 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
         clues.unknown["node_rank"] = (
             "this container is a parameter server, and none is named",
             f"MA_TASK_NAME is ps, TF_PS_HOSTS is {clues.env.get('TF_PS_HOSTS', '')[:60]!r}",
-            "set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS, ENTRYPOINT_TENSORFLOW_PS and ENTRYPOINT_NODE_RANK",
+            (
+                "set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS, ENTRYPOINT_TENSORFLOW_PS and"
+                " ENTRYPOINT_NODE_RANK"
+            ),
         )
         return
     name = clues.first(*_INDEX)
@@ -178,7 +194,10 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
         clues.unknown["node_rank"] = (
             f"{name} is beyond the last {task}",
             f"{name} is {index}, {clues.origins[field]} names {count(hosts, task)}",
-            f"see that {clues.origins[field]} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
+            (
+                f"see that {clues.origins[field]} and {name} are of one job, or set"
+                " ENTRYPOINT_NODE_RANK"
+            ),
         )
     elif index is not None:
         origin = f"{name}; {_NO_ORDER}" if _is_rerouted(clues.env) else name
@@ -189,7 +208,9 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
             f"{', '.join(_INDEX)} are unset",
             "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
         )
-    elif workers + servers:  # without hosts none: the spec may name many, and they can't all be node 0
+    elif (
+        workers + servers
+    ):  # without hosts none: the spec may name many, and they can't all be node 0
         clues.take("index", 0, "")
 
 

@@ -1,12 +1,15 @@
 """Kubeflow's MPIJob (mpi-operator v2beta1).
 
-Source: mpi-operator, pkg/controller/mpi_job_controller.go: K_MPI_JOB_ROLE in every container; /etc/mpi/hostfile in the
-launcher's, as `host slots=N` for Open MPI and `host:N` for Intel MPI and MPICH; the host names `<job>-launcher` and
-`<job>-worker-<index>`; the ConfigMap `<job>-config`, which the hostfile is from.
+Source: mpi-operator, pkg/controller/mpi_job_controller.go: K_MPI_JOB_ROLE in every container;
+  /etc/mpi/hostfile in the
+launcher's, as `host slots=N` for Open MPI and `host:N` for Intel MPI and MPICH; the host names
+`<job>-launcher` and `<job>-worker-<index>`; the ConfigMap `<job>-config`, which the hostfile is
+from.
 
-The launcher is in the hostfile, as its first line, only with `runLauncherAsWorker: true`. Workers do not know the other
-nodes, nor whether the launcher is one, so the number at the end of their name is no rank: a node is found by its name
-in the hostfile, or in ENTRYPOINT_HOSTS. The job's name is not documented: it is derived from the host names.
+The launcher is in the hostfile, as its first line, only with `runLauncherAsWorker: true`. Workers
+do not know the other nodes, nor whether the launcher is one, so the number at the end of their name
+is no rank: a node is found by its name in the hostfile, or in ENTRYPOINT_HOSTS. The job's name is
+not documented: it is derived from the host names.
 """
 
 from __future__ import annotations
@@ -29,10 +32,16 @@ def site(facts: Facts) -> Site:
     """
     role = facts.env.get(_ROLE, "")
     if role not in ("launcher", "worker"):
-        raise ConfigError(f"EP207 {_ROLE} is no role of an MPIJob", repr(role[:60]), "set it to launcher or worker")
+        raise ConfigError(
+            f"EP207 {_ROLE} is no role of an MPIJob",
+            repr(role[:60]),
+            "set it to launcher or worker",
+        )
     file = _hostfile.read(facts)
     job = job_name(_job(file.hosts[0] if file.hosts else facts.hostname)) or ""
-    return _hostfile.site("mpijob", facts, file, job, _unknown(role, file, job or "JOB", facts.hostname))
+    return _hostfile.site(
+        "mpijob", facts, file, job, _unknown(role, file, job or "JOB", facts.hostname)
+    )
 
 
 def _unknown(role: str, file: Hostfile, job: str, hostname: str) -> Reason | None:
@@ -42,13 +51,19 @@ def _unknown(role: str, file: Hostfile, job: str, hostname: str) -> Reason | Non
         return (
             "an MPIJob names its nodes to the launcher alone",
             f"{HOSTFILE} is not here, or empty",
-            f"mount the ConfigMap {job}-config at /etc/mpi in the workers, or set {names} on all nodes",
+            (
+                f"mount the ConfigMap {job}-config at /etc/mpi in the workers, or set {names} on"
+                " all nodes"
+            ),
         )
     if role == "launcher" and file.index is None:
         return (
             "this launcher is not a node of the job",
             f"{HOSTFILE} does not name {hostname}",
-            "set runLauncherAsWorker: true in the MPIJob, or name it in ENTRYPOINT_HOSTS on all nodes",
+            (
+                "set runLauncherAsWorker: true in the MPIJob, or name it in ENTRYPOINT_HOSTS on all"
+                " nodes"
+            ),
         )
     return None
 

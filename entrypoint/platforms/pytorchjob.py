@@ -1,12 +1,14 @@
 """Kubeflow's PyTorchJob (training-operator v1).
 
-Sources: training-operator, pkg/controller.v1/pytorch/envvar.go: PET_NNODES counts nodes; PET_NODE_RANK, and RANK next
-to MASTER_ADDR, are this node's rank, the master's being 0; WORLD_SIZE counts processes, with "auto" as one, and is not
-read. master.go: MASTER_ADDR `<job>-master-0`. elastic.go: PET_RDZV_ENDPOINT, and PET_NNODES as `<min>:<max>` of the
-workers. common/job.go: each pod has a service of its name.
+Sources: training-operator, pkg/controller.v1/pytorch/envvar.go: PET_NNODES counts nodes;
+  PET_NODE_RANK, and RANK next
+to MASTER_ADDR, are this node's rank, the master's being 0; WORLD_SIZE counts processes, with "auto"
+as one, and is not read. master.go: MASTER_ADDR `<job>-master-0`. elastic.go: PET_RDZV_ENDPOINT, and
+PET_NNODES as `<min>:<max>` of the workers. common/job.go: each pod has a service of its name.
 
-The platform names only the master. The workers' names are derived, `<job>-worker-<index>`. Those of an elastic job are
-known if it has no master and min is max, which the operator writes for a policy that names neither.
+The platform names only the master. The workers' names are derived, `<job>-worker-<index>`. Those of
+an elastic job are known if it has no master and min is max, which the operator writes for a policy
+that names neither.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ def _take_hosts(clues: Clues, job: str) -> None:
     count = clues.number(_NODES)
     if not job:
         detail = f"MASTER_ADDR is {clues.env.get('MASTER_ADDR', '')[:60]!r}"
-        clues.unknown["hosts"] = ("nothing names the nodes of this PyTorchJob", detail, "set ENTRYPOINT_HOSTS")
+        clues.unknown["hosts"] = (
+            "nothing names the nodes of this PyTorchJob",
+            detail,
+            "set ENTRYPOINT_HOSTS",
+        )
     elif not count:
         clues.unknown["hosts"] = _kubeflow.not_counted(_NODES, clues.env)
     else:
@@ -70,7 +76,10 @@ def _workers(clues: Clues, job: str) -> tuple[str, ...]:
     clues.unknown["hosts"] = (
         "an elastic PyTorchJob does not say which nodes it has",
         f"{_NODES} is {text[:60]!r}",
-        "set ENTRYPOINT_HOSTS on all nodes, or make minReplicas and maxReplicas one number, without a Master replica",
+        (
+            "set ENTRYPOINT_HOSTS on all nodes, or make minReplicas and maxReplicas one number,"
+            " without a Master replica"
+        ),
     )
     return ()
 
@@ -81,7 +90,11 @@ def _take_rank(clues: Clues, master: bool) -> None:
     ranks = {name: rank for name in names if (rank := clues.number(name)) is not None}
     if len(set(ranks.values())) > 1:
         detail = ", ".join(f"{name} is {rank}" for name, rank in ranks.items())
-        clues.unknown["node_rank"] = ("the platform gives this node two ranks", detail, "set ENTRYPOINT_NODE_RANK")
+        clues.unknown["node_rank"] = (
+            "the platform gives this node two ranks",
+            detail,
+            "set ENTRYPOINT_NODE_RANK",
+        )
     else:
         name = next(iter(ranks), names[0])
         clues.take("index", ranks.get(name), name)

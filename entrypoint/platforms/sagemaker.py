@@ -1,9 +1,10 @@
 """Amazon SageMaker training jobs.
 
-Sources: SageMaker's documentation, "How Amazon SageMaker AI Provides Training Information" (resourceconfig.json, which
-is in every container) and the SageMaker Training Toolkit (SM_*, only in images that have it). Not documented, and
-derived here: the node with the lowest number is the first, so algo-2 comes before algo-10, although the file may list
-them in the order of text.
+Sources: SageMaker's documentation, "How Amazon SageMaker AI Provides Training Information"
+  (resourceconfig.json, which
+is in every container) and the SageMaker Training Toolkit (SM_*, only in images that have it). Not
+documented, and derived here: the node with the lowest number is the first, so algo-2 comes before
+algo-10, although the file may list them in the order of text.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def matches(facts: Facts) -> bool:
 
 
 def site(facts: Facts) -> Site:
-    """Return the hosts, the place of this one and its GPUs, from the file or the toolkit's variables.
+    """Return the hosts, the place of this one and its GPUs, from the file or the toolkit's
+    variables.
 
     Raises ConfigError if SM_NUM_GPUS is not the number it has to be.
     """
@@ -104,10 +106,13 @@ def _by_number(host: str) -> tuple[str, int, str]:
 
 
 def _of_groups(groups: Any) -> tuple[str, ...]:
-    """Return the hosts of all instance groups of a heterogeneous cluster; none if there are no groups."""
+    """Return the hosts of all instance groups of a heterogeneous cluster; none if there are no
+    groups."""
     if not isinstance(groups, list):
         return ()
-    return tuple(host for group in groups if isinstance(group, dict) for host in _hosts(group.get("hosts")))
+    return tuple(
+        host for group in groups if isinstance(group, dict) for host in _hosts(group.get("hosts"))
+    )
 
 
 def _short(hosts: tuple[str, ...]) -> str:

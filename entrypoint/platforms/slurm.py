@@ -1,8 +1,10 @@
 """Slurm: one entrypoint on each node of a job step, as `srun --ntasks-per-node=1` starts it.
 
-Sources: slurm.schedmd.com, "srun" and "sbatch" (output environment variables) and "Heterogeneous Jobs"; Slurm's
-src/common/env.c and slurmstepd for the variables that a step sets: SLURM_STEP_* and SLURM_NODEID, which in a step of
-several components of a heterogeneous job count all its nodes. SLURM_JOB_* and SLURM_NNODES may be the whole job's.
+Sources: slurm.schedmd.com, "srun" and "sbatch" (output environment variables) and "Heterogeneous
+  Jobs"; Slurm's
+src/common/env.c and slurmstepd for the variables that a step sets: SLURM_STEP_* and SLURM_NODEID,
+which in a step of several components of a heterogeneous job count all its nodes. SLURM_JOB_* and
+SLURM_NNODES may be the whole job's.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._nodelist import expand, most
 
 _STEP = ("SLURM_STEP_ID", "SLURM_STEPID")
-# Ids of a shell of `salloc` and of a batch script, which are no steps of `srun`: they run only on the first node.
+# Ids of a shell of `salloc` and of a batch script, which are no steps of `srun`: they run only on
+# the first node.
 _SHELLS = ("4294967290", "4294967291")
 _LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _COUNTS = ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
@@ -22,14 +25,16 @@ _SRUN = "srun --ntasks-per-node=1"
 
 
 def matches(facts: Facts) -> bool:
-    """Return whether Slurm started this process: shells of `salloc` and logins to nodes have only the job's id."""
+    """Return whether Slurm started this process: shells of `salloc` and logins to nodes have only
+    the job's id."""
     return bool(_is_step(Clues("slurm", facts)) or facts.env.get("SLURM_NODEID"))
 
 
 def site(facts: Facts) -> Site:
     """Return the nodes of the step, this node's index among them and its GPUs.
 
-    Raises ConfigError if a variable is not the number it has to be, or the step has several tasks on a node.
+    Raises ConfigError if a variable is not the number it has to be, or the step has several tasks
+    on a node.
     """
     clues = Clues("slurm", facts)
     _check_tasks(clues)
@@ -48,7 +53,8 @@ def _is_step(clues: Clues) -> bool:
 
 
 def _check_tasks(clues: Clues) -> None:
-    """Refuse several tasks on a node: an entrypoint starts all ranks of its node, so two would be the same node."""
+    """Refuse several tasks on a node: an entrypoint starts all ranks of its node, so two would be
+    the same node."""
     name = "SLURM_LOCALID"
     several = bool(clues.number(name))
     if not several and _is_step(clues):
@@ -57,7 +63,8 @@ def _check_tasks(clues: Clues) -> None:
         several = most(clues.env.get(name) or "1", name) > 1
     if several:
         raise ConfigError(
-            "EP208 this step has several tasks on a node, and one entrypoint starts all ranks of its node",
+            "EP208 this step has several tasks on a node, and one entrypoint starts all ranks of"
+            " its node",
             f"{name} is {clues.env[name][:60]}",
             f"start one task per node: {_SRUN}",
         )
@@ -72,7 +79,11 @@ def _take_hosts(clues: Clues) -> None:
     try:
         hosts = expand(clues.env[name], name)
     except ConfigError as error:
-        clues.unknown["hosts"] = (error.summary.partition(" ")[2], error.detail, "set ENTRYPOINT_HOSTS")
+        clues.unknown["hosts"] = (
+            error.summary.partition(" ")[2],
+            error.detail,
+            "set ENTRYPOINT_HOSTS",
+        )
         return
     if not step and len(hosts) > 1:
         clues.unknown["hosts"] = (
@@ -98,7 +109,11 @@ def _missing(clues: Clues, name: str) -> Reason | None:
         )
     if not clues.env.get(name, "").strip():
         detail = f"{', '.join(_LISTS)} are unset"
-        return "Slurm's list of nodes is not there", detail, "pass it into the container, or set ENTRYPOINT_HOSTS"
+        return (
+            "Slurm's list of nodes is not there",
+            detail,
+            "pass it into the container, or set ENTRYPOINT_HOSTS",
+        )
     return None
 
 
@@ -111,7 +126,10 @@ def _is_other_node(clues: Clues) -> bool:
     clues.origins.pop("node_rank", None)
     clues.unknown["node_rank"] = (
         f"{clues.origins['hosts']} has another node in this one's place",
-        f"SLURM_NODEID is {index}, which is {clues.hosts[index]}, and SLURMD_NODENAME is {name[:60]}",
+        (
+            f"SLURM_NODEID is {index}, which is {clues.hosts[index]}, and SLURMD_NODENAME is"
+            f" {name[:60]}"
+        ),
         "set ENTRYPOINT_NODE_RANK",
     )
     return True

@@ -1,13 +1,15 @@
-"""Kubeflow's TFJob (training-operator v1), and others that set TF_CONFIG, such as Volcano's tensorflow plugin.
+"""Kubeflow's TFJob (training-operator v1), and others that set TF_CONFIG, such as Volcano's
+tensorflow plugin.
 
 Sources: training-operator, pkg/controller.v1/tensorflow/tensorflow.go: TF_CONFIG, its hosts
-`<job>-<task>-<index>.<namespace>.svc:<port>`, and its form for dynamic workers; TensorFlow, "Distributed training":
-the tasks, and that an evaluator is no part of the cluster.
+`<job>-<task>-<index>.<namespace>.svc:<port>`, and its form for dynamic workers; TensorFlow,
+"Distributed training": the tasks, and that an evaluator is no part of the cluster.
 
-With parameter servers, a chief remains a chief here: the operator takes its end for the job's, and TF_CONFIG counts the
-workers without it. The program then gets no flags that contradict this.
+With parameter servers, a chief remains a chief here: the operator takes its end for the job's, and
+TF_CONFIG counts the workers without it. The program then gets no flags that contradict this.
 
-The job's name is not documented: it is derived from the first host's. The platform does not report accelerators.
+The job's name is not documented: it is derived from the first host's. The platform does not report
+accelerators.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ _ALONE = "evaluator"
 
 
 def matches(facts: Facts) -> bool:
-    """Return whether TF_CONFIG names a cluster. Some services set one with only a task for a single program."""
+    """Return whether TF_CONFIG names a cluster. Some services set one with only a task for a single
+    program."""
     return names_hosts(facts.env, _CONFIG)
 
 
 def site(facts: Facts) -> Site:
-    """Return the chief, the workers, then the parameter servers of TF_CONFIG; an evaluator is a job of its own.
+    """Return the chief, the workers, then the parameter servers of TF_CONFIG; an evaluator is a job
+    of its own.
 
     Raises ConfigError if TF_CONFIG is not valid for TensorFlow.
     """

@@ -1,14 +1,18 @@
 """Kubeflow Trainer v2 (TrainJob) with a torch, a JAX or an MPI runtime.
 
-Sources: trainer, pkg/runtime/framework/plugins/torch/torch.go: PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE and
-PET_MASTER_ADDR `<job>-node-0-0.<job>`; plugins/jax/jax.go: JAX_NUM_PROCESSES, one process a node, JAX_PROCESS_ID and
-JAX_COORDINATOR_ADDRESS, the same name with a port; JobSet for the host names `<jobset>-<group>-<job>-<pod>.<jobset>`.
+Sources: trainer, pkg/runtime/framework/plugins/torch/torch.go: PET_NNODES, PET_NODE_RANK,
+  PET_NPROC_PER_NODE and
+PET_MASTER_ADDR `<job>-node-0-0.<job>`; plugins/jax/jax.go: JAX_NUM_PROCESSES, one process a node,
+JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS, the same name with a port; JobSet for the host names
+`<jobset>-<group>-<job>-<pod>.<jobset>`.
 
-torch and JAX get only the first node's name. The others' names are derived from it: the last number is the node's rank.
+torch and JAX get only the first node's name. The others' names are derived from it: the last number
+is the node's rank.
 
-Of an MPI runtime (plugins/mpi/mpi.go) only the launcher, `<job>-launcher-0-0`, has the hostfile, from the ConfigMap
-`<job>-mpi-hostfile`, and is in it with `runLauncherAsNode: true`; the nodes, `<job>-node-0-<index>`, get no names.
-A hostfile of such names identifies the TrainJob. Its order is that of the runtime's replicatedJobs.
+Of an MPI runtime (plugins/mpi/mpi.go) only the launcher, `<job>-launcher-0-0`, has the hostfile,
+from the ConfigMap `<job>-mpi-hostfile`, and is in it with `runLauncherAsNode: true`; the nodes,
+`<job>-node-0-<index>`, get no names. A hostfile of such names identifies the TrainJob. Its order is
+that of the runtime's replicatedJobs.
 """
 
 from __future__ import annotations
@@ -37,13 +41,17 @@ def site(facts: Facts) -> Site:
         return _mpi_site(facts, job)
     clues = Clues("trainer", facts)
     is_jax = address.startswith("JAX")
-    counter, rank = ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID") if is_jax else ("PET_NNODES", "PET_NODE_RANK")
+    counter, rank = (
+        ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID") if is_jax else ("PET_NNODES", "PET_NODE_RANK")
+    )
     count = clues.number(counter)
     clues.take("index", clues.number(rank), rank)
     if reason := _unknown(facts, job, count, counter):
         clues.unknown["hosts"] = reason
     else:
-        clues.take("hosts", tuple(f"{job}{_NODE}{index}.{job}" for index in range(count or 0)), address)
+        clues.take(
+            "hosts", tuple(f"{job}{_NODE}{index}.{job}" for index in range(count or 0)), address
+        )
     if is_jax:
         clues.take("slots", 1, counter)
         clues.take("launcher", "jax", address)
@@ -54,7 +62,8 @@ def site(facts: Facts) -> Site:
 
 
 def _of_mpi(facts: Facts) -> str:
-    """Return the name of the TrainJob whose launcher or node is first in the hostfile; empty if there is none."""
+    """Return the name of the TrainJob whose launcher or node is first in the hostfile; empty if
+    there is none."""
     for host in _hostfile.names(facts.files)[:1]:
         pod, _, service = host.partition(".")
         node = numbered(pod, _NODE)
@@ -79,6 +88,8 @@ def _mpi_site(facts: Facts, job: str) -> Site:
 def _unknown(facts: Facts, job: str, count: int | None, counter: str) -> Reason | None:
     """Return why the nodes of the job are unknown, if they are."""
     if not job:
-        detail = ", ".join(f"{name} is {facts.env.get(name, '')[:60]!r}" for name in _kubeflow.ADDRESSES)
+        detail = ", ".join(
+            f"{name} is {facts.env.get(name, '')[:60]!r}" for name in _kubeflow.ADDRESSES
+        )
         return "nothing names the nodes of this TrainJob", detail, "set ENTRYPOINT_HOSTS"
     return None if count else _kubeflow.not_counted(counter, facts.env)

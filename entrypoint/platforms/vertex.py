@@ -1,12 +1,16 @@
 """Google Vertex AI custom training.
 
-Sources: Vertex AI, "Distributed training": the worker pools, "The format of CLUSTER_SPEC", and that a Reduction
-Server, which is Google's own image, is a third pool. google.cloud.aiplatform.training_utils reads CLOUD_ML_JOB_ID.
+Sources: Vertex AI, "Distributed training": the worker pools, "The format of CLUSTER_SPEC", and that
+  a Reduction
+Server, which is Google's own image, is a third pool. google.cloud.aiplatform.training_utils reads
+CLOUD_ML_JOB_ID.
 
-Nodes are the first two pools, the primary replica and the workers. The user chooses the role of the third and fourth
-(parameter servers, a Reduction Server, evaluators), and CLUSTER_SPEC does not show it: a container there is refused.
+Nodes are the first two pools, the primary replica and the workers. The user chooses the role of the
+third and fourth (parameter servers, a Reduction Server, evaluators), and CLUSTER_SPEC does not show
+it: a container there is refused.
 
-The services behind these names forward few ports. Google's samples have sshd on 2222: set ENTRYPOINT_SSH_PORT=2222.
+The services behind these names forward few ports. Google's samples have sshd on 2222: set
+ENTRYPOINT_SSH_PORT=2222.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ _POOLS = ("workerpool0", "workerpool1")  # the primary replica is the first node
 
 
 def matches(facts: Facts) -> bool:
-    """Return whether CLUSTER_SPEC is Vertex AI's: other systems may have a variable of that name."""
+    """Return whether CLUSTER_SPEC is Vertex AI's: other systems may have a variable of that
+    name."""
     return _POOLS[0] in facts.env.get(_SPEC, "")
 
 

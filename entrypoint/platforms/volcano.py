@@ -1,10 +1,12 @@
 """Volcano jobs (batch.volcano.sh): a Pod of each replica of each task is a node.
 
-Sources: volcano.sh, "Job Plugins"; Volcano's pkg/controllers/job/plugins: `env` for VC_TASK_INDEX, which counts within
-a task, and `svc` for VC_<TASK>_HOSTS, VC_<TASK>_NUM and /etc/volcano/<task>.host, which every Pod has of every task.
-A list that is too long for the environment is only in the file. Without the plugin `env` these files, which are mounted
-into every Pod, identify Volcano, and the host name identifies the Pod. The order of a job's tasks is unknown: they are
-sorted by name, with numbers in it as numbers, and parameter servers (`ps`) last.
+Sources: volcano.sh, "Job Plugins"; Volcano's pkg/controllers/job/plugins: `env` for VC_TASK_INDEX,
+  which counts within
+a task, and `svc` for VC_<TASK>_HOSTS, VC_<TASK>_NUM and /etc/volcano/<task>.host, which every Pod
+has of every task. A list that is too long for the environment is only in the file. Without the
+plugin `env` these files, which are mounted into every Pod, identify Volcano, and the host name
+identifies the Pod. The order of a job's tasks is unknown: they are sorted by name, with numbers in
+it as numbers, and parameter servers (`ps`) last.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ _Tasks = dict[str, tuple[str, ...]]  # a task's name, in the form of variables -
 
 
 def matches(facts: Facts) -> bool:
-    """Return whether the plugin env has set an index, or the plugin svc its files, which no other platform has."""
+    """Return whether the plugin env has set an index, or the plugin svc its files, which no other
+    platform has."""
     return any(map(facts.env.get, _INDEX)) or any(map(_is_list, facts.files))
 
 
@@ -86,13 +89,19 @@ def _tasks(clues: Clues, facts: Facts) -> _Tasks:
 def _lists(env: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return task -> the variable with its hosts, and the hosts."""
     matches = {name: _LISTED.fullmatch(name) for name in env if name.endswith("_HOSTS")}
-    return {match[1]: (name, _split(env[name].replace(",", "\n"))) for name, match in matches.items() if match}
+    return {
+        match[1]: (name, _split(env[name].replace(",", "\n")))
+        for name, match in matches.items()
+        if match
+    }
 
 
 def _files(files: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return task -> the file with its hosts, and the hosts."""
     paths = filter(_is_list, files)
-    return {_variable(path[len(_FOLDER) : -len(_END)]): (path, _split(files[path])) for path in paths}
+    return {
+        _variable(path[len(_FOLDER) : -len(_END)]): (path, _split(files[path])) for path in paths
+    }
 
 
 def _is_list(path: str) -> bool:
@@ -115,7 +124,8 @@ def _order(task: str) -> tuple[bool, list[str | int]]:
 
 
 def _take_index(clues: Clues, hostname: str, tasks: _Tasks) -> None:
-    """Take this node's place among all nodes, by its host name; the variables count within its task."""
+    """Take this node's place among all nodes, by its host name; the variables count within its
+    task."""
     name = clues.first(*_INDEX)
     index = clues.number(name)
     pod = label(hostname)

@@ -1,11 +1,13 @@
 """Volcengine (BytePlus) machine learning platform: custom tasks.
 
-Source: its documentation, "List of common environment variables" (MLP_*); public job scripts for MLP_GPU. Hosts of a
+Source: its documentation, "List of common environment variables" (MLP_*); public job scripts for
+  MLP_GPU. Hosts of a
 role are IP addresses, and MLP_ROLE_INDEX counts among those of one role.
 
-Not documented, and derived here: nodes are numbered chief first, then workers, then parameter servers. The chief counts
-as a worker, and parameter servers need the launcher tensorflow; to give TensorFlow a chief, set tensorflow.chief.
-No launcher starts the other roles (SERVER and SCHEDULER of MXNet and BytePS, EVALUATOR).
+Not documented, and derived here: nodes are numbered chief first, then workers, then parameter
+servers. The chief counts as a worker, and parameter servers need the launcher tensorflow; to give
+TensorFlow a chief, set tensorflow.chief. No launcher starts the other roles (SERVER and SCHEDULER
+of MXNet and BytePS, EVALUATOR).
 """
 
 from __future__ import annotations
@@ -17,13 +19,19 @@ from entrypoint.platforms._clues import Clues, names
 from entrypoint.platforms._listeners import is_port
 from entrypoint.text import count, some
 
-_ROLES = {"CHIEF": "worker", "WORKER": "worker", "PS": "ps"}  # in the order of node ranks -> the task of each
+# in the order of node ranks -> the task of each
+_ROLES = {
+    "CHIEF": "worker",
+    "WORKER": "worker",
+    "PS": "ps",
+}
 _OTHERS = ("SERVER", "SCHEDULER", "EVALUATOR")
 _Roles = Mapping[str, tuple[str, ...]]  # role -> its hosts
 
 
 def site(facts: Facts) -> Site:
-    """Return the hosts of all roles, this node's place among them and its GPUs, from the platform's variables.
+    """Return the hosts of all roles, this node's place among them and its GPUs, from the platform's
+    variables.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
@@ -75,7 +83,10 @@ def _check_roles(clues: Clues, roles: _Roles) -> None:
             clues.unknown["hosts"] = (
                 f"no launcher starts a {role}",
                 f"MLP_{role}_NUM is {clues.env[f'MLP_{role}_NUM'].strip()}",
-                "leave the role out, or set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK on the nodes that train",
+                (
+                    "leave the role out, or set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK on the"
+                    " nodes that train"
+                ),
             )
     if roles["PS"] and not (roles["CHIEF"] or roles["WORKER"]) and "hosts" not in clues.unknown:
         servers = f"{_list(clues.env, 'PS')} names {len(roles['PS'])}"
@@ -88,9 +99,13 @@ def _check_roles(clues: Clues, roles: _Roles) -> None:
 
 def _ports(clues: Clues, roles: _Roles) -> tuple[int, ...]:
     """Return the ports of the nodes' programs; none if one of them has no port."""
-    names = [f"MLP_{role}_{index}_PORT" for role, hosts in roles.items() for index in range(len(hosts))]
+    names = [
+        f"MLP_{role}_{index}_PORT" for role, hosts in roles.items() for index in range(len(hosts))
+    ]
     ports = {name: clues.env.get(name, "").strip() for name in names}
-    invalid = [f"{name} is {port[:60]!r}" for name, port in ports.items() if port and not is_port(port)]
+    invalid = [
+        f"{name} is {port[:60]!r}" for name, port in ports.items() if port and not is_port(port)
+    ]
     if invalid:
         hint = "fix it, or set ENTRYPOINT_HOSTS"
         clues.unknown["hosts"] = ("a port is a number from 1 to 65535", some(invalid, 4), hint)

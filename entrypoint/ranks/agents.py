@@ -1,6 +1,8 @@
-"""Answers mpirun's agents (mpirun/agent.sh.j2): mpirun starts one for each daemon that it wants on another node.
+"""Answers mpirun's agents (mpirun/agent.sh.j2): mpirun starts one for each daemon that it wants on
+another node.
 
-An agent leaves the daemon's command in a file, writes its host's name into one pipe, and waits for a status in another.
+An agent leaves the daemon's command in a file, writes its host's name into one pipe, and waits for
+a status in another.
 """
 
 from __future__ import annotations
@@ -16,18 +18,23 @@ ALL = "agents"  # the pipe with the hosts' names
 
 
 class Agents:
-    """Listener for agents. `wanted` gets the rank of a node, and the command that starts mpirun's daemon there.
+    """Listener for agents. `wanted` gets the rank of a node, and the command that starts mpirun's
+    daemon there.
 
-    The command is "" if the agent's file is missing: then only the agent of that host ends. Each host gets one daemon:
-    if a program wrote the host's name again, a second one would start, and mpirun would wait forever.
+    The command is "" if the agent's file is missing: then only the agent of that host ends. Each
+    host gets one daemon: if a program wrote the host's name again, a second one would start, and
+    mpirun would wait forever.
     """
 
-    def __init__(self, run_dir: RunDir, hosts: Mapping[str, int], wanted: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, run_dir: RunDir, hosts: Mapping[str, int], wanted: Callable[[int, str], None]
+    ) -> None:
         self._run_dir = run_dir
         self._hosts = hosts
         self._wanted = wanted
         self._served: set[str] = set()  # hosts whose command was passed on
-        # Open from the start, so that an agent never waits for the other side, and notices when this process ends.
+        # Open from the start, so that an agent never waits for the other side, and notices when
+        # this process ends.
         self._replies = {rank: run_dir.pipe(f"agent.{host}") for host, rank in hosts.items()}
         self._requests = PipeListener(run_dir, ALL, self._on_request)
 
@@ -37,14 +44,17 @@ class Agents:
             if host in self._hosts and host not in self._served:
                 command = ""
                 with contextlib.suppress(OSError):
-                    command = (self._run_dir.path / f"agent.{host}.command").read_text(errors="surrogateescape")
+                    command = (self._run_dir.path / f"agent.{host}.command").read_text(
+                        errors="surrogateescape"
+                    )
                 if command:
                     self._served.add(host)
                 self._wanted(self._hosts[host], command)
 
     def answer(self, rank: int, status: int) -> None:
         """Make the agent of a node end with this status."""
-        with contextlib.suppress(BlockingIOError):  # the pipe is full: nobody has read the earlier answers
+        # the pipe is full: nobody has read the earlier answers
+        with contextlib.suppress(BlockingIOError):
             os.write(self._replies[rank], b"%d\n" % status)
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""Sends a signal to every process of a rank, once. Each rank's supervisor imports this: keep it fast."""
+"""Sends a signal to every process of a rank, once. Each rank's supervisor imports this: keep it
+fast."""
 
 from __future__ import annotations
 
@@ -10,20 +11,24 @@ from entrypoint.system import proc
 _TERM = 15
 _GROUP = 2  # index among the fields of `stat`
 _START = 19
-# These only wait for their child and pass signals on to it, and move themselves or it to another process group.
+# These only wait for their child and pass signals on to it, and move themselves or it to another
+# process group.
 _WRAPPERS = ("timeout", "tini", "dumb-init", "catatonit")
 
 
 class Below:
-    """The processes below this one, in any process group or session, and which of them were sent SIGTERM."""
+    """The processes below this one, in any process group or session, and which of them were sent
+    SIGTERM."""
 
     def __init__(self) -> None:
         self._signalled: set[tuple[int, str]] = set()  # pid and start time
 
     def terminate(self, everywhere: bool) -> None:
-        """Note that this process's group was sent SIGTERM; if `everywhere`, send it to processes in other groups.
+        """Note that this process's group was sent SIGTERM; if `everywhere`, send it to processes in
+        other groups.
 
-        A process that starts later gets no signal: a program that knows of the stop starts it, for example to save.
+        A process that starts later gets no signal: a program that knows of the stop starts it, for
+        example to save.
         """
         now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
         while True:  # until no process was forked meanwhile
@@ -43,21 +48,34 @@ class Below:
     def tell_the_rest(self) -> None:
         """Send SIGTERM to all processes that were not sent it yet."""
         processes = proc.below(os.getpid())
-        new = [(pid, fields[_START]) for pid, _, fields in processes if (pid, fields[_START]) not in self._signalled]
+        new = [
+            (pid, fields[_START])
+            for pid, _, fields in processes
+            if (pid, fields[_START]) not in self._signalled
+        ]
         self._signalled |= {*new}
         proc.kill([pid for pid, _ in new], _TERM)
 
     def tell_user_signal(self, signum: int) -> None:
-        """Send SIGUSR1 or SIGUSR2, as to this process's group, to processes in other groups that have a handler.
+        """Send SIGUSR1 or SIGUSR2, as to this process's group, to processes in other groups that
+        have a handler.
 
         It would end the others.
         """
         processes = {pid: (name, fields) for pid, name, fields in proc.below(os.getpid())}
-        proc.kill([pid for pid in outside(processes, set(processes), os.getpgrp()) if _catches(pid, signum)], signum)
+        proc.kill(
+            [
+                pid
+                for pid in outside(processes, set(processes), os.getpgrp())
+                if _catches(pid, signum)
+            ],
+            signum,
+        )
 
 
 def terminate_tree(leader: int) -> set[int]:
-    """Send SIGTERM once to the process group of this leader, and to processes below it in other groups.
+    """Send SIGTERM once to the process group of this leader, and to processes below it in other
+    groups.
 
     Returns the processes below it, which may take longer than itself to end.
     """
@@ -67,9 +85,11 @@ def terminate_tree(leader: int) -> set[int]:
 
 
 def outside(processes: dict[int, tuple[str, list[str]]], pids: set[int], group: int) -> list[int]:
-    """Return the processes that are in another process group than this one, and get no signal from a wrapper.
+    """Return the processes that are in another process group than this one, and get no signal from
+    a wrapper.
 
-    A wrapper in another group is left out, so that its program is signalled once; it ends with its program.
+    A wrapper in another group is left out, so that its program is signalled once; it ends with its
+    program.
     """
     chosen = []
     for pid in pids:

@@ -1,4 +1,5 @@
-"""Start hooks: programs of the image, a mount or the platform that run on this node before its part of the job.
+"""Start hooks: programs of the image, a mount or the platform that run on this node before its part
+of the job.
 
 They run once, whatever the value of `restarts` is.
 """
@@ -22,8 +23,8 @@ from entrypoint.text import Log
 from entrypoint.values import replace
 
 FOLDER = Path("/etc/entrypoint/start.d")
-# Runs the script $0 in this bash, since its exports are needed. File {0} gets all variables before it, an empty entry,
-# and all variables after it; `exit` in the script ends this shell.
+# Runs the script $0 in this bash, since its exports are needed. File {0} gets all variables before
+# it, an empty entry, and all variables after it; `exit` in the script ends this shell.
 _SOURCE = """command -p env -0 >&{0}; printf '\\0' >&{0}
 trap 'status=$?; command -p env -0 >&{0}; exit $status' EXIT
 . "$0"
@@ -31,8 +32,11 @@ trap 'status=$?; command -p env -0 >&{0}; exit $status' EXIT
 _OF_SHELLS = {b"_", b"PWD", b"OLDPWD", b"SHLVL"}  # changed by every shell
 
 
-def run_all(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log) -> tuple[Outcome | None, Facts, Plan]:
-    """Run the start hooks. Return the outcome of the first that fails, and facts and plan as the hooks changed them."""
+def run_all(
+    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log
+) -> tuple[Outcome | None, Facts, Plan]:
+    """Run the start hooks. Return the outcome of the first that fails, and facts and plan as the
+    hooks changed them."""
     env = environment(facts.env, draft.env)
     grace = spec.timeouts.grace
     script = draft.topology.pre_start
@@ -41,26 +45,36 @@ def run_all(spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log
         failed = run(env, draft.workdir, grace, signals, log)
         if script and not (failed or signals.stopped):
             failed, changed = source(script, env, grace, signals, log)
-    variables = {name: value for name, value in {**facts.env, **changed}.items() if value is not None}
-    new_facts = replace(facts, env=variables, interfaces=network.interfaces())  # a hook may have brought one up
+    variables = {
+        name: value for name, value in {**facts.env, **changed}.items() if value is not None
+    }
+    # a hook may have brought one up
+    new_facts = replace(facts, env=variables, interfaces=network.interfaces())
     if failed or new_facts == facts:
         return failed, facts, draft
     return None, new_facts, settle(spec, new_facts, draft.topology)
 
 
-def run(env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log) -> Outcome | None:
-    """Run the folder's executables one after another, by name. Return the outcome of the first that fails, or None.
+def run(
+    env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log
+) -> Outcome | None:
+    """Run the folder's executables one after another, by name. Return the outcome of the first that
+    fails, or None.
 
-    A signal that stops this node stops the hook, which gets the grace (seconds), and no other hook is run. Their output
-    goes to stderr, since stdout is the job's. Names that begin with a dot are ignored: Kubernetes creates such files in
-    mounted folders.
+    A signal that stops this node stops the hook, which gets the grace (seconds), and no other hook
+    is run. Their output goes to stderr, since stdout is the job's. Names that begin with a dot are
+    ignored: Kubernetes creates such files in mounted folders.
     """
     try:
         entries = sorted(entry for entry in FOLDER.iterdir() if not entry.name.startswith("."))
     except FileNotFoundError:
         return None
     except OSError as error:
-        return Outcome(126, f"EP442 cannot read the start hooks | {FOLDER}: {error.strerror} | let this user read it")
+        return Outcome(
+            126,
+            f"EP442 cannot read the start hooks | {FOLDER}: {error.strerror} | let this user"
+            " read it",
+        )
     return asyncio.run(_run(entries, env, cwd, grace, signals, log)) if entries else None
 
 
@@ -69,14 +83,17 @@ def source(
 ) -> tuple[Outcome | None, dict[str, str | None]]:
     """Run a platform's shell script in the parent of its folder, as `run` runs a hook.
 
-    Returns the outcome if it fails, and each variable that it has exported or changed; None for one that it has unset.
+    Returns the outcome if it fails, and each variable that it has exported or changed; None for one
+    that it has unset.
     """
     name = os.path.basename(script)
     log(f"start hook {name}")
     with open(os.memfd_create("environment"), "rb") as file:
         argv = ["bash", "-c", _SOURCE.format(file.fileno()), script]
         cwd = os.path.dirname(os.path.dirname(script))
-        failed = asyncio.run(_run_one(name, argv, env, cwd, grace, signals, pass_fds=(file.fileno(),)))
+        failed = asyncio.run(
+            _run_one(name, argv, env, cwd, grace, signals, pass_fds=(file.fileno(),))
+        )
         file.seek(0)
         changed = _changed(file.read())
     if changed and not failed:
@@ -85,9 +102,13 @@ def source(
 
 
 def _changed(written: bytes) -> dict[str, str | None]:
-    """Return the differences between two environments, separated by an empty entry; none if the second is missing."""
+    """Return the differences between two environments, separated by an empty entry; none if the
+    second is missing."""
     before, _, after = written.partition(b"\0\0")
-    old, new = (dict(entry.split(b"=", 1) for entry in part.split(b"\0") if entry) for part in (before, after))
+    old, new = (
+        dict(entry.split(b"=", 1) for entry in part.split(b"\0") if entry)
+        for part in (before, after)
+    )
     names = sorted({*old, *new} - _OF_SHELLS) if new else []
     changed = [name for name in names if old.get(name) != new.get(name)]
     return {os.fsdecode(name): os.fsdecode(new[name]) if name in new else None for name in changed}
@@ -100,8 +121,14 @@ async def _run(
         if signals.stopped:
             break
         if not (hook.is_file() and os.access(hook, os.X_OK)):
-            hint = "chmod +x it, or give its volume defaultMode: 0555" if hook.is_file() else "put files there alone"
-            log(f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {hint}")
+            hint = (
+                "chmod +x it, or give its volume defaultMode: 0555"
+                if hook.is_file()
+                else "put files there alone"
+            )
+            log(
+                f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {hint}"
+            )
             continue
         log(f"start hook {hook.name}")
         if failed := await _run_one(hook.name, [str(hook)], env, cwd, grace, signals):
@@ -110,14 +137,22 @@ async def _run(
 
 
 async def _run_one(
-    name: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, grace: float, signals: Signals, **more: Any
+    name: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    grace: float,
+    signals: Signals,
+    **more: Any,
 ) -> Outcome | None:
     """Run one hook to its end. Return its outcome if it fails, and was not stopped."""
     stop = asyncio.Event()
     force = asyncio.Event()
     signals.take(lambda _, again: (force if again else stop).set())
     try:
-        started = await children.start(argv, env, cwd, stdin=asyncio.subprocess.DEVNULL, stdout=2, **more)
+        started = await children.start(
+            argv, env, cwd, stdin=asyncio.subprocess.DEVNULL, stdout=2, **more
+        )
     except OSError as error:
         return process.cannot_start(argv, error)
     status = process.exit_status(await _finish(started, stop, force, grace))
@@ -126,8 +161,11 @@ async def _run_one(
     return None
 
 
-async def _finish(hook: asyncio.subprocess.Process, stop: asyncio.Event, force: asyncio.Event, grace: float) -> int:
-    """Return the hook's exit status. If it is stopped, all processes that it has started get the grace, too."""
+async def _finish(
+    hook: asyncio.subprocess.Process, stop: asyncio.Event, force: asyncio.Event, grace: float
+) -> int:
+    """Return the hook's exit status. If it is stopped, all processes that it has started get the
+    grace, too."""
     ended, stopped, forced = map(asyncio.create_task, (hook.wait(), stop.wait(), force.wait()))
     await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():

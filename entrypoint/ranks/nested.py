@@ -1,4 +1,5 @@
-"""Finds a launcher below a rank: the job would become several trainings, each of which may end with 0.
+"""Finds a launcher below a rank: the job would become several trainings, each of which may end with
+0.
 
 Each rank's supervisor imports this once its program runs.
 """
@@ -10,10 +11,11 @@ from entrypoint.system.proc import state, tree
 
 
 def launcher_below(program: int) -> str:
-    """Return the name of the launcher that this process is, or that runs below it; "" if there is none.
+    """Return the name of the launcher that this process is, or that runs below it; "" if there is
+    none.
 
-    A launcher of trainings counts anywhere. An MPI launcher counts only if all its ancestors in the rank are shells or
-    wrappers, since a program may legitimately start a simulator with mpirun.
+    A launcher of trainings counts anywhere. An MPI launcher counts only if all its ancestors in the
+    rank are shells or wrappers, since a program may legitimately start a simulator with mpirun.
     """
     for pid in tree(program):
         argv = command_line(pid)
@@ -47,7 +49,8 @@ def _joined_by_variables(pid: int) -> bool:
 
 
 def _by_shells(pid: int, program: int) -> bool:
-    """Return whether all processes from the rank's own down to the parent of this one are shells or wrappers."""
+    """Return whether all processes from the rank's own down to the parent of this one are shells or
+    wrappers."""
     while pid not in (0, program):
         pid = state(pid)[1]
         if not only_starts_others(command_line(pid)):
@@ -57,6 +60,12 @@ def _by_shells(pid: int, program: int) -> bool:
 
 def message(name: str, rank: str) -> str:
     """Return the message about a nested launcher."""
-    hint = "give the job's launcher the program alone, or set launcher: plain, which starts the command once a node"
-    summary = f"EP118 `{name}` started inside rank {rank} of a job of several, and would train once a rank"
+    hint = (
+        "give the job's launcher the program alone, or set launcher: plain, which starts the"
+        " command once a node"
+    )
+    summary = (
+        f"EP118 `{name}` started inside rank {rank} of a job of several, and would train once a"
+        " rank"
+    )
     return f"{summary} | the job's launcher has started the ranks already | {hint}\n"

@@ -9,13 +9,16 @@ from entrypoint.system.clock import rest
 from entrypoint.system.rank_table import look
 from entrypoint.text import Log
 
-_INTERVAL = 0.5  # seconds between two reads: not every kind of mount sends an event when a file changes
+# seconds between two reads: not every kind of mount sends an event when a file changes
+_INTERVAL = 0.5
 
 
 async def wait(facts: Facts, topology: Topology, limit: float, log: Log) -> Cards:
-    """Return this node's cards, once the table is complete: it may be absent, empty, half-written or initializing.
+    """Return this node's cards, once the table is complete: it may be absent, empty, half-written
+    or initializing.
 
-    Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that waiting cannot fix.
+    Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that waiting cannot
+    fix.
     """
     waiting = Waiting(log, limit, "")
     try:

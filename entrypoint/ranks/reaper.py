@@ -1,8 +1,10 @@
-"""Reaps orphans: processes that programs leave behind become children of this process, and would stay as zombies.
+"""Reaps orphans: processes that programs leave behind become children of this process, and would
+stay as zombies.
 
-Python reaps the children that it has started, and tini does not get those that a subreaper adopts. Reaping one of
-Python's children would lose its status, so only a zombie that is present in two scans is reaped: it is an orphan.
-mpirun's daemon is never a child that Python has started: its end is reported at once.
+Python reaps the children that it has started, and tini does not get those that a subreaper adopts.
+Reaping one of Python's children would lose its status, so only a zombie that is present in two
+scans is reaped: it is an orphan. mpirun's daemon is never a child that Python has started: its end
+is reported at once.
 """
 
 from __future__ import annotations
@@ -57,4 +59,8 @@ class Reaper:
 def _zombie_names() -> dict[int, str]:
     """Return the children of this process that have ended and were not waited for: pid -> name."""
     parent_pid = str(os.getpid())
-    return {pid: name for pid, name, (state, parent, *_) in proc.processes() if (state, parent) == ("Z", parent_pid)}
+    return {
+        pid: name
+        for pid, name, (state, parent, *_) in proc.processes()
+        if (state, parent) == ("Z", parent_pid)
+    }

@@ -12,8 +12,9 @@ _KILLED = 137
 class Reporter:
     """The connection to the entrypoint, which identifies the supervisor that reports.
 
-    Only the entrypoint has the other end, so an error on the connection means that the entrypoint is dead. The
-    program does not inherit it, so it can neither write a report nor hold the connection open.
+    Only the entrypoint has the other end, so an error on the connection means that the entrypoint
+    is dead. The program does not inherit it, so it can neither write a report nor hold the
+    connection open.
     """
 
     def __init__(self, run_dir: str | None, name: str, rank: str) -> None:
@@ -23,7 +24,9 @@ class Reporter:
         if run_dir is None:
             return
         try:
-            connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC, 0)
+            connection = _socket.socket(
+                _socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC, 0
+            )
             # A socket address has at most 107 bytes; the path of a run directory may have more.
             folder = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             connection.connect(f"/proc/self/fd/{folder}/{name}")  # blocks while the backlog is full
@@ -34,7 +37,8 @@ class Reporter:
                 os._exit(_KILLED)  # it was killed before `poll` could notice
 
     def tell(self, event: str, value: int) -> None:
-        """Write a report; the socket buffer holds all reports of a supervisor, so this never blocks."""
+        """Write a report; the socket buffer holds all reports of a supervisor, so this never
+        blocks."""
         if self.fd >= 0:
             try:
                 os.write(self.fd, f"{event} {self._rank} {value}\n".encode())
@@ -42,7 +46,8 @@ class Reporter:
                 return  # the entrypoint is dead, which `poll` notices
 
     def await_heard(self) -> None:
-        """Return when the entrypoint has inspected this process, which must still exist for that."""
+        """Return when the entrypoint has inspected this process, which must still exist for
+        that."""
         if self.fd >= 0:
             try:
                 os.read(self.fd, 1)

@@ -1,9 +1,11 @@
-"""The ranks of this node, as their supervisors report them: which have started, ended, and still exist.
+"""The ranks of this node, as their supervisors report them: which have started, ended, and still
+exist.
 
-A supervisor connects to a socket and writes a line when its rank starts, prints for the first time, ends, and when all
-of its output is passed on. A killed supervisor writes no line, so its process is watched too. Programs can also
-connect, so lines about a rank are accepted only from the process that reported its start, and only if that process
-runs below this one and below no other supervisor: a rank cannot report its own end, nor act as a supervisor.
+A supervisor connects to a socket and writes a line when its rank starts, prints for the first time,
+ends, and when all of its output is passed on. A killed supervisor writes no line, so its process is
+watched too. Programs can also connect, so lines about a rank are accepted only from the process
+that reported its start, and only if that process runs below this one and below no other supervisor:
+a rank cannot report its own end, nor act as a supervisor.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from entrypoint.system.files import RunDir
 from entrypoint.system.reports import ReportingProcess, Reports
 from entrypoint.values import dataclass
 
-# Event ("start", "launcher", "output", "end", "copy" or "lost"), rank, and the value that `_LARGEST` bounds.
+# Event ("start", "launcher", "output", "end", "copy" or "lost"), rank, and the value that
+# `_LARGEST` bounds.
 Report = Callable[[str, int, int], None]
 
 _LINE = 64  # bytes; a supervisor's line is shorter
-# Pids of a supervisor and of the launcher that ends it (proc(5), pid_max), a status, the number of an error (errno(3)),
-# and bytes.
+# Pids of a supervisor and of the launcher that ends it (proc(5), pid_max), a status, the number of
+# an error (errno(3)), and bytes.
 _LARGEST = {
     b"start": 1 << 22,
     b"launcher": 1 << 22,
@@ -63,7 +66,8 @@ class Ranks:
         self._update()
 
     def read(self) -> None:
-        """Read the lines that supervisors have written; one that is gone has written all of its lines."""
+        """Read the lines that supervisors have written; one that is gone has written all of its
+        lines."""
         for reporter, lines in self._reports.take():
             for event, rank, value in filter(None, map(_parsed, lines)):
                 if event == "start":
@@ -81,10 +85,13 @@ class Ranks:
             self._lose(rank)  # its end was not noticed yet, and torch has started this rank again
             running = None
         if running is None and proc.is_gone(reporter.pid):
-            # A supervisor waits until it was inspected, so this one was killed, and its parent is unknown.
+            # A supervisor waits until it was inspected, so this one was killed, and its parent is
+            # unknown.
             self._brief[reporter] = rank, 128 + signal.SIGKILL
         elif running is None and self._may_start(reporter.pid):
-            self._ranks[rank] = _Rank(reporter, children.on_end(reporter.pid, lambda: self._died(rank, reporter)))
+            self._ranks[rank] = _Rank(
+                reporter, children.on_end(reporter.pid, lambda: self._died(rank, reporter))
+            )
             self._update()
             self._report("start", rank, reporter.pid)
         reporter.answer()
@@ -138,7 +145,8 @@ class Ranks:
 
     @property
     def alive(self) -> Mapping[int, int]:
-        """Return rank -> pid of its supervisor, for ranks that run or have left processes running."""
+        """Return rank -> pid of its supervisor, for ranks that run or have left processes
+        running."""
         return {number: rank.pid for number, rank in self._ranks.items() if not rank.done}
 
     @property
@@ -152,7 +160,8 @@ class Ranks:
         return {rank.pid for rank in self._ranks.values() if rank.ended}
 
     def signal(self, signum: int) -> None:
-        """Send a signal to the process group of every rank that runs; supervisors end leftovers of the others."""
+        """Send a signal to the process group of every rank that runs; supervisors end leftovers of
+        the others."""
         for pid in list(self._running()):
             process.kill_group(pid, signum)
 
@@ -186,4 +195,8 @@ def _parsed(line: bytes) -> tuple[str, int, int] | None:
         return None
     rank = int(fields[1])
     value = int(fields[2])
-    return (fields[0].decode(), rank, value) if rank < MAX_RANKS and value <= _LARGEST[fields[0]] else None
+    return (
+        (fields[0].decode(), rank, value)
+        if rank < MAX_RANKS and value <= _LARGEST[fields[0]]
+        else None
+    )

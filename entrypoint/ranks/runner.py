@@ -1,4 +1,5 @@
-"""The programs and ranks of this node: orders in, reports out, both as the messages that nodes exchange."""
+"""The programs and ranks of this node: orders in, reports out, both as the messages that nodes
+exchange."""
 
 from __future__ import annotations
 
@@ -32,14 +33,19 @@ from entrypoint.system.files import RunDir, make_folders
 from entrypoint.text import one_line
 from entrypoint.values import replace
 
-_LOOK = 0.5  # seconds between two reads of the count of refused processes, which version 1 cgroups do not announce
+# seconds between two reads of the count of refused processes, which version 1 cgroups do not
+# announce
+_LOOK = 0.5
 _GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to free much memory
 _UNREAD = 5.0  # seconds for the reader of our output to take some of the programs' last lines
-_LAST_LOOK = 1.5  # seconds to show the stacks of programs whose grace is over, before they are killed
+# seconds to show the stacks of programs whose grace is over, before they are killed
+_LAST_LOOK = 1.5
 
 
 class Programs:
-    """The programs of the job on this node. `do` executes an order; reports go to the callback `tell`."""
+    """The programs of the job on this node. `do` executes an order; reports go to the callback
+    `tell`, and `note` gets the event of each rank or program ("start", "output", "end"), its name,
+    and the time."""
 
     def __init__(
         self,
@@ -50,7 +56,6 @@ class Programs:
         callbacks: Callbacks,
         note: Callable[[str, str, float], None],
     ) -> None:
-        """`note` gets the event of each rank or program ("start", "output", "end"), its name, and the time."""
         self._spec = spec
         self._facts = facts
         self._draft = draft
@@ -63,14 +68,19 @@ class Programs:
         self._members = draft.members
         self._leader_env: Mapping[str, str] | None = None
         self._by_ranks = draft.launch.ranks.reports == "ranks"
-        self._started: list[asyncio.subprocess.Process] = []  # programs of this node, or their supervisors
-        self._running: dict[int, str] = {}  # programs that have not ended: number -> name for messages
+        # programs of this node, or their supervisors
+        self._started: list[asyncio.subprocess.Process] = []
+        # programs that have not ended: number -> name for messages
+        self._running: dict[int, str] = {}
         self._ranks_started = 0  # by mpirun's daemon
         self._met = False  # whether a rank of this node's launcher has started, in an elastic job
-        self._failed_ranks: dict[int, ProgramExit] = {}  # of programs' ranks, until the same rank starts again
+        # of programs' ranks, until the same rank starts again
+        self._failed_ranks: dict[int, ProgramExit] = {}
         self._stopping: asyncio.Task[None] | None = None
-        self._launcher_ends: asyncio.Task[None] | None = None  # set while the launcher itself ends the ranks here
-        self._held_ends: list[messages.RankEnd] = []  # ends that this causes, until the launcher's own end is known
+        # set while the launcher itself ends the ranks here
+        self._launcher_ends: asyncio.Task[None] | None = None
+        # ends that this causes, until the launcher's own end is known
+        self._held_ends: list[messages.RankEnd] = []
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._line_shown = False
         self._merger: LineMerger | None = None  # if the plan merges lines of ranks
@@ -79,13 +89,17 @@ class Programs:
         process.adopt_orphans()
         self._memory = Memory()
         self._processes = Processes()
-        self._ranks = Ranks(run_dir, self._on_report)
-        try:
-            self._program_ranks = Ranks(run_dir, self._on_program_rank, OF_PROGRAM)
-        except EntrypointError:
-            self._ranks.close()
-            raise
+        self._ranks, self._program_ranks = self._open_ranks()
         self._reaper = Reaper(self._daemon_ended)
+
+    def _open_ranks(self) -> tuple[Ranks, Ranks]:
+        """Open the sockets on which supervisors report ranks, and programs' own ranks."""
+        ranks = Ranks(self._run_dir, self._on_report)
+        try:
+            return ranks, Ranks(self._run_dir, self._on_program_rank, OF_PROGRAM)
+        except EntrypointError:
+            ranks.close()
+            raise
 
     @property
     def env(self) -> dict[str, str]:
@@ -109,7 +123,11 @@ class Programs:
                 self._tell(messages.Pong(self.idle(), number))
             case messages.Signal(name):
                 # Not to the launcher of these ranks, which the signal would end.
-                ranks = self._program_ranks if self._draft.launch.ranks.reports == "both" else self._ranks
+                ranks = (
+                    self._program_ranks
+                    if self._draft.launch.ranks.reports == "both"
+                    else self._ranks
+                )
                 ranks.signal(signal.Signals[name])
             case messages.Stacks():
                 self._background(self._show_and_tell())
@@ -135,7 +153,9 @@ class Programs:
         return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
 
     def _prepare(self) -> Launch:
-        self._plan = settle(self._spec, self._facts, self._draft.topology, self._members, self._leader_env)
+        self._plan = settle(
+            self._spec, self._facts, self._draft.topology, self._members, self._leader_env
+        )
         self.write(self._plan.files)
         make_folders(self._plan.launch.folders)
         self._run_dir.write("last-output", f"{time.monotonic():020.3f}\n\n\n", 0o600)
@@ -158,7 +178,8 @@ class Programs:
             self._prepare()
         launch = self._plan.launch
         if process.is_pipe(1):
-            asyncio.get_running_loop().add_reader(1, self._reader_left)  # called when nobody can read it any more
+            # called when nobody can read it any more
+            asyncio.get_running_loop().add_reader(1, self._reader_left)
         process.show(process.STARTED)
         # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):
@@ -185,7 +206,9 @@ class Programs:
             return
         try:
             streams = self._merger.streams if self._merger else {}
-            started = await children.start(argv, env, plan.workdir, supervised=not self._by_ranks, **streams)
+            started = await children.start(
+                argv, env, plan.workdir, supervised=not self._by_ranks, **streams
+            )
         except OSError as error:
             outcome = process.cannot_start(program.argv, error, env)
             self._ended(number, outcome.status, outcome.reason)
@@ -194,7 +217,8 @@ class Programs:
         self._background(self._wait_for(started, number))
 
     async def _start_daemon(self, command: str) -> None:
-        """Start mpirun's daemon, which goes into the background and becomes a child of this process."""
+        """Start mpirun's daemon, which goes into the background and becomes a child of this
+        process."""
         status = 128 + signal.SIGTERM
         if self._stopping is None:
             env = {**session_env(self._facts, self._draft.topology), "HOME": self._facts.home}
@@ -213,13 +237,15 @@ class Programs:
     async def _wait_for(self, program: asyncio.subprocess.Process, number: int) -> None:
         status = process.exit_status(await program.wait())
         if self._merger is not None and self._by_ranks:
-            await self._merger.ended()  # the launcher has written all output, and the merger may not have passed it on
+            # the launcher has written all output, and the merger may not have passed it on
+            await self._merger.ended()
         self._ranks.read()  # its supervisor, or a rank's, may have reported the end
         if number in self._running:  # otherwise its supervisor has reported it
             self._ended(number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:
-        """Handle a report of a supervisor about its program or rank: start, first output, end, lost output."""
+        """Handle a report of a supervisor about its program or rank: start, first output, end, lost
+        output."""
         if event in ("copy", "lost"):
             self._note_lost_output(event, value)
             return
@@ -227,7 +253,9 @@ class Programs:
             if self._launcher_ends is None:
                 self._launcher_ends = self._background(self._outlast_ranks(value))
             return
-        name = f"rank {number}" if self._by_ranks else self._running.get(number, f"program {number}")
+        name = (
+            f"rank {number}" if self._by_ranks else self._running.get(number, f"program {number}")
+        )
         self._note(event, name, time.monotonic())
         if event == "output":
             return
@@ -237,17 +265,22 @@ class Programs:
         elif event == "start":
             self._ranks_started += 1
             self._tell(messages.RankStart(number, value))
-            if self._stopping is not None:  # mpirun itself gets no signal: a rank may start after the stop
+            # mpirun itself gets no signal: a rank may start after the stop
+            if self._stopping is not None:
                 process.kill_group(value, signal.SIGTERM)
         else:
-            end = messages.RankEnd(number, value, self._last_lines(str(number), value), self._shortage(value))
+            end = messages.RankEnd(
+                number, value, self._last_lines(str(number), value), self._shortage(value)
+            )
             if self._launcher_ends is not None and self._stopping is None:
-                self._held_ends.append(end)  # it is an effect of what the launcher is about to report
+                # it is an effect of what the launcher is about to report
+                self._held_ends.append(end)
             else:
                 self._tell(end)
 
     def _on_program_rank(self, event: str, rank: int, value: int) -> None:
-        """Handle a report of a rank that a program of this node started, which restarts a failed rank or fails."""
+        """Handle a report of a rank that a program of this node started, which restarts a failed
+        rank or fails."""
         self._note(event, f"rank {rank}", time.monotonic())
         if event == "start":
             self._failed_ranks.pop(rank, None)
@@ -259,21 +292,27 @@ class Programs:
         elif value:
             name = f"rank {rank}"
             tail = self._last_lines(f"{OF_PROGRAM}.{rank}", value)
-            self._failed_ranks[rank] = ProgramExit(value, name, ended(name, value, self._shortage(value)), tail)
+            self._failed_ranks[rank] = ProgramExit(
+                value, name, ended(name, value, self._shortage(value)), tail
+            )
 
     def _note_lost_output(self, event: str, value: int) -> None:
-        """Log that output of a rank was lost: `value` bytes ("lost"), or its copy because of error `value` ("copy")."""
+        """Log that output of a rank was lost: `value` bytes ("lost"), or its copy because of error
+        `value` ("copy")."""
         if event == "lost":
             self._log_lost(value)
         elif not self._copies_ended:
             self._copies_ended = True
             detail = f"{self._draft.topology.log_dir}: {os.strerror(value)}"
             hint = "make room there, or set log_dir"
-            self._log(f"warning: EP416 not all that ranks print is copied any more | {detail} | {hint}")
+            self._log(
+                f"warning: EP416 not all that ranks print is copied any more | {detail} | {hint}"
+            )
 
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         name = self._running.pop(number)
-        tail = () if self._by_ranks else self._last_lines(str(number), status)  # a launcher has no supervisor
+        # a launcher has no supervisor
+        tail = () if self._by_ranks else self._last_lines(str(number), status)
         end = ProgramExit(status, name, reason or ended(name, status, self._shortage(status)), tail)
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
@@ -290,13 +329,21 @@ class Programs:
         self._tell(message)
 
     def _last_lines(self, number: str, status: int) -> tuple[str, ...]:
-        """Return the last lines of a failed program, which its supervisor has saved; none if it has not."""
+        """Return the last lines of a failed program, which its supervisor has saved; none if it has
+        not."""
         try:
-            text = (self._run_dir.path / f"tail.{number}").read_bytes().decode("utf-8", "replace") if status else ""
+            text = (
+                (self._run_dir.path / f"tail.{number}").read_bytes().decode("utf-8", "replace")
+                if status
+                else ""
+            )
         except OSError:
             return ()
         lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
-        return tuple(one_line(line, LINE) for line in [line.rstrip() for line in lines if line.strip()][-LINES:])
+        return tuple(
+            one_line(line, LINE)
+            for line in [line.rstrip() for line in lines if line.strip()][-LINES:]
+        )
 
     def _daemon_ended(self, name: str, wait: int) -> None:
         if not self._by_ranks:
@@ -305,7 +352,8 @@ class Programs:
         self._tell(messages.Daemon(name, status, self._shortage(status)))
 
     async def _watch_limit(self) -> None:
-        """Report if the kernel refuses a process while ranks start: it may be a rank, which nobody else would report.
+        """Report if the kernel refuses a process while ranks start: it may be a rank, which nobody
+        else would report.
 
         A node with fewer ranks than slots watches for as long as ranks may take to start.
         """
@@ -320,12 +368,14 @@ class Programs:
                 return
 
     def _shortage(self, status: int) -> str:
-        """Return what this container ran out of, if its program failed with this status because of that; else ""."""
+        """Return what this container ran out of, if its program failed with this status because of
+        that; else ""."""
         killed = (status == 128 + signal.SIGKILL and self._memory.oom_killed()) or ""
         return killed or (status != 0 and self._processes.refused()) or ""
 
     def idle(self) -> float:
-        """Return the seconds since a rank of this node printed, or since its programs were started."""
+        """Return the seconds since a rank of this node printed, or since its programs were
+        started."""
         try:
             # Not the file's modification time: a clock may jump, and a file server has its own.
             return time.monotonic() - float((self._run_dir.path / "last-output").read_bytes()[:20])
@@ -341,7 +391,9 @@ class Programs:
 
     def written(self) -> int:
         """Return the bytes that the programs of this node have written so far."""
-        size = sum(proc.number(f"/proc/{program.pid}/io", "wchar:") or 0 for program in self._started)
+        size = sum(
+            proc.number(f"/proc/{program.pid}/io", "wchar:") or 0 for program in self._started
+        )
         return size + (self._merger.written if self._merger else 0)
 
     async def gone(self) -> None:
@@ -361,9 +413,11 @@ class Programs:
     # -- end
 
     async def _stop(self, grace: float) -> None:
-        """Send SIGTERM to every program of this node and SIGKILL after the grace (seconds), then report the stop.
+        """Send SIGTERM to every program of this node and SIGKILL after the grace (seconds), then
+        report the stop.
 
-        If ranks report by themselves, the launcher gets no signal: it would kill them before the grace ends.
+        If ranks report by themselves, the launcher gets no signal: it would kill them before the
+        grace ends.
         """
         gone = None
         if self._by_ranks:
@@ -375,14 +429,17 @@ class Programs:
                     terminate_tree(pid)
             gone = asyncio.create_task(self._ranks_gone(spawned))
         elif groups := [program.pid for program in self._started if program.returncode is None]:
-            running = set(groups) - self._ranks.leaving  # these supervisors end leftovers themselves
+            # these supervisors end leftovers themselves
+            running = set(groups) - self._ranks.leaving
             below = {pid for group in running for pid in proc.descendants(group)}
             for group in running:
                 process.kill_group(group, signal.SIGTERM)
             gone = asyncio.create_task(self._all_gone(groups, below))
         if gone:
             force = asyncio.create_task(self._force.wait())
-            done, _ = await asyncio.wait({gone, force}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                {gone, force}, timeout=grace, return_when=asyncio.FIRST_COMPLETED
+            )
             gone.cancel()
             force.cancel()
             if grace and not done:
@@ -393,10 +450,11 @@ class Programs:
         self._tell(messages.Stopped())
 
     async def _outlast_ranks(self, launcher: int) -> None:
-        """Give ranks their grace when the launcher itself ends the job, which would exit a second later.
+        """Give ranks their grace when the launcher itself ends the job, which would exit a second
+        later.
 
-        MPI ends ranks whose daemon is gone, so the daemon is suspended until they have saved. It reports its status,
-        which tells the cause, after that.
+        MPI ends ranks whose daemon is gone, so the daemon is suspended until they have saved. It
+        reports its status, which tells the cause, after that.
         """
         if not proc.is_below(launcher, os.getpid()):
             return
@@ -406,28 +464,44 @@ class Programs:
                 self._ranks.signal(signal.SIGTERM)
             forced = asyncio.create_task(self._force.wait())
             ended = asyncio.create_task(self._ranks.ended())
-            await asyncio.wait({ended, forced}, timeout=self._spec.timeouts.grace, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {ended, forced},
+                timeout=self._spec.timeouts.grace,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             ended.cancel()
             forced.cancel()
         finally:
             proc.kill([launcher], signal.SIGCONT)
 
     def _spawned(self) -> list[int]:
-        """Return the processes started by MPI_Comm_spawn: MPI's daemon starts them without a supervisor."""
+        """Return the processes started by MPI_Comm_spawn: MPI's daemon starts them without a
+        supervisor."""
         below = proc.below(os.getpid())
-        daemons = {pid for pid, name, _ in below if name in DAEMONS} | {program.pid for program in self._started}
+        daemons = {pid for pid, name, _ in below if name in DAEMONS} | {
+            program.pid for program in self._started
+        }
         supervisors = self._ranks.supervisors
-        supervised = supervisors | {proc.state(pid)[1] for pid in supervisors}  # with parents, for --group apart
-        children = [(pid, fields) for pid, _, fields in below if int(fields[1]) in daemons - supervised]
+        # with parents, for --group apart
+        supervised = supervisors | {proc.state(pid)[1] for pid in supervisors}
+        children = [
+            (pid, fields) for pid, _, fields in below if int(fields[1]) in daemons - supervised
+        ]
         # A process in its parent's group, such as an agent, is no process of the job.
-        return [pid for pid, fields in children if int(fields[2]) == pid and pid not in supervised | daemons]
+        return [
+            pid
+            for pid, fields in children
+            if int(fields[2]) == pid and pid not in supervised | daemons
+        ]
 
     async def _ranks_gone(self, spawned: list[int]) -> None:
         await self._ranks.gone()
-        await children.gone({*spawned} & {*self._spawned()})  # one may be a rank's supervisor that has just started
+        # one may be a rank's supervisor that has just started
+        await children.gone({*spawned} & {*self._spawned()})
 
     async def _all_gone(self, groups: list[int], below: set[int]) -> None:
-        """Return when the programs and all that they started are gone: both may need the grace period."""
+        """Return when the programs and all that they started are gone: both may need the grace
+        period."""
         await self._ranks.ended()
         await children.gone(below & set(proc.descendants(os.getpid())))  # orphans are our children
         await children.gone(groups)  # supervisors stay until all output is passed on

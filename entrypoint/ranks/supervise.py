@@ -1,11 +1,13 @@
-"""The script that starts a supervisor. Python would compile supervisor.py at each start if that were the script."""
+"""The script that starts a supervisor. Python would compile supervisor.py at each start if that
+were the script."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # an isolated Python does not find our package
+# an isolated Python does not find our package
+sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from entrypoint.ranks.supervisor import main
 

@@ -1,42 +1,56 @@
-"""Supervises one program: sets its environment, passes on its output, saves the last lines, reports its end.
+"""Supervises one program: its environment, its output, its last lines, and the report of its end.
 
-Run alone and isolated, for each rank and each program of a node: `python supervise.py OPTIONS -- PROGRAM`
+Run alone and isolated, for each rank and each program of a node:
+
+    python supervise.py OPTIONS -- PROGRAM
 
     --cwd      directory to start the program in
     --run-dir  tell the entrypoint there, through a socket, of the program's start and end
     --socket   that socket's name; `ranks` where not given
     --number   by this number, which is a rank's own where it has one; 0 where not given
-    --linger   seconds between SIGTERM and SIGKILL for what the program leaves running and that does not end by itself;
-               apart: end at once; another process passes on its output, and somebody else must end it
-    --hold     yes: if the program failed, stay until the entrypoint sends SIGURG, then end with 0. If it ended with 0
-               after SIGTERM, the same, but for --linger seconds at most
-    --keep-open  variable with the number of a socket that is to stay open after that, until its other side ends
-    --group    own: lead a process group, so that a signal for this program reaches no other; apart: the same, in a
-               process that the launcher does not know, so that it cannot end the program before the grace is over
-    --nested   the rank's number among all, `{rank}` in it is --number: if it is not 0, end the program with 78 where a
-               launcher starts below it (nested.py)
-    --signals  group: SIGTERM, SIGUSR1 and SIGUSR2 are for the program's process group alone, since it is a launcher,
-               which tells the others; where not given, this passes them on to what is in other groups
-    --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte; secrets stay off the command line
+    --linger   seconds between SIGTERM and SIGKILL for what the program leaves running and that
+               does not end by itself; apart: end at once; another process passes on its output,
+               and somebody else must end it
+    --hold     yes: if the program failed, stay until the entrypoint sends SIGURG, then end with
+               0. If it ended with 0 after SIGTERM, the same, but for --linger seconds at most
+    --keep-open  variable with the number of a socket that is to stay open after that, until its
+               other side ends
+    --group    own: lead a process group, so that a signal for this program reaches no other;
+               apart: the same, in a process that the launcher does not know, so that it cannot
+               end the program before the grace is over
+    --nested   the rank's number among all, `{rank}` in it is --number: if it is not 0, end the
+               program with 78 where a launcher starts below it (nested.py)
+    --signals  group: SIGTERM, SIGUSR1 and SIGUSR2 are for the program's process group alone,
+               since it is a launcher, which tells the others; where not given, this passes them
+               on to what is in other groups
+    --env      file of NAME=VALUE entries, each ended by NUL: any name, any byte; secrets stay off
+               the command line
     --each     NAME=VARIABLE,...: after --env, set NAME to the value of VARIABLE unless NAME is set
-    --colons   escaped: a lone colon has a backslash before it, which is removed; mpirun would take the colon itself
+    --colons   escaped: a lone colon has a backslash before it, which is removed; mpirun would
+               take the colon itself
     --last-output  file to write the time into when the program prints, once a second at most
     --tail     file for the last lines, where the program fails; `{rank}` in it is the number
     --label    begin every line that the program prints with this; `${rank}` in it is the number
     --log      file that gets what the program prints, too; `{rank}` in it is the number
-    --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept, with that
-    --lines    whole: pass on whole lines, as they are; text or json: each as these ask for (output/lines.py)
-    --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one, `{rank}` in it is the
-               number; what begins each line, where not --label; yes: the time does
-    --through  how lines reach the one who prints them (framing.py). pipe: in pieces that others' do not mix with;
-               tags, spaced-tags: as an MPI cuts and tags them; ranks: others' pieces come here, and go on as lines
+    --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept,
+               with that
+    --lines    whole: pass on whole lines, as they are; text or json: each as these ask for
+               (output/lines.py)
+    --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one,
+               `{rank}` in it is the number; what begins each line, where not --label; yes: the
+               time does
+    --through  how lines reach the one who prints them (framing.py). pipe: in pieces that others'
+               do not mix with; tags, spaced-tags: as an MPI cuts and tags them; ranks: others'
+               pieces come here, and go on as lines
 
-Its status is the program's, 128+n for signal n, 126 or 127 where it could not be started. It imports what is built in.
+Its status is the program's, 128+n for signal n, 126 or 127 where it could not be started. It
+imports what is built in.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # the module `signal` takes longer than all the rest together
+# The module `signal` takes longer than all the rest together.
+import _signal  # type: ignore[import-not-found]
 import os
 import select
 import time
@@ -65,10 +79,12 @@ if False:  # only for type checkers: importing it is slow
     from entrypoint.output.rotate import RotatingFile
     from entrypoint.output.stream import Whole
 
-_BY_ITSELF = 0.5  # seconds without output until leftovers get SIGTERM; `tee`, for example, ends with its input
+# seconds without output until leftovers get SIGTERM; `tee`, for example, ends with its input
+_BY_ITSELF = 0.5
 _LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have left
 _STUCK = 5.0  # seconds after a failure until output that nobody reads is dropped
-_FIRST_LOOK = 0.1  # seconds after the start until nested launchers are looked for, and again when it is twice as old
+# seconds after the start until nested launchers are looked for, and again when it is twice as old
+_FIRST_LOOK = 0.1
 _TERM = 15
 _KILL = 9
 # Exit statuses as in entrypoint/errors.py.
@@ -78,15 +94,20 @@ _RETRY = 75
 _NESTED = 78
 _E2BIG = 7  # too long for execve(2)
 _EAGAIN = 11  # limit on processes reached
-_LAUNCHER_ENDS = _signal.SIGRTMIN  # from the process that the launcher knows: the launcher has sent it SIGTERM
-# The program gets the signals of its process group itself; this process waits, to report how the program ended.
+# from the process that the launcher knows: the launcher has sent it SIGTERM
+_LAUNCHER_ENDS = _signal.SIGRTMIN
+# The program gets the signals of its process group itself; this process waits, to report how the
+# program ended.
 _IGNORED = (
-    _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
+    _signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGQUIT,
+    _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGURG,
 )  # fmt: skip
 
-# Set by sshd, ssh and the login shell; ranks on mpirun's own node do not have these, so no rank should.
+# Set by sshd, ssh and the login shell; ranks on mpirun's own node do not have these, so no rank
+# should.
 _OF_LOGINS = (
-    "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "HOME", "MAIL", "SHELL", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "_",
+    "SSH_CLIENT", "SSH_CONNECTION", "USER", "LOGNAME", "HOME", "MAIL",
+    "SHELL", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "_",
 )  # fmt: skip
 
 
@@ -101,7 +122,9 @@ def main(argv: list[str]) -> int:
         _hide_from_launcher()
     if "--group" in options and os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
-    reporter = Reporter(options.get("--run-dir"), options.get("--socket", "ranks"), options["--number"])
+    reporter = Reporter(
+        options.get("--run-dir"), options.get("--socket", "ranks"), options["--number"]
+    )
     reporter.tell("start", os.getpid())
     tail = bytearray()
     supervised = None
@@ -115,7 +138,9 @@ def main(argv: list[str]) -> int:
         supervised.launcher = launcher
         supervised.everywhere = "--signals" not in options
         status = supervised.end(options.get("--nested", ""))
-    except OSError as error:  # no file, process or memory: report it, so that it does not look like a kill
+    except (
+        OSError
+    ) as error:  # no file, process or memory: report it, so that it does not look like a kill
         status = _report_error(program[0], error, options, tail)
     if status and "--tail" in options:
         _save(options["--tail"], tail)
@@ -139,14 +164,18 @@ def _read(argv: list[str]) -> tuple[dict[str, str], list[str]]:
         options[name] = options[name].replace("{rank}", rank)
     if "--colons" in options:
         program = [
-            argument[1:] if argument[:1] == "\\" and argument.lstrip("\\") == ":" else argument for argument in program
+            argument[1:] if argument[:1] == "\\" and argument.lstrip("\\") == ":" else argument
+            for argument in program
         ]
     return options, program
 
 
 def _report_error(program: str, error: OSError, options: dict[str, str], tail: bytearray) -> int:
     """Print why the program cannot be started or supervised, and return the status."""
-    text = f"cannot keep {program} | {f'{error.filename}: ' if error.filename else ''}{error.strerror}\n"
+    text = (
+        f"cannot keep {program} |"
+        f" {f'{error.filename}: ' if error.filename else ''}{error.strerror}\n"
+    )
     tail += text.encode("utf-8", "surrogateescape")
     try:  # noqa: SIM105  importing contextlib is slow
         write_all(2, bytes(tail))
@@ -158,7 +187,8 @@ def _report_error(program: str, error: OSError, options: dict[str, str], tail: b
 
 
 def _leave(supervised: Supervised, status: int, options: dict[str, str], reporter: Reporter) -> int:
-    """Pass on the remaining output of the program and its leftovers, report the end, and return the exit status."""
+    """Pass on the remaining output of the program and its leftovers, report the end, and return the
+    exit status."""
     linger = options.get("--linger", "")
     apart = linger == "apart" and supervised.passes_on()
     if not apart:
@@ -180,10 +210,11 @@ def _leave(supervised: Supervised, status: int, options: dict[str, str], reporte
 
 
 def _hide_from_launcher() -> None:
-    """Continue in a child. This process, which the launcher knows, waits for it and ends with its status.
+    """Continue in a child. This process, which the launcher knows, waits for it and ends with its
+    status.
 
-    If Open MPI itself ends a job, for example after MPI_Abort, it sends SIGTERM and, a second later, SIGKILL. The child
-    is notified of the first, and the entrypoint gives ranks their grace.
+    If Open MPI itself ends a job, for example after MPI_Abort, it sends SIGTERM and, a second
+    later, SIGKILL. The child is notified of the first, and the entrypoint gives ranks their grace.
     """
     _signal.pthread_sigmask(_signal.SIG_BLOCK, (_LAUNCHER_ENDS, _signal.SIGCHLD))
     child = os.fork()
@@ -199,7 +230,8 @@ def _hide_from_launcher() -> None:
 
 
 def _load(file: str, aliases: str) -> None:
-    """Load this node's environment; variables that mpirun's -x set by value (named in `ENTRYPOINT_KEEP`) stay.
+    """Load this node's environment; variables that mpirun's -x set by value (named in
+    `ENTRYPOINT_KEEP`) stay.
 
     `aliases` is the value of --each.
     """
@@ -247,12 +279,17 @@ def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
 
     lines = Lines(shape(options, "stdout" if fd == 1 else "stderr"))
     through = options.get("--through")
-    has_own_file = os.stat(fd).st_mode & 0o170000 == 0o100000  # for example with torchrun --redirects
+    # for example with torchrun --redirects
+    has_own_file = os.stat(fd).st_mode & 0o170000 == 0o100000
     if through == "pipe" and not has_own_file:
         return framing.marked(lines, fd)
     if through in ("tags", "spaced-tags"):
         return framing.for_mpirun(lines)
-    return framing.FramedInput(lines, tail) if through == "ranks" else framing.Framer(lines, framing.batches)
+    return (
+        framing.FramedInput(lines, tail)
+        if through == "ranks"
+        else framing.Framer(lines, framing.batches)
+    )
 
 
 def _start(
@@ -268,7 +305,9 @@ def _start(
         prctl(CHILD_SUBREAPER, 1)  # orphans of the program stay below this process
     child = os.fork()
     if child == 0:
-        _become(program, options.get("--cwd", ""), {fd: pipes[to][1] for fd, to in passed.items()}, mask)
+        _become(
+            program, options.get("--cwd", ""), {fd: pipes[to][1] for fd, to in passed.items()}, mask
+        )
     _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for signum in (*_IGNORED, _signal.SIGCHLD, _LAUNCHER_ENDS):
         _signal.signal(signum, _nothing)
@@ -289,7 +328,8 @@ def _start(
 def _pair(target: int) -> tuple[int, int]:
     """Return this process's end and the program's end of a stream.
 
-    It is a terminal if `target` is one, as under Open MPI, since programs flush each line only on a terminal.
+    It is a terminal if `target` is one, as under Open MPI, since programs flush each line only on a
+    terminal.
     """
     if not os.isatty(target):
         return os.pipe2(os.O_CLOEXEC)
@@ -318,7 +358,8 @@ class Supervised:
         self.terminated = False  # whether SIGTERM was received
         self._nested = False  # whether the program was killed because a launcher ran below it
         self._below = Below()
-        self.everywhere = True  # whether signals are passed on to processes in other groups than ours
+        # whether signals are passed on to processes in other groups than ours
+        self.everywhere = True
         self.launcher = 0  # pid of the process that has started this supervisor
 
     def _step(self, limit: float | None = None) -> None:
@@ -335,7 +376,9 @@ class Supervised:
         poll.register(self._woken, select.POLLIN)
         if self._reporter.fd >= 0:
             poll.register(self._reporter.fd, 0)  # errors alone
-        due = [stream.due for stream in self._streams if stream.due != NEVER] + ([] if limit is None else [limit])
+        due = [stream.due for stream in self._streams if stream.due != NEVER] + (
+            [] if limit is None else [limit]
+        )
         ready = poll.poll(max(0, min(due) - time.monotonic()) * 1000 if due else None)
         for fd, _ in ready:
             if fd == self._reporter.fd:
@@ -353,7 +396,8 @@ class Supervised:
             self._reap()
 
     def _pass_on_signals(self, signals: bytes) -> None:
-        """Pass signals, which senders send to the rank's process group, on to its processes in other groups."""
+        """Pass signals, which senders send to the rank's process group, on to its processes in
+        other groups."""
         if _LAUNCHER_ENDS in signals:
             self._reporter.tell("launcher", self.launcher)
         if _signal.SIGTERM in signals:
@@ -372,12 +416,15 @@ class Supervised:
             if not pid:
                 return
             if pid == self._child:
-                self._status = os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
+                self._status = (
+                    os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
+                )
 
     def end(self, nested: str = "") -> int:
         """Return the program's status, once it has ended and all of its output is read.
 
-        `nested` is the rank's number: unless it is "" or 0, no launcher may start below the program.
+        `nested` is the rank's number: unless it is "" or 0, no launcher may start below the
+        program.
         """
         self._reap()  # it may have ended before its signal was watched for
         start = time.monotonic()
@@ -409,7 +456,8 @@ class Supervised:
             self._reporter.tell("output", 0)
 
     def linger(self, grace: float) -> None:
-        """Wait for the processes that the program left running, and end them if they stay too long."""
+        """Wait for the processes that the program left running, and end them if they stay too
+        long."""
         limit = time.monotonic() + (0 if self.terminated else _BY_ITSELF)
         last = time.monotonic() + grace
         signals = [_TERM, _KILL]
@@ -458,14 +506,16 @@ class Supervised:
         self.flush(None)
 
     def hold(self, seconds: float | None) -> None:
-        """Stay until the entrypoint reports that the other ranks have ended, or for `most` seconds."""
+        """Stay until the entrypoint reports that the other ranks have ended, or for `most`
+        seconds."""
         limit = None if seconds is None else time.monotonic() + seconds
         while not self._let_go and (limit is None or time.monotonic() < limit):
             self._step(limit)
 
 
 def _keep_open(fd: str) -> None:
-    """Keep a socket open in another process until its other side ends, while the other ranks leave."""
+    """Keep a socket open in another process until its other side ends, while the other ranks
+    leave."""
     if fd.isdigit() and not os.fork():
         os.closerange(0, 3)  # the daemon waits for these to close
         poll = select.poll()
@@ -475,7 +525,8 @@ def _keep_open(fd: str) -> None:
 
 
 def _die(child: int, launcher: int) -> None:
-    """Kill this rank and all below it, also in other sessions (torchrun's ranks), and mpirun's daemon.
+    """Kill this rank and all below it, also in other sessions (torchrun's ranks), and mpirun's
+    daemon.
 
     The entrypoint was killed, and no other process here could end them.
     """
@@ -512,7 +563,9 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], mask: set[int]) -
         place = f"{error.filename}: " if error.filename not in (None, program[0]) else ""
         from entrypoint.text import escaped
 
-        reason = (error.errno == _E2BIG and too_long(program, os.environ)) or f"{place}{error.strerror}"
+        reason = (
+            error.errno == _E2BIG and too_long(program, os.environ)
+        ) or f"{place}{error.strerror}"
         text = escaped(f"EP440 cannot start {program[0]}: {reason}")
         write_all(2, f"{text}\n".encode("utf-8", "backslashreplace"))
     finally:

@@ -24,14 +24,18 @@ def from_hccn_conf(text: str, server_id: str, where: str = "/etc/hccn.conf") -> 
 
     Raises ConfigError if there is no such line, or one is wrong.
     """
-    addresses = [(int(line[1]), line[2]) for line in map(_ADDRESS.fullmatch, text.splitlines()) if line]
+    addresses = [
+        (int(line[1]), line[2]) for line in map(_ADDRESS.fullmatch, text.splitlines()) if line
+    ]
     if not addresses:
         hint = "run hccn_tool on the server, or give --addresses"
         raise ConfigError(f"EP707 {where} names no device", "no line address_N=IP", hint)
     return _one_server(server_id, addresses, where)
 
 
-def from_addresses(addresses: Sequence[str], server_id: str, where: str = "--addresses") -> RankTable:
+def from_addresses(
+    addresses: Sequence[str], server_id: str, where: str = "--addresses"
+) -> RankTable:
     """Return a one-server v1.0 table: device and rank 0 has the first address, 1 the second, ...
 
     Raises ConfigError if there is none, or one is wrong.
@@ -48,18 +52,25 @@ def merge(tables: Sequence[RankTable]) -> RankTable:
     where = " + ".join(dict.fromkeys(table.where for table in tables))
     if any(table.super_pods for table in tables):
         raise ConfigError(
-            f"EP707 rank tables {where} cannot be merged", "one has super-pods (v1.2)", "merge v1.0 tables"
+            f"EP707 rank tables {where} cannot be merged",
+            "one has super-pods (v1.2)",
+            "merge v1.0 tables",
         )
     merged: list[Server] = []
     for server in servers:
         start = sum(len(before.devices) for before in merged)
-        cards = tuple(replace(card, rank_id=start + index) for index, card in enumerate(server.devices))
+        cards = tuple(
+            replace(card, rank_id=start + index) for index, card in enumerate(server.devices)
+        )
         merged.append(replace(server, devices=cards))
     return parse(to_v1(RankTable("v1.0", tuple(merged))), where)
 
 
 def _one_server(server_id: str, addresses: Sequence[tuple[int, str]], where: str) -> RankTable:
-    cards = tuple(CardEntry(device_id, rank, address) for rank, (device_id, address) in enumerate(sorted(addresses)))
+    cards = tuple(
+        CardEntry(device_id, rank, address)
+        for rank, (device_id, address) in enumerate(sorted(addresses))
+    )
     for card in cards:
         if not ip(card.device_ip):
             summary = f"EP707 {where}: device {card.device_id} has no IP address"

@@ -1,7 +1,8 @@
 """Text -> RankTable: four forms, distinguished by their keys.
 
-A table with `server_list` is v1.0, or v1.2 by its version; one with `group_list` is of the lab form if an instance has
-a rank_id, otherwise v0.1, whose ranks follow from the numbers at the end of the pods' names.
+A table with `server_list` is v1.0, or v1.2 by its version; one with `group_list` is of the lab form
+if an instance has a rank_id, otherwise v0.1, whose ranks follow from the numbers at the end of the
+pods' names.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 def parse(text: str, where: str) -> RankTable:
     """Return the rank table in `text`; `where` is its file, for messages.
 
-    Raises NotReady while it may still be written (empty, incomplete JSON, a status that is not "completed"), and
-    ConfigError, with the place in the JSON, for errors that waiting cannot fix.
+    Raises NotReady while it may still be written (empty, incomplete JSON, a status that is not
+    "completed"), and ConfigError, with the place in the JSON, for errors that waiting cannot fix.
     """
     document = _document(text, where)
     if "server_list" in document.values or "version" in document.values:
@@ -41,7 +42,8 @@ def parse(text: str, where: str) -> RankTable:
 
 @dataclass(frozen=True)
 class _Object:
-    """An object of the JSON with its place, such as server_list[0].device[1]. All numbers in it are text."""
+    """An object of the JSON with its place, such as server_list[0].device[1]. All numbers in it are
+    text."""
 
     where: str
     path: str
@@ -55,7 +57,10 @@ class _Object:
 
     def missing(self, key: str) -> ConfigError:
         return self.wrong(
-            key, "is missing", f"there are {', '.join(map(_shown, self.values)) or 'no fields'}", "add it"
+            key,
+            "is missing",
+            f"there are {', '.join(map(_shown, self.values)) or 'no fields'}",
+            "add it",
         )
 
     def get(self, key: str) -> str:
@@ -66,7 +71,9 @@ class _Object:
         if not isinstance(value, str):
             raise self.wrong(key, "is neither a text nor a number", _shown(value), "write a text")
         if not value.isprintable():
-            raise self.wrong(key, "has characters that cannot be printed", _shown(value), "write a plain name")
+            raise self.wrong(
+                key, "has characters that cannot be printed", _shown(value), "write a plain name"
+            )
         return value
 
     def text(self, key: str) -> str:
@@ -76,14 +83,18 @@ class _Object:
 
     def number(self, key: str) -> int:
         if not _NUMBER.fullmatch(value := self.text(key)):
-            raise self.wrong(key, "is not a whole number", _shown(value), "write a number from 0 on")
+            raise self.wrong(
+                key, "is not a whole number", _shown(value), "write a number from 0 on"
+            )
         return int(value)
 
     def addresses(self, key: str) -> str:
         """Return one IP address, or several separated by commas, or ""."""
         value = self.get(key)
         if value and not all(map(ip, value.split(","))):
-            raise self.wrong(key, "is not an IP address", _shown(value), "write an IPv4 or IPv6 address")
+            raise self.wrong(
+                key, "is not an IP address", _shown(value), "write an IPv4 or IPv6 address"
+            )
         return value
 
     def objects(self, key: str, may_be_empty: bool = False) -> list[_Object]:
@@ -93,11 +104,15 @@ class _Object:
         if value is None:
             raise self.missing(key)
         if not isinstance(value, list) or not value:
-            raise self.wrong(key, "is not a list with entries", _shown(value), "list what belongs there")
+            raise self.wrong(
+                key, "is not a list with entries", _shown(value), "list what belongs there"
+            )
         result = []
         for index, entry in enumerate(value):
             if not isinstance(entry, dict):
-                raise self.wrong(f"{key}[{index}]", "is not an object", _shown(entry), "write {...}")
+                raise self.wrong(
+                    f"{key}[{index}]", "is not an object", _shown(entry), "write {...}"
+                )
             result.append(_Object(self.where, self.at(f"{key}[{index}]"), entry))
         return result
 
@@ -105,12 +120,19 @@ class _Object:
         """Check that the count, if the table has one, agrees with the list."""
         if self.get(key) and (count := self.number(key)) != listed:
             raise self.wrong(
-                key, "disagrees with the list", f"{count}, and the list has {listed}", "fix one of the two"
+                key,
+                "disagrees with the list",
+                f"{count}, and the list has {listed}",
+                "fix one of the two",
             )
 
     def rest(self, *keys: str) -> dict[str, str]:
         """Return the texts of all other keys, unchanged."""
-        return {key: value for key, value in self.values.items() if key not in keys and isinstance(value, str)}
+        return {
+            key: value
+            for key, value in self.values.items()
+            if key not in keys and isinstance(value, str)
+        }
 
 
 @dataclass(frozen=True)
@@ -128,26 +150,36 @@ def _document(text: str, where: str) -> _Object:
     if not text.strip():
         raise NotReady(where, "it is empty")
     if is_utf16(text):
-        raise ConfigError(f"EP701 rank table {where} is UTF-16 text", _shown(text[:4]), "save it as UTF-8")
+        raise ConfigError(
+            f"EP701 rank table {where} is UTF-16 text", _shown(text[:4]), "save it as UTF-8"
+        )
     try:
         # Numbers remain text: a platform may write "0" or 0, "1.0" or 1.0.
         document = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
     except json.JSONDecodeError as error:
-        raise NotReady(where, f"no whole JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+        raise NotReady(
+            where, f"no whole JSON: {error.msg} at line {error.lineno} column {error.colno}"
+        ) from None
     except RecursionError:
-        raise ConfigError(f"EP701 rank table {where} is nested too deep", "more than Python reads", _FIX) from None
+        raise ConfigError(
+            f"EP701 rank table {where} is nested too deep", "more than Python reads", _FIX
+        ) from None
     if not isinstance(document, dict):
         raise ConfigError(f"EP701 rank table {where} is not a JSON object", _shown(document), _FIX)
     status = document.get("status")
     if status != "completed":
-        raise NotReady(where, "it has no status" if status is None else f"its status is {_shown(status)}")
+        raise NotReady(
+            where, "it has no status" if status is None else f"its status is {_shown(status)}"
+        )
     return _Object(where, "", document)
 
 
 def _from_servers(document: _Object) -> RankTable:
     version = document.text("version")
     if version not in ("1.0", "1.2"):
-        raise document.wrong("version", "is unknown", _shown(version), "give a table of version 1.0 or 1.2")
+        raise document.wrong(
+            "version", "is unknown", _shown(version), "give a table of version 1.0 or 1.2"
+        )
     entries: list[_Entry] = []
     more: dict[str, dict[str, str]] = {}
     listed = document.objects("server_list")
@@ -155,7 +187,9 @@ def _from_servers(document: _Object) -> RankTable:
     for server in listed:
         server_id = server.text("server_id")
         if server_id in more:
-            raise server.wrong("server_id", "is listed twice", _shown(server_id), "list each server once")
+            raise server.wrong(
+                "server_id", "is listed twice", _shown(server_id), "list each server once"
+            )
         for key in ("host_ip", "container_ip"):
             server.addresses(key)
         more[server_id] = server.rest("server_id")
@@ -166,7 +200,9 @@ def _from_servers(document: _Object) -> RankTable:
             entries.append(_Entry(device, device, server_id, card))
     form: Form = "v1.2" if version == "1.2" else "v1.0"
     servers = _servers(document, entries, more, need_ip=form == "v1.0")
-    return RankTable(form, servers, _super_pods(document, list(more)) if form == "v1.2" else {}, document.where)
+    return RankTable(
+        form, servers, _super_pods(document, list(more)) if form == "v1.2" else {}, document.where
+    )
 
 
 def _super_pods(document: _Object, server_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -175,24 +211,36 @@ def _super_pods(document: _Object, server_ids: Sequence[str]) -> dict[str, tuple
     for pod in document.objects("super_pod_list"):
         name = pod.text("super_pod_id")
         if name in super_pods:
-            raise pod.wrong("super_pod_id", "is listed twice", _shown(name), "list each super-pod once")
+            raise pod.wrong(
+                "super_pod_id", "is listed twice", _shown(name), "list each super-pod once"
+            )
         for server in pod.objects("server_list"):
             server_id = server.text("server_id")
             if server_id not in remaining:
-                problem = "is in two super-pods" if server_id in server_ids else "is not in server_list"
-                raise server.wrong("server_id", problem, _shown(server_id), "name each server of server_list once")
+                problem = (
+                    "is in two super-pods" if server_id in server_ids else "is not in server_list"
+                )
+                raise server.wrong(
+                    "server_id", problem, _shown(server_id), "name each server of server_list once"
+                )
             remaining.remove(server_id)
             super_pods[name] = (*super_pods.get(name, ()), server_id)
     if remaining:
         detail = f"not {some(remaining, 4)}"
-        raise document.wrong("super_pod_list", "does not name every server", detail, "add each to one")
+        raise document.wrong(
+            "super_pod_list", "does not name every server", detail, "add each to one"
+        )
     return super_pods
 
 
 def _from_groups(document: _Object) -> RankTable:
     groups = document.objects("group_list")
     document.counts("group_count", len(groups))
-    is_lab = any("rank_id" in instance.values for group in groups for instance in group.objects("instance_list", True))
+    is_lab = any(
+        "rank_id" in instance.values
+        for group in groups
+        for instance in group.objects("instance_list", True)
+    )
     entries: list[_Entry] = []
     for group in groups:
         instances = group.objects("instance_list", may_be_empty=True)
@@ -204,7 +252,9 @@ def _from_groups(document: _Object) -> RankTable:
         entries += devices
     if not is_lab:
         _no_pod_twice(entries)
-    return RankTable("lab" if is_lab else "v0.1", _servers(document, entries, {}), {}, document.where)
+    return RankTable(
+        "lab" if is_lab else "v0.1", _servers(document, entries, {}), {}, document.where
+    )
 
 
 def _lab(instances: Sequence[_Object]) -> Iterator[_Entry]:
@@ -214,22 +264,33 @@ def _lab(instances: Sequence[_Object]) -> Iterator[_Entry]:
         devices = instance.objects("devices")
         if len(devices) > 1:
             raise instance.wrong(
-                "devices", "are many for one rank_id", f"{len(devices)} devices", "list one an instance"
+                "devices",
+                "are many for one rank_id",
+                f"{len(devices)} devices",
+                "list one an instance",
             )
         yield _Entry(devices[0], instance, instance.text("server_id"), _card(devices[0], rank))
 
 
 def _pods(instances: Sequence[_Object], rank: int) -> Iterator[_Entry]:
-    """Yield the devices, with ranks from `rank` on, in the order of the numbers in the pods' names: 10 after 9."""
+    """Yield the devices, with ranks from `rank` on, in the order of the numbers in the pods' names:
+    10 after 9."""
     numbered: dict[int | None, _Object] = {}
     for instance in instances:
         name = instance.text("pod_name")
         number = pod_number(name)
         if number is None and len(instances) > 1:
-            raise instance.wrong("pod_name", "does not end in a number", _shown(name), "name pods such as job-worker-0")
+            raise instance.wrong(
+                "pod_name",
+                "does not end in a number",
+                _shown(name),
+                "name pods such as job-worker-0",
+            )
         if number in numbered:
             detail = f"{name} and {numbered[number].text('pod_name')}"
-            raise instance.wrong("pod_name", "ends in a number that another pod has", detail, "number a group's pods")
+            raise instance.wrong(
+                "pod_name", "ends in a number that another pod has", detail, "number a group's pods"
+            )
         numbered[number] = instance
     for _, instance in sorted(numbered.items(), key=lambda entry: entry[0] or 0):
         for device in instance.objects("devices", may_be_empty=True):
@@ -262,7 +323,10 @@ def _card(device: _Object, rank: int, pod: str = "") -> CardEntry:
 
 
 def _servers(
-    document: _Object, entries: Sequence[_Entry], more: dict[str, dict[str, str]], need_ip: bool = True
+    document: _Object,
+    entries: Sequence[_Entry],
+    more: dict[str, dict[str, str]],
+    need_ip: bool = True,
 ) -> tuple[Server, ...]:
     """Return the servers in rank order, after the checks that apply to all forms."""
     if not entries:
@@ -271,6 +335,26 @@ def _servers(
             "its lists of devices are empty",
             "list the devices of each pod",
         )
+    ranks = _places_of_ranks(entries, need_ip)
+    if missing := sorted(set(range(len(entries))) - set(ranks)):
+        raise ConfigError(
+            f"EP700 rank table {document.where}: the rank ids do not run from 0 to"
+            f" {len(entries) - 1}",
+            f"no {some(map(str, missing), 8)}",
+            "number the ranks without a gap",
+        )
+    servers: dict[str, list[CardEntry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.card.rank_id):
+        servers.setdefault(entry.server_id, []).append(entry.card)
+    return tuple(
+        Server(server_id, tuple(cards), more.get(server_id, {}))
+        for server_id, cards in servers.items()
+    )
+
+
+def _places_of_ranks(entries: Sequence[_Entry], need_ip: bool) -> dict[int, str]:
+    """Return rank -> its place in the document. Raises ConfigError for what is there twice, or
+    lacks an address."""
     devices: set[tuple[str, int]] = set()
     ranks: dict[int, str] = {}
     addresses: dict[str, str] = {}
@@ -280,31 +364,31 @@ def _servers(
         device = entry.device
         if (entry.server_id, card.device_id) in devices:
             detail = f"device {card.device_id} of {entry.server_id}"
-            raise device.wrong("device_id", "is a device listed before", detail, "list each device once")
+            raise device.wrong(
+                "device_id", "is a device listed before", detail, "list each device once"
+            )
         devices.add((entry.server_id, card.device_id))
         if card.rank_id in ranks:
             detail = f"{card.rank_id}, also at {ranks[card.rank_id]}"
-            raise entry.ranked.wrong("rank_id", "is taken", detail, "give each device a rank of its own")
+            raise entry.ranked.wrong(
+                "rank_id", "is taken", detail, "give each device a rank of its own"
+            )
         ranks[card.rank_id] = entry.ranked.at("rank_id")
         if is_many and need_ip and not card.device_ip:
             raise device.wrong(
-                "device_ip", "is missing", "many servers", "give each device's address, see hccn_tool -ip -g"
+                "device_ip",
+                "is missing",
+                "many servers",
+                "give each device's address, see hccn_tool -ip -g",
             )
         for address in card.device_ip.split(",") if card.device_ip else ():
             if address in addresses:
                 detail = f"{address}, also at {addresses[address]}"
-                raise device.wrong("device_ip", "is taken", detail, "give each device's own address")
+                raise device.wrong(
+                    "device_ip", "is taken", detail, "give each device's own address"
+                )
             addresses[address] = device.at("device_ip")
-    if missing := sorted(set(range(len(entries))) - set(ranks)):
-        raise ConfigError(
-            f"EP700 rank table {document.where}: the rank ids do not run from 0 to {len(entries) - 1}",
-            f"no {some(map(str, missing), 8)}",
-            "number the ranks without a gap",
-        )
-    servers: dict[str, list[CardEntry]] = {}
-    for entry in sorted(entries, key=lambda entry: entry.card.rank_id):
-        servers.setdefault(entry.server_id, []).append(entry.card)
-    return tuple(Server(server_id, tuple(cards), more.get(server_id, {})) for server_id, cards in servers.items())
+    return ranks
 
 
 def _shown(value: Any) -> str:

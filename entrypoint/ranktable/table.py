@@ -36,10 +36,12 @@ class CardEntry:
 
     device_id: int  # number on its server: N of /dev/davinciN
     rank_id: int  # 0 to RankTable.rank_size - 1
-    device_ip: str = ""  # of the device's own network card; may be absent on one server; "," between two
+    # of the device's own network card; may be absent on one server; "," between two
+    device_ip: str = ""
     super_device_id: str = ""  # only in v1.2
     pod: str = ""  # name of the pod that has the device; only in v0.1
-    more: Mapping[str, str] = field(default_factory=dict)  # other fields of the table, such as device_port
+    # other fields of the table, such as device_port
+    more: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Server:
 
     server_id: str
     devices: tuple[CardEntry, ...]
-    more: Mapping[str, str] = field(default_factory=dict)  # other fields of the table, such as host_ip
+    # other fields of the table, such as host_ip
+    more: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pods(self) -> tuple[str, ...]:
@@ -58,7 +61,8 @@ class Server:
 
 @dataclass(frozen=True)
 class RankTable:
-    """Every device of a job, with its rank. Only `parse` and make.py create it, after validation."""
+    """Every device of a job, with its rank. Only `parse` and make.py create it, after
+    validation."""
 
     form: Form  # the form that was parsed
     servers: tuple[Server, ...]  # by their lowest rank

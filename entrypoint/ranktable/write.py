@@ -14,7 +14,8 @@ from entrypoint.text import columns, count, json_document
 
 
 def to_v1(table: RankTable) -> str:
-    """Return the canonical v1.0 text (v1.2 for such a table): servers and devices in rank order, all values text."""
+    """Return the canonical v1.0 text (v1.2 for such a table): servers and devices in rank order,
+    all values text."""
     document: dict[str, Any] = {
         "status": "completed",
         "version": "1.2" if table.super_pods else "1.0",
@@ -23,22 +24,29 @@ def to_v1(table: RankTable) -> str:
     }
     if table.super_pods:
         document["super_pod_list"] = [
-            {"super_pod_id": name, "server_list": [{"server_id": server_id} for server_id in server_ids]}
+            {
+                "super_pod_id": name,
+                "server_list": [{"server_id": server_id} for server_id in server_ids],
+            }
             for name, server_ids in table.super_pods.items()
         ]
     return json_document(document)
 
 
 def to_v0(table: RankTable) -> str:
-    """Return the v0.1 text with the same ranks. Pods keep their names; without names they are 0, 1, ...
+    """Return the v0.1 text with the same ranks. Pods keep their names; without names they are 0, 1,
+    ...
 
     Raises ConfigError for a v1.2 table, whose super-pods it cannot contain.
     """
     if table.super_pods:
         raise ConfigError(
-            f"EP706 rank table {table.where} cannot be written as v0.1", "it has super-pods (v1.2)", "keep it as it is"
+            f"EP706 rank table {table.where} cannot be written as v0.1",
+            "it has super-pods (v1.2)",
+            "keep it as it is",
         )
-    # Readers sort a group's pods by number, so a number that does not rise, or none, begins a new group.
+    # Readers sort a group's pods by number, so a number that does not rise, or none, begins a new
+    # group.
     groups: list[list[dict[str, Any]]] = []
     highest: float = math.inf
     for index, ((server_id, pod), run) in enumerate(
@@ -48,8 +56,13 @@ def to_v0(table: RankTable) -> str:
         if number is None or number <= highest:
             groups.append([])
         highest = math.inf if number is None else number
-        devices = [_present({"device_id": str(card.device_id), "device_ip": card.device_ip}) for _, card in run]
-        groups[-1].append({"pod_name": pod or str(index), "server_id": server_id, "devices": devices})
+        devices = [
+            _present({"device_id": str(card.device_id), "device_ip": card.device_ip})
+            for _, card in run
+        ]
+        groups[-1].append(
+            {"pod_name": pod or str(index), "server_id": server_id, "devices": devices}
+        )
     return json_document(
         {
             "status": "completed",
@@ -72,12 +85,15 @@ WRITERS: Mapping[str, Callable[[RankTable], str]] = {"v1.0": to_v1, "v0.1": to_v
 
 
 def describe(table: RankTable, me: str | None = None) -> str:
-    """Return servers, pods, devices and ranks in columns, without empty columns; those of the node `me` are marked.
+    """Return servers, pods, devices and ranks in columns, without empty columns; those of the node
+    `me` are marked.
 
     Raises ConfigError if no node, or more than one, has the name `me`.
     """
     own_ranks = {card.rank_id for card in find(table, {"--me": me}).devices} if me else set()
-    super_pods = {server_id: name for name, server_ids in table.super_pods.items() for server_id in server_ids}
+    super_pods = {
+        server_id: name for name, server_ids in table.super_pods.items() for server_id in server_ids
+    }
     rows = [("rank", "server", "super-pod", "pod", "device", "address", "own")]
     rows += [
         (
@@ -92,16 +108,26 @@ def describe(table: RankTable, me: str | None = None) -> str:
         for server, card in table.cards
     ]
     used = [column for column in zip(*rows, strict=True) if any(column[1:])]
-    lines = [f"{table.form}: {count(len(table.servers), 'server')}, {count(table.rank_size, 'device')}"]
+    lines = [
+        f"{table.form}: {count(len(table.servers), 'server')}, {count(table.rank_size, 'device')}"
+    ]
     return "\n".join([*lines, *columns(list(zip(*used, strict=True))), ""])
 
 
 def _server(server: Server) -> dict[str, Any]:
-    return {"server_id": server.server_id, **server.more, "device": [_card(card) for card in server.devices]}
+    return {
+        "server_id": server.server_id,
+        **server.more,
+        "device": [_card(card) for card in server.devices],
+    }
 
 
 def _card(card: CardEntry) -> dict[str, str]:
-    values = {"device_id": str(card.device_id), "device_ip": card.device_ip, "super_device_id": card.super_device_id}
+    values = {
+        "device_id": str(card.device_id),
+        "device_ip": card.device_ip,
+        "super_device_id": card.super_device_id,
+    }
     return {**_present(values), **card.more, "rank_id": str(card.rank_id)}
 
 

@@ -22,7 +22,8 @@ Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
 
 
 def _result(value: Any) -> dict[str, Any]:
-    """Return the job's result: an object with exactly the fields that docs/reference/exit-codes.md lists."""
+    """Return the job's result: an object with exactly the fields that docs/reference/exit-codes.md
+    lists."""
     fields = dict.fromkeys(("status", "reason", "node", "job", "class"), str) | {"status": int}
     result = json_object(value)
     for name, kind in fields.items():
@@ -95,7 +96,8 @@ class JobStatus:
 
 @dataclass
 class PeerTimes:
-    """Worker-0's knowledge of a worker. The times are worker-0's, of the same messages as those in `part`."""
+    """Worker-0's knowledge of a worker. The times are worker-0's, of the same messages as those in
+    `part`."""
 
     part: messages.Phases | None = None  # the worker's own report
     answered: messages.Time = 0.0
@@ -107,7 +109,8 @@ class PeerTimes:
 
 @dataclass(frozen=True)
 class Recording:
-    """The phases of this node until the end of its last attempt, and on worker-0 the times of the others."""
+    """The phases of this node until the end of its last attempt, and on worker-0 the times of the
+    others."""
 
     job: Name
     hosts: Annotated[tuple[Name, ...], Nodes]

@@ -1,8 +1,10 @@
-"""The record file of this node, next to its run directory: its state while it boots, its result at the end.
+"""The record file of this node, next to its run directory: its state while it boots, its result at
+the end.
 
 The result is also written to the file that Kubernetes reads, as one line of JSON:
 
-{"status": 75, "reason": "worker-1 is lost: ...", "node": "worker-0", "job": "demo", "class": "infrastructure"}
+{"status": 75, "reason": "worker-1 is lost: ...", "node": "worker-0", "job": "demo", "class":
+"infrastructure"}
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ def classify(outcome: Outcome) -> str:
 
 
 def result_of(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the result. As a line of JSON in ASCII it has at most 4096 bytes: a reason that is too long is cut.
+    """Return the result. As a line of JSON in ASCII it has at most 4096 bytes: a reason that is too
+    long is cut.
 
     Secrets of the environment are hidden.
     """
@@ -91,7 +94,8 @@ class RecordFile:
     def about(self, topology: Topology) -> None:
         """Set the node of the record, and remove the record of an earlier run.
 
-        Raises ConfigError if another user's file exists and cannot be removed: readers would mistake it for ours.
+        Raises ConfigError if another user's file exists and cannot be removed: readers would
+        mistake it for ours.
         """
         self._node = topology.this.host
         self._job = topology.job
@@ -102,7 +106,9 @@ class RecordFile:
             if (owner := os.lstat(path).st_uid) != os.geteuid():
                 detail = f"{path} is owned by {owner}, we are {os.geteuid()}"
                 hint = "remove it, or set ENTRYPOINT_RUN_DIR to another place"
-                raise ConfigError("EP411 another user's file is where this job's record goes", detail, hint)
+                raise ConfigError(
+                    "EP411 another user's file is where this job's record goes", detail, hint
+                )
         self._path = path
 
     @property
@@ -119,7 +125,8 @@ class RecordFile:
     def update(self, status: JobStatus, at: float, pause: float) -> None:
         """Write the state of the boot; the next write follows within `pause` seconds.
 
-        Only this user can read it. Call it in a thread: the disk may be slow. Raises OSError if it cannot be written.
+        Only this user can read it. Call it in a thread: the disk may be slow. Raises OSError if it
+        cannot be written.
         """
         self.keep(status, at)
         with self._writing:
@@ -184,8 +191,12 @@ def _without_secrets(status: JobStatus) -> JobStatus:
     # In one call: with 1000 nodes, one call for each would take 0.1 s and more.
     joined = "\0".join(text.replace("\0", " ") for text in texts)
     texts = scrubbed(joined, os.environ).split("\0")
-    nodes = tuple(replace(node, detail=text) for node, text in zip(status.nodes, texts, strict=False))
-    return replace(status, nodes=nodes, outcome=replace(outcome, reason=texts[-1]) if outcome else None)
+    nodes = tuple(
+        replace(node, detail=text) for node, text in zip(status.nodes, texts, strict=False)
+    )
+    return replace(
+        status, nodes=nodes, outcome=replace(outcome, reason=texts[-1]) if outcome else None
+    )
 
 
 def _this_process() -> RecordedProcess | None:

@@ -1,10 +1,12 @@
-"""The health check: has this container's part of the job started? No network, no settings, no writes.
+"""The health check: has this container's part of the job started? No network, no settings, no
+writes.
 
-`entrypoint run` shows its state as its process name (process.py). The kernel shows name and owner of a process to
-everybody, until it ends or becomes another program, so a probe needs no settings, and neither a program's arguments nor
-another user's process can mislead it.
+`entrypoint run` shows its state as its process name (process.py). The kernel shows name and owner
+of a process to everybody, until it ends or becomes another program, so a probe needs no settings,
+and neither a program's arguments nor another user's process can mislead it.
 
-In an image scripts/entrypoint does the same in bash, without a Python; tests/process/test_health.py tries both.
+In an image scripts/entrypoint does the same in bash, without a Python; tests/process/test_health.py
+tries both.
 """
 
 from __future__ import annotations
@@ -37,7 +39,11 @@ def states(root: Path = Path("/proc")) -> list[str]:
     with contextlib.suppress(OSError):
         users.append((root / "1").stat().st_uid)
     for user in users:
-        if states := [state for entry in root.iterdir() if entry.name.isdigit() and (state := _state(entry, user))]:
+        if states := [
+            state
+            for entry in root.iterdir()
+            if entry.name.isdigit() and (state := _state(entry, user))
+        ]:
             return states
     return []
 
@@ -55,7 +61,9 @@ def _state(process: Path, user: int) -> str:
         started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # seconds since the machine's start
         if time.clock_gettime(time.CLOCK_BOOTTIME) - started > _YOUNG:
             return ""
-        return WAITING if _is_entrypoint_run((process / "cmdline").read_bytes().split(b"\0")) else ""
+        return (
+            WAITING if _is_entrypoint_run((process / "cmdline").read_bytes().split(b"\0")) else ""
+        )
     except (OSError, ValueError, IndexError):
         return ""  # the process has just ended
 
@@ -64,6 +72,9 @@ def _is_entrypoint_run(argv: list[bytes]) -> bool:
     """Return whether this is the command line of `entrypoint run`, in any of its forms."""
     first = os.path.basename(argv[0])
     names = [os.path.basename(argument) for argument in argv[1:5]]
-    # For example: python3 -I .../image-entry, python3 -I .../entrypoint run, bash -p .../entrypoint run
+    # For example: python3 -I .../image-entry, python3 -I .../entrypoint run, bash -p .../entrypoint
+    # run
     runs = first.startswith(b"python") or first.endswith(b"sh")
-    return runs and (b"image-entry" in names[:2] or (b"entrypoint", b"run") in itertools.pairwise(names))
+    return runs and (
+        b"image-entry" in names[:2] or (b"entrypoint", b"run") in itertools.pairwise(names)
+    )

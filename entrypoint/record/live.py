@@ -26,7 +26,8 @@ from entrypoint.system.threads import in_thread
 # With the run directory appended, the name of an abstract socket, which ends with its process.
 NAME = "\0entrypoint:"
 _CLOSEST = 0.2  # seconds between two writes while something changes
-# Factors of the duration of a write that pass until the next: while something changes, and otherwise.
+# Factors of the duration of a write that pass until the next: while something changes, and
+# otherwise.
 _SHARE_OF_CHANGES = 20
 _SHARE = 50
 
@@ -44,7 +45,13 @@ class LiveRecord:
     """The record of one attempt, from its start to its end."""
 
     def __init__(
-        self, spec: JobSpec, plan: Plan, machine: JobView, file: RecordFile, idle: Callable[[], float], log: Logger
+        self,
+        spec: JobSpec,
+        plan: Plan,
+        machine: JobView,
+        file: RecordFile,
+        idle: Callable[[], float],
+        log: Logger,
     ) -> None:
         """`idle` returns the seconds since this node's ranks printed."""
         self._metrics_spec = spec.metrics
@@ -95,9 +102,13 @@ class LiveRecord:
             self._log(f"warning: EP035 no metrics are served | {detail} | {hint}")
             return
         if not (address.startswith("127.") or address == "::1"):
-            detail = f"whoever reaches {address} port {port} reads the names of job and nodes, and how they are"
+            detail = (
+                f"whoever reaches {address} port {port} reads the names of job and nodes, and how"
+                " they are"
+            )
             self._log(
-                f"warning: EP036 metrics are open to others | {detail} | metrics.address 127.0.0.1 keeps them here"
+                f"warning: EP036 metrics are open to others | {detail} | metrics.address 127.0.0.1"
+                " keeps them here"
             )
 
     def _metrics(self) -> str:
@@ -106,7 +117,9 @@ class LiveRecord:
         return metrics.text(self._status(), self._log.lost)
 
     def _status(self) -> JobStatus:
-        return self._table.snapshot(time.monotonic(), self._machine.attempt, self._machine.outcome, self._idle())
+        return self._table.snapshot(
+            time.monotonic(), self._machine.attempt, self._machine.outcome, self._idle()
+        )
 
     # -- writing
 

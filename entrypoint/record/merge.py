@@ -1,8 +1,9 @@
 """Merges the nodes' recordings on the time axis of worker-0.
 
-Each node has its own monotonic clock, which may begin anywhere. A message that worker-0 sent before a node received
-it, and one that it received after the node sent it, limit the difference of their clocks: the estimate is the middle
-of the limits, and its error half their distance. Wall clocks are not used.
+Each node has its own monotonic clock, which may begin anywhere. A message that worker-0 sent before
+a node received it, and one that it received after the node sent it, limit the difference of their
+clocks: the estimate is the middle of the limits, and its error half their distance. Wall clocks are
+not used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from entrypoint.record.content import PeerTimes, Recording
 from entrypoint.values import dataclass
 from entrypoint.wire import Invalid
 
-LOGIN = 1.0  # seconds that a login may take: the key exchange, and logins to other nodes at the same time
+# seconds that a login may take: the key exchange, and logins to other nodes at the same time
+LOGIN = 1.0
 # Received from the node and sent to it, at its start and at its end.
 _FIRST = ("answered", "started")
 _LAST = ("told", "released")
@@ -23,7 +25,8 @@ _LAST = ("told", "released")
 
 @dataclass(frozen=True)
 class Bar:
-    """One node. `phases` are its own, without a gap; `spans` those of its peers and ranks; `note`: missing parts.
+    """One node. `phases` are its own, without a gap; `spans` those of its peers and ranks; `note`:
+    missing parts.
 
     `came`: when its sshd listened, or when worker-0 reached it, if that was much later.
     """
@@ -44,7 +47,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The job's nodes, in seconds since the first of them began. `last`: the one that came last, None for one node."""
+    """The job's nodes, in seconds since the first of them began. `last`: the one that came last,
+    None for one node."""
 
     job: str
     me: int
@@ -58,7 +62,8 @@ class Timeline:
 
 
 def merge(recording: Recording) -> Timeline:
-    """Return the timeline in the file of worker-0, which has all nodes, or of a node that has only its own phases.
+    """Return the timeline in the file of worker-0, which has all nodes, or of a node that has only
+    its own phases.
 
     Raises Invalid if that node is not in it.
     """
@@ -74,7 +79,9 @@ def merge(recording: Recording) -> Timeline:
             bars.append(own_bar)
         else:
             peer = recording.peers.get(str(rank), PeerTimes())
-            bars.append(_with_late_login(_peer_bar(rank, host, peer, recording), own_bar, peer.answered))
+            bars.append(
+                _with_late_login(_peer_bar(rank, host, peer, recording), own_bar, peer.answered)
+            )
     zero = min(bar.phases[0].start for bar in bars if bar.phases)
     moved = tuple(_moved(bar, -zero) for bar in bars)
     arrived = [bar for bar in moved if bar.came is not None]
@@ -99,8 +106,14 @@ def _peer_bar(rank: int, host: str, peer: PeerTimes, recording: Recording) -> Ba
 
 
 def _with_late_login(bar: Bar, leader: Bar, answered: float) -> Bar:
-    """Return the bar; if worker-0 reached the node long after its sshd listened, it came only then."""
-    if bar.came is not None and leader.came is not None and answered and answered - max(bar.came, leader.came) > LOGIN:
+    """Return the bar; if worker-0 reached the node long after its sshd listened, it came only
+    then."""
+    if (
+        bar.came is not None
+        and leader.came is not None
+        and answered
+        and answered - max(bar.came, leader.came) > LOGIN
+    ):
         return Bar(bar.rank, bar.host, bar.phases, bar.spans, bar.error, bar.note, answered)
     return bar
 
@@ -109,7 +122,9 @@ def _bar(rank: int, host: str, node: Recording | Phases, shift: ClockShift) -> B
     moved = [Span(name, shift(start), shift(end), about) for name, start, end, about in node.phases]
     own_phases = tuple(phase for phase in moved if not phase.about)
     spans = tuple(phase for phase in moved if phase.about)
-    listened = next((phase.start for phase in own_phases if phase.name == Phase.ROLL_CALL.timeline), None)
+    listened = next(
+        (phase.start for phase in own_phases if phase.name == Phase.ROLL_CALL.timeline), None
+    )
     return Bar(rank, host, own_phases, spans, shift.error, "", listened)
 
 
@@ -118,12 +133,21 @@ def _moved(bar: Bar, by: float) -> Bar:
         tuple(Span(phase.name, phase.start + by, phase.end + by, phase.about) for phase in group)
         for group in (bar.phases, bar.spans)
     )
-    return Bar(bar.rank, bar.host, phases, spans, bar.error, bar.note, None if bar.came is None else bar.came + by)
+    return Bar(
+        bar.rank,
+        bar.host,
+        phases,
+        spans,
+        bar.error,
+        bar.note,
+        None if bar.came is None else bar.came + by,
+    )
 
 
 @dataclass(frozen=True)
 class ClockShift:
-    """The shift of a node's clock: `first` at the time `since`, `last` at `until`, linear in between."""
+    """The shift of a node's clock: `first` at the time `since`, `last` at `until`, linear in
+    between."""
 
     first: float = 0.0
     last: float = 0.0
@@ -139,10 +163,11 @@ class ClockShift:
 
     @classmethod
     def between(cls, node: Mapping[str, float], leader: Mapping[str, float]) -> ClockShift | None:
-        """Return the shift, from the times that both sides noted for the same messages; None if none went both ways.
+        """Return the shift, from the times that both sides noted for the same messages; None if
+        none went both ways.
 
-        Over days two clocks may drift apart. Then the limits at the start and at the end contradict each other, and
-        each applies to its own time.
+        Over days two clocks may drift apart. Then the limits at the start and at the end contradict
+        each other, and each applies to its own time.
         """
         pairs = [limits for names in (_FIRST, _LAST) if (limits := _limits(node, leader, *names))]
         if not pairs:
@@ -151,7 +176,9 @@ class ClockShift:
         high = min(high for _, high in pairs)
         if low <= high:
             return cls(error=(high - low) / 2, first=(low + high) / 2, last=(low + high) / 2)
-        (first, error), (last, other) = (((low + high) / 2, abs(high - low) / 2) for low, high in (pairs[0], pairs[-1]))
+        (first, error), (last, other) = (
+            ((low + high) / 2, abs(high - low) / 2) for low, high in (pairs[0], pairs[-1])
+        )
         return cls(first, last, node["answered"], node["told"], max(error, other))
 
 

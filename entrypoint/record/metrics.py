@@ -1,6 +1,7 @@
 """The state of a boot as Prometheus text, version 0.0.4, as `metrics.port` serves it. Pure.
 
-Names and units are by https://prometheus.io/docs/practices/naming/; no value comes from a variable or a command line.
+Names and units are by https://prometheus.io/docs/practices/naming/; no value comes from a variable
+or a command line.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 METRICS: Mapping[str, tuple[str, str]] = {
     "entrypoint_info": ("gauge", "Always 1; its labels say what this is."),
     "entrypoint_nodes": ("gauge", "Nodes of the job."),
-    "entrypoint_node_up": ("gauge", "Whether this node reaches that node: 1, or 0 where it is missing or lost."),
+    "entrypoint_node_up": (
+        "gauge",
+        "Whether this node reaches that node: 1, or 0 where it is missing or lost.",
+    ),
     "entrypoint_phase": ("gauge", "1 for the phase that this node is in, 0 for all others."),
     "entrypoint_phase_seconds": ("gauge", "How long a node has been in its phase, in seconds."),
     "entrypoint_heartbeat_age_seconds": ("gauge", "Seconds since another node was last heard."),
-    "entrypoint_ranks": ("gauge", "Ranks, or programs, that a node has started, by whether they run or have ended."),
+    "entrypoint_ranks": (
+        "gauge",
+        "Ranks, or programs, that a node has started, by whether they run or have ended.",
+    ),
     "entrypoint_idle_seconds": ("gauge", "Seconds since a rank of a node printed something."),
     "entrypoint_up_seconds": ("gauge", "Seconds since this attempt of the boot began."),
     "entrypoint_boot_seconds": ("gauge", "Seconds from then until the ranks of this node ran."),
@@ -40,7 +47,10 @@ def text(status: JobStatus, lost_lines: int) -> str:
         kind, help_text = METRICS[name]
         if values:
             lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
-            lines += [f"{name}{_labels({'job': status.job, **labels})} {value:.15g}" for labels, value in values]
+            lines += [
+                f"{name}{_labels({'job': status.job, **labels})} {value:.15g}"
+                for labels, value in values
+            ]
     return "\n".join(lines) + "\n"
 
 
@@ -74,5 +84,12 @@ def _samples(status: JobStatus, lost_lines: int) -> Iterator[tuple[str, dict[str
 
 def _labels(labels: Mapping[str, str]) -> str:
     """Return labels as text, such as `{job="demo",node="worker-0"}`."""
-    escaped = (value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for value in labels.values())
-    return "{" + ",".join(f'{name}="{value}"' for name, value in zip(labels, escaped, strict=True)) + "}"
+    escaped = (
+        value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+        for value in labels.values()
+    )
+    return (
+        "{"
+        + ",".join(f'{name}="{value}"' for name, value in zip(labels, escaped, strict=True))
+        + "}"
+    )

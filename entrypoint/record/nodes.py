@@ -45,14 +45,16 @@ class NodeTable:
         # Whether something other than a time has changed since the last snapshot.
         self.is_new = True
         self.nodes = {
-            rank: NodeState(Phase.CHECKS if rank == self.me else Phase.MISSING, now) for rank in draft.known_nodes
+            rank: NodeState(Phase.CHECKS if rank == self.me else Phase.MISSING, now)
+            for rank in draft.known_nodes
         }
         self._now = now
 
     # -- input
 
     def saw(self, event: Any, done: Iterable[Any], now: float) -> None:
-        """Update the table by an event of the machine, and the actions that the machine returned for it."""
+        """Update the table by an event of the machine, and the actions that the machine returned
+        for it."""
         self._now = now
         if handler := _EVENTS.get(type(event)):
             handler(self, event)
@@ -74,7 +76,9 @@ class NodeTable:
         state.detail = action.detail
         if is_new and phase is Phase.LAUNCHING and self._draft.launch.ranks.reports == "ranks":
             state.started = state.ended = 0
-        elif is_new and phase is Phase.LAUNCHING:  # the number of programs of another node is unknown here
+        elif (
+            is_new and phase is Phase.LAUNCHING
+        ):  # the number of programs of another node is unknown here
             state.started = len(self._draft.launch.programs)
         if phase.status == Phase.RUNNING.status and rank == self.me and not self._boot:
             self._boot = self._now - self._begun
@@ -107,7 +111,9 @@ class NodeTable:
 
     # -- output
 
-    def snapshot(self, now: float, attempt: int, outcome: Outcome | None, idle: float | None = None) -> JobStatus:
+    def snapshot(
+        self, now: float, attempt: int, outcome: Outcome | None, idle: float | None = None
+    ) -> JobStatus:
         """Return the state of all nodes. `idle`: seconds without output of this node."""
         self.is_new = False
         this = self._topology.this
@@ -140,7 +146,9 @@ class NodeTable:
             host=node.host,
             phase=phase,
             since_seconds=_seconds(now - state.since),
-            heartbeat_seconds=None if state.last_message is None else _seconds(now - state.last_message),
+            heartbeat_seconds=None
+            if state.last_message is None
+            else _seconds(now - state.last_message),
             ranks=state.started,
             ranks_ended=state.ended,
             idle_seconds=_seconds(idle) if runs and idle is not None else None,
@@ -148,9 +156,12 @@ class NodeTable:
         )
 
     def _shown(self, state: NodeState) -> tuple[str, str]:
-        """Return status and detail of a node: this node's detail, in the roll call, is the names without an address."""
+        """Return status and detail of a node: this node's detail, in the roll call, is the names
+        without an address."""
         if state is self.nodes[self.me] and state.phase is Phase.ROLL_CALL:
-            unresolved = "; ".join(f"{host}: {state}" for host, state in self._names.items() if state)
+            unresolved = "; ".join(
+                f"{host}: {state}" for host, state in self._names.items() if state
+            )
             return (UNRESOLVED, unresolved) if unresolved else (state.phase.status, state.detail)
         return state.phase.status, state.detail
 

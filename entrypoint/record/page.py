@@ -1,4 +1,5 @@
-"""Renders a timeline as one page of HTML that needs no network and no script: a bar for each node."""
+"""Renders a timeline as one page of HTML that needs no network and no script: a bar for each
+node."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _SPANS = 40  # rows of peers and ranks that the page has for one node
 
 @dataclass(frozen=True)
 class Axis:
-    """Maps seconds to per cent of the width. The time from `cut` to `on` is drawn shorter; both are 0 for none."""
+    """Maps seconds to per cent of the width. The time from `cut` to `on` is drawn shorter; both are
+    0 for none."""
 
     whole: float
     cut: float = 0.0
@@ -28,7 +30,12 @@ class Axis:
     def of(cls, timeline: Timeline) -> Axis:
         """Return the axis; a run of hours is cut, so that the seconds of its boot are visible."""
         whole = max(timeline.seconds, 1e-6)
-        runs = [phase for bar in timeline.bars for phase in bar.phases if phase.name == Phase.RUNNING.timeline]
+        runs = [
+            phase
+            for bar in timeline.bars
+            for phase in bar.phases
+            if phase.name == Phase.RUNNING.timeline
+        ]
         if runs:
             cut = max(run.start for run in runs)
             on = min(run.end for run in runs)
@@ -48,12 +55,24 @@ class Axis:
         """Return the ticks: round times, none of them within the cut."""
         shown = self.whole - (self.on - self.cut)
         step = next(
-            size * 10.0**power for power in range(-3, 9) for size in (1, 2, 5) if shown / (size * 10.0**power) <= _TICKS
+            size * 10.0**power
+            for power in range(-3, 9)
+            for size in (1, 2, 5)
+            if shown / (size * 10.0**power) <= _TICKS
         )
-        times = [number * step for number in range(int((self.cut if self.on else self.whole) / step) + 1)]
+        times = [
+            number * step for number in range(int((self.cut if self.on else self.whole) / step) + 1)
+        ]
         if self.on:
-            times += [self.on + number * step for number in range(1, int((self.whole - self.on) / step) + 1)]
-        return [{"left": f"{self(time):.3f}", "text": _tick(time, self)} for time in times if self(time) <= 94]
+            times += [
+                self.on + number * step
+                for number in range(1, int((self.whole - self.on) / step) + 1)
+            ]
+        return [
+            {"left": f"{self(time):.3f}", "text": _tick(time, self)}
+            for time in times
+            if self(time) <= 94
+        ]
 
 
 def _tick(seconds: float, axis: Axis) -> str:
@@ -65,17 +84,24 @@ def page(timeline: Timeline, outcome: str) -> str:
     """Return the page's text. `outcome`: how the job ended, as text; "" if that is not known."""
     axis = Axis.of(timeline)
     used = {phase.name for bar in timeline.bars for phase in (*bar.phases, *bar.spans)}
-    cut = f"The {duration(axis.on - axis.cut)} in which all nodes ran are drawn shorter, between the dashed lines."
+    cut = (
+        f"The {duration(axis.on - axis.cut)} in which all nodes ran are drawn shorter, between the"
+        " dashed lines."
+    )
     context = {
         "job": timeline.job,
         "seconds": duration(timeline.seconds),
         "nodes": [_node(bar, timeline, axis) for bar in timeline.bars],
         "legend": [
-            {"name": name, "kind": _kind(name), "text": meaning} for name, meaning in _MEANING.items() if name in used
+            {"name": name, "kind": _kind(name), "text": meaning}
+            for name, meaning in _MEANING.items()
+            if name in used
         ],
         "ticks": axis.ticks(),
         "cut": [f"{axis(axis.cut):.3f}", f"{axis(axis.on):.3f}"] if axis.on else [],
-        "sentences": [sentence for sentence in (who_was_last(timeline), longest(timeline)) if sentence],
+        "sentences": [
+            sentence for sentence in (who_was_last(timeline), longest(timeline)) if sentence
+        ],
         "notes": [*([cut] if axis.on else []), *notes(timeline)],
         "outcome": outcome,
     }
@@ -106,9 +132,13 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
         "note": bar.note,
         "seconds": duration(bar.seconds) if bar.phases else "no part",
         "parts": _parts(bar.phases, axis),
-        "table": [{"name": name, "kind": _kind(name), "seconds": duration(seconds)} for name, seconds in took.items()],
+        "table": [
+            {"name": name, "kind": _kind(name), "seconds": duration(seconds)}
+            for name, seconds in took.items()
+        ],
         "rows": [
-            {"about": about, "parts": _parts(rows[about], axis), "seconds": duration(waits[about])} for about in slowest
+            {"about": about, "parts": _parts(rows[about], axis), "seconds": duration(waits[about])}
+            for about in slowest
         ],
         "more": len(rows) - len(slowest),
     }

@@ -1,4 +1,5 @@
-"""Records the phases of this node from its machine's events and actions; on worker-0 also reports of others. Pure."""
+"""Records the phases of this node from its machine's events and actions; on worker-0 also reports
+of others. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from entrypoint.phases import DNS, Phase, Span
 from entrypoint.record.content import PeerTimes, Recording
 
 _MOST_PHASES = 100  # phases of the node itself that are kept
-_MOST = messages.PHASES // 2  # phases of ranks that are kept: a rank may restart any number of times
+# phases of ranks that are kept: a rank may restart any number of times
+_MOST = messages.PHASES // 2
 
 
 class TimelineRecorder:
-    """Recorder of the timeline: it gets every event and action of a node's machine with its time (monotonic)."""
+    """Recorder of the timeline: it gets every event and action of a node's machine with its time
+    (monotonic)."""
 
     def __init__(self, topology: Topology, before: Iterable[Span], now: float) -> None:
         """`before`: the phases until `now`, from which the machine is recorded."""
@@ -59,9 +62,16 @@ class TimelineRecorder:
             self._open[about] = name, now
 
     def phases(self, now: float) -> tuple[Span, ...]:
-        """Return all phases until now: the node's own without a gap, then those of peers and ranks."""
+        """Return all phases until now: the node's own without a gap, then those of peers and
+        ranks."""
         opened = (Span(name, since, now, about) for about, (name, since) in self._open.items())
-        return (*self._before, *self._own_phases, Span(self._name, self._since, now), *self._spans, *opened)
+        return (
+            *self._before,
+            *self._own_phases,
+            Span(self._name, self._since, now),
+            *self._spans,
+            *opened,
+        )
 
     def told(self, now: float) -> messages.Phases:
         """Return the phases as the message of a worker."""
@@ -69,7 +79,10 @@ class TimelineRecorder:
 
     def rows(self, now: float) -> tuple[tuple[str, float, float, str], ...]:
         """Return all phases until now, in the form in which they are sent and written."""
-        return tuple((span.name, round(span.start, 4), round(span.end, 4), span.about) for span in self.phases(now))
+        return tuple(
+            (span.name, round(span.start, 4), round(span.end, 4), span.about)
+            for span in self.phases(now)
+        )
 
     def recording(self, now: float, alone: bool) -> Recording:
         """Return the recording until now; `alone`: the nodes hold no roll call."""
@@ -79,7 +92,8 @@ class TimelineRecorder:
     # -- input
 
     def rank(self, event: str, name: str, now: float) -> None:
-        """Record that a rank or program of this node starts, prints for the first time ("output"), or ends."""
+        """Record that a rank or program of this node starts, prints for the first time ("output"),
+        or ends."""
         if event == "start":
             self._turn(name, Phase.OUTPUT.timeline, now)
         elif event == "output" and self._open.get(name, ("",))[0] == Phase.OUTPUT.timeline:
@@ -137,7 +151,8 @@ class TimelineRecorder:
         if action.node != self._me:
             return
         ends = action.phase in (Phase.ENDING, Phase.RELEASED)
-        if ends and self._name == Phase.OUTPUT.timeline:  # it has printed nothing, so this phase was its run
+        # it has printed nothing, so this phase was its run
+        if ends and self._name == Phase.OUTPUT.timeline:
             self._name = Phase.RUNNING.timeline
         self.enter(action.phase.timeline or Phase.RELEASED.timeline, now)
 

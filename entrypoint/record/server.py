@@ -18,7 +18,8 @@ _RETRY = 1.0  # seconds until the listener accepts again after it had no free fi
 
 
 class MetricsServer:
-    """A port that answers `GET /metrics`, for few connections at a time, so that it never uses up the file handles."""
+    """A port that answers `GET /metrics`, for few connections at a time, so that it never uses up
+    the file handles."""
 
     def __init__(self, host: str, port: int, metrics: Callable[[], str]) -> None:
         """Listen on the port. Raises OSError if it is taken."""
@@ -112,7 +113,8 @@ def _listening(host: str, port: int) -> socket.socket:
     """Return a TCP socket that listens there. Raises OSError."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the next attempt uses it again
+        # the next attempt uses it again
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(_QUEUE)
         listener.setblocking(False)

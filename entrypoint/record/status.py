@@ -1,7 +1,7 @@
 """Reads the record of the boot in this container, for `entrypoint status`.
 
-No setting is needed: the kernel lists the abstract sockets whose names are the run directories of boots
-(live.py). Boots of this user come first, then those of the user that PID 1 belongs to.
+No setting is needed: the kernel lists the abstract sockets whose names are the run directories of
+boots (live.py). Boots of this user come first, then those of the user that PID 1 belongs to.
 """
 
 from __future__ import annotations
@@ -43,16 +43,22 @@ class Starting(UnavailableError):
     """A boot has begun, and has no state yet."""
 
     def __init__(self, run_dir: object = "") -> None:
-        detail = "it reads its spec, or its start hooks run" + (f"; or it is not at {run_dir}" if run_dir else "")
-        super().__init__("EP033 a boot has begun here, and has no state yet", detail, "ask again, or give --run-dir")
+        detail = "it reads its spec, or its start hooks run" + (
+            f"; or it is not at {run_dir}" if run_dir else ""
+        )
+        super().__init__(
+            "EP033 a boot has begun here, and has no state yet",
+            detail,
+            "ask again, or give --run-dir",
+        )
 
 
 def find(run_dir: str = "", default: str = "") -> Path:
-    """Return the run directory of the boot: this one, if set; the default, if it has a boot; that of the only boot;
-    or that of the last one that ended.
+    """Return the run directory of the boot: this one, if set; the default, if it has a boot; that
+    of the only boot; or that of the last one that ended.
 
-    Raises UsageError if several boot here, NoInputError if there is no trace of any, RefusedError if all are of other
-    users, Starting if one has just begun.
+    Raises UsageError if several boot here, NoInputError if there is no trace of any, RefusedError
+    if all are of other users, Starting if one has just begun.
     """
     if run_dir:
         return Path(run_dir)
@@ -74,13 +80,20 @@ def find(run_dir: str = "", default: str = "") -> Path:
         path, owner = sorted(live.items())[0]
         raise _refused(record_of(path), owner)
     detail = "no entrypoint boots here, and none has left a record in /tmp"
-    hint = "ask where the job runs (docker exec, kubectl exec), or give --run-dir; a program alone has no state"
+    hint = (
+        "ask where the job runs (docker exec, kubectl exec), or give --run-dir; a program alone has"
+        " no state"
+    )
     raise NoInputError("EP030 there is no boot to ask", detail, hint)
 
 
 def _one(paths: list[str]) -> Path:
     if len(paths) > 1:
-        raise UsageError("EP032 several entrypoints boot here", ", ".join(paths), f"say which: --run-dir {paths[0]}")
+        raise UsageError(
+            "EP032 several entrypoints boot here",
+            ", ".join(paths),
+            f"say which: --run-dir {paths[0]}",
+        )
     return Path(paths[0])
 
 
@@ -91,14 +104,19 @@ def _refused(file: str, owner: int) -> RefusedError:
 
 
 def _live(table: str = "/proc/net/unix") -> dict[str, int]:
-    """Return the run directories of boots in this network namespace, and the owners of their records."""
+    """Return the run directories of boots in this network namespace, and the owners of their
+    records."""
     owners: dict[str, int] = {}
-    with contextlib.suppress(OSError), open(table, encoding="utf-8", errors="surrogateescape") as lines:
+    with (
+        contextlib.suppress(OSError),
+        open(table, encoding="utf-8", errors="surrogateescape") as lines,
+    ):
         for line in lines:
             name = line.rstrip("\n").split(None, 7)[-1]
             if name.startswith(NAME):
                 run_dir = name.removeprefix(NAME)
-                with contextlib.suppress(OSError):  # another container's, which shares only the network
+                # another container's, which shares only the network
+                with contextlib.suppress(OSError):
                     owners[run_dir] = os.lstat(record_of(run_dir)).st_uid
     return owners
 
@@ -132,8 +150,8 @@ def _left(user: int) -> Path | None:
 def load(file: str) -> Record:
     """Return the content of a record file.
 
-    Raises OSError if it cannot be read, RefusedError if another user may have created it, Invalid if
-    it is no record.
+    Raises OSError if it cannot be read, RefusedError if another user may have created it, Invalid
+    if it is no record.
     """
     try:
         opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -173,7 +191,9 @@ def ask(run_dir: Path) -> dict[str, Any]:
             raise NoInputError("EP030 cannot ask here", detail, "see --run-dir") from None
         except Invalid as error:
             detail = f"{file}: {error}"
-            raise Silent("EP033 the record is not as expected", detail, "is it another version's?") from None
+            raise Silent(
+                "EP033 the record is not as expected", detail, "is it another version's?"
+            ) from None
         if time.monotonic() - begun > _MOMENT:
             raise Starting(run_dir)
         pause(_LOOK)
@@ -185,7 +205,8 @@ def pause(seconds: float) -> None:
 
 
 def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, Any]:
-    """Return the state in a record, {} if its process has ended meanwhile and may have written it again.
+    """Return the state in a record, {} if its process has ended meanwhile and may have written it
+    again.
 
     Raises Silent and Killed as `ask` does; `is_last`: the record was read after the end.
     """
@@ -199,18 +220,29 @@ def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, An
     if state in _GONE or age < 0:  # it was written before the machine was restarted
         if not is_last:
             return {}
-        phase = f"{duration(age)} before, it was: {record.status.phase}" if age > 0 else "the machine was restarted"
+        phase = (
+            f"{duration(age)} before, it was: {record.status.phase}"
+            if age > 0
+            else "the machine was restarted"
+        )
         hint = "it was killed: see the container's log, and its memory limit"
-        raise Killed("EP033 the entrypoint has ended without a result", f"process {pid} is gone; {phase}", hint)
+        raise Killed(
+            "EP033 the entrypoint has ended without a result",
+            f"process {pid} is gone; {phase}",
+            hint,
+        )
     if state in _STOPPED or age > record.pause + _LATE:
         detail = f"process {pid} in {run_dir}: its record is {duration(age)} old"
-        hint = _STOPPED.get(state, "it gets no processor time, or waits for a disk; or the disk is full")
+        hint = _STOPPED.get(
+            state, "it gets no processor time, or waits for a disk; or the disk is full"
+        )
         raise Silent("EP033 the entrypoint has not written its state", detail, hint)
     return _as_json(record.status.later(age))
 
 
 def _process_state(process: RecordedProcess) -> str:
-    """Return the state of the process (proc(5)), "X" if it is gone, "?" if it is in another pid namespace."""
+    """Return the state of the process (proc(5)), "X" if it is gone, "?" if it is in another pid
+    namespace."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         if os.stat("/proc/self/ns/pid").st_ino != process.namespace:
             return "?"

@@ -1,7 +1,7 @@
 """Writes a timeline as trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
 
-Each node is a process, with a thread for itself and for each of its peers and ranks. Source: "Trace Event
-Format", events X and M.
+Each node is a process, with a thread for itself and for each of its peers and ranks. Source: "Trace
+Event Format", events X and M.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def trace(timeline: Timeline) -> str:
     import json
 
     events: list[dict[str, Any]] = []
-    # As on Linux: no number is 0 (for Perfetto the idle process), no two threads share one, and a process has that of
-    # its first thread.
+    # As on Linux: no number is 0 (for Perfetto the idle process), no two threads share one, and a
+    # process has that of its first thread.
     numbers = count(1)
     for bar in timeline.bars:
         process = next(numbers)
@@ -33,8 +33,16 @@ def trace(timeline: Timeline) -> str:
             end = round(phase.end * 1e6)
             event = {"name": phase.name, "cat": "boot", "ph": "X", "ts": start, "dur": end - start}
             events.append({**event, "pid": process, "tid": threads[phase.about]})
-        events += [_named("thread_name", process, number, name=name or "node") for name, number in threads.items()]
-    return json.dumps({"displayTimeUnit": "ms", "otherData": {"job": timeline.job}, "traceEvents": events}) + "\n"
+        events += [
+            _named("thread_name", process, number, name=name or "node")
+            for name, number in threads.items()
+        ]
+    return (
+        json.dumps(
+            {"displayTimeUnit": "ms", "otherData": {"job": timeline.job}, "traceEvents": events}
+        )
+        + "\n"
+    )
 
 
 def _named(kind: str, process: int, thread: int, **args: str | int) -> dict[str, Any]:

@@ -10,7 +10,8 @@ _BEFORE = tuple(MEANING)[: tuple(MEANING).index(Phase.ROLL_CALL.timeline)]
 
 
 def totals(bar: Bar) -> dict[str, float]:
-    """Return the seconds of each of the node's own phases; one that came more than once is summed."""
+    """Return the seconds of each of the node's own phases; one that came more than once is
+    summed."""
     sums: dict[str, float] = {}
     for phase in bar.phases:
         sums[phase.name] = sums.get(phase.name, 0.0) + phase.seconds
@@ -18,31 +19,49 @@ def totals(bar: Bar) -> dict[str, float]:
 
 
 def who_was_last(timeline: Timeline) -> str:
-    """Return a sentence that names the node that came last, how much later than the others, and why."""
+    """Return a sentence that names the node that came last, how much later than the others, and
+    why."""
     last = timeline.last
     if last is None or last.came is None:
         return ""
     others = [bar.came for bar in timeline.bars if bar.rank != last.rank and bar.came is not None]
     behind = duration(last.came - max(others))
-    sentence = f"{last.host} was last: it was there at {duration(last.came)}, {behind} after the others"
+    sentence = (
+        f"{last.host} was last: it was there at {duration(last.came)}, {behind} after the others"
+    )
     others_took = [totals(bar) for bar in timeline.bars if bar.phases and bar.rank != last.rank]
     if not last.phases or not others_took:
         return f"{sentence}."
     listened = [
-        phase.start for bar in timeline.bars for phase in bar.phases[:9] if phase.name == Phase.ROLL_CALL.timeline
+        phase.start
+        for bar in timeline.bars
+        for phase in bar.phases[:9]
+        if phase.name == Phase.ROLL_CALL.timeline
     ]
     if last.came - max(listened, default=0.0) > LOGIN:
         calls = timeline.bars[timeline.me].spans
         dns = sum(call.seconds for call in calls if (call.name, call.about) == (DNS, last.host))
         part = f", {duration(dns)} of that for DNS" if dns >= 0.0005 else ""
-        return f"{sentence}; worker-0 reached it {duration(last.came - max(listened))} after its sshd listened{part}."
-    begun = min(bar.phases[0].start for bar in timeline.bars if bar.phases and bar.rank != last.rank)
+        return (
+            f"{sentence}; worker-0 reached it {duration(last.came - max(listened))} after its sshd"
+            f" listened{part}."
+        )
+    begun = min(
+        bar.phases[0].start for bar in timeline.bars if bar.phases and bar.rank != last.rank
+    )
     late = last.phases[0].start - begun
     took = totals(last)
-    more = {name: took[name] - min(other.get(name, 0.0) for other in others_took) for name in _BEFORE if name in took}
+    more = {
+        name: took[name] - min(other.get(name, 0.0) for other in others_took)
+        for name in _BEFORE
+        if name in took
+    }
     name = max(more, key=lambda name: more[name], default="")
     if name and more[name] > late:
-        return f"{sentence}; {name} took {duration(took[name])} there, {duration(more[name])} more than on the fastest."
+        return (
+            f"{sentence}; {name} took {duration(took[name])} there, {duration(more[name])} more"
+            " than on the fastest."
+        )
     return f"{sentence}; its container or entrypoint started {duration(late)} after the first."
 
 
@@ -57,29 +76,44 @@ def longest(timeline: Timeline) -> str:
     if not rows:
         return ""
     seconds, name, host = max(rows)
-    return f"The longest phase apart from the run: {name} on {host}, {duration(seconds)} ({MEANING[name]})."
+    return (
+        f"The longest phase apart from the run: {name} on {host}, {duration(seconds)}"
+        f" ({MEANING[name]})."
+    )
 
 
 def table(timeline: Timeline, outcome: str) -> str:
-    """Return a table of nodes with the seconds of each phase, and what is missing. `outcome`: how the job ended."""
+    """Return a table of nodes with the seconds of each phase, and what is missing. `outcome`: how
+    the job ended."""
     taken = [totals(bar) for bar in timeline.bars]
     names = [name for name in MEANING if any(took.get(name, 0) >= 0.0005 for took in taken)]
     heads = ["seconds", "begun", *names, "sum"]
     rows = [heads]
     for bar, took in zip(timeline.bars, taken, strict=True):
         seconds = [f"{took[name]:.3f}" if name in took else "-" for name in names]
-        begun, whole = (f"{bar.phases[0].start:.3f}", f"{bar.seconds:.3f}") if bar.phases else ("-", "-")
+        begun, whole = (
+            (f"{bar.phases[0].start:.3f}", f"{bar.seconds:.3f}") if bar.phases else ("-", "-")
+        )
         rows.append([bar.host, begun, *seconds, whole])
-    lines = [f"job {timeline.job}, {duration(timeline.seconds)}{f', {outcome}' if outcome else ''}", ""]
+    lines = [
+        f"job {timeline.job}, {duration(timeline.seconds)}{f', {outcome}' if outcome else ''}",
+        "",
+    ]
     lines += columns(rows, range(1, len(heads)))
-    lines += ["", *(line for line in (who_was_last(timeline), longest(timeline), *notes(timeline)) if line)]
+    lines += [
+        "",
+        *(line for line in (who_was_last(timeline), longest(timeline), *notes(timeline)) if line),
+    ]
     return "\n".join(lines) + "\n"
 
 
 def notes(timeline: Timeline) -> list[str]:
-    """Return notes on single nodes: those whose part is missing, and the one whose place is least exact."""
+    """Return notes on single nodes: those whose part is missing, and the one whose place is least
+    exact."""
     missing = [f"{bar.host}: {bar.note}." for bar in timeline.bars if bar.note]
     vague = max(timeline.bars, key=lambda bar: bar.error)
     if vague.error >= 0.0005:
-        missing.append(f"Each node's place is exact to {duration(vague.error)} ({vague.host}) or better.")
+        missing.append(
+            f"Each node's place is exact to {duration(vague.error)} ({vague.host}) or better."
+        )
     return missing

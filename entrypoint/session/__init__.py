@@ -1,1 +1,2 @@
-"""Connections between nodes: name resolution, the leader's sessions, a worker's control endpoint, the codec."""
+"""Connections between nodes: name resolution, the leader's sessions, a worker's control endpoint,
+the codec."""

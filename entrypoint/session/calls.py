@@ -1,7 +1,8 @@
 """The leader's side of the roll call: one long-lived, authenticated ssh session to every worker.
 
-The session is the readiness check (it proves name, port, key and host key for mpirun's own login), the exchange of
-facts, the heartbeat and the release. Sessions are opened in parallel, each tried again until the deadline.
+The session is the readiness check (it proves name, port, key and host key for mpirun's own login),
+the exchange of facts, the heartbeat and the release. Sessions are opened in parallel, each tried
+again until the deadline.
 """
 
 from __future__ import annotations
@@ -54,8 +55,10 @@ class CallLimits:
     step: float = 5.0  # seconds of silence in one step of one attempt
     attempt: float = 15.0  # seconds for one attempt: a peer that freezes may come back elsewhere
     growth: int = 8  # times these limits at most: they double with each attempt that was too slow
-    logins: int = 64  # begun at the same time, so that answers do not wait for a thousand key exchanges
-    turn: float = 1.0  # seconds until a login lets the next one begin, so that a frozen peer delays no other
+    # begun at the same time, so that answers do not wait for a thousand key exchanges
+    logins: int = 64
+    # seconds until a login lets the next one begin, so that a frozen peer delays no other
+    turn: float = 1.0
 
 
 @dataclass
@@ -92,7 +95,8 @@ class Caller:
         self._patience: dict[int, int] = {}  # node -> factor of the limits of its next attempt
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._begun: dict[int, float] = {}  # node -> when it was first called, or last answered
-        self._named: dict[int, float] = {}  # node -> when its name first had an address, since it was called
+        # node -> when its name first had an address, since it was called
+        self._named: dict[int, float] = {}
         self._sessions: dict[int, Session] = {}
 
     def call(self, node: Node) -> None:
@@ -127,10 +131,13 @@ class Caller:
         self._begun.setdefault(node.rank, time.monotonic())
         while True:
             try:
-                addresses = await resolve(name, node.ssh_port, partial(self._miss, node), len(self._nodes))
+                addresses = await resolve(
+                    name, node.ssh_port, partial(self._miss, node), len(self._nodes)
+                )
                 self._named.setdefault(node.rank, time.monotonic())
                 session = await self._login(node, addresses)
-            # RuntimeError and OSError: no thread or file is available now; a later attempt may get one.
+            # RuntimeError and OSError: no thread or file is available now; a later attempt may get
+            # one.
             except (AttemptFailed, RuntimeError, OSError) as error:
                 reason = one_line(str(error) or type(error).__name__)
                 refused = isinstance(error, AttemptFailed) and error.refused
@@ -143,7 +150,11 @@ class Caller:
             else:
                 self._begun[node.rank] = time.monotonic()
                 self._sessions[node.rank] = session
-                self._tell(events.Answered(node.rank, session.report, session.client.local, self._named[node.rank]))
+                self._tell(
+                    events.Answered(
+                        node.rank, session.report, session.client.local, self._named[node.rank]
+                    )
+                )
                 session.listen(self._tell, self._log)
                 return
 
@@ -156,7 +167,8 @@ class Caller:
         await rest(pause(self._begun[node.rank], len(self._nodes)))
 
     async def _login(self, node: Node, addresses: list[Address]) -> Session:
-        """Return the session that one attempt opens, within its deadline. Raises AttemptFailed or ConfigError."""
+        """Return the session that one attempt opens, within its deadline. Raises AttemptFailed or
+        ConfigError."""
         attempt = _Attempt(self._patience.get(node.rank, 1))
         await self._logins.acquire()
         turn = asyncio.get_running_loop().call_later(self._limits.turn, self._logins.release)
@@ -200,7 +212,8 @@ class Caller:
             raise _translated(error, attempt.address) from None
 
     async def _open(self, attempt: _Attempt, node: Node, client: Transport) -> paramiko.Channel:
-        """Return the channel of the worker's control endpoint, after both sides have proven their keys."""
+        """Return the channel of the worker's control endpoint, after both sides have proven their
+        keys."""
         address = attempt.address
         limit = self._limits.step * attempt.patience
         client.get_security_options().key_types = ("ssh-ed25519",)
@@ -211,14 +224,21 @@ class Caller:
         try:
             await client.login(self._user, self._key, limit)
         except TimeoutError:
-            raise AttemptFailed(f"no ssh login at {address}: Authentication timeout.", late=True) from None
+            raise AttemptFailed(
+                f"no ssh login at {address}: Authentication timeout.", late=True
+            ) from None
         attempt.step = f"the start of a session at {address}"
-        # Through sh, since a tmpfs on /tmp is usually mounted noexec. sshd's ForceCommand is the same command, unless
-        # the job configures its own client (ssh.client).
+        # Through sh, since a tmpfs on /tmp is usually mounted noexec. sshd's ForceCommand is the
+        # same command, unless the job configures its own client (ssh.client).
         return await client.open_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"', limit)
 
     async def _ask(
-        self, attempt: _Attempt, node: Node, connection: socket.socket, client: Transport, channel: paramiko.Channel
+        self,
+        attempt: _Attempt,
+        node: Node,
+        connection: socket.socket,
+        client: Transport,
+        channel: paramiko.Channel,
     ) -> Session:
         """Send the question and return the session of the worker that has answered it."""
         address = attempt.address
@@ -252,7 +272,8 @@ class Caller:
 
 
 class _KnownHosts:
-    """The host keys of a known_hosts file, indexed by name: paramiko's own table scans all lines for each name."""
+    """The host keys of a known_hosts file, indexed by name: paramiko's own table scans all lines
+    for each name."""
 
     def __init__(self, text: str) -> None:
         self._named: defaultdict[str, paramiko.HostKeys] = defaultdict(paramiko.HostKeys)
@@ -262,7 +283,8 @@ class _KnownHosts:
             if not fields or fields[0].startswith("#"):
                 continue
             try:
-                if len(fields) < 3 or fields[0].startswith("@"):  # a marker would change what the key means
+                # a marker would change what the key means
+                if len(fields) < 3 or fields[0].startswith("@"):
                     raise ValueError
                 entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(fields))
             except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
@@ -276,7 +298,9 @@ class _KnownHosts:
 
     def check(self, host: str, key: paramiko.PKey) -> bool:
         """Return whether this is a key of the host."""
-        return (host in self._named and self._named[host].check(host, key)) or self._hashed.check(host, key)
+        return (host in self._named and self._named[host].check(host, key)) or self._hashed.check(
+            host, key
+        )
 
 
 async def _first_answer(
@@ -284,7 +308,9 @@ async def _first_answer(
 ) -> tuple[messages.NodeInfo | messages.Reject, list[Any]]:
     """Return the worker's answer to the question, and the messages that came after it."""
     while True:
-        await client.until(lambda: channel.recv_ready() or bool(channel.eof_received or channel.closed), limit)
+        await client.until(
+            lambda: channel.recv_ready() or bool(channel.eof_received or channel.closed), limit
+        )
         data = channel.recv(65536)
         if not data:
             stderr = channel.recv_stderr(4096) if channel.recv_stderr_ready() else b""
@@ -294,20 +320,25 @@ async def _first_answer(
         for number, message in enumerate(arrived, start=1):
             if isinstance(message, messages.Taken):
                 elsewhere = message.why != messages.TAKEN
-                raise AttemptFailed(f"{message.why}, at {address}" if elsewhere else message.why, refused=elsewhere)
+                raise AttemptFailed(
+                    f"{message.why}, at {address}" if elsewhere else message.why, refused=elsewhere
+                )
             if isinstance(message, (messages.NodeInfo, messages.Reject)):
                 return message, arrived[number:]
 
 
 async def _connect(addresses: list[Address], seconds: float) -> socket.socket:
-    """Return a connection to the first of a host's addresses, of either family, that accepts one in time."""
+    """Return a connection to the first of a host's addresses, of either family, that accepts one in
+    time."""
     reason = "no address"
     late = False
     for family, kind, protocol, _, address in addresses:
         connection = socket.socket(family, kind, protocol)
         try:
             connection.setblocking(False)
-            await asyncio.wait_for(asyncio.get_running_loop().sock_connect(connection, address), seconds)
+            await asyncio.wait_for(
+                asyncio.get_running_loop().sock_connect(connection, address), seconds
+            )
             # Every step of a login is one small packet each way; Nagle would cost 40 ms for each.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connection
@@ -328,7 +359,8 @@ async def _connect(addresses: list[Address], seconds: float) -> socket.socket:
 def round_trip(connection: socket.socket) -> float:
     """Return the smallest round-trip time in seconds that the kernel measured; 0.0 if it has none.
 
-    It is independent of how busy the programs are. Source: tcpi_min_rtt in struct tcp_info of Linux's tcp.h, since 4.6.
+    It is independent of how busy the programs are. Source: tcpi_min_rtt in struct tcp_info of
+    Linux's tcp.h, since 4.6.
     """
     try:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _MIN_RTT + 4)
@@ -343,7 +375,8 @@ def _translated(error: BaseException, address: str) -> BaseException:
     if isinstance(error, (AttemptFailed, ConfigError)) or not isinstance(error, Exception):
         return error
     reason = one_line(str(error) or type(error).__name__)
-    # paramiko also reports a slow or interrupted login as failed; only these two mean that sshd refused the key.
+    # paramiko also reports a slow or interrupted login as failed; only these two mean that sshd
+    # refused the key.
     if isinstance(error, paramiko.BadAuthenticationType) or reason == "Authentication failed.":
         return AttemptFailed(f"our key is refused by {address}", refused=True)
     descriptions = {
@@ -354,5 +387,7 @@ def _translated(error: BaseException, address: str) -> BaseException:
         EOFError: f"sshd at {address} closed the connection",
         Exception: f"no ssh login at {address}: {type(error).__name__}: {reason}",
     }
-    description = next(description for kind, description in descriptions.items() if isinstance(error, kind))
+    description = next(
+        description for kind, description in descriptions.items() if isinstance(error, kind)
+    )
     return AttemptFailed(description, late=isinstance(error, TimeoutError))

@@ -1,7 +1,8 @@
-"""The codec of messages: one JSON object a line, `kind` first. Each side validates the messages it receives.
+"""The codec of messages: one JSON object a line, `kind` first. Each side validates the messages it
+receives.
 
-Kinds, types and ranges are those of job/messages.py; this module adds limits on sizes and rates. Unknown kinds are
-rejected, unknown fields are ignored. The caller passes the time.
+Kinds, types and ranges are those of job/messages.py; this module adds limits on sizes and rates.
+Unknown kinds are rejected, unknown fields are ignored. The caller passes the time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ TO_WORKER = 64 * 1024 * 1024  # bytes of one line, which may carry the spec's en
 TO_LEADER = 1024 * 1024  # bytes of one line, which may carry the last lines of a rank
 _BURST = 128 * 1024 * 1024  # bytes that a peer may send at once
 _RATE = 1024 * 1024  # bytes that a peer may send each second after that
-_MESSAGE = 1000  # bytes that each message counts for in addition to its length, since each one costs time
+# bytes that each message counts for in addition to its length, since each one costs time
+_MESSAGE = 1000
 _BANNER = 256 * 1024  # bytes that a login shell may print before its node's first message
 
 BY_WORKER: Kinds = {kind_of(message): message for message in FROM_WORKER}
@@ -53,9 +55,15 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
     if not isinstance(kind, str) or kind not in kinds:
         raise Invalid(f"no kind of message{_excerpt(line, secret)}")
     if kind == "hello" and toolkit and entries.get("toolkit") != toolkit:
-        entries = {"hosts": [], "rank": 0, "launcher": "", "env": {}, "heartbeat": 1, "leader": "", "address": ""} | {
-            "toolkit": entries.get("toolkit")
-        }
+        entries = {
+            "hosts": [],
+            "rank": 0,
+            "launcher": "",
+            "env": {},
+            "heartbeat": 1,
+            "leader": "",
+            "address": "",
+        } | {"toolkit": entries.get("toolkit")}
     try:
         return read(kinds[kind], entries, kind)
     except Invalid as error:
@@ -63,7 +71,8 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
 
 
 class Intake:
-    """Decoder of the bytes that one peer sends. Too many bytes, or too long a line, raise Invalid."""
+    """Decoder of the bytes that one peer sends. Too many bytes, or too long a line, raise
+    Invalid."""
 
     def __init__(self, kinds: Kinds, limit: int, now: float, toolkit: str = "") -> None:
         self._kinds = kinds
@@ -75,9 +84,11 @@ class Intake:
         self._banner: int | None = _BANNER  # bytes that remain of it; None after the first message
 
     def feed(self, data: bytes, now: float) -> list[Any]:
-        """Return the messages that these bytes complete; they were received at `now` (seconds, monotonic).
+        """Return the messages that these bytes complete; they were received at `now` (seconds,
+        monotonic).
 
-        Text before the first message comes from the login shell's own files and is ignored. Raises Invalid.
+        Text before the first message comes from the login shell's own files and is ignored. Raises
+        Invalid.
         """
         searched = len(self._buffer)
         self._buffer += data

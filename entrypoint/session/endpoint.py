@@ -1,7 +1,8 @@
 """The worker's side of the roll call: the endpoint of the leader's ssh session.
 
-sshd starts the script `attend` in each session, which writes its process id into a named pipe and waits to be ended.
-The endpoint opens the pipes between sshd and the script a second time, by /proc, so no process has to pass bytes on.
+sshd starts the script `attend` in each session, which writes its process id into a named pipe and
+waits to be ended. The endpoint opens the pipes between sshd and the script a second time, by /proc,
+so no process has to pass bytes on.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ _TO = 4
 _MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w"}
 _UNSENT = 8 * 1024 * 1024  # bytes kept for a leader that does not read
 
-# A pipe that is opened for both directions does not block if the entrypoint is gone: `read` returns at once.
-# The session's streams are moved first: a redirection of `echo` or `read` would take their numbers for a moment.
+# A pipe that is opened for both directions does not block if the entrypoint is gone: `read` returns
+# at once. The session's streams are moved first: a redirection of `echo` or `read` would take their
+# numbers for a moment.
 _ATTEND = """#!/bin/sh
-# Runs in each session of sshd, says so, and stays until the entrypoint ends it. The entrypoint does the talking.
+# Runs in each session of sshd, says so, and stays until the entrypoint ends it.
+# The entrypoint does the talking.
 if [ ! -p /proc/$$/fd/0 ] || [ ! -p {sessions} ] || [ ! -p {end} ]; then
   echo "no entrypoint at work, or an sshd that gives its sessions no pipes" >&2
   exit 1
@@ -47,8 +50,8 @@ read -r end
 class Endpoint:
     """The control endpoint, with one session at a time.
 
-    `busy` returns, for the first message of a new session, why it does not replace the current one, or "" if it does:
-    a leader that calls again has lost its session.
+    `busy` returns, for the first message of a new session, why it does not replace the current one,
+    or "" if it does: a leader that calls again has lost its session.
     """
 
     def __init__(
@@ -73,7 +76,9 @@ class Endpoint:
         self._pipes.callback(os.close, run_dir.pipe("attend.end"))
         self._announced = PipeListener(run_dir, "attend.sessions", self._begin)
         self._pipes.callback(self._announced.close)
-        names = {name: shlex.quote(str(run_dir.path / f"attend.{name}")) for name in ("sessions", "end")}
+        names = {
+            name: shlex.quote(str(run_dir.path / f"attend.{name}")) for name in ("sessions", "end")
+        }
         run_dir.write("attend", _ATTEND.format_map(names), 0o700)
 
     def _begin(self) -> None:
@@ -141,12 +146,20 @@ class _Session:
         loop = asyncio.get_running_loop()
         source = self._opened(_FROM, os.O_RDONLY)
         self._pipe = os.fstat(source.fileno()).st_ino
-        self._source, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._reader), source)
-        self._sink, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._opened(_TO, os.O_WRONLY))
+        self._source, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self._reader), source
+        )
+        self._sink, _ = await loop.connect_write_pipe(
+            asyncio.BaseProtocol, self._opened(_TO, os.O_WRONLY)
+        )
 
     def _opened(self, number: int, flags: int) -> FileIO:
-        """Return a new open file of the pipe: non-blocking, while the process's own still blocks."""
-        file = FileIO(os.open(f"/proc/{self._pid}/fd/{number}", flags | os.O_NONBLOCK | os.O_CLOEXEC), _MODES[flags])
+        """Return a new open file of the pipe: non-blocking, while the process's own still
+        blocks."""
+        file = FileIO(
+            os.open(f"/proc/{self._pid}/fd/{number}", flags | os.O_NONBLOCK | os.O_CLOEXEC),
+            _MODES[flags],
+        )
         if not stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             file.close()
             raise OSError(f"file {number} of process {self._pid} is no pipe")

@@ -34,40 +34,55 @@ def addresses(host: str, port: int | None) -> list[Address]:
 def pause(begun: float, peers: int = 1) -> float:
     """Return the seconds until the next attempt of a wait that began at `begun` (time.monotonic()).
 
-    A fiftieth of the time waited so far, so that a long wait costs little and adds at most two per cent.
+    A fiftieth of the time waited so far, so that a long wait costs little and adds at most two per
+    cent.
     """
     return min(1.0, max(0.02, (time.monotonic() - begun) / 50) * max(1.0, peers / 64))
 
 
-async def resolve(host: str, port: int | None, update: Callable[[str], None], peers: int = 1) -> list[Address]:
-    """Return the host's addresses as soon as it has some; `update` is called with the reason while it has none.
+async def _ask(host: str, port: int | None, failures: list[str]) -> list[Address]:
+    """One query. Why it could not be made is added to `failures`."""
+    try:
+        return await in_thread(lambda: addresses(host, port))
+    except LookupError:  # also an answer: there is no address yet
+        return []
+    except (RuntimeError, OSError) as error:  # no thread or file is available now
+        failures.append(str(error))
+        return []
 
-    A container engine's name server forwards unknown names to a server that may never answer, so a slow query is sent
-    again in parallel: a container that has started meanwhile is resolved at once.
+
+async def resolve(
+    host: str, port: int | None, update: Callable[[str], None], peers: int = 1
+) -> list[Address]:
+    """Return the host's addresses as soon as it has some; `update` is called with the reason while
+    it has none.
+
+    A container engine's name server forwards unknown names to a server that may never answer, so a
+    slow query is sent again in parallel: a container that has started meanwhile is resolved at
+    once.
     """
-    with contextlib.suppress(socket.gaierror, UnicodeError):  # an address needs no name server, and no thread
-        return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
-    # glibc would wait 5 s for each of two answers (resolv.conf(5)). Programs still get the container's environment.
+    # an address needs no name server, and no thread
+    with contextlib.suppress(socket.gaierror, UnicodeError):
+        return list(
+            socket.getaddrinfo(
+                host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+            )
+        )
+    # glibc would wait 5 s for each of two answers (resolv.conf(5)). Programs still get the
+    # container's environment.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:3")
     begun = time.monotonic()
     limit = min(12, max(1, 256 // peers))  # concurrent queries
     queries: set[asyncio.Task[list[Address]]] = set()
     failures: list[str] = []
 
-    async def ask() -> list[Address]:
-        try:
-            return await in_thread(lambda: addresses(host, port))
-        except LookupError:  # also an answer: there is no address yet
-            return []
-        except (RuntimeError, OSError) as error:  # no thread or file is available now
-            failures.append(str(error))
-            return []
-
     try:
         while True:
             if len(queries) < limit:
-                queries.add(asyncio.create_task(ask()))
-            done, queries = await asyncio.wait(queries, timeout=_SLOW, return_when=asyncio.FIRST_COMPLETED)
+                queries.add(asyncio.create_task(_ask(host, port, failures)))
+            done, queries = await asyncio.wait(
+                queries, timeout=_SLOW, return_when=asyncio.FIRST_COMPLETED
+            )
             for task in done:
                 if result := task.result():
                     return result
@@ -81,10 +96,12 @@ async def resolve(host: str, port: int | None, update: Callable[[str], None], pe
 
 
 def greet(targets: list[Address]) -> None:
-    """Send an empty packet to a host's addresses, so that its kernel learns this node's hardware address.
+    """Send an empty packet to a host's addresses, so that its kernel learns this node's hardware
+    address.
 
-    A container's name resolves before its network is up. An ARP request sent too early is repeated only a second later
-    (arp(7), retrans_time_ms), and all connections wait for it; a packet from the container ends that wait.
+    A container's name resolves before its network is up. An ARP request sent too early is repeated
+    only a second later (arp(7), retrans_time_ms), and all connections wait for it; a packet from
+    the container ends that wait.
     """
     for family, _, _, _, address in targets:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as packet:

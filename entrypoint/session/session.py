@@ -1,4 +1,5 @@
-"""The leader's end of one worker's ssh session: messages both ways, bounded, without blocking the event loop."""
+"""The leader's end of one worker's ssh session: messages both ways, bounded, without blocking the
+event loop."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class Session:
             self.close()
 
     def _take(self) -> int:
-        """Report messages that have arrived and return the bytes read. Closes the session if they are invalid."""
+        """Report messages that have arrived and return the bytes read. Closes the session if they
+        are invalid."""
         try:
             size = self._take_stderr()
             if not self._channel.recv_ready():

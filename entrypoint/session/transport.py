@@ -1,7 +1,9 @@
 """paramiko's Transport, driven by the event loop instead of a thread of its own.
 
-paramiko reads a session in a thread that waits in recv() and wakes ten times a second. Here the same code runs in a
-greenlet: instead of waiting it switches to the event loop, which resumes it when bytes have arrived. Everything runs in
+paramiko reads a session in a thread that waits in recv() and wakes ten times a second. Here the
+same code runs in a
+greenlet: instead of waiting it switches to the event loop, which resumes it when bytes have
+  arrived. Everything runs in
 the loop's thread, so nothing here may block: bytes that cannot be sent yet are kept, up to a limit.
 """
 
@@ -19,7 +21,8 @@ from greenlet import getcurrent, greenlet
 from paramiko.common import cMSG_CHANNEL_REQUEST
 
 _CHUNK = 32 * 1024  # bytes read from one connection before the next one is served
-_BEFORE_LOGIN = 256 * 1024  # bytes that a peer may send before its login: a key exchange takes 4 KiB
+# bytes that a peer may send before its login: a key exchange takes 4 KiB
+_BEFORE_LOGIN = 256 * 1024
 _PACKET = 256 * 1024  # bytes of one packet, as in OpenSSH; paramiko itself has no limit
 _UNSENT = 8 * 1024 * 1024  # bytes kept for a peer that does not read; sshd's window ends at 2 MiB
 _HELD = 1000  # messages kept during a new key exchange
@@ -28,8 +31,8 @@ _HELD = 1000  # messages kept during a new key exchange
 class Transport(paramiko.Transport):
     """The client's side of one ssh session. Use it in the event loop's thread only.
 
-    Of paramiko's waiting methods, only those below may be called. They raise paramiko's exceptions, and TimeoutError
-    as `until` does.
+    Of paramiko's waiting methods, only those below may be called. They raise paramiko's exceptions,
+    and TimeoutError as `until` does.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -61,8 +64,8 @@ class Transport(paramiko.Transport):
     async def until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Return when ready() is true, or the session is over.
 
-        Raises TimeoutError if the peer has sent nothing for so many seconds. Pending bytes are read before that is
-        decided, so that delays of a busy leader are not attributed to the peer.
+        Raises TimeoutError if the peer has sent nothing for so many seconds. Pending bytes are read
+        before that is decided, so that delays of a busy leader are not attributed to the peer.
         """
         while self.is_active() and not ready():
             changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -128,7 +131,8 @@ def _note(changed: asyncio.Future[None]) -> None:
 
 
 class _Answered(dict[int, threading.Event]):
-    """The channels that the peer has not confirmed yet. paramiko's own wait returns at once; `until` waits."""
+    """The channels that the peer has not confirmed yet. paramiko's own wait returns at once;
+    `until` waits."""
 
     def __setitem__(self, number: int, event: threading.Event) -> None:
         event.set()
@@ -153,10 +157,14 @@ class _Packetizer(paramiko.packet.Packetizer):
 
 
 class _Stream:
-    """A connection with the interface that paramiko needs: recv() yields until bytes arrive, send() never waits."""
+    """A connection with the interface that paramiko needs: recv() yields until bytes arrive, send()
+    never waits."""
 
     def __init__(
-        self, connection: socket.socket, resume: Callable[[], None], authenticated: Callable[[], bool]
+        self,
+        connection: socket.socket,
+        resume: Callable[[], None],
+        authenticated: Callable[[], bool],
     ) -> None:
         self._socket = connection
         self._resume = resume
@@ -177,7 +185,8 @@ class _Stream:
         self._loop.add_reader(self._socket, self._readable)
 
     def recv(self, size: int) -> bytes:
-        """Return up to `size` bytes; none when the connection is over. Raises SSHException if there are too many."""
+        """Return up to `size` bytes; none when the connection is over. Raises SSHException if there
+        are too many."""
         if size > _PACKET:
             raise paramiko.SSHException(f"a packet of more than {_PACKET} bytes")
         while not self._arrived and not self._over:
@@ -189,7 +198,8 @@ class _Stream:
         return data
 
     def send(self, data: bytes) -> int:
-        """Send data, or keep what the peer does not take now. Raises OSError if too much is kept."""
+        """Send data, or keep what the peer does not take now. Raises OSError if too much is
+        kept."""
         sent = 0
         try:
             if not self._unsent:

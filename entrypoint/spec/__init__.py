@@ -1,6 +1,6 @@
-"""The job spec: YAML text, variables and flags -> JobSpec, and the table of its fields for help and documents.
+"""The job spec: YAML text, variables and flags -> JobSpec; and its fields, for help and documents.
 
-yamlfile, loading --> Items --rules--> values --loading--> JobSpec      (table: its fields and their rules)
+yamlfile, loading --> Items --rules--> values --loading--> JobSpec  (table: its fields, their rules)
 """
 
 from entrypoint.model import DEFAULT, Source
@@ -19,7 +19,7 @@ from entrypoint.spec.rules import (
 from entrypoint.spec.table import Given, fields, given, kept_back, left_out, settings_in, written
 
 __all__ = [
-    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "Given", "HostEntry", "JobSpec", "Override",
-    "Source", "SshSpec", "check_host", "expanded", "fields", "given", "kept_back", "left_out", "load", "plain_path",
-    "settings_in", "written",
+    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "Given", "HostEntry",
+    "JobSpec", "Override", "Source", "SshSpec", "check_host", "expanded", "fields", "given",
+    "kept_back", "left_out", "load", "plain_path", "settings_in", "written",
 ]  # fmt: skip

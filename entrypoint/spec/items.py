@@ -16,7 +16,8 @@ _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a value. Its fields sort problems as they are listed: files, then variables, then flags."""
+    """The place of a value. Its fields sort problems as they are listed: files, then variables,
+    then flags."""
 
     group: int  # 0 the spec file, 1 the environment, 2 the flags
     line: int = 0  # 0 outside the file
@@ -53,14 +54,25 @@ class ProblemList:
     def __bool__(self) -> bool:
         return bool(self._problems)
 
-    def add(self, place: Place, path: str, summary: str, detail: str = "", hint: str = "", id: str = "EP100") -> None:
+    def add(
+        self,
+        place: Place,
+        path: str,
+        summary: str,
+        detail: str = "",
+        hint: str = "",
+        id: str = "EP100",
+    ) -> None:
         """Add a problem with its message id; the detail at a path that names a secret is hidden."""
         if hides(path, detail):
             detail = HIDDEN if detail else ""
         where = escaped(place.where, 200)
         summary = f"{id} {summary}"
-        problem = Problem(where, escaped(path, 120), summary, escaped(detail, 200), escaped(hint, 600))
-        # A mistake under an anchor occurs again at every alias, each time at the same place in the file.
+        problem = Problem(
+            where, escaped(path, 120), summary, escaped(detail, 200), escaped(hint, 600)
+        )
+        # A mistake under an anchor occurs again at every alias, each time at the same place in the
+        # file.
         mistake = (place, summary) if place.group == 0 else (place, path, summary, detail)
         self._problems.setdefault(mistake, (place, problem))
 

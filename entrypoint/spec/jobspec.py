@@ -1,7 +1,8 @@
 """The job spec: each field with its rule, its other names and its meaning."""
 
-# Without `from __future__ import annotations`: table.py reads the annotations as values. They contain a field's Rule,
-# its flags, and the variables of other tools that set it if `ENTRYPOINT_<FIELD>` does not.
+# Without `from __future__ import annotations`: table.py reads the annotations as values. They
+# contain a field's Rule, its flags, and the variables of other tools that set it if
+# `ENTRYPOINT_<FIELD>` does not.
 import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -34,19 +35,22 @@ _TORCH_VERSION = r"^\d+\.\d+(\.\d+)?([.+a-z][0-9A-Za-z.+-]*)?$"
 class SshSpec:
     """How the nodes of one job reach each other. Not used by a one-node job.
 
-    port: TCP port of sshd on every node; over 1023 unless the entrypoint runs as root. On a parameter server it is one
-      more.
-    client_key: Path of a mounted private key that the leader logs in with; needs `ssh.host_key` too.
+    port: TCP port of sshd on every node; over 1023 unless the entrypoint runs as root. On a
+      parameter server it is one more.
+    client_key: Path of a mounted private key that the leader logs in with; needs `ssh.host_key`
+      too.
     host_key: Path of a mounted private host key for this node's sshd; needs `ssh.client_key` too.
     known_hosts:
-      Path of a known_hosts file with every node's host key; if not given, all nodes have the same `ssh.host_key`.
+      Path of a known_hosts file with every node's host key; if not given, all nodes have the same
+      `ssh.host_key`.
     client:
-      `files` writes the files that an ssh client needs into the run directory of worker-0, with a private key. A job
-      can then log in to its own nodes with `sh $ENTRYPOINT_RUN_DIR/ssh worker-1`. The toolkit itself does not need
-      them.
+      `files` writes the files that an ssh client needs into the run directory of worker-0, with a
+      private key. A job can then log in to its own nodes with `sh $ENTRYPOINT_RUN_DIR/ssh
+      worker-1`. The toolkit itself does not need them.
     compat:
-      `baked-keys` uses the private key of an old image, named by `ssh.client_key`, as the job's secret. Everybody who
-      has the image can then log in, and every start warns. Host keys are pinned nevertheless.
+      `baked-keys` uses the private key of an old image, named by `ssh.client_key`, as the job's
+      secret. Everybody who has the image can then log in, and every start warns. Host keys are
+      pinned nevertheless.
     """
 
     port: Annotated[Port, "--ssh-port", "MY_SSHD_PORT", "SSHD_PORT"] = 36666
@@ -62,9 +66,10 @@ class NetworkSpec:
     """The network that training uses, under every launcher.
 
     interface:
-      The network interface for Open MPI (btl and daemons), NCCL, Gloo and HCCL: its name, the beginning of its name
-      (`ib`), or its network (`10.0.0.0/24`) if its name differs between nodes. A node without it is an error. With
-      `auto`, a node with several interfaces uses the one that the roll call came over. Libraries' own variables win.
+      The network interface for Open MPI (btl and daemons), NCCL, Gloo and HCCL: its name, the
+      beginning of its name (`ib`), or its network (`10.0.0.0/24`) if its name differs between
+      nodes. A node without it is an error. With `auto`, a node with several interfaces uses the one
+      that the roll call came over. Libraries' own variables win.
     """
 
     interface: Annotated[str, INTERFACE, "--network-interface"] = "auto"
@@ -72,17 +77,21 @@ class NetworkSpec:
 
 @dataclass(frozen=True)
 class MpiSpec:
-    """The parts of the mpirun line. Each field has the documented ModelArts variable as a second name.
+    """The parts of the mpirun line. Each field has the documented ModelArts variable as a second
+    name.
 
     np: Number of all ranks; the sum of all nodes' slots if not given.
-    hostfile: Path of your own hostfile; if not given, the one that the toolkit writes after the roll call.
+    hostfile: Path of your own hostfile; if not given, the one that the toolkit writes after the
+      roll call.
     interface:
-      Network interfaces, comma-separated, for the TCP traffic of Open MPI, NCCL and Gloo under every launcher, passed
-      as written. `network.interface` looks for one on each node; if both are given, they must have the same value.
-      If neither is given, a node with several interfaces uses the one that the roll call came over; otherwise only
-      NCCL gets a setting, under mpirun, and only ib0,bond0,eth0.
+      Network interfaces, comma-separated, for the TCP traffic of Open MPI, NCCL and Gloo under
+      every launcher, passed as written. `network.interface` looks for one on each node; if both are
+      given, they must have the same value. If neither is given, a node with several interfaces uses
+      the one that the roll call came over; otherwise only NCCL gets a setting, under mpirun, and
+      only ib0,bond0,eth0.
     tune_file:
-      Path of an Open MPI -tune file to add. Not needed for variables: every rank gets its own node's environment.
+      Path of an Open MPI -tune file to add. Not needed for variables: every rank gets its own
+      node's environment.
     bind_args: mpirun's binding options; `--bind-to none --map-by slot` if not given.
     x_args: mpirun's -x options; the documented NCCL and Horovod options if not given.
     mca_args: mpirun's -mca options; the documented options if not given.
@@ -103,19 +112,22 @@ class MpiSpec:
 class TorchSpec:
     """How torchrun, torch.distributed.launch and PyTorch's mp.spawn are started.
 
-    version: torch version to render for, such as "2.1"; if not given, the installed one, found when the script runs.
+    version: torch version to render for, such as "2.1"; if not given, the installed one, found when
+      the script runs.
     port: TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT, --init_method).
     rdzv_backend:
-      Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, and if c10d would
-      number the nodes in another order than `hosts`; otherwise c10d.
+      Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, and if
+      c10d would number the nodes in another order than `hosts`; otherwise c10d.
     max_restarts: torchrun's own --max-restarts.
     extra_args: More options for the launcher, each passed as it is.
     rank_args:
-      When the launcher `pytorch` adds --rank and --world_size, which count nodes: `auto` only on more than one node,
-      `always` also on one.
+      When the launcher `pytorch` adds --rank and --world_size, which count nodes: `auto` only on
+      more than one node, `always` also on one.
     """
 
-    version: Annotated[str | None, Rule("version such as 2.1", pattern=_TORCH_VERSION), "TORCH_VERSION"] = None
+    version: Annotated[
+        str | None, Rule("version such as 2.1", pattern=_TORCH_VERSION), "TORCH_VERSION"
+    ] = None
     port: Annotated[Port, "MASTER_PORT"] = 6060
     rdzv_backend: Annotated[Literal["auto", "c10d", "static"], "RDZV_BACKEND"] = "auto"
     max_restarts: Annotated[Count, "MAX_RESTARTS", "PET_MAX_RESTARTS"] = 0
@@ -127,8 +139,8 @@ class TorchSpec:
 class AccelerateSpec:
     """How the launcher `accelerate` starts `accelerate launch`. Its nodes meet at `torch.port`.
 
-    extra_args: More options for `accelerate launch`, each passed as it is: `--config_file`, `--mixed_precision`,
-      `--use_fsdp`, ...
+    extra_args: More options for `accelerate launch`, each passed as it is: `--config_file`,
+      `--mixed_precision`, `--use_fsdp`, ...
     """
 
     extra_args: tuple[str, ...] = ()
@@ -159,9 +171,10 @@ class TensorflowSpec:
     """TensorFlow's parameter servers and workers, as the launcher `tensorflow` starts them.
 
     ps: How many of `hosts` are parameter servers: the last ones.
-    port: TCP port of TensorFlow's server on every node, if the platform gives none; one more on a parameter server.
-    chief: The coordinator (the chief in TF_CONFIG): with `worker-0` the job ends when worker-0 ends, and the other
-      workers only serve it, as under ParameterServerStrategy.
+    port: TCP port of TensorFlow's server on every node, if the platform gives none; one more on a
+      parameter server.
+    chief: The coordinator (the chief in TF_CONFIG): with `worker-0` the job ends when worker-0
+      ends, and the other workers only serve it, as under ParameterServerStrategy.
     """
 
     ps: Count = 0
@@ -186,8 +199,10 @@ class RaySpec:
     """How Ray is started: its head is on worker-0, and the other nodes join.
 
     port:
-      TCP port of Ray's head (GCS) on worker-0; the six ports after it are those of Ray's other servers, on every node.
-    dashboard: Whether worker-0 serves Ray's dashboard: `local` serves it only at its own 127.0.0.1, port 8265.
+      TCP port of Ray's head (GCS) on worker-0; the six ports after it are those of Ray's other
+      servers, on every node.
+    dashboard: Whether worker-0 serves Ray's dashboard: `local` serves it only at its own 127.0.0.1,
+      port 8265.
     extra_args: More options for `ray start` on every node, each passed as it is.
     """
 
@@ -201,8 +216,8 @@ class AscendSpec:
     """Ascend NPUs: the launcher `ascend` starts one process for each.
 
     rank_table:
-      Whether to wait for a rank table of the platform (RANK_TABLE_FILE, else /user/config/jobstart_hccl.json); with
-      `none` ranks are counted from `hosts` and `slots`.
+      Whether to wait for a rank table of the platform (RANK_TABLE_FILE, else
+      /user/config/jobstart_hccl.json); with `none` ranks are counted from `hosts` and `slots`.
     """
 
     rank_table: Literal["wait", "none"] = "wait"
@@ -212,7 +227,8 @@ class AscendSpec:
 class StallSpec:
     """What to do about a job that no longer prints anything.
 
-    minutes: Minutes without output from any rank after which every rank's Python stack is shown; 0 means never.
+    minutes: Minutes without output from any rank after which every rank's Python stack is shown; 0
+      means never.
     action: Whether the job then continues (`warn`) or ends with 75 (`stop`).
     """
 
@@ -225,7 +241,8 @@ class MetricsSpec:
     """Prometheus metrics of each node's entrypoint; there are none if no port is given.
 
     port: TCP port that serves /metrics on every node, to everybody who can connect to it.
-    address: IP address that the port listens at, such as 0.0.0.0 for a Prometheus outside of the container.
+    address: IP address that the port listens at, such as 0.0.0.0 for a Prometheus outside of the
+      container.
     """
 
     port: Port | None = None
@@ -234,16 +251,18 @@ class MetricsSpec:
 
 @dataclass(frozen=True)
 class NetcheckSpec:
-    """What `entrypoint netcheck` asks of the network between the nodes, and whether `run` asks it too.
+    """What `entrypoint netcheck` asks of the network between the nodes, and whether `run` asks it
+    too.
 
     when:
-      `before` has `run` measure before it first starts the program, `asked` only `entrypoint netcheck`. Of an elastic
-      job (`nodes`) those nodes measure that are there at the start.
-    max_latency_ms: Milliseconds that a small round trip between two nodes may take; over it the job ends with 75. 0 has
-      no limit.
-    min_bandwidth_gbps: Gbit/s that one TCP stream must reach between two nodes, each way; below it the job ends with
-      75. 0 has no limit.
-    action: What happens if a node is slow compared with the others: `warn` reports it, `stop` ends the job with 75.
+      `before` has `run` measure before it first starts the program, `asked` only `entrypoint
+      netcheck`. Of an elastic job (`nodes`) those nodes measure that are there at the start.
+    max_latency_ms: Milliseconds that a small round trip between two nodes may take; over it the job
+      ends with 75. 0 has no limit.
+    min_bandwidth_gbps: Gbit/s that one TCP stream must reach between two nodes, each way; below it
+      the job ends with 75. 0 has no limit.
+    action: What happens if a node is slow compared with the others: `warn` reports it, `stop` ends
+      the job with 75.
     seconds: Seconds for which each pair sends each way.
     limit: Seconds for all pairs; those that are left then are not measured, and counted.
     """
@@ -261,7 +280,8 @@ class TimeoutSpec:
     """Time limits, in seconds.
 
     peers: Seconds until every peer must have answered the roll call.
-    join: Seconds that the roll call waits for the other nodes after the minimum number of `nodes` has answered.
+    join: Seconds that the roll call waits for the other nodes after the minimum number of `nodes`
+      has answered.
     launch: Seconds in which mpirun must have started every rank, once all nodes are there.
     heartbeat: Seconds of silence after which a peer counts as lost.
     grace: Seconds between SIGTERM and SIGKILL when the job is stopped.
@@ -279,37 +299,45 @@ class JobSpec:
     """One training job. Every field is optional: a command alone is a one-node job.
 
     name: Name of the job, a DNS label; it also separates the keys of two jobs that share a secret.
-    command: The training program and its arguments, one list entry each; arguments after `--` replace it.
+    command: The training program and its arguments, one list entry each; arguments after `--`
+      replace it.
     launcher: How ranks are started; if not given, mpirun for more than one rank, otherwise plain.
     workdir: Working directory of the program; the current directory if not given.
     env: Variables for the program on every node, in addition to each node's own.
     platform: The platform that started the containers; recognised by its variables if not given.
     device: The device that the ranks compute on; recognised by its files in /dev if not given.
-    hosts: Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` if DNS does not know the name,
-      `NAME:SLOTS` or `NAME:SLOTS=ADDRESS` if a node has other slots than the rest.
+    hosts: Host names of all nodes in rank order, worker-0 first; `NAME=ADDRESS` if DNS does not
+      know the name, `NAME:SLOTS` or `NAME:SLOTS=ADDRESS` if a node has other slots than the rest.
     nodes:
-      Minimum and maximum number of nodes of an elastic job under torchrun, such as `2:4`; `hosts` names the maximum.
-      The job starts with the minimum, continues while as many are left, and accepts nodes that start later.
+      Minimum and maximum number of nodes of an elastic job under torchrun, such as `2:4`; `hosts`
+      names the maximum. The job starts with the minimum, continues while as many are left, and
+      accepts nodes that start later.
     node_rank: Index of this node in `hosts`; found by this container's host name if not given.
-    slots: Processes (ranks) on each node; the number of accelerators, or 1, if not given. An entry of `hosts` may have
-      its own number.
+    slots: Processes (ranks) on each node; the number of accelerators, or 1, if not given. An entry
+      of `hosts` may have its own number.
     secret_file: Path of a file with the job's secret, the same on all nodes, at least 16 bytes.
     roll_call:
-      Whether the nodes of a job call each other before anything starts, which needs a secret. `none` allows several
-      nodes without a secret: no node then notices that another is missing, fails or is lost, each node exits with a
-      status of its own, and every start warns. `mpirun`, `hydra` and `ray` on several nodes need the roll call.
-    restarts: How many times the job boots again after the infrastructure failed (75): on every node, once all are back.
+      Whether the nodes of a job call each other before anything starts, which needs a secret.
+      `none` allows several nodes without a secret: no node then notices that another is missing,
+      fails or is lost, each node exits with a status of its own, and every start warns. `mpirun`,
+      `hydra` and `ray` on several nodes need the roll call.
+    restarts: How many times the job boots again after the infrastructure failed (75): on every
+      node, once all are back.
     run_dir: Private directory for the toolkit's files; /tmp/entrypoint-UID-PORT if not given.
-    log_dir: Directory for logs that outlive the job; the platform's, else the run directory's name with `-log`.
+    log_dir: Directory for logs that outlive the job; the platform's, else the run directory's name
+      with `-log`.
     pre_start:
-      Whether to run the script that the platform's own boot would run on each node before the program, and that users
-      put next to their code: on ModelArts ma-pre-start.sh. Variables that it exports are for the ranks of its node.
+      Whether to run the script that the platform's own boot would run on each node before the
+      program, and that users put next to their code: on ModelArts ma-pre-start.sh. Variables that
+      it exports are for the ranks of its node.
     prefix:
-      How the toolkit's lines begin: `[entrypoint worker-1]`, or with `job` also with the job's name and the host, for
-      logs that contain several jobs: `[entrypoint demo worker-1 HOST]`.
+      How the toolkit's lines begin: `[entrypoint worker-1]`, or with `job` also with the job's name
+      and the host, for logs that contain several jobs: `[entrypoint demo worker-1 HOST]`.
     """
 
-    name: Annotated[str, Rule("DNS label (a-z, 0-9 and -, up to 63)", pattern=JOB_NAME), "--name"] = "job"
+    name: Annotated[
+        str, Rule("DNS label (a-z, 0-9 and -, up to 63)", pattern=JOB_NAME), "--name"
+    ] = "job"
     command: tuple[str, ...] = ()
     launcher: Annotated[str | None, adapter("launchers"), "-l", "--launcher"] = None
     workdir: Annotated[Path | None, "--workdir"] = None
@@ -360,15 +388,21 @@ class JobSpec:
         return nodes > 1 and self.roll_call == "required"
 
     def slots_of(self, rank: int) -> int | None:
-        """Return the slots of a node from its entry of `hosts`, or from `slots`; None if neither is set."""
+        """Return the slots of a node from its entry of `hosts`, or from `slots`; None if neither is
+        set."""
         slots = HostEntry.of(self.hosts[rank]).slots if self.hosts else None
         return self.slots if slots is None else int(slots)
 
     def written_secrets(self) -> list[str]:
         """Return the names of variables in the spec file whose values may be secrets."""
-        return [name for name in self.env if is_secret(name) and self.source(f"env.{name}").origin == "spec"]
+        return [
+            name
+            for name in self.env
+            if is_secret(name) and self.source(f"env.{name}").origin == "spec"
+        ]
 
     @property
     def secret(self) -> Secret | None:
-        """`ENTRYPOINT_SECRET`; not a field, so that it can be neither in a file nor in printed values."""
+        """`ENTRYPOINT_SECRET`; not a field, so that it can be neither in a file nor in printed
+        values."""
         return self._secret

@@ -1,9 +1,11 @@
 """YAML text + environment + flags -> JobSpec, with every problem at once.
 
-    flag > ENTRYPOINT_<FIELD> > documented variable of another tool > spec file > (platform, later) > default
+    flag > ENTRYPOINT_<FIELD> > documented variable of another tool > spec file > (platform, later)
+    > default
 
-Each candidate becomes an Item (a value and its place), each Item is validated by the rule of its field, and only then
-does the order above select one: a mistake in the file is reported even if a flag overrides it.
+Each candidate becomes an Item (a value and its place), each Item is validated by the rule of its
+field, and only then does the order above select one: a mistake in the file is reported even if a
+flag overrides it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from entrypoint.text import brief, count, quoted
 from entrypoint.values import dataclass
 
 _KUSTOMIZE = "adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"
-_NO_PORT = "remove it: the network check uses the roll call's connections, and free ports between pairs of nodes"
+_NO_PORT = (
+    "remove it: the network check uses the roll call's connections, and free ports between pairs of"
+    " nodes"
+)
 _REMOVED = {
     "kubernetes": _KUSTOMIZE,
     "ENTRYPOINT_KUBERNETES_PATCH": _KUSTOMIZE,
@@ -38,19 +43,24 @@ _REMOVED = {
 
 @dataclass(frozen=True)
 class Override:
-    """A value from the command line: its text, or the list of texts of a flag given many times, and the flag's name."""
+    """A value from the command line: its text, or the list of texts of a flag given many times, and
+    the flag's name."""
 
     value: str | list[str]
     where: str
 
 
-def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str, Override]) -> JobSpec:
+def load(
+    text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str, Override]
+) -> JobSpec:
     """Return the job spec from a spec file, the environment and the command line.
 
-    `text` is the file's content (None: there is no file) and `file` its name in positions; `flags` maps dotted paths to
-    values of the command line. A variable that is empty counts as unset. Sources are in `JobSpec.source(path)`.
+    `text` is the file's content (None: there is no file) and `file` its name in positions; `flags`
+    maps dotted paths to values of the command line. A variable that is empty counts as unset.
+    Sources are in `JobSpec.source(path)`.
 
-    Raises SpecError with every problem of all three, sorted: file by position, then variables, then flags.
+    Raises SpecError with every problem of all three, sorted: file by position, then variables, then
+    flags.
     """
     assert flags.keys() <= {field.path for field in fields()}
     env = {name: value for name, value in env.items() if not is_service(name, value)}
@@ -58,16 +68,19 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
     root = _yaml(text, file, report) if text is not None else None
     written = dict(_leaves(root, JobSpec(), "", report)) if root else {}
     chosen: dict[str, Any] = {}
-    items: dict[str, Item] = {}  # the selected one, of every field and every entry of a mapping that is set
+    # the selected one, of every field and every entry of a mapping that is set
+    items: dict[str, Item] = {}
     for field in fields():
-        flag = flags.get(field.path)
-        from_flag = _from_text(field, flag.value, Place(2, where=flag.where), report) if flag else None
-        for item in filter(None, (from_flag, _from_env(field, env, report), written.get(field.path))):
+        flag = _from_flag(field, flags.get(field.path), report)
+        for item in filter(None, (flag, _from_env(field, env, report), written.get(field.path))):
             value = _expanded(field, checked(field, item, report), env)
             items.setdefault(field.path, item)
             if isinstance(value, dict):  # entry by entry, each with its own origin
                 chosen[field.path] = {**value, **chosen.get(field.path, {})}
-                items = {**{f"{field.path}.{name}": entry for name, entry in item.value.items()}, **items}
+                items = {
+                    **{f"{field.path}.{name}": entry for name, entry in item.value.items()},
+                    **items,
+                }
             elif value is not None:
                 chosen.setdefault(field.path, value)
     _unknown_variables(env, report)
@@ -83,7 +96,8 @@ def load(text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str
 
 
 def _expanded(field: FieldInfo, value: Any, env: Mapping[str, str]) -> Any:
-    """Return the value; in a command or a path, a platform's folder is expanded as a shell would do it."""
+    """Return the value; in a command or a path, a platform's folder is expanded as a shell would do
+    it."""
     if field.path == "command" and value:
         return tuple(expanded(argument, env) for argument in value)
     return expanded(value, env) if field.rule.is_path and value else value
@@ -96,12 +110,20 @@ def _with(section: Any, chosen: tuple[str, Any]) -> Any:
     return values.replace(section, **{name: value})
 
 
-def _leaves(item: Item, section: Any, prefix: str, report: ProblemList) -> Iterator[tuple[str, Item]]:
+def _leaves(
+    item: Item, section: Any, prefix: str, report: ProblemList
+) -> Iterator[tuple[str, Item]]:
     """Yield every field that the file sets; a null sets nothing."""
     if not isinstance(item.value, dict):
         if item.value is not None:
-            hint = f"indent its keys under `{prefix[:-1]}:`" if prefix else "write one `key: value` a line"
-            report.add(item.place, prefix[:-1], "a mapping of keys to values is needed", item.shown, hint)
+            hint = (
+                f"indent its keys under `{prefix[:-1]}:`"
+                if prefix
+                else "write one `key: value` a line"
+            )
+            report.add(
+                item.place, prefix[:-1], "a mapping of keys to values is needed", item.shown, hint
+            )
         return
     expected = entries(section)
     for key, child in item.value.items():
@@ -114,8 +136,11 @@ def _leaves(item: Item, section: Any, prefix: str, report: ProblemList) -> Itera
             yield path, child
 
 
-def _unknown_key(key: str, path: str, place: Place, expected: list[str], report: ProblemList) -> None:
-    # A key is searched here, then in every section: `port`, `ssh_port` and `grace` each belong to one.
+def _unknown_key(
+    key: str, path: str, place: Place, expected: list[str], report: ProblemList
+) -> None:
+    # A key is searched here, then in every section: `port`, `ssh_port` and `grace` each belong to
+    # one.
     homes = {field.path.rpartition(".")[2]: field.path for field in reversed(fields())}
     homes |= {field.path.replace(".", "_"): field.path for field in fields()}
     homes |= {name: name for name in expected}
@@ -123,10 +148,16 @@ def _unknown_key(key: str, path: str, place: Place, expected: list[str], report:
 
     if is_secret(key) and not difflib.get_close_matches(key[:100], homes, 1, 0.8):
         hint = f"use secret_file or {SECRET}"
-        report.add(place, path, "a secret does not belong in a file that is shared", "", hint, "EP105")
+        report.add(
+            place, path, "a secret does not belong in a file that is shared", "", hint, "EP105"
+        )
         return
     hint = _REMOVED.get(path) or suggestion(key, homes, expected)
     report.add(place, path, "unknown key", f"`{brief(key)}`", hint, "EP102")
+
+
+def _from_flag(field: FieldInfo, flag: Override | None, report: ProblemList) -> Item | None:
+    return _from_text(field, flag.value, Place(2, where=flag.where), report) if flag else None
 
 
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> Item | None:
@@ -138,7 +169,9 @@ def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> 
 
 
 def _unknown_variables(env: Mapping[str, str], report: ProblemList) -> None:
-    settings = {name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)}
+    settings = {
+        name.removeprefix(PREFIX): name for name in (*(field.env for field in fields()), *RESERVED)
+    }
     for name in env:
         if name.startswith(PREFIX) and env[name] and name not in settings.values():
             names = ["the names in docs/reference/spec.md"]
@@ -146,8 +179,11 @@ def _unknown_variables(env: Mapping[str, str], report: ProblemList) -> None:
             report.add(Place(1, where=name), "", "no such setting", "", hint, "EP102")
 
 
-def _from_text(field: FieldInfo, text: str | list[str], place: Place, report: ProblemList) -> Item | None:
-    """Return the Item of a variable or a flag; None if its text is not valid, which is then in the report."""
+def _from_text(
+    field: FieldInfo, text: str | list[str], place: Place, report: ProblemList
+) -> Item | None:
+    """Return the Item of a variable or a flag; None if its text is not valid, which is then in the
+    report."""
     try:
         if field.kind == "mapping":
             return _json(text, place) if isinstance(text, str) else _assignments(text, place)
@@ -157,8 +193,13 @@ def _from_text(field: FieldInfo, text: str | list[str], place: Place, report: Pr
             return _list(field.path, text, place, report)
         return Item(text, place)
     except ValueError as error:
-        # Only a list of shell words may be shown, such as a command, unless it seems to contain a password.
-        shown = quoted(text) if isinstance(text, str) and field.kind == "list" and not is_secret(text) else ""
+        # Only a list of shell words may be shown, such as a command, unless it seems to contain a
+        # password.
+        shown = (
+            quoted(text)
+            if isinstance(text, str) and field.kind == "list" and not is_secret(text)
+            else ""
+        )
         report.add(place, field.path, f"{field.needs}: {brief(str(error))}", shown, HOW[field.kind])
         return None
 
@@ -168,16 +209,21 @@ def _assignments(assignments: list[str], place: Place) -> Item:
     for text in assignments:
         name, sign, value = text.partition("=")
         if not sign:
-            raise ValueError("`=` is missing" + ("" if is_secret(text) else f" after {quoted(name)}"))
+            raise ValueError(
+                "`=` is missing" + ("" if is_secret(text) else f" after {quoted(name)}")
+            )
         entries[name] = Item(value, place)  # of two the later wins, as in a shell
     return Item(entries, place)
 
 
 def _list(path: str, text: str, place: Place, report: ProblemList) -> Item | None:
     if not text.lstrip().startswith("["):
-        texts = re.split(r"[,\s]+", text.strip(", \t\r\n")) if path == "hosts" else shlex.split(text)
+        texts = (
+            re.split(r"[,\s]+", text.strip(", \t\r\n")) if path == "hosts" else shlex.split(text)
+        )
         return Item([Item(entry, place) for entry in texts], place)
-    with contextlib.suppress(ValueError):  # JSON first, since YAML does not accept its surrogate pairs and tabs
+    # JSON first, since YAML does not accept its surrogate pairs and tabs
+    with contextlib.suppress(ValueError):
         return _json(text, place)
     item = _yaml(text, place.where, report, place.group, path)
     return item and values.replace(item, place=place)
@@ -203,7 +249,11 @@ def _json(text: str, place: Place) -> Item:
 
     try:
         # Numbers remain text.
-        return item(json.loads(text, object_pairs_hook=once, parse_int=str, parse_float=str, parse_constant=str))
+        return item(
+            json.loads(
+                text, object_pairs_hook=once, parse_int=str, parse_float=str, parse_constant=str
+            )
+        )
     except json.JSONDecodeError as error:
         raise ValueError(f"this is not JSON at character {error.pos + 1}") from None
     except RecursionError:
@@ -216,7 +266,9 @@ def _yaml(*text: Any) -> Item | None:
     return yamlfile.read(*text)
 
 
-def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Iterator[tuple[str, str, str, str]]:
+def _contradictions(
+    chosen: Mapping[str, Any], items: Mapping[str, Item]
+) -> Iterator[tuple[str, str, str, str]]:
     """Yield field, summary, detail and hint of values that contradict each other."""
     rank = chosen.get("node_rank")
     hosts = chosen.get("hosts")
@@ -235,7 +287,12 @@ def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Ite
         for rival in ("secret", "secret_file", "ssh.host_key", "ssh.known_hosts"):
             if rival in items:
                 detail = str(items[rival].place.source)
-                yield "ssh.compat", f"{rival} is given too", detail, f"remove ssh.compat, or {rival}"
+                yield (
+                    "ssh.compat",
+                    f"{rival} is given too",
+                    detail,
+                    f"remove ssh.compat, or {rival}",
+                )
         return
     keys = ("ssh.client_key", "ssh.host_key")
     for one, other in (keys, keys[::-1]):
@@ -246,7 +303,8 @@ def _contradictions(chosen: Mapping[str, Any], items: Mapping[str, Item]) -> Ite
 def _secret(
     env: Mapping[str, str], chosen: dict[str, Any], items: dict[str, Item], report: ProblemList
 ) -> Secret | None:
-    """Return ENTRYPOINT_SECRET; of a secret and a secret file the one with the higher origin wins."""
+    """Return ENTRYPOINT_SECRET; of a secret and a secret file the one with the higher origin
+    wins."""
     text = env.get(SECRET)
     if not text:
         return None

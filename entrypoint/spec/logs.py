@@ -14,7 +14,10 @@ _NAME = re.compile(r"\{(\w*)\}")
 
 def _check_prefix(text: str) -> tuple[str, str] | None:
     if unknown := [name for name in _NAME.findall(text) if name not in NAMES]:
-        return f"there is no {{{unknown[0]}}} for a prefix", f"use {', '.join(f'{{{name}}}' for name in NAMES)}"
+        return (
+            f"there is no {{{unknown[0]}}} for a prefix",
+            f"use {', '.join(f'{{{name}}}' for name in NAMES)}",
+        )
     if re.search(r"[\x00-\x1f\x7f]", text.replace("\t", "").replace("\033", "")):
         return "a prefix is part of a line", "remove the line end, or what else is not printed"
     return None
@@ -25,22 +28,25 @@ class LogsSpec:
     """How output is printed, and copies of it. By default each line stays as it is.
 
     format:
-      `json` turns each line of a rank or of the toolkit into one JSON object: time (RFC 3339, UTC), node, rank, stream,
-      text.
+      `json` turns each line of a rank or of the toolkit into one JSON object: time (RFC 3339, UTC),
+      node, rank, stream, text.
     prefix:
-      Beginning of each line that a rank prints, such as `"[{node} {rank}] "`: text with {job}, {node} (`worker-1`),
-      {host}, {rank} (`-` if it is not a rank's line) and {stream} (stdout or stderr) in it.
-    timestamps: With `utc`, each line of a rank or of the toolkit begins with the time (RFC 3339, UTC). JSON always has
-      the time.
+      Beginning of each line that a rank prints, such as `"[{node} {rank}] "`: text with {job},
+      {node} (`worker-1`), {host}, {rank} (`-` if it is not a rank's line) and {stream} (stdout or
+      stderr) in it.
+    timestamps: With `utc`, each line of a rank or of the toolkit begins with the time (RFC 3339,
+      UTC). JSON always has the time.
     files: With `ranks`, each rank's output is also copied, byte for byte, into a file of its own:
       JOB-NODE-rank-RANK.log in `log_dir`.
-    max_size: Bytes after which such a file is renamed to FILE.1, the previous one to FILE.2 and so on, and a new file
-      begins.
+    max_size: Bytes after which such a file is renamed to FILE.1, the previous one to FILE.2 and so
+      on, and a new file begins.
     max_files: How many files of each rank are kept, including the current one.
     """
 
     format: Annotated[Literal["text", "json"], "--log-format"] = "text"
-    prefix: Annotated[str | None, Rule("text with {node} or {rank} in it", check=_check_prefix), "--log-prefix"] = None
+    prefix: Annotated[
+        str | None, Rule("text with {node} or {rank} in it", check=_check_prefix), "--log-prefix"
+    ] = None
     timestamps: Annotated[Literal["none", "utc"], "--log-timestamps"] = "none"
     files: Annotated[Literal["none", "ranks"], "--log-files"] = "none"
     max_size: Annotated[int, Rule(ge=4096), "--log-max-size"] = 10 << 20
@@ -58,12 +64,18 @@ class LogsSpec:
 
 
 def options(
-    logs: LogsSpec, topology: Topology, rank: str = "", through: str = "", log: str = "", mixed: bool = False
+    logs: LogsSpec,
+    topology: Topology,
+    rank: str = "",
+    through: str = "",
+    log: str = "",
+    mixed: bool = False,
 ) -> tuple[str, ...]:
     """Return a supervisor's options for these logs.
 
-    `rank` is the rank's number, or the placeholder {rank}; `through` is the framing of its lines (framing.py); `log` a
-    file that gets its output in any case. `mixed`: others write to the same stream, so lines must stay whole.
+    `rank` is the rank's number, or the placeholder {rank}; `through` is the framing of its lines
+    (framing.py); `log` a file that gets its output in any case. `mixed`: others write to the same
+    stream, so lines must stay whole.
     """
     argv: list[str] = []
     if logs.lines or mixed:
@@ -75,7 +87,10 @@ def options(
         argv += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
         if logs.prefix is not None:
             names = {"job": topology.job, "node": topology.this.label, "host": topology.this.host}
-            argv += ["--prefix", _NAME.sub(lambda match: names.get(match[1], match[0]), logs.prefix)]
+            argv += [
+                "--prefix",
+                _NAME.sub(lambda match: names.get(match[1], match[0]), logs.prefix),
+            ]
     if logs.files == "ranks" and through != "ranks":  # these have their own files
         number = f"-rank-{rank}" if rank else ""
         log = log or f"{topology.log_dir}/{topology.job}-{topology.this.label}{number}.log"

@@ -1,4 +1,5 @@
-"""The reference of all fields: JSON Schema, and docs/reference/spec.md, which this module prints as a program."""
+"""The reference of all fields: JSON Schema, and docs/reference/spec.md, which this module prints as
+a program."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _INTRODUCTION = """\
 <!-- Generated from entrypoint/spec/jobspec.py: do not edit, run `make golden`. -->
 # The job spec
 
-One YAML mapping; every field is optional. `entrypoint schema` prints a JSON Schema of it for your editor.
+One YAML mapping; every field is optional. `entrypoint schema` prints a JSON Schema of it for your
+editor.
 
 A value comes from the first of these that has one:
 
@@ -26,29 +28,36 @@ A value comes from the first of these that has one:
 5. the platform (hosts, node_rank and slots),
 6. the default.
 
-A value in the file is used as it is written, with or without quotes: in `env`, `no` is the text `no`
-and `1.10` the text `1.10`. Numbers are decimal. Without quotes, an empty value, `~` and `null` mean
-that there is no value: a field keeps its default, and an entry of `env` or of a list is an error (`""` is empty text).
+A value in the file is used as it is written, with or without quotes: in `env`, `no` is the text
+`no` and `1.10` the text `1.10`. Numbers are decimal. Without quotes, an empty value, `~` and
+`null` mean that there is no value: a field keeps its default, and an entry of `env` or of a list
+is an error (`""` is empty text).
 
-An empty variable counts as unset. An `ENTRYPOINT_` variable that is not listed here is an error. In a variable or a
-flag, the entries of `hosts` are separated by commas or white space; the other lists are shell words, or a JSON or YAML
-list if they begin with `[`. `ENTRYPOINT_ENV` is a JSON object. Its entries, like those of the flag, override those of
-the file one by one.
+An empty variable counts as unset. An `ENTRYPOINT_` variable that is not listed here is an error.
+In a variable or a flag, the entries of `hosts` are separated by commas or white space; the other
+lists are shell words, or a JSON or YAML list if they begin with `[`. `ENTRYPOINT_ENV` is a JSON
+object. Its entries, like those of the flag, override those of the file one by one.
 
-A secret belongs neither in this file nor on the command line: mount a file and name it in `secret_file`, or set
-`ENTRYPOINT_SECRET`. If both are set, the one with the higher origin wins; if both are variables, this is an error.
+A secret belongs neither in this file nor on the command line: mount a file and name it in
+`secret_file`, or set `ENTRYPOINT_SECRET`. If both are set, the one with the higher origin wins;
+if both are variables, this is an error.
 """
 _TEXT = {"type": ["string", "number", "boolean"]}  # types that a YAML reader may give it
 _TYPES: dict[str, dict[str, Any]] = {
     "text": _TEXT,
     "list": {"items": _TEXT, "type": "array"},
-    "mapping": {"additionalProperties": _TEXT, "type": "object", "propertyNames": {"pattern": f"^{VARIABLE.pattern}$"}},
+    "mapping": {
+        "additionalProperties": _TEXT,
+        "type": "object",
+        "propertyNames": {"pattern": f"^{VARIABLE.pattern}$"},
+    },
 }
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
 
 
 def schema() -> dict[str, Any]:
-    """Return a JSON Schema (draft 2020-12) of the spec file, for editors; its enums are the installed adapters."""
+    """Return a JSON Schema (draft 2020-12) of the spec file, for editors; its enums are the
+    installed adapters."""
     whole = JobSpec()
     by_path = {field.path: field for field in fields()}
     definitions = {}
@@ -58,16 +67,27 @@ def schema() -> dict[str, Any]:
             kind = type(section).__name__
             inner = {key: _property(by_path[f"{name}.{key}"]) for key in entries(section)}
             definitions[kind] = _object(section, inner)
-            properties[name] = {"$ref": f"#/$defs/{kind}", "default": {key: inner[key]["default"] for key in inner}}
+            properties[name] = {
+                "$ref": f"#/$defs/{kind}",
+                "default": {key: inner[key]["default"] for key in inner},
+            }
         else:
             properties[name] = _property(by_path[name])
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "entrypoint job spec"}
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "entrypoint job spec",
+    }
     return {**head, "$defs": definitions, **_object(whole, properties)}
 
 
 def _object(section: Any, properties: dict[str, Any]) -> dict[str, Any]:
     description, _ = about(section)
-    return {"additionalProperties": False, "description": description, "properties": properties, "type": "object"}
+    return {
+        "additionalProperties": False,
+        "description": description,
+        "properties": properties,
+        "type": "object",
+    }
 
 
 def _property(field: FieldInfo) -> dict[str, Any]:
@@ -82,7 +102,9 @@ def _property(field: FieldInfo) -> dict[str, Any]:
     if field.default is None:
         value = {"anyOf": [value, {"type": "null"}]}
     if field.kind != "mapping":
-        value["default"] = list(field.default) if isinstance(field.default, tuple) else field.default
+        value["default"] = (
+            list(field.default) if isinstance(field.default, tuple) else field.default
+        )
     return {**value, "description": field.meaning}
 
 
@@ -105,7 +127,10 @@ def markdown() -> str:
 
 def _row(field: FieldInfo) -> tuple[str, ...]:
     default = "" if field.default in (None, (), {}) else f"`{field.default}`"
-    variables, flags = (" ".join(f"`{name}`" for name in names) for names in ((field.env, *field.aliases), field.flags))
+    variables, flags = (
+        " ".join(f"`{name}`" for name in names)
+        for names in ((field.env, *field.aliases), field.flags)
+    )
     names = ", ".join(f"`{name}`" for name in field.adapters)
     takes = f"one of {names}" if names else field.type
     return f"`{field.path}`", takes, default, variables, flags, field.description

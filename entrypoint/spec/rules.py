@@ -1,4 +1,5 @@
-"""The rules of values, and checked(), which turns an Item into the value of its field or reports a problem."""
+"""The rules of values, and checked(), which turns an Item into the value of its field or reports a
+problem."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Far more than was ever tried; a larger number is a typing error.
 MAX_NODES = 16384
 MAX_SLOTS = 4096
-_FOLDERS = ("MA_JOB_DIR",)  # platforms' variables at the beginning of boot commands, with or without a shell
+# platforms' variables at the beginning of boot commands, with or without a shell
+_FOLDERS = ("MA_JOB_DIR",)
 # Without a limit, the time for a long text of digits would grow with the square of its length.
 _DECIMAL = r"[-+]?[0-9]{0,400}\.?[0-9]{1,400}([eE][-+]?[0-9]{1,9})?"
 HOW = {  # hints for lists and mappings in text form
@@ -32,7 +34,8 @@ HOW = {  # hints for lists and mappings in text form
 
 @dataclass(frozen=True)
 class Rule:
-    """Limits of a field beyond its Python type: bounds, a pattern or a check, and a text for messages and documents."""
+    """Limits of a field beyond its Python type: bounds, a pattern or a check, and a text for
+    messages and documents."""
 
     text: str = ""  # if empty, derived from the type and the bounds
     ge: float = -inf
@@ -66,7 +69,11 @@ class FieldInfo:
     @property
     def example(self) -> str:  # an allowed value
         if self.default is None:
-            return f"{self.rule.ge:g}" if self.rule.ge > -inf else f'"{self.rule.text.rpartition(" ")[2]}"'
+            return (
+                f"{self.rule.ge:g}"
+                if self.rule.ge > -inf
+                else f'"{self.rule.text.rpartition(" ")[2]}"'
+            )
         return str(self.default).removesuffix(".0")
 
     @property
@@ -116,7 +123,9 @@ def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
         return tuple(texts) if hosts_are_valid and None not in texts else None
     if field.kind == "mapping" and isinstance(raw, dict):
         pairs = {name: _text(entry, f"{path}.{name}", report) for name, entry in raw.items()}
-        names_are_valid = [_variable(name, entry, f"{path}.{name}", report) for name, entry in raw.items()]
+        names_are_valid = [
+            _variable(name, entry, f"{path}.{name}", report) for name, entry in raw.items()
+        ]
         return pairs if all(names_are_valid) and None not in pairs.values() else None
     if isinstance(raw, str) and (number := _number(field.kind, raw.strip())) is not None:
         return number
@@ -127,7 +136,10 @@ def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
     elif field.kind == "list" and isinstance(raw, str) and len(raw) < 60:
         import json
 
-        hint = f"write a list: {json.dumps(raw.replace(',', ' ').split() if path == 'hosts' else raw.split())}"
+        hint = (
+            "write a list:"
+            f" {json.dumps(raw.replace(',', ' ').split() if path == 'hosts' else raw.split())}"
+        )
     elif field.kind == "list":
         hint = "write it as a list, one entry for each word"
     else:
@@ -145,7 +157,9 @@ def _number(kind: str, text: str) -> int | float | None:
     return None
 
 
-def _text(item: Item, path: str, report: ProblemList, summary: str = "text is needed") -> str | None:
+def _text(
+    item: Item, path: str, report: ProblemList, summary: str = "text is needed"
+) -> str | None:
     raw = item.value
     if isinstance(raw, str):
         if "\0" in raw:
@@ -168,7 +182,9 @@ def _variable(name: str, item: Item, path: str, report: ProblemList) -> bool:
     place = item.key or item.place
     if name == SECRET:
         summary = "a secret does not belong among the job's variables"
-        report.add(place, path, summary, "", f"set {SECRET} on the container, or use secret_file", "EP105")
+        report.add(
+            place, path, summary, "", f"set {SECRET} on the container, or use secret_file", "EP105"
+        )
     elif not VARIABLE.fullmatch(name):
         summary = "a variable's name is letters, digits and `_`, not a digit first"
         report.add(place, path, summary, quoted(name), "rename it")
@@ -179,7 +195,8 @@ def _variable(name: str, item: Item, path: str, report: ProblemList) -> bool:
 
 @dataclass(frozen=True)
 class HostEntry:
-    """The parts of an entry of `hosts`, `NAME[:SLOTS][=ADDRESS]`, not validated; None for a missing part."""
+    """The parts of an entry of `hosts`, `NAME[:SLOTS][=ADDRESS]`, not validated; None for a missing
+    part."""
 
     name: str
     slots: str | None = None
@@ -187,14 +204,16 @@ class HostEntry:
 
     @classmethod
     def of(cls, text: str) -> HostEntry:
-        """Return the entry's parts. Slots need a single `:`, so an IPv6 address in the name's place stays whole."""
+        """Return the entry's parts. Slots need a single `:`, so an IPv6 address in the name's place
+        stays whole."""
         name, equals, address = text.partition("=")
         name, colon, slots = name.partition(":") if name.count(":") == 1 else (name, "", "")
         return cls(name, slots if colon else None, address if equals else None)
 
 
 def _hosts(items: list[Item], report: ProblemList) -> bool:
-    """Return whether every entry is `NAME`, `NAME:SLOTS` or one of them with `=ADDRESS`, and none occurs twice."""
+    """Return whether every entry is `NAME`, `NAME:SLOTS` or one of them with `=ADDRESS`, and none
+    occurs twice."""
     first: dict[str, int] = {}
     are_valid = True
     for i, item in enumerate(items):
@@ -207,7 +226,10 @@ def _hosts(items: list[Item], report: ProblemList) -> bool:
             hint = "rename the host, or write NAME=ADDRESS"
         elif entry.slots is not None and not _is_slots(entry.slots):
             summary = f"the slots of a host are a whole number from 1 to {MAX_SLOTS}"
-            hint = "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
+            hint = (
+                "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and"
+                " torch.port"
+            )
         elif entry.address is not None and not _is_address(entry.address):
             summary = "an address is an IP address or a host name"
             hint = "write NAME=ADDRESS, such as worker-0=10.0.0.7"
@@ -222,7 +244,8 @@ def _hosts(items: list[Item], report: ProblemList) -> bool:
 
 
 def check_host(name: str) -> str | None:
-    """Return what is wrong with a host name, or None. DNS allows 63 characters a label, 253 in all; `_` is fine."""
+    """Return what is wrong with a host name, or None. DNS allows 63 characters a label, 253 in all;
+    `_` is fine."""
     if len(name) > 253:
         return f"the name has {len(name)} characters, DNS allows 253"
     for label in name.split("."):
@@ -247,9 +270,11 @@ def _is_address(text: str) -> bool:
 
 
 def expanded(text: str, env: Mapping[str, str]) -> str:
-    """Return the text with `$MA_JOB_DIR/` or `${MA_JOB_DIR}/` at its beginning expanded, if that is set.
+    """Return the text with `$MA_JOB_DIR/` or `${MA_JOB_DIR}/` at its beginning expanded, if that is
+    set.
 
-    ModelArts' boot commands begin so ("Boot Command"), and it starts those of custom images without a shell.
+    ModelArts' boot commands begin so ("Boot Command"), and it starts those of custom images without
+    a shell.
     """
     for variable in _FOLDERS:
         for written in (f"${variable}/", f"${{{variable}}}/"):
@@ -259,7 +284,8 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
 
 
 def plain_path(text: str) -> str:
-    """Return a path without `/` at its end or twice in a row, and without `/./`, so that names can be appended."""
+    """Return a path without `/` at its end or twice in a row, and without `/./`, so that names can
+    be appended."""
     from pathlib import PurePosixPath  # slow to import, and many starts have no path
 
     return str(PurePosixPath(re.sub("^//+", "/", text)))
@@ -270,16 +296,24 @@ def _path(text: str) -> Violation | None:
 
 
 def _run_dir(text: str) -> Violation | None:
-    # sshd_config, hostfiles and mpirun's own command line contain this path, and not all of them support quoting.
+    # sshd_config, hostfiles and mpirun's own command line contain this path, and not all of them
+    # support quoting.
     if re.search(r"[\s\"'$%\\:]", text):
-        return "white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path", "use another directory"
+        return (
+            "white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path",
+            "use another directory",
+        )
     if plain_path(text).rpartition("/")[2] in ("", ".."):
         return "a directory of its own is needed", "end it with a name, such as /tmp/job"
     return None if text.startswith("/") else ("an absolute path is needed", "begin it with /")
 
 
 def _listens(text: str) -> Violation | None:
-    return None if ip(text) else ("an IP address is needed", "write 127.0.0.1, or 0.0.0.0 or :: for all interfaces")
+    return (
+        None
+        if ip(text)
+        else ("an IP address is needed", "write 127.0.0.1, or 0.0.0.0 or :: for all interfaces")
+    )
 
 
 PATH = Rule("path", check=_path, is_path=True)
@@ -290,17 +324,28 @@ RUN_DIR = Rule("path", check=_run_dir, is_path=True)
 def _interface(text: str) -> Violation | None:
     import ipaddress  # slow to import, and most starts name no interface
 
-    if re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}", text) and not ip(text):  # 15 characters: netdevice(7)
+    # 15 characters: netdevice(7)
+    if re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}", text) and not ip(text):
         return None
     summary = "one interface is needed: its name, the beginning of its name, its network, or auto"
-    hint = "write for example eth0, ib, 10.0.0.0/24 or fd00::/64; several for Open MPI and NCCL: mpi.interface"
+    hint = (
+        "write for example eth0, ib, 10.0.0.0/24 or fd00::/64; several for Open MPI and NCCL:"
+        " mpi.interface"
+    )
     try:
         network = ipaddress.ip_network(text, strict=False)
     except ValueError:
         return summary, hint
     if "/" not in text:
-        return "an address is of one node alone", f"write the nodes' network, such as {_network_of(text)}, or a name"
-    return None if str(network) == text else ("this is not how a network is written", f"write {network}")
+        return (
+            "an address is of one node alone",
+            f"write the nodes' network, such as {_network_of(text)}, or a name",
+        )
+    return (
+        None
+        if str(network) == text
+        else ("this is not how a network is written", f"write {network}")
+    )
 
 
 def _network_of(address: str) -> str:
@@ -309,7 +354,9 @@ def _network_of(address: str) -> str:
     return str(ipaddress.ip_network(f"{address}/{64 if ':' in address else 24}", strict=False))
 
 
-INTERFACE = Rule("interface's name, beginning of a name, network (CIDR), or `auto`", check=_interface)
+INTERFACE = Rule(
+    "interface's name, beginning of a name, network (CIDR), or `auto`", check=_interface
+)
 
 
 def adapter(kind: str) -> Rule:
@@ -327,8 +374,13 @@ def adapter(kind: str) -> Rule:
 
 
 def suggestion(text: str, homes: Mapping[str, str], names: Iterable[str] = ()) -> str:
-    """Return a hint with the entry of `homes` for the name nearest to `word`, or else with all `names`."""
+    """Return a hint with the entry of `homes` for the name nearest to `word`, or else with all
+    `names`."""
     import difflib  # slow to import, and most starts have no typing error
 
     matches = difflib.get_close_matches(text[:100], homes, 1)
-    return f"did you mean `{homes[matches[0]]}`?" if matches else f"use one of {', '.join(names or homes)}"
+    return (
+        f"did you mean `{homes[matches[0]]}`?"
+        if matches
+        else f"use one of {', '.join(names or homes)}"
+    )

@@ -22,24 +22,34 @@ RESERVED = {
     "ENTRYPOINT_STAGE": "Internal: the stage of the boot that a process is in.",
     "ENTRYPOINT_KEEP": "Internal: the names that mpirun's -x sets by value, which a rank keeps.",
     "ENTRYPOINT_SIMULATE_ASCEND": "For tests: count this many Ascend cards if there are none.",
-    "ENTRYPOINT_CACHE": "Internal: the directory in which the demo and the tests keep their downloads.",
+    "ENTRYPOINT_CACHE": (
+        "Internal: the directory in which the demo and the tests keep their downloads."
+    ),
 }
 """Our variables that are no field of the spec, and their meaning."""
 
-# Variables that Kubernetes sets in every container for each Service of its namespace (kubernetes.io, "Service",
-# environment variables): those of a Service named entrypoint, entrypoint-api or sshd look like settings.
+# Variables that Kubernetes sets in every container for each Service of its namespace
+# (kubernetes.io, "Service", environment variables): those of a Service named entrypoint,
+# entrypoint-api or sshd look like settings.
 _LINK = re.compile(r"(tcp|udp|sctp)://")
-_SERVICE = re.compile(r"\w_(SERVICE_HOST$|SERVICE_PORT(_\w|$)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$)")
+_SERVICE = re.compile(
+    r"\w_(SERVICE_HOST$|SERVICE_PORT(_\w|$)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$)"
+)
 
 _KINDS: dict[Any, Any] = {int: "integer", float: "number", tuple: "list", Mapping: "mapping"}
-_TYPES = {"integer": "whole number", "list": "list of texts", "mapping": "mapping of names to texts"}
+_TYPES = {
+    "integer": "whole number",
+    "list": "list of texts",
+    "mapping": "mapping of names to texts",
+}
 # In a section's docstring: a field's name and its meaning, whose further lines are indented.
 _MEANING = re.compile(r"^(\w+):\s+(.*(?:\n +.*)*)", re.MULTILINE)
 
 
 @functools.cache
 def fields() -> tuple[FieldInfo, ...]:
-    """Return every leaf field of the spec, in the order of the model: for flags, help, documents and tests."""
+    """Return every leaf field of the spec, in the order of the model: for flags, help, documents
+    and tests."""
     return tuple(_fields_of(JobSpec(), ""))
 
 
@@ -52,8 +62,12 @@ def about(section: Any) -> tuple[str, dict[str, str]]:
     """Return the description of a section and of its fields by name, from its docstring."""
     first, *lines = section.__doc__.splitlines()
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
-    text = "\n".join([first, *(line[indent:] for line in lines)])  # like inspect.cleandoc, whose import takes 7 ms
-    meanings = {name: "\n".join(map(str.strip, meaning.splitlines())) for name, meaning in _MEANING.findall(text)}
+    # like inspect.cleandoc, whose import takes 7 ms
+    text = "\n".join([first, *(line[indent:] for line in lines)])
+    meanings = {
+        name: "\n".join(map(str.strip, meaning.splitlines()))
+        for name, meaning in _MEANING.findall(text)
+    }
     return text.partition("\n\n")[0], meanings
 
 
@@ -72,8 +86,21 @@ def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
         names = [extra for extra in extras if isinstance(extra, str)]
         flags = tuple(name for name in names if name.startswith("-"))
         aliases = tuple(name for name in names if not name.startswith("-"))
-        type_text = rule.text or (f"one of {', '.join(choices)}" if choices else _TYPES.get(kind, kind) + _bounds(rule))
-        yield FieldInfo(path, kind, type_text, rule, choices, default, meanings[name], variable(path), aliases, flags)
+        type_text = rule.text or (
+            f"one of {', '.join(choices)}" if choices else _TYPES.get(kind, kind) + _bounds(rule)
+        )
+        yield FieldInfo(
+            path,
+            kind,
+            type_text,
+            rule,
+            choices,
+            default,
+            meanings[name],
+            variable(path),
+            aliases,
+            flags,
+        )
 
 
 def variable(path: str) -> str:
@@ -94,34 +121,45 @@ def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     if get_origin(annotation) is Annotated:
         inner, extras = _unwrapped(annotation.__origin__)
         return inner, (*extras, *annotation.__metadata__)
-    return _unwrapped(get_args(annotation)[0]) if NoneType in get_args(annotation) else (annotation, ())
+    return (
+        _unwrapped(get_args(annotation)[0])
+        if NoneType in get_args(annotation)
+        else (annotation, ())
+    )
 
 
 def settings_in(env: Mapping[str, str]) -> set[str]:
     """Return the names of our variables that are set and configure a job."""
-    variables = {name: value for name, value in env.items() if name.startswith(PREFIX) and name != "ENTRYPOINT_CACHE"}
+    variables = {
+        name: value
+        for name, value in env.items()
+        if name.startswith(PREFIX) and name != "ENTRYPOINT_CACHE"
+    }
     return {name for name, value in variables.items() if value and not is_service(name, value)}
 
 
 def is_service(name: str, value: str) -> bool:
-    """Return whether a variable has the form of those that Kubernetes sets for a Service, and is no setting."""
+    """Return whether a variable has the form of those that Kubernetes sets for a Service, and is no
+    setting."""
     return bool(_SERVICE.search(name) or (name.endswith("_PORT") and _LINK.match(value)))
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Settings of a job that may be written where others can read them
 
 
 @dataclass(frozen=True)
 class Given:
-    """A setting in the form of variables: the first name is the one to set, the others set it too."""
+    """A setting in the form of variables: the first name is the one to set, the others set it
+    too."""
 
     names: tuple[str, ...]
     value: str
 
 
 def given(spec: JobSpec) -> tuple[Given, ...]:
-    """Return the user's settings for a script: without this node's index and secrets; the spec as its file."""
+    """Return the user's settings for a script: without this node's index and secrets; the spec as
+    its file."""
     return _shared(spec)[0]
 
 
@@ -131,7 +169,8 @@ def kept_back(spec: JobSpec) -> list[str]:
 
 
 def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
-    """Return the content of the spec's file as variables, and the names of the secrets that they leave out.
+    """Return the content of the spec's file as variables, and the names of the secrets that they
+    leave out.
 
     The hosts and this node's index are not included.
     """
@@ -143,10 +182,16 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
         if spec.source(field.path).origin != "spec" or value is None or is_of_node:
             continue
         if field.kind == "mapping":
-            kept += [name for name, text in value.items() if name not in kept and secret.masked(text) != text]
+            kept += [
+                name
+                for name, text in value.items()
+                if name not in kept and secret.masked(text) != text
+            ]
             value = {name: text for name, text in value.items() if name not in kept}
         texts = [value] if isinstance(value, str) else value if field.kind == "list" else []
-        if secret.masked_words(list(texts)) != list(texts) or (texts == [value] and secret.hides(field.path, value)):
+        if secret.masked_words(list(texts)) != list(texts) or (
+            texts == [value] and secret.hides(field.path, value)
+        ):
             kept.append(field.path)
         elif value != {}:
             out[field.env] = _text(value)
@@ -154,8 +199,11 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
 
 
 def left_out(spec: JobSpec) -> list[str]:
-    """Return the secrets that a script which others may read cannot contain: variables of `env`, and `command`."""
-    names = [name for name, value in spec.env.items() if is_secret(name) or secret.masked(value) != value]
+    """Return the secrets that a script which others may read cannot contain: variables of `env`,
+    and `command`."""
+    names = [
+        name for name, value in spec.env.items() if is_secret(name) or secret.masked(value) != value
+    ]
     return names + (["command"] if secret.masked_words(spec.command) != list(spec.command) else [])
 
 
@@ -179,9 +227,13 @@ def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
         elif source.origin in ("flag", "env") and field.path not in ("node_rank", "command"):
             value: Any = spec.value(field.path)
             if field.kind == "mapping":
-                kept += [n for n in value if is_secret(n) and spec.source(f"env.{n}").origin != "spec"]
+                kept += [
+                    n for n in value if is_secret(n) and spec.source(f"env.{n}").origin != "spec"
+                ]
                 value = {name: entry for name, entry in value.items() if not is_secret(name)}
-            if isinstance(value, str) and (secret.masked(value) != value or secret.hides(field.path, value)):
+            if isinstance(value, str) and (
+                secret.masked(value) != value or secret.hides(field.path, value)
+            ):
                 kept.append(field.path)
             elif value != {}:
                 out.append(Given((field.env, *field.aliases), _text(value)))

@@ -1,10 +1,10 @@
 """YAML text -> Items, whose scalars are all text.
 
-    text --compose--> nodes with marks --item--> Item(value, place)      problems go to a ProblemList
+    text --compose--> nodes with marks --item--> Item(value, place)  (problems: to a ProblemList)
 
-PyYAML scans and parses. No tag can call code and no anchor can explode; a scalar such as `no`, `1.10`
-or `22:22` remains text, and the field decides on its type. Only a plain scalar that is empty,
-`~` or `null` is nothing.
+PyYAML scans and parses. No tag can call code and no anchor can explode; a scalar such as `no`,
+`1.10` or `22:22` remains text, and the field decides on its type. Only a plain scalar that is
+empty, `~` or `null` is nothing.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _PLAIN = {**dict.fromkeys(("", "~", "null", "Null", "NULL"), "null"), "<<": "mer
 def read(text: str, file: str, report: ProblemList, group: int = 0, path: str = "") -> Item | None:
     """Return the only document in `text` as an Item; an empty document is an empty mapping.
 
-    `file` names the text in positions, `group` is that of its Places, `path` the field it is for. Returns None if the
-    text is not YAML; that and all other problems are added to `report`.
+    `file` names the text in positions, `group` is that of its Places, `path` the field it is for.
+    Returns None if the text is not YAML; that and all other problems are added to `report`.
     """
     return _Reader(text, file, report, group, path).read()
 
@@ -82,7 +82,11 @@ class _Composer(yaml.BaseLoader):
 
     def _bound(self, depth: int, event: Any) -> None:
         if depth > MAX_DEPTH:
-            raise _Refused(f"values are nested more than {MAX_DEPTH} deep", "a job spec needs fewer", event.start_mark)
+            raise _Refused(
+                f"values are nested more than {MAX_DEPTH} deep",
+                "a job spec needs fewer",
+                event.start_mark,
+            )
         if self._values > MAX_VALUES:
             summary = f"more than {MAX_VALUES:,} values once the anchors are expanded"
             raise _Refused(summary, "use fewer aliases", event.start_mark)
@@ -91,7 +95,11 @@ class _Composer(yaml.BaseLoader):
 def _extent(node: Any) -> tuple[int, int]:
     """Return the number of values of a node with expanded aliases, and their depth."""
     entries = [] if isinstance(node, yaml.ScalarNode) else node.value
-    sizes = [_extent(child) for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
+    sizes = [
+        _extent(child)
+        for entry in entries
+        for child in (entry if isinstance(entry, tuple) else (entry,))
+    ]
     return 1 + sum(values for values, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
 
 
@@ -105,7 +113,12 @@ class _Reader:
 
     def read(self) -> Item | None:
         if len(self.text) > MAX_CHARACTERS:
-            self.fail(self.at(1, 1), "too large: over 1 MiB", f"{len(self.text):,} characters", "shorten it")
+            self.fail(
+                self.at(1, 1),
+                "too large: over 1 MiB",
+                f"{len(self.text):,} characters",
+                "shorten it",
+            )
             return None
         if is_utf16(self.text):
             self.fail(self.at(1, 1), "this text is UTF-16", "", "save it as UTF-8")
@@ -116,19 +129,31 @@ class _Reader:
             if self.loader.check_node():
                 event: Any = self.loader.peek_event()  # type: ignore[no-untyped-call]
                 summary = "a second document starts here, one is allowed"
-                self.fail(self.place(event.start_mark), summary, "---", "put each job into its own file")
+                self.fail(
+                    self.place(event.start_mark), summary, "---", "put each job into its own file"
+                )
         except yaml.reader.ReaderError as error:
             before = self.text[: error.position]
             place = self.at(before.count("\n") + 1, len(before) - before.rfind("\n"))
             detail = f"U+{ord(self.text[error.position]):04X}"
-            self.fail(place, "a character that YAML does not allow", detail, 'write it as an escape in "..."')
+            self.fail(
+                place,
+                "a character that YAML does not allow",
+                detail,
+                'write it as an escape in "..."',
+            )
         except yaml.MarkedYAMLError as error:
             self.not_yaml(error)
-        except (ValueError, OverflowError):  # PyYAML on escapes such as "\UFFFFFFFF" and on long %YAML numbers
+        except (
+            ValueError,
+            OverflowError,
+        ):  # PyYAML on escapes such as "\UFFFFFFFF" and on long %YAML numbers
             place = self.place(self.loader.get_mark())
             self.fail(place, "this is not YAML", "a number out of range", "fix or remove it")
         else:
-            is_empty = node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null"))
+            is_empty = node is None or (
+                isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")
+            )
             return Item({}, self.at(1, 1)) if is_empty else self.item(node, self.path)
         return None
 
@@ -137,7 +162,11 @@ class _Reader:
 
     def at(self, line: int, column: int) -> Place:
         where = f"{self.file}:{line}:{column}"
-        return Place(self.group, line, column, where) if self.group == 0 else Place(self.group, 0, 0, where)
+        return (
+            Place(self.group, line, column, where)
+            if self.group == 0
+            else Place(self.group, 0, 0, where)
+        )
 
     def place(self, mark: Any) -> Place:
         return self.at(mark.line + 1, mark.column + 1)
@@ -150,14 +179,20 @@ class _Reader:
             mark = error.context_mark  # the beginning that was never closed
         line = re.split("\r\n|[\n\r\x85\u2028\u2029]", self.text)[mark.line]
         summary = "this is not YAML"
-        detail = "" if is_secret(line) else f"{error.context}: {problem}" if error.context else problem
+        detail = (
+            "" if is_secret(line) else f"{error.context}: {problem}" if error.context else problem
+        )
         hint = "fix the indentation, quotes or brackets here"
         if isinstance(error, _Refused):
             summary = problem
             detail = ""
             hint = error.note or ""
         elif "'\\t'" in problem:
-            summary = "a tab where YAML wants a space" if line[: mark.column].strip() else "a tab in the indentation"
+            summary = (
+                "a tab where YAML wants a space"
+                if line[: mark.column].strip()
+                else "a tab in the indentation"
+            )
             detail = ""
             hint = "use spaces, YAML allows no tabs here"
         elif problem.startswith("mapping values are not allowed"):
@@ -171,7 +206,9 @@ class _Reader:
         tag = node.tag.removeprefix(_TAG)
         if tag not in _TAGS[type(node)]:
             detail = f"`{brief(re.sub(f'^{_TAG}', '!!', node.tag))}`"
-            self.report.add(place, path, "this tag is not allowed here", detail, "remove the tag", "EP101")
+            self.report.add(
+                place, path, "this tag is not allowed here", detail, "remove the tag", "EP101"
+            )
         if isinstance(node, yaml.ScalarNode):
             return Item(None if tag == "null" else node.value, place)
         if isinstance(node, yaml.SequenceNode):
@@ -183,12 +220,16 @@ class _Reader:
         merged: list[Any] = []
         for key_node, value_node in node.value:
             if key_node.tag == f"{_TAG}merge":
-                merged += value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+                merged += (
+                    value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+                )
                 continue
             key = self.item(key_node, path)
             name = key_node.value  # text even if it would be nothing as a value
             if not isinstance(name, str):
-                self.report.add(key.place, path, "a key must be text", key.shown, "write text", "EP101")
+                self.report.add(
+                    key.place, path, "a key must be text", key.shown, "write text", "EP101"
+                )
                 continue
             inner = f"{path}.{name}" if path else name
             first = out.get(name)
@@ -196,11 +237,24 @@ class _Reader:
                 out[name] = replace(self.item(value_node, inner), key=key.place)
             else:
                 detail = f"first at {first.key.where if first.key else ''}"
-                self.report.add(key.place, inner, "this key is given twice", detail, "keep one of them", "EP103")
+                self.report.add(
+                    key.place, inner, "this key is given twice", detail, "keep one of them", "EP103"
+                )
         for source in merged:
             if isinstance(source, yaml.MappingNode):
-                out = {**self.mapping(source, path), **out}  # own entries win, then those of the earlier source
+                # own entries win, then those of the earlier source
+                out = {
+                    **self.mapping(source, path),
+                    **out,
+                }
             else:
                 place = self.place(source.start_mark)
-                self.report.add(place, path, "`<<` merges mappings only", "", "give it an alias of a mapping", "EP101")
+                self.report.add(
+                    place,
+                    path,
+                    "`<<` merges mappings only",
+                    "",
+                    "give it an alias of a mapping",
+                    "EP101",
+                )
         return out

@@ -1,7 +1,9 @@
-"""This container's cgroups: whether the kernel killed a process for memory, or refused one, since a watch began.
+"""This container's cgroups: whether the kernel killed a process for memory, or refused one, since a
+watch began.
 
-Version 2 (cgroup-v2.rst, "Memory Interface Files", "PID Interface Files") and version 1 (cgroup-v1/memory.rst; for
-processes it has the files of version 2); if neither can be read, nothing is reported. A watch needs no rights.
+Version 2 (cgroup-v2.rst, "Memory Interface Files", "PID Interface Files") and version 1
+(cgroup-v1/memory.rst; for processes it has the files of version 2); if neither can be read, nothing
+is reported. A watch needs no rights.
 """
 
 from __future__ import annotations
@@ -32,13 +34,19 @@ class Memory:
         self._cgroup = _Cgroup(root, "memory", _MEMORY, "oom_kill")
 
     def oom_killed(self) -> str | None:
-        """Return a sentence if the kernel killed a process for memory since the watch began; else None."""
+        """Return a sentence if the kernel killed a process for memory since the watch began; else
+        None."""
         if not self._cgroup.counted_more():
             return None
         limits = self._cgroup.limits()
         peak = _number(self._cgroup.folders[0] / self._cgroup.files[2])
-        # A parent cgroup may have a lower limit; without any limit the machine itself was out of memory.
-        limit = f"limit {size(min(limits))}" if limits else "no limit of this container's, so the machine's"
+        # A parent cgroup may have a lower limit; without any limit the machine itself was out of
+        # memory.
+        limit = (
+            f"limit {size(min(limits))}"
+            if limits
+            else "no limit of this container's, so the machine's"
+        )
         return f"out of memory: {limit}{f', peak {size(peak)}' if peak is not None else ''}"
 
 
@@ -52,7 +60,8 @@ class Processes:
         self._cgroup = _Cgroup(root, "pids", _PROCESSES, "max")
 
     def refused(self) -> str | None:
-        """Return a sentence if the kernel refused to start a process since the watch began; else None."""
+        """Return a sentence if the kernel refused to start a process since the watch began; else
+        None."""
         if not self._cgroup.counted_more():
             return None
         limits = self._cgroup.limits()
@@ -61,10 +70,14 @@ class Processes:
 
 
 class _Cgroup:
-    """This process's cgroup of a controller, and the value of its counter `line` when the watch began."""
+    """This process's cgroup of a controller, and the value of its counter `line` when the watch
+    began."""
 
-    def __init__(self, root: Path, controller: str, files: Mapping[int, tuple[str, ...]], line: str) -> None:
-        self.folders: list[Path] = []  # the cgroup, then its parents as far as this container sees them
+    def __init__(
+        self, root: Path, controller: str, files: Mapping[int, tuple[str, ...]], line: str
+    ) -> None:
+        # the cgroup, then its parents as far as this container sees them
+        self.folders: list[Path] = []
         for version, self.files in files.items():
             candidates = _folders(root, version, controller)
             if folders := [folder for folder in candidates if (folder / self.files[0]).is_file()]:
@@ -74,7 +87,9 @@ class _Cgroup:
         self._before = self._count()
 
     def _count(self) -> int:
-        return (proc.number(self.folders[0] / self.files[0], self._line) or 0) if self.folders else 0
+        return (
+            (proc.number(self.folders[0] / self.files[0], self._line) or 0) if self.folders else 0
+        )
 
     def counted_more(self) -> bool:
         return self._count() > self._before
@@ -85,7 +100,8 @@ class _Cgroup:
 
 
 def _folders(root: Path, version: int, controller: str) -> list[Path]:
-    """Return the folders of this process's cgroup of a controller and its parents, innermost first, from /proc."""
+    """Return the folders of this process's cgroup of a controller and its parents, innermost first,
+    from /proc."""
     try:
         groups = _lines(root / "proc/self/cgroup")
         mounts = _lines(root / "proc/self/mountinfo")
@@ -93,7 +109,9 @@ def _folders(root: Path, version: int, controller: str) -> list[Path]:
         return []
     for group in groups:
         number, controllers, path = _path(group).split(":", 2)
-        if (version == 2 and number == "0") or (version == 1 and controller in controllers.split(",")):
+        if (version == 2 and number == "0") or (
+            version == 1 and controller in controllers.split(",")
+        ):
             break
     else:
         return []
@@ -101,13 +119,19 @@ def _folders(root: Path, version: int, controller: str) -> list[Path]:
         mount_fields, _, kind = mount.partition(" - ")
         top, place = map(_path, mount_fields.split(" ")[3:5])
         kind, _, options = kind.split(" ", 2)
-        if kind == ("cgroup2" if version == 2 else "cgroup") and (version == 2 or controller in options.split(",")):
-            # The mount shows the cgroup `top`; without a namespace of its own the path is the host's.
+        if kind == ("cgroup2" if version == 2 else "cgroup") and (
+            version == 2 or controller in options.split(",")
+        ):
+            # The mount shows the cgroup `top`; without a namespace of its own the path is the
+            # host's.
             relative = path.removeprefix(top.rstrip("/")) if path.startswith(top) else ""
             base = root / place.lstrip("/")
             inner = base / relative.lstrip("/")
             inner = inner if inner.is_dir() else base
-            return [inner, *(folder for folder in inner.parents if folder == base or base in folder.parents)]
+            return [
+                inner,
+                *(folder for folder in inner.parents if folder == base or base in folder.parents),
+            ]
     return []
 
 
@@ -118,7 +142,9 @@ def _lines(file: Path) -> list[str]:
 
 def _path(text: str) -> str:
     """Return the real path: the kernel writes white space in it as octal digits."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text) if "\\" in text else text
+    return (
+        re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text) if "\\" in text else text
+    )
 
 
 def _number(file: Path) -> int | None:
@@ -130,7 +156,8 @@ def _number(file: Path) -> int | None:
 
 
 def readings(controller: str, names: Mapping[int, str], root: Path = Path("/")) -> list[str]:
-    """Return the content of a file (names by cgroup version) in this process's cgroup and its parents, in order."""
+    """Return the content of a file (names by cgroup version) in this process's cgroup and its
+    parents, in order."""
     for version, name in names.items():
         texts = []
         for folder in _folders(root, version, controller):

@@ -17,14 +17,17 @@ from entrypoint.system.files import RunDir, RunDirTaken
 from entrypoint.text import Log
 from entrypoint.values import replace
 
-_ROOM = 64 * 1024  # bytes in the run directory: keys, sshd's configuration, and the files for a session
+# bytes in the run directory: keys, sshd's configuration, and the files for a session
+_ROOM = 64 * 1024
 _FILES = 16  # number of these files, pipes and sockets
-# Other folders for it. /dev/shm first: each container has its own, writable even if the rest is read-only.
+# Other folders for it. /dev/shm first: each container has its own, writable even if the rest is
+# read-only.
 _PLACES = ("/dev/shm", "/tmp", "/var/tmp", "/run")
 
 
 def dry_run(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> tuple[Plan, list[Outcome]]:
-    """Return the plan as far as it is known without the other nodes, and everything that `run` would refuse."""
+    """Return the plan as far as it is known without the other nodes, and everything that `run`
+    would refuse."""
     refused = []
     if plan.launch.start.needs_rank_table:
         from entrypoint.ranktable import NotReady
@@ -47,7 +50,8 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> tuple[Plan, li
 
 
 def machine(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> Outcome | None:
-    """Return why this container cannot take part, before anything starts. Warnings are only logged."""
+    """Return why this container cannot take part, before anything starts. Warnings are only
+    logged."""
     try:
         _check_device(spec, plan)
         _check_interface(spec, facts, plan)
@@ -59,10 +63,11 @@ def machine(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> Outcome | None
 
 
 def run_dir(spec: JobSpec, facts: Facts, draft: Plan) -> tuple[Plan, Outcome | None]:
-    """Return the plan, with another run directory if its own is unusable, and why that is, before the roll call.
+    """Return the plan, with another run directory if its own is unusable, and why that is, before
+    the roll call.
 
-    A node without sshd could not report why it is not ready; the others would wait for it until their deadline.
-    If no other directory can be used either, the plan is unchanged.
+    A node without sshd could not report why it is not ready; the others would wait for it until
+    their deadline. If no other directory can be used either, the plan is unchanged.
     """
     error = _unusable(draft.topology.run_dir)
     if error is None:
@@ -97,16 +102,25 @@ def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
 
 def launcher(facts: Facts, launch: Launch) -> Outcome | None:
     """Check that this node has what the launcher needs, at the roll call."""
-    if launch.start.needs_ipv4 and facts.interfaces and all(":" in interface.address for interface in facts.interfaces):
+    if (
+        launch.start.needs_ipv4
+        and facts.interfaces
+        and all(":" in interface.address for interface in facts.interfaces)
+    ):
         summary, hint = launch.start.needs_ipv4
-        detail = ", ".join(f"{interface.name} {interface.address}" for interface in facts.interfaces)
-        return ConfigError(f"EP405 {summary}", detail, f"give the containers IPv4 addresses, too, {hint}").outcome
+        detail = ", ".join(
+            f"{interface.name} {interface.address}" for interface in facts.interfaces
+        )
+        return ConfigError(
+            f"EP405 {summary}", detail, f"give the containers IPv4 addresses, too, {hint}"
+        ).outcome
     path = facts.env.get("PATH", "")
     for name in launch.start.needs_programs:
         if refused := process.check((name,), {"PATH": path}, os.getcwd()):
             return refused
         if file := process.which(name, path):
-            path += f":{os.path.dirname(os.path.realpath(file))}"  # it also searches this folder for its programs
+            # it also searches this folder for its programs
+            path += f":{os.path.dirname(os.path.realpath(file))}"
     return None
 
 
@@ -114,45 +128,71 @@ def programs(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
     """Return the outcome of the first program or rank that cannot start, when they start."""
     # In mode exec this process becomes the program, which reports a missing script itself.
     unread = None if plan.mode == "exec" else process.cannot_read(spec.command, plan.workdir)
-    ranks = (Program(spec.command),) if plan.launch.ranks.reports == "ranks" else ()  # they start here, too
+    # they start here, too
+    ranks = (Program(spec.command),) if plan.launch.ranks.reports == "ranks" else ()
     refused = (program(facts, plan, entry) for entry in (*plan.launch.programs, *ranks))
     return unread or next(filter(None, refused), None)
 
 
 def program(facts: Facts, plan: Plan, program: Program) -> Outcome | None:
     """Check that a program of this node and its working directory exist, and it can be executed."""
-    return process.check(program.argv, environment(facts.env, (*plan.env, *program.env)), plan.workdir)
+    return process.check(
+        program.argv, environment(facts.env, (*plan.env, *program.env)), plan.workdir
+    )
 
 
 def _check_device(spec: JobSpec, plan: Plan) -> None:
-    """Refuse a node without the device that was asked for, or with fewer accelerators than ranks that need one each.
+    """Refuse a node without the device that was asked for, or with fewer accelerators than ranks
+    that need one each.
 
     On a CPU such a job would run for days before anybody notices.
     """
     topology = plan.topology
     device = topology.device
-    give = "give the container its devices (docker run --gpus all, --device /dev/davinci0; in Kubernetes a resource)"
+    give = (
+        "give the container its devices (docker run --gpus all, --device /dev/davinci0; in"
+        " Kubernetes a resource)"
+    )
     # Platforms give a parameter server no device.
     if spec.device and spec.device != "cpu" and not device.count and topology.this.task != "ps":
-        summary = f"EP400 device {spec.device} was asked for and is not in this container ({spec.source('device')})"
+        summary = (
+            f"EP400 device {spec.device} was asked for and is not in this container"
+            f" ({spec.source('device')})"
+        )
         raise ConfigError(summary, device.origin, f"{give}, or ask for device cpu")
     slots = topology.this.slots
     # With a rank table, ranks and devices are compared when the table is complete.
-    if 0 < device.count < slots and plan.launch.ranks.count is not None and not plan.launch.start.needs_rank_table:
-        summary = f"EP401 {slots} ranks on this node, and fewer accelerators ({topology.origins.get('slots', '')})"
-        hint = f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"
+    if (
+        0 < device.count < slots
+        and plan.launch.ranks.count is not None
+        and not plan.launch.start.needs_rank_table
+    ):
+        summary = (
+            f"EP401 {slots} ranks on this node, and fewer accelerators"
+            f" ({topology.origins.get('slots', '')})"
+        )
+        hint = (
+            f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"
+        )
         raise ConfigError(summary, f"{device.count} of device {device.kind}: {device.origin}", hint)
 
 
 def _check_interface(spec: JobSpec, facts: Facts, plan: Plan) -> None:
-    """Refuse a node without the configured network interface: its ranks would wait for the others, or fail."""
+    """Refuse a node without the configured network interface: its ranks would wait for the others,
+    or fail."""
     name = spec.network.interface
     if name != interfaces.AUTO and interfaces.pick(facts.interfaces, name) is None:
         summary = (
-            f"EP403 {plan.topology.this.host} has no network interface {name} ({spec.source('network.interface')})"
+            f"EP403 {plan.topology.this.host} has no network interface {name}"
+            f" ({spec.source('network.interface')})"
         )
-        actual = ", ".join(f"{interface.name} {interface.address}" for interface in facts.interfaces)
-        hint = "name one that is up and has an address, by its network where nodes have other names for it, or none"
+        actual = ", ".join(
+            f"{interface.name} {interface.address}" for interface in facts.interfaces
+        )
+        hint = (
+            "name one that is up and has an address, by its network where nodes have other names"
+            " for it, or none"
+        )
         raise ConfigError(summary, f"it has {actual or 'none that is up and has an address'}", hint)
 
 

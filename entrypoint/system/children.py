@@ -16,19 +16,28 @@ _LOOK = 1.0  # seconds between two checks for the end of a process, if the kerne
 
 
 async def start(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str | None = None, supervised: bool = False, **streams: Any
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    supervised: bool = False,
+    **streams: Any,
 ) -> asyncio.subprocess.Process:
-    """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches only this process.
+    """Start a program as the leader of its own session, so that a terminal's Ctrl-C reaches only
+    this process.
 
-    The kernel kills it when this process dies, if setpriv is installed. A supervisor (`supervised`) notices that itself
-    and ends more processes than the kernel would. Raises OSError if the program does not exist or cannot be executed.
+    The kernel kills it when this process dies, if setpriv is installed. A supervisor (`supervised`)
+    notices that itself and ends more processes than the kernel would. Raises OSError if the program
+    does not exist or cannot be executed.
     """
     argv = argv if supervised else tied(argv)
-    return await asyncio.create_subprocess_exec(*argv, env=env, cwd=cwd, start_new_session=True, **streams)
+    return await asyncio.create_subprocess_exec(
+        *argv, env=env, cwd=cwd, start_new_session=True, **streams
+    )
 
 
 def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], object]:
-    """Call `callback` once when a process, a child or not, has ended. Return a function to cancel this."""
+    """Call `callback` once when a process, a child or not, has ended. Return a function to cancel
+    this."""
     loop = asyncio.get_running_loop()
     watch = contextlib.ExitStack()
     try:
@@ -66,7 +75,8 @@ async def gone(pids: Iterable[int]) -> None:
 
 
 async def end_all(limit: float) -> list[str]:
-    """Kill all processes below this one, and wait until the kernel has freed their memory, ports and devices.
+    """Kill all processes below this one, and wait until the kernel has freed their memory, ports
+    and devices.
 
     Returns the processes that still exist after `limit` seconds, such as `pid 12, state D`.
     """
@@ -76,4 +86,8 @@ async def end_all(limit: float) -> list[str]:
     wait.cancel()
     if done:
         return []
-    return [f"pid {pid}, state {proc.state(pid)[0]}" for pid in sorted(remaining) if not proc.has_ended(pid)]
+    return [
+        f"pid {pid}, state {proc.state(pid)[0]}"
+        for pid in sorted(remaining)
+        if not proc.has_ended(pid)
+    ]

@@ -1,4 +1,5 @@
-"""Writing to file descriptors that other processes share. Each rank's supervisor imports this: keep it fast."""
+"""Writing to file descriptors that other processes share. Each rank's supervisor imports this: keep
+it fast."""
 
 from __future__ import annotations
 
@@ -22,13 +23,16 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def reopened(fd: int) -> int:
-    """Return a file descriptor for the same pipe or terminal, non-blocking only for this process; -1 if impossible.
+    """Return a file descriptor for the same pipe or terminal, non-blocking only for this process;
+    -1 if impossible.
 
     A file has none: writes through two descriptors would overwrite each other.
     """
     if os.stat(fd).st_mode & 0o170000 == 0o010000 or os.isatty(fd):
         try:
-            return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            return os.open(
+                f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            )
         except OSError:
             pass  # it may belong to another user
     return -1

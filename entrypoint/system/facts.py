@@ -22,7 +22,8 @@ _PROGRAMS = ("sshd", "ssh", "mpirun")
 
 
 def read() -> Facts:
-    """Return the facts, from the environment, passwd, /dev and the files on PATH. Writes and starts nothing."""
+    """Return the facts, from the environment, passwd, /dev and the files on PATH. Writes and starts
+    nothing."""
     uid = os.getuid()
     try:
         entry = pwd.getpwuid(uid)
@@ -79,9 +80,11 @@ def _scripts(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def of_job(facts: Facts) -> Callable[[], Facts]:
-    """Begin to read the facts that a single program does not need: the network, and mpirun's version and parameters.
+    """Begin to read the facts that a single program does not need: the network, and mpirun's
+    version and parameters.
 
-    It takes 15 ms. Returns a function that waits for mpirun's answer and returns the complete facts.
+    It takes 15 ms. Returns a function that waits for mpirun's answer and returns the complete
+    facts.
     """
     from entrypoint.system import network, openmpi
 

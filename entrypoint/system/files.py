@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import socket
 
 MAX_BYTES = 64 << 20  # size limit of a file that a setting names
-TMP = "tmp"  # folder of a run directory: TMPDIR of launchers, which leave folders of their own there
+# folder of a run directory: TMPDIR of launchers, which leave folders of their own there
+TMP = "tmp"
 # First line of the lock of a run directory: 128 random bits, so that no other file begins with it.
 _OURS = "run directory of entrypoint 0f6c5a1e9b7d4c2f8a3e6d1b5c9f7042"
 _MOST = 16 << 20  # size limit of a lock
@@ -29,11 +30,15 @@ _LINE = "line"
 
 
 def put(path: Path, data: bytes, mode: int) -> None:
-    """Write a file in one step, with its mode from the first byte. A symbolic link in its place is not followed."""
-    # Nobody can guess the name and create that file first, as in /tmp. The import of `tempfile` is slow.
+    """Write a file in one step, with its mode from the first byte. A symbolic link in its place is
+    not followed."""
+    # Nobody can guess the name and create that file first, as in /tmp. The import of `tempfile` is
+    # slow.
     new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+        with open(
+            os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb"
+        ) as file:
             os.fchmod(file.fileno(), mode)  # whatever the umask is
             file.write(data)
         new.replace(path)
@@ -46,7 +51,8 @@ def put(path: Path, data: bytes, mode: int) -> None:
 def read(path: str, seconds: float = 10.0) -> bytes:
     """Return the content of a file that a user names, which may be a pipe, as in `--spec <(...)`.
 
-    Raises OSError if it cannot be read, is longer than `MAX_BYTES`, or does not end within `seconds`.
+    Raises OSError if it cannot be read, is longer than `MAX_BYTES`, or does not end within
+    `seconds`.
     """
     deadline = time.monotonic() + seconds
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -64,7 +70,9 @@ def read(path: str, seconds: float = 10.0) -> bytes:
                 return bytes(data)
             if len(data) > MAX_BYTES:
                 raise OSError(errno.EFBIG, f"more than {size(MAX_BYTES)}")
-        raise OSError(errno.ETIMEDOUT, f"not a regular file, and its end did not come within {seconds:g}s")
+        raise OSError(
+            errno.ETIMEDOUT, f"not a regular file, and its end did not come within {seconds:g}s"
+        )
     finally:
         os.close(file)
 
@@ -76,15 +84,15 @@ class RunDirTaken(ConfigError):
 class RunDir:
     """A directory that only this user can enter, held by one entrypoint at a time.
 
-    Its file `lock` begins with a unique line and lists the files that entrypoints have created there: only these are
-    removed, at the end or by the next entrypoint after a SIGKILL.
+    Its file `lock` begins with a unique line and lists the files that entrypoints have created
+    there: only these are removed, at the end or by the next entrypoint after a SIGKILL.
     """
 
     def __init__(self, path: str) -> None:
         """Create the directory, or take over that of an earlier run.
 
-        Raises CantCreateError if it can't be created, ConfigError if others can enter it or it is not
-        an entrypoint's, RunDirTaken if another entrypoint holds it.
+        Raises CantCreateError if it can't be created, ConfigError if others can enter it or it is
+        not an entrypoint's, RunDirTaken if another entrypoint holds it.
         """
         self.path = Path(path)
         with explained(self.path):
@@ -92,7 +100,11 @@ class RunDir:
             with contextlib.suppress(FileExistsError):
                 self.path.mkdir(mode=0o700)
         status = os.lstat(self.path)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        if (
+            not stat.S_ISDIR(status.st_mode)
+            or status.st_uid != os.geteuid()
+            or status.st_mode & 0o077
+        ):
             raise ConfigError(
                 "EP411 the run directory is not ours alone",
                 f"{path} is {stat.filemode(status.st_mode)}, owner {status.st_uid}",
@@ -122,10 +134,17 @@ class RunDir:
     def _hold(self) -> int:
         try:
             lock = os.open(
-                self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+                self.path / "lock",
+                os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                0o600,
             )
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.EISDIR, errno.EACCES):  # a link, a folder, another mode
+            # a link, a folder, another mode
+            if error.errno in (
+                errno.ELOOP,
+                errno.EISDIR,
+                errno.EACCES,
+            ):
                 raise self._holds_others(sorted(os.listdir(self.path))) from None
             with explained(self.path):
                 raise
@@ -136,7 +155,9 @@ class RunDir:
             if isinstance(error, BlockingIOError):
                 hint = "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
                 raise RunDirTaken(
-                    "EP414 another entrypoint is at work in this run directory", str(self.path), hint
+                    "EP414 another entrypoint is at work in this run directory",
+                    str(self.path),
+                    hint,
                 ) from None
             raise CantCreateError(  # for example Lustre, mounted without flock
                 "EP412 the run directory's file system cannot lock files",
@@ -156,8 +177,14 @@ class RunDir:
             with explained(self.path / "lock"):
                 os.pwrite(self._lock, f"{_OURS}\n".encode(), 0)
             return set()
-        is_private = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1
-        first, *created = os.pread(self._lock, _MOST, 0).decode("utf-8", "replace").split("\n") if is_private else [""]
+        is_private = (
+            stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1
+        )
+        first, *created = (
+            os.pread(self._lock, _MOST, 0).decode("utf-8", "replace").split("\n")
+            if is_private
+            else [""]
+        )
         if first != _OURS:
             raise self._holds_others(names)
         return set(filter(None, created))
@@ -175,7 +202,8 @@ class RunDir:
         self._names.add(name)
 
     def write(self, name: str, text: str | bytes, mode: int) -> None:
-        """Write a file in one step: a reader sees all of it or none, with its mode from the first byte.
+        """Write a file in one step: a reader sees all of it or none, with its mode from the first
+        byte.
 
         Raises CantCreateError if the disk is full or read-only.
         """
@@ -185,7 +213,8 @@ class RunDir:
             put(self.path / name, data, mode)
 
     def pipe(self, name: str) -> int:
-        """Return a new named pipe, opened so that it never blocks and never ends; the caller closes it."""
+        """Return a new named pipe, opened so that it never blocks and never ends; the caller closes
+        it."""
         path = self.path / name
         with explained(path):
             self._list(name)
@@ -194,7 +223,8 @@ class RunDir:
             return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def bind(self, name: str) -> socket.socket:
-        """Return a new stream socket of this name, only for this user; the caller listens and closes it."""
+        """Return a new stream socket of this name, only for this user; the caller listens and
+        closes it."""
         import socket  # slow to import, and not needed to read files
 
         path = self.path / name
@@ -214,8 +244,9 @@ class RunDir:
     def close(self) -> str:
         """Remove the files of entrypoints, and the directory if it has no others.
 
-        The lock is removed last: if a SIGKILL interrupts this, the next start still recognizes the other files. If
-        files of others remain, the directory remains too, and they are returned as a message shows them.
+        The lock is removed last: if a SIGKILL interrupts this, the next start still recognizes the
+        other files. If files of others remain, the directory remains too, and they are returned as
+        a message shows them.
         """
         others: list[str] = []
         with contextlib.suppress(OSError):
@@ -232,7 +263,8 @@ class RunDir:
         return some(others, 1)
 
     def _is_made(self, name: str) -> bool:
-        """Return whether a file of this name is listed, or is one that the programs of a node create."""
+        """Return whether a file of this name is listed, or is one that the programs of a node
+        create."""
         if name.startswith("."):  # `put` was interrupted before it renamed the file
             return name[1:-17] in self._names
         if name.startswith("agent."):
@@ -255,7 +287,8 @@ class RunDir:
 def make_folders(paths: Iterable[str]) -> None:
     """Create directories that outlive the job, such as for logs.
 
-    Raises CantCreateError if one can't be created, ConfigError if another user could have created it, as in /tmp.
+    Raises CantCreateError if one can't be created, ConfigError if another user could have created
+    it, as in /tmp.
     """
     for path in map(Path, paths):
         with explained(path, "ENTRYPOINT_LOG_DIR"):
@@ -270,7 +303,8 @@ def make_folders(paths: Iterable[str]) -> None:
 
 
 def trusted_users() -> set[int]:
-    """Return the uids whose files and processes are trusted: this user, root, and that of the container's process 1."""
+    """Return the uids whose files and processes are trusted: this user, root, and that of the
+    container's process 1."""
     users = {0, os.geteuid()}
     with contextlib.suppress(OSError):
         users.add(os.stat("/proc/1").st_uid)
@@ -282,7 +316,8 @@ def is_trusted(path: str, about: os.stat_result) -> bool:
     folder, name = os.path.split(os.path.abspath(path))
     if about.st_uid in trusted_users() or not os.stat(folder).st_mode & 0o022:
         return True
-    return os.geteuid() == 0 and name.startswith(f"entrypoint-{about.st_uid}-")  # root reads that user's
+    # root reads that user's
+    return os.geteuid() == 0 and name.startswith(f"entrypoint-{about.st_uid}-")
 
 
 @contextlib.contextmanager
@@ -292,4 +327,6 @@ def explained(path: Path, setting: str = "ENTRYPOINT_RUN_DIR") -> Iterator[None]
         yield
     except OSError as error:
         hint = f"make room, or set {setting} to a writable place"
-        raise CantCreateError(f"EP410 cannot write {path}", error.strerror or str(error), hint) from error
+        raise CantCreateError(
+            f"EP410 cannot write {path}", error.strerror or str(error), hint
+        ) from error

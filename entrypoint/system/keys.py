@@ -1,12 +1,14 @@
-"""The job's ssh keys: derived from its secret on every node alike, or mounted. No key is in the image or sent.
+"""The job's ssh keys: derived from its secret on every node alike, or mounted. No key is in the
+image or sent.
 
-HKDF-SHA256 (RFC 5869) derives from the secret one 32-byte Ed25519 seed for the client and one for the hosts, and the
-token that the job's own servers require; `info` names the job and the use, so keys of two jobs differ even with the
-same secret.
+HKDF-SHA256 (RFC 5869) derives from the secret one 32-byte Ed25519 seed for the client and one for
+the hosts, and the token that the job's own servers require; `info` names the job and the use, so
+keys of two jobs differ even with the same secret.
 
-All nodes of a job share one host key, which proves that a node has the secret. A key for each host name would prove no
-more, since the secret yields all of them, and nodes with different lists of hosts could not report that. The node's
-identity, and that both sides have the same list, are checked first in the roll call.
+All nodes of a job share one host key, which proves that a node has the secret. A key for each host
+name would prove no more, since the secret yields all of them, and nodes with different lists of
+hosts could not report that. The node's identity, and that both sides have the same list, are
+checked first in the roll call.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class Keys:
     client_public: str
     host_private: bytes = values.field(repr=False)
     known_hosts: str  # of all nodes; "" on a worker, which logs in nowhere
-    token: str = values.field(repr=False)  # the same on every node; grants access to the job's servers
+    # the same on every node; grants access to the job's servers
+    token: str = values.field(repr=False)
 
     def files(self) -> dict[str, bytes | str]:
         """Return the files of the keys: name in the run directory -> content."""
@@ -56,8 +59,8 @@ class Keys:
 def load(spec: JobSpec, topology: Topology) -> Keys:
     """Return this job's keys.
 
-    Raises ConfigError as `require` does, and if a secret or a key cannot be used; NoInputError if a file does not
-    exist.
+    Raises ConfigError as `require` does, and if a secret or a key cannot be used; NoInputError if a
+    file does not exist.
     """
     require(spec, topology)
     if spec.ssh.client_key and spec.ssh.host_key:
@@ -67,7 +70,8 @@ def load(spec: JobSpec, topology: Topology) -> Keys:
 
 def require(spec: JobSpec, topology: Topology) -> None:
     """Raise ConfigError if the job has neither a secret nor key files, before anything is read."""
-    if spec.secret or spec.secret_file or spec.ssh.client_key:  # the spec refuses half a pair of keys
+    # the spec refuses half a pair of keys
+    if spec.secret or spec.secret_file or spec.ssh.client_key:
         return
     default = "give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET"
     hint = SECRETS.get(topology.platform, default)
@@ -82,9 +86,13 @@ def warnings(spec: JobSpec) -> list[str]:
     """Return the warnings about the keys, which are logged at every start."""
     if spec.ssh.compat == "none":
         return []
-    origin = f"the job's keys come from the image's own, {spec.ssh.client_key} (ssh.compat: {spec.ssh.compat})"
+    origin = (
+        f"the job's keys come from the image's own, {spec.ssh.client_key} (ssh.compat:"
+        f" {spec.ssh.compat})"
+    )
     return [
-        f"EP305 {origin} | whoever has the image can log in to every node | give the job a secret and remove ssh.compat"
+        f"EP305 {origin} | whoever has the image can log in to every node | give the job a secret"
+        " and remove ssh.compat"
     ]
 
 
@@ -95,13 +103,16 @@ def _secret(spec: JobSpec) -> bytes:
     if problem := weakness(secret):
         summary, detail = problem
         raise ConfigError(
-            f"EP301 {summary} ({spec.source('secret_file')})", detail, "make one with: openssl rand -hex 32"
+            f"EP301 {summary} ({spec.source('secret_file')})",
+            detail,
+            "make one with: openssl rand -hex 32",
         )
     return secret
 
 
 def _baked(spec: JobSpec) -> bytes:
-    """Return the private key that every container of the image has: it is only as secret as the image.
+    """Return the private key that every container of the image has: it is only as secret as the
+    image.
 
     Any kind of key is accepted, since it is used for no login itself.
     """
@@ -112,10 +123,14 @@ def _baked(spec: JobSpec) -> bytes:
     data = _read(path, "ssh.client_key")
     openssh: Any = serialization.load_ssh_private_key
     try:
-        key = (openssh if b"OPENSSH PRIVATE KEY" in data else serialization.load_pem_private_key)(data, password=None)
+        key = (openssh if b"OPENSSH PRIVATE KEY" in data else serialization.load_pem_private_key)(
+            data, password=None
+        )
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         hint = "name a private key without a passphrase, such as /home/ma-user/.ssh/id_rsa"
-        raise ConfigError("EP302 ssh.client_key is not a private key we can read", f"{path}: {error}", hint) from None
+        raise ConfigError(
+            "EP302 ssh.client_key is not a private key we can read", f"{path}: {error}", hint
+        ) from None
     kind = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.DER, kind, serialization.NoEncryption())
 
@@ -127,7 +142,9 @@ def _derived(secret: bytes, topology: Topology) -> Keys:
     (client_seed, client), (host_seed, host), (token, _) = pairs
     known_hosts = _known_hosts(topology, host) if topology.is_leader else ""
     client_private = _private(client_seed, client) if topology.is_leader else b""
-    return Keys(client_private, _public(client), _private(host_seed, host), known_hosts, token.hex())
+    return Keys(
+        client_private, _public(client), _private(host_seed, host), known_hosts, token.hex()
+    )
 
 
 def _known_hosts(topology: Topology, host: bytes) -> str:
@@ -143,7 +160,10 @@ def _pairs(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
 
     try:
         seeds = [HKDF(hashes.SHA256(), 32, _SALT, info).derive(secret) for info in infos]
-        return [(seed, Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()) for seed in seeds]
+        return [
+            (seed, Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw())
+            for seed in seeds
+        ]
     except (InternalError, UnsupportedAlgorithm) as error:
         raise _unsupported(error) from None
 
@@ -160,12 +180,14 @@ def _pairs_of_openssl(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, by
 
 
 def _unsupported(error: Exception) -> ConfigError:
-    """Return the error for an OpenSSL that lacks a function, such as one without its configured fips provider."""
+    """Return the error for an OpenSSL that lacks a function, such as one without its configured
+    fips provider."""
     configuration = os.environ.get("OPENSSL_CONF")
     return ConfigError(
         "EP426 this image's OpenSSL cannot make the job's keys",
         f"{error}; OPENSSL_CONF is {configuration or 'not set'}",
-        "install the providers that OpenSSL's configuration asks for (fips.so), or unset OPENSSL_CONF",
+        "install the providers that OpenSSL's configuration asks for (fips.so), or unset"
+        " OPENSSL_CONF",
     )
 
 
@@ -179,8 +201,11 @@ def _mounted(spec: JobSpec, topology: Topology) -> Keys:
         else:
             known_hosts = _known_hosts(topology, host)
     client_private = _private(client_seed, client) if topology.is_leader else b""
-    ((token, _),) = _pairs(client_seed, [f"token\0{topology.job}".encode()])  # every node has this key
-    return Keys(client_private, _public(client), _private(host_seed, host), known_hosts, token.hex())
+    # every node has this key
+    ((token, _),) = _pairs(client_seed, [f"token\0{topology.job}".encode()])
+    return Keys(
+        client_private, _public(client), _private(host_seed, host), known_hosts, token.hex()
+    )
 
 
 def _parse(path: str, field: str) -> tuple[bytes, bytes]:
@@ -193,7 +218,9 @@ def _parse(path: str, field: str) -> tuple[bytes, bytes]:
     try:
         key = serialization.load_ssh_private_key(_read(path, field), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"EP302 {field} is not a private key we can read", f"{path}: {error}", hint) from None
+        raise ConfigError(
+            f"EP302 {field} is not a private key we can read", f"{path}: {error}", hint
+        ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError(f"EP302 {field} is not an Ed25519 key", path, hint)
     return key.private_bytes_raw(), key.public_key().public_bytes_raw()
@@ -205,12 +232,20 @@ def _read(path: str, field: str) -> bytes:
     except OSError as error:
         hint = "mount it where this user can read it"
         if isinstance(error, PermissionError):
-            hint += f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)"
+            hint += (
+                f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in"
+                " Kubernetes, fsGroup)"
+            )
         shown = path
         if hides(field, path):  # a user may have given the secret itself instead of a file name
             shown = HIDDEN
-            hint = f"give {field} the name of a file, with its folder; a secret itself: ENTRYPOINT_SECRET"
-        raise NoInputError(f"EP303 cannot read {field}", f"{shown}: {error.strerror}", hint) from None
+            hint = (
+                f"give {field} the name of a file, with its folder; a secret itself:"
+                " ENTRYPOINT_SECRET"
+            )
+        raise NoInputError(
+            f"EP303 cannot read {field}", f"{shown}: {error.strerror}", hint
+        ) from None
 
 
 def _private(seed: bytes, public: bytes) -> bytes:
@@ -219,11 +254,15 @@ def _private(seed: bytes, public: bytes) -> bytes:
     secret = check + check + _strings(_KIND.encode(), public, seed + public, b"")
     secret += bytes(range(1, 1 + -len(secret) % 8))
     data = (
-        b"openssh-key-v1\0" + _strings(b"none", b"none", b"") + struct.pack(">I", 1) + _strings(_blob(public), secret)
+        b"openssh-key-v1\0"
+        + _strings(b"none", b"none", b"")
+        + struct.pack(">I", 1)
+        + _strings(_blob(public), secret)
     )
     text = _base64(data)
     lines = "\n".join(text[at : at + 64] for at in range(0, len(text), 64))
-    return f"-----BEGIN OPENSSH PRIVATE KEY-----\n{lines}\n-----END OPENSSH PRIVATE KEY-----\n".encode()
+    key = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{lines}\n-----END OPENSSH PRIVATE KEY-----\n"
+    return key.encode()
 
 
 def _public(key: bytes) -> str:

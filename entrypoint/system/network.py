@@ -23,7 +23,8 @@ _LOOPBACK = 0x8
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """Return the network interfaces that are up and have an address, except the loopback interface."""
+    """Return the network interfaces that are up and have an address, except the loopback
+    interface."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
             return (*_of_ipv4(query), *_of_ipv6(query))
@@ -34,7 +35,9 @@ def interfaces() -> tuple[Interface, ...]:
 def _of_ipv4(query: socket.socket) -> Iterator[Interface]:
     buffer = array.array("B", bytes(_ENTRY * _MOST))
     at, _ = buffer.buffer_info()
-    size, _ = struct.unpack("iP", fcntl.ioctl(query.fileno(), _CONF, struct.pack("iP", len(buffer), at)))
+    size, _ = struct.unpack(
+        "iP", fcntl.ioctl(query.fileno(), _CONF, struct.pack("iP", len(buffer), at))
+    )
     for start in range(0, size, _ENTRY):
         entry = buffer[start : start + _ENTRY].tobytes()
         label = entry[:16].split(b"\0")[0].decode(errors="replace")
@@ -50,7 +53,11 @@ def _of_ipv6(query: socket.socket) -> Iterator[Interface]:
     for line in text.splitlines():
         address, _, prefix, scope, _, name = line.split()
         if scope == "00" and _is_up(query, name):  # 20 is link-local
-            yield _interface(name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)), str(int(prefix, 16)))
+            yield _interface(
+                name,
+                socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)),
+                str(int(prefix, 16)),
+            )
 
 
 def _is_up(query: socket.socket, name: str) -> bool:
@@ -61,4 +68,5 @@ def _is_up(query: socket.socket, name: str) -> bool:
 
 def _interface(label: str, address: str, mask: str) -> Interface:
     network = ipaddress.ip_network(f"{address}/{mask}", strict=False)
-    return Interface(label.partition(":")[0], address, str(network))  # eth0:1 is a second address of eth0
+    # eth0:1 is a second address of eth0
+    return Interface(label.partition(":")[0], address, str(network))

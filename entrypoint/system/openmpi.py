@@ -11,24 +11,31 @@ from pathlib import Path
 
 
 def params(mpirun: str, home: str) -> tuple[str, ...]:
-    """Return the parameters that files set: for some, Open MPI accepts no second value on the command line."""
+    """Return the parameters that files set: for some, Open MPI accepts no second value on the
+    command line."""
     prefix = Path(os.environ.get("OPAL_PREFIX") or Path(mpirun).resolve().parent.parent)
     folders = (prefix / "etc", Path("/etc/openmpi"))
     names: list[str] = []
-    for path in (Path(home) / ".openmpi/mca-params.conf", *(folder / "openmpi-mca-params.conf" for folder in folders)):
+    for path in (
+        Path(home) / ".openmpi/mca-params.conf",
+        *(folder / "openmpi-mca-params.conf" for folder in folders),
+    ):
         with contextlib.suppress(OSError):
             names += re.findall(r"^[ \t]*(\w+)[ \t]*=", path.read_text(errors="replace"), re.M)
     return tuple(names)
 
 
 def version(mpirun: str) -> Callable[[], str]:
-    """Ask mpirun for its version, which takes 10 ms, and return a function that waits for the answer.
+    """Ask mpirun for its version, which takes 10 ms, and return a function that waits for the
+    answer.
 
     The version is, for example, "4.1.4"; "" if mpirun is not Open MPI's, or does not answer.
     """
     null = subprocess.DEVNULL
     try:
-        process = subprocess.Popen([mpirun, "--version"], stdin=null, stdout=subprocess.PIPE, stderr=null, text=True)
+        process = subprocess.Popen(
+            [mpirun, "--version"], stdin=null, stdout=subprocess.PIPE, stderr=null, text=True
+        )
     except OSError:
         return lambda: ""
 

@@ -1,5 +1,5 @@
-"""HKDF and Ed25519 from OpenSSL's libcrypto, which sshd needs as well: `cryptography` would cost each worker 25 ms of
-CPU, and 9 MB for as long as the job runs."""
+"""HKDF and Ed25519 from OpenSSL's libcrypto, which sshd needs as well: `cryptography` would cost
+each worker 25 ms of CPU, and 9 MB for as long as the job runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def library() -> CDLL | None:
 
 
 def seed(crypto: CDLL, secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """Return the 32 bytes that HKDF-SHA256 (RFC 5869) derives from a secret for the use that `info` names."""
+    """Return the 32 bytes that HKDF-SHA256 (RFC 5869) derives from a secret for the use that `info`
+    names."""
     return _hmac(crypto, _hmac(crypto, salt, secret), info + b"\x01")
 
 

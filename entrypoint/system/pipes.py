@@ -12,7 +12,8 @@ from entrypoint.system.files import RunDir
 
 
 class PipeListener:
-    """Reader of the pipe of this name in the run directory: `ready` is called when there are lines to `take`.
+    """Reader of the pipe of this name in the run directory: `ready` is called when there are lines
+    to `take`.
 
     Of a line without an end, only the first CHUNK bytes are kept.
 
@@ -25,7 +26,8 @@ class PipeListener:
         asyncio.get_running_loop().add_reader(self._pipe, ready)
 
     def take(self) -> list[bytes] | None:
-        """Read once, and return the lines that end in these bytes, maybe none; None if the pipe is empty."""
+        """Read once, and return the lines that end in these bytes, maybe none; None if the pipe is
+        empty."""
         data = b""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self._pipe, CHUNK)

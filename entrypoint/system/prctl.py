@@ -1,4 +1,5 @@
-"""prctl(2), which Python's own library does not have. Each rank's supervisor imports this: keep it fast."""
+"""prctl(2), which Python's own library does not have. Each rank's supervisor imports this: keep it
+fast."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class _Function(_ctypes.CFuncPtr):
     _restype_ = _Int
 
 
-_prctl = _Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))  # type: ignore[arg-type]  # None is this process
+# None is this process.
+_prctl = _Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"))  # type: ignore[arg-type]
 
 
 def prctl(option: int, value: bytes | int) -> None:

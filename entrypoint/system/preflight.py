@@ -1,4 +1,5 @@
-"""Read the limits of this machine for `run`, which refuses errors of plan/limits.py and logs its warnings."""
+"""Read the limits of this machine for `run`, which refuses errors of plan/limits.py and logs its
+warnings."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def room(path: str, writes: bool = True) -> tuple[str, int | None, int | None, s
 
     The number of files is None if the file system has no limit.
     """
-    place = next((str(folder) for folder in (Path(path), *Path(path).parents) if folder.is_dir()), "/")
+    place = next(
+        (str(folder) for folder in (Path(path), *Path(path).parents) if folder.is_dir()), "/"
+    )
     try:
         disk = os.statvfs(place)
     except OSError as error:

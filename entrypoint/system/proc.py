@@ -15,7 +15,8 @@ CAP_IPC_LOCK = 14  # linux/capability.h: exempt from the limit on locked memory
 
 
 def stat(pid: int | str, proc: str = "/proc") -> tuple[str, list[str]]:
-    """Return a process's name and the fields after it, state, parent, ..., of proc_pid_stat(5). Raises OSError."""
+    """Return a process's name and the fields after it, state, parent, ..., of proc_pid_stat(5).
+    Raises OSError."""
     with open(f"{proc}/{pid}/stat", errors="replace") as file:
         # The name, in parentheses, may contain any character.
         name, _, fields = file.read().partition("(")[2].rpartition(")")
@@ -34,7 +35,8 @@ def processes() -> Iterator[tuple[int, str, list[str]]]:
 
 
 def below(pid: int) -> list[tuple[int, str, list[str]]]:
-    """Return all live processes below `pid`, as `processes` does, in any session or group; parents first."""
+    """Return all live processes below `pid`, as `processes` does, in any session or group; parents
+    first."""
     children: dict[int, list[tuple[int, str, list[str]]]] = {}
     for entry in processes():
         fields = entry[2]
@@ -102,7 +104,8 @@ def kill(pids: Iterable[int], signum: int) -> None:
 
 
 def number(file: str | os.PathLike[str], name: str, base: int = 10) -> int | None:
-    """Return the number after this name in a file of the kernel, one name a line; None if it is missing."""
+    """Return the number after this name in a file of the kernel, one name a line; None if it is
+    missing."""
     try:
         with open(file, errors="replace") as lines:
             for line in lines:
@@ -130,7 +133,8 @@ def hold_standard_streams() -> None:
 
 
 def python_set_locale() -> bool:
-    """Return whether Python itself has set LC_CTYPE, as it does in a C locale, also for its children (PEP 538)."""
+    """Return whether Python itself has set LC_CTYPE, as it does in a C locale, also for its
+    children (PEP 538)."""
     if os.environ.get("LC_CTYPE") != "C.UTF-8":
         return False
     try:
@@ -141,7 +145,8 @@ def python_set_locale() -> bool:
 
 
 def undo_launcher() -> None:
-    """Restore variables that the launcher of the toolkit's own Python hid from its loader as lD_PRELOAD, ...
+    """Restore variables that the launcher of the toolkit's own Python hid from its loader as
+    lD_PRELOAD, ...
 
     scripts/image/launcher.c explains why. Without that launcher there are no such names.
     """
@@ -150,7 +155,8 @@ def undo_launcher() -> None:
 
 
 def script(program: Sequence[str]) -> str:
-    """Return the script that this Python command reads; "" if it is another program, or the script is not obvious."""
+    """Return the script that this Python command reads; "" if it is another program, or the script
+    is not obvious."""
     if os.path.basename(program[0]).startswith("python"):
         for argument in program[1:]:
             if not argument.startswith("-"):
@@ -162,14 +168,22 @@ def script(program: Sequence[str]) -> str:
 
 def places(program: str, path: str) -> Iterator[str]:
     """Return the paths that a program of this name can have, by a PATH."""
-    return (os.path.join(folder, program) for folder in ([""] if "/" in program else path.split(":")))
+    return (
+        os.path.join(folder, program) for folder in ([""] if "/" in program else path.split(":"))
+    )
 
 
 def too_long(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """Return which variable or argument exceeds the kernel's limit (execve(2), MAX_ARG_STRLEN); "" if none does."""
+    """Return which variable or argument exceeds the kernel's limit (execve(2), MAX_ARG_STRLEN); ""
+    if none does."""
     limit = 32 * os.sysconf("SC_PAGESIZE")
-    sizes = {f"the variable {name}": len(os.fsencode(f"{name}={value}")) + 1 for name, value in env.items()}
-    sizes |= {f"argument {number}": len(os.fsencode(argument)) + 1 for number, argument in enumerate(argv)}
+    sizes = {
+        f"the variable {name}": len(os.fsencode(f"{name}={value}")) + 1
+        for name, value in env.items()
+    }
+    sizes |= {
+        f"argument {number}": len(os.fsencode(argument)) + 1 for number, argument in enumerate(argv)
+    }
     longest = max(sizes, key=lambda name: sizes[name], default="")
     if not longest or sizes[longest] <= limit:
         return ""
@@ -177,7 +191,8 @@ def too_long(argv: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    """Execute a program as os.execvpe does, without its import of `warnings`, which takes 1 ms. Raises OSError."""
+    """Execute a program as os.execvpe does, without its import of `warnings`, which takes 1 ms.
+    Raises OSError."""
     error: OSError | None = None
     for place in places(argv[0], env.get("PATH", os.defpath)):
         try:

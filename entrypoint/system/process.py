@@ -1,6 +1,8 @@
-"""This process: its name, replacing it by a program, ending processes below it. children.py starts and awaits others.
+"""This process: its name, replacing it by a program, ending processes below it. children.py starts
+and awaits others.
 
-Nothing here needs an event loop, whose import takes longer than everything else if this process only becomes a program.
+Nothing here needs an event loop, whose import takes longer than everything else if this process
+only becomes a program.
 """
 
 from __future__ import annotations
@@ -31,24 +33,30 @@ def exit_status(returncode: int) -> int:
     return returncode if returncode >= 0 else 128 - returncode
 
 
-def cannot_start(argv: Sequence[str], error: OSError, env: Mapping[str, str] | None = None) -> Outcome:
-    """Return the outcome of a program that could not be executed: 127 if it does not exist, otherwise 126."""
+def cannot_start(
+    argv: Sequence[str], error: OSError, env: Mapping[str, str] | None = None
+) -> Outcome:
+    """Return the outcome of a program that could not be executed: 127 if it does not exist,
+    otherwise 126."""
     if error.errno == errno.E2BIG and (reason := proc.too_long(argv, env or {})):
         return Outcome(EXIT_NOT_EXECUTABLE, f"EP440 cannot start {argv[0]}: {reason}", program=True)
     missing = isinstance(error, FileNotFoundError)
-    name = os.fsdecode(error.filename or argv[0])  # the program, its last candidate on PATH, or the working directory
+    # the program, its last candidate on PATH, or the working directory
+    name = os.fsdecode(error.filename or argv[0])
     place = "" if name == argv[0] or os.path.basename(name) == argv[0] else f"{name}: "
     status = EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE
     return Outcome(status, f"EP440 cannot start {argv[0]}: {place}{error.strerror}", program=True)
 
 
 def show(name: str) -> None:
-    """Name this process `WAITING` or `STARTED`, so that others see whether the job has started here."""
+    """Name this process `WAITING` or `STARTED`, so that others see whether the job has started
+    here."""
     prctl(NAME, name.encode())
 
 
 def hide_memory() -> None:
-    """Forbid core dumps of this process, whatever limit and pattern are set: they would contain the job's secret.
+    """Forbid core dumps of this process, whatever limit and pattern are set: they would contain the
+    job's secret.
 
     Programs that it starts are not affected: they may still write a core.
     """
@@ -56,7 +64,8 @@ def hide_memory() -> None:
 
 
 def adopt_orphans() -> None:
-    """Adopt daemons below this process (such as Open MPI's orted), so that `sweep` finds them (prctl(2))."""
+    """Adopt daemons below this process (such as Open MPI's orted), so that `sweep` finds them
+    (prctl(2))."""
     prctl(CHILD_SUBREAPER, 1)
 
 
@@ -66,13 +75,18 @@ def which(program: str, path: str) -> str | None:
     shutil.which does the same, but its import loads modules that read archives.
     """
     places = proc.places(program, path)
-    return next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None)
+    return next(
+        (place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None
+    )
 
 
 def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome | None:
-    """Return the outcome if this program cannot be started, so that this toolkit reports it and not the launcher."""
+    """Return the outcome if this program cannot be started, so that this toolkit reports it and not
+    the launcher."""
     if not os.path.isdir(cwd):
-        return cannot_start(argv, _os_error(errno.ENOTDIR if os.path.exists(cwd) else errno.ENOENT, cwd))
+        return cannot_start(
+            argv, _os_error(errno.ENOTDIR if os.path.exists(cwd) else errno.ENOENT, cwd)
+        )
     program = os.path.join(cwd, argv[0]) if "/" in argv[0] else argv[0]
     if which(program, env.get("PATH", os.defpath)) is None:
         exists = any(map(os.path.exists, proc.places(program, env.get("PATH", ""))))
@@ -81,9 +95,11 @@ def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome | No
 
 
 def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
-    """Return the outcome if the script of this command is missing or unreadable; Python would exit with 2.
+    """Return the outcome if the script of this command is missing or unreadable; Python would exit
+    with 2.
 
-    torch's launchers run a file that is not executable with Python, so other scripts must be executable.
+    torch's launchers run a file that is not executable with Python, so other scripts must be
+    executable.
     """
     program = command[0] if command else ""
     file = proc.script(command) or (program if program.endswith(".py") or "/" in program else "")
@@ -128,13 +144,15 @@ def is_pipe(fd: int) -> bool:
 
 
 def tied(argv: Sequence[str]) -> Sequence[str]:
-    """Return a command line with which the kernel kills the program when this process dies, if setpriv is there."""
+    """Return a command line with which the kernel kills the program when this process dies, if
+    setpriv is there."""
     setpriv = which("setpriv", os.environ.get("PATH", os.defpath))  # of util-linux
     return (setpriv, "--pdeathsig", "KILL", "--", *argv) if setpriv else argv
 
 
 def kill_group(pid: int, signum: int) -> None:
-    """Signal a rank: its process group if it leads one, otherwise the process and all processes below it."""
+    """Signal a rank: its process group if it leads one, otherwise the process and all processes
+    below it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signum)

@@ -1,4 +1,5 @@
-"""The rank table that the platform writes while the containers start, and this node's part of it."""
+"""The rank table that the platform writes while the containers start, and this node's part of
+it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _NO_WRITER = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"
 
 
 def look(facts: Facts, topology: Topology, log: Log) -> Cards:
-    """Return this node's cards from the table now. Raises NotReady while it is incomplete, otherwise as `wait` does."""
+    """Return this node's cards from the table now. Raises NotReady while it is incomplete,
+    otherwise as `wait` does."""
     path = ranktable.path_from(facts.env, os.path.isdir)
     table = ranktable.parse(_read(path), path)
     nodes = ranktable.nodes(table)

@@ -24,13 +24,16 @@ class ReportingProcess:
     def __init__(self, connection: socket.socket, longest: int) -> None:
         self.connection = connection
         self._longest = longest
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        credentials = connection.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+        )
         self.pid: int = struct.unpack("3i", credentials)[0]
         self._rest = b""
         self.over = False  # no process holds the other end any more
 
     def take(self) -> list[bytes]:
-        """Return the lines that have arrived. Of a line without an end, only the first `longest` bytes are kept."""
+        """Return the lines that have arrived. Of a line without an end, only the first `longest`
+        bytes are kept."""
         lines: list[bytes] = []
         with contextlib.suppress(BlockingIOError):
             while not self.over:
@@ -54,12 +57,15 @@ class ReportingProcess:
 
 
 class Reports:
-    """Listener on the socket of this name in the run directory: `ready` is called when there are lines to `take`.
+    """Listener on the socket of this name in the run directory: `ready` is called when there are
+    lines to `take`.
 
     Raises CantCreateError if the socket cannot be created.
     """
 
-    def __init__(self, run_dir: RunDir, name: str, ready: Callable[[], object], longest: int) -> None:
+    def __init__(
+        self, run_dir: RunDir, name: str, ready: Callable[[], object], longest: int
+    ) -> None:
         self._ready = ready
         self._longest = longest
         self._loop = asyncio.get_running_loop()

@@ -1,6 +1,8 @@
-"""Signals, from this process's start to its end: each is recorded on arrival and passed to the handler in charge.
+"""Signals, from this process's start to its end: each is recorded on arrival and passed to the
+handler in charge.
 
-A signal that was ignored when this process started stays ignored: nohup, or a shell's background job, relies on that.
+A signal that was ignored when this process started stays ignored: nohup, or a shell's background
+job, relies on that.
 """
 
 from __future__ import annotations
@@ -36,11 +38,14 @@ class StoppedBySignal(BaseException):
 
     def __init__(self, signum: int) -> None:
         name = signal.Signals(signum).name
-        self.outcome = Outcome(128 + signum, f"EP611 ended by {name} ({128 + signum}) before the job started")
+        self.outcome = Outcome(
+            128 + signum, f"EP611 ended by {name} ({128 + signum}) before the job started"
+        )
 
 
 class Signals:
-    """Handlers for all signals that may stop this process. Until `hold` or `take`, the first raises StoppedBySignal."""
+    """Handlers for all signals that may stop this process. Until `hold` or `take`, the first raises
+    StoppedBySignal."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -76,11 +81,17 @@ class Signals:
         if self._stops:
             raise StoppedBySignal(self._stops[0])
 
-    def take(self, stop: Callable[[int, bool], None], pass_on: Callable[[int], None] = lambda signum: None) -> None:
-        """Call `stop` in the running loop for each stop signal, with its number and whether it is a further one.
+    def take(
+        self,
+        stop: Callable[[int, bool], None],
+        pass_on: Callable[[int], None] = lambda signum: None,
+    ) -> None:
+        """Call `stop` in the running loop for each stop signal, with its number and whether it is a
+        further one.
 
-        It also gets earlier signals, even those that an earlier function got, since that one may have been too late to
-        handle them. `pass_on` gets the user signals, which are for the ranks; without ranks they are dropped.
+        It also gets earlier signals, even those that an earlier function got, since that one may
+        have been too late to handle them. `pass_on` gets the user signals, which are for the ranks;
+        without ranks they are dropped.
         """
         import asyncio  # slow to import, and not needed in mode exec
 
@@ -113,5 +124,9 @@ class Signals:
             if self._delivered > self._shown:
                 self._shown = self._delivered
                 name = signal.Signals(signum).name
-                self._log(f"{name} again: not waiting for the grace to end" if again else f"{name}: stopping")
+                self._log(
+                    f"{name} again: not waiting for the grace to end"
+                    if again
+                    else f"{name}: stopping"
+                )
             self._take(signum, again)

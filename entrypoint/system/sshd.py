@@ -23,11 +23,26 @@ _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
 _ROOT_NEEDS = {"SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18}  # linux/capability.h
 
 
+def _make_run_folder() -> None:
+    # sshd run by root needs this empty directory, which a tmpfs on /run hides.
+    try:
+        Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        hint = "mount a tmpfs at /run, or run as another user"
+        raise CantCreateError(
+            "EP410 cannot make /run/sshd, which sshd run by root needs", str(error), hint
+        ) from None
+
+
 class Sshd:
     """The running sshd of this node."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, log: asyncio.StreamReader, port: int, logged: Callable[[str], None]
+        self,
+        process: asyncio.subprocess.Process,
+        log: asyncio.StreamReader,
+        port: int,
+        logged: Callable[[str], None],
     ) -> None:
         self._process = process
         self._log = log
@@ -41,33 +56,35 @@ class Sshd:
 
     @classmethod
     async def start(
-        cls, facts: Facts, config: Path, port: int, address: str | None, logged: Callable[[str], None]
+        cls,
+        facts: Facts,
+        config: Path,
+        port: int,
+        address: str | None,
+        logged: Callable[[str], None],
     ) -> Sshd:
         """Start it and prove that it answers; `logged` gets each line of its log.
 
-        Raises ConfigError if the image has no sshd or no user to log in as, OsError with the last lines of sshd's log
-        if it does not start.
+        Raises ConfigError if the image has no sshd or no user to log in as, OsError with the last
+        lines of sshd's log if it does not start.
         """
         program = check(facts)
-        # It needs no secrets, since its sessions get another environment; so its memory and /proc show none.
-        environment = {name: value for name, value in os.environ.items() if not is_secret(name)}
-        environment |= _name(facts, config.parent)
+        # Its sessions get another environment: its memory and /proc need to show no secret.
+        public = {name: value for name, value in os.environ.items() if not is_secret(name)}
+        environment = public | _name(facts, config.parent)
         if facts.uid == 0:
-            # sshd run by root needs this empty directory, which a tmpfs on /run hides.
-            try:
-                Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
-            except OSError as error:
-                hint = "mount a tmpfs at /run, or run as another user"
-                raise CantCreateError(
-                    "EP410 cannot make /run/sshd, which sshd run by root needs", str(error), hint
-                ) from None
-        # Not asyncio's pipe, with which sshd would count as alive while one of its sessions holds the pipe.
+            _make_run_folder()
+        # Not asyncio's pipe, with which sshd would count as alive while one of its sessions holds
+        # the pipe.
         read_end, write_end = os.pipe()
-        # Slurm sends user signals to every process: sshd and the daemons below it must ignore them; ranks reset that.
+        # Slurm sends user signals to every process: sshd and the daemons below it must ignore them;
+        # ranks reset that.
         with ignoring(USERS):
             argv = (program, "-D", "-e", "-f", str(config))
             null = asyncio.subprocess.DEVNULL
-            started = await children.start(argv, environment, stdin=null, stdout=null, stderr=write_end)
+            started = await children.start(
+                argv, environment, stdin=null, stdout=null, stderr=write_end
+            )
         os.close(write_end)
         sshd = cls(started, await _reader(read_end), port, logged)
         proven = False
@@ -75,7 +92,8 @@ class Sshd:
             await asyncio.wait_for(sshd._prove(address or "127.0.0.1"), _UP)
             proven = True
         except asyncio.TimeoutError:
-            raise sshd._failure("sshd does not answer", f"nothing on port {port} after {_UP:.0f}s") from None
+            detail = f"nothing on port {port} after {_UP:.0f}s"
+            raise sshd._failure("sshd does not answer", detail) from None
         finally:
             if not proven:
                 with contextlib.suppress(ProcessLookupError):
@@ -94,7 +112,9 @@ class Sshd:
             # Other connections occupy all of its slots; no event announces a free one.
             await rest(_BUSY)
         if not banner.startswith(b"SSH-2.0-"):
-            raise self._failure(f"port {self._port} is answered by something else", repr(banner[:40]))
+            raise self._failure(
+                f"port {self._port} is answered by something else", repr(banner[:40])
+            )
 
     async def _banner(self, address: str) -> bytes:
         """Return the first line that sshd sends; nothing if it refuses the connection."""
@@ -120,7 +140,9 @@ class Sshd:
 
     def _failure(self, summary: str, detail: str) -> OsError:
         detail = ": ".join(filter(None, (detail, "; ".join(self._last))))
-        return OsError(f"EP433 {summary}", detail, f"is port {self._port} free? See ENTRYPOINT_SSH_PORT")
+        return OsError(
+            f"EP433 {summary}", detail, f"is port {self._port} free? See ENTRYPOINT_SSH_PORT"
+        )
 
     async def watch(self, died: Callable[[str], None]) -> None:
         """Call `died` with a message if sshd ends before `stop`."""
@@ -145,11 +167,16 @@ class Sshd:
 def check(facts: Facts) -> str:
     """Return sshd's path.
 
-    Raises ConfigError if the image has none, or no name for the user to log in as, or root lacks a capability.
+    Raises ConfigError if the image has none, or no name for the user to log in as, or root lacks a
+    capability.
     """
     program = facts.programs.get("sshd")
     if program is None:
-        raise ConfigError("EP430 this image has no sshd", "not on PATH, not in /usr/sbin", "install openssh-server")
+        raise ConfigError(
+            "EP430 this image has no sshd",
+            "not on PATH, not in /usr/sbin",
+            "install openssh-server",
+        )
     if not facts.user and NAMES not in facts.programs:
         raise ConfigError(
             f"EP431 ssh needs a user name for uid {facts.uid}",
@@ -157,7 +184,9 @@ def check(facts: Facts) -> str:
             "install libnss-wrapper, or run as a user that the image has",
         )
     # Without these an sshd run by root drops every connection.
-    missing = [name for name, bit in _ROOT_NEEDS.items() if facts.uid == 0 and not proc.has_capability(bit)]
+    missing = [
+        name for name, bit in _ROOT_NEEDS.items() if facts.uid == 0 and not proc.has_capability(bit)
+    ]
     if missing:
         raise ConfigError(
             "EP432 an sshd run by root cannot work in this container",
@@ -170,18 +199,29 @@ def check(facts: Facts) -> str:
 def _name(facts: Facts, run_dir: Path) -> dict[str, str]:
     """Return the variables with which sshd has a name for this uid; none if /etc/passwd has one.
 
-    libnss_wrapper reads a passwd file of one line, only in sshd and ssh, which refuse to work without a name. sshd
-    gives its sessions a new environment, and ssh starts nothing, so no program of the job ever sees it.
+    libnss_wrapper reads a passwd file of one line, only in sshd and ssh, which refuse to work
+    without a name. sshd gives its sessions a new environment, and ssh starts nothing, so no program
+    of the job ever sees it.
     """
     if facts.user:
         return {}
     passwd = run_dir / "passwd"
     try:
-        put(passwd, os.fsencode(f"{login(facts)}:x:{facts.uid}:{os.getgid()}::{facts.home}:/bin/sh\n"), 0o600)
+        put(
+            passwd,
+            os.fsencode(f"{login(facts)}:x:{facts.uid}:{os.getgid()}::{facts.home}:/bin/sh\n"),
+            0o600,
+        )
     except OSError as error:
         hint = "make room, or set ENTRYPOINT_RUN_DIR"
-        raise CantCreateError(f"EP410 cannot write {passwd}", error.strerror or str(error), hint) from error
-    return {"LD_PRELOAD": facts.programs[NAMES], "NSS_WRAPPER_PASSWD": str(passwd), "NSS_WRAPPER_GROUP": "/etc/group"}
+        raise CantCreateError(
+            f"EP410 cannot write {passwd}", error.strerror or str(error), hint
+        ) from error
+    return {
+        "LD_PRELOAD": facts.programs[NAMES],
+        "NSS_WRAPPER_PASSWD": str(passwd),
+        "NSS_WRAPPER_GROUP": "/etc/group",
+    }
 
 
 async def _reader(fd: int) -> asyncio.StreamReader:

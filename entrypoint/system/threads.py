@@ -1,4 +1,5 @@
-"""Work that may never end, in daemon threads: neither the event loop nor the end of this process waits for it."""
+"""Work that may never end, in daemon threads: neither the event loop nor the end of this process
+waits for it."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ _threads = _Threads(256)
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Return the work's result, from a daemon thread: a name server may never answer, for example."""
+    """Return the work's result, from a daemon thread: a name server may never answer, for
+    example."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -64,7 +66,8 @@ async def in_thread(work: Callable[[], T]) -> T:
             deliver = partial(future.set_result, work())
         except BaseException as error:
             deliver = partial(future.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
+        # the loop is closed, so nothing waits for the result
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(lambda: None if future.done() else deliver())
 
     _threads.do(run)

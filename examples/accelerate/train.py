@@ -1,7 +1,8 @@
 """Data-parallel training by Accelerate, which checks itself against one process doing it all.
 
-Every rank makes the same whole batch and trains on its own share of it; Accelerate has the gradients averaged. A second
-model on every rank trains on the whole batch alone. The two must stay the same, up to rounding.
+Every rank makes the same whole batch and trains on its own share of it; Accelerate has the
+gradients averaged. A second model on every rank trains on the whole batch alone. The two must stay
+the same, up to rounding.
 """
 
 import argparse
@@ -16,7 +17,9 @@ from accelerate import Accelerator
 
 def model() -> torch.nn.Module:
     torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+    ).double()
 
 
 def stay(rank: int) -> None:
@@ -34,7 +37,9 @@ def stay(rank: int) -> None:
 
 def train(accelerator: Accelerator, args: argparse.Namespace) -> int:
     rank, size = accelerator.process_index, accelerator.num_processes
-    where = f"{socket.gethostname()}, local rank {accelerator.local_process_index}, pid {os.getpid()}"
+    where = (
+        f"{socket.gethostname()}, local rank {accelerator.local_process_index}, pid {os.getpid()}"
+    )
     print(f"rank {rank} of {size} on {where}", flush=True)
     if size != int(os.environ["WORLD_SIZE"]):
         print(f"this process trains alone: {accelerator.distributed_type}", file=sys.stderr)
@@ -47,7 +52,9 @@ def train(accelerator: Accelerator, args: argparse.Namespace) -> int:
     plain = torch.optim.SGD(reference.parameters(), lr=0.05)
 
     batches = torch.Generator().manual_seed(2)
-    inputs = torch.randn(size * args.share, 16, generator=batches, dtype=torch.double).to(accelerator.device)
+    inputs = torch.randn(size * args.share, 16, generator=batches, dtype=torch.double).to(
+        accelerator.device
+    )
     targets = torch.sin(inputs.sum(dim=1, keepdim=True))
     mine = slice(rank * args.share, (rank + 1) * args.share)
     loss_of = torch.nn.MSELoss()
@@ -83,7 +90,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step on each rank")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one rank after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
     parser.add_argument("--stay", action="store_true", help="wait for SIGTERM")
     args = parser.parse_args()
@@ -99,4 +108,5 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
+    # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
+    os._exit(status)

@@ -1,8 +1,10 @@
-"""Data-parallel training, one process a card, that needs neither card nor framework: a boot file to try a boot with.
+"""Data-parallel training, one process a card, that needs neither card nor framework: a boot file to
+try a boot with.
 
-It reads what an Ascend boot gives each process, compares that with the rank table, and trains a linear model on it. The
-gradients are summed over plain TCP at rank 0's server, where HCCL would do that on real cards. Afterwards rank 0 does
-the same on all samples alone: the weights must be the same, up to rounding.
+It reads what an Ascend boot gives each process, compares that with the rank table, and trains a
+linear model on it. The gradients are summed over plain TCP at rank 0's server, where HCCL would do
+that on real cards. Afterwards rank 0 does the same on all samples alone: the weights must be the
+same, up to rounding.
 """
 
 import argparse
@@ -36,24 +38,32 @@ class Cards:
         self.patience = int(env["HCCL_CONNECT_TIMEOUT"])
         self.wrong: list[str] = []
         if env["ASCEND_DEVICE_ID"] != env["DEVICE_ID"]:
-            self.wrong.append(f"ASCEND_DEVICE_ID is {env['ASCEND_DEVICE_ID']}, DEVICE_ID {self.device}")
+            self.wrong.append(
+                f"ASCEND_DEVICE_ID is {env['ASCEND_DEVICE_ID']}, DEVICE_ID {self.device}"
+            )
         if not self.patience >= 120:
             self.wrong.append(f"HCCL_CONNECT_TIMEOUT is {self.patience}, HCCL takes 120 to 7200")
-        # Without a table, one node has all ranks, or the launcher's own variables say where rank 0 is.
+        # Without a table, one node has all ranks, or the launcher's own variables say where rank 0
+        # is.
         nodes = env.get("ENTRYPOINT_HOSTS") or env.get("VC_WORKER_HOSTS") or "127.0.0.1"
         self.server, self.meet = socket.gethostname(), nodes.split(",")[0].partition("=")[0]
         if "RANK_TABLE_FILE" in env:
             self.read(env["RANK_TABLE_FILE"])
 
     def read(self, path: str) -> None:
-        """Compare with the table, of which torch_npu and MindSpore take form v1.0 only, and no link."""
+        """Compare with the table, of which torch_npu and MindSpore take form v1.0 only, and no
+        link."""
         if os.path.islink(path):
             self.wrong.append(f"{path} is a link")
         with open(path, encoding="utf-8") as file:
             table = json.load(file)
         if (table["version"], table["status"]) != ("1.0", "completed"):
             self.wrong.append(f"version {table['version']}, status {table['status']}")
-        where = {int(card["rank_id"]): server for server in table["server_list"] for card in server["device"]}
+        where = {
+            int(card["rank_id"]): server
+            for server in table["server_list"]
+            for card in server["device"]
+        }
         if sorted(where) != list(range(self.size)):
             self.wrong.append(f"RANK_SIZE is {self.size}, the table has ranks {sorted(where)}")
         mine, first = where.get(self.rank, {}), where.get(0, {})
@@ -116,7 +126,9 @@ class Ring:
         if self.cards.rank > 0:
             self.send(self.peers[0], json.dumps(mine).encode())
             return json.loads(self.receive(self.peers[0]))
-        everyone = [mine] + [json.loads(self.receive(self.peers[rank])) for rank in sorted(self.peers)]
+        everyone = [mine] + [
+            json.loads(self.receive(self.peers[rank])) for rank in sorted(self.peers)
+        ]
         for peer in self.peers.values():
             self.send(peer, json.dumps(everyone).encode())
         return everyone
@@ -129,7 +141,9 @@ def samples(rank: int, count: int) -> list[tuple[list[float], float]]:
     """One rank's share: inputs and their target."""
     dice = random.Random(rank)
     drawn = [[dice.gauss(0, 1) for _ in range(WEIGHTS)] for _ in range(count)]
-    return [(inputs, sum(x * (place - 3.5) / 3.5 for place, x in enumerate(inputs))) for inputs in drawn]
+    return [
+        (inputs, sum(x * (place - 3.5) / 3.5 for place, x in enumerate(inputs))) for inputs in drawn
+    ]
 
 
 def gradient(weights: list[float], share: list[tuple[list[float], float]]) -> list[float]:
@@ -144,16 +158,23 @@ def gradient(weights: list[float], share: list[tuple[list[float], float]]) -> li
 
 
 def stepped(weights: list[float], summed: list[float], count: int) -> list[float]:
-    return [weight - LEARNING_RATE * change / count for weight, change in zip(weights, summed[1:], strict=True)]
+    return [
+        weight - LEARNING_RATE * change / count
+        for weight, change in zip(weights, summed[1:], strict=True)
+    ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--samples", type=int, default=32, help="on each rank")
-    parser.add_argument("--port", type=int, default=int(os.environ.get("HCCL_IF_BASE_PORT", "60000")))
+    parser.add_argument(
+        "--port", type=int, default=int(os.environ.get("HCCL_IF_BASE_PORT", "60000"))
+    )
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one rank after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
     args = parser.parse_args()
 
@@ -175,7 +196,9 @@ def main() -> int:
     if len({(host, device) for host, _, device, _ in places}) < size:
         say(f"rank {rank}: two ranks have one card: {places}")
         return 1
-    if len({(host, server) for host, server, _, _ in places}) != len({server for _, server, _, _ in places}):
+    if len({(host, server) for host, server, _, _ in places}) != len(
+        {server for _, server, _, _ in places}
+    ):
         say(f"rank {rank}: a server of the table is two hosts: {places}")
         return 1
     if any(wrong for _, _, _, wrong in places):

@@ -1,8 +1,8 @@
 """Data-parallel training by DeepSpeed, which checks itself against one process doing it all.
 
-Every rank makes the same whole batch and trains on its own share of it; ZeRO keeps a part of the gradients and of the
-optimizer's state on each. A second model on every rank trains on the whole batch alone. The two must stay the same, up
-to rounding.
+Every rank makes the same whole batch and trains on its own share of it; ZeRO keeps a part of the
+gradients and of the optimizer's state on each. A second model on every rank trains on the whole
+batch alone. The two must stay the same, up to rounding.
 """
 
 import argparse
@@ -15,7 +15,8 @@ import deepspeed
 import torch
 import torch.distributed as dist
 
-# On CPUs DeepSpeed compiles an operator of inference at its first start, with a compiler that an image need not have.
+# On CPUs DeepSpeed compiles an operator of inference at its first start, with a compiler that an
+# image need not have.
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
@@ -86,17 +87,24 @@ def train(args: argparse.Namespace) -> int:
     dist.all_reduce(worst, op=dist.ReduceOp.MAX)
     if rank == 0:
         print(f"loss {first:.6f} -> {last:.6f}", flush=True)
-        print(f"difference to one process: {worst.item():.1e} (allowed {args.tolerance:.0e})", flush=True)
+        print(
+            f"difference to one process: {worst.item():.1e} (allowed {args.tolerance:.0e})",
+            flush=True,
+        )
     return 0 if worst.item() <= args.tolerance and last < first else 1
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--local_rank", type=int, help="which DeepSpeed's launcher gives; LOCAL_RANK says the same")
+    parser.add_argument(
+        "--local_rank", type=int, help="which DeepSpeed's launcher gives; LOCAL_RANK says the same"
+    )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step on each rank")
     parser.add_argument("--tolerance", type=float, default=1e-5)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one rank after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
     parser.add_argument("--stay", action="store_true", help="wait for SIGTERM")
     args = parser.parse_args()
@@ -112,4 +120,5 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
+    # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
+    os._exit(status)

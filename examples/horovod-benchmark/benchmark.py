@@ -1,8 +1,10 @@
-"""Horovod's synthetic benchmark: images a second, of each rank and in all, with the flags of its own example.
+"""Horovod's synthetic benchmark: images a second, of each rank and in all, with the flags of its
+own example.
 
-The models are written out below (resnet18 to resnet152 and a `small` one), so that torch is all it needs; with
-torchvision any of its models can be named. Before the clock starts, the gradient that Horovod averages over all ranks
-is compared with that of one process. Afterwards all ranks must have the same weights.
+The models are written out below (resnet18 to resnet152 and a `small` one), so that torch is all it
+needs; with torchvision any of its models can be named. Before the clock starts, the gradient that
+Horovod averages over all ranks is compared with that of one process. Afterwards all ranks must have
+the same weights.
 """
 
 import argparse
@@ -42,13 +44,24 @@ class Block(nn.Module):
         super().__init__()
         after = 4 * width if bottleneck else width
         if bottleneck:
-            path = [*convolution(before, width, 1), nn.ReLU(), *convolution(width, width, 3, stride), nn.ReLU()]
+            path = [
+                *convolution(before, width, 1),
+                nn.ReLU(),
+                *convolution(width, width, 3, stride),
+                nn.ReLU(),
+            ]
             path += convolution(width, after, 1)
         else:
-            path = [*convolution(before, width, 3, stride), nn.ReLU(), *convolution(width, after, 3)]
+            path = [
+                *convolution(before, width, 3, stride),
+                nn.ReLU(),
+                *convolution(width, after, 3),
+            ]
         self.path = nn.Sequential(*path)
         same = stride == 1 and before == after
-        self.short = nn.Identity() if same else nn.Sequential(*convolution(before, after, 1, stride))
+        self.short = (
+            nn.Identity() if same else nn.Sequential(*convolution(before, after, 1, stride))
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.path(images) + self.short(images))
@@ -85,15 +98,23 @@ def model_named(name: str) -> nn.Module:
         return resnet(*RESNETS[name])
 
 
-def images(rank: int, count: int, size: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def images(
+    rank: int, count: int, size: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     """One rank's random images and what they are said to show."""
     dice = torch.Generator().manual_seed(rank)
-    drawn = torch.randn(count, 3, size, size, generator=dice), torch.randint(0, 1000, (count,), generator=dice)
+    drawn = (
+        torch.randn(count, 3, size, size, generator=dice),
+        torch.randint(0, 1000, (count,), generator=dice),
+    )
     return drawn[0].to(device), drawn[1].to(device)
 
 
-def difference_to_one_process(model: nn.Module, args: argparse.Namespace, device: torch.device) -> float:
-    """Of the gradients of one image a rank, relative to the greatest. In eval mode no image changes others' result."""
+def difference_to_one_process(
+    model: nn.Module, args: argparse.Namespace, device: torch.device
+) -> float:
+    """Of the gradients of one image a rank, relative to the greatest. In eval mode no image changes
+    others' result."""
     compression = hvd.Compression.fp16 if args.fp16_allreduce else hvd.Compression.none
     model.eval()
 
@@ -109,27 +130,45 @@ def difference_to_one_process(model: nn.Module, args: argparse.Namespace, device
     model.train()
     model.zero_grad()
     greatest = max(each.abs().max().item() for each in whole)
-    return max((one - other).abs().max().item() for one, other in zip(averaged, whole, strict=True)) / greatest
+    return (
+        max((one - other).abs().max().item() for one, other in zip(averaged, whole, strict=True))
+        / greatest
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--fp16-allreduce", action="store_true", help="use fp16 compression during allreduce")
+    parser.add_argument(
+        "--fp16-allreduce", action="store_true", help="use fp16 compression during allreduce"
+    )
     parser.add_argument("--model", default="resnet50", help="model to benchmark")
     parser.add_argument("--batch-size", type=int, default=32, help="input batch size")
-    parser.add_argument("--num-warmup-batches", type=int, default=10, help="batches that are not benchmarked")
-    parser.add_argument("--num-batches-per-iter", type=int, default=10, help="batches per benchmark iteration")
+    parser.add_argument(
+        "--num-warmup-batches", type=int, default=10, help="batches that are not benchmarked"
+    )
+    parser.add_argument(
+        "--num-batches-per-iter", type=int, default=10, help="batches per benchmark iteration"
+    )
     parser.add_argument("--num-iters", type=int, default=10, help="benchmark iterations")
     parser.add_argument("--no-cuda", action="store_true", help="disables CUDA training")
-    parser.add_argument("--use-adasum", action="store_true", help="use adasum algorithm to do reduction")
-    parser.add_argument("--image-size", type=int, default=224, help="width and height (not one of Horovod's flags)")
+    parser.add_argument(
+        "--use-adasum", action="store_true", help="use adasum algorithm to do reduction"
+    )
+    parser.add_argument(
+        "--image-size", type=int, default=224, help="width and height (not one of Horovod's flags)"
+    )
     args = parser.parse_args()
 
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
-    say(f"rank {rank} of {size} on {socket.gethostname()}, local rank {hvd.local_rank()}, pid {os.getpid()}")
+    say(
+        f"rank {rank} of {size} on {socket.gethostname()}, local rank {hvd.local_rank()}, pid"
+        f" {os.getpid()}"
+    )
     cuda = torch.cuda.is_available() and not args.no_cuda
-    device, kind = (torch.device("cuda", hvd.local_rank()), "GPU") if cuda else (torch.device("cpu"), "CPU")
+    device, kind = (
+        (torch.device("cuda", hvd.local_rank()), "GPU") if cuda else (torch.device("cpu"), "CPU")
+    )
     if cuda:
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = True
@@ -162,7 +201,10 @@ def main() -> int:
         optimizer.step()
 
     if rank == 0:
-        say(f"Model: {args.model}\nBatch size: {args.batch_size}\nNumber of {kind}s: {size}\nRunning warmup...")
+        say(
+            f"Model: {args.model}\nBatch size: {args.batch_size}\nNumber of {kind}s:"
+            f" {size}\nRunning warmup..."
+        )
     timeit.timeit(step, number=args.num_warmup_batches)
     if rank == 0:
         say("Running benchmark...")

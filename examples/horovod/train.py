@@ -1,7 +1,9 @@
-"""Data-parallel training with Horovod and plain torch, which checks itself against one process doing it all.
+"""Data-parallel training with Horovod and plain torch, which checks itself against one process
+doing it all.
 
-Every rank makes the same whole batch, trains on its own share of it, and lets Horovod average the gradients. A second
-model on every rank trains on the whole batch without Horovod. The two must stay the same, up to rounding.
+Every rank makes the same whole batch, trains on its own share of it, and lets Horovod average the
+gradients. A second model on every rank trains on the whole batch without Horovod. The two must stay
+the same, up to rounding.
 """
 
 import argparse
@@ -15,7 +17,9 @@ import torch
 
 def model() -> torch.nn.Module:
     torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+    ).double()
 
 
 def main() -> int:
@@ -23,7 +27,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step on each rank")
     parser.add_argument("--tolerance", type=float, default=1e-5)
-    parser.add_argument("--fail", type=int, default=0, help="exit status to end with after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status to end with after half the steps"
+    )
     args = parser.parse_args()
 
     hvd.init()
@@ -31,7 +37,9 @@ def main() -> int:
     where = f"{socket.gethostname()}, local rank {hvd.local_rank()}, pid {os.getpid()}"
     print(f"rank {rank} of {size} on {where}", flush=True)
 
-    device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
+    device = (
+        torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
+    )
     ours, reference = model().to(device), model().to(device)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(ours.parameters(), lr=0.05), named_parameters=ours.named_parameters()
@@ -67,7 +75,10 @@ def main() -> int:
     everywhere = hvd.allreduce(torch.tensor(worst, dtype=torch.double), op=hvd.Max).item()
     if rank == 0:
         print(f"loss {first:.6f} -> {whole.item():.6f}", flush=True)
-        print(f"gradient difference to one process: {everywhere:.1e} (allowed {args.tolerance:.0e})", flush=True)
+        print(
+            f"gradient difference to one process: {everywhere:.1e} (allowed {args.tolerance:.0e})",
+            flush=True,
+        )
     falling = first is not None and whole.item() < first
     return 0 if everywhere <= args.tolerance and falling else 1
 

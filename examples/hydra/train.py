@@ -1,4 +1,5 @@
-"""Data-parallel linear regression under MPICH: each rank takes its share of the samples, MPI averages the gradients.
+"""Data-parallel linear regression under MPICH: each rank takes its share of the samples, MPI
+averages the gradients.
 
 Afterwards rank 0 does the same on all samples alone: the weights must be the same, up to rounding.
 """
@@ -50,7 +51,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--samples", type=int, default=64, help="samples on each rank")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one rank after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
     parser.add_argument("--stay", action="store_true", help="wait for SIGTERM")
     args = parser.parse_args()
@@ -61,8 +64,15 @@ def main() -> int:
     if size != int(os.environ.get("PMI_SIZE", size)):
         print(f"rank {rank}: MPI has {size} ranks, the launcher started more", file=sys.stderr)
         return 1
-    place = (rank, size, os.environ.get("DEMO_NODE", socket.gethostname()), os.environ["LOCAL_RANK"], os.getpid())
-    os.write(1, "rank {} of {} on {}, local rank {}, pid {}\n".format(*place).encode())  # at once: ranks share a pipe
+    place = (
+        rank,
+        size,
+        os.environ.get("DEMO_NODE", socket.gethostname()),
+        os.environ["LOCAL_RANK"],
+        os.getpid(),
+    )
+    # at once: ranks share a pipe
+    os.write(1, "rank {} of {} on {}, local rank {}, pid {}\n".format(*place).encode())
     if args.stay:
         stay(rank)
 
@@ -87,7 +97,10 @@ def main() -> int:
     if rank == 0:
         print(f"loss {first:.6f} -> {last:.6f}", flush=True)
         difference = float(np.abs(weights - one_process(size, args)).max())
-        print(f"difference to one process: {difference:.1e} (allowed {args.tolerance:.0e})", flush=True)
+        print(
+            f"difference to one process: {difference:.1e} (allowed {args.tolerance:.0e})",
+            flush=True,
+        )
     return 0 if last < first / 10 and difference <= args.tolerance else 1
 
 

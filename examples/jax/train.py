@@ -1,7 +1,9 @@
-"""Data-parallel training over all processes of a JAX job, which checks itself against one process doing it all.
+"""Data-parallel training over all processes of a JAX job, which checks itself against one process
+doing it all.
 
-The batch is sharded over all devices of the job, so the gradient that XLA computes is the whole batch's. A second copy
-of the parameters trains on the whole batch in each process alone. The two must stay the same, up to rounding.
+The batch is sharded over all devices of the job, so the gradient that XLA computes is the whole
+batch's. A second copy of the parameters trains on the whole batch in each process alone. The two
+must stay the same, up to rounding.
 """
 
 import argparse
@@ -20,7 +22,8 @@ jax.config.update("jax_enable_x64", True)
 
 
 def join() -> None:
-    """Meet the other processes; of these variables JAX reads the address by itself, and has to be given the others."""
+    """Meet the other processes; of these variables JAX reads the address by itself, and has to be
+    given the others."""
     jax.distributed.initialize(
         num_processes=int(os.environ["JAX_NUM_PROCESSES"]),
         process_id=int(os.environ["JAX_PROCESS_ID"]),
@@ -64,7 +67,10 @@ def train(args: argparse.Namespace) -> int:
     targets = np.sin(inputs.sum(axis=1, keepdims=True))
 
     mesh = Mesh(np.array(jax.devices()), ("batch",))
-    sharded, copied = NamedSharding(mesh, PartitionSpec("batch")), NamedSharding(mesh, PartitionSpec())
+    sharded, copied = (
+        NamedSharding(mesh, PartitionSpec("batch")),
+        NamedSharding(mesh, PartitionSpec()),
+    )
 
     def spread(whole: np.ndarray, sharding: NamedSharding) -> jax.Array:
         return jax.make_array_from_callback(whole.shape, sharding, whole.__getitem__)
@@ -91,7 +97,10 @@ def train(args: argparse.Namespace) -> int:
             print(f"step {number} loss {last:.6f}", flush=True)
 
     for name, value in alone.items():
-        worst = max(worst, float(np.abs(np.asarray(ours[name].addressable_data(0)) - np.asarray(value)).max()))
+        worst = max(
+            worst,
+            float(np.abs(np.asarray(ours[name].addressable_data(0)) - np.asarray(value)).max()),
+        )
     worst = float(np.max(multihost_utils.process_allgather(np.float64(worst))))
     if rank == 0:
         print(f"loss {first:.6f} -> {last:.6f}", flush=True)
@@ -104,7 +113,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step on each device")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one process after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one process after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which process that is")
     parser.add_argument("--stay", action="store_true", help="wait for SIGTERM")
     args = parser.parse_args()

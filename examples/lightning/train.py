@@ -1,7 +1,8 @@
 """Data-parallel training by Lightning, which checks itself against one process doing it all.
 
-Every rank makes the same whole batch and trains on its own share of it; Lightning has DDP average the gradients. A
-second model on every rank trains on the whole batch alone. The two must stay the same, up to rounding.
+Every rank makes the same whole batch and trains on its own share of it; Lightning has DDP average
+the gradients. A second model on every rank trains on the whole batch alone. The two must stay the
+same, up to rounding.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import torch
 
 def network() -> torch.nn.Module:
     torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+    ).double()
 
 
 def stay(rank: int) -> None:
@@ -42,7 +45,9 @@ class Model(lightning.LightningModule):
         self.worst = float("inf")
 
     def train_dataloader(self) -> torch.utils.data.DataLoader:
-        return torch.utils.data.DataLoader(range(self.args.steps * self.trainer.world_size), batch_size=1)
+        return torch.utils.data.DataLoader(
+            range(self.args.steps * self.trainer.world_size), batch_size=1
+        )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.net.parameters(), lr=0.05)
@@ -54,12 +59,18 @@ class Model(lightning.LightningModule):
         if self.args.stay:
             stay(rank)
         batches = torch.Generator().manual_seed(2)
-        self.inputs = torch.randn(size * self.args.share, 16, generator=batches, dtype=torch.double).to(self.device)
+        self.inputs = torch.randn(
+            size * self.args.share, 16, generator=batches, dtype=torch.double
+        ).to(self.device)
         self.targets = torch.sin(self.inputs.sum(dim=1, keepdim=True))
         self.mine = slice(rank * self.args.share, (rank + 1) * self.args.share)
 
     def training_step(self, batch: torch.Tensor, step: int) -> torch.Tensor:
-        if self.args.fail and self.global_rank == self.args.fail_rank and step == self.args.steps // 2:
+        if (
+            self.args.fail
+            and self.global_rank == self.args.fail_rank
+            and step == self.args.steps // 2
+        ):
             print(f"rank {self.global_rank} fails with {self.args.fail}", flush=True)
             sys.stdout.flush()
             os._exit(self.args.fail)
@@ -82,7 +93,10 @@ class Model(lightning.LightningModule):
         self.worst = self.all_gather(worst).max().item()
         if self.trainer.is_global_zero:
             print(f"loss {self.first:.6f} -> {self.last:.6f}", flush=True)
-            print(f"difference to one process: {self.worst:.1e} (allowed {self.args.tolerance:.0e})", flush=True)
+            print(
+                f"difference to one process: {self.worst:.1e} (allowed {self.args.tolerance:.0e})",
+                flush=True,
+            )
 
 
 def main() -> int:
@@ -90,12 +104,15 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step on each rank")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one rank after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
     parser.add_argument("--stay", action="store_true", help="wait for SIGTERM")
     args = parser.parse_args()
 
-    # torchrun has started the processes: Lightning has to be told of as many, and starts none itself.
+    # torchrun has started the processes: Lightning has to be told of as many, and starts none
+    # itself.
     trainer = lightning.Trainer(
         num_nodes=int(os.environ["GROUP_WORLD_SIZE"]),
         devices=int(os.environ["LOCAL_WORLD_SIZE"]),
@@ -114,4 +131,5 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
+    # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
+    os._exit(status)

@@ -1,8 +1,8 @@
 """Data-parallel training with MindSpore, which checks itself against one process doing it all.
 
-Every rank trains on its own share of the batch and averages the gradients with an all-reduce. A second set of weights
-on every rank trains on the whole batch alone. The two must stay the same, up to rounding (MindSpore's CPU all-reduce
-has 32 bits).
+Every rank trains on its own share of the batch and averages the gradients with an all-reduce. A
+second set of weights on every rank trains on the whole batch alone. The two must stay the same, up
+to rounding (MindSpore's CPU all-reduce has 32 bits).
 """
 
 import argparse
@@ -11,8 +11,8 @@ import os
 import socket
 import sys
 
-# Registered before MindSpore's own, it runs after them, and spares the end of MindSpore's threads, which now and then
-# is a segmentation fault.
+# Registered before MindSpore's own, it runs after them, and spares the end of MindSpore's threads,
+# which now and then is a segmentation fault.
 STATUS = [1]
 atexit.register(lambda: os._exit(STATUS[0]))
 
@@ -34,7 +34,9 @@ def weights() -> list[ms.Tensor]:
     return [ms.Tensor(each.astype(np.float32)) for each in layers]
 
 
-def loss_of(first: ms.Tensor, second: ms.Tensor, inputs: ms.Tensor, targets: ms.Tensor) -> ms.Tensor:
+def loss_of(
+    first: ms.Tensor, second: ms.Tensor, inputs: ms.Tensor, targets: ms.Tensor
+) -> ms.Tensor:
     return ops.mean((ops.matmul(ops.tanh(ops.matmul(inputs, first)), second) - targets) ** 2)
 
 
@@ -43,7 +45,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step on each rank")
     parser.add_argument("--tolerance", type=float, default=1e-5)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one rank after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
     args = parser.parse_args()
 
@@ -67,9 +71,14 @@ def main() -> int:
             say(f"rank {rank} fails with {args.fail}")
             return args.fail
         _, shares = step_of(*ours, inputs[mine], targets[mine])
-        ours = [layer - LEARNING_RATE * together(share) / size for layer, share in zip(ours, shares, strict=True)]
+        ours = [
+            layer - LEARNING_RATE * together(share) / size
+            for layer, share in zip(ours, shares, strict=True)
+        ]
         whole, gradients = step_of(*reference, inputs, targets)
-        reference = [layer - LEARNING_RATE * each for layer, each in zip(reference, gradients, strict=True)]
+        reference = [
+            layer - LEARNING_RATE * each for layer, each in zip(reference, gradients, strict=True)
+        ]
         apart = [abs(a.asnumpy() - b.asnumpy()).max() for a, b in zip(ours, reference, strict=True)]
         worst = float(np.max([worst, *apart]))
         last = float(whole.asnumpy())
@@ -77,7 +86,8 @@ def main() -> int:
         if rank == 0 and step % 5 == 0:
             say(f"step {step} loss {last:.6f}")
 
-    worst = float(together(ms.Tensor(np.float32(worst))).asnumpy())  # the sum is no less than the greatest
+    # the sum is no less than the greatest
+    worst = float(together(ms.Tensor(np.float32(worst))).asnumpy())
     if rank == 0:
         say(f"loss {first:.6f} -> {last:.6f}")
         say(f"difference to one process: {worst:.1e} (allowed {args.tolerance:.0e})")

@@ -1,4 +1,5 @@
-"""Data-parallel linear regression: each rank takes its share of the samples, and MPI averages the gradients.
+"""Data-parallel linear regression: each rank takes its share of the samples, and MPI averages the
+gradients.
 
 Afterwards rank 0 does the same on all samples alone: the weights must be the same, up to rounding.
 """
@@ -66,7 +67,10 @@ def main() -> int:
             print("rank {} ran on {} (pid {})".format(*place), flush=True)
         print(f"loss {first:.6f} -> {last:.6f} on {size} ranks", flush=True)
         difference = float(np.abs(weights - one_process(size, args)).max())
-        print(f"difference to one process: {difference:.1e} (allowed {args.tolerance:.0e})", flush=True)
+        print(
+            f"difference to one process: {difference:.1e} (allowed {args.tolerance:.0e})",
+            flush=True,
+        )
     return 0 if last < first / 10 and difference <= args.tolerance else 1
 
 

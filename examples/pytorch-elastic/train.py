@@ -1,7 +1,8 @@
 """Data-parallel training that goes on when nodes go or come, and checks itself against one process.
 
-torchrun starts every process anew then. The batch stays the same: each rank takes its share, whatever their number is.
-Rank 0 saves every step, and tells all the others where it is when they start.
+torchrun starts every process anew then. The batch stays the same: each rank takes its share,
+whatever their number is. Rank 0 saves every step, and tells all the others where it is when they
+start.
 """
 
 import argparse
@@ -23,7 +24,9 @@ LOSS_OF = torch.nn.MSELoss()
 
 def model() -> torch.nn.Module:
     torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+    ).double()
 
 
 def data() -> tuple[torch.Tensor, torch.Tensor]:
@@ -54,7 +57,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between two steps")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one rank after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
     parser.add_argument("--stay", action="store_true", help="wait for SIGTERM")
     args = parser.parse_args()
@@ -69,7 +74,10 @@ def main() -> int:
     begun = state[0]
     if state[1]:
         ours.load_state_dict(state[1])
-    where = f"{os.environ.get('DEMO_NODE', socket.gethostname())}, local rank {local}, pid {os.getpid()}"
+    where = (
+        f"{os.environ.get('DEMO_NODE', socket.gethostname())}, local rank {local}, pid"
+        f" {os.getpid()}"
+    )
     os.write(1, f"rank {rank} of {size} on {where}, from step {begun}\n".encode())
     if args.stay:
         signal.signal(signal.SIGTERM, told)
@@ -107,4 +115,5 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
+    # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
+    os._exit(status)

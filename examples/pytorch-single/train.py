@@ -11,13 +11,17 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--samples", type=int, default=32)
-    parser.add_argument("--fail", type=int, default=0, help="exit status to end with after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status to end with after half the steps"
+    )
     args = parser.parse_args()
     print(f"arguments {sys.argv[1:]} in {os.getcwd()} by {sys.executable}", flush=True)
 
     torch.manual_seed(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).to(device)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+    ).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     inputs = torch.randn(args.samples, 16).to(device)
     targets = torch.sin(inputs.sum(dim=1, keepdim=True))

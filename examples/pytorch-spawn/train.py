@@ -1,10 +1,11 @@
 """Data-parallel training started by mp.spawn, which checks itself against one process doing it all.
 
-The launcher runs this once on every node. --rank and --world_size count nodes: here they become those of processes, one
-for each card, or --processes of them where there is none.
+The launcher runs this once on every node. --rank and --world_size count nodes: here they become
+those of processes, one for each card, or --processes of them where there is none.
 
-Every rank makes the same whole batch and trains on its own share of it; DDP averages the gradients. A second model on
-every rank trains on the whole batch alone. The two must stay the same, up to rounding.
+Every rank makes the same whole batch and trains on its own share of it; DDP averages the gradients.
+A second model on every rank trains on the whole batch alone. The two must stay the same, up to
+rounding.
 """
 
 import argparse
@@ -20,7 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 def model() -> torch.nn.Module:
     torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+    ).double()
 
 
 def start(local_rank: int, processes: int, args: argparse.Namespace) -> None:
@@ -97,11 +100,15 @@ def main() -> int:
     parser.add_argument("--init_method", default="tcp://127.0.0.1:6060")
     parser.add_argument("--rank", type=int, default=0, help="this node's number")
     parser.add_argument("--world_size", type=int, default=1, help="nodes")
-    parser.add_argument("--processes", type=int, default=1, help="on each node, where it has no card")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="on each node, where it has no card"
+    )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step on each rank")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one rank after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
     args = parser.parse_args()
 

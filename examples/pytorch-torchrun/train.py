@@ -1,7 +1,8 @@
 """Data-parallel training started by torchrun, which checks itself against one process doing it all.
 
-Every rank makes the same whole batch and trains on its own share of it; DDP averages the gradients. A second model on
-every rank trains on the whole batch alone. The two must stay the same, up to rounding.
+Every rank makes the same whole batch and trains on its own share of it; DDP averages the gradients.
+A second model on every rank trains on the whole batch alone. The two must stay the same, up to
+rounding.
 """
 
 import argparse
@@ -16,7 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 def model() -> torch.nn.Module:
     torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+    ).double()
 
 
 def train(local_rank: int, args: argparse.Namespace) -> int:
@@ -76,7 +79,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step on each rank")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one rank after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one rank after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which rank that is")
     args = parser.parse_args()
 
@@ -91,4 +96,5 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
+    # at once: on a busy machine gloo's threads may abort a Python that is being taken apart
+    os._exit(status)

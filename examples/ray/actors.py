@@ -1,6 +1,8 @@
-"""Data-parallel linear regression by Ray actors: each has its share of the samples, the program averages the gradients.
+"""Data-parallel linear regression by Ray actors: each has its share of the samples, the program
+averages the gradients.
 
-Afterwards the program does the same on all samples alone: the weights must be the same, up to rounding.
+Afterwards the program does the same on all samples alone: the weights must be the same, up to
+rounding.
 """
 
 import argparse
@@ -68,9 +70,15 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--samples", type=int, default=64, help="samples of each actor")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of the program after half the steps")
-    parser.add_argument("--lose", type=int, default=-1, help="the actor that dies after half the steps")
-    parser.add_argument("--stay", action="store_true", help="wait for SIGTERM, then have every actor save")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of the program after half the steps"
+    )
+    parser.add_argument(
+        "--lose", type=int, default=-1, help="the actor that dies after half the steps"
+    )
+    parser.add_argument(
+        "--stay", action="store_true", help="wait for SIGTERM, then have every actor save"
+    )
     args = parser.parse_args()
 
     ray.init()  # where the launcher's RAY_ADDRESS says
@@ -81,7 +89,8 @@ def main() -> int:
 
     if args.stay:
         told: list[int] = []
-        signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))  # in the place of Ray's own
+        # in the place of Ray's own
+        signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
         for rank in range(size):
             print(f"rank {rank} is up", flush=True)
         while not told:
@@ -97,7 +106,9 @@ def main() -> int:
             return args.fail
         if step == args.steps // 2 and args.lose >= 0:
             workers[args.lose].fail.remote(7)
-        gradients, losses = zip(*ray.get([worker.gradient.remote(weights) for worker in workers]), strict=True)
+        gradients, losses = zip(
+            *ray.get([worker.gradient.remote(weights) for worker in workers]), strict=True
+        )
         weights = weights - LEARNING_RATE * np.mean(gradients, axis=0)
         last = float(np.mean(losses))
         first = last if step == 0 else first

@@ -1,7 +1,9 @@
-"""Data-parallel training by Ray Train, a process for each core, which checks itself against one process doing it all.
+"""Data-parallel training by Ray Train, a process for each core, which checks itself against one
+process doing it all.
 
-Every process makes the same whole batch and trains on its own share of it; DDP averages the gradients. A second model
-in every process trains on the whole batch alone. The two must stay the same, up to rounding.
+Every process makes the same whole batch and trains on its own share of it; DDP averages the
+gradients. A second model in every process trains on the whole batch alone. The two must stay the
+same, up to rounding.
 """
 
 import argparse
@@ -18,7 +20,9 @@ from ray.train.torch import TorchTrainer, prepare_model
 
 def model() -> torch.nn.Module:
     torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)
+    ).double()
 
 
 def train(config: dict) -> None:
@@ -26,7 +30,8 @@ def train(config: dict) -> None:
     context = ray.train.get_context()
     rank, size, share = context.get_world_rank(), context.get_world_size(), config["share"]
     where = (
-        f"{os.environ.get('DEMO_NODE', socket.gethostname())}, local rank {context.get_local_rank()}, pid {os.getpid()}"
+        f"{os.environ.get('DEMO_NODE', socket.gethostname())}, local rank"
+        f" {context.get_local_rank()}, pid {os.getpid()}"
     )
     print(f"rank {rank} of {size} on {where}", flush=True)
 
@@ -71,7 +76,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step in each process")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one process after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one process after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which one that is")
     args = parser.parse_args()
 

@@ -1,7 +1,9 @@
-"""Between-graph training with a parameter server, as ModelArts boots it, which checks itself against one process.
+"""Between-graph training with a parameter server, as ModelArts boots it, which checks itself
+against one process.
 
-Each worker trains on its own share of the batch; the parameter server holds the weights and averages the workers'
-gradients. The workers keep in step, so that the result is what one process with the whole batch gets, up to rounding.
+Each worker trains on its own share of the batch; the parameter server holds the weights and
+averages the workers' gradients. The workers keep in step, so that the result is what one process
+with the whole batch gets, up to rounding.
 """
 
 import argparse
@@ -65,18 +67,27 @@ def work(args: argparse.Namespace, cluster: tf.train.ClusterSpec, server: tf.tra
         loss = loss_of(layers, inputs[mine], targets[mine])
         gradients = tf.gradients(loss, layers)
     with tf.device("/job:ps/task:0"):
-        sums = [tf.ConditionalAccumulator(tf.float64, layer.shape, shared_name=layer.op.name) for layer in layers]
+        sums = [
+            tf.ConditionalAccumulator(tf.float64, layer.shape, shared_name=layer.op.name)
+            for layer in layers
+        ]
         # worker 0 lets each other one go on by a token in that one's queue
-        turns = [tf.FIFOQueue(1, tf.int64, [[]], shared_name=f"turn{index}") for index in range(workers)]
+        turns = [
+            tf.FIFOQueue(1, tf.int64, [[]], shared_name=f"turn{index}") for index in range(workers)
+        ]
         step = tf.placeholder(tf.int64, [])
-        give = [each.apply_grad(gradient, step) for each, gradient in zip(sums, gradients, strict=True)]
+        give = [
+            each.apply_grad(gradient, step) for each, gradient in zip(sums, gradients, strict=True)
+        ]
         update = [
-            layer.assign_sub(LEARNING_RATE * each.take_grad(workers)) for layer, each in zip(layers, sums, strict=True)
+            layer.assign_sub(LEARNING_RATE * each.take_grad(workers))
+            for layer, each in zip(layers, sums, strict=True)
         ]
         go_on = [turn.enqueue(step) for turn in turns[1:]]
         wait = turns[me].dequeue()
 
-    # Only the parameter server and this worker have to be there: nobody waits for workers that ended already.
+    # Only the parameter server and this worker have to be there: nobody waits for workers that
+    # ended already.
     config = tf.ConfigProto(device_filters=["/job:ps", here])
     with tf.Session(server.target, config=config) as session:
         if me == 0:
@@ -99,7 +110,9 @@ def work(args: argparse.Namespace, cluster: tf.train.ClusterSpec, server: tf.tra
             return 0
         ended = session.run(layers)
     alone, first, last = one_process(inputs, targets, args.steps)
-    difference = max(float(np.abs(ours - other).max()) for ours, other in zip(ended, alone, strict=True))
+    difference = max(
+        float(np.abs(ours - other).max()) for ours, other in zip(ended, alone, strict=True)
+    )
     say(f"loss {first:.6f} -> {last:.6f}")
     say(f"difference to one process: {difference:.1e} (allowed {args.tolerance:.0e})")
     return 0 if difference <= args.tolerance and last < first else 1
@@ -115,14 +128,20 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=int, default=8, help="samples of a step on each worker")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of one worker after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of one worker after half the steps"
+    )
     parser.add_argument("--fail-rank", type=int, default=0, help="which worker that is")
     args = parser.parse_args()
 
     tf.disable_v2_behavior()
-    cluster = tf.train.ClusterSpec({"ps": args.ps_hosts.split(","), "worker": args.worker_hosts.split(",")})
+    cluster = tf.train.ClusterSpec(
+        {"ps": args.ps_hosts.split(","), "worker": args.worker_hosts.split(",")}
+    )
     count = cluster.num_tasks(args.job_name)
-    say(f"{args.job_name} {args.task_index} of {count} on {socket.gethostname()}, pid {os.getpid()}")
+    say(
+        f"{args.job_name} {args.task_index} of {count} on {socket.gethostname()}, pid {os.getpid()}"
+    )
     server = tf.train.Server(cluster, job_name=args.job_name, task_index=args.task_index)
     if args.job_name == "ps":
         server.join()  # for ever: it is ended when the workers are done

@@ -1,8 +1,10 @@
-"""TensorFlow's ParameterServerStrategy with a training loop of its own, which checks itself against one process.
+"""TensorFlow's ParameterServerStrategy with a training loop of its own, which checks itself against
+one process.
 
-The chief hands out the shares of each batch; whichever worker is free computes a share's gradient. The chief applies
-their mean, so the result is what one process with the whole batch gets, up to rounding. The other workers and the
-parameter servers serve the chief for ever: they are ended when it is done.
+The chief hands out the shares of each batch; whichever worker is free computes a share's gradient.
+The chief applies their mean, so the result is what one process with the whole batch gets, up to
+rounding. The other workers and the parameter servers serve the chief for ever: they are ended when
+it is done.
 """
 
 import argparse
@@ -25,7 +27,10 @@ def say(line: str) -> None:
 
 def weights() -> list[tf.Variable]:
     random = np.random.default_rng(1)
-    return [tf.Variable(random.normal(size=(16, 32)) / 4), tf.Variable(random.normal(size=(32, 1)) / 6)]
+    return [
+        tf.Variable(random.normal(size=(16, 32)) / 4),
+        tf.Variable(random.normal(size=(32, 1)) / 6),
+    ]
 
 
 def batch(samples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -33,13 +38,17 @@ def batch(samples: int) -> tuple[np.ndarray, np.ndarray]:
     return inputs, np.sin(inputs.sum(axis=1, keepdims=True))
 
 
-def gradients_of(layers: list[tf.Variable], inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+def gradients_of(
+    layers: list[tf.Variable], inputs: tf.Tensor, targets: tf.Tensor
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((tf.tanh(inputs @ layers[0]) @ layers[1] - targets) ** 2)
     return loss, tape.gradient(loss, layers)
 
 
-def coordinate(args: argparse.Namespace, resolver: tf.distribute.cluster_resolver.ClusterResolver) -> int:
+def coordinate(
+    args: argparse.Namespace, resolver: tf.distribute.cluster_resolver.ClusterResolver
+) -> int:
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
@@ -51,7 +60,9 @@ def coordinate(args: argparse.Namespace, resolver: tf.distribute.cluster_resolve
     def share(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         """On a worker: its name, and the loss and gradients of one share."""
         begin = number * args.share
-        mine = [tf.convert_to_tensor(each)[begin : begin + args.share] for each in (inputs, targets)]
+        mine = [
+            tf.convert_to_tensor(each)[begin : begin + args.share] for each in (inputs, targets)
+        ]
         return tf.io.read_file("/etc/hostname"), *gradients_of(layers, *mine)
 
     did: collections.Counter[str] = collections.Counter()
@@ -60,7 +71,10 @@ def coordinate(args: argparse.Namespace, resolver: tf.distribute.cluster_resolve
         if args.fail and step == args.steps // 2:
             say(f"the chief fails with {args.fail}")
             return args.fail
-        answers = [coordinator.schedule(share, args=(tf.constant(number),)) for number in range(args.shares)]
+        answers = [
+            coordinator.schedule(share, args=(tf.constant(number),))
+            for number in range(args.shares)
+        ]
         coordinator.join()
         names, losses, gradients = zip(*(answer.fetch() for answer in answers), strict=True)
         did.update(name.decode().strip() for name in names)
@@ -86,10 +100,14 @@ def coordinate(args: argparse.Namespace, resolver: tf.distribute.cluster_resolve
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--shares", type=int, default=8, help="parts of a batch, handed out to the workers")
+    parser.add_argument(
+        "--shares", type=int, default=8, help="parts of a batch, handed out to the workers"
+    )
     parser.add_argument("--share", type=int, default=4, help="samples of each")
     parser.add_argument("--tolerance", type=float, default=1e-10)
-    parser.add_argument("--fail", type=int, default=0, help="exit status of the chief after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status of the chief after half the steps"
+    )
     args = parser.parse_args()
 
     task = json.loads(os.environ["TF_CONFIG"])["task"]
@@ -97,7 +115,10 @@ def main() -> int:
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if task["type"] in ("worker", "ps"):
         server = tf.distribute.Server(
-            resolver.cluster_spec(), job_name=task["type"], task_index=task["index"], protocol="grpc"
+            resolver.cluster_spec(),
+            job_name=task["type"],
+            task_index=task["index"],
+            protocol="grpc",
         )
         server.join()  # for ever
     return coordinate(args, resolver)

@@ -16,9 +16,14 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--samples", type=int, default=32)
-    parser.add_argument("--fail", type=int, default=0, help="exit status to end with after half the steps")
+    parser.add_argument(
+        "--fail", type=int, default=0, help="exit status to end with after half the steps"
+    )
     args = parser.parse_args()
-    say(f"arguments {sys.argv[1:]} in {os.getcwd()} by {sys.executable}, TensorFlow {tf.__version__}")
+    say(
+        f"arguments {sys.argv[1:]} in {os.getcwd()} by {sys.executable}, TensorFlow"
+        f" {tf.__version__}"
+    )
 
     tf.random.set_seed(1)
     first_layer = tf.Variable(tf.random.normal([16, 32], stddev=0.25))
@@ -31,7 +36,9 @@ def main() -> int:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((tf.tanh(inputs @ first_layer) @ second_layer - targets) ** 2)
         for layer, gradient in zip(
-            (first_layer, second_layer), tape.gradient(loss, (first_layer, second_layer)), strict=True
+            (first_layer, second_layer),
+            tape.gradient(loss, (first_layer, second_layer)),
+            strict=True,
         ):
             layer.assign_sub(0.05 * gradient)
         return loss

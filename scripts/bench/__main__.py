@@ -1,11 +1,11 @@
 """Runs rows of the benchmarks, keeps their raw numbers, and writes the page from them.
 
-    python -m scripts.bench [ROW ...] [--runs N] [--quick] [--keep]     without ROW: all
-    python -m scripts.bench --check                                     ratios beside the committed ones
-    python -m scripts.bench --write                                     the page and the plots anew, nothing measured
+    python -m scripts.bench [ROW ...] [--runs N] [--quick] [--keep] without ROW: all
+    python -m scripts.bench --check                                 ratios beside the committed ones
+    python -m scripts.bench --write                                 page and plots, nothing measured
 
-A run that fails stays in the numbers, and its row fails its goals. Every wait has a limit; containers, networks and
-processes are removed at the end, after Ctrl-C too.
+A run that fails stays in the numbers, and its row fails its goals. Every wait has a limit;
+containers, networks and processes are removed at the end, after Ctrl-C too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ KEPT, PAGE = DOCS / "performance.json", DOCS / "performance.md"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit status: 1 when a ratio is worse than the committed one by more than the margin, or none is compared."""
+    """The exit status: 1 when a ratio is worse than the committed one by more than the margin, or
+    none is compared."""
     args = _arguments(argv)
     if args.list:
         for row in ROWS:
@@ -44,7 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.write:
         _write()
         return 0
-    rows = [row for row in ROWS if row.name in args.rows or (not args.rows and (row.quick or not args.check))]
+    rows = [
+        row
+        for row in ROWS
+        if row.name in args.rows or (not args.rows and (row.quick or not args.check))
+    ]
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, _stop)
     engine, compared, failed = Engine(), 0, 0
@@ -57,23 +62,35 @@ def main(argv: Sequence[str] | None = None) -> int:
             elif args.keep:
                 _keep(row, found)
         if args.check and not compared:
-            print("bench-check: nothing was compared: run make bench, and commit docs/performance.json")
+            print(
+                "bench-check: nothing was compared: run make bench, and commit"
+                " docs/performance.json"
+            )
         return 1 if failed or (args.check and not compared) else 0
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave containers behind
+        # a second Ctrl-C must not leave containers behind
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         engine.close()
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="scripts.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="scripts.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("rows", nargs="*", metavar="ROW", help="see --list")
-    parser.add_argument("--runs", type=int, default=0, help="of each row, instead of its own number")
+    parser.add_argument(
+        "--runs", type=int, default=0, help="of each row, instead of its own number"
+    )
     parser.add_argument("--quick", action="store_true", help="the smallest case of each row alone")
-    parser.add_argument("--keep", action="store_true", help="write docs/performance.json, the page and the plots")
+    parser.add_argument(
+        "--keep", action="store_true", help="write docs/performance.json, the page and the plots"
+    )
     parser.add_argument("--check", action="store_true", help="compare with the committed ratios")
-    parser.add_argument("--write", action="store_true", help="write the page and the plots from what is kept")
+    parser.add_argument(
+        "--write", action="store_true", help="write the page and the plots from what is kept"
+    )
     parser.add_argument("--list", action="store_true", help="name the rows")
     parser.add_argument("--image", default=IMAGE)
     parser.add_argument("--mpi-image", default=MPI_IMAGE)
@@ -99,7 +116,11 @@ def _measured(row: Row, engine: Engine, args: argparse.Namespace) -> dict[str, A
     facts(args.image)
     used = in_use()
     if used > _CALM:
-        print(f"  warning: others use {used:.0f} % of this machine's cores now", file=sys.stderr, flush=True)
+        print(
+            f"  warning: others use {used:.0f} % of this machine's cores now",
+            file=sys.stderr,
+            flush=True,
+        )
     try:
         row.measure(table)
     except FAILURES as error:  # what the runs need could not be set up
@@ -112,19 +133,27 @@ def _measured(row: Row, engine: Engine, args: argparse.Namespace) -> dict[str, A
     }
     print(f"{row.name}: {found['machine']}, {used:.0f} % in use before")
     for each in table.series():
-        print(f"  {each.case}, {each.way}, {each.unit or 'count'}: {' '.join(str(run) for run in each.runs)}")
+        print(
+            f"  {each.case}, {each.way}, {each.unit or 'count'}:"
+            f" {' '.join(str(run) for run in each.runs)}"
+        )
     data = by_name(table.series())
     for goal in row.about.goals:
         if (series := data.get((goal.case, goal.way))) is not None:
             seen = figure(goal, data)
             over = f" over {goal.beside}" if goal.beside else ""
             held = "reached" if seen.held else "NOT reached"
-            print(f"  {goal.case}: {goal.way}{over}: {seen.text}; goal {goal.words(series.unit)}: {held}", flush=True)
+            print(
+                f"  {goal.case}: {goal.way}{over}: {seen.text}; goal {goal.words(series.unit)}:"
+                f" {held}",
+                flush=True,
+            )
     return found
 
 
 def _checked(row: Row, found: dict[str, Any]) -> list[bool]:
-    """For each ratio that can be compared, whether it is worse than the committed one by more than the margin."""
+    """For each ratio that can be compared, whether it is worse than the committed one by more than
+    the margin."""
     kept = _kept().get(row.name)
     if kept is None:
         print(f"bench-check: {row.name}: nothing is committed to compare with")
@@ -135,7 +164,11 @@ def _checked(row: Row, found: dict[str, Any]) -> list[bool]:
         if goal.beside and (goal.case, goal.way) in now and (line := worse(goal, now, committed)):
             words, failed = line
             bad.append(failed)
-            print(f"bench-check: {row.name}: {words} (margin {MARGIN:g}): {'FAILED' if failed else 'ok'}", flush=True)
+            print(
+                f"bench-check: {row.name}: {words} (margin {MARGIN:g}):"
+                f" {'FAILED' if failed else 'ok'}",
+                flush=True,
+            )
     return bad
 
 
@@ -168,8 +201,14 @@ def _write() -> None:
 
     kept = _kept()
     PAGE.write_text(laid(PAGE.read_text(), text([row.about for row in ROWS], kept)))
-    boots = {name: points for name in (OURS, BARE, SCRIPT) if (points := _points(kept, "boot", " nodes", name))}
-    named = {f"{name}, whole boot" if name == OURS else name: points for name, points in boots.items()}
+    boots = {
+        name: points
+        for name in (OURS, BARE, SCRIPT)
+        if (points := _points(kept, "boot", " nodes", name))
+    }
+    named = {
+        f"{name}, whole boot" if name == OURS else name: points for name, points in boots.items()
+    }
     if named:
         title = "From the start of the containers to the end of a trivial job"
         plot.save(DOCS / "performance-boot.svg", title, "nodes", "seconds", named)
@@ -180,13 +219,21 @@ def _write() -> None:
     calls = {name: points for name, points in calls.items() if points}
     if calls:
         title = "Roll call: the cost of a worker"
-        plot.save(DOCS / "performance-rollcall.svg", title, "workers", "milliseconds for each worker", calls)
+        plot.save(
+            DOCS / "performance-rollcall.svg",
+            title,
+            "workers",
+            "milliseconds for each worker",
+            calls,
+        )
 
 
 def _points(kept: dict[str, Any], row: str, ending: str, way: str) -> dict[float, list[float]]:
     """The runs of one way over the number that each case begins with."""
     series = unpacked(kept[row]["series"]) if row in kept else []
-    named = [each for each in series if each.way == way and each.case.endswith(ending) and each.good]
+    named = [
+        each for each in series if each.way == way and each.case.endswith(ending) and each.good
+    ]
     return {float(each.case.removesuffix(ending)): each.good for each in named}
 
 

@@ -1,4 +1,5 @@
-"""Containers and networks of one run of the benchmarks. All carry its label, so that none outlives it."""
+"""Containers and networks of one run of the benchmarks. All carry its label, so that none outlives
+it."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ MOUNT = ("-v", f"{HERE}:/bench:ro")  # what of this folder runs inside container
 PORT = "36666"
 # What run_mpi.sh gives mpirun, docs/reference/mpirun.md; the way to the nodes is each side's own.
 OPTIONS = (
-    "--bind-to none --map-by slot -x HOROVOD_MPI_THREADS_DISABLE=1 -x NCCL_DEBUG=INFO -x NCCL_SOCKET_FAMILY=AF_INET "
-    "-x NCCL_IB_DISABLE=0 -x NCCL_SOCKET_IFNAME=ib0,bond0,eth0 -mca pml ob1 -mca btl ^openib,ofi "
-    "-mca plm_rsh_no_tree_spawn true -mca orte_keep_fqdn_hostnames 1"
+    "--bind-to none --map-by slot -x HOROVOD_MPI_THREADS_DISABLE=1 -x NCCL_DEBUG=INFO -x"
+    " NCCL_SOCKET_FAMILY=AF_INET -x NCCL_IB_DISABLE=0 -x NCCL_SOCKET_IFNAME=ib0,bond0,eth0 -mca pml"
+    " ob1 -mca btl ^openib,ofi -mca plm_rsh_no_tree_spawn true -mca orte_keep_fqdn_hostnames 1"
 )
 _QUIET = "OMPI_MCA_btl_vader_single_copy_mechanism=none"  # or ranks of one container warn
 # Logins by hand of one run, whose keys are thrown away with it: what most people's mpirun has.
@@ -64,13 +65,28 @@ class Engine:
         return name
 
     def create(
-        self, image: str, *command: str, options: Sequence[str] = (), env: Mapping[str, str] | None = None
+        self,
+        image: str,
+        *command: str,
+        options: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
     ) -> str:
         """A new container's name; it is not started."""
         self._count += 1
         name = f"bench-{self.token}-{self._count}"
         words = [word for key, value in (env or {}).items() for word in ("-e", f"{key}={value}")]
-        docker("create", "--name", name, "--label", self._label, *MOUNT, *words, *options, image, *command)
+        docker(
+            "create",
+            "--name",
+            name,
+            "--label",
+            self._label,
+            *MOUNT,
+            *words,
+            *options,
+            image,
+            *command,
+        )
         return name
 
     def remove(self, names: Sequence[str]) -> None:
@@ -79,11 +95,19 @@ class Engine:
             docker("rm", "-f", "-v", *names, check=False, timeout=300)
 
     def close(self) -> None:
-        """Remove every container and network of this run; again for up to 10 s while the engine still holds one."""
+        """Remove every container and network of this run; again for up to 10 s while the engine
+        still holds one."""
         for kind, listing in (("container", ("ps", "-aq")), ("network", ("network", "ls", "-q"))):
             deadline = time.monotonic() + 10
             while left := docker(*listing, "--filter", f"label={self._label}", check=False).split():
-                docker(kind, "rm", *(("-f", "-v") if kind == "container" else ()), *left, check=False, timeout=300)
+                docker(
+                    kind,
+                    "rm",
+                    *(("-f", "-v") if kind == "container" else ()),
+                    *left,
+                    check=False,
+                    timeout=300,
+                )
                 if time.monotonic() > deadline:
                     print(f"cannot remove: {kind} {' '.join(left)}", file=sys.stderr)
                     break
@@ -97,12 +121,15 @@ def states(names: Sequence[str]) -> dict[str, State]:
         state = each["State"]
         ended = stamp(state["FinishedAt"]) if not state["FinishedAt"].startswith("0001") else 0.0
         started = stamp(state["StartedAt"]) if not state["StartedAt"].startswith("0001") else 0.0
-        found[each["Name"].lstrip("/")] = State(state["Running"], state["ExitCode"], started, ended, state["Pid"])
+        found[each["Name"].lstrip("/")] = State(
+            state["Running"], state["ExitCode"], started, ended, state["Pid"]
+        )
     return found
 
 
 def ended(names: Sequence[str], seconds: float) -> dict[str, State]:
-    """How each container has ended. Raises Failed with those that still run after so many seconds."""
+    """How each container has ended. Raises Failed with those that still run after so many
+    seconds."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         docker("wait", *names, timeout=seconds)
     after = states(names)
@@ -113,14 +140,19 @@ def ended(names: Sequence[str], seconds: float) -> dict[str, State]:
             which: " ".join(said(name)[1].split())[-120:]
             for which, name in (("first", names[0]), ("last", running[-1]))
         }
-        what = f"{len(running)} of {len(names)} containers still run after {seconds:g} s, the first {first}"
+        what = (
+            f"{len(running)} of {len(names)} containers still run after {seconds:g} s, the first"
+            f" {first}"
+        )
         raise Failed(f"{what} | it said last: {last['first']} | one that runs: {last['last']}")
     return after
 
 
 def said(name: str) -> tuple[str, str]:
     """What a container printed: stdout, stderr."""
-    done = subprocess.run(["docker", "logs", name], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        ["docker", "logs", name], capture_output=True, text=True, timeout=120, check=True
+    )
     return done.stdout, done.stderr
 
 
@@ -130,7 +162,7 @@ def processes(name: str) -> list[Process]:
     return [found for row in rows if (found := process(int(row))) is not None]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Jobs
 
 
@@ -157,7 +189,11 @@ def members(rank: int, network: str) -> tuple[str, ...]:
 def settings(nodes: int, rank: int, secret: str) -> dict[str, str]:
     """The variables by which the toolkit knows of the job."""
     hosts = ",".join(f"node-{each}" for each in range(nodes))
-    return {"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_NODE_RANK": str(rank), "ENTRYPOINT_SECRET": secret}
+    return {
+        "ENTRYPOINT_HOSTS": hosts,
+        "ENTRYPOINT_NODE_RANK": str(rank),
+        "ENTRYPOINT_SECRET": secret,
+    }
 
 
 def create_job(
@@ -178,7 +214,8 @@ def create_job(
 
 
 def finish(names: Sequence[str], seconds: float) -> Job:
-    """Start the containers, worker-0 first, and wait for their ends. Raises Failed unless all end with 0."""
+    """Start the containers, worker-0 first, and wait for their ends. Raises Failed unless all end
+    with 0."""
     docker("start", *names, timeout=300)
     after = ended(names, seconds)
     out, err = said(names[0])
@@ -200,25 +237,29 @@ def boot(
         engine.remove(names)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Bare mpirun
 
 
 class Bare:
-    """Containers that run sshd with throw-away keys and nothing else, for mpirun by hand: the floor."""
+    """Containers that run sshd with throw-away keys and nothing else, for mpirun by hand: the
+    floor."""
 
     def __init__(self, engine: Engine, image: str, nodes: int, network: str, keys: Path) -> None:
         self._engine, self.nodes = engine, nodes
         options = ("--no-healthcheck", "-v", f"{keys}:/keys:ro", "--entrypoint", "/usr/sbin/sshd")
         words = ("-D", "-e", "-f", "/keys/sshd_config")
         self.names = [
-            engine.create(image, *words, options=(*members(rank, network), *options)) for rank in range(nodes)
+            engine.create(image, *words, options=(*members(rank, network), *options))
+            for rank in range(nodes)
         ]
         docker("start", *self.names, timeout=300)
         for name in self.names:
             await_words(name, "Server listening", _UP)
         found = json.loads(docker("inspect", *self.names))
-        self._addresses = [each["NetworkSettings"]["Networks"][network]["IPAddress"] for each in found]
+        self._addresses = [
+            each["NetworkSettings"]["Networks"][network]["IPAddress"] for each in found
+        ]
 
     def line(self, command: str, slots: int = 1) -> str:
         """mpirun's line for so many ranks on each node, for a shell."""
@@ -230,10 +271,25 @@ class Bare:
     def run(self, command: str, slots: int = 1, seconds: float = 120) -> tuple[float, str]:
         """Seconds of mpirun alone, and what it printed on stdout. Raises Failed."""
         script = f"TIMEFORMAT=%R; time {self.line(command, slots)}"
-        argv = ["docker", "exec", self.names[0], "timeout", "-k", "5", f"{seconds:g}", "bash", "-c", script]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 30, check=False)
+        argv = [
+            "docker",
+            "exec",
+            self.names[0],
+            "timeout",
+            "-k",
+            "5",
+            f"{seconds:g}",
+            "bash",
+            "-c",
+            script,
+        ]
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=seconds + 30, check=False
+        )
         if done.returncode != 0:
-            raise Failed(f"mpirun ended with {done.returncode}: {' '.join(done.stderr.split())[-200:]}")
+            raise Failed(
+                f"mpirun ended with {done.returncode}: {' '.join(done.stderr.split())[-200:]}"
+            )
         return float(done.stderr.split()[-1]), done.stdout
 
     def close(self) -> None:
@@ -243,7 +299,8 @@ class Bare:
 
 @contextlib.contextmanager
 def bare(engine: Engine, image: str, nodes: int) -> Iterator[Bare]:
-    """Such containers for the time of the block, all sshd up. Their network is their own: jobs have the same names."""
+    """Such containers for the time of the block, all sshd up. Their network is their own: jobs have
+    the same names."""
     with throwaway_keys() as keys:
         group = Bare(engine, image, nodes, engine.network(), keys)
         try:
@@ -254,7 +311,8 @@ def bare(engine: Engine, image: str, nodes: int) -> Iterator[Bare]:
 
 @contextlib.contextmanager
 def throwaway_keys() -> Iterator[Path]:
-    """A folder that holds a client's key, a host's key, and sshd's configuration, owned by the images' user."""
+    """A folder that holds a client's key, a host's key, and sshd's configuration, owned by the
+    images' user."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         for key in ("host", "client"):

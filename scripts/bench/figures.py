@@ -1,4 +1,5 @@
-"""What is computed from raw numbers: medians, ratios, intervals, and whether a goal is reached. Nothing is timed."""
+"""What is computed from raw numbers: medians, ratios, intervals, and whether a goal is reached.
+Nothing is timed."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-MARGIN = 1.3  # by what factor a ratio may be worse than the committed one before `make bench-check` fails
+# by what factor a ratio may be worse than the committed one before `make bench-check` fails
+MARGIN = 1.3
 
-# Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; beyond the table, the normal one will do.
+# Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; beyond the table, the
+# normal one will do.
 _T95 = (
-    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09,
-    2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04,
+    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13,
+    2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04,
 )  # fmt: skip
 
 Kind = Literal["ratio", "more", "value", "each", "each ratio", "at least", "interval"]
@@ -66,7 +69,10 @@ class Goal:
 
     def words(self, unit: str) -> str:
         """The limit for readers, such as "at most +0.3 s"."""
-        number, each = f"{self.limit:g}", ", each run" if self.kind in ("each", "each ratio") else ""
+        number, each = (
+            f"{self.limit:g}",
+            ", each run" if self.kind in ("each", "each ratio") else "",
+        )
         if self.kind == "more":
             return f"at most +{number} {unit}"
         if self.kind in ("value", "each"):
@@ -116,7 +122,8 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def figure(goal: Goal, data: Data) -> Figure:
-    """What the runs say about a goal. A failed run of ours, or a series that is not there, never reaches it."""
+    """What the runs say about a goal. A failed run of ours, or a series that is not there, never
+    reaches it."""
     ours = data.get((goal.case, goal.way))
     theirs = data.get((goal.case, goal.beside)) if goal.beside else None
     if ours is None or (goal.beside and theirs is None):
@@ -144,8 +151,12 @@ def _value(goal: Goal, ours: Series, theirs: Series | None) -> tuple[float, str]
     ratios = pairs(ours, theirs)
     if goal.kind == "each ratio":
         good = sum(each <= goal.limit for each in ratios)
-        worst = max(ratios) if len(ratios) == len(ours.runs) else math.nan  # a run without a neighbour shows nothing
-        return worst, f"{max(ratios, default=math.nan):.2f} at worst, {good} of {len(ours.runs)} within"
+        # a run without a neighbour shows nothing
+        worst = max(ratios) if len(ratios) == len(ours.runs) else math.nan
+        return (
+            worst,
+            f"{max(ratios, default=math.nan):.2f} at worst, {good} of {len(ours.runs)} within",
+        )
     low, high = interval(ratios)
     mean = statistics.fmean(ratios) if ratios else math.nan
     return low, f"{mean:.3f} ({low:.3f} to {high:.3f}, {len(ratios)} pairs)"
@@ -155,7 +166,9 @@ def number(value: float, unit: str) -> str:
     """A number with three digits that count, and its unit."""
     if math.isnan(value):
         return "none"
-    places = 0 if value == 0 or abs(value) >= 100 else max(0, 2 - math.floor(math.log10(abs(value))))
+    places = (
+        0 if value == 0 or abs(value) >= 100 else max(0, 2 - math.floor(math.log10(abs(value))))
+    )
     text = f"{value:.{places}f}"
     return f"{text} {unit}".strip()
 
@@ -169,10 +182,12 @@ def ratio_of(goal: Goal, data: Data) -> float:
 
 
 def worse(goal: Goal, now: Data, committed: Data) -> tuple[str, bool] | None:
-    """A line that compares a ratio with the committed one, and whether it is worse by more than the margin.
+    """A line that compares a ratio with the committed one, and whether it is worse by more than the
+    margin.
 
-    None if the committed numbers have no such ratio. A ratio that can't be had now is worse. Where the goal limits what
-    is added, that has to have grown as well: with a faster engine the ratio alone grows.
+    None if the committed numbers have no such ratio. A ratio that can't be had now is worse. Where
+    the goal limits what is added, that has to have grown as well: with a faster engine the ratio
+    alone grows.
     """
     before, here = ratio_of(goal, committed), ratio_of(goal, now)
     if math.isnan(before):
@@ -181,7 +196,10 @@ def worse(goal: Goal, now: Data, committed: Data) -> tuple[str, bool] | None:
     limit = before / MARGIN if at_least else before * MARGIN
     bad = math.isnan(here) or (here < limit if at_least else here > limit)
     most = "least" if at_least else "most"
-    words = f"{goal.case}, {goal.way} over {goal.beside}: {here:.2f}, committed {before:.2f}, at {most} {limit:.2f}"
+    words = (
+        f"{goal.case}, {goal.way} over {goal.beside}: {here:.2f}, committed {before:.2f}, at {most}"
+        f" {limit:.2f}"
+    )
     if goal.kind == "more" and not math.isnan(here):
         added, once = figure(goal, now), figure(goal, committed)
         bad = bad and added.value > once.value * MARGIN
@@ -191,7 +209,10 @@ def worse(goal: Goal, now: Data, committed: Data) -> tuple[str, bool] | None:
 
 def packed(series: Sequence[Series]) -> list[dict[str, Any]]:
     """For the file of raw numbers."""
-    return [{"case": each.case, "way": each.way, "unit": each.unit, "runs": list(each.runs)} for each in series]
+    return [
+        {"case": each.case, "way": each.way, "unit": each.unit, "runs": list(each.runs)}
+        for each in series
+    ]
 
 
 def unpacked(given: Sequence[Mapping[str, Any]]) -> list[Series]:

@@ -1,4 +1,5 @@
-"""So many ssh sessions of paramiko and nothing else: what its threads cost while nobody says anything.
+"""So many ssh sessions of paramiko and nothing else: what its threads cost while nobody says
+anything.
 
     python -m scripts.bench.floor KEYS PORT COUNT
 

@@ -1,11 +1,12 @@
-"""What runs inside containers: timed commands, programs of jobs, and what counts their output. Standard library only.
+"""What runs inside containers: timed commands, programs of jobs, and what counts their output.
+Standard library only.
 
-python3 inside.py times RUNS        stdin: JSON, name -> argv. Each in turn, RUNS times: seconds and CPU of each
+python3 inside.py times RUNS        stdin: JSON, name -> argv: seconds and CPU of each, RUNS times
 python3 inside.py banner RUNS ARGV  a worker's CPU until its sshd answers
 python3 inside.py place             a rank: prints its node, then the time of its end
 python3 inside.py lines BYTES       a rank: prints so many bytes of its own letter
 python3 inside.py count             counts what arrives on stdin, by letter
-python3 inside.py reduce LOOPS SIZE a rank: so many all-reduces of SIZE doubles; rank 0 prints the seconds
+python3 inside.py reduce LOOPS SIZE a rank: all-reduces of SIZE doubles; rank 0 prints the seconds
 """
 
 from __future__ import annotations
@@ -42,21 +43,25 @@ def times(runs: int) -> None:
 
 
 def banner(runs: int, argv: list[str]) -> None:
-    """Print for each run the seconds, and the CPU of all but sshd, from exec until this node's sshd answers."""
+    """Print for each run the seconds, and the CPU of all but sshd, from exec until this node's sshd
+    answers."""
     found = []
     for run in range(-1, runs):
         port = 20000 + run
         own = {"ENTRYPOINT_RUN_DIR": f"/tmp/bench-{port}", "ENTRYPOINT_SSH_PORT": str(port)}
         begun = time.perf_counter()
         # stderr goes nowhere, as in a container whose log nobody reads
-        child = subprocess.Popen(argv, env={**os.environ, **own}, stdin=_NULL, stdout=_NULL, stderr=_NULL)
+        child = subprocess.Popen(
+            argv, env={**os.environ, **own}, stdin=_NULL, stdout=_NULL, stderr=_NULL
+        )
         up = _answers(port, begun + _UP)
         took = time.perf_counter() - begun
         alive = _living(child.pid)
-        # wait4 tells what the process and those children have used that it has waited for: of what runs on, add all
-        # but sshd, which is still running and so is not in it.
+        # wait4 tells what the process and those children have used that it has waited for: of what
+        # runs on, add all but sshd, which is still running and so is not in it.
         others = sum(cpu for name, cpu in alive.values() if not name.startswith("sshd"))
-        os.kill(child.pid, signal.SIGKILL)  # which a process that has ended already takes, too, until it is waited for
+        # which a process that has ended already takes, too, until it is waited for
+        os.kill(child.pid, signal.SIGKILL)
         _, _, used = os.wait4(child.pid, 0)
         child.returncode = -signal.SIGKILL
         for pid in alive:
@@ -70,7 +75,8 @@ def banner(runs: int, argv: list[str]) -> None:
 
 
 def _answers(port: int, deadline: float) -> bool:
-    """Whether sshd says its first words before the deadline. A port that is closed costs it nothing."""
+    """Whether sshd says its first words before the deadline. A port that is closed costs it
+    nothing."""
     while time.perf_counter() < deadline:
         try:
             with socket.create_connection((socket.gethostname(), port), timeout=5) as connection:
@@ -101,7 +107,8 @@ def _living(parent: int) -> dict[int, tuple[str, float]]:
 
 def place() -> None:
     """One line: this rank's node, and the seconds since the epoch at its end."""
-    os.write(1, f"{os.uname().nodename} {time.time():.6f}\n".encode())  # one write: mpirun mixes the lines of two ranks
+    # one write: mpirun mixes the lines of two ranks
+    os.write(1, f"{os.uname().nodename} {time.time():.6f}\n".encode())
 
 
 def lines(size: int) -> None:
@@ -121,7 +128,11 @@ def count() -> None:
         counts = [have + data.count(letter) for have, letter in zip(counts, letters, strict=True)]
         ends += data.count(b"\n")
     seconds = time.perf_counter() - first
-    print(json.dumps({"letters": counts, "line ends": ends, "seconds": seconds}), file=sys.stderr, flush=True)
+    print(
+        json.dumps({"letters": counts, "line ends": ends, "seconds": seconds}),
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def reduce(loops: int, size: int) -> None:

@@ -20,12 +20,17 @@ _MPIRUN = ("mpirun", "orterun", "orted", "prte", "prted")
 
 @functools.cache
 def facts(image: str) -> Mapping[str, str]:
-    """What a reader needs to judge the numbers: processor, cores, memory, kernel, engine, versions, commit, image.
+    """What a reader needs to judge the numbers: processor, cores, memory, kernel, engine, versions,
+    commit, image.
 
-    As it was when it was asked first: a row that is kept changes the page, and with it the checkout.
+    As it was when it was asked first: a row that is kept changes the page, and with it the
+    checkout.
     """
     info = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), platform.machine())
+    model = next(
+        (line.split(":")[1].strip() for line in info if line.startswith("model name")),
+        platform.machine(),
+    )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     engine = _first_line("docker", "version", "--format", "{{.Server.Version}}")
     return {
@@ -38,12 +43,15 @@ def facts(image: str) -> Mapping[str, str]:
         "OpenSSH": _first_line("ssh", "-V").partition(",")[0].partition("_")[2] or "none",
         "Python": platform.python_version(),
         "commit": _first_line("git", "describe", "--always", "--dirty", "--abbrev=10"),
-        "image": _first_line("docker", "image", "inspect", "--format", "{{.Id}}", image)[7:19] or "none",
+        "image": (
+            _first_line("docker", "image", "inspect", "--format", "{{.Id}}", image)[7:19] or "none"
+        ),
     }
 
 
 def in_use() -> float:
-    """Per cent of all cores that others use now: a row that starts on a machine in use measures them, too."""
+    """Per cent of all cores that others use now: a row that starts on a machine in use measures
+    them, too."""
 
     def idle() -> int:
         fields = Path("/proc/stat").read_text().splitlines()[0].split()
@@ -72,12 +80,14 @@ class Process:
     words: tuple[str, ...]  # its command line
     cpu: float  # seconds that its living threads have used
     resident: float  # MB
-    share: float | None  # MB, a page shared by n processes counted as one nth; None where we may not see it
+    # MB, a page shared by n processes counted as one nth; None where we may not see it
+    share: float | None
     threads: int
 
     @property
     def kind(self) -> str:
-        """Whose it is: sshd, mpirun (with its daemons), or ours. A job's program is none of these: see `of_job`."""
+        """Whose it is: sshd, mpirun (with its daemons), or ours. A job's program is none of these:
+        see `of_job`."""
         if self.name.startswith("sshd"):
             return "sshd"
         return "mpirun" if self.name in _MPIRUN else "ours"
@@ -87,13 +97,21 @@ def process(pid: int) -> Process | None:
     """What /proc says of it; None if it is gone."""
     folder = Path(f"/proc/{pid}")
     try:
-        status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
-        words = tuple((folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0"))
+        status = dict(
+            line.split(":", 1)
+            for line in (folder / "status").read_text().splitlines()
+            if ":" in line
+        )
+        words = tuple(
+            (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+        )
         cpu = sum(_nanoseconds(thread) for thread in (folder / "task").iterdir()) / 1e9
     except (OSError, ValueError):
         return None
     resident = float(status.get("VmRSS", "0 kB").split()[0]) / 1000  # a zombie has none
-    return Process(pid, status["Name"].strip(), words, cpu, resident, _share(folder), int(status["Threads"]))
+    return Process(
+        pid, status["Name"].strip(), words, cpu, resident, _share(folder), int(status["Threads"])
+    )
 
 
 def _nanoseconds(thread: Path) -> int:
@@ -111,7 +129,8 @@ def _share(folder: Path) -> float | None:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU of a process, its ended threads too, in steps of a hundredth. 0 if it is gone."""
+    """Seconds of CPU of a process, its ended threads too, in steps of a hundredth. 0 if it is
+    gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -120,7 +139,8 @@ def cpu_of(pid: int) -> float:
 
 
 def peak_of(pid: int) -> tuple[float, int]:
-    """The most memory (MB resident) that a process has held, and how many threads it has now. Zeros if it is gone."""
+    """The most memory (MB resident) that a process has held, and how many threads it has now. Zeros
+    if it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -130,7 +150,8 @@ def peak_of(pid: int) -> tuple[float, int]:
 
 
 def listening(port: int) -> int:
-    """On how many IPv4 addresses of this machine something listens at this port. Connects to nobody."""
+    """On how many IPv4 addresses of this machine something listens at this port. Connects to
+    nobody."""
     end = f":{port:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(row[1].endswith(end) and row[3] == "0A" for row in rows)
@@ -139,7 +160,10 @@ def listening(port: int) -> int:
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
     """So many processes that compute without end, while the block runs."""
-    started = [subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"]) for _ in range(loops)]
+    started = [
+        subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"])
+        for _ in range(loops)
+    ]
     try:
         yield
     finally:

@@ -1,4 +1,5 @@
-"""Nodes on this machine without containers: real entrypoints of this checkout, each with its own sshd and address."""
+"""Nodes on this machine without containers: real entrypoints of this checkout, each with its own
+sshd and address."""
 
 from __future__ import annotations
 
@@ -41,12 +42,15 @@ class Nodes:
 
     def start(self, rank: int, *command: str) -> subprocess.Popen[bytes]:
         """Start one; what it says goes into a file."""
-        own = {"ENTRYPOINT_NODE_RANK": str(rank), "ENTRYPOINT_RUN_DIR": str(self.folder / f"n{rank}")}
+        own = {
+            "ENTRYPOINT_NODE_RANK": str(rank),
+            "ENTRYPOINT_RUN_DIR": str(self.folder / f"n{rank}"),
+        }
         with open(self.folder / f"said-{rank}", "wb") as said:
             self.processes[rank] = subprocess.Popen(
                 [sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--", *command],
-                env={**self._env, **own}, stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=self.folder,
-                start_new_session=True,
+                env={**self._env, **own}, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                cwd=self.folder, start_new_session=True,
             )  # fmt: skip
         return self.processes[rank]
 
@@ -66,7 +70,9 @@ class Nodes:
                 process.wait(max(0.01, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 running = sum(each.poll() is None for each in self.processes.values())
-                raise Failed(f"{running} of {len(self.processes)} nodes still run after {seconds:g} s") from None
+                raise Failed(
+                    f"{running} of {len(self.processes)} nodes still run after {seconds:g} s"
+                ) from None
         return {rank: process.returncode for rank, process in self.processes.items()}
 
     def said(self, rank: int = 0) -> str:
@@ -74,7 +80,8 @@ class Nodes:
         return (self.folder / f"said-{rank}").read_text(errors="replace")
 
     def close(self) -> None:
-        """Kill what still runs: the nodes, then what was started by them, which has their folder in its environment."""
+        """Kill what still runs: the nodes, then what was started by them, which has their folder in
+        its environment."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()

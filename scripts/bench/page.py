@@ -8,7 +8,10 @@ from typing import Any
 
 from .figures import Goal, Series, by_name, figure, number, unpacked
 
-BEGIN, END = "<!-- figures: `make bench` writes these, do not edit -->", "<!-- end of the figures -->"
+BEGIN, END = (
+    "<!-- figures: `make bench` writes these, do not edit -->",
+    "<!-- end of the figures -->",
+)
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,9 @@ def _summary(rows: Sequence[About], kept: Mapping[str, Any]) -> str:
             series = data.get((goal.case, goal.way))
             over = f" over {goal.beside}" if goal.beside else ""
             lines.append(
-                f"| [{row.title}](#{anchor(row.title)}) | {goal.case}: {goal.way}{over} | {found.text} "
-                f"| {goal.words(series.unit if series else '')} | {'yes' if found.held else 'no'} |"
+                f"| [{row.title}](#{anchor(row.title)}) | {goal.case}: {goal.way}{over} |"
+                f" {found.text} | {goal.words(series.unit if series else '')} |"
+                f" {'yes' if found.held else 'no'} |"
             )
     return "\n".join(lines)
 
@@ -76,7 +80,10 @@ def _row(row: About, kept: Mapping[str, Any] | None) -> str:
 
 def _series(series: Series) -> str:
     raw = ", ".join(run if isinstance(run, str) else number(run, "") for run in series.runs)
-    return f"| {series.case} | {series.way} | {number(series.median, series.unit)} | {raw.replace('|', '/')} |"
+    return (
+        f"| {series.case} | {series.way} | {number(series.median, series.unit)} |"
+        f" {raw.replace('|', '/')} |"
+    )
 
 
 def _machine(kept: Mapping[str, Any]) -> str:

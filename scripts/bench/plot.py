@@ -1,4 +1,5 @@
-"""Plots by matplotlib, which only the benchmark's environment has: lines over a number, every run as a dot."""
+"""Plots by matplotlib, which only the benchmark's environment has: lines over a number, every run
+as a dot."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Points = Mapping[float, Sequence[float]]  # x -> the values of all runs
 
 
 def save(file: Path, title: str, x: str, y: str, series: Mapping[str, Points]) -> None:
-    """Write a plot with a line through the medians of each series; `x` and `y` name the axes, with their units."""
+    """Write a plot with a line through the medians of each series; `x` and `y` name the axes, with
+    their units."""
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(6.4, 3.6), layout="constrained")
         axes = figure.subplots()
@@ -39,7 +41,12 @@ def save(file: Path, title: str, x: str, y: str, series: Mapping[str, Points]) -
             axes.plot([at for at, _ in ordered], medians, color=color, linestyle=dashes, label=name)
             runs = [(at, run) for at, values in ordered for run in values]
             axes.scatter(*zip(*runs, strict=True), s=12, color=color)
-        axes.set(title=title, xlabel=x, ylabel=y, xticks=sorted({at for points in series.values() for at in points}))
+        axes.set(
+            title=title,
+            xlabel=x,
+            ylabel=y,
+            xticks=sorted({at for points in series.values() for at in points}),
+        )
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         axes.grid(axis="y", color=_GREY, alpha=0.3)

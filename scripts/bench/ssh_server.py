@@ -1,8 +1,9 @@
-"""The server's side of ssh, as little of it as one login with one command needs: real key exchange, real signatures.
+"""The server's side of ssh, as little of it as one login with one command needs: real key exchange,
+real signatures.
 
-Without threads or processes of its own, so that a thousand servers fit into one event loop beside the client that is
-measured. RFC 4253 (transport), 4252 (login), 4254 (channels), 8731 (Curve25519), 8709 (Ed25519). What it offers is
-what the toolkit's sshd offers, but for AES-GCM.
+Without threads or processes of its own, so that a thousand servers fit into one event loop beside
+the client that is measured. RFC 4253 (transport), 4252 (login), 4254 (channels), 8731 (Curve25519),
+8709 (Ed25519). What it offers is what the toolkit's sshd offers, but for AES-GCM.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ class Server(asyncio.Protocol):
         self.address = str(transport.get_extra_info("sockname")[0])
         transport.write(_BANNER + b"\r\n")
         lists = (_KEX, _KEY, _CIPHER, _CIPHER, _MAC, _MAC, b"none", b"none", b"", b"")
-        self._our_kex = b"\x14" + os.urandom(16) + b"".join(string(each) for each in lists) + bytes(5)
+        self._our_kex = (
+            b"\x14" + os.urandom(16) + b"".join(string(each) for each in lists) + bytes(5)
+        )
         self._packet(self._our_kex)
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -124,14 +127,18 @@ class Server(asyncio.Protocol):
         if self._out is None:
             padding = 8 - (5 + len(payload)) % 8
             padding += 8 * (padding < 4)
-            self.transport.write(struct.pack(">IB", 1 + len(payload) + padding, padding) + payload + bytes(padding))
+            self.transport.write(
+                struct.pack(">IB", 1 + len(payload) + padding, padding) + payload + bytes(padding)
+            )
         else:
             cipher, key = self._out
             padding = _BLOCK - (1 + len(payload)) % _BLOCK
             padding += _BLOCK * (padding < 4)
             head = struct.pack(">I", 1 + len(payload) + padding)
             body = head + cipher.update(bytes([padding]) + payload + bytes(padding))
-            self.transport.write(body + hmac.digest(key, struct.pack(">I", self._sent) + body, "sha256"))
+            self.transport.write(
+                body + hmac.digest(key, struct.pack(">I", self._sent) + body, "sha256")
+            )
         self._sent = (self._sent + 1) & 0xFFFFFFFF
 
     def _unpacked(self) -> bytes | None:
@@ -149,7 +156,9 @@ class Server(asyncio.Protocol):
         body = packet[4 : 4 + length]
         if self._in:
             cipher, key = self._in
-            seen = hmac.digest(key, struct.pack(">I", self._received) + packet[: 4 + length], "sha256")
+            seen = hmac.digest(
+                key, struct.pack(">I", self._received) + packet[: 4 + length], "sha256"
+            )
             if not hmac.compare_digest(seen, packet[4 + length :]):
                 raise ValueError("a packet with a wrong code")
             body = cipher.update(body)
@@ -210,7 +219,14 @@ class Server(asyncio.Protocol):
             return
         proof = Reader(reader.string())
         proof.string()
-        what = string(self._session) + b"\x32" + string(user) + string(service) + string(method) + b"\x01"
+        what = (
+            string(self._session)
+            + b"\x32"
+            + string(user)
+            + string(service)
+            + string(method)
+            + b"\x01"
+        )
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -274,5 +290,7 @@ _HANDLERS: dict[int, Callable[[Server, Reader, bytes], None]] = {
     94: Server._data,
     97: Server._close,
     98: Server._request,
-    **dict.fromkeys((93, 95, 96, 99, 100), lambda *_: None),  # windows, stderr, ends, answers: nothing to do
+    **dict.fromkeys(
+        (93, 95, 96, 99, 100), lambda *_: None
+    ),  # windows, stderr, ends, answers: nothing to do
 }

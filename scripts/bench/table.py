@@ -1,4 +1,5 @@
-"""What a row is, and where its runs are kept while it goes on. A run that fails is kept as such, with its reason."""
+"""What a row is, and where its runs are kept while it goes on. A run that fails is kept as such,
+with its reason."""
 
 from __future__ import annotations
 
@@ -13,7 +14,15 @@ from .figures import Goal, Run, Series, number
 from .page import About
 
 IMAGE, MPI_IMAGE = "entrypoint-gpu:dev", "entrypoint-mpi:dev"
-FAILURES = (Failed, AssertionError, OSError, subprocess.SubprocessError, ValueError, KeyError, IndexError)
+FAILURES = (
+    Failed,
+    AssertionError,
+    OSError,
+    subprocess.SubprocessError,
+    ValueError,
+    KeyError,
+    IndexError,
+)
 
 
 def words(error: BaseException) -> str:
@@ -48,9 +57,14 @@ class Table:
         self.take_all(case, {way: unit}, lambda: {way: run(*given)})
 
     def take_all(
-        self, case: str, units: Mapping[str, str], run: Callable[..., Mapping[str, float]], *given: Any
+        self,
+        case: str,
+        units: Mapping[str, str],
+        run: Callable[..., Mapping[str, float]],
+        *given: Any,
     ) -> None:
-        """Make one run that gives several numbers, each with its way and its unit. If it fails, all have failed."""
+        """Make one run that gives several numbers, each with its way and its unit. If it fails, all
+        have failed."""
         try:
             found: Mapping[str, Run] = run(*given)
         except FAILURES as error:
@@ -60,20 +74,22 @@ class Table:
 
     def series(self) -> list[Series]:
         """All runs so far."""
-        return [Series(case, way, unit, tuple(runs)) for (case, way, unit), runs in self.kept.items()]
+        return [
+            Series(case, way, unit, tuple(runs)) for (case, way, unit), runs in self.kept.items()
+        ]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: what it says of itself, how it is measured, and how often by default."""
+    """One row of the table: what it says of itself, how it is measured, and how often by
+    default."""
 
     about: About
     measure: Callable[[Table], None]
     runs: int
     quick: int = 0  # runs in `make bench-check`; 0: it has no part in it
-    also: tuple[
-        Goal, ...
-    ] = ()  # ratios that `make bench-check` compares beside those of the goals; their limit is unused
+    # ratios that `make bench-check` compares beside those of the goals; their limit is unused
+    also: tuple[Goal, ...] = ()
 
     @property
     def name(self) -> str:

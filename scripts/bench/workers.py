@@ -1,10 +1,12 @@
-"""Simulated workers: one process that answers as many workers' sshd and control endpoints do, over real ssh.
+"""Simulated workers: one process that answers as many workers' sshd and control endpoints do, over
+real ssh.
 
     python -m scripts.bench.workers KEYS PORT COUNT
 
-Each has its own address, 127.1.0.1 and up. A worker answers the roll call's question, and pings; on SIGUSR1 all say
-that their program has ended; a release is answered and ends the session. Nothing else of a node is there: no process,
-no sshd, no name to look up. Prints "ready", and at its end (SIGTERM) how many of what it has seen, as JSON.
+Each has its own address, 127.1.0.1 and up. A worker answers the roll call's question, and pings; on
+SIGUSR1 all say that their program has ended; a release is answered and ends the session. Nothing
+else of a node is there: no process, no sshd, no name to look up. Prints "ready", and at its end
+(SIGTERM) how many of what it has seen, as JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Workers:
     """All of them. Who says what, counted."""
 
     def __init__(self, keys: Path) -> None:
-        host, client = (load_ssh_private_key((keys / name).read_bytes(), None) for name in ("host", "client"))
+        host, client = (
+            load_ssh_private_key((keys / name).read_bytes(), None) for name in ("host", "client")
+        )
         assert isinstance(host, Ed25519PrivateKey)
         assert isinstance(client, Ed25519PrivateKey)
         self._host, self._client = host, public_bytes(client.public_key())
@@ -63,8 +67,8 @@ class Workers:
     def _answer(self, server: Server, message: object) -> None:
         if isinstance(message, messages.Hello):
             facts = messages.NodeInfo(
-                slots=1, mpi="4.1.4", toolkit=message.toolkit, clock=time.time(), attempt=1, not_ready=None,
-                interface=None, interfaces=(),
+                slots=1, mpi="4.1.4", toolkit=message.toolkit, clock=time.time(), attempt=1,
+                not_ready=None, interface=None, interfaces=(),
             )  # fmt: skip
             server.send(codec.pack(facts))
         elif isinstance(message, messages.Ping):

@@ -1,8 +1,10 @@
-"""What accelerate.sh has Python do before `accelerate launch` begins; accelerate.sh carries this text.
+"""What accelerate.sh has Python do before `accelerate launch` begins; accelerate.sh carries this
+text.
 
-Alone, accelerate starts the processes that it is asked for only where it sees several GPUs, or is told of them, of FSDP
-or of DeepSpeed; else it starts one on each node, which trains alone and does not say so. On CPUs its processes train
-together only with ACCELERATE_USE_CPU. Here it starts them by torch's launcher in all cases.
+Alone, accelerate starts the processes that it is asked for only where it sees several GPUs, or is
+told of them, of FSDP or of DeepSpeed; else it starts one on each node, which trains alone and does
+not say so. On CPUs its processes train together only with ACCELERATE_USE_CPU. Here it starts them
+by torch's launcher in all cases.
 """
 
 import os

@@ -1,4 +1,5 @@
-"""Prints what this Python has of the libraries that ranks use, a name and a value a line. Any Python since 3.6 runs it.
+"""Prints what this Python has of the libraries that ranks use, a name and a value a line. Any
+Python since 3.6 runs it.
 
 Each line is printed as soon as it is known: a library that hangs takes only its own away.
 """
@@ -21,7 +22,8 @@ def yes(value):
 
 
 def attempt(name, ask):
-    """Print what `ask` returns, if it returns anything; an old library may not know the question."""
+    """Print what `ask` returns, if it returns anything; an old library may not know the
+    question."""
     try:
         value = ask()
     except Exception:
@@ -75,7 +77,11 @@ def backends(torch):
     dist = torch.distributed
     if not dist.is_available():
         return "none"
-    known = [name for name in ("gloo", "mpi", "nccl") if getattr(dist, f"is_{name}_available", lambda: False)()]
+    known = [
+        name
+        for name in ("gloo", "mpi", "nccl")
+        if getattr(dist, f"is_{name}_available", lambda: False)()
+    ]
     return " ".join(known)
 
 
@@ -91,7 +97,8 @@ def horovod_flags():
 
 
 def main():
-    """All of it; a library that is not there is no line, one that cannot be imported is a problem."""
+    """All of it; a library that is not there is no line, one that cannot be imported is a
+    problem."""
     tell("python", ".".join(map(str, sys.version_info[:3])))
     found = None
     with contextlib.suppress(Exception):  # before Python 3.8 there is no importlib.metadata

@@ -4,9 +4,10 @@
 #
 #     python deepspeed_launch.py '{"node-0": 8, "node-1": 8}' OPTIONS train.py ...
 #
-# Each process starts through rank.sh, which tells this node's entrypoint how it ended. Alone, the launcher tells its
-# processes of SIGTERM one after another, kills each 30 s later, and makes 256-n of signal n. Here whoever tells this
-# launcher of SIGTERM tells its processes too; they have the whole grace, and signal n makes it 128+n.
+# Each process starts through rank.sh, which tells this node's entrypoint how it ended. Alone, the
+# launcher tells its processes of SIGTERM one after another, kills each 30 s later, and makes 256-n
+# of signal n. Here whoever tells this launcher of SIGTERM tells its processes too; they have the
+# whole grace, and signal n makes it 128+n.
 import base64
 import json
 import os
@@ -19,7 +20,10 @@ from types import SimpleNamespace
 try:
     from deepspeed.launcher import launch
 except ModuleNotFoundError as error:
-    print(f"EP440 deepspeed cannot be started | {sys.executable}: {error} | install it there", file=sys.stderr)
+    print(
+        f"EP440 deepspeed cannot be started | {sys.executable}: {error} | install it there",
+        file=sys.stderr,
+    )
     sys.exit(127)
 
 started, stopped = [], []
@@ -42,9 +46,11 @@ def noting(number, handler):
 
 
 def let_end(pid):
-    """Instead of ending a process: told to stop, wait for all; after a failure leave, and the entrypoint ends them."""
+    """Instead of ending a process: told to stop, wait for all; after a failure leave, and the
+    entrypoint ends them."""
     for each in started if stopped else ():
-        with suppress(ChildProcessError):  # it has ended, and the launcher knows; not by each.wait(), which has a lock
+        # it has ended, and the launcher knows; not by each.wait(), which has a lock
+        with suppress(ChildProcessError):
             os.waitid(os.P_PID, each.pid, os.WEXITED | os.WNOWAIT)
 
 
@@ -65,4 +71,5 @@ except SystemExit as end:
 with suppress(OSError, ValueError):
     sys.stdout.flush()
     sys.stderr.flush()
-os._exit(status if status >= 0 else 128 - status)  # at once: taking a Python with torch in it apart takes long
+# at once: taking a Python with torch in it apart takes long
+os._exit(status if status >= 0 else 128 - status)

@@ -1,9 +1,9 @@
 # Rendered by entrypoint {{ version | comment }}.
 #
 # This is msrun with two of its habits changed: `python msrun.py OPTIONS train.py ...`
-# Alone, msrun ends with 1 whatever a process ended with, and on worker-0 three quarters of a minute after it, since the
-# scheduler waits for processes that msrun has killed. Here it ends at once, with the status of the process that failed
-# first on this node, 128+n where signal n ended it.
+# Alone, msrun ends with 1 whatever a process ended with, and on worker-0 three quarters of a minute
+# after it, since the scheduler waits for processes that msrun has killed. Here it ends at once,
+# with the status of the process that failed first on this node, 128+n where signal n ended it.
 import runpy
 import sys
 import time

@@ -2,8 +2,9 @@
 #
 #   python all_reduce.py RANK NODES HOST PORT SECONDS
 #
-# One process on each node: all-reduces of growing size for at most SECONDS, by the library that training would use. On
-# rank 0, PORT 0 takes a free one, which the first line on stdout tells; the others follow it, a JSON object each.
+# One process on each node: all-reduces of growing size for at most SECONDS, by the library that
+# training would use. On rank 0, PORT 0 takes a free one, which the first line on stdout tells; the
+# others follow it, a JSON object each.
 import json
 import sys
 import time
@@ -12,7 +13,13 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-rank, nodes, host, port, seconds = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), float(sys.argv[5])
+rank, nodes, host, port, seconds = (
+    int(sys.argv[1]),
+    int(sys.argv[2]),
+    sys.argv[3],
+    int(sys.argv[4]),
+    float(sys.argv[5]),
+)
 limit, end = timedelta(seconds=seconds), time.monotonic() + seconds
 AT_MOST, EACH = 50, 0.3  # repetitions of a size, and the seconds that they should take
 
@@ -43,7 +50,9 @@ backend = backends.pop() if len(backends) == 1 else "gloo"  # all must have the 
 device = {"nccl": "cuda:0", "hccl": "npu:0"}.get(backend, "cpu")
 if device != "cpu":
     getattr(torch, device[:-2]).set_device(0)
-dist.init_process_group(backend, store=dist.PrefixStore("netcheck", store), rank=rank, world_size=nodes, timeout=limit)
+dist.init_process_group(
+    backend, store=dist.PrefixStore("netcheck", store), rank=rank, world_size=nodes, timeout=limit
+)
 tell(backend=backend)
 
 

@@ -2,11 +2,13 @@
 #
 #   python ray_node.py NODES SECONDS ADDRESS OWN OPTION ... -- PROGRAM ...
 #
-# Starts Ray on this node (`ray start`, with these options), and on the head, once NODES nodes have joined within
-# SECONDS, the program, whose status is this one's. ADDRESS is where Ray's head listens, OWN this node's address.
+# Starts Ray on this node (`ray start`, with these options), and on the head, once NODES nodes have
+# joined within SECONDS, the program, whose status is this one's. ADDRESS is where Ray's head
+# listens, OWN this node's address.
 #
-# At SIGTERM the program alone is told, which may need Ray on all nodes to save what it has: Ray stays until the program
-# has ended, and on the others until the head is gone. Then the entrypoint ends Ray, with what is left of the grace.
+# At SIGTERM the program alone is told, which may need Ray on all nodes to save what it has: Ray
+# stays until the program has ended, and on the others until the head is gone. Then the entrypoint
+# ends Ray, with what is left of the grace.
 import os
 import secrets
 import signal
@@ -64,11 +66,17 @@ def main():
         release = metadata.version("ray")
     except metadata.PackageNotFoundError:
         return say(
-            127, "EP440 Ray cannot be started", f"{sys.executable} has none", "install ray for it, or name its python"
+            127,
+            "EP440 Ray cannot be started",
+            f"{sys.executable} has none",
+            "install ray for it, or name its python",
         )
     if os.environ.get("RAY_AUTH_MODE") == "token":
         if tuple(map(int, release.split(".")[:2])) < (2, 52):
-            what, seen = "warning: EP306 Ray is open to whoever reaches its ports", f"Ray {release} knows no token"
+            what, seen = (
+                "warning: EP306 Ray is open to whoever reaches its ports",
+                f"Ray {release} knows no token",
+            )
             say(0, what, seen, "use Ray 2.52 or newer")
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:  # one node, which asks nobody else
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -92,7 +100,12 @@ def lead():
         work = subprocess.Popen(program)
     except OSError as error:
         status = 127 if isinstance(error, FileNotFoundError) else 126
-        return say(status, "the program cannot be started", f"{program[0]}: {error.strerror}", "give another command")
+        return say(
+            status,
+            "the program cannot be started",
+            f"{program[0]}: {error.strerror}",
+            "give another command",
+        )
     if first(work, cluster) is cluster:
         return lost(cluster)
     return work.returncode if work.returncode >= 0 else 128 - work.returncode
@@ -103,7 +116,12 @@ def follow():
     last = time.monotonic() + float(seconds)
     while not answers():
         if time.monotonic() > last:
-            return say(LOST, f"EP612 Ray's head did not answer within {seconds}s", address, "see worker-0's log")
+            return say(
+                LOST,
+                f"EP612 Ray's head did not answer within {seconds}s",
+                address,
+                "see worker-0's log",
+            )
         time.sleep(0.1)
     cluster = start()
     try:
@@ -116,11 +134,22 @@ def follow():
 
 
 def start():
-    """Ray's own processes on this node, in a session of their own: they get no signal that is for the program."""
+    """Ray's own processes on this node, in a session of their own: they get no signal that is for
+    the program."""
     where = socket.getaddrinfo(own, None, type=socket.SOCK_STREAM)[0][4][0]
-    line = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-ip-address={where}", *options]
+    line = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--block",
+        f"--node-ip-address={where}",
+        *options,
+    ]
     with open(log, "wb") as out:
-        return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        return subprocess.Popen(
+            line, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
 
 
 def answers():
@@ -150,7 +179,12 @@ def lost(cluster):
         for line in file.read().splitlines()[-20:]:
             print("ray start |", line, file=sys.stderr)
     seen = f"`ray start` exited with {cluster.returncode}, its last lines are above"
-    return say(LOST, "EP612 Ray ended before the job", seen, "see its logs, in /tmp/ray/session_latest/logs")
+    return say(
+        LOST,
+        "EP612 Ray ended before the job",
+        seen,
+        "see its logs, in /tmp/ray/session_latest/logs",
+    )
 
 
 def say(status, what, seen, do):

@@ -1,4 +1,5 @@
-"""Images as others have them, and two lines in a Dockerfile: jobs boot, and what was there is as it was.
+"""Images as others have them, and two lines in a Dockerfile: jobs boot, and what was there is as it
+was.
 
 `scripts/test-bake` makes both: entrypoint-bake-base:NAME, and entrypoint-two-lines:NAME from it.
 """
@@ -16,14 +17,18 @@ import pytest
 from tests.containers import TREE, docker, logs
 from tests.image.boxes import Pair, run, said, sh, write
 
-BASES = tuple(f"entrypoint-two-lines:{name}" for name in ("bookworm", "trixie", "conda", "nopython", "openmpi"))
+BASES = tuple(
+    f"entrypoint-two-lines:{name}"
+    for name in ("bookworm", "trixie", "conda", "nopython", "openmpi")
+)
 TWO_LINES = (
-    "COPY --from=entrypoint-toolkit:dev /opt/entrypoint /opt/entrypoint\nRUN {before}/opt/entrypoint/install {words}"
+    "COPY --from=entrypoint-toolkit:dev /opt/entrypoint /opt/entrypoint\nRUN"
+    " {before}/opt/entrypoint/install {words}"
 )
 # What a user finds in an image, and should find afterwards.
 WHAT_IS_THERE = (
-    "for each in python python3 mpirun; do command -v $each; done; python --version; mpirun --version | head -n 1; "
-    "id; echo $PATH; pwd; find /etc/ssh /root/.ssh -name '*key*' -type f"
+    "for each in python python3 mpirun; do command -v $each; done; python --version; mpirun"
+    " --version | head -n 1; id; echo $PATH; pwd; find /etc/ssh /root/.ssh -name '*key*' -type f"
 )
 
 
@@ -40,7 +45,9 @@ def lines(said: str) -> list[str]:
 @pytest.mark.promise("the toolkit boots jobs in any image and changes nothing of it")
 def test_mpirun_on_two_nodes(image: str) -> None:
     """mpirun starts two ranks on each of two nodes, and both end with the program's status"""
-    program = 'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname)"; exit $STATUS'
+    program = (
+        'echo "rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname)"; exit $STATUS'
+    )
     for status in (0, 7):
         with Pair(image, ("-e", f"STATUS={status}")) as pair:
             pair.start_both("image-entry", "sh", "-c", program)
@@ -52,8 +59,11 @@ def test_mpirun_on_two_nodes(image: str) -> None:
 
 @pytest.mark.promise("the toolkit boots jobs in any image and changes nothing of it")
 def test_what_was_there_is_as_it_was(image: str) -> None:
-    """the image's Python, Open MPI, users, PATH and folder are those it had, and no key was added"""
-    was, now = (sh(each, f"{WHAT_IS_THERE} || true").splitlines() for each in (before(image), image))
+    """the image's Python, Open MPI, users, PATH and folder are those it had, and no key was
+    added"""
+    was, now = (
+        sh(each, f"{WHAT_IS_THERE} || true").splitlines() for each in (before(image), image)
+    )
     if not any("mpirun" in line for line in was):  # then one was added
         now = [line for line in now if "mpirun" not in line]
     assert was == now
@@ -63,19 +73,32 @@ def test_a_second_install_changes_nothing(image: str) -> None:
     """install may run again, also without a network, and then changes no file"""
     look = "find / -xdev -newer /tmp/mark -not -path '/tmp*' -not -type d"
     again = f"touch /tmp/mark; /opt/entrypoint/install && {look}"
-    done = run(image, "-c", again, options=("--entrypoint", "sh", "--network", "none", "--user", "0"))
+    done = run(
+        image, "-c", again, options=("--entrypoint", "sh", "--network", "none", "--user", "0")
+    )
     assert (done.status, done.out) == (0, ""), done
     assert "installed: nothing" in done.err
 
 
 @pytest.mark.promise("the SBOM of an image has every package, each with its licenses")
 def test_the_sbom_has_what_the_toolkit_brings_along(image: str) -> None:
-    """the list of an image's packages has the toolkit's own Python, its libraries and tini, each with a license"""
-    subprocess.run([sys.executable, TREE / "scripts/sbom.py", image], check=True, capture_output=True)
-    parts = json.loads((TREE / f"build/sbom/{image.replace(':', '-')}.cdx.json").read_text())["components"]
+    """the list of an image's packages has the toolkit's own Python, its libraries and tini, each
+    with a license"""
+    subprocess.run(
+        [sys.executable, TREE / "scripts/sbom.py", image], check=True, capture_output=True
+    )
+    parts = json.loads((TREE / f"build/sbom/{image.replace(':', '-')}.cdx.json").read_text())[
+        "components"
+    ]
     ours = {"name": "entrypoint:within", "value": "/opt/entrypoint/python"}
     brought = {part["name"]: part for part in parts if ours in part.get("properties", ())}
-    assert {"tini", "python3.11-minimal", "libpython3.11-stdlib", "libc6", "libssl3"} - brought.keys() == set()
+    assert {
+        "tini",
+        "python3.11-minimal",
+        "libpython3.11-stdlib",
+        "libc6",
+        "libssl3",
+    } - brought.keys() == set()
     assert all(part["purl"].endswith("&distro=debian-12") for part in brought.values())
     assert [part["bom-ref"] for part in parts if not part["licenses"]] == []
     assert len({part["bom-ref"] for part in parts}) == len(parts)
@@ -83,11 +106,17 @@ def test_the_sbom_has_what_the_toolkit_brings_along(image: str) -> None:
 
 
 def test_a_program_gets_the_images_python(image: str) -> None:
-    """a program alone, and a job's, finds the image's own Python and its variables, and none of ours"""
-    look = "command -v python || echo none; env | grep -E '^(PYTHON|LD_|lD_|GCONV|LOCPATH)' | sort; python -V 2>&1"
+    """a program alone, and a job's, finds the image's own Python and its variables, and none of
+    ours"""
+    look = (
+        "command -v python || echo none; env | grep -E '^(PYTHON|LD_|lD_|GCONV|LOCPATH)' | sort;"
+        " python -V 2>&1"
+    )
     wanted = sh(before(image), look + "; true")
     assert said(image, "image-entry", "sh", "-c", look + "; true").strip() == wanted
-    job = said(image, "image-entry", "sh", "-c", look + "; true", options=("-e", "ENTRYPOINT_NAME=job")).strip()
+    job = said(
+        image, "image-entry", "sh", "-c", look + "; true", options=("-e", "ENTRYPOINT_NAME=job")
+    ).strip()
     assert job == wanted
 
 
@@ -98,12 +127,16 @@ def test_what_is_meant_for_the_images_loader(image: str) -> None:
     given = ("-e", f"LD_PRELOAD={libc}", "-e", "LD_LIBRARY_PATH=/mine")
     show = ("sh", "-c", "echo $LD_PRELOAD $LD_LIBRARY_PATH")
     assert said(image, "image-entry", *show, options=given) == f"{libc} /mine\n"
-    assert said(image, "image-entry", *show, options=(*given, "-e", "ENTRYPOINT_SLOTS=2")) == f"{libc} /mine\n" * 2
+    assert (
+        said(image, "image-entry", *show, options=(*given, "-e", "ENTRYPOINT_SLOTS=2"))
+        == f"{libc} /mine\n" * 2
+    )
 
 
 @pytest.mark.control("the toolkit boots jobs in any image and changes nothing of it")
 def test_a_foreign_library_would_end_our_python() -> None:
-    """the control: without its launcher, the toolkit's Python does not start with a library of a newer image"""
+    """the control: without its launcher, the toolkit's Python does not start with a library of a
+    newer image"""
     image = "entrypoint-two-lines:trixie"
     if docker("image", "ls", "--quiet", image).strip() == "":
         pytest.skip(f"no image {image}; run scripts/test-bake")
@@ -116,13 +149,22 @@ def test_a_foreign_library_would_end_our_python() -> None:
 
 def test_health(image: str) -> None:
     """entrypoint health answers where a program runs alone"""
-    assert said(image, "entrypoint", "health") == "no boot of ours is going on here: the program runs by itself\n"
+    assert (
+        said(image, "entrypoint", "health")
+        == "no boot of ours is going on here: the program runs by itself\n"
+    )
 
 
-def build(words: str = "", before: str = "", network: str = "default", user: str = "0") -> tuple[int, str]:
-    """Status and words of a build with the two lines, on a Debian without anything; the image is removed."""
+def build(
+    words: str = "", before: str = "", network: str = "default", user: str = "0"
+) -> tuple[int, str]:
+    """Status and words of a build with the two lines, on a Debian without anything; the image is
+    removed."""
     tag = f"bake{uuid.uuid4().hex[:8]}"
-    text = f"FROM entrypoint-base:bookworm\nUSER {user}\n{TWO_LINES.format(before=before, words=words)}\n"
+    text = (
+        "FROM entrypoint-base:bookworm\nUSER"
+        f" {user}\n{TWO_LINES.format(before=before, words=words)}\n"
+    )
     argv = ["docker", "build", "--progress=plain", "--network", network, "--tag", tag, "-"]
     done = subprocess.run(
         argv, input=text, capture_output=True, text=True, check=False,
@@ -142,7 +184,12 @@ def build(words: str = "", before: str = "", network: str = "default", user: str
             "0",
             "RUN dnf install -y nss_wrapper openmpi openssh-clients openssh-server",
         ),
-        ("", "mv /usr/bin/apt-get /usr/bin/apk; ", "0", "RUN apk add nss_wrapper openmpi openssh before this line"),
+        (
+            "",
+            "mv /usr/bin/apt-get /usr/bin/apk; ",
+            "0",
+            "RUN apk add nss_wrapper openmpi openssh before this line",
+        ),
         ("", "mv /usr/bin/apt-get /usr/bin/other; ", "0", "no package manager that we know"),
         ("", "", "0", "apt-get could not install"),
         ("", "", "1000", "only root can install | uid is 1000"),
@@ -171,11 +218,13 @@ def test_it_can_be_left_out() -> None:
 
 
 def test_a_job_of_one_node_boots_without_packages(folder: Path) -> None:
-    """with nothing of the system but its libc, one program boots: a spec, its environment, its status"""
+    """with nothing of the system but its libc, one program boots: a spec, its environment, its
+    status"""
     tag = f"bake{uuid.uuid4().hex[:8]}"
     text = (
-        "FROM entrypoint-base:bookworm\nCOPY --from=entrypoint-toolkit:dev /opt/entrypoint /opt/entrypoint\n"
-        "RUN rm /usr/bin/apt-get && /opt/entrypoint/install --without sshd,ssh,mpirun,names\n"
+        "FROM entrypoint-base:bookworm\nCOPY --from=entrypoint-toolkit:dev /opt/entrypoint"
+        " /opt/entrypoint\nRUN rm /usr/bin/apt-get && /opt/entrypoint/install --without"
+        " sshd,ssh,mpirun,names\n"
     )
     subprocess.run(
         ["docker", "build", "--quiet", "--network", "none", "--tag", tag, "-"], input=text, text=True, check=True,
@@ -183,7 +232,9 @@ def test_a_job_of_one_node_boots_without_packages(folder: Path) -> None:
     )  # fmt: skip
     try:
         write(folder / "job.yaml", "env: {WHO: me}\ncommand: [sh, -c, 'echo hello $WHO; exit 5']\n")
-        done = run(tag, "image-entry", "--spec", "/job/job.yaml", options=("-v", f"{folder}:/job:ro"))
+        done = run(
+            tag, "image-entry", "--spec", "/job/job.yaml", options=("-v", f"{folder}:/job:ro")
+        )
         assert (done.status, done.out) == (5, "hello me\n"), done
     finally:
         docker("rmi", "--force", tag)

@@ -29,11 +29,24 @@ dist.destroy_process_group()
 def test_torchrun_on_two_nodes(image: str, folder: Path) -> None:
     """torchrun starts the image's own Python twice on each of two nodes, and they reduce"""
     write(folder / "sum.py", SUM)
-    options = ("-e", "ENTRYPOINT_LAUNCHER=torchrun", "-e", "OMP_NUM_THREADS=1", "-v", f"{folder}:/job:ro")
+    options = (
+        "-e",
+        "ENTRYPOINT_LAUNCHER=torchrun",
+        "-e",
+        "OMP_NUM_THREADS=1",
+        "-v",
+        f"{folder}:/job:ro",
+    )
     with Pair(image, options) as pair:
         pair.start_both("image-entry", "python", "/job/sum.py")
         assert pair.ends() == [0, 0], pair.logs()
-        said = [line.partition("rank ")[2] for box in pair.boxes.values() for line in logs(box).splitlines()]
+        said = [
+            line.partition("rank ")[2]
+            for box in pair.boxes.values()
+            for line in logs(box).splitlines()
+        ]
         found = sorted(line for line in said if ": sum " in line)
-    assert [line.rpartition(",")[0] for line in found] == [f"{rank}: sum 6, worker-{rank // 2}" for rank in range(4)]
+    assert [line.rpartition(",")[0] for line in found] == [
+        f"{rank}: sum 6, worker-{rank // 2}" for rank in range(4)
+    ]
     assert all("/usr/bin/python" in line for line in found), found

@@ -1,7 +1,8 @@
 """Stands in for a command that a document shows: notes it, and holds it to what can be held here.
 
-`entrypoint` is the real one, where `run` becomes `plan`. `make` and the scripts are looked up, `docker run IMAGE` is
-what the image would start, `docker build` is compared with its Dockerfile. All else is noted only.
+`entrypoint` is the real one, where `run` becomes `plan`. `make` and the scripts are looked up,
+`docker run IMAGE` is what the image would start, `docker build` is compared with its Dockerfile.
+All else is noted only.
 """
 
 from __future__ import annotations
@@ -14,10 +15,27 @@ import sys
 from pathlib import Path
 
 TREE = Path(os.environ["DOCUMENT_TREE"])
-_VALUED = {"-e", "-v", "-w", "--name", "--hostname", "--network", "--network-alias", "--device", "--entrypoint"}
+_VALUED = {
+    "-e",
+    "-v",
+    "-w",
+    "--name",
+    "--hostname",
+    "--network",
+    "--network-alias",
+    "--device",
+    "--entrypoint",
+}
 
 
-_PARSED = ("check", "local", "netcheck", "report", "status")  # they need nodes, or a boot to ask about
+# they need nodes, or a boot to ask about
+_PARSED = (
+    "check",
+    "local",
+    "netcheck",
+    "report",
+    "status",
+)
 
 
 def entrypoint(words: list[str], env: dict[str, str]) -> int:
@@ -26,8 +44,15 @@ def entrypoint(words: list[str], env: dict[str, str]) -> int:
         return parsed(words)
     if words[:1] == ["run"]:
         words = ["plan", *(word for word in words[1:] if word != "--passthrough")]
-    env = {**env, "PYTHONPATH": str(TREE), "DOCUMENT_TREE": str(TREE), "DOCUMENT_CALLS": os.environ["DOCUMENT_CALLS"]}
-    done = subprocess.run([sys.executable, "-m", "entrypoint", *words], env=env, capture_output=True, text=True)
+    env = {
+        **env,
+        "PYTHONPATH": str(TREE),
+        "DOCUMENT_TREE": str(TREE),
+        "DOCUMENT_CALLS": os.environ["DOCUMENT_CALLS"],
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "entrypoint", *words], env=env, capture_output=True, text=True
+    )
     sys.stdout.write(done.stdout)
     if done.returncode and "run would end: " not in done.stderr:
         return failed(done.stderr.strip())
@@ -50,13 +75,19 @@ def parsed(words: list[str]) -> int:
 
 def make(words: list[str]) -> int:
     """What it would do, without doing it."""
-    done = subprocess.run(["/usr/bin/make", "-n", "-C", str(TREE), *words], capture_output=True, text=True)
+    done = subprocess.run(
+        ["/usr/bin/make", "-n", "-C", str(TREE), *words], capture_output=True, text=True
+    )
     return failed(done.stderr.strip()) if done.returncode else 0
 
 
 def script(name: str, words: list[str]) -> int:
     """It is there, and so is each test that is named."""
-    gone = [word for word in words if word.startswith("tests/") and not (TREE / word.split("::")[0]).exists()]
+    gone = [
+        word
+        for word in words
+        if word.startswith("tests/") and not (TREE / word.split("::")[0]).exists()
+    ]
     if gone or not os.access(TREE / "scripts" / name, os.X_OK):
         return failed(f"not there: {gone or name}")
     if name == "dev/venv":
@@ -68,7 +99,11 @@ def docker(words: list[str]) -> int:
     """The image's own words become the toolkit's; a build is held to its Dockerfile."""
     if words[0] == "build":
         file = (TREE / words[words.index("-f") + 1]).read_text()
-        wanted = [word.partition("=")[0] for before, word in itertools.pairwise(words) if before == "--build-arg"]
+        wanted = [
+            word.partition("=")[0]
+            for before, word in itertools.pairwise(words)
+            if before == "--build-arg"
+        ]
         gone = [name for name in wanted if not re.search(rf"(?m)^ARG {name}\b", file)]
         return failed(f"no ARG: {gone}") if gone else 0
     if words[0] != "run":

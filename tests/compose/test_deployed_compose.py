@@ -1,5 +1,5 @@
-"""What `entrypoint deploy compose` renders, by `docker compose` v2 and by docker-compose 1.29: what each reads in every
-case, and a job of two nodes under the real mpirun.
+"""What `entrypoint deploy compose` renders, by `docker compose` v2 and by docker-compose 1.29: what
+each reads in every case, and a job of two nodes under the real mpirun.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ def tool(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """The words that start this compose."""
     words, number = TOOLS[request.param]
     try:
-        done = subprocess.run([*words, "version", "--short"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*words, "version", "--short"], capture_output=True, text=True, check=False
+        )
         version = done.stdout.strip().removeprefix("v")
     except FileNotFoundError:
         version = "none"
     if not version.startswith(number):
-        pytest.skip(f"{' '.join(words)} is {version or 'none'}, not {number}*; run scripts/dev/setup-compose-v1")
+        pytest.skip(
+            f"{' '.join(words)} is {version or 'none'}, not {number}*; run"
+            " scripts/dev/setup-compose-v1"
+        )
     return words
 
 
@@ -51,7 +56,9 @@ def left(project: Compose) -> list[str]:
     return "".join(every).split()
 
 
-@pytest.mark.promise("a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing")
+@pytest.mark.promise(
+    "a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing"
+)
 @pytest.mark.deployed("compose", "{case.name}", "config of compose {tool}")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_file_says_the_same_to_each_compose(case: Path, project: Compose) -> None:
@@ -71,12 +78,21 @@ def test_the_file_says_the_same_to_each_compose(case: Path, project: Compose) ->
 
 def cards(service: dict[str, Any]) -> Any:
     """What a service is given of this machine's cards; compose has two ways to write a device."""
-    reserved = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [])
-    files = [each["source"] if isinstance(each, dict) else each.split(":")[0] for each in service.get("devices", [])]
-    return [(each["driver"], each["capabilities"], each.get("device_ids")) for each in reserved], files
+    reserved = (
+        service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [])
+    )
+    files = [
+        each["source"] if isinstance(each, dict) else each.split(":")[0]
+        for each in service.get("devices", [])
+    ]
+    return [
+        (each["driver"], each["capabilities"], each.get("device_ids")) for each in reserved
+    ], files
 
 
-@pytest.mark.control("a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing")
+@pytest.mark.control(
+    "a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing"
+)
 @pytest.mark.deployed("compose", "a file with a mistake", "refused by compose {tool}")
 def test_a_mistake_is_refused(project: Compose) -> None:
     """The control."""
@@ -86,8 +102,12 @@ def test_a_mistake_is_refused(project: Compose) -> None:
     assert "hostnam" in done.stderr
 
 
-@pytest.mark.promise("a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing")
-@pytest.mark.deployed("compose", "two nodes, mpirun: 0, all ranks", "up --exit-code-from and down, compose {tool}")
+@pytest.mark.promise(
+    "a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing"
+)
+@pytest.mark.deployed(
+    "compose", "two nodes, mpirun: 0, all ranks", "up --exit-code-from and down, compose {tool}"
+)
 def test_a_job_of_two_nodes_runs_and_leaves_nothing(project: Compose) -> None:
     project.render(SPEC, image=IMAGE)
     up = project.call("up", "--exit-code-from", "worker-0")
@@ -102,9 +122,15 @@ def test_a_job_of_two_nodes_runs_and_leaves_nothing(project: Compose) -> None:
     assert left(project) == []
 
 
-@pytest.mark.control("a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing")
-@pytest.mark.deployed("compose", "two nodes, mpirun: a rank ends with 7", "up --exit-code-from, compose {tool}")
+@pytest.mark.control(
+    "a deployed compose file runs on compose v2 and v1.29, and `down` leaves nothing"
+)
+@pytest.mark.deployed(
+    "compose", "two nodes, mpirun: a rank ends with 7", "up --exit-code-from, compose {tool}"
+)
 def test_a_failing_program_gives_its_status(project: Compose) -> None:
-    project.render(SPEC, "sh", "-c", 'ring 10; exit "$((OMPI_COMM_WORLD_RANK == 3 ? 7 : 0))"', image=IMAGE)
+    project.render(
+        SPEC, "sh", "-c", 'ring 10; exit "$((OMPI_COMM_WORLD_RANK == 3 ? 7 : 0))"', image=IMAGE
+    )
     up = project.call("up", "--exit-code-from", "worker-0")
     assert up.returncode == 7, up.stdout + up.stderr

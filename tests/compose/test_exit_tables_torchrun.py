@@ -1,4 +1,5 @@
-"""Exit codes and signals of a program by table, kept through the real torchrun of the image: one container, one driver.
+"""Exit codes and signals of a program by table, kept through the real torchrun of the image: one
+container, one driver.
 
 A few in `make test`, since torch takes seconds to start; all 256 and 31 with `-m full`.
 """

@@ -1,4 +1,5 @@
-"""The rendered Kubernetes Job, run as a kubelet would: a container for each index, with what the manifest gives it."""
+"""The rendered Kubernetes Job, run as a kubelet would: a container for each index, with what the
+manifest gives it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,16 @@ class Kubelet:
 
     def apply(self, *command: str) -> None:
         (self.folder / "job.yaml").write_text(SPEC)
-        words = ["deploy", "kubernetes", "--spec", str(self.folder / "job.yaml"), "--image", IMAGE, "--nodes", "2"]
+        words = [
+            "deploy",
+            "kubernetes",
+            "--spec",
+            str(self.folder / "job.yaml"),
+            "--image",
+            IMAGE,
+            "--nodes",
+            "2",
+        ]
         words += ["--", *command] if command else []
         rendered = subprocess.run(
             [sys.executable, "-m", "entrypoint", *words],
@@ -66,8 +76,18 @@ class Kubelet:
             os.chown(self.folder / "secret/secret", 0, group)
         else:
             (self.folder / "secret/secret").chmod(0o444)
-        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-        words = ["--security-opt", "no-new-privileges", "--cap-drop", "ALL", "--group-add", str(group)]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        words = [
+            "--security-opt",
+            "no-new-privileges",
+            "--cap-drop",
+            "ALL",
+            "--group-add",
+            str(group),
+        ]
         words += [
             "--hostname",
             f"{job}-{index}",
@@ -102,7 +122,9 @@ class Kubelet:
 
     def probe(self, container: str) -> int:
         command = self.pod["containers"][0]["startupProbe"]["exec"]["command"]
-        return subprocess.run(["docker", "exec", container, *command], capture_output=True, check=False).returncode
+        return subprocess.run(
+            ["docker", "exec", container, *command], capture_output=True, check=False
+        ).returncode
 
     def said(self) -> str:
         return "".join(f"---\n{logs(each)}" for each in self.containers)
@@ -124,13 +146,16 @@ def test_the_job_runs_with_what_the_manifest_gives_it(kubelet: Kubelet) -> None:
     places = re.findall(r"rank (\d) on (demo-\d)", kubelet.said())
     assert sorted(places) == [("0", "demo-0"), ("1", "demo-0"), ("2", "demo-1"), ("3", "demo-1")]
     results = [kubelet.result(index) for index in range(2)]
-    assert [(each["status"], each["class"], each["job"]) for each in results] == [(0, "success", "demo")] * 2
+    assert [(each["status"], each["class"], each["job"]) for each in results] == [
+        (0, "success", "demo")
+    ] * 2
     assert [each["node"] for each in results] == ["demo-0.demo", "demo-1.demo"]
 
 
 @pytest.mark.promise("Kubernetes sees readiness and the reason of the end")
 def test_probes_and_what_a_lost_pod_makes_of_the_others(kubelet: Kubelet) -> None:
-    """Not ready before all are there, ready after; the survivor of a killed Pod ends with what the policy restarts."""
+    """Not ready before all are there, ready after; the survivor of a killed Pod ends with what the
+    policy restarts."""
     kubelet.apply("sh", "-c", WAITS)
     leader = kubelet.start(0)
     until(lambda: "waiting" in logs(leader), 30, "a line of the wait")

@@ -22,7 +22,9 @@ print(child.returncode, memory.oom_killed())
 
 @pytest.mark.promise("a kill for memory is told with limit and peak", control="its second case")
 @pytest.mark.parametrize(
-    ("take", "said"), [(512, "-9 out of memory: limit 128 MiB, peak 128 MiB"), (8, "0 None")], ids=["killed", "control"]
+    ("take", "said"),
+    [(512, "-9 out of memory: limit 128 MiB, peak 128 MiB"), (8, "0 None")],
+    ids=["killed", "control"],
 )
 def test_a_kill_for_memory_has_words(take: int, said: str) -> None:
     limits = ["--memory", "128m", "--memory-swap", "128m"]

@@ -1,4 +1,5 @@
-"""The plain form: containers of the image with ModelArts' own variables, the secret, and `bash run_mpi.sh`."""
+"""The plain form: containers of the image with ModelArts' own variables, the secret, and `bash
+run_mpi.sh`."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def variables(index: int) -> Mapping[str, str]:
 @pytest.fixture
 def containers(network: str, folder: Path) -> Iterator[list[str]]:
     (folder / "train.py").write_text(TRAIN)
-    (folder / "bashrc").write_text("echo noise; echo noise >&2; sleep 100\n")  # bash reads it for what sshd starts
+    # bash reads it for what sshd starts
+    (folder / "bashrc").write_text("echo noise; echo noise >&2; sleep 100\n")
     names = [f"ma-{network}-{index}" for index in range(2)]
     yield names
     docker("rm", "-f", *names, check=False)
@@ -107,9 +109,13 @@ def test_a_job_from_env_alone_without_any_file(containers: list[str], network: s
     docker("wait", *containers)
     log = logs(containers[0])
     assert [exit_code(name) for name in containers] == [0, 0], log
-    assert sorted(re.findall(r"rank (\d) on (\S+)", log)) == [(str(rank), containers[rank // 2]) for rank in range(4)]
+    assert sorted(re.findall(r"rank (\d) on (\S+)", log)) == [
+        (str(rank), containers[rank // 2]) for rank in range(4)
+    ]
 
 
 def test_a_lone_program_runs_as_it_is(containers: list[str]) -> None:
-    said = docker("run", "--rm", IMAGE, "python", "-c", "import sys; print(sys.argv[1:])", "--epochs", "a b")
+    said = docker(
+        "run", "--rm", IMAGE, "python", "-c", "import sys; print(sys.argv[1:])", "--epochs", "a b"
+    )
     assert said == "['--epochs', 'a b']\n"

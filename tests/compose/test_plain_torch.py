@@ -1,4 +1,5 @@
-"""The rendered torchrun.sh and torchlaunch.sh, unmodified, in a plain Debian + torch image that has no toolkit."""
+"""The rendered torchrun.sh and torchlaunch.sh, unmodified, in a plain Debian + torch image that has
+no toolkit."""
 
 from __future__ import annotations
 
@@ -18,7 +19,20 @@ from tests.containers import IMAGE, docker, exit_code, logs
 pytestmark = pytest.mark.engine
 PLAIN = "entrypoint-test-plain:dev"
 AWKWARD = (
-    *("", "a b", "it's", '"q"', "$HOME", "$$", "${local_rank}", "$(id)", "`id`", "a\nb", "*", "ü\\"),
+    *(
+        "",
+        "a b",
+        "it's",
+        '"q"',
+        "$HOME",
+        "$$",
+        "${local_rank}",
+        "$(id)",
+        "`id`",
+        "a\nb",
+        "*",
+        "ü\\",
+    ),
     *("--", "--nnodes=9", "-m"),
 )
 TRAIN = """\
@@ -40,17 +54,22 @@ sys.exit(int(os.environ.get("FAIL", "0")))
 def plain() -> str:
     """The image without the toolkit: what any user of Debian and torch has."""
     text = (
-        f"FROM {IMAGE}\nUSER root\n"
-        "RUN rm -rf /opt/entrypoint /usr/local/bin/entrypoint /usr/local/bin/image-entry /home/ma-user/*.sh\n"
-        "USER 1000:100\nENTRYPOINT []\n"
+        f"FROM {IMAGE}\nUSER root\nRUN rm -rf /opt/entrypoint /usr/local/bin/entrypoint"
+        " /usr/local/bin/image-entry /home/ma-user/*.sh\nUSER 1000:100\nENTRYPOINT []\n"
     )
-    subprocess.run(["docker", "build", "-q", "-t", PLAIN, "-"], input=text.encode(), check=True, capture_output=True)
+    subprocess.run(
+        ["docker", "build", "-q", "-t", PLAIN, "-"],
+        input=text.encode(),
+        check=True,
+        capture_output=True,
+    )
     return PLAIN
 
 
 @pytest.fixture
 def scripts(folder: Path) -> Path:
-    """The scripts as `entrypoint render` writes them on another machine, and a program beside them."""
+    """The scripts as `entrypoint render` writes them on another machine, and a program beside
+    them."""
     render = [sys.executable, "-m", "entrypoint", "render", "--out", str(folder)]
     subprocess.run(render, env=clean_environment(), check=True, capture_output=True)
     (folder / "train.py").write_text(TRAIN)
@@ -64,7 +83,9 @@ def names(network: str) -> Iterator[list[str]]:
     docker("rm", "-f", *hosts, check=False)
 
 
-def start(image: str, scripts: Path, names: Sequence[str], network: str, script: str, **env: str) -> None:
+def start(
+    image: str, scripts: Path, names: Sequence[str], network: str, script: str, **env: str
+) -> None:
     for rank, name in enumerate(names):
         variables = {
             "MA_NUM_HOSTS": str(len(names)),
@@ -91,9 +112,18 @@ def results(name: str) -> list[dict[str, Any]]:
     "way",
     ["torchrun c10d", "torchrun static", "torchlaunch"],
 )
-def test_two_containers_reduce(plain: str, scripts: Path, names: list[str], network: str, way: str) -> None:
+def test_two_containers_reduce(
+    plain: str, scripts: Path, names: list[str], network: str, way: str
+) -> None:
     script, _, backend = way.partition(" ")
-    start(plain, scripts, names, network, f"{script}.sh", **({"RDZV_BACKEND": backend} if backend else {}))
+    start(
+        plain,
+        scripts,
+        names,
+        network,
+        f"{script}.sh",
+        **({"RDZV_BACKEND": backend} if backend else {}),
+    )
     assert [exit_code(name) for name in names] == [0, 0], logs(names[0]) + logs(names[1])
     for node, name in enumerate(names):
         found = sorted(results(name), key=lambda result: int(result["RANK"]))
@@ -109,7 +139,18 @@ def test_two_containers_reduce(plain: str, scripts: Path, names: list[str], netw
 def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:
     """Of torchrun alone it would be 1, after PyTorch's own trace."""
     saves = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
-    box = docker("run", "-d", "-v", f"{scripts}:/job:ro", plain, "bash", "/job/torchrun.sh", "sh", "-c", saves).strip()
+    box = docker(
+        "run",
+        "-d",
+        "-v",
+        f"{scripts}:/job:ro",
+        plain,
+        "bash",
+        "/job/torchrun.sh",
+        "sh",
+        "-c",
+        saves,
+    ).strip()
     try:
         until(lambda: "up\n" in logs(box), 30, "the program is up")
         docker("stop", "--time", "60", box)
@@ -122,4 +163,6 @@ def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:
 
 @pytest.mark.control("`torchrun.sh` and `run_mpi.sh` work without the toolkit")
 def test_there_is_no_toolkit_in_that_image(plain: str) -> None:
-    assert docker("run", "--rm", plain, "sh", "-c", "command -v entrypoint || echo none") == "none\n"
+    assert (
+        docker("run", "--rm", plain, "sh", "-c", "command -v entrypoint || echo none") == "none\n"
+    )

@@ -16,7 +16,16 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
     plans = {}
     for rank in range(3):
         said = compose.run(
-            "run", "--rm", "-T", "--no-deps", f"worker-{rank}", "entrypoint", "plan", "--json", "--", *PROGRAM
+            "run",
+            "--rm",
+            "-T",
+            "--no-deps",
+            f"worker-{rank}",
+            "entrypoint",
+            "plan",
+            "--json",
+            "--",
+            *PROGRAM,
         )
         plans[f"worker-{rank}"] = json.loads(said[said.index("{\n") : said.rindex("}") + 1])
     compose.run("up", "-d")
@@ -24,16 +33,28 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
     until(lambda: "6 ranks on 3 nodes" in logs(containers["worker-0"]), 60, "six ranks")
     for host, plan in plans.items():
         inside, run_dir = containers[host], plan["run_dir"]
-        written = docker("exec", inside, "sh", "-c", f"cd {run_dir} && stat -c '%n %a' *").split("\n")
+        written = docker("exec", inside, "sh", "-c", f"cd {run_dir} && stat -c '%n %a' *").split(
+            "\n"
+        )
         modes = dict(line.split() for line in written if line)
         for file in plan["files"]:
             assert modes.pop(file["name"]) == file["mode"].lstrip("0"), (host, file["name"])
             if "text" in file:
                 text = docker("exec", inside, "cat", f"{run_dir}/{file['name']}")
                 assert text == file["text"], (host, file["name"])
-        sessions = docker("exec", inside, "ls", f"{run_dir}/tmp").split()  # mpirun's own, or orted's
+        # mpirun's own, or orted's
+        sessions = docker("exec", inside, "ls", f"{run_dir}/tmp").split()
         assert len(sessions) == 1, host
-        expected = {"lock", "tmp", "ranks", "program-ranks", "last-output", "attend", "attend.sessions", "attend.end"}
+        expected = {
+            "lock",
+            "tmp",
+            "ranks",
+            "program-ranks",
+            "last-output",
+            "attend",
+            "attend.sessions",
+            "attend.end",
+        }
         if host == "worker-0":
             hosts = [f"worker-{rank}" for rank in range(3)]
             expected |= {
@@ -44,7 +65,10 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
             }
         assert set(modes) == expected, host
     leader = plans["worker-0"]
-    find = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in 'mpirun '*) echo $p; esac; done"
+    find = (
+        "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline) in 'mpirun '*) echo $p; esac;"
+        " done"
+    )
     mpirun = docker("exec", containers["worker-0"], "sh", "-c", find).split()[0]
     words = docker("exec", containers["worker-0"], "cat", f"{mpirun}/cmdline").split("\0")
     assert words[-len(PROGRAM) - 1 : -1] == PROGRAM

@@ -1,4 +1,5 @@
-"""Containers that lack something: named before any rank starts, with an error or, where it may work, a warning."""
+"""Containers that lack something: named before any rank starts, with an error or, where it may
+work, a warning."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def handles(soft: int, hard: int) -> list[str]:
     return ["--ulimit", f"nofile={soft}:{hard}"]
 
 
-# What the container is given -> status, times that a rank ran, what is said of it before ranks start.
+# What the container is given -> status, times that a rank ran, what is said of it before ranks
+# start.
 CASES = {
     "handles": (
         handles(70, 70), 71, 0, "EP420 too few file handles | 70 may be open, needed: 80 (nodes: 1, ranks here: 2) |",
@@ -55,16 +57,27 @@ def start(*options: str) -> subprocess.Popen[str]:
 @pytest.mark.promise("a weak machine is named before any rank starts")
 def test_what_a_machine_lacks_is_named_before_ranks_start() -> None:
     started = {name: start(*options) for name, (options, *_) in CASES.items()}
-    ends = {name: (*process.communicate(timeout=60), process.returncode) for name, process in started.items()}
+    ends = {
+        name: (*process.communicate(timeout=60), process.returncode)
+        for name, process in started.items()
+    }
     for name, (_, status, ranks, line) in CASES.items():
         out, err, ended = ends[name]
-        before = [words for words in err.splitlines() if re.match(r"\[entrypoint\] (?!\d+ ranks on |started: )", words)]
+        before = [
+            words
+            for words in err.splitlines()
+            if re.match(r"\[entrypoint\] (?!\d+ ranks on |started: )", words)
+        ]
         assert (ended, out.count("ran\n")) == (status, ranks), f"{name}: {err}"
         # There is no room for the result either, which is said as well.
         before = [
-            words for words in before if not words.startswith("[entrypoint] EP415 the result cannot be written | ")
+            words
+            for words in before
+            if not words.startswith("[entrypoint] EP415 the result cannot be written | ")
         ]
-        assert [words[: len(line) + 13] for words in before] == ([f"[entrypoint] {line}"] if line else []), name
+        assert [words[: len(line) + 13] for words in before] == (
+            [f"[entrypoint] {line}"] if line else []
+        ), name
 
 
 def test_little_lockable_memory_matters_with_rdma_alone(folder: Path) -> None:
@@ -72,10 +85,17 @@ def test_little_lockable_memory_matters_with_rdma_alone(folder: Path) -> None:
     limit, devices = ["--ulimit", "memlock=65536:65536"], ["-v", f"{folder}:/dev/infiniband:ro"]
     may_lock = ["--user", "0", "--cap-add", "IPC_LOCK"]
     said = {}
-    for name, options in {"limit": [*limit, *devices], "no RDMA": limit, "may lock": [*devices, *may_lock]}.items():
+    for name, options in {
+        "limit": [*limit, *devices],
+        "no RDMA": limit,
+        "may lock": [*devices, *may_lock],
+    }.items():
         process = start(*options)
         _, said[name] = process.communicate(timeout=60)
-    line = "EP423 little memory can be locked | 64 KiB, needed: no limit, with RDMA devices in /dev/infiniband | "
+    line = (
+        "EP423 little memory can be locked | 64 KiB, needed: no limit, with RDMA devices in"
+        " /dev/infiniband | "
+    )
     assert f"[entrypoint] warning: {line}" in said.pop("limit")
     assert {name: "memory can be locked" in words for name, words in said.items()} == {
         "no RDMA": False, "may lock": False,

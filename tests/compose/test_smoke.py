@@ -22,11 +22,15 @@ def test_three_containers_train_and_end_together(compose: Compose) -> None:
     log = run(compose)
     containers = compose.containers()
     assert list(containers) == ["worker-0", "worker-1", "worker-2"]
-    assert {name: exit_code(each) for name, each in containers.items()} == dict.fromkeys(containers, 0)
+    assert {name: exit_code(each) for name, each in containers.items()} == dict.fromkeys(
+        containers, 0
+    )
     ends = [finished_at(each) for each in containers.values()]
     assert max(ends) - min(ends) < 1.0
     places = re.findall(r"rank (\d) of 6 on (\S+), local rank (\d)", log)
-    assert sorted(places) == [(str(rank), f"worker-{rank // 2}", str(rank % 2)) for rank in range(6)]
+    assert sorted(places) == [
+        (str(rank), f"worker-{rank // 2}", str(rank % 2)) for rank in range(6)
+    ]
     assert "6 ranks on 3 nodes: worker-0 0-1, worker-1 2-3, worker-2 4-5" in log
     difference = re.search(r"gradient difference to one process: (\S+) ", log)
     assert difference, log
@@ -39,11 +43,15 @@ def test_three_containers_train_and_end_together(compose: Compose) -> None:
 
 
 @pytest.mark.parametrize("status", [7])
-def test_a_program_that_fails_fails_every_container_with_its_status(compose: Compose, status: int) -> None:
+def test_a_program_that_fails_fails_every_container_with_its_status(
+    compose: Compose, status: int
+) -> None:
     compose.render(SPEC, "python", "train.py", "--fail", str(status))
     log = run(compose)
     containers = compose.containers()
-    assert {name: exit_code(each) for name, each in containers.items()} == dict.fromkeys(containers, status), log
+    assert {name: exit_code(each) for name, each in containers.items()} == dict.fromkeys(
+        containers, status
+    ), log
     assert re.search(rf"rank \d on worker-\d exited with {status}", log)
     ends = [finished_at(each) for each in containers.values()]
     assert max(ends) - min(ends) < 1.0

@@ -1,4 +1,5 @@
-"""/dev/termination-log, as Kubernetes mounts it: a file anyone may write, read when the container has ended."""
+"""/dev/termination-log, as Kubernetes mounts it: a file anyone may write, read when the container
+has ended."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def fields(text: str) -> dict[str, Any]:
 @pytest.mark.promise("Kubernetes sees readiness and the reason of the end")
 def test_the_reason_is_where_kubernetes_looks(folder: Path) -> None:
     mpi = ("--launcher", "mpirun", "--name", "demo", "--")
-    status, text = ended(folder, "failed", *mpi, "sh", "-c", "exit 7", options=("--hostname", "worker-0"))
+    status, text = ended(
+        folder, "failed", *mpi, "sh", "-c", "exit 7", options=("--hostname", "worker-0")
+    )
     assert status == 7
     assert {**fields(text), "reason": ""} == {
         "status": 7,
@@ -51,7 +54,9 @@ def test_the_reason_is_where_kubernetes_looks(folder: Path) -> None:
     assert (status, fields(text)["class"]) == (65, "config")
     assert "slots: EP100 a whole number from 1 to 4096 is needed" in fields(text)["reason"]
 
-    status, text = ended(folder, "secret", *mpi, SECRET, options=("-e", f"ENTRYPOINT_SECRET={SECRET}"))
+    status, text = ended(
+        folder, "secret", *mpi, SECRET, options=("-e", f"ENTRYPOINT_SECRET={SECRET}")
+    )
     assert (status, fields(text)["class"]) == (127, "job")
     assert SECRET not in text
 

@@ -1,4 +1,5 @@
-"""PyTorch's ways to start, as engines of `entrypoint run`: two containers of two processes, one verdict for all."""
+"""PyTorch's ways to start, as engines of `entrypoint run`: two containers of two processes, one
+verdict for all."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def trained_well(containers: dict[str, str], hosts: list[str]) -> None:
     for node, each in enumerate(containers.values()):
         # Two ranks may write into one line.
         places = re.findall(r"rank (\d) of 4 on (\S+), local rank (\d), pid \d", logs(each))
-        assert sorted(places) == [(str(2 * node + local), hosts[node], str(local)) for local in range(2)], log
+        assert sorted(places) == [
+            (str(2 * node + local), hosts[node], str(local)) for local in range(2)
+        ], log
     difference = re.search(r"difference to one process: (\S+) \(allowed 1e-10\)", log)
     assert difference, log
     assert float(difference[1]) <= 1e-10
@@ -43,10 +46,16 @@ def trained_well(containers: dict[str, str], hosts: list[str]) -> None:
 def time_of(containers: dict[str, str], words: str) -> float:
     """When these words were printed, by the engine's clock."""
     for each in containers.values():
-        done = subprocess.run(["docker", "logs", "-t", each], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["docker", "logs", "-t", each], capture_output=True, text=True, check=True
+        )
         found = re.search(rf"^(\S{{19}})(\.\d{{1,6}})\d*Z .*{words}", done.stdout, re.M)
         if found:
-            return time.mktime(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S")) - time.timezone + float(found[2])
+            return (
+                time.mktime(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S"))
+                - time.timezone
+                + float(found[2])
+            )
     raise AssertionError(f"nobody said {words}:\n{said(containers)}")
 
 
@@ -59,7 +68,9 @@ def test_two_containers_train_as_one_process_would(compose: Compose, example: st
     for each in containers.values():
         left = re.findall(r" (/tmp/.*)", docker("diff", each))
         # The compiler's cache is the program's own doing: an optimizer imports it.
-        assert [path for path in left if "/torchinductor_" not in path] == ["/tmp/entrypoint-1000-36666-state.json"]
+        assert [path for path in left if "/torchinductor_" not in path] == [
+            "/tmp/entrypoint-1000-36666-state.json"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +87,9 @@ def test_a_rank_that_fails_ends_every_container_soon(
     assert ended(containers, 60) == dict.fromkeys(NAMES, 7), said(containers)
     if example == "torchrun":
         told = logs(containers["worker-0"])
-        assert re.search(r"last \d+ lines? of rank 3 on worker-1:\n.*  \| rank 3 fails with 7\n", told, re.S), told
+        assert re.search(
+            r"last \d+ lines? of rank 3 on worker-1:\n.*  \| rank 3 fails with 7\n", told, re.S
+        ), told
         assert told.rstrip().endswith("EP600 rank 3 exited with 7 on worker-1; exit 7"), told
     failed = time_of(containers, f"rank {rank} fails with 7")
     assert max(finished_at(each) for each in containers.values()) - failed < FAILED
@@ -88,24 +101,36 @@ def test_sigterm_to_one_container_ends_all_with_143_within_the_grace(compose: Co
     asked = time.time()
     docker("kill", "-s", "TERM", containers["worker-1"])
     assert ended(containers, 60) == dict.fromkeys(NAMES, 143), said(containers)
-    assert max(finished_at(each) for each in containers.values()) - asked < 10  # the example's grace
+    # the example's grace
+    assert max(finished_at(each) for each in containers.values()) - asked < 10
 
 
 def test_mp_spawn_from_modelarts_variables_alone(modelarts: ModelArts) -> None:
     train = ("python", "train.py", "--processes", "2")
-    containers = modelarts.start(IMAGE, "pytorch-spawn", *train, env={"ENTRYPOINT_LAUNCHER": "pytorch"})
+    containers = modelarts.start(
+        IMAGE, "pytorch-spawn", *train, env={"ENTRYPOINT_LAUNCHER": "pytorch"}
+    )
     assert ended(containers, 60) == dict.fromkeys(containers, 0), said(containers)
     trained_well(containers, list(containers))
 
 
-def test_without_a_secret_it_trains_where_that_was_asked_for_and_says_what_that_costs(modelarts: ModelArts) -> None:
-    env = {"ENTRYPOINT_LAUNCHER": "torchrun", "ENTRYPOINT_SECRET": "", "ENTRYPOINT_ROLL_CALL": "none"}
+def test_without_a_secret_it_trains_where_that_was_asked_for_and_says_what_that_costs(
+    modelarts: ModelArts,
+) -> None:
+    env = {
+        "ENTRYPOINT_LAUNCHER": "torchrun",
+        "ENTRYPOINT_SECRET": "",
+        "ENTRYPOINT_ROLL_CALL": "none",
+    }
     containers = modelarts.start(IMAGE, "pytorch-torchrun", "train.py", env=env)
     # Each by itself, so not together.
     assert ended(containers, 60, together=60) == dict.fromkeys(containers, 0), said(containers)
     trained_well(containers, list(containers))
     for each in containers.values():
-        assert "warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL) | nobody sees " in logs(each)
+        assert (
+            "warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL) | nobody sees "
+            in logs(each)
+        )
 
 
 def test_without_a_secret_nothing_starts(modelarts: ModelArts) -> None:
@@ -120,7 +145,9 @@ def test_without_a_secret_nothing_starts(modelarts: ModelArts) -> None:
 def test_one_card_runs_the_program_as_it_is() -> None:
     code = f"{TREE}/examples/pytorch-single:/code:ro"
     printed = docker("run", "--rm", "-v", code, "-w", "/code", IMAGE, "--spec", "job.yaml")
-    python = docker("run", "--rm", IMAGE, "python", "-c", "import sys; print(sys.executable)").strip()
+    python = docker(
+        "run", "--rm", IMAGE, "python", "-c", "import sys; print(sys.executable)"
+    ).strip()
     assert f"arguments ['--steps', '20'] in /code by {python}\n" in printed
     losses = re.search(r"loss (\S+) -> (\S+)", printed)
     assert losses, printed

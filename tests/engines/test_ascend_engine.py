@@ -20,7 +20,10 @@ def written_by_modelarts(folder: Path, pods: list[str]) -> tuple[str, ...]:
     """Its rank table, form v0.1, where its containers have it."""
     instances = [
         {
-            "devices": [{"device_id": str(card), "device_ip": f"192.168.{node}.{card + 1}"} for card in range(2)],
+            "devices": [
+                {"device_id": str(card), "device_ip": f"192.168.{node}.{card + 1}"}
+                for card in range(2)
+            ],
             "pod_name": pod,
             "server_id": pod,
         }
@@ -38,7 +41,9 @@ def written_by_modelarts(folder: Path, pods: list[str]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("given", ["job.yaml", "variables"])
-def test_two_nodes_of_two_cards(modelarts: ModelArts, variables: Run, folder: Path, given: str) -> None:
+def test_two_nodes_of_two_cards(
+    modelarts: ModelArts, variables: Run, folder: Path, given: str
+) -> None:
     if given == "job.yaml":
         env = {
             **SIMULATED,
@@ -59,7 +64,11 @@ def test_two_nodes_of_two_cards(modelarts: ModelArts, variables: Run, folder: Pa
 
 
 def test_one_node(modelarts: ModelArts, variables: Run, folder: Path) -> None:
-    mounts = written_by_modelarts(folder, [host.split(".")[0] for host in modelarts.hosts("worker", 1)])
-    containers, log = variables(ASCEND, "ascend", "train.py", tasks={"worker": 1}, env=SIMULATED, mounts=mounts)
+    mounts = written_by_modelarts(
+        folder, [host.split(".")[0] for host in modelarts.hosts("worker", 1)]
+    )
+    containers, log = variables(
+        ASCEND, "ascend", "train.py", tasks={"worker": 1}, env=SIMULATED, mounts=mounts
+    )
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-10")

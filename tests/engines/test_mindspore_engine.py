@@ -15,9 +15,14 @@ QUIET = {"GLOG_v": "3"}
 @pytest.mark.parametrize("given", ["job.yaml", "variables"])
 def test_mpirun(request: pytest.FixtureRequest, given: str) -> None:
     if given == "job.yaml":
-        containers, log = request.getfixturevalue("job_yaml")(MINDSPORE, "mindspore/job.yaml", seconds=200)
+        containers, log = request.getfixturevalue("job_yaml")(
+            MINDSPORE, "mindspore/job.yaml", seconds=200
+        )
     else:
-        run, command = request.getfixturevalue("variables"), ("sh", "ranks.sh", "python", "train.py")
+        run, command = (
+            request.getfixturevalue("variables"),
+            ("sh", "ranks.sh", "python", "train.py"),
+        )
         containers, log = run(MINDSPORE, "mindspore", *command, env=QUIET, seconds=200)
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-05")
@@ -27,7 +32,9 @@ def test_mpirun(request: pytest.FixtureRequest, given: str) -> None:
 @pytest.mark.parametrize("given", ["job.yaml", "variables"])
 def test_msrun(request: pytest.FixtureRequest, given: str) -> None:
     if given == "job.yaml":
-        containers, log = request.getfixturevalue("job_yaml")(MINDSPORE, "mindspore/msrun.yaml", seconds=200)
+        containers, log = request.getfixturevalue("job_yaml")(
+            MINDSPORE, "mindspore/msrun.yaml", seconds=200
+        )
     else:
         run, env = request.getfixturevalue("variables"), {**QUIET, "MA_RUN_METHOD": "msrun"}
         containers, log = run(MINDSPORE, "mindspore", "train.py", env=env, seconds=200)
@@ -37,9 +44,17 @@ def test_msrun(request: pytest.FixtureRequest, given: str) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("rank", ["0", "3"])
-def test_a_process_that_fails_under_msrun_gives_every_container_its_status(compose: Compose, rank: str) -> None:
+def test_a_process_that_fails_under_msrun_gives_every_container_its_status(
+    compose: Compose, rank: str
+) -> None:
     compose.render(
-        TREE / "examples/mindspore/msrun.yaml", "train.py", "--fail", "7", "--fail-rank", rank, image=MINDSPORE
+        TREE / "examples/mindspore/msrun.yaml",
+        "train.py",
+        "--fail",
+        "7",
+        "--fail-rank",
+        rank,
+        image=MINDSPORE,
     )
     compose.run("up", "-d")
     containers = compose.containers()

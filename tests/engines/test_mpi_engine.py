@@ -1,4 +1,5 @@
-"""MPI programs on both majors of Open MPI: every rank on its node, by the major that the image has, and never mixed."""
+"""MPI programs on both majors of Open MPI: every rank on its node, by the major that the image has,
+and never mixed."""
 
 from __future__ import annotations
 

@@ -14,8 +14,13 @@ Run = Callable[..., tuple[dict[str, str], str]]
 
 
 def test_one_card(variables: Run) -> None:
-    _, log = variables(GPU, "pytorch-single", "python", "train.py", "--steps", "10", tasks={"worker": 1}, gpus=1)
-    assert "arguments ['--steps', '10'] in /home/ma-user/modelarts/user-job-dir/code by /usr/bin/python" in log
+    _, log = variables(
+        GPU, "pytorch-single", "python", "train.py", "--steps", "10", tasks={"worker": 1}, gpus=1
+    )
+    assert (
+        "arguments ['--steps', '10'] in /home/ma-user/modelarts/user-job-dir/code by"
+        " /usr/bin/python" in log
+    )
     losses = re.search(r"loss (\S+) -> (\S+)", log)
     assert losses, log
     assert float(losses[2]) < float(losses[1])
@@ -27,7 +32,9 @@ def test_one_node_of_two_cards(request: pytest.FixtureRequest, given: str) -> No
     if given == "job.yaml":
         mount = f"{TREE}/examples/pytorch-spawn:/job:ro"
         words = ["--spec", "job.yaml", "--hosts", "worker-0", "--", *command]
-        log = docker("run", "--rm", "--hostname", "worker-0", "-v", mount, "-w", "/job", GPU, *words)
+        log = docker(
+            "run", "--rm", "--hostname", "worker-0", "-v", mount, "-w", "/job", GPU, *words
+        )
         hosts = ["worker-0"]
     else:
         run, env = request.getfixturevalue("variables"), {"ENTRYPOINT_LAUNCHER": "pytorch"}
@@ -39,12 +46,16 @@ def test_one_node_of_two_cards(request: pytest.FixtureRequest, given: str) -> No
 
 @pytest.mark.parametrize("launcher", ["torchrun", "torchlaunch"])
 def test_from_variables_alone(variables: Run, launcher: str) -> None:
-    containers, log = variables(GPU, f"pytorch-{launcher}", "train.py", env={"ENTRYPOINT_LAUNCHER": launcher})
+    containers, log = variables(
+        GPU, f"pytorch-{launcher}", "train.py", env={"ENTRYPOINT_LAUNCHER": launcher}
+    )
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-10")
 
 
 def test_run_method_is_torchrun(variables: Run) -> None:
-    containers, log = variables(GPU, "pytorch-torchrun", "train.py", env={"MA_RUN_METHOD": "torchrun"})
+    containers, log = variables(
+        GPU, "pytorch-torchrun", "train.py", env={"MA_RUN_METHOD": "torchrun"}
+    )
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-10")

@@ -1,4 +1,5 @@
-"""TensorFlow in one container, between-graph with a parameter server, and with ParameterServerStrategy."""
+"""TensorFlow in one container, between-graph with a parameter server, and with
+ParameterServerStrategy."""
 
 from __future__ import annotations
 
@@ -39,11 +40,15 @@ def test_one_node(request: pytest.FixtureRequest, given: str) -> None:
 @pytest.mark.parametrize("given", ["job.yaml", "variables"])
 def test_between_graph(request: pytest.FixtureRequest, modelarts: ModelArts, given: str) -> None:
     if given == "job.yaml":
-        containers, log = request.getfixturevalue("job_yaml")(TENSORFLOW, "tensorflow-between-graph/job.yaml")
+        containers, log = request.getfixturevalue("job_yaml")(
+            TENSORFLOW, "tensorflow-between-graph/job.yaml"
+        )
     else:
         run, env = request.getfixturevalue("variables"), {**QUIET, **tensorflow_hosts(modelarts, 2)}
         tasks = {"worker": 2, "ps": 1}
-        containers, log = run(TENSORFLOW, "tensorflow-between-graph", "train.py", tasks=tasks, env=env, gpus=1)
+        containers, log = run(
+            TENSORFLOW, "tensorflow-between-graph", "train.py", tasks=tasks, env=env, gpus=1
+        )
     for name, each in containers.items():
         task, index, count = ("ps", 0, 1) if "ps-0" in name else ("worker", name[-1], 2)
         assert re.search(rf"{task} {index} of {count} on {name}, pid \d", logs(each)), log
@@ -51,14 +56,20 @@ def test_between_graph(request: pytest.FixtureRequest, modelarts: ModelArts, giv
 
 
 @pytest.mark.parametrize("given", ["job.yaml", "variables"])
-def test_parameter_server_strategy(request: pytest.FixtureRequest, modelarts: ModelArts, given: str) -> None:
+def test_parameter_server_strategy(
+    request: pytest.FixtureRequest, modelarts: ModelArts, given: str
+) -> None:
     if given == "job.yaml":
-        containers, log = request.getfixturevalue("job_yaml")(TENSORFLOW, "tensorflow-parameter-server/job.yaml")
+        containers, log = request.getfixturevalue("job_yaml")(
+            TENSORFLOW, "tensorflow-parameter-server/job.yaml"
+        )
     else:
         run, env = request.getfixturevalue("variables"), {**QUIET, **tensorflow_hosts(modelarts, 3)}
         env["ENTRYPOINT_TENSORFLOW_CHIEF"] = "worker-0"
         tasks = {"worker": 3, "ps": 1}
-        containers, log = run(TENSORFLOW, "tensorflow-parameter-server", "train.py", tasks=tasks, env=env, gpus=1)
+        containers, log = run(
+            TENSORFLOW, "tensorflow-parameter-server", "train.py", tasks=tasks, env=env, gpus=1
+        )
     workers = [name for name in containers if "ps-0" not in name]
     for name in workers[1:]:
         assert re.search(rf"{name} computed [1-9]\d* of 160 shares", log), log

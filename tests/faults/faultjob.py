@@ -1,4 +1,5 @@
-"""A job in containers of the real image, the faults that it is given, and how long it took all of them to end."""
+"""A job in containers of the real image, the faults that it is given, and how long it took all of
+them to end."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ NOW = "$(date +%s.%N)"  # every container has the engine's clock
 _SAVE = f'echo "$HOSTNAME told at {NOW}"; sleep 3; echo "$HOSTNAME saved"; exit 0'
 SAVES = f"trap '{_SAVE}' TERM INT; {UP}while :; do sleep 0.1; done"
 STUBBORN = f"trap '' TERM INT; {UP}while :; do sleep 0.1; done"
-# A container's memory, a program that takes all of it (far more than launcher and entrypoint, so that it is the one the
-# kernel kills), and what is said then.
+# A container's memory, a program that takes all of it (far more than launcher and entrypoint, so
+# that it is the one the kernel kills), and what is said then.
 LITTLE = ("--memory", "512m", "--memory-swap", "512m")
 EATS = "exec tail /dev/zero"
 SPENT = "out of memory: limit 512 MiB, peak 512 MiB"
@@ -36,10 +37,16 @@ _FIND = 'pgrep -f -o -- "$1"'
 
 
 class Job:
-    """`start` its containers, give it a fault, then look at how all of them ended. `close` leaves nothing behind."""
+    """`start` its containers, give it a fault, then look at how all of them ended. `close` leaves
+    nothing behind."""
 
     def __init__(
-        self, network: str, launcher: str, hosts: Sequence[str], image: str, note: Callable[..., None]
+        self,
+        network: str,
+        launcher: str,
+        hosts: Sequence[str],
+        image: str,
+        note: Callable[..., None],
     ) -> None:
         self.network, self.launcher, self.hosts, self.image = network, launcher, list(hosts), image
         self._note = note
@@ -64,23 +71,41 @@ class Job:
         env: Mapping[str, str] | None = None,
         options: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """Start the containers of these hosts, all where not given, at once. A variable that is "" is not set.
+        """Start the containers of these hosts, all where not given, at once. A variable that is ""
+        is not set.
 
         `options` are docker's, for one host each, or for all under "".
         """
         given, environment = options or {}, {**self.env, **(env or {})}
-        variables = [word for name, value in environment.items() if value for word in ("-e", f"{name}={value}")]
+        variables = [
+            word
+            for name, value in environment.items()
+            if value
+            for word in ("-e", f"{name}={value}")
+        ]
 
         def run(host: str) -> str:
             own = (*given.get("", ()), *given.get(host, ()))
-            where = () if "--network" in own else ("--network", self.network, "--network-alias", host)
+            where = (
+                () if "--network" in own else ("--network", self.network, "--network-alias", host)
+            )
             return docker(
-                "run", "-d", "--no-healthcheck", "--hostname", host, *where, *variables, *own, self.image, *command
+                "run",
+                "-d",
+                "--no-healthcheck",
+                "--hostname",
+                host,
+                *where,
+                *variables,
+                *own,
+                self.image,
+                *command,
             ).strip()
 
         hosts = self.hosts if hosts is None else hosts
         with ThreadPoolExecutor(len(hosts)) as pool:
-            # The leader last or first must make no difference; the workers first is what a platform usually does.
+            # The leader last or first must make no difference; the workers first is what a platform
+            # usually does.
             self.boxes |= dict(zip(reversed(hosts), pool.map(run, reversed(hosts)), strict=True))
 
     def close(self) -> None:
@@ -97,7 +122,10 @@ class Job:
 
     def times(self, words: str) -> dict[str, float]:
         """Host -> the time that it printed after these words."""
-        return {host: float(at) for host, at in re.findall(rf"(worker-\d) {words} (\d+\.\d+)", self.logs())}
+        return {
+            host: float(at)
+            for host, at in re.findall(rf"(worker-\d) {words} (\d+\.\d+)", self.logs())
+        }
 
     def up(self, count: int | None = None, seconds: float = 90) -> None:
         """Wait until every host's program is up."""
@@ -129,14 +157,22 @@ class Job:
 
     def cut_off(self, host: str) -> float:
         return self._event(
-            "disconnect", self.boxes[host], "network", "disconnect", "-f", self.network, self.boxes[host]
+            "disconnect",
+            self.boxes[host],
+            "network",
+            "disconnect",
+            "-f",
+            self.network,
+            self.boxes[host],
         )
 
     def _event(self, action: str, box: str, *words: str) -> float:
         begun = time.time()
         docker(*words)
         span = ("--since", f"{begun:.6f}", "--until", f"{time.time():.6f}")
-        for line in docker("events", *span, "--filter", f"event={action}", "--format", "{{json .}}").splitlines():
+        for line in docker(
+            "events", *span, "--filter", f"event={action}", "--format", "{{json .}}"
+        ).splitlines():
             event = json.loads(line)
             if box in (event["Actor"]["ID"], event["Actor"]["Attributes"].get("container")):
                 return float(event["timeNano"]) / 1e9
@@ -156,7 +192,10 @@ class Job:
         """What runs in a container; of a program the name alone, but for sleep."""
         rows = docker("top", self.boxes[host], "-eo", "pid,args").splitlines()[1:]
         every = [row.split()[1:] for row in rows]
-        return [" ".join(words) if words[0] == "sleep" else os.path.basename(words[0]) for words in every]
+        return [
+            " ".join(words) if words[0] == "sleep" else os.path.basename(words[0])
+            for words in every
+        ]
 
     # -- ends
 
@@ -167,7 +206,9 @@ class Job:
             docker("wait", *boxes.values(), timeout=seconds)
         except subprocess.TimeoutExpired:
             running_still = [host for host, box in boxes.items() if running(box)]
-            raise AssertionError(f"{running_still} not ended in {seconds} s:\n{self.logs()}") from None
+            raise AssertionError(
+                f"{running_still} not ended in {seconds} s:\n{self.logs()}"
+            ) from None
         return {host: exit_code(box) for host, box in boxes.items()}
 
     def took(self, fault: float, hosts: Sequence[str] | None = None) -> float:
@@ -177,7 +218,9 @@ class Job:
     def within(self, bound: float, seconds: float) -> None:
         """Note what was measured, for the table, and hold it to its bound."""
         self._note("seconds", seconds)
-        assert seconds <= bound, f"{seconds:.1f} s, where {bound:.1f} s are the bound:\n{self.logs()}"
+        assert seconds <= bound, (
+            f"{seconds:.1f} s, where {bound:.1f} s are the bound:\n{self.logs()}"
+        )
 
     def last_line(self, host: str) -> str:
         """The entrypoint's own last line, which says why."""

@@ -1,4 +1,5 @@
-"""Row 7: the same verdicts under the launchers that start the program on every node by themselves."""
+"""Row 7: the same verdicts under the launchers that start the program on every node by
+themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.rows import ACCELERATE, ASCEND, DEEPSPEED, MPICH, RAY
 
 Make = Callable[..., Job]
 CARDS = {"ENTRYPOINT_SIMULATE_ASCEND": "1", "ENTRYPOINT_ASCEND_RANK_TABLE": "none"}
-# With tensorflow, ascend and jax the program needs neither framework nor cards, and the smaller image has none.
+# With tensorflow, ascend and jax the program needs neither framework nor cards, and the smaller
+# image has none.
 LAUNCHERS = {
     "torchlaunch": IMAGE,
     "pytorch": IMAGE,
@@ -39,16 +41,25 @@ PAIR = ["worker-0", "worker-1"]
 def ill(how: str) -> str:
     """After two seconds worker-1 fails; alone, the other would stay."""
     return (
-        f'{UP}if [ "$HOSTNAME" = worker-1 ]; then sleep 2; echo "$HOSTNAME fails at {NOW}"; {how}; fi; exec sleep 1000'
+        f'{UP}if [ "$HOSTNAME" = worker-1 ]; then sleep 2; echo "$HOSTNAME fails at {NOW}"; {how};'
+        " fi; exec sleep 1000"
     )
 
 
 FAILS = ill("exit 7")
 
 
-def begin(make: Make, launcher: str, image: str, program: str, memory: tuple[str, ...] = (), **env: str) -> Job:
+def begin(
+    make: Make, launcher: str, image: str, program: str, memory: tuple[str, ...] = (), **env: str
+) -> Job:
     job = make(launcher, nodes=2, image=image)
-    job.start("sh", "-c", program, env={**(CARDS if image == ASCEND else {}), **env}, options={"worker-1": memory})
+    job.start(
+        "sh",
+        "-c",
+        program,
+        env={**(CARDS if image == ASCEND else {}), **env},
+        options={"worker-1": memory},
+    )
     return job
 
 
@@ -59,7 +70,9 @@ def test_worker_1_is_killed(make: Make, launcher: str, image: str) -> None:
     job.up()
     fault = job.kill("worker-1")
     assert job.ends() == {"worker-0": 75, "worker-1": 137}, job.logs()
-    assert "EP602 worker-1 is lost: its session ended, last message " in job.last_line("worker-0"), job.logs()
+    assert "EP602 worker-1 is lost: its session ended, last message " in job.last_line(
+        "worker-0"
+    ), job.logs()
     job.within(5, job.took(fault))
 
 
@@ -109,7 +122,9 @@ def test_worker_1_fails(make: Make, launcher: str, image: str) -> None:
 
 
 @pytest.mark.control("without mpirun too, a 1 gives way to the failure that caused it")
-@pytest.mark.fault("7", "the control: worker-1 exits with 7, and there is no roll call", launcher="pytorch")
+@pytest.mark.fault(
+    "7", "the control: worker-1 exits with 7, and there is no roll call", launcher="pytorch"
+)
 def test_a_node_alone_stays(make: Make) -> None:
     job = begin(make, "pytorch", IMAGE, FAILS, ENTRYPOINT_SECRET="", ENTRYPOINT_ROLL_CALL="none")
     until(lambda: "worker-1" in job.times("fails at"), 60, "worker-1 has failed")

@@ -1,4 +1,5 @@
-"""Rows 4, 5 and 12: a program fails on one node, is killed for memory, or leaves something running."""
+"""Rows 4, 5 and 12: a program fails on one node, is killed for memory, or leaves something
+running."""
 
 from __future__ import annotations
 
@@ -9,7 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import until
-from tests.faults.faultjob import BOTH, EATS, HOSTS, LITTLE, NOW, SAVES, SPENT, STUBBORN, TRAINS, UP, Job
+from tests.faults.faultjob import (
+    BOTH,
+    EATS,
+    HOSTS,
+    LITTLE,
+    NOW,
+    SAVES,
+    SPENT,
+    STUBBORN,
+    TRAINS,
+    UP,
+    Job,
+)
 
 Make = Callable[..., Job]
 
@@ -22,14 +35,17 @@ def fails(how: str, others: str = TRAINS) -> str:
 
 
 @BOTH
-@pytest.mark.parametrize(("how", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -11 $$", 139)])
+@pytest.mark.parametrize(
+    ("how", "status"), [("exit 7", 7), ("kill -9 $$", 137), ("kill -11 $$", 139)]
+)
 @pytest.mark.fault("4", "the program on worker-2: {how}", bound="3 s")
 def test_a_program_fails(make: Make, launcher: str, how: str, status: int) -> None:
     job = make(launcher)
     job.start("sh", "-c", fails(how))
     assert job.ends(120) == dict.fromkeys(HOSTS, status), job.logs()
     named_once(job, launcher, status)
-    assert SPENT.partition(":")[0] not in job.logs()  # whatever limit and peak it would name: row 5 alone says so
+    # whatever limit and peak it would name: row 5 alone says so
+    assert SPENT.partition(":")[0] not in job.logs()
     job.within(3, job.took(job.times("fails at")["worker-2"]))
 
 
@@ -51,7 +67,9 @@ def named_once(job: Job, launcher: str, status: int) -> None:
 
 
 @BOTH
-@pytest.mark.fault("4", "worker-2 fails, a rank elsewhere ignores TERM, grace 4 s", bound="grace + 3 s")
+@pytest.mark.fault(
+    "4", "worker-2 fails, a rank elsewhere ignores TERM, grace 4 s", bound="grace + 3 s"
+)
 def test_a_program_fails_and_another_does_not_stop(make: Make, launcher: str) -> None:
     job = make(launcher)
     job.start("sh", "-c", fails("exit 7", STUBBORN), env={"ENTRYPOINT_TIMEOUTS_GRACE": "4"})
@@ -70,7 +88,11 @@ def test_a_program_fails_and_the_others_save(make: Make, launcher: str, folder: 
     saves = SAVES.replace("; exit 0", "; : >/saved/$HOSTNAME; exit 0")
     job.start("sh", "-c", fails("exit 7", saves), options={"": ("-v", f"{folder}:/saved")})
     assert job.ends(60) == dict.fromkeys(HOSTS, 7), job.logs()
-    assert sorted(path.name for path in folder.iterdir()) == ["worker-0", "worker-1", "worker-3"], job.logs()
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "worker-0",
+        "worker-1",
+        "worker-3",
+    ], job.logs()
     job.within(3 + 3, job.took(job.times("fails at")["worker-2"]))
 
 
@@ -95,10 +117,13 @@ def test_a_program_is_killed_for_memory(make: Make, launcher: str) -> None:
     job.within(5, job.took(job.times("fails at")["worker-2"]))
 
 
-# Each leaves a process that never ends; it says where it looks for the program's end, and what that printed last.
+# Each leaves a process that never ends; it says where it looks for the program's end, and what that
+# printed last.
 LEFT = {
     "a child that holds stdout": "(sleep 999; echo never) & ",
-    "a double-forked daemon": "(setsid sh -c 'sleep 999 & sleep 999' </dev/null >/dev/null 2>&1 &) ; ",
+    "a double-forked daemon": (
+        "(setsid sh -c 'sleep 999 & sleep 999' </dev/null >/dev/null 2>&1 &) ; "
+    ),
     "a daemon that holds stdout": "(setsid sleep 999 &) ; ",
     "zombies": "for i in 1 2 3; do sh -c 'sleep 0.1 & exec sleep 999' & done; sleep 0.5; ",
 }
@@ -111,12 +136,23 @@ def test_a_program_leaves_something(make: Make, launcher: str, left: str) -> Non
     job = make(launcher)
     last = "for i in $(seq 200); do echo word $i; done; "
     program = f'{UP}{LEFT[left]}sleep 2; {last}echo "$HOSTNAME ends at {NOW}"; exit 0'
-    # A shell outlives the entrypoint, so that the container does, and what is left there would be seen.
-    stays = 'trap "exit 0" TERM; entrypoint run -- "$@"; echo "$HOSTNAME has $? at $(date +%s.%N)"; sleep 999 & wait'
-    job.start("-c", stays, "sh", "sh", "-c", program, options={"": ("--init", "--entrypoint", "sh")})
-    until(lambda: len(set(re.findall(r"(worker-\d) has 0 at ", job.logs()))) == 4, 90, "every entrypoint's end")
+    # A shell outlives the entrypoint, so that the container does, and what is left there would be
+    # seen.
+    stays = (
+        'trap "exit 0" TERM; entrypoint run -- "$@"; echo "$HOSTNAME has $? at $(date +%s.%N)";'
+        " sleep 999 & wait"
+    )
+    job.start(
+        "-c", stays, "sh", "sh", "-c", program, options={"": ("--init", "--entrypoint", "sh")}
+    )
+    until(
+        lambda: len(set(re.findall(r"(worker-\d) has 0 at ", job.logs()))) == 4,
+        90,
+        "every entrypoint's end",
+    )
     for host in HOSTS:
-        # docker-init, the shell that stays, and its own sleep, without which there would be nothing to see.
+        # docker-init, the shell that stays, and its own sleep, without which there would be nothing
+        # to see.
         assert sorted(job.processes(host)) == ["docker-init", "sh", "sleep 999"], job.logs()
     assert len(re.findall(r"word 200\b", job.logs())) == 4, job.logs()
     ends = job.times("ends at")

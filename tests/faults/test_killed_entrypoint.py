@@ -15,14 +15,19 @@ from tests.faults.faultjob import BOTH, HOSTS, STUBBORN, TRAINS, UP, Job
 Make = Callable[..., Job]
 ENTRYPOINT = "python3 -I .*/(entrypoint run|image-entry)"
 # A shell outlives the entrypoint, so that its container does.
-STAYS = 'trap "exit 0" TERM; entrypoint run -- "$@"; echo "$HOSTNAME has $? at $(date +%s.%N)"; sleep 999 & wait'
+STAYS = (
+    'trap "exit 0" TERM; entrypoint run -- "$@"; echo "$HOSTNAME has $? at $(date +%s.%N)"; sleep'
+    " 999 & wait"
+)
 LEFT = ["docker-init", "sh", "sleep 999"]  # the sleep is the control: what is left is seen
 
 
 @BOTH
 @pytest.mark.parametrize("host", ["worker-0", "worker-2"])
 @pytest.mark.fault("11", "{host}'s entrypoint is killed, its container stays", bound="5 s")
-def test_an_entrypoint_is_killed_and_its_container_stays(make: Make, launcher: str, host: str) -> None:
+def test_an_entrypoint_is_killed_and_its_container_stays(
+    make: Make, launcher: str, host: str
+) -> None:
     job = make(launcher)
     options = ("--init", "--entrypoint", "sh")
     # Here it would not end by itself when its output closes, nor when it is asked to.
@@ -51,7 +56,9 @@ def test_an_entrypoint_is_killed(make: Make, launcher: str, host: str) -> None:
     fault = job.kill_inside(host, ENTRYPOINT)
     assert job.ends() == {**dict.fromkeys(HOSTS, 75), host: 137}, job.logs()
     for each in HOSTS:
-        assert each == host or f"EP602 {host} is lost: its session ended" in job.last_line(each), job.logs()
+        assert each == host or f"EP602 {host} is lost: its session ended" in job.last_line(each), (
+            job.logs()
+        )
     job.within(5, job.took(fault))
 
 
@@ -69,7 +76,8 @@ def test_the_same_containers_start_again(make: Make, launcher: str) -> None:
     assert job.ends(90) == dict.fromkeys(HOSTS, 0), job.logs()
     docker("start", *job.boxes.values())
     until(lambda: len(re.findall(r"worker-\d is up", job.logs())) == 8, 90, "the second start")
-    docker("kill", *job.boxes.values())  # one after the other: the last may have seen that the first are lost
+    # one after the other: the last may have seen that the first are lost
+    docker("kill", *job.boxes.values())
     assert set(job.ends().values()) <= {137, 75}
     assert list(job.ends().values()).count(137) > 0
     docker("start", *job.boxes.values())
@@ -83,9 +91,9 @@ def test_the_same_containers_start_again(make: Make, launcher: str) -> None:
 def test_two_jobs_in_the_same_containers(make: Make, launcher: str) -> None:
     job = make(launcher)
     both = (
-        "for n in 0 1; do ENTRYPOINT_SSH_PORT=3700$n ENTRYPOINT_TORCH_PORT=610$n ENTRYPOINT_NAME=job-$n "
-        'entrypoint run -- sh -c "$1; echo done $n; exit $n" & pids+=($!); done; '
-        "wait ${pids[0]}; a=$?; wait ${pids[1]}; b=$?; exit $((10 * a + b))"
+        "for n in 0 1; do ENTRYPOINT_SSH_PORT=3700$n ENTRYPOINT_TORCH_PORT=610$n"
+        ' ENTRYPOINT_NAME=job-$n entrypoint run -- sh -c "$1; echo done $n; exit $n" & pids+=($!);'
+        " done; wait ${pids[0]}; a=$?; wait ${pids[1]}; b=$?; exit $((10 * a + b))"
     )
     # They run at the same time: each waits until the other is there, too.
     there = "[ -e /tmp/here-job-0 ] && [ -e /tmp/here-job-1 ]"

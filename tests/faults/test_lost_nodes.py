@@ -51,7 +51,9 @@ def test_worker_0_is_killed(make: Make, launcher: str) -> None:
 
 
 @pytest.mark.control("a lost or frozen node ends the job with 75 within the heartbeat timeout")
-@pytest.mark.fault("1", "the control: a worker is killed, and there is no roll call", launcher="torchrun")
+@pytest.mark.fault(
+    "1", "the control: a worker is killed, and there is no roll call", launcher="torchrun"
+)
 def test_without_a_roll_call_the_others_stay(make: Make) -> None:
     job = make("torchrun", nodes=2)
     job.start("sh", "-c", TRAINS, env={"ENTRYPOINT_ROLL_CALL": "none", "ENTRYPOINT_SECRET": ""})
@@ -86,7 +88,9 @@ def test_a_node_is_paused(make: Make, launcher: str, lost: str) -> None:
     # Whoever was away, finds that out as soon as it is back; worker-0 says that it was itself away.
     back = job.resume(lost)
     assert job.ends()[lost] == 75, job.logs()
-    all_say(job, "EP603 worker-0 was suspended for " if lost == "worker-0" else " is lost: ", [lost])
+    all_say(
+        job, "EP603 worker-0 was suspended for " if lost == "worker-0" else " is lost: ", [lost]
+    )
     assert job.took(back, [lost]) < 5
 
 
@@ -105,7 +109,11 @@ def test_a_node_is_cut_off_with_the_heartbeat_timeout_as_it_is(make: Make, launc
 def test_a_short_pause_is_no_loss(make: Make, launcher: str) -> None:
     job = training(make, launcher, SAVES, ENTRYPOINT_TIMEOUTS_HEARTBEAT="8")
     fault = job.pause("worker-2")
-    until(lambda: time.time() - fault > 4, 6, "a pause that a heartbeat timeout of 3 s would not have borne")
+    until(
+        lambda: time.time() - fault > 4,
+        6,
+        "a pause that a heartbeat timeout of 3 s would not have borne",
+    )
     job.resume("worker-2")
     until(lambda: time.time() - fault > 10, 12, "a heartbeat timeout")
     assert all(running(box) for box in job.boxes.values()), job.logs()

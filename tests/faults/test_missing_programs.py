@@ -1,4 +1,5 @@
-"""Rows 13 and 14: something that is needed is not there on one node, and ranks that land on fewer nodes than asked."""
+"""Rows 13 and 14: something that is needed is not there on one node, and ranks that land on fewer
+nodes than asked."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from tests.faults.faultjob import BOTH, HOSTS, TRAINS, UP, Job
 Make = Callable[..., Job]
 # As root, break something; then go on as the image does.
 BREAK = (
-    'eval "$0"; export HOME=/home/ma-user; '
-    'exec setpriv --reuid 1000 --regid 100 --clear-groups /usr/bin/tini -s -- /usr/local/bin/image-entry "$@"'
+    'eval "$0"; export HOME=/home/ma-user; exec setpriv --reuid 1000 --regid 100 --clear-groups'
+    ' /usr/bin/tini -s -- /usr/local/bin/image-entry "$@"'
 )
 HOW = {"missing": ("rm {0}", 127), "not executable": ("rm {0}; : >{0}", 126)}
 
@@ -50,7 +51,14 @@ def test_open_mpi_is_broken(make: Make, host: str, what: str, how: str) -> None:
 def test_python_is_broken(make: Make, launcher: str, how: str) -> None:
     job = make(launcher)
     script, status = HOW[how]
-    start_broken(job, "worker-2", script.format("/usr/bin/python"), "python", "-c", "import time; time.sleep(1000)")
+    start_broken(
+        job,
+        "worker-2",
+        script.format("/usr/bin/python"),
+        "python",
+        "-c",
+        "import time; time.sleep(1000)",
+    )
     all_name(job, "worker-2", "python", status)
 
 
@@ -58,9 +66,15 @@ def test_python_is_broken(make: Make, launcher: str, how: str) -> None:
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("program", ["train.sh", "train.py"])
 @pytest.mark.fault("13", "{program} is {how} on worker-2")
-def test_the_script_is_broken(make: Make, launcher: str, program: str, how: str, folder: Path) -> None:
+def test_the_script_is_broken(
+    make: Make, launcher: str, program: str, how: str, folder: Path
+) -> None:
     job = make(launcher)
-    text = f"#!/bin/sh\n{TRAINS}\n" if program == "train.sh" else "#!/usr/bin/python\nimport time\ntime.sleep(1000)\n"
+    text = (
+        f"#!/bin/sh\n{TRAINS}\n"
+        if program == "train.sh"
+        else "#!/usr/bin/python\nimport time\ntime.sleep(1000)\n"
+    )
     (folder / program).write_text(text)
     (folder / program).chmod(0o755)
     copy = "mkdir /tmp/job && cp /mounted/* /tmp/job && chmod 755 /tmp/job && cd /tmp/job"
@@ -100,12 +114,19 @@ def test_ranks_on_fewer_nodes(make: Make, extra: str, what: str, found: str) -> 
     assert job.ends() == dict.fromkeys(HOSTS, 78), job.logs()
     empty = [host for host in HOSTS if host not in extra]
     for host in HOSTS:
-        assert f"EP604 {what} runs on {', '.join(empty)} | {found} | " in job.last_line(host), job.logs()
+        assert f"EP604 {what} runs on {', '.join(empty)} | {found} | " in job.last_line(host), (
+            job.logs()
+        )
 
 
 @pytest.mark.control("ranks run where they should")
 @pytest.mark.fault("14", "the control: the user says how many ranks", launcher="mpirun")
 def test_ranks_where_the_user_wants_them(make: Make) -> None:
     job = make("mpirun")
-    job.start("sh", "-c", f"{UP}echo done", env={"OPENMPI_EXTRA_ARGS": "--host worker-0:2", "OPENMPI_NP": "2"})
+    job.start(
+        "sh",
+        "-c",
+        f"{UP}echo done",
+        env={"OPENMPI_EXTRA_ARGS": "--host worker-0:2", "OPENMPI_NP": "2"},
+    )
     assert job.ends() == dict.fromkeys(HOSTS, 0), job.logs()

@@ -32,22 +32,29 @@ def test_each_bad_host_is_named(make: Make, launcher: str) -> None:
     job.hosts.append("worker-4")
     env = {"ENTRYPOINT_HOSTS": ",".join(job.hosts), "ENTRYPOINT_TIMEOUTS_PEERS": "6"}
     # worker-1 never starts; worker-2 has no sshd; worker-3 has another key; worker-4 is well.
-    job.start("-c", "exec sleep 100", hosts=["worker-2"], env=env, options={"": ("--entrypoint", "sh")})
-    # Nobody can tell worker-3, which does not take us for its own: it leaves at its own deadline, here a later one.
+    job.start(
+        "-c", "exec sleep 100", hosts=["worker-2"], env=env, options={"": ("--entrypoint", "sh")}
+    )
+    # Nobody can tell worker-3, which does not take us for its own: it leaves at its own deadline,
+    # here a later one.
     other = {"ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_TIMEOUTS_PEERS": "10"}
     job.start("sh", "-c", TRAINS, hosts=["worker-3"], env={**env, **other})
     job.start("sh", "-c", TRAINS, hosts=["worker-0", "worker-4"], env=env)
-    assert job.ends(30, ["worker-0", "worker-3", "worker-4"]) == {f"worker-{rank}": 69 for rank in (0, 3, 4)}, (
-        job.logs()
-    )
+    assert job.ends(30, ["worker-0", "worker-3", "worker-4"]) == {
+        f"worker-{rank}": 69 for rank in (0, 3, 4)
+    }, job.logs()
     line = job.last_line("worker-0")
     assert (
-        "3 of 4 peers did not answer within 6s | worker-1 (no DNS), worker-2 (refused), worker-3 (another host key at "
-        in line
+        "3 of 4 peers did not answer within 6s | worker-1 (no DNS), worker-2 (refused), worker-3"
+        " (another host key at " in line
     )
     assert line.partition("] ")[2] == job.last_line("worker-4").partition("] ")[2], job.logs()
     job.within(
-        6 + 2, max(finished_at(job.boxes[host]) - started_at(job.boxes[host]) for host in ("worker-0", "worker-4"))
+        6 + 2,
+        max(
+            finished_at(job.boxes[host]) - started_at(job.boxes[host])
+            for host in ("worker-0", "worker-4")
+        ),
     )
 
 
@@ -55,14 +62,23 @@ def test_each_bad_host_is_named(make: Make, launcher: str) -> None:
 @pytest.mark.fault("8", "two with another key, one absent: all are named", bound="10 s + 2 s")
 def test_another_key(make: Make, launcher: str) -> None:
     job = make(launcher)
-    job.start("sh", "-c", TRAINS, hosts=["worker-2", "worker-3"], env={"ENTRYPOINT_SECRET": secrets.token_hex(32)})
+    job.start(
+        "sh",
+        "-c",
+        TRAINS,
+        hosts=["worker-2", "worker-3"],
+        env={"ENTRYPOINT_SECRET": secrets.token_hex(32)},
+    )
     job.start("sh", "-c", TRAINS, hosts=["worker-0"])
-    # Ten seconds, since an old container at a stale address is no reason to give up; then it will not heal.
+    # Ten seconds, since an old container at a stale address is no reason to give up; then it will
+    # not heal.
     assert job.ends(30, ["worker-0"]) == {"worker-0": 77}, job.logs()
     line = job.last_line("worker-0")
     # Whichever of the two it was, the other is named beside it.
     named = re.search(
-        r"worker-([23]) is not of this job \| another host key at \S+; also missing: (.*) \| give all", line
+        r"worker-([23]) is not of this job \| another host key at \S+; also missing: (.*) \|"
+        r" give all",
+        line,
     )
     assert named, job.logs()
     assert "worker-1 (no DNS)" in named[2]
@@ -78,15 +94,28 @@ def test_another_toolkit(make: Make, launcher: str, folder: Path) -> None:
     other.write_text('"""Another one."""\n__version__ = "0.0.1"\n')
     compiled = folder / "compiled"
     compiled.mkdir(mode=0o755)
-    mount = ("-v", f"{other}:{PACKAGE}/__init__.py:ro", "-v", f"{compiled}:{PACKAGE}/__pycache__:ro")
+    mount = (
+        "-v",
+        f"{other}:{PACKAGE}/__init__.py:ro",
+        "-v",
+        f"{compiled}:{PACKAGE}/__pycache__:ro",
+    )
     job.start("sh", "-c", TRAINS, options={"worker-2": mount})
     assert job.ends(30) == dict.fromkeys(HOSTS, 78), job.logs()
     for host in HOSTS:
-        assert "EP504 the nodes disagree on toolkit | worker-2 has 0.0.1; " in job.last_line(host), job.logs()
-    job.within(5, max(finished_at(box) for box in job.boxes.values()) - max(map(started_at, job.boxes.values())))
+        assert "EP504 the nodes disagree on toolkit | worker-2 has 0.0.1; " in job.last_line(
+            host
+        ), job.logs()
+    job.within(
+        5,
+        max(finished_at(box) for box in job.boxes.values())
+        - max(map(started_at, job.boxes.values())),
+    )
 
 
-@pytest.mark.fault("8", "worker-1 and worker-2 have another MPI major: at once", bound="5 s", launcher="mpirun")
+@pytest.mark.fault(
+    "8", "worker-1 and worker-2 have another MPI major: at once", bound="5 s", launcher="mpirun"
+)
 def test_another_mpi(make: Make, folder: Path) -> None:
     job = make("mpirun")
     other = folder / "mpirun"
@@ -100,7 +129,11 @@ def test_another_mpi(make: Make, folder: Path) -> None:
         assert "EP450 the nodes have different Open MPI majors" in line, job.logs()
         assert "worker-1 has 5.0.7" in line, job.logs()
         assert "worker-2 has 5.0.7" in line, job.logs()
-    job.within(5, max(finished_at(box) for box in job.boxes.values()) - max(map(started_at, job.boxes.values())))
+    job.within(
+        5,
+        max(finished_at(box) for box in job.boxes.values())
+        - max(map(started_at, job.boxes.values())),
+    )
 
 
 # -- row 9: it boots all the same.
@@ -151,10 +184,20 @@ def test_dns_comes_late(make: Make, launcher: str, network: str) -> None:
 
 
 @BOTH
-@pytest.mark.fault("9", "worker-3's address changes while worker-2 is waited for, heartbeat timeout 3 s", bound="30 s")
+@pytest.mark.fault(
+    "9",
+    "worker-3's address changes while worker-2 is waited for, heartbeat timeout 3 s",
+    bound="30 s",
+)
 def test_an_address_changes(make: Make, launcher: str) -> None:
     job = make(launcher)
-    job.start("sh", "-c", DONE, hosts=["worker-0", "worker-1", "worker-3"], env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3"})
+    job.start(
+        "sh",
+        "-c",
+        DONE,
+        hosts=["worker-0", "worker-1", "worker-3"],
+        env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3"},
+    )
     job.says("worker-0", "waiting for 1 of 3 peers: worker-2 (")
     before = address(job, "worker-3")
     job.cut_off("worker-3")

@@ -43,10 +43,15 @@ def test_a_terminal_interrupts(make: Make, launcher: str) -> None:
     job.up()
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        ["docker", "attach", job.boxes["worker-0"]], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        ["docker", "attach", job.boxes["worker-0"]],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
     ) as attached:
         os.close(theirs)
-        # The engine draws the screen anew once somebody is there; what is typed before that may be lost.
+        # The engine draws the screen anew once somebody is there; what is typed before that may be
+        # lost.
         time.sleep(1)
         fault = time.time()
         os.write(ours, b"\x03")
@@ -58,7 +63,9 @@ def test_a_terminal_interrupts(make: Make, launcher: str) -> None:
 
 
 @BOTH
-@pytest.mark.fault("6", "a second SIGTERM, where programs ignore the first, grace 60 s", bound="5 s")
+@pytest.mark.fault(
+    "6", "a second SIGTERM, where programs ignore the first, grace 60 s", bound="5 s"
+)
 def test_a_second_signal(make: Make, launcher: str) -> None:
     job = make(launcher)
     job.start("sh", "-c", STUBBORN, env={"ENTRYPOINT_TIMEOUTS_GRACE": "60"})

@@ -54,8 +54,13 @@ def sh(image: str, script: str, *options: str) -> str:
 
 @functools.cache
 def python(image: str) -> tuple[str, ...]:
-    """The image's Python, as a command begins with it; the toolkit's own, isolated, where the image has none."""
-    return ("python",) if sh(image, "command -v python || true") else ("/opt/entrypoint/bin/python3", "-I")
+    """The image's Python, as a command begins with it; the toolkit's own, isolated, where the image
+    has none."""
+    return (
+        ("python",)
+        if sh(image, "command -v python || true")
+        else ("/opt/entrypoint/bin/python3", "-I")
+    )
 
 
 @contextmanager
@@ -80,7 +85,9 @@ class Pair:
     def start(self, rank: int, *words: str, options: Sequence[str] = ()) -> str:
         """Start one node with this program."""
         words = (*self.options_of(rank), *options, self.image, *words)
-        self.boxes[rank] = docker("run", "--detach", "--network-alias", f"worker-{rank}", *words).strip()
+        self.boxes[rank] = docker(
+            "run", "--detach", "--network-alias", f"worker-{rank}", *words
+        ).strip()
         return self.boxes[rank]
 
     def options_of(self, rank: int) -> tuple[str, ...]:

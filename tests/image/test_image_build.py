@@ -15,7 +15,8 @@ from tests.containers import TREE, docker
 from tests.image.boxes import said, sh
 
 MOST = 60_000_000  # bytes that the toolkit may add
-# Layers that are the operating system's or the job's packages, by the script of scripts/image that makes them.
+# Layers that are the operating system's or the job's packages, by the script of scripts/image that
+# makes them.
 PACKAGES = ("image/system", "image/job", "/run/out/*.whl")
 LOOK = "cd /opt/entrypoint && find . -type f -exec sha256sum {} + | sort -k2"
 
@@ -23,19 +24,24 @@ LOOK = "cd /opt/entrypoint && find . -type f -exec sha256sum {} + | sort -k2"
 def ours(history: list[tuple[int, str]]) -> int:
     """Bytes of the layers that are neither the base's nor its packages', newest layer first."""
     made = [by for _, by in history]
-    first = max(number for number, by in enumerate(made) if "image/system" in by)  # older ones are the base's
+    # older ones are the base's
+    first = max(number for number, by in enumerate(made) if "image/system" in by)
     return sum(size for size, by in history[:first] if not any(word in by for word in PACKAGES))
 
 
 def history(image: str) -> list[tuple[int, str]]:
-    rows = docker("history", "--no-trunc", "--human=false", "--format", "{{.Size}}\t{{.CreatedBy}}", image)
+    rows = docker(
+        "history", "--no-trunc", "--human=false", "--format", "{{.Size}}\t{{.CreatedBy}}", image
+    )
     return [(int(row.split("\t")[0]), row.split("\t")[1]) for row in rows.splitlines()]
 
 
 def test_labels(image: str) -> None:
     """8.2 OCI labels: title, description, licenses, version, revision, base"""
     labels = json.loads(docker("image", "inspect", image))[0]["Config"]["Labels"]
-    short = {name.removeprefix("org.opencontainers.image."): value for name, value in labels.items()}
+    short = {
+        name.removeprefix("org.opencontainers.image."): value for name, value in labels.items()
+    }
     assert {"title", "description", "licenses", "version", "revision", "base.name"} <= short.keys()
     assert all(short.values()), short
     assert short["licenses"] == "Apache-2.0"
@@ -45,9 +51,18 @@ def test_the_toolkit_is_small(image: str) -> None:
     """8.3 the toolkit's layers add at most 60 MB to the base and its packages"""
     layers = history(image)
     assert ours(layers) <= MOST
-    assert ours(layers) > 20_000_000  # the control: the layers of the toolkit are among those counted
+    # the control: the layers of the toolkit are among those counted
+    assert ours(layers) > 20_000_000
     assert (
-        ours([(1, "LABEL"), (MOST, "COPY /opt"), (9, "RUN /run/image/job"), (7, "RUN /run/image/system"), (5, "")])
+        ours(
+            [
+                (1, "LABEL"),
+                (MOST, "COPY /opt"),
+                (9, "RUN /run/image/job"),
+                (7, "RUN /run/image/system"),
+                (5, ""),
+            ]
+        )
         > MOST
     )
 
@@ -77,7 +92,12 @@ def test_the_same_inputs_give_the_same_toolkit(image: str, tmp_path: Path) -> No
             "--build-arg", "BASE_IMAGE=entrypoint-base:bookworm", "--build-arg", "WHEELS=entrypoint-wheels:py3.11",
             str(tmp_path),
         ]  # fmt: skip
-        subprocess.run(argv, check=True, capture_output=True, env={"DOCKER_BUILDKIT": "1", "PATH": "/usr/bin:/bin"})
+        subprocess.run(
+            argv,
+            check=True,
+            capture_output=True,
+            env={"DOCKER_BUILDKIT": "1", "PATH": "/usr/bin:/bin"},
+        )
         try:
             folders.append(sh(tag, LOOK).splitlines())
         finally:

@@ -14,13 +14,16 @@ PROGRAM = ("sh", "-c", "echo up; exec sleep 1000")
 
 def probe(box: str) -> tuple[int, str]:
     """What a probe of the container gets: status and words."""
-    done = subprocess.run(["docker", "exec", box, "entrypoint", "health"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["docker", "exec", box, "entrypoint", "health"], capture_output=True, text=True, check=False
+    )
     assert done.stderr == ""
     return done.returncode, done.stdout.strip()
 
 
 def test_the_images_health_check(image: str) -> None:
-    """5.1 HEALTHCHECK is `entrypoint health`, all four numbers stated; docker then calls a running job healthy"""
+    """5.1 HEALTHCHECK is `entrypoint health`, all four numbers stated; docker then calls a running
+    job healthy"""
     stated = json.loads(docker("image", "inspect", image))[0]["Config"]["Healthcheck"]
     second = 10**9
     assert stated == {
@@ -35,7 +38,8 @@ def test_the_images_health_check(image: str) -> None:
 
 
 def test_not_ready_before_the_roll_call_is_complete(image: str) -> None:
-    """5.2 entrypoint health: 1 until every node has answered and the job starts, then 0, on every node"""
+    """5.2 entrypoint health: 1 until every node has answered and the job starts, then 0, on every
+    node"""
     with Pair(image) as pair:
         box = pair.start(0, *PROGRAM)
         until(lambda: "waiting for 1 of 1 peers" in logs(box), 20, "the roll call")
@@ -47,7 +51,8 @@ def test_not_ready_before_the_roll_call_is_complete(image: str) -> None:
 
 
 def test_health_after_a_restart(image: str) -> None:
-    """5.3 after a restart of the container it is 1 again: what an earlier run left is not believed"""
+    """5.3 after a restart of the container it is 1 again: what an earlier run left is not
+    believed"""
     with Pair(image) as pair:
         pair.start_both(*PROGRAM)
         box = pair.boxes[0]
@@ -59,11 +64,15 @@ def test_health_after_a_restart(image: str) -> None:
 
 
 def test_health_is_local_and_cheap(image: str) -> None:
-    """5.4 entrypoint health needs no network and no writable file, and takes less than half a second of one core"""
+    """5.4 entrypoint health needs no network and no writable file, and takes less than half a
+    second of one core"""
     script = "entrypoint health && entrypoint health && entrypoint health && times"
     options = ("--entrypoint", "bash", "--network", "none", "--read-only", "--cap-drop", "ALL")
     done = run(image, "-c", script, options=options)
     *said, _, times = done.out.strip().split("\n")
     assert said == ["no boot of ours is going on here: the program runs by itself"] * 3
-    seconds = [float(text.split("m")[0]) * 60 + float(text.split("m")[1].rstrip("s")) for text in times.split()]
+    seconds = [
+        float(text.split("m")[0]) * 60 + float(text.split("m")[1].rstrip("s"))
+        for text in times.split()
+    ]
     assert sum(seconds) / 3 < 0.5

@@ -18,7 +18,8 @@ def hook(folder: Path, name: str, script: str, mode: int = 0o755) -> None:
 
 
 def test_hooks_run_in_order(image: str, folder: Path) -> None:
-    """6.1 executables run by name, before the job, with its environment; others are named and skipped"""
+    """6.1 executables run by name, before the job, with its environment; others are named and
+    skipped"""
     hook(folder, "20-second", 'echo "second $WHO in $(pwd)"')
     hook(folder, "10-first", "echo first")
     hook(folder, "15-text", "echo never", mode=0o644)
@@ -30,12 +31,16 @@ def test_hooks_run_in_order(image: str, folder: Path) -> None:
     assert done.err.split("\n") == [
         "[entrypoint] start hook 10-first",
         "first",
-        f"[entrypoint] EP443 start hook 15-text is skipped | not an executable file: {FOLDER}/15-text | "
-        "chmod +x it, or give its volume defaultMode: 0555",
+        (
+            "[entrypoint] EP443 start hook 15-text is skipped | not an executable file:"
+            f" {FOLDER}/15-text | chmod +x it, or give its volume defaultMode: 0555"
+        ),
         "[entrypoint] start hook 20-second",
         "second me in /home/ma-user",
-        f"[entrypoint] EP443 start hook 30-folder is skipped | not an executable file: {FOLDER}/30-folder | "
-        "put files there alone",
+        (
+            "[entrypoint] EP443 start hook 30-folder is skipped | not an executable file:"
+            f" {FOLDER}/30-folder | put files there alone"
+        ),
         "",
     ]
     # A program alone is no job.
@@ -57,7 +62,8 @@ def test_a_failing_hook_stops_the_start(image: str, folder: Path) -> None:
 
 
 def test_hooks_that_cannot_run(image: str, folder: Path) -> None:
-    """6.3 a hook that no program can run stops it with 126, one that is killed with 128 and the signal"""
+    """6.3 a hook that no program can run stops it with 126, one that is killed with 128 and the
+    signal"""
     options = ("-v", f"{folder}:{FOLDER}:ro", *JOB)
     write(folder / "10-odd", "#!/nowhere/at/all\n", 0o755)
     done = run(image, "echo", "never", options=options)
@@ -74,9 +80,9 @@ def test_a_hook_that_fails_on_one_node_ends_all(image: str, folder: Path, failin
         pair.start_both("echo", "never")
         assert pair.ends() == [9, 9], pair.logs()
         for box in pair.boxes.values():
-            assert logs(box).endswith(f"EP441 start hook 10-fails exited with 9 on worker-{failing}; exit 9\n"), (
-                pair.logs()
-            )
+            assert logs(box).endswith(
+                f"EP441 start hook 10-fails exited with 9 on worker-{failing}; exit 9\n"
+            ), pair.logs()
             assert "never" not in docker("logs", box)
 
 
@@ -87,4 +93,9 @@ def test_every_node_runs_its_hooks(image: str, folder: Path) -> None:
         pair.start_both("sh", "-c", "cat /tmp/mark")
         assert pair.ends() == [0, 0], pair.logs()
         out = docker("logs", pair.boxes[0]).split("\n")
-        assert sorted(line for line in out if line) == ["worker-0", "worker-0", "worker-1", "worker-1"]
+        assert sorted(line for line in out if line) == [
+            "worker-0",
+            "worker-0",
+            "worker-1",
+            "worker-1",
+        ]

@@ -38,11 +38,15 @@ def test_a_programs_words_arrive_as_they_are(image: str) -> None:
 
 
 def test_a_program_alone_is_run_once(image: str) -> None:
-    """1.2 a program is run as it is and once, no process of ours beside it; a job is what a setting describes"""
+    """1.2 a program is run as it is and once, no process of ours beside it; a job is what a setting
+    describes"""
     look = "cat /proc/$PPID/comm; echo ${OMPI_COMM_WORLD_SIZE-no} rank"
     assert said(image, "sh", "-c", look, options=CARDS).split("\n")[:2] == ["tini", "no rank"]
     # The control: the same machine, with one setting of ours.
-    assert said(image, "sh", "-c", "echo hello", options=(*CARDS, "-e", "ENTRYPOINT_NAME=job")) == "hello\nhello\n"
+    assert (
+        said(image, "sh", "-c", "echo hello", options=(*CARDS, "-e", "ENTRYPOINT_NAME=job"))
+        == "hello\nhello\n"
+    )
 
 
 def test_no_verb_shadows_a_program(image: str) -> None:
@@ -53,14 +57,17 @@ def test_no_verb_shadows_a_program(image: str) -> None:
         line
         for verb in VERBS
         for line in (
-            f"[entrypoint] EP440 cannot start {verb}: No such file or directory"
-            f" | did you mean: entrypoint {verb}?; exit 127",
+            (
+                f"[entrypoint] EP440 cannot start {verb}: No such file or directory"
+                f" | did you mean: entrypoint {verb}?; exit 127"
+            ),
             "127",
         )
     ]
     words = " ".join(VERBS)
     make = (
-        f"mkdir /tmp/b; for v in {words}; do printf '#!/bin/sh\necho mine %s\n' $v >/tmp/b/$v; done; chmod +x /tmp/b/*"
+        f"mkdir /tmp/b; for v in {words}; do printf '#!/bin/sh\necho mine %s\n' $v >/tmp/b/$v;"
+        " done; chmod +x /tmp/b/*"
     )
     script = f"{make}; PATH=$PATH:/tmp/b; for v in {words}; do image-entry $v; done"
     assert sh(image, script).split("\n") == [f"mine {verb}" for verb in VERBS]
@@ -72,15 +79,29 @@ def test_alone_it_runs_the_job(image: str, folder: Path) -> None:
     spec = write(folder / "job.yaml", "command: [sh, -c, 'echo \"job $0 $*\"', one, two  words]\n")
     mount = ("-v", f"{folder}:/job:ro")
     assert said(image, "--spec", "/job/job.yaml", options=mount) == "job one two  words\n"
-    assert said(image, options=(*mount, "-e", f"ENTRYPOINT_SPEC=/job/{spec.name}")) == "job one two  words\n"
+    assert (
+        said(image, options=(*mount, "-e", f"ENTRYPOINT_SPEC=/job/{spec.name}"))
+        == "job one two  words\n"
+    )
     done = run(image)
     assert (done.status, done.out) == (78, "")
     assert "EP115 there is no program to run" in done.err
 
 
 def test_help_and_version_need_nothing(image: str) -> None:
-    """2.1 --help and --version: 0 on stdout with no spec, network, root, capability or writable file"""
-    nothing = ("--network", "none", "--read-only", "--user", "54321:54321", "--cap-drop", "ALL", "-w", "/")
+    """2.1 --help and --version: 0 on stdout with no spec, network, root, capability or writable
+    file"""
+    nothing = (
+        "--network",
+        "none",
+        "--read-only",
+        "--user",
+        "54321:54321",
+        "--cap-drop",
+        "ALL",
+        "-w",
+        "/",
+    )
     for words in (["--version"], ["--help"]):
         done = run(image, *words, options=nothing)
         assert (done.status, done.err) == (0, "")
@@ -104,7 +125,8 @@ def test_other_inits_and_entrypoints_work(image: str) -> None:
 
 
 def test_it_is_a_platforms_boot_command(image: str) -> None:
-    """2.4 a platform that replaces ENTRYPOINT may start it as its boot command, and is PID 1 itself"""
+    """2.4 a platform that replaces ENTRYPOINT may start it as its boot command, and is PID 1
+    itself"""
     script = (
         "bash run_mpi.sh sh -c 'echo rank $OMPI_COMM_WORLD_RANK'; echo $?; "
         "entrypoint run -- sh -c 'echo rank $OMPI_COMM_WORLD_RANK; exit 5'; echo $?; "

@@ -32,7 +32,8 @@ def user(request: pytest.FixtureRequest, image: str, folder: Path) -> tuple[tupl
 
 
 def test_one_node_runs_as_anybody(image: str, user: tuple[tuple[str, ...], str]) -> None:
-    """4.1 ma-user, root, any uid with gid 0: two ranks of one node, with nothing to write but /tmp and no right left"""
+    """4.1 ma-user, root, any uid with gid 0: two ranks of one node, with nothing to write but /tmp
+    and no right left"""
     options, who = user
     job = ("-e", "ENTRYPOINT_SLOTS=2", "--hostname", "here")
     done = run(image, *WHO, options=(*options, *HARDENED, *job))
@@ -40,7 +41,9 @@ def test_one_node_runs_as_anybody(image: str, user: tuple[tuple[str, ...], str])
 
 
 @pytest.mark.parametrize("hardened", [False, True], ids=["plain", "hardened"])
-def test_two_nodes_run_as_anybody(image: str, user: tuple[tuple[str, ...], str], hardened: bool) -> None:
+def test_two_nodes_run_as_anybody(
+    image: str, user: tuple[tuple[str, ...], str], hardened: bool
+) -> None:
     """4.2 the same on two nodes, over ssh; the name that ssh needs reaches no rank"""
     options, who = user
     if hardened:
@@ -54,7 +57,8 @@ def test_two_nodes_run_as_anybody(image: str, user: tuple[tuple[str, ...], str],
 
 
 def test_two_nodes_where_ssh_cannot_work(image: str) -> None:
-    """4.3 where ssh cannot work, the message names what is missing: root's capabilities, a name for the uid"""
+    """4.3 where ssh cannot work, the message names what is missing: root's capabilities, a name for
+    the uid"""
     with Pair(image, ("--user", "0", *HARDENED)) as pair:
         pair.start_both(*WHO)
         assert pair.ends() == [78, 78]
@@ -71,16 +75,22 @@ def test_two_nodes_where_ssh_cannot_work(image: str) -> None:
 
 
 def docker_build(tag: str, dockerfile: str) -> None:
-    subprocess.run(["docker", "build", "--quiet", "--tag", tag, "-"], input=dockerfile.encode(), check=True)
+    subprocess.run(
+        ["docker", "build", "--quiet", "--tag", tag, "-"], input=dockerfile.encode(), check=True
+    )
 
 
 def test_it_writes_into_the_run_directory_alone(image: str) -> None:
-    """4.4 all that we write is in the run directory, and gone at the end; no file changes its owner"""
-    with started(image, "sh", "-c", "ls -A $ENTRYPOINT_RUN_DIR | wc -l", options=("-e", "ENTRYPOINT_SLOTS=2")) as box:
+    """4.4 all that we write is in the run directory, and gone at the end; no file changes its
+    owner"""
+    with started(
+        image, "sh", "-c", "ls -A $ENTRYPOINT_RUN_DIR | wc -l", options=("-e", "ENTRYPOINT_SLOTS=2")
+    ) as box:
         docker("wait", box)
         assert exit_code(box) == 0
         assert int(logs(box).split("\n")[0]) > 3  # the control: there were some
-        # The node's record lies next to the run directory, for whoever wants to know the result later.
+        # The node's record lies next to the run directory, for whoever wants to know the result
+        # later.
         left = {line for line in docker("diff", box).split("\n") if line}
         assert left <= {"C /tmp", "A /tmp/entrypoint-1000-36666-state.json"}
     done = run(image, "true", options=("--read-only", "-e", "ENTRYPOINT_SLOTS=2"))
@@ -100,16 +110,27 @@ def test_the_run_directory_can_be_elsewhere(image: str, run_dir: str) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "owner", "works"),
-    [(0o644, "0:0", True), (0o440, "0:4321", True), (0o600, "1000:100", True), (0o400, "0:0", False)],
+    [
+        (0o644, "0:0", True),
+        (0o440, "0:4321", True),
+        (0o600, "1000:100", True),
+        (0o400, "0:0", False),
+    ],
 )
 def test_mounted_keys(image: str, folder: Path, mode: int, owner: str, works: bool) -> None:
-    """4.6 keys mounted 0644, or 0440 for an injected fsGroup, work; unreadable ones name the fixing step"""
+    """4.6 keys mounted 0644, or 0440 for an injected fsGroup, work; unreadable ones name the fixing
+    step"""
     write(folder / "make", "", 0o644)
     make = "for key in client host; do ssh-keygen -q -t ed25519 -N '' -f /keys/$key; done; "
     make += f"chmod {mode:o} /keys/*; chown {owner} /keys/*"
     said(image, "-c", make, options=("--user", "0", "--entrypoint", "sh", "-v", f"{folder}:/keys"))
     given = ("-v", f"{folder}:/keys:ro", "--group-add", "4321")
-    given += ("-e", "ENTRYPOINT_SSH_CLIENT_KEY=/keys/client", "-e", "ENTRYPOINT_SSH_HOST_KEY=/keys/host")
+    given += (
+        "-e",
+        "ENTRYPOINT_SSH_CLIENT_KEY=/keys/client",
+        "-e",
+        "ENTRYPOINT_SSH_HOST_KEY=/keys/host",
+    )
     with Pair(image, given) as pair:
         pair.secret = ""
         pair.start_both("true")

@@ -1,4 +1,5 @@
-"""Networks for nodes on this machine: a namespace for each, so that two may listen on one port. And `local`."""
+"""Networks for nodes on this machine: a namespace for each, so that two may listen on one port. And
+`local`."""
 
 from __future__ import annotations
 
@@ -23,12 +24,15 @@ def ip(words: str, check: bool = True) -> bool:
 
 @pytest.fixture
 def spaces() -> Iterator[Callable[..., list[str]]]:
-    """Two namespaces that reach each other over eth1, or by another name in the second; so many have eth0, too."""
+    """Two namespaces that reach each other over eth1, or by another name in the second; so many
+    have eth0, too."""
     made = [f"ep{os.getpid()}-{number}" for number in range(3)]
     if not ip(f"netns add {made[2]}", check=False):
         pytest.skip("may not make network namespaces here")
 
-    def make(second: int, name_there: str = "eth1", third: str = "", ipv6: bool = False) -> list[str]:
+    def make(
+        second: int, name_there: str = "eth1", third: str = "", ipv6: bool = False
+    ) -> list[str]:
         a, b, nowhere = made
         for number, name in enumerate((a, b)):
             ip(f"netns add {name}")
@@ -39,7 +43,10 @@ def spaces() -> Iterator[Callable[..., list[str]]]:
                 ip(f"-n {name} address add 10.78.0.{number + 1}/24 dev eth0")
                 ip(f"-n {name} link set eth0 up")
                 ip(f"-n {name} neigh add 10.78.0.{2 - number} lladdr 02:00:00:00:00:99 dev eth0")
-        lead = [("eth1", name_there, "10.77.0.{}/24"), *([("ib0", third, "10.79.0.{}/24")] if third else [])]
+        lead = [
+            ("eth1", name_there, "10.77.0.{}/24"),
+            *([("ib0", third, "10.79.0.{}/24")] if third else []),
+        ]
         for here, there, addresses in lead:
             ip(f"-n {a} link add {here} type veth peer name {there} netns {b}")
             for number, (name, link) in enumerate(((a, here), (b, there))):
@@ -55,7 +62,8 @@ def spaces() -> Iterator[Callable[..., list[str]]]:
 
 @pytest.fixture
 def local() -> Iterator[Callable[..., Local]]:
-    """Starts `entrypoint local` with these words and variables; what it leaves is ended with the test."""
+    """Starts `entrypoint local` with these words and variables; what it leaves is ended with the
+    test."""
     made: list[Local] = []
     # Short, since a run directory's path is.
     with tempfile.TemporaryDirectory(prefix="ep-", dir="/tmp") as folder:

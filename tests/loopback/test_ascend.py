@@ -1,4 +1,5 @@
-"""One process a card, by the rank table: two nodes of two simulated cards each, their entrypoints and sshd real."""
+"""One process a card, by the rank table: two nodes of two simulated cards each, their entrypoints
+and sshd real."""
 
 from __future__ import annotations
 
@@ -25,13 +26,22 @@ def table(nodes: int = 2, status: str = "completed") -> str:
         {
             "pod_name": f"job-worker-{9 + node}",
             "server_id": f"127.0.0.{node + 2}",
-            "devices": [{"device_id": str(card), "device_ip": f"10.0.{node}.{card + 1}"} for card in range(2)],
+            "devices": [
+                {"device_id": str(card), "device_ip": f"10.0.{node}.{card + 1}"}
+                for card in range(2)
+            ],
         }
         for node in reversed(range(nodes))
     ]
-    group = {"group_name": "job-worker", "device_count": str(2 * nodes), "instance_count": str(nodes)}
+    group = {
+        "group_name": "job-worker",
+        "device_count": str(2 * nodes),
+        "instance_count": str(nodes),
+    }
     return json.dumps(
-        {"status": status, "group_count": "1", "group_list": [{**group, "instance_list": pods}]} if nodes else {}
+        {"status": status, "group_count": "1", "group_list": [{**group, "instance_list": pods}]}
+        if nodes
+        else {}
     )
 
 
@@ -64,7 +74,8 @@ def test_every_card_has_its_process_its_rank_and_its_log(cluster: Make) -> None:
         job,
         "sh",
         "-c",
-        f'{SHOW}; cat "$RANK_TABLE_FILE"; [ -d "$ASCEND_PROCESS_LOG_PATH" ] && [ ! -L "$RANK_TABLE_FILE" ]',
+        f'{SHOW}; cat "$RANK_TABLE_FILE"; [ -d "$ASCEND_PROCESS_LOG_PATH" ] && [ ! -L'
+        ' "$RANK_TABLE_FILE" ]',
     )
     assert job.ends() == {0: 0, 1: 0}, job.both()
     for node in range(2):
@@ -77,7 +88,10 @@ def test_every_card_has_its_process_its_rank_and_its_log(cluster: Make) -> None:
             assert first == words
             written = json.loads(given)
             assert (written["version"], written["status"]) == ("1.0", "completed")
-            assert [server["server_id"] for server in written["server_list"]] == ["127.0.0.2", "127.0.0.3"]
+            assert [server["server_id"] for server in written["server_list"]] == [
+                "127.0.0.2",
+                "127.0.0.3",
+            ]
     assert job.survivors() == []
 
 
@@ -88,25 +102,46 @@ def test_a_table_that_is_completed_in_three_writes_is_waited_for(cluster: Make) 
     start(job, "sh", "-c", SHOW)
     hint = "it is not there yet; where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none) "
     until(lambda: hint in job.err(0), 15, "a word about the missing table")
-    for written in ('{"status": "initializing"}', text[: len(text) // 3], text[: 2 * len(text) // 3]):
+    for written in (
+        '{"status": "initializing"}',
+        text[: len(text) // 3],
+        text[: 2 * len(text) // 3],
+    ):
         mount(job, written)
         # Several looks of half a second.
         with pytest.raises(AssertionError):
-            until(lambda: any(process.poll() is not None for process in job.processes.values()), 1.3, "an end")
+            until(
+                lambda: any(process.poll() is not None for process in job.processes.values()),
+                1.3,
+                "an end",
+            )
     path.write_text(text)
     assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert sorted(re.findall(r"\[rank (\d)\] \1 4", job.out(0) + job.out(1))) == ["0", "1", "2", "3"]
+    assert sorted(re.findall(r"\[rank (\d)\] \1 4", job.out(0) + job.out(1))) == [
+        "0",
+        "1",
+        "2",
+        "3",
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "seen"),
     [
-        (None, "it is not there yet; where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"),
+        (
+            None,
+            "it is not there yet; where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none",
+        ),
         ("", "it is empty"),
-        (table(0, "initializing").replace("{}", '{"status": "initializing"}'), 'its status is "initializing"'),
+        (
+            table(0, "initializing").replace("{}", '{"status": "initializing"}'),
+            'its status is "initializing"',
+        ),
     ],
 )
-def test_a_table_that_stays_incomplete_ends_the_job_at_the_deadline(cluster: Make, text: str | None, seen: str) -> None:
+def test_a_table_that_stays_incomplete_ends_the_job_at_the_deadline(
+    cluster: Make, text: str | None, seen: str
+) -> None:
     job = cluster(2)
     if text is not None:
         mount(job, text)
@@ -135,7 +170,9 @@ def test_a_bad_table_is_named_at_once(cluster: Make) -> None:
 
 
 @pytest.mark.parametrize(("rank", "program", "status"), [(3, "exit 7", 7), (0, "kill -9 $$", 137)])
-def test_the_first_failing_card_ends_the_others(cluster: Make, rank: int, program: str, status: int) -> None:
+def test_the_first_failing_card_ends_the_others(
+    cluster: Make, rank: int, program: str, status: int
+) -> None:
     job = cluster(2)
     mount(job, table())
     others_are_up = 'until [ "$(ls up-* 2>/dev/null | wc -l)" = 3 ]; do sleep 0.05; done'
@@ -145,7 +182,9 @@ def test_the_first_failing_card_ends_the_others(cluster: Make, rank: int, progra
     assert (job.out(0) + job.out(1)).count("saved") == 3, job.both()
     host = f"rank {rank} on node-{rank // 2}"
     assert f"last 1 line of {host}:\n" in job.err(0), job.both()
-    assert all(f" on node-{rank // 2}; exit {status}\n" in job.err(node) for node in range(2)), job.both()
+    assert all(f" on node-{rank // 2}; exit {status}\n" in job.err(node) for node in range(2)), (
+        job.both()
+    )
     assert job.err(0).count("| why") == 1, job.both()
     assert max(job.ended_at.values()) - min(job.ended_at.values()) < 2
     assert job.survivors() == []
@@ -168,4 +207,7 @@ def test_one_node_by_the_same_command(cluster: Make) -> None:
     mount(job, table(1))
     start(job, "sh", "-c", SHOW, ENTRYPOINT_SECRET="(unset)")
     assert job.ends() == {0: 0}, job.both()
-    assert sorted(job.out(0).splitlines()) == ["[rank 0] 0 2 0 0 job 1800", "[rank 1] 1 2 1 1 job 1800"]
+    assert sorted(job.out(0).splitlines()) == [
+        "[rank 0] 0 2 0 0 job 1800",
+        "[rank 1] 1 2 1 1 job 1800",
+    ]

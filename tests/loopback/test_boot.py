@@ -20,13 +20,18 @@ WHERE = 'echo "rank $OMPI_COMM_WORLD_RANK node $NODE"'
 
 
 def placed(cluster: Cluster) -> list[tuple[int, int]]:
-    return sorted((int(rank), int(node)) for rank, node in re.findall(r"^rank (\d+) node (\d+)$", cluster.out(0), re.M))
+    return sorted(
+        (int(rank), int(node))
+        for rank, node in re.findall(r"^rank (\d+) node (\d+)$", cluster.out(0), re.M)
+    )
 
 
 @pytest.mark.control("a dead login or daemon of mpirun is named at once")
 @pytest.mark.control("no rank starts until every node has answered; missing nodes are named")
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
-def test_ranks_land_on_every_node_whoever_starts_first(cluster: Make, order: tuple[int, ...]) -> None:
+def test_ranks_land_on_every_node_whoever_starts_first(
+    cluster: Make, order: tuple[int, ...]
+) -> None:
     job = cluster(3)
     for rank in order:
         job.start(rank, "sh", "-c", WHERE)
@@ -100,11 +105,15 @@ ARGUMENTS = [
 
 
 @pytest.mark.promise("every rank has its own node's environment, byte for byte")
-def test_every_byte_of_every_value_reaches_every_rank_and_each_sees_its_own_node(cluster: Make) -> None:
+def test_every_byte_of_every_value_reaches_every_rank_and_each_sees_its_own_node(
+    cluster: Make,
+) -> None:
     job = cluster(2)
     (job.folder / "dump.py").write_text(DUMP)
     spec = job.folder / "job.yaml"
-    spec.write_text(json.dumps({"env": {"FROM_SPEC": 'it\'s "$HOME";\nline two =', "ALSO": "{{ x }}"}}))
+    spec.write_text(
+        json.dumps({"env": {"FROM_SPEC": 'it\'s "$HOME";\nline two =', "ALSO": "{{ x }}"}})
+    )
     command = [sys.executable, "dump.py", str(job.folder), *ARGUMENTS]
     for rank in (1, 0):
         own = {
@@ -127,7 +136,8 @@ def test_every_byte_of_every_value_reaches_every_rank_and_each_sees_its_own_node
         assert seen["env"]["MA_CURRENT_IP"] == f"10.0.0.{node}"
         assert seen["env"]["VC_TASK_INDEX"] == str(node)
         assert seen["env"]["ONLY_HERE"] == f"node {node}"
-        assert seen["env"]["TMPDIR"] == f"/tmp/of-node-{node}"  # and not that of mpirun and its daemons
+        # and not that of mpirun and its daemons
+        assert seen["env"]["TMPDIR"] == f"/tmp/of-node-{node}"
         assert seen["env"]["FROM_SPEC"] == 'it\'s "$HOME";\nline two ='
         assert seen["env"]["ALSO"] == "{{ x }}"
         assert seen["env"]["OMPI_COMM_WORLD_SIZE"] == "4"
@@ -167,10 +177,22 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
     job = cluster(2)
     (job.folder / "go").unlink(missing_ok=True)
     command = ["sh", "-c", "echo up; while ! [ -e go ]; do sleep 0.1; done"]
-    argv = [sys.executable, "-m", "entrypoint", "plan", "--launcher", "mpirun", "--json", "--", *command]
+    argv = [
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "plan",
+        "--launcher",
+        "mpirun",
+        "--json",
+        "--",
+        *command,
+    ]
     planned = [
         json.loads(
-            subprocess.run(argv, env=job.environment(rank), cwd=job.folder, capture_output=True, check=True).stdout
+            subprocess.run(
+                argv, env=job.environment(rank), cwd=job.folder, capture_output=True, check=True
+            ).stdout
         )
         for rank in range(2)
     ]
@@ -185,25 +207,42 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
             if "text" in file:
                 # What only the roll call can know is the address of a peer; here the user fixed it.
                 assert path.read_text() == file["text"], file["name"]
-        expected = {"lock", "tmp", "ranks", "program-ranks", "last-output", "attend", "attend.sessions", "attend.end"}
-        if rank == 0:  # mpirun knows neither node by the name of this machine, so it wants a daemon on each
+        expected = {
+            "lock",
+            "tmp",
+            "ranks",
+            "program-ranks",
+            "last-output",
+            "attend",
+            "attend.sessions",
+            "attend.end",
+        }
+        # mpirun knows neither node by the name of this machine, so it wants a daemon on each
+        if rank == 0:
             expected |= {"line", "agents", "agent.node-0", "agent.node-1"}
             expected |= {"agent.node-0.command", "agent.node-1.command"}
         assert set(written) == expected, "run wrote what plan did not name"
     launcher = next(
         Path(f"/proc/{child}")
-        for child in Path(f"/proc/{job.processes[0].pid}/task/{job.processes[0].pid}/children").read_text().split()
+        for child in Path(f"/proc/{job.processes[0].pid}/task/{job.processes[0].pid}/children")
+        .read_text()
+        .split()
         if Path(f"/proc/{child}/cmdline").read_bytes().startswith(b"mpirun\0")
     )
     environment = dict(
         entry.split("=", 1)
-        for entry in (launcher / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
+        for entry in (launcher / "environ")
+        .read_bytes()
+        .decode("utf-8", "surrogateescape")
+        .split("\0")
         if entry
     )
     for variable in planned[0]["env"] + planned[0]["programs"][0]["env"]:
         if variable["name"] != "ENTRYPOINT_STAGE":  # the script takes it away from its ranks
             assert environment[variable["name"]] == variable["value"], variable["name"]
-    assert environment["TMPDIR"] == f"{job.run_dir(0)}/tmp", "two jobs on a machine share a session folder"
+    assert environment["TMPDIR"] == f"{job.run_dir(0)}/tmp", (
+        "two jobs on a machine share a session folder"
+    )
     line = (launcher / "cmdline").read_bytes().decode().split("\0")
     assert line[-len(command) - 1 : -1] == command
     assert planned[1]["programs"] == []
@@ -220,10 +259,17 @@ def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
     render = [sys.executable, "-m", "entrypoint", "render", "--out", str(job.folder)]
     subprocess.run(render, env=clean_environment(), check=True, capture_output=True)
     for rank in (1, 0):
-        # Only what ModelArts sets, and the secret: names come from no DNS here, so the hosts are addresses.
+        # Only what ModelArts sets, and the secret: names come from no DNS here, so the hosts are
+        # addresses.
         env = {
             **dict.fromkeys(
-                ["ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SLOTS", "ENTRYPOINT_SSH_PORT"], "(unset)"
+                [
+                    "ENTRYPOINT_HOSTS",
+                    "ENTRYPOINT_NODE_RANK",
+                    "ENTRYPOINT_SLOTS",
+                    "ENTRYPOINT_SSH_PORT",
+                ],
+                "(unset)",
             ),
             "PATH": f"{bin_dir}:{os.environ['PATH']}",
             "MA_JOB_DIR": "/home/ma-user/modelarts/user-job-dir",
@@ -246,11 +292,22 @@ def test_run_mpi_sh_by_hand_keeps_what_it_was_rendered_with(cluster: Make) -> No
     bin_dir.mkdir()
     (bin_dir / "entrypoint").write_text(f'#!/bin/sh\nexec {sys.executable} -m entrypoint "$@"\n')
     (bin_dir / "entrypoint").chmod(0o755)
-    render = [sys.executable, "-m", "entrypoint", "render", "--out", str(job.folder), "--hosts", job.hosts]
+    render = [
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "render",
+        "--out",
+        str(job.folder),
+        "--hosts",
+        job.hosts,
+    ]
     render += ["--slots", "1", "--ssh-port", str(job.port)]
     subprocess.run(render, env=clean_environment(), check=True, capture_output=True)
     for rank in (1, 0):
-        gone = dict.fromkeys(["ENTRYPOINT_HOSTS", "ENTRYPOINT_SLOTS", "ENTRYPOINT_SSH_PORT"], "(unset)")
+        gone = dict.fromkeys(
+            ["ENTRYPOINT_HOSTS", "ENTRYPOINT_SLOTS", "ENTRYPOINT_SSH_PORT"], "(unset)"
+        )
         # one node's variable wins over what was rendered
         own = {"MY_MPI_SLOTS": "2"} if rank == 1 else {}
         env = {**gone, **own, "PATH": f"{bin_dir}:{os.environ['PATH']}"}
@@ -260,10 +317,14 @@ def test_run_mpi_sh_by_hand_keeps_what_it_was_rendered_with(cluster: Make) -> No
 
 
 def test_a_rank_without_home_has_none_on_any_node(cluster: Make) -> None:
-    """sshd gives its sessions one, which a rank of worker-0 would not have; and torch's words come from each node."""
+    """sshd gives its sessions one, which a rank of worker-0 would not have; and torch's words come
+    from each node."""
     job = cluster(2, slots=1)
     job.start_all(
-        "sh", "-c", 'echo "${HOME-none} $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $MASTER_ADDR"', env={"HOME": "(unset)"}
+        "sh",
+        "-c",
+        'echo "${HOME-none} $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $MASTER_ADDR"',
+        env={"HOME": "(unset)"},
     )
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert sorted(job.out(0).splitlines()) == ["none 0 2 0 0 127.0.0.2", "none 1 2 0 1 127.0.0.2"]
@@ -278,8 +339,14 @@ def test_mpirun_in_an_mpijob_takes_its_nodes_from_us(cluster: Make, tmp_path: Pa
     nodes = cluster(2)
     theirs = tmp_path / "hostfile"
     theirs.write_text("job-launcher.job.team.svc slots=2\njob-worker-0.job.team.svc slots=2\n")
-    own = {"OMPI_MCA_orte_default_hostfile": str(theirs), "OMPI_MCA_orte_keep_fqdn_hostnames": "true"}
-    own |= {"OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10", "OMPI_MCA_orte_set_default_slots": "2"}
+    own = {
+        "OMPI_MCA_orte_default_hostfile": str(theirs),
+        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+    }
+    own |= {
+        "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10",
+        "OMPI_MCA_orte_set_default_slots": "2",
+    }
     for rank in (1, 0):
         nodes.start(rank, "sh", "-c", "echo $NODE $RANK/$WORLD_SIZE", env={} if rank else own)
     assert nodes.ends() == {0: 0, 1: 0}
@@ -291,15 +358,35 @@ def test_mpirun_in_an_mpijob_takes_its_nodes_from_us(cluster: Make, tmp_path: Pa
     control="without run_mpi.sh's `unset`, mpirun calls srun",
 )
 def test_mpirun_in_a_slurm_step_takes_its_nodes_from_us(cluster: Make) -> None:
-    """By itself, mpirun would take nodes and slots from Slurm's variables, and start its daemons by srun. And a RANK
-    that a platform sets is no rank's own."""
+    """By itself, mpirun would take nodes and slots from Slurm's variables, and start its daemons by
+    srun. And a RANK that a platform sets is no rank's own."""
     nodes = cluster(2)
-    step = {"SLURM_JOB_ID": "7", "SLURM_JOBID": "7", "SLURM_STEP_ID": "0", "SLURM_JOB_NODELIST": "n[1-2]"}
-    step |= {"SLURM_NODELIST": "n[1-2]", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_NODES": "2"}
+    step = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOBID": "7",
+        "SLURM_STEP_ID": "0",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+    }
+    step |= {
+        "SLURM_NODELIST": "n[1-2]",
+        "SLURM_STEP_NODELIST": "n[1-2]",
+        "SLURM_STEP_NUM_NODES": "2",
+    }
     for rank in (1, 0):
-        own = {"SLURM_NODEID": str(rank), "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_NTASKS": "2", "SLURM_NNODES": "2"}
+        own = {
+            "SLURM_NODEID": str(rank),
+            "SLURM_TASKS_PER_NODE": "1(x2)",
+            "SLURM_NTASKS": "2",
+            "SLURM_NNODES": "2",
+        }
         own |= {"RANK": str(rank), "WORLD_SIZE": "2"}
-        nodes.start(rank, "sh", "-c", "echo $NODE $SLURM_JOB_ID $SLURM_NODEID $RANK/$WORLD_SIZE", env=step | own)
+        nodes.start(
+            rank,
+            "sh",
+            "-c",
+            "echo $NODE $SLURM_JOB_ID $SLURM_NODEID $RANK/$WORLD_SIZE",
+            env=step | own,
+        )
     assert nodes.ends() == {0: 0, 1: 0}
     assert sorted(nodes.out().splitlines()) == ["0 7 0 0/4", "0 7 0 1/4", "1 7 1 2/4", "1 7 1 3/4"]
 
@@ -307,17 +394,29 @@ def test_mpirun_in_a_slurm_step_takes_its_nodes_from_us(cluster: Make) -> None:
 @pytest.mark.promise("ma-pre-start.sh runs once on each node, before ranks, which get its exports")
 @pytest.mark.parametrize("fails", [False, True])
 def test_each_node_runs_its_own_pre_start_script(cluster: Make, fails: bool) -> None:
-    """As on ModelArts: once, and its exports are its own node's. One that fails ends all nodes with its status."""
+    """As on ModelArts: once, and its exports are its own node's. One that fails ends all nodes with
+    its status."""
     job = cluster(2)
     for rank in reversed(range(2)):
         code = job.folder / f"jobs-{rank}" / "code"
         code.mkdir(parents=True)
         end = f"exit {7 * rank}" if fails else ""
-        (code / "ma-pre-start.sh").write_text(f"echo ran >>ran; export FROM_SCRIPT=node-{rank}; {end}\n")
-        job.start(rank, "sh", "-c", 'echo "rank $RANK has $FROM_SCRIPT"', env={"MA_JOB_DIR": str(code.parent)})
+        (code / "ma-pre-start.sh").write_text(
+            f"echo ran >>ran; export FROM_SCRIPT=node-{rank}; {end}\n"
+        )
+        job.start(
+            rank,
+            "sh",
+            "-c",
+            'echo "rank $RANK has $FROM_SCRIPT"',
+            env={"MA_JOB_DIR": str(code.parent)},
+        )
     status = 7 if fails else 0
     assert job.ends() == {0: status, 1: status}, job.both()
-    assert [(job.folder / f"jobs-{rank}/ran").read_text() for rank in range(2)] == ["ran\n", "ran\n"]
+    assert [(job.folder / f"jobs-{rank}/ran").read_text() for rank in range(2)] == [
+        "ran\n",
+        "ran\n",
+    ]
     lines = [] if fails else [f"rank {rank} has node-{rank // 2}" for rank in range(4)]
     assert sorted(job.out(0).splitlines()) == lines
     assert ("start hook ma-pre-start.sh exited with 7 on node-1" in job.err(0)) is fails, job.both()

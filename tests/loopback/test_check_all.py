@@ -1,4 +1,5 @@
-"""`check --all` over a real roll call: one table that names exactly the nodes with something wrong."""
+"""`check --all` over a real roll call: one table that names exactly the nodes with something
+wrong."""
 
 from __future__ import annotations
 
@@ -16,9 +17,13 @@ from tests.cluster import BEGIN, SMALL, Cluster, until
 
 pytestmark = pytest.mark.see
 
-# The entrypoint on another machine. Its clock is not set by faketime: a Python under it cannot start programs reliably.
+# The entrypoint on another machine. Its clock is not set by faketime: a Python under it cannot
+# start programs reliably.
 CLOCK = f"import time; now = time.time; time.time = lambda: now() + 600; {BEGIN}"
-LIES = f"from entrypoint.check import probe as look; look.from_json = lambda seen: {{'handles': 'many'}}; {BEGIN}"
+LIES = (
+    "from entrypoint.check import probe as look; look.from_json = lambda seen: {'handles':"
+    f" 'many'}}; {BEGIN}"
+)
 MUTE = f"""
 from entrypoint.check import probe as look
 async def observe(*given):
@@ -32,15 +37,29 @@ OWN = {"cpus", "memory", "disk", "pids", "rdma", "rdma-files"}
 
 
 def begin(
-    job: Cluster, *words: str, code: Mapping[int, str] | None = None, env: Mapping[int, dict[str, str]] | None = None
+    job: Cluster,
+    *words: str,
+    code: Mapping[int, str] | None = None,
+    env: Mapping[int, dict[str, str]] | None = None,
 ) -> None:
     """A check on every node; `code` of a node is run in place of the command's own."""
     for rank in reversed(range(job.nodes)):
         start(job, rank, *words, code=(code or {}).get(rank, BEGIN), env=(env or {}).get(rank))
 
 
-def start(job: Cluster, rank: int, *words: str, code: str = BEGIN, env: dict[str, str] | None = None) -> None:
-    given = ("check", "--all", "--launcher", "mpirun", *words, "--", "touch", f"{job.folder}/started")
+def start(
+    job: Cluster, rank: int, *words: str, code: str = BEGIN, env: dict[str, str] | None = None
+) -> None:
+    given = (
+        "check",
+        "--all",
+        "--launcher",
+        "mpirun",
+        *words,
+        "--",
+        "touch",
+        f"{job.folder}/started",
+    )
     job.start(rank, env=env, argv=(sys.executable, "-c", code, *given))
 
 
@@ -48,7 +67,9 @@ def found(job: Cluster) -> set[tuple[str, str, str]]:
     """Level, id and nodes of all that is not well, from worker-0's JSON."""
     lines = whole(job)["findings"]
     return {
-        (it["level"], it["id"], " ".join(it["nodes"])) for it in lines if it["level"] != "ok" and it["id"] not in OWN
+        (it["level"], it["id"], " ".join(it["nodes"]))
+        for it in lines
+        if it["level"] != "ok" and it["id"] not in OWN
     }
 
 
@@ -88,7 +109,9 @@ def test_exactly_the_nodes_with_something_wrong_are_named(cluster: Callable[...,
     assert not job.survivors()
 
 
-@pytest.mark.control("`check --all` names exactly the nodes with something wrong, and starts nothing")
+@pytest.mark.control(
+    "`check --all` names exactly the nodes with something wrong, and starts nothing"
+)
 def test_nothing_wrong_is_0_and_strict_counts_warnings(cluster: Callable[..., Cluster]) -> None:
     well, strict = cluster(2), cluster(2)
     begin(well, "--json")
@@ -98,7 +121,11 @@ def test_nothing_wrong_is_0_and_strict_counts_warnings(cluster: Callable[..., Cl
     strict.folder /= "strict"
     begin(strict, "--strict", code={1: SMALL})
     assert strict.ends() == {0: 78, 1: 78}, strict.both()
-    (line,) = [line for line in strict.out(0).splitlines() if "shared memory" in line and line.startswith("warning")]
+    (line,) = [
+        line
+        for line in strict.out(0).splitlines()
+        if "shared memory" in line and line.startswith("warning")
+    ]
     assert "worker-1" in line
     assert "--shm-size" in strict.out(0)
     assert "exit 78" in strict.err(1)
@@ -117,29 +144,46 @@ def test_other_cards_are_a_line_of_their_own(cluster: Callable[..., Cluster]) ->
     )
 
 
-@pytest.mark.promise("a node that is missing, hangs or sends nonsense is named; others have their table")
-def test_a_missing_node_is_named_and_the_others_have_their_table(cluster: Callable[..., Cluster]) -> None:
+@pytest.mark.promise(
+    "a node that is missing, hangs or sends nonsense is named; others have their table"
+)
+def test_a_missing_node_is_named_and_the_others_have_their_table(
+    cluster: Callable[..., Cluster],
+) -> None:
     job = cluster(3)
     for rank in (1, 0):
-        start(job, rank, "--json", code=SMALL if rank else BEGIN, env={"ENTRYPOINT_TIMEOUTS_PEERS": "4"})
+        start(
+            job,
+            rank,
+            "--json",
+            code=SMALL if rank else BEGIN,
+            env={"ENTRYPOINT_TIMEOUTS_PEERS": "4"},
+        )
     assert job.ends() == {0: 69, 1: 69}, job.both()
     assert found(job) == {("error", "roll-call", ""), ("warning", "shared-memory", "worker-1")}
     assert sorted(whole(job)["observed"]) == ["worker-0", "worker-1"]
     assert "node-2 (refused)" in whole(job)["reason"]
 
 
-@pytest.mark.promise("a node that is missing, hangs or sends nonsense is named; others have their table")
+@pytest.mark.promise(
+    "a node that is missing, hangs or sends nonsense is named; others have their table"
+)
 @pytest.mark.parametrize(
-    ("code", "status", "id"), [(LIES, 75, "roll-call"), (MUTE, 78, "no-answer")], ids=["lies", "mute"]
+    ("code", "status", "id"),
+    [(LIES, 75, "roll-call"), (MUTE, 78, "no-answer")],
+    ids=["lies", "mute"],
 )
 def test_a_node_that_answers_nonsense_or_nothing(
     cluster: Callable[..., Cluster], code: str, status: int, id: str
 ) -> None:
     job = cluster(3)
-    own = {1: {"ENTRYPOINT_TIMEOUTS_PEERS": "6"}}  # until it gives up, where the leader has ended its session
+    # until it gives up, where the leader has ended its session
+    own = {1: {"ENTRYPOINT_TIMEOUTS_PEERS": "6"}}
     begin(job, "--json", "--limit", "1", code={1: code, 2: SMALL}, env=own)
     assert job.ends() == {0: status, 1: 69 if code == LIES else status, 2: status}, job.both()
-    errors = {("error", "no-answer", "worker-1")} | ({("error", "roll-call", "")} if code == LIES else set())
+    errors = {("error", "no-answer", "worker-1")} | (
+        {("error", "roll-call", "")} if code == LIES else set()
+    )
     assert {each for each in found(job) if each[0] == "error"} == errors
     assert sorted(whole(job)["observed"]) == ["worker-0", "worker-2"]
     if code == LIES:
@@ -169,4 +213,7 @@ def test_without_a_roll_call_it_says_what_is_missing(cluster: Callable[..., Clus
     argv = (sys.executable, "-c", BEGIN, "check", "--all", "--launcher", "torchrun", "--", "x.py")
     job.start(0, env={"ENTRYPOINT_ROLL_CALL": "none"}, argv=argv)
     assert job.ends() == {0: 78}
-    assert "EP011 the nodes hold no roll call | roll_call: none (env ENTRYPOINT_ROLL_CALL) | " in job.err(0)
+    assert (
+        "EP011 the nodes hold no roll call | roll_call: none (env ENTRYPOINT_ROLL_CALL) | "
+        in job.err(0)
+    )

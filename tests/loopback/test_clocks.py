@@ -1,4 +1,5 @@
-"""A node whose clock is minutes off, over a real roll call: named before ranks start, and the job runs all the same."""
+"""A node whose clock is minutes off, over a real roll call: named before ranks start, and the job
+runs all the same."""
 
 from __future__ import annotations
 
@@ -13,8 +14,12 @@ from tests.cluster import Cluster
 pytestmark = pytest.mark.fault("16", "clocks minutes apart", launcher="all")
 
 LINE = r"warning: EP424 clocks differ \| node-1 is (299|30\d)s ahead of the others \| "
-# The entrypoint with another clock. Not by faketime: a Python under it cannot start programs reliably (EINVAL).
-SHIFTED = "import time; now = time.time; time.time = lambda: now() + {}; from entrypoint.cli import script; script()"
+# The entrypoint with another clock. Not by faketime: a Python under it cannot start programs
+# reliably (EINVAL).
+SHIFTED = (
+    "import time; now = time.time; time.time = lambda: now() + {}; from entrypoint.cli import"
+    " script; script()"
+)
 
 
 @pytest.mark.parametrize("shift", [300, 100], ids=["minutes", "control"])

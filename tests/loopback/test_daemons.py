@@ -11,11 +11,14 @@ Make = Callable[..., Cluster]
 
 
 def test_mpirun_makes_no_login_of_its_own(cluster: Make) -> None:
-    """An ssh client that leaves a trace is never run; control: by the setting for it, a job itself may run it."""
+    """An ssh client that leaves a trace is never run; control: by the setting for it, a job itself
+    may run it."""
     job = cluster(2, slots=1)
     trace, bin_dir = job.folder / "trace", job.folder / "bin"
     bin_dir.mkdir()
-    (bin_dir / "ssh").write_text(f'#!/bin/sh\necho "$*" >>{trace}\nPATH={os.environ["PATH"]} exec ssh "$@"\n')
+    (bin_dir / "ssh").write_text(
+        f'#!/bin/sh\necho "$*" >>{trace}\nPATH={os.environ["PATH"]} exec ssh "$@"\n'
+    )
     (bin_dir / "ssh").chmod(0o755)
     path = {"PATH": f"{bin_dir}:{os.environ['PATH']}"}
     job.start_all("echo", "up", env=path)

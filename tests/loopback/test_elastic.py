@@ -1,4 +1,5 @@
-"""Elastic torchrun on nodes of this machine: real torch, whose agents meet anew when a node goes or comes."""
+"""Elastic torchrun on nodes of this machine: real torch, whose agents meet anew when a node goes or
+comes."""
 
 from __future__ import annotations
 
@@ -16,8 +17,12 @@ from tests.rows import agrees
 
 pytestmark = [pytest.mark.launcher, pytest.mark.slow]
 Make = Callable[..., Cluster]
-# Says who it is, and stays until the folder has a file `enough`; a later start of it is a new attempt of torch's.
-WAITS = 'echo "up $RANK of $WORLD_SIZE on $NODE"; until [ -e enough ]; do sleep 0.05; done; echo "done $WORLD_SIZE"'
+# Says who it is, and stays until the folder has a file `enough`; a later start of it is a new
+# attempt of torch's.
+WAITS = (
+    'echo "up $RANK of $WORLD_SIZE on $NODE"; until [ -e enough ]; do sleep 0.05; done; echo "done'
+    ' $WORLD_SIZE"'
+)
 
 
 class Job:
@@ -60,7 +65,9 @@ def job(cluster: Make, torch_python: str) -> Job:
     return Job(cluster(3, slots=1), torch_python)
 
 
-@pytest.mark.promise("an elastic job starts with the minimum, survives a lost node, admits a late one")
+@pytest.mark.promise(
+    "an elastic job starts with the minimum, survives a lost node, admits a late one"
+)
 def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
     for rank in (1, 0):
         job.start(rank)
@@ -74,8 +81,13 @@ def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
     assert job.cluster.survivors() == []
 
 
-def test_those_that_are_there_measure_the_network_and_one_that_comes_meanwhile_joins(job: Job) -> None:
-    made, env = job.cluster, {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "2"}
+def test_those_that_are_there_measure_the_network_and_one_that_comes_meanwhile_joins(
+    job: Job,
+) -> None:
+    made, env = (
+        job.cluster,
+        {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "2"},
+    )
     env["ENTRYPOINT_LOG_DIR"] = str(made.folder / "log")
     for rank in (1, 0):
         job.start(rank, **env)
@@ -88,12 +100,22 @@ def test_those_that_are_there_measure_the_network_and_one_that_comes_meanwhile_j
     assert made.survivors() == []
 
 
-@pytest.mark.promise("an elastic job starts with the minimum, survives a lost node, admits a late one")
+@pytest.mark.promise(
+    "an elastic job starts with the minimum, survives a lost node, admits a late one"
+)
 def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     made = job.cluster
     for rank in (2, 1, 0):
-        job.start(rank, str(TREE / "examples/pytorch-elastic/train.py"), "--steps", "100", "--pause", "0.2")
-    # A node that is late, as on a busy machine, is taken in by a restart: the others may train as two before it.
+        job.start(
+            rank,
+            str(TREE / "examples/pytorch-elastic/train.py"),
+            "--steps",
+            "100",
+            "--pause",
+            "0.2",
+        )
+    # A node that is late, as on a busy machine, is taken in by a restart: the others may train as
+    # two before it.
     begun = re.compile(r"rank 0 of 3 on .*\n(step 0\n)?step [1-9]")
     until(lambda: any(begun.search(made.out(node)) for node in range(3)), 90, "all train")
     made.signal(2, signal.SIGKILL)
@@ -101,7 +123,9 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     assert "node-2 is lost" in made.err(0)
     assert "the job goes on with 2 nodes" in made.err(0)
     after = "".join(made.out(node).rpartition(" of 3 on ")[2] for node in (0, 1))
-    again = re.findall(r"rank (\d) of 2 on node-[01], local rank 0, pid \d+, from step [1-9]", after)
+    again = re.findall(
+        r"rank (\d) of 2 on node-[01], local rank 0, pid \d+, from step [1-9]", after
+    )
     assert set(again) == {"0", "1"}, made.both()
     agrees(made.both(), "1e-10")
 
@@ -110,7 +134,9 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
 def test_a_node_that_comes_while_the_others_end(job: Job) -> None:
     """Its torchrun begins when theirs have ended, so that it never meets them."""
     made, late = job.cluster, job.cluster.folder / "late-python"
-    late.write_text(f'#!/bin/sh\nuntil [ -e enough ]; do sleep 0.05; done\nsleep 3\nexec {job.python} "$@"\n')
+    late.write_text(
+        f'#!/bin/sh\nuntil [ -e enough ]; do sleep 0.05; done\nsleep 3\nexec {job.python} "$@"\n'
+    )
     late.chmod(0o755)
     for rank in (1, 0):
         job.start(rank)
@@ -124,7 +150,9 @@ def test_a_node_that_comes_while_the_others_end(job: Job) -> None:
     assert made.survivors() == []
 
 
-@pytest.mark.control("an elastic job starts with the minimum, survives a lost node, admits a late one")
+@pytest.mark.control(
+    "an elastic job starts with the minimum, survives a lost node, admits a late one"
+)
 def test_with_too_few_left_it_is_over(job: Job) -> None:
     for rank in (1, 0):
         job.start(rank, ENTRYPOINT_TIMEOUTS_GRACE="1")

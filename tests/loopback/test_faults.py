@@ -1,4 +1,5 @@
-"""What goes wrong, and what every node makes of it: one verdict, the right status, nothing left behind."""
+"""What goes wrong, and what every node makes of it: one verdict, the right status, nothing left
+behind."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ from tests.cluster import Cluster, until
 Make = Callable[..., Cluster]
 
 # Says that it is up, saves when it is told to stop, and needs a second for it.
-SAVES = 'trap "sleep 1; echo saved $OMPI_COMM_WORLD_RANK; exit 0" TERM; echo up; while :; do sleep 0.1; done'
+SAVES = (
+    'trap "sleep 1; echo saved $OMPI_COMM_WORLD_RANK; exit 0" TERM; echo up; while :; do sleep 0.1;'
+    " done"
+)
 STUBBORN = 'trap "" TERM; echo up; while :; do sleep 0.1; done'
 
 
@@ -35,7 +39,11 @@ def daemon(job: Cluster, node: int) -> int:
     """The process that mpirun starts the ranks of another node by."""
     pid = job.processes[node].pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return next(int(child) for child in children if Path(f"/proc/{child}/comm").read_text() in ("orted\n", "prted\n"))
+    return next(
+        int(child)
+        for child in children
+        if Path(f"/proc/{child}/comm").read_text() in ("orted\n", "prted\n")
+    )
 
 
 @pytest.mark.promise("all nodes exit with the status of the first rank that failed on its own")
@@ -52,7 +60,9 @@ def test_the_first_failing_rank_is_the_job_s_result_on_every_node(
 ) -> None:
     job = cluster(3)
     # the inner shell is the program, so that it can be killed without its wrapper
-    job.start_all("sh", "-c", f"sh -c '[ $OMPI_COMM_WORLD_RANK = 3 ] || sleep 60; {program}'; exit $?")
+    job.start_all(
+        "sh", "-c", f"sh -c '[ $OMPI_COMM_WORLD_RANK = 3 ] || sleep 60; {program}'; exit $?"
+    )
     assert job.ends() == {0: status, 1: status, 2: status}, job.both()
     assert all(words in job.err(rank) for rank in range(3)), job.both()
     assert spread(job) < 2
@@ -88,10 +98,16 @@ def test_a_loss_is_told_at_once_and_when_all_are_stopped_already(cluster: Make) 
 
 
 @pytest.mark.parametrize(("launcher", "stopping"), [("mpirun", False), ("plain", True)])
-def test_programs_have_their_grace_when_the_leader_is_killed(cluster: Make, launcher: str, stopping: bool) -> None:
-    """Whoever prints may be gone, so each notes it in a file. The leader dies at once, or while all are stopping."""
+def test_programs_have_their_grace_when_the_leader_is_killed(
+    cluster: Make, launcher: str, stopping: bool
+) -> None:
+    """Whoever prints may be gone, so each notes it in a file. The leader dies at once, or while all
+    are stopping."""
     job = cluster(2, slots=1)
-    saves = "trap 'echo told >>told-$NODE; sleep 1; echo saved >saved-$NODE; exit 0' TERM; echo up >up-$NODE"
+    saves = (
+        "trap 'echo told >>told-$NODE; sleep 1; echo saved >saved-$NODE; exit 0' TERM; echo up"
+        " >up-$NODE"
+    )
     argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--")
     for node in (1, 0):
         job.start(node, argv=(*argv, "sh", "-c", f"{saves}; while :; do sleep 0.1; done"))
@@ -113,7 +129,9 @@ def test_sigterm_gives_every_rank_the_grace_and_143_everywhere(cluster: Make, no
     all_up(job)
     job.signal(node, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
-    assert sorted(line for line in job.out(0).splitlines() if "saved" in line) == [f"saved {rank}" for rank in range(4)]
+    assert sorted(line for line in job.out(0).splitlines() if "saved" in line) == [
+        f"saved {rank}" for rank in range(4)
+    ]
     assert job.survivors() == []
 
 
@@ -124,14 +142,23 @@ def test_a_grace_longer_than_the_heartbeat_timeout_is_kept(cluster: Make) -> Non
     all_up(job)
     job.signal(0, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
-    assert sorted(line for line in job.out(0).splitlines() if "saved" in line) == [f"saved {rank}" for rank in range(4)]
+    assert sorted(line for line in job.out(0).splitlines() if "saved" in line) == [
+        f"saved {rank}" for rank in range(4)
+    ]
 
 
 @pytest.mark.promise("a lost or frozen node ends the job with 75 within the heartbeat timeout")
 @pytest.mark.parametrize("frozen", [0, 1])
-def test_a_node_that_falls_silent_is_lost_after_the_heartbeat_timeout(cluster: Make, frozen: int) -> None:
+def test_a_node_that_falls_silent_is_lost_after_the_heartbeat_timeout(
+    cluster: Make, frozen: int
+) -> None:
     job = cluster(2)
-    job.start_all("sh", "-c", SAVES, env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "2", "ENTRYPOINT_TIMEOUTS_GRACE": "1"})
+    job.start_all(
+        "sh",
+        "-c",
+        SAVES,
+        env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "2", "ENTRYPOINT_TIMEOUTS_GRACE": "1"},
+    )
     all_up(job)
     job.signal(frozen, signal.SIGSTOP)
     stopped = time.monotonic()
@@ -176,7 +203,9 @@ def test_missing_peers_are_all_named_at_the_deadline_and_the_others_leave(cluste
     job.start(0, "hostname", env={"ENTRYPOINT_TIMEOUTS_PEERS": "4"})
     begun = time.monotonic()
     assert job.ends(20) == {0: 69, 2: 69}, job.both()
-    assert "2 of 3 peers did not answer within 4s | node-1 (refused), node-3 (refused)" in job.err(0)
+    assert "2 of 3 peers did not answer within 4s | node-1 (refused), node-3 (refused)" in job.err(
+        0
+    )
     assert time.monotonic() - begun < 10
 
 
@@ -192,7 +221,11 @@ def test_an_sshd_that_dies_is_never_silent(cluster: Make, node: int) -> None:
     job = cluster(2)
     job.start_all("sh", "-c", SAVES)
     all_up(job)
-    children = Path(f"/proc/{job.processes[node].pid}/task/{job.processes[node].pid}/children").read_text().split()
+    children = (
+        Path(f"/proc/{job.processes[node].pid}/task/{job.processes[node].pid}/children")
+        .read_text()
+        .split()
+    )
     sshd = next(int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "sshd\n")
     os.kill(sshd, signal.SIGKILL)
     assert job.ends() == {0: 71, 1: 71}, job.both()
@@ -210,19 +243,29 @@ def test_an_mpirun_that_starts_nothing_is_not_waited_for_for_ever(cluster: Make)
     path = f"{fake.parent}:{os.environ['PATH']}"
     job.start_all("hostname", env={"PATH": path, "ENTRYPOINT_TIMEOUTS_LAUNCH": "2"})
     assert job.ends() == {0: 75, 1: 75}, job.both()
-    assert "EP605 mpirun has started no rank within 2s | see that the nodes reach each other's ports" in job.err(1)
+    assert (
+        "EP605 mpirun has started no rank within 2s | see that the nodes reach each other's ports"
+        in job.err(1)
+    )
 
 
 @pytest.mark.promise("a launcher that starts too few ranks is no success")
 @pytest.mark.parametrize(
     ("extra", "seen"),
-    [("-np 1", "1 of 2 ranks | 1 rank on 1 node: node-0 0"), ("--do-not-launch", "0 of 2 ranks | none ran")],
+    [
+        ("-np 1", "1 of 2 ranks | 1 rank on 1 node: node-0 0"),
+        ("--do-not-launch", "0 of 2 ranks | none ran"),
+    ],
 )
-def test_an_mpirun_that_is_told_to_start_too_few_ranks_is_no_success(cluster: Make, extra: str, seen: str) -> None:
+def test_an_mpirun_that_is_told_to_start_too_few_ranks_is_no_success(
+    cluster: Make, extra: str, seen: str
+) -> None:
     job = cluster(2, slots=1)
     job.start_all("true", env={"OPENMPI_EXTRA_ARGS": extra})
     assert job.ends() == {0: 78, 1: 78}, job.both()
-    assert f"EP606 mpirun exited with 0 and has started {seen} | -np is 2 by " in job.err(1), job.both()
+    assert f"EP606 mpirun exited with 0 and has started {seen} | -np is 2 by " in job.err(1), (
+        job.both()
+    )
 
 
 def test_a_daemon_that_is_frozen_when_every_rank_ends_well_is_not_waited_for(cluster: Make) -> None:
@@ -251,7 +294,11 @@ def test_a_daemon_that_is_killed_is_named_at_once_with_its_node(cluster: Make) -
 
 
 def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(cluster: Make) -> None:
-    pids = Path("/sys/fs/cgroup/pids") if Path("/sys/fs/cgroup/pids").is_dir() else Path("/sys/fs/cgroup")
+    pids = (
+        Path("/sys/fs/cgroup/pids")
+        if Path("/sys/fs/cgroup/pids").is_dir()
+        else Path("/sys/fs/cgroup")
+    )
     job = cluster(2, slots=4)
     group = pids / job.folder.name
     try:
@@ -262,14 +309,17 @@ def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(cluster: M
     command = ("sh", "-c", "sleep 60")
     entrypoint = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", *command)
     try:
-        job.start(1, argv=("sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh", *entrypoint))
+        job.start(
+            1, argv=("sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh", *entrypoint)
+        )
         job.start(0, *command)
         until(lambda: "has reached all nodes" in job.err(1), 15, "the start")
         begun = time.monotonic()
         assert job.ends() == {0: 75, 1: 75}, job.both()
         assert max(job.ended_at.values()) - begun < 4
         words = (
-            "EP609 node-1 cannot start its ranks: the container's limit of 9 processes was reached, raise --pids-limit"
+            "EP609 node-1 cannot start its ranks: the container's limit of 9 processes was reached,"
+            " raise --pids-limit"
         )
         assert all(f"{words}; exit 75" in job.err(node) for node in range(2)), job.both()
     finally:
@@ -286,10 +336,13 @@ def test_a_daemon_of_mpirun_s_that_does_not_start_is_the_infrastructure_s(cluste
     orted.write_text("#!/bin/sh\necho the daemon is broken >&2\nexit 3\n")
     orted.chmod(0o755)
     for rank in (2, 1, 0):
-        job.start(rank, "true", env={"PATH": f"{orted.parent}:{os.environ['PATH']}"} if rank == 2 else {})
+        job.start(
+            rank, "true", env={"PATH": f"{orted.parent}:{os.environ['PATH']}"} if rank == 2 else {}
+        )
     assert job.ends() == {0: 75, 1: 75, 2: 75}, job.both()
     words = (
-        "EP608 the start of mpirun's daemon failed on node-2 | its shell exited with 3 | see that node's log; exit 75"
+        "EP608 the start of mpirun's daemon failed on node-2 | its shell exited with 3 | see that"
+        " node's log; exit 75"
     )
     assert "the daemon is broken" in job.err(2)
     assert all(words in job.err(node) for node in range(3)), job.both()
@@ -297,7 +350,10 @@ def test_a_daemon_of_mpirun_s_that_does_not_start_is_the_infrastructure_s(cluste
 
 def test_a_name_without_dns_is_named(cluster: Make) -> None:
     job = cluster(2)
-    hosts = {"ENTRYPOINT_HOSTS": "node-0=127.0.0.2,no-such-host.invalid", "ENTRYPOINT_TIMEOUTS_PEERS": "3"}
+    hosts = {
+        "ENTRYPOINT_HOSTS": "node-0=127.0.0.2,no-such-host.invalid",
+        "ENTRYPOINT_TIMEOUTS_PEERS": "3",
+    }
     job.start(0, "hostname", env=hosts)
     assert job.ends(20) == {0: 69}
     assert "no-such-host.invalid (no DNS)" in job.err(0)
@@ -305,12 +361,24 @@ def test_a_name_without_dns_is_named(cluster: Make) -> None:
 
 def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
     job = cluster(2)
-    job.start(1, "hostname", env={"ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_TIMEOUTS_PEERS": "25"})
+    job.start(
+        1,
+        "hostname",
+        env={"ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_TIMEOUTS_PEERS": "25"},
+    )
     job.start(0, "hostname")
-    until(lambda: 0 in job.processes and job.processes[0].poll() is not None, 25, "the leader's verdict")
+    until(
+        lambda: 0 in job.processes and job.processes[0].poll() is not None,
+        25,
+        "the leader's verdict",
+    )
     assert job.processes[0].returncode == 77, job.both()
     assert "EP503 node-1 is not of this job | another host key at 127.0.0.3" in job.err(0)
-    until(lambda: "node-0 (someone called, not with this job's keys" in job.err(1), 15, "the worker's hint")
+    until(
+        lambda: "node-0 (someone called, not with this job's keys" in job.err(1),
+        15,
+        "the worker's hint",
+    )
 
 
 def test_without_a_secret_nothing_starts(cluster: Make) -> None:
@@ -325,7 +393,10 @@ def test_nodes_that_disagree_are_told_how(cluster: Make) -> None:
     job.start(1, "hostname", env={"ENTRYPOINT_HOSTS": "other=127.0.0.2,node-1=127.0.0.3"})
     job.start(0, "hostname")
     assert job.ends(20) == {0: 78, 1: 78}, job.both()
-    seen = "node-1 has other, node-1; other has node-0, node-1; they first differ in entry 0: other, node-0"
+    seen = (
+        "node-1 has other, node-1; other has node-0, node-1; they first differ in entry 0: other,"
+        " node-0"
+    )
     assert f"EP504 the nodes disagree on hosts | {seen} | give all" in job.err(1), job.both()
     assert f"the nodes disagree on hosts | {seen} | give all" in job.err(0), job.both()
 
@@ -337,11 +408,21 @@ def test_nodes_that_disagree_are_told_how(cluster: Make) -> None:
         (
             ["node-0=127.0.0.2", "node-1.ns.svc=127.0.0.3", "node-2=127.0.0.4"],
             1,
-            "node-1.ns.svc has node-0, node-1.ns.svc, node-2; node-0 has node-0, node-1, node-2; "
-            "they first differ in entry 1: node-1.ns.svc, node-1",
+            (
+                "node-1.ns.svc has node-0, node-1.ns.svc, node-2; node-0 has node-0, node-1,"
+                " node-2; they first differ in entry 1: node-1.ns.svc, node-1"
+            ),
         ),
-        (["node-0=127.0.0.2", "Node-1=127.0.0.3", "node-2=127.0.0.4"], 1, "differ in entry 1: Node-1, node-1"),
-        (["node-0=127.0.0.2", "node-2=127.0.0.4", "node-1=127.0.0.3"], 2, "differ in entry 1: node-2, node-1"),
+        (
+            ["node-0=127.0.0.2", "Node-1=127.0.0.3", "node-2=127.0.0.4"],
+            1,
+            "differ in entry 1: Node-1, node-1",
+        ),
+        (
+            ["node-0=127.0.0.2", "node-2=127.0.0.4", "node-1=127.0.0.3"],
+            2,
+            "differ in entry 1: node-2, node-1",
+        ),
         (["node-0=127.0.0.2", "node-1=127.0.0.3"], 1, "differ in entry 2: none, node-2"),
         (
             ["node-0=127.0.0.2", "node-2=127.0.0.4", "node-3=127.0.0.5", "node-1=127.0.0.3"],
@@ -356,7 +437,9 @@ def test_hosts_that_differ_in_the_worker_s_own_name_are_shown_on_all_nodes(
 ) -> None:
     """The keys do not depend on the list, so that the nodes can tell each other."""
     job = cluster(3)
-    job.start(1, "hostname", env={"ENTRYPOINT_HOSTS": ",".join(hosts), "ENTRYPOINT_NODE_RANK": str(me)})
+    job.start(
+        1, "hostname", env={"ENTRYPOINT_HOSTS": ",".join(hosts), "ENTRYPOINT_NODE_RANK": str(me)}
+    )
     job.start(0, "hostname")
     job.start(2, "hostname")
     begun = time.monotonic()
@@ -367,24 +450,42 @@ def test_hosts_that_differ_in_the_worker_s_own_name_are_shown_on_all_nodes(
 
 def test_two_nodes_with_one_index_are_named_once_no_address_can_be_stale(cluster: Make) -> None:
     job = cluster(3)
-    swapped = {"ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.4,node-2=127.0.0.3", "ENTRYPOINT_NODE_RANK": "2"}
+    swapped = {
+        "ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.4,node-2=127.0.0.3",
+        "ENTRYPOINT_NODE_RANK": "2",
+    }
     job.start(1, "hostname", env=swapped)
     job.start(0, "hostname")
     job.start(2, "hostname")
-    until(lambda: "node-1 (that is node 2 of this job, at 127.0.0.3)" in job.err(0), 10, "what is seen meanwhile")
+    until(
+        lambda: "node-1 (that is node 2 of this job, at 127.0.0.3)" in job.err(0),
+        10,
+        "what is seen meanwhile",
+    )
     assert job.ends(25) == {0: 78, 1: 78, 2: 78}, job.both()
-    assert all("the nodes disagree on rank | node-2 has 2; node-0 has 1" in job.err(rank) for rank in range(3))
+    assert all(
+        "the nodes disagree on rank | node-2 has 2; node-0 has 1" in job.err(rank)
+        for rank in range(3)
+    )
 
 
 @pytest.mark.control("nodes that know different lists of hosts end with 78 and show what differs")
 def test_an_address_that_is_stale_for_a_while_costs_nothing_but_time(cluster: Make) -> None:
-    """The leader finds another node of the job at a worker's address, until the right one has it."""
+    """The leader finds another node of the job at a worker's address, until the right one has
+    it."""
     job = cluster(3)
-    swapped = {"ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.4,node-2=127.0.0.3", "ENTRYPOINT_NODE_RANK": "2"}
+    swapped = {
+        "ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.4,node-2=127.0.0.3",
+        "ENTRYPOINT_NODE_RANK": "2",
+    }
     job.start(1, "hostname", env=swapped)
     job.start(0, "hostname")
     job.start(2, "hostname")
-    until(lambda: "node-1 (that is node 2 of this job, at 127.0.0.3)" in job.err(0), 10, "what is seen meanwhile")
+    until(
+        lambda: "node-1 (that is node 2 of this job, at 127.0.0.3)" in job.err(0),
+        10,
+        "what is seen meanwhile",
+    )
     job.signal(1, signal.SIGTERM)
     assert job.processes.pop(1).wait(10) == 143, job.both()
     job.start(1, "hostname")
@@ -398,9 +499,11 @@ def test_a_program_that_is_not_there(cluster: Make) -> None:
 
 
 def test_a_log_that_nobody_reads_holds_up_no_node(cluster: Make) -> None:
-    """Heartbeats, the start and the end go on, on the leader and on the worker, with a job longer than a heartbeat.
+    """Heartbeats, the start and the end go on, on the leader and on the worker, with a job longer
+    than a heartbeat.
 
-    mpirun's own words go elsewhere: it waits for who reads them, and on a busy machine it may warn of setpgid.
+    mpirun's own words go elsewhere: it waits for who reads them, and on a busy machine it may warn
+    of setpgid.
     """
     job = cluster(2)
     quiet = job.folder / "bin" / "mpirun"
@@ -424,12 +527,29 @@ def test_a_log_that_nobody_reads_holds_up_no_node(cluster: Make) -> None:
 
 
 @pytest.mark.parametrize(("launcher", "node"), [("mpirun", 1), ("plain", 0)])
-def test_sigusr1_reaches_every_rank_and_ends_nobody(cluster: Make, launcher: str, node: int) -> None:
-    """As Slurm sends it, to have a job save; to all nodes at once it is one signal. All of ours outlive it."""
+def test_sigusr1_reaches_every_rank_and_ends_nobody(
+    cluster: Make, launcher: str, node: int
+) -> None:
+    """As Slurm sends it, to have a job save; to all nodes at once it is one signal. All of ours
+    outlive it."""
     job = cluster(2, slots=2 if launcher == "mpirun" else 1)
     notes = 'note() { echo "$1 $NODE" >>notes; }'
-    program = f"{notes}; trap 'note usr1' USR1; trap 'note usr2; exit 0' USR2; note up; while :; do sleep 0.05; done"
-    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--", "sh", "-c", program)
+    program = (
+        f"{notes}; trap 'note usr1' USR1; trap 'note usr2; exit 0' USR2; note up; while :; do sleep"
+        " 0.05; done"
+    )
+    argv = (
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--launcher",
+        launcher,
+        "--",
+        "sh",
+        "-c",
+        program,
+    )
     for rank in (1, 0):
         job.start(rank, argv=argv)
 

@@ -1,6 +1,8 @@
-"""MPICH and Intel MPI on nodes of this machine: their real mpiexec.hydra, over the roll call's sessions.
+"""MPICH and Intel MPI on nodes of this machine: their real mpiexec.hydra, over the roll call's
+sessions.
 
-Debian's MPICH where its package is installed; others, and Intel's, where --with names a Python with their wheels.
+Debian's MPICH where its package is installed; others, and Intel's, where --with names a Python with
+their wheels.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ pytestmark = pytest.mark.launcher
 SLOW = pytest.mark.slow  # `make test` has one of the three, the smallest
 Make = Callable[..., Cluster]
 STAYS = (
-    "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :; do sleep 0.05; done"
+    "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :;"
+    " do sleep 0.05; done"
 )
 
 
-@pytest.fixture(params=[pytest.param("debian", marks=SLOW), "mpich", pytest.param("impi", marks=SLOW)])
+@pytest.fixture(
+    params=[pytest.param("debian", marks=SLOW), "mpich", pytest.param("impi", marks=SLOW)]
+)
 def path(request: pytest.FixtureRequest) -> str:
     """PATH with one mpiexec.hydra first."""
     if request.param != "debian":
@@ -38,7 +43,13 @@ def path(request: pytest.FixtureRequest) -> str:
 
 def start(job: Cluster, path: str, *command: str, **more: str) -> None:
     for rank in reversed(range(job.nodes)):
-        env = {"PATH": path, "DEMO_NODE": f"node-{rank}", "OWN": f"it's node {rank}", "OMP_NUM_THREADS": "1", **more}
+        env = {
+            "PATH": path,
+            "DEMO_NODE": f"node-{rank}",
+            "OWN": f"it's node {rank}",
+            "OMP_NUM_THREADS": "1",
+            **more,
+        }
         argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "hydra", "--", *command)
         job.start(rank, argv=argv, env=env)
 
@@ -52,9 +63,13 @@ def python_of(path: str) -> str:
 
 
 @pytest.mark.control("ranks of MPICH and Intel MPI are supervised as those of Open MPI")
-def test_every_rank_is_where_it_belongs_with_its_own_nodes_environment(cluster: Make, path: str) -> None:
+def test_every_rank_is_where_it_belongs_with_its_own_nodes_environment(
+    cluster: Make, path: str
+) -> None:
     job = cluster(3)
-    words = "$RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $NODE_RANK: $OWN, $*"
+    words = (
+        "$RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORLD_SIZE, node $NODE_RANK: $OWN, $*"
+    )
     start(job, path, "sh", "-c", f'echo "{words}"', "sh", "a  b", ":", "$HOME")
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert sorted(job.out(0).splitlines()) == [
@@ -116,7 +131,9 @@ os._exit(7)
 
 @pytest.mark.promise("ranks of MPICH and Intel MPI that end without MPI_Finalize cost no grace")
 @pytest.mark.parametrize("fails", [True, False], ids=["a-rank-fails", "sigterm"])
-def test_ranks_that_leave_without_finalize_take_nobody_s_grace(cluster: Make, path: str, fails: bool) -> None:
+def test_ranks_that_leave_without_finalize_take_nobody_s_grace(
+    cluster: Make, path: str, fails: bool
+) -> None:
     job = cluster(1, slots=4)
     start(job, path, python_of(path), "-c", TOLD.replace("FAILS", str(fails)))
     until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 4, 30, "all ranks are up")
@@ -132,7 +149,13 @@ def test_ranks_that_leave_without_finalize_take_nobody_s_grace(cluster: Make, pa
 @pytest.mark.parametrize("rank", [0, 3])
 def test_the_first_failing_rank_is_the_job_s_result(cluster: Make, path: str, rank: int) -> None:
     job = cluster(2)
-    start(job, path, "sh", "-c", f'if [ "$PMI_RANK" = {rank} ]; then sleep 0.5; echo out; exit 7; fi; {STAYS}')
+    start(
+        job,
+        path,
+        "sh",
+        "-c",
+        f'if [ "$PMI_RANK" = {rank} ]; then sleep 0.5; echo out; exit 7; fi; {STAYS}',
+    )
     assert job.ends() == {0: 7, 1: 7}, job.both()
     assert f"rank {rank} on node-{rank // 2} exited with 7" in job.err(1), job.both()
     told = sorted(re.findall(r"rank (\d) told", job.out(0)))
@@ -142,7 +165,9 @@ def test_the_first_failing_rank_is_the_job_s_result(cluster: Make, path: str, ra
 
 @pytest.mark.promise("ranks of MPICH and Intel MPI are supervised as those of Open MPI")
 @pytest.mark.parametrize("node", [0, 1])
-def test_sigterm_reaches_every_rank_which_has_its_grace(cluster: Make, path: str, node: int) -> None:
+def test_sigterm_reaches_every_rank_which_has_its_grace(
+    cluster: Make, path: str, node: int
+) -> None:
     job = cluster(2)
     start(job, path, "sh", "-c", STAYS)
     until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 4, 30, "all ranks are up")
@@ -154,7 +179,9 @@ def test_sigterm_reaches_every_rank_which_has_its_grace(cluster: Make, path: str
 
 def test_a_daemon_that_is_killed_is_named_with_its_node(cluster: Make, path: str) -> None:
     job = cluster(2)
-    kills = 'if [ "$PMI_RANK" = 3 ]; then sleep 1; kill -9 $(ps -o ppid= -p $PPID); fi; exec sleep 60'
+    kills = (
+        'if [ "$PMI_RANK" = 3 ]; then sleep 1; kill -9 $(ps -o ppid= -p $PPID); fi; exec sleep 60'
+    )
     start(job, path, "sh", "-c", kills, ENTRYPOINT_TIMEOUTS_GRACE="2")
     ends = job.ends(60)
     assert ends == {0: 75, 1: 75}, job.both()

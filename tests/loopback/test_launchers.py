@@ -1,7 +1,9 @@
-"""JAX, Accelerate, DeepSpeed and Lightning on nodes of this machine, each by its launcher: two nodes of two processes.
+"""JAX, Accelerate, DeepSpeed and Lightning on nodes of this machine, each by its launcher: two
+nodes of two processes.
 
-The quick tests need none of them. The others run the examples with the Python that --with libraries=... names
-(scripts/dev/python-with makes it). What has to hold in images is in tests/engines/test_launchers.py.
+The quick tests need none of them. The others run the examples with the Python that --with
+libraries=... names (scripts/dev/python-with makes it). What has to hold in images is in
+tests/engines/test_launchers.py.
 """
 
 from __future__ import annotations
@@ -49,17 +51,26 @@ def start(job: Cluster, launcher: str, *program: str, **more: str) -> None:
         job.start(rank, argv=argv, env=env)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Without the library
 
 
 def test_every_process_of_jax_is_told_which_it_is(cluster: Make) -> None:
     job = cluster(2)
-    start(job, "jax", "sh", "-c", 'echo "$JAX_PROCESS_ID of $JAX_NUM_PROCESSES at $JAX_COORDINATOR_ADDRESS"')
+    start(
+        job,
+        "jax",
+        "sh",
+        "-c",
+        'echo "$JAX_PROCESS_ID of $JAX_NUM_PROCESSES at $JAX_COORDINATOR_ADDRESS"',
+    )
     assert job.ends() == {0: 0, 1: 0}, job.both()
     for node in range(2):
         said = re.findall(r"^\[rank (\d)\] (\d) of 4 at 127\.0\.0\.2:(\d+)$", job.out(node), re.M)
-        assert sorted(number for number, *_ in said) == [str(2 * node), str(2 * node + 1)], job.both()
+        assert sorted(number for number, *_ in said) == [
+            str(2 * node),
+            str(2 * node + 1),
+        ], job.both()
         assert all(number == own for number, own, _ in said)
     assert job.survivors() == []
 
@@ -72,11 +83,19 @@ def test_one_process_a_node_prints_its_own_lines_alone(cluster: Make) -> None:
 
 
 @pytest.mark.parametrize(("failure", "status"), [("exit 7", 7), ("kill -9 $$", 137)])
-def test_the_first_process_of_jax_that_fails_ends_all(cluster: Make, failure: str, status: int) -> None:
+def test_the_first_process_of_jax_that_fails_ends_all(
+    cluster: Make, failure: str, status: int
+) -> None:
     job = cluster(2)
     others_are_up = 'until [ "$(ls up-* 2>/dev/null | wc -l)" = 3 ]; do sleep 0.05; done'
     fails = f"[ $JAX_PROCESS_ID = 3 ] && {{ {others_are_up}; echo why >&2; {failure}; }}"
-    start(job, "jax", "sh", "-c", f"{fails}; {SAVES.replace('echo up', 'echo up; touch up-$JAX_PROCESS_ID')}")
+    start(
+        job,
+        "jax",
+        "sh",
+        "-c",
+        f"{fails}; {SAVES.replace('echo up', 'echo up; touch up-$JAX_PROCESS_ID')}",
+    )
     assert job.ends() == {0: status, 1: status}, job.both()
     assert (job.out(0) + job.out(1)).count("saved") == 3, job.both()
     assert "last 1 line of rank 3 on node-1:\n" in job.err(0), job.both()
@@ -105,7 +124,7 @@ def stops(job: Cluster, node: int, seconds: float = 20) -> None:
     assert job.survivors() == []
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # With it
 
 
@@ -132,12 +151,22 @@ def test_a_failing_rank_gives_its_status_on_both_nodes(
     cluster: Make, launcher_python: str, example: str, launcher: str, allowed: str
 ) -> None:
     job = cluster(2)
-    program = (launcher_python, str(TREE / "examples" / example / "train.py"), "--fail", "7", "--fail-rank", "3")
-    start(job, launcher, *program, ENTRYPOINT_TIMEOUTS_GRACE="5")  # which JAX's other processes take to the full
+    program = (
+        launcher_python,
+        str(TREE / "examples" / example / "train.py"),
+        "--fail",
+        "7",
+        "--fail-rank",
+        "3",
+    )
+    # which JAX's other processes take to the full
+    start(job, launcher, *program, ENTRYPOINT_TIMEOUTS_GRACE="5")
     assert job.ends(120) == {0: 7, 1: 7}, job.both()
     said = re.findall(r"^\[entrypoint[^]]*\] (.*)", job.err(0), re.M)
     assert said[-1] == "EP600 rank 3 exited with 7 on node-1; exit 7", job.both()
-    assert any(line.startswith("last ") and line.endswith("of rank 3 on node-1:") for line in said), job.both()
+    assert any(
+        line.startswith("last ") and line.endswith("of rank 3 on node-1:") for line in said
+    ), job.both()
     assert job.survivors() == []
 
 
@@ -156,12 +185,22 @@ use_cpu: true
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_a_file_of_accelerate_config_says_all_but_the_machines(cluster: Make, launcher_python: str, nodes: int) -> None:
+def test_a_file_of_accelerate_config_says_all_but_the_machines(
+    cluster: Make, launcher_python: str, nodes: int
+) -> None:
     job = cluster(nodes)
     (job.folder / "config.yaml").write_text(CONFIG)
     program = 'echo "$RANK of $WORLD_SIZE, $ACCELERATE_MIXED_PRECISION, $ACCELERATE_USE_CPU"'
     options = "[--config_file, config.yaml]"
-    start(job, "accelerate", "sh", "-c", program, PYTHON=launcher_python, ENTRYPOINT_ACCELERATE_EXTRA_ARGS=options)
+    start(
+        job,
+        "accelerate",
+        "sh",
+        "-c",
+        program,
+        PYTHON=launcher_python,
+        ENTRYPOINT_ACCELERATE_EXTRA_ARGS=options,
+    )
     assert job.ends(60) == dict.fromkeys(range(nodes), 0), job.both()
     said = sorted("".join(map(job.out, range(nodes))).splitlines())
     assert said == [f"{rank} of {2 * nodes}, bf16, true" for rank in range(2 * nodes)], job.both()
@@ -169,19 +208,40 @@ def test_a_file_of_accelerate_config_says_all_but_the_machines(cluster: Make, la
 
 def test_deepspeed_of_accelerate_logs_in_nowhere(cluster: Make, launcher_python: str) -> None:
     job, options = cluster(2), "[--use_deepspeed, --zero_stage=2]"
-    program = 'echo "$RANK of $WORLD_SIZE, $ACCELERATE_USE_DEEPSPEED, $ACCELERATE_DEEPSPEED_ZERO_STAGE"'
-    start(job, "accelerate", "sh", "-c", program, PYTHON=launcher_python, ENTRYPOINT_ACCELERATE_EXTRA_ARGS=options)
+    program = (
+        'echo "$RANK of $WORLD_SIZE, $ACCELERATE_USE_DEEPSPEED, $ACCELERATE_DEEPSPEED_ZERO_STAGE"'
+    )
+    start(
+        job,
+        "accelerate",
+        "sh",
+        "-c",
+        program,
+        PYTHON=launcher_python,
+        ENTRYPOINT_ACCELERATE_EXTRA_ARGS=options,
+    )
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
     said = sorted((job.out(0) + job.out(1)).splitlines())
-    assert [line for line in said if " of " in line] == [f"{rank} of 4, true, 2" for rank in range(4)], job.both()
+    assert [line for line in said if " of " in line] == [
+        f"{rank} of 4, true, 2" for rank in range(4)
+    ], job.both()
 
 
 @pytest.mark.promise("jax, accelerate, deepspeed and lightning share status and pass on SIGTERM")
 @pytest.mark.parametrize("launcher", ["accelerate", "deepspeed"])
 @pytest.mark.parametrize("node", [0, pytest.param(1, marks=SLOW)])
-def test_sigterm_reaches_every_process(cluster: Make, launcher_python: str, launcher: str, node: int) -> None:
+def test_sigterm_reaches_every_process(
+    cluster: Make, launcher_python: str, launcher: str, node: int
+) -> None:
     job = cluster(2)
-    start(job, launcher, "sh", "-c", SAVES, PATH=f"{launcher_python.rpartition('/')[0]}:/usr/bin:/bin:/usr/sbin")
+    start(
+        job,
+        launcher,
+        "sh",
+        "-c",
+        SAVES,
+        PATH=f"{launcher_python.rpartition('/')[0]}:/usr/bin:/bin:/usr/sbin",
+    )
     stops(job, node, 60)
 
 
@@ -234,7 +294,9 @@ def test_jax_keeps_sigterm_from_a_program_unless_it_is_told_not_to(
     until(lambda: job.out(0) + job.out(1) == "up\nup\n", 60, "two processes")
     job.signal(0, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
-    assert ("not all programs stopped within the grace" in job.err(0)) is (service == "true"), job.both()
+    assert ("not all programs stopped within the grace" in job.err(0)) is (service == "true"), (
+        job.both()
+    )
 
 
 @pytest.mark.skipif(
@@ -244,7 +306,10 @@ def test_jax_keeps_sigterm_from_a_program_unless_it_is_told_not_to(
 )
 def test_under_mpirun_jax_needs_no_arguments(cluster: Make, launcher_python: str) -> None:
     job = cluster(2)
-    code = "import jax; jax.distributed.initialize(); print(f'process {jax.process_index()} of {jax.process_count()}')"
+    code = (
+        "import jax; jax.distributed.initialize(); print(f'process {jax.process_index()} of"
+        " {jax.process_count()}')"
+    )
     start(job, "mpirun", launcher_python, "-c", code)
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
     assert sorted(re.findall(r"process (\d) of 4", job.out(0))) == ["0", "1", "2", "3"], job.both()
@@ -260,7 +325,9 @@ def test_a_program_of_accelerate_trains_under_other_launchers(
     agrees(job.out(0), "1e-10")
 
 
-def test_without_that_variable_each_process_trains_alone(cluster: Make, launcher_python: str) -> None:
+def test_without_that_variable_each_process_trains_alone(
+    cluster: Make, launcher_python: str
+) -> None:
     job = cluster(2, slots=1)
     start(job, "plain", launcher_python, str(TREE / "examples/accelerate/train.py"))
     assert job.ends(60) == {0: 1, 1: 1}, job.both()

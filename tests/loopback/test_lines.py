@@ -1,4 +1,5 @@
-"""Lines of several ranks, of which nobody asked for a prefix or JSON: whole, however they were written."""
+"""Lines of several ranks, of which nobody asked for a prefix or JSON: whole, however they were
+written."""
 
 from __future__ import annotations
 
@@ -28,16 +29,33 @@ WHOLE = re.compile(r"<(\d) (\d+ \1{30}|next line)>|<\d next line>")
 
 
 def words(launcher: str, *program: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--", sys.executable, *program)
+    return (
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--launcher",
+        launcher,
+        "--",
+        sys.executable,
+        *program,
+    )
 
 
-@pytest.mark.promise("lines of several ranks are whole by default, and prompts are shown", control="its case `control`")
+@pytest.mark.promise(
+    "lines of several ranks are whole by default, and prompts are shown",
+    control="its case `control`",
+)
 @pytest.mark.parametrize("how", ["the end comes late", "a read ends in the next line"])
 @pytest.mark.parametrize("launcher", ["mpirun", "hydra"])
 def test_lines_that_come_in_pieces_do_not_mix(
     launcher: str, how: str, cluster: Callable[..., Cluster], python_with: Callable[[str], str]
 ) -> None:
-    path = f"{Path(python_with('mpich')).parent}:/usr/bin:/bin" if launcher == "hydra" else os.environ["PATH"]
+    path = (
+        f"{Path(python_with('mpich')).parent}:/usr/bin:/bin"
+        if launcher == "hydra"
+        else os.environ["PATH"]
+    )
     job = cluster(nodes=2, slots=2)
     for node in (1, 0):
         job.start(node, argv=words(launcher, "-c", PROGRAM, how), env={"PATH": path})

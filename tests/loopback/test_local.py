@@ -1,4 +1,5 @@
-"""`entrypoint local`: real nodes of one command, what each fault switch does to them, and that nothing stays."""
+"""`entrypoint local`: real nodes of one command, what each fault switch does to them, and that
+nothing stays."""
 
 from __future__ import annotations
 
@@ -30,8 +31,12 @@ PLAIN = ("--launcher", "plain", "--timeout", "30", "--env", "X=1")
     control="and that the same search finds the job's processes while it runs",
 )
 def test_mpirun_on_three_nodes(local: Callable[..., Local]) -> None:
-    """Ranks land on every node, which has its own host name; the program's lines are whole, the secret is nowhere."""
-    program = 'echo "rank $OMPI_COMM_WORLD_RANK on $HOSTNAME $(ls -l $ENTRYPOINT_RUN_DIR/../secret | cut -c1-10)"'
+    """Ranks land on every node, which has its own host name; the program's lines are whole, the
+    secret is nowhere."""
+    program = (
+        'echo "rank $OMPI_COMM_WORLD_RANK on $HOSTNAME $(ls -l $ENTRYPOINT_RUN_DIR/../secret | cut'
+        ' -c1-10)"'
+    )
     job = local("--nodes", "3", "--slots", "2", "--launcher", "mpirun", "--", "sh", "-c", program)
     assert job.ends() == 0
     placed = [f"rank {rank} on worker-{rank // 2} -rw-------" for rank in range(6)]
@@ -41,17 +46,23 @@ def test_mpirun_on_three_nodes(local: Callable[..., Local]) -> None:
 
 
 def test_a_spec_is_run_as_it_is_but_for_its_hosts(local: Callable[..., Local]) -> None:
-    """Hosts that nobody knows, a secret that is not there, another's ports and interface: all are settled here."""
+    """Hosts that nobody knows, a secret that is not there, another's ports and interface: all are
+    settled here."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(
-            "hosts: [gpu-17:1, gpu-18:3]\nslots: 2\nlauncher: mpirun\nsecret_file: /nowhere/secret\n"
-            "network: {interface: ib7}\nssh: {port: 22}\n"
-            "command: [sh, -c, 'echo rank $OMPI_COMM_WORLD_RANK on $HOSTNAME']\n"
+            "hosts: [gpu-17:1, gpu-18:3]\nslots: 2\nlauncher: mpirun\nsecret_file:"
+            " /nowhere/secret\nnetwork: {interface: ib7}\nssh: {port: 22}\ncommand: [sh, -c, 'echo"
+            " rank $OMPI_COMM_WORLD_RANK on $HOSTNAME']\n"
         )
         file.flush()
-        job = local("--spec", file.name, MY_TASK_INDEX="7", ENTRYPOINT_SECRET="short", VC_TASK_INDEX="3")
+        job = local(
+            "--spec", file.name, MY_TASK_INDEX="7", ENTRYPOINT_SECRET="short", VC_TASK_INDEX="3"
+        )
         assert job.ends() == 0
-    assert sorted(job.out.splitlines()) == ["rank 0 on worker-0", *(f"rank {rank} on worker-1" for rank in (1, 2, 3))]
+    assert sorted(job.out.splitlines()) == [
+        "rank 0 on worker-0",
+        *(f"rank {rank} on worker-1" for rank in (1, 2, 3)),
+    ]
 
 
 def test_each_node_sees_its_share_of_the_accelerators(local: Callable[..., Local]) -> None:
@@ -64,7 +75,9 @@ def test_each_node_sees_its_share_of_the_accelerators(local: Callable[..., Local
 
 
 def test_a_failing_node_gives_its_status(local: Callable[..., Local]) -> None:
-    job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", '[ "$NODE_RANK" = 0 ] || exit 7; sleep 60')
+    job = local(
+        "--nodes", "2", *PLAIN, "--", "sh", "-c", '[ "$NODE_RANK" = 0 ] || exit 7; sleep 60'
+    )
     assert job.ends() == 7
     assert "[entrypoint local] all 2 nodes ended with 7" in job.err
 
@@ -72,13 +85,21 @@ def test_a_failing_node_gives_its_status(local: Callable[..., Local]) -> None:
 @pytest.mark.promise("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
 def test_a_node_that_is_killed(local: Callable[..., Local], launcher: str) -> None:
-    job = local("--nodes", "3", "--launcher", launcher, "--kill", "worker-1@4s", "--", "sh", "-c", UP)
+    job = local(
+        "--nodes", "3", "--launcher", launcher, "--kill", "worker-1@4s", "--", "sh", "-c", UP
+    )
     assert job.ends() == 75
-    assert re.search(r"local\] 4s after the start: SIGKILL to worker-1, \d+ processes \(--kill worker-1@4s\)", job.err)
+    assert re.search(
+        r"local\] 4s after the start: SIGKILL to worker-1, \d+ processes \(--kill worker-1@4s\)",
+        job.err,
+    )
     assert "worker-0] EP602 worker-1 is lost" in job.err
-    ended = "worker-0 75, worker-1 137 (--kill worker-1@4s), worker-2 75; this ends with worker-0's, 75"
+    ended = (
+        "worker-0 75, worker-1 137 (--kill worker-1@4s), worker-2 75; this ends with worker-0's, 75"
+    )
     assert f"the nodes ended differently: {ended}" in job.err
-    if launcher == "plain":  # the others had their grace; mpirun ends with the node, and what ranks print then is lost
+    # the others had their grace; mpirun ends with the node, and what ranks print then is lost
+    if launcher == "plain":
         assert sorted(job.out.splitlines()[3:]) == ["saved worker-0", "saved worker-2"]
 
 
@@ -110,7 +131,18 @@ def test_a_node_that_is_late(local: Callable[..., Local]) -> None:
 
 
 def test_a_job_that_ends_without_its_late_node(local: Callable[..., Local]) -> None:
-    job = local("--nodes", "2", "--launcher", "plain", "--timeout", "1", "--late", "worker-1@5m", "--", "true")
+    job = local(
+        "--nodes",
+        "2",
+        "--launcher",
+        "plain",
+        "--timeout",
+        "1",
+        "--late",
+        "worker-1@5m",
+        "--",
+        "true",
+    )
     assert job.ends() == 69
     assert "worker-0 69, worker-1 not started; this ends with worker-0's, 69" in job.err
 
@@ -122,7 +154,9 @@ def test_names_that_resolve_late(local: Callable[..., Local], launcher: str) -> 
     if not list(Path("/usr/lib").glob("*/libnss_wrapper.so")):
         pytest.skip("needs libnss-wrapper")
     program = "getent ahostsv4 worker-1 | grep STREAM"
-    job = local("--nodes", "2", "--launcher", launcher, "--late-dns", "3s", "--", "sh", "-c", program)
+    job = local(
+        "--nodes", "2", "--launcher", launcher, "--late-dns", "3s", "--", "sh", "-c", program
+    )
     assert job.ends() == 0
     assert "worker-1 (no DNS)" in job.err
     assert "3s after the start: the nodes' names resolve from now on (--late-dns)" in job.err
@@ -153,13 +187,24 @@ def test_a_fault_that_comes_too_late_is_told(local: Callable[..., Local]) -> Non
 
 
 def test_a_fault_of_a_node_that_is_not_there(local: Callable[..., Local]) -> None:
-    job = local("--nodes", "1", *PLAIN, "--late", "worker-0@2s", "--kill", "worker-0@1s", "--", "echo", "here")
+    job = local(
+        "--nodes",
+        "1",
+        *PLAIN,
+        "--late",
+        "worker-0@2s",
+        "--kill",
+        "worker-0@1s",
+        "--",
+        "echo",
+        "here",
+    )
     assert job.ends() == 0
     assert "worker-0 is not started yet, so nothing happens to it (--kill worker-0@1s)" in job.err
     assert job.out == "here\n"
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Ctrl-C, a kill, and a second run
 
 
@@ -195,8 +240,11 @@ def test_ctrl_c_twice_does_not_wait_for_the_grace(local: Callable[..., Local]) -
 
 
 @pytest.mark.parametrize(("times", "most"), [(2, 15), (3, 4)])
-def test_nodes_that_do_not_answer_are_killed(local: Callable[..., Local], times: int, most: int) -> None:
-    """Five seconds after the second Ctrl-C, or at once at the third: the nodes are stopped, and hear nothing."""
+def test_nodes_that_do_not_answer_are_killed(
+    local: Callable[..., Local], times: int, most: int
+) -> None:
+    """Five seconds after the second Ctrl-C, or at once at the third: the nodes are stopped, and
+    hear nothing."""
     job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", UP)
     job.says("up worker", 2)
     for node in children(children(job.process.pid)[0]):
@@ -219,12 +267,17 @@ def children(pid: int) -> list[int]:
 @pytest.mark.promise("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
 @pytest.mark.parametrize("victim", ["the command", "its group", "its child"])
-def test_nothing_stays_where_it_is_killed(local: Callable[..., Local], launcher: str, victim: str) -> None:
+def test_nothing_stays_where_it_is_killed(
+    local: Callable[..., Local], launcher: str, victim: str
+) -> None:
     job = local("--nodes", "2", "--launcher", launcher, "--", "sh", "-c", UP)
     job.says("up worker", 2)
     assert job.left()  # the control: it sees what there is
     pid = job.process.pid
-    os.kill({"the command": pid, "its group": -pid, "its child": children(pid)[0]}[victim], signal.SIGKILL)
+    os.kill(
+        {"the command": pid, "its group": -pid, "its child": children(pid)[0]}[victim],
+        signal.SIGKILL,
+    )
     assert job.process.wait(20) == (75 if victim == "its child" else -9)
     until(lambda: not job.left(), 15, "nothing left")
 
@@ -241,7 +294,9 @@ def test_a_second_run_beside_the_first(local: Callable[..., Local]) -> None:
     assert first.ends() == 143
 
 
-def test_a_second_run_beside_the_first_that_measures_the_network_too(local: Callable[..., Local]) -> None:
+def test_a_second_run_beside_the_first_that_measures_the_network_too(
+    local: Callable[..., Local],
+) -> None:
     """The page of each is there when the run is over."""
     env = {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "1"}
     jobs = [local("--nodes", "2", "--launcher", "plain", "--", "true", **env) for _ in range(2)]
@@ -261,26 +316,35 @@ def test_json_is_all_that_is_printed(local: Callable[..., Local]) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
-def test_a_variable_that_is_too_long_is_named(local: Callable[..., Local], launcher: str, tmp_path: Path) -> None:
+def test_a_variable_that_is_too_long_is_named(
+    local: Callable[..., Local], launcher: str, tmp_path: Path
+) -> None:
     file = tmp_path / "job.yaml"
     large = "x" * (32 * os.sysconf("SC_PAGESIZE"))
-    file.write_text(f"hosts: [a, b]\nlauncher: {launcher}\nenv: {{LARGE: {large}}}\ncommand: [echo, up]\n")
+    file.write_text(
+        f"hosts: [a, b]\nlauncher: {launcher}\nenv: {{LARGE: {large}}}\ncommand: [echo, up]\n"
+    )
     job = local("--spec", str(file))
     assert job.ends() == 126
     assert re.search(
-        r"EP440 cannot start \S+: the variable LARGE has 131079 bytes, and the kernel takes 131072", job.err
+        r"EP440 cannot start \S+: the variable LARGE has 131079 bytes, and the kernel takes 131072",
+        job.err,
     )
     assert "setpriv" not in job.err
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What cannot be
 
 
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("--", "true"), 64, "EP020 number of nodes unknown | the spec has no hosts | add --nodes 2"),
+        (
+            ("--", "true"),
+            64,
+            "EP020 number of nodes unknown | the spec has no hosts | add --nodes 2",
+        ),
         (("--nodes", "0", "--", "true"), 64, "EP020 --nodes is a number from 1 to 64 | 0 |"),
         (("--nodes", "two", "--", "true"), 64, "EP020 --nodes is a number from 1 to 64 | two |"),
         (
@@ -289,16 +353,32 @@ def test_a_variable_that_is_too_long_is_named(local: Callable[..., Local], launc
             "EP020 `entrypoint local` settles this itself | --hosts, --ssh-port | leave it out",
         ),
         (
-            ("--nodes", "2", "--kill", "worker-2@5s", "--freeze", "worker-1", "--late-dns", "5", "--", "true"),
+            (
+                "--nodes",
+                "2",
+                "--kill",
+                "worker-2@5s",
+                "--freeze",
+                "worker-1",
+                "--late-dns",
+                "5",
+                "--",
+                "true",
+            ),
             64,
-            "EP020 3 of the faults cannot be made | --kill 'worker-2@5s' (the nodes are worker-0 to worker-1), "
-            "--freeze 'worker-1' (not NODE@TIME), --late-dns '5' (not a time, such as 20s) |",
+            (
+                "EP020 3 of the faults cannot be made | --kill 'worker-2@5s' (the nodes are"
+                " worker-0 to worker-1), --freeze 'worker-1' (not NODE@TIME), --late-dns '5' (not a"
+                " time, such as 20s) |"
+            ),
         ),
         (("--nodes", "2"), 78, "there is no program to run"),
         (("--nodes", "2", "--launcher", "mpirum", "--", "true"), 65, "mpirum"),
     ],
 )
-def test_a_mistake_is_one_error(local: Callable[..., Local], words: tuple[str, ...], status: int, message: str) -> None:
+def test_a_mistake_is_one_error(
+    local: Callable[..., Local], words: tuple[str, ...], status: int, message: str
+) -> None:
     job = local(*words)
     assert job.ends() == status
     assert len(job.err.splitlines()) == 1, job.err
@@ -307,14 +387,18 @@ def test_a_mistake_is_one_error(local: Callable[..., Local], words: tuple[str, .
 
 def test_what_the_machine_lacks_is_one_error_that_names_all() -> None:
     code = (
-        "import sys; from entrypoint import cli; from entrypoint.system import facts\n"
-        "facts._SYSTEM_PATH = facts.os.environ['PATH'] = '/nowhere'; facts.names_library = lambda: None\n"
-        "sys.argv = ['entrypoint', 'local', '--nodes', '2', '--launcher', 'mpirun', '--late-dns', '1s', '--', 'true']\n"
-        "cli.script()"
+        "import sys; from entrypoint import cli; from entrypoint.system import"
+        " facts\nfacts._SYSTEM_PATH = facts.os.environ['PATH'] = '/nowhere'; facts.names_library ="
+        " lambda: None\nsys.argv = ['entrypoint', 'local', '--nodes', '2', '--launcher', 'mpirun',"
+        " '--late-dns', '1s', '--', 'true']\ncli.script()"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True
+    )
     assert done.returncode == 78
-    assert done.stderr == (
-        "[entrypoint local] EP022 this machine lacks what the job needs | sshd, mpirun, libnss_wrapper.so | "
-        "install them; on Debian: apt-get install openssh-server openmpi-bin libnss-wrapper\n"
+    assert (
+        done.stderr
+        == "[entrypoint local] EP022 this machine lacks what the job needs | sshd, mpirun,"
+        " libnss_wrapper.so | install them; on Debian: apt-get install openssh-server"
+        " openmpi-bin libnss-wrapper\n"
     )

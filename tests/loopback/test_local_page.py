@@ -16,7 +16,8 @@ pytestmark = pytest.mark.see
 TREE = Path(__file__).parents[2]
 # What may be another in each run.
 _OTHER = (
-    r"ssh port \d+|\d+ processes|last message [\d.]+s|heard of it for [\d.]+s|after [\d.]+s$|step \d+|\d+s/600s"
+    r"ssh port \d+|\d+ processes|last message [\d.]+s|heard of it for [\d.]+s|after [\d.]+s$|step"
+    r" \d+|\d+s/600s"
     r"|\((no DNS|refused|not reached yet)\)"
 )
 
@@ -25,7 +26,10 @@ def blocks() -> list[tuple[list[str], list[str]]]:
     """Each command of the page that shows its output: its words, and the lines."""
     page = (TREE / "docs/how-to/local.md").read_text()
     found = re.findall(r"^```\n\$ entrypoint local (.*)\n((?:.*\n)*?)```$", page, re.MULTILINE)
-    return [(shlex.split(words), [line for line in text.splitlines() if line != "..."]) for words, text in found]
+    return [
+        (shlex.split(words), [line for line in text.splitlines() if line != "..."])
+        for words, text in found
+    ]
 
 
 def missing(shown: list[str], seen: str) -> list[str]:
@@ -35,7 +39,8 @@ def missing(shown: list[str], seen: str) -> list[str]:
 
 
 @pytest.mark.promise(
-    "the page about `entrypoint local` shows what it does", control="a line that is not there, in the same test"
+    "the page about `entrypoint local` shows what it does",
+    control="a line that is not there, in the same test",
 )
 @pytest.mark.slow  # make test-see
 @pytest.mark.parametrize("first", [0, 3])

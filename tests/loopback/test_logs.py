@@ -1,4 +1,5 @@
-"""A flood of lines through four ranks, and its rate beside a plain pipe's; and the live line of a roll call."""
+"""A flood of lines through four ranks, and its rate beside a plain pipe's; and the live line of a
+roll call."""
 
 from __future__ import annotations
 
@@ -20,16 +21,24 @@ from tests.cluster import Cluster, clean_environment
 
 FLOOD = str(Path(__file__).with_name("flood.py"))
 RANKS = 4
-# MB of memory for one of our processes, while lines of 1 MiB pass it, and by how much it may grow once at work. Hydra
-# passes larger pieces on, and the moment when most of them wait comes later: of 2 GB, the second one added 2 MB.
+# MB of memory for one of our processes, while lines of 1 MiB pass it, and by how much it may grow
+# once at work. Hydra passes larger pieces on, and the moment when most of them wait comes later: of
+# 2 GB, the second one added 2 MB.
 MOST, GROWTH = 100.0, {"mpirun": 8.0, "jax": 8.0, "hydra": 16.0}
 Note = Callable[[str, object], None]
-INTEL = [pytest.mark.slow, pytest.mark.launcher]  # `make test` has no Intel MPI, `make test-launchers` has
+# `make test` has no Intel MPI, `make test-launchers` has
+INTEL = [
+    pytest.mark.slow,
+    pytest.mark.launcher,
+]
 
 
 def sizes(what: str) -> pytest.MarkDecorator:
     whole = [pytest.mark.see("logs", f"1 GB, {what}"), pytest.mark.slow, pytest.mark.timeout(900)]
-    small, large = pytest.param(8_000_000, id="8 MB"), pytest.param(1_000_000_000, id="1 GB", marks=whole)
+    small, large = (
+        pytest.param(8_000_000, id="8 MB"),
+        pytest.param(1_000_000_000, id="1 GB", marks=whole),
+    )
     return pytest.mark.parametrize("size", [small, large])
 
 
@@ -60,7 +69,8 @@ def words_of(answer: dict[str, Any]) -> str:
 
 
 class Memory:
-    """Resident memory (MB) of our own processes below these, looked at twice a second: pid -> what was seen."""
+    """Resident memory (MB) of our own processes below these, looked at twice a second: pid -> what
+    was seen."""
 
     def __init__(self, pids: Callable[[], list[int]]) -> None:
         self.seen: dict[int, list[float]] = {}
@@ -77,20 +87,31 @@ class Memory:
                         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
                     except (OSError, IndexError):
                         continue
-                    if any(ours in words for ours in ("supervise.py", "unite.py", "entrypoint\0run")):
-                        self.seen.setdefault(pid, []).append(pages * os.sysconf("SC_PAGESIZE") / 1e6)
+                    if any(
+                        ours in words for ours in ("supervise.py", "unite.py", "entrypoint\0run")
+                    ):
+                        self.seen.setdefault(pid, []).append(
+                            pages * os.sysconf("SC_PAGESIZE") / 1e6
+                        )
 
     def most(self) -> tuple[float, float]:
-        """The most of one process; and the most that any grew by after its first quarter, which a short run has not."""
+        """The most of one process; and the most that any grew by after its first quarter, which a
+        short run has not."""
         self._over.set()
         self._thread.join()
-        grown = [max(each[len(each) // 4 :]) - max(each[: len(each) // 4]) for each in self.seen.values() if each[20:]]
+        grown = [
+            max(each[len(each) // 4 :]) - max(each[: len(each) // 4])
+            for each in self.seen.values()
+            if each[20:]
+        ]
         return max(map(max, self.seen.values()), default=0.0), max(grown, default=0.0)
 
 
 @pytest.mark.promise("a flood of lines is complete, whole, and takes constant memory")
 @sizes("four ranks: {way}")
-@pytest.mark.parametrize("way", [pytest.param(way, marks=INTEL if "impi" in way else ()) for way in WAYS])
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=INTEL if "impi" in way else ()) for way in WAYS]
+)
 def test_nothing_is_lost_and_no_line_is_broken(
     way: str,
     size: int,
@@ -100,19 +121,41 @@ def test_nothing_is_lost_and_no_line_is_broken(
 ) -> None:
     launcher, nodes, extra = WAYS[way]
     if launcher == "hydra":
-        extra = {**extra, "PATH": f"{Path(python_with(way.split()[2].strip(','))).parent}:/usr/bin:/bin"}
+        extra = {
+            **extra,
+            "PATH": f"{Path(python_with(way.split()[2].strip(','))).parent}:/usr/bin:/bin",
+        }
     job = cluster(nodes=nodes, slots=RANKS // nodes)
     program = (sys.executable, FLOOD, "write", str(size // RANKS))
     check = checker(*(["json"] if "JSON" in way else []))
-    words = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--slots", str(RANKS // nodes), "--")
+    words = (
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--launcher",
+        launcher,
+        "--slots",
+        str(RANKS // nodes),
+        "--",
+    )
     if nodes > 1:
         job.start(1, argv=(*words, *program), env=extra)
     hosts = {"ENTRYPOINT_HOSTS": "(unset)"} if nodes == 1 else {}
-    env = {name: value for name, value in job.environment(0, {**extra, **hosts}).items() if value != "(unset)"}
+    env = {
+        name: value
+        for name, value in job.environment(0, {**extra, **hosts}).items()
+        if value != "(unset)"
+    }
     (job.folder / "out-0").touch()
     with (job.folder / "err-0").open("wb") as err:
         job.processes[0] = subprocess.Popen(
-            [*words, *program], env=env, stdout=check.stdin, stderr=err, cwd=job.folder, start_new_session=True
+            [*words, *program],
+            env=env,
+            stdout=check.stdin,
+            stderr=err,
+            cwd=job.folder,
+            start_new_session=True,
         )
     assert check.stdin is not None
     check.stdin.close()
@@ -132,10 +175,15 @@ def test_nothing_is_lost_and_no_line_is_broken(
 @pytest.mark.control("a flood of lines is complete, whole, and takes constant memory")
 @sizes("{way}")
 @pytest.mark.parametrize("way", ["a plain pipe, one writer", "bare mpirun, four ranks"])
-def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(way: str, size: int, record_property: Note) -> None:
-    """The control: without us nothing is lost either, but mpirun breaks lines. And what a rate is worth."""
+def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(
+    way: str, size: int, record_property: Note
+) -> None:
+    """The control: without us nothing is lost either, but mpirun breaks lines. And what a rate is
+    worth."""
     ranks = RANKS if "mpirun" in way else 1
-    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks)] if ranks > 1 else []
+    words = (
+        ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks)] if ranks > 1 else []
+    )
     check = checker()
     argv = [*words, sys.executable, FLOOD, "write", str(size // ranks)]
     writer = subprocess.Popen(argv, env=clean_environment(), stdout=check.stdin)
@@ -146,21 +194,40 @@ def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(way: str, size: int, record
     record_property("seen", words_of(answer))
     assert writer.wait(10) == 0
     assert (answer["broken"] > 0) == (ranks > 1)
-    assert answer["ranks"] >= ranks  # a line that mpirun broke may begin with a number that is no rank's
+    # a line that mpirun broke may begin with a number that is no rank's
+    assert answer["ranks"] >= ranks
 
 
 @pytest.mark.promise("colour and the live line are for a terminal and never mix with output")
 @pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "control"])
-def test_who_is_waited_for_is_the_last_line_of_a_terminal(terminal: bool, cluster: Callable[..., Cluster]) -> None:
+def test_who_is_waited_for_is_the_last_line_of_a_terminal(
+    terminal: bool, cluster: Callable[..., Cluster]
+) -> None:
     """worker-1 comes late; then the ranks have the terminal to themselves."""
     job = cluster(nodes=2, slots=1)
     ours, theirs = os.openpty() if terminal else os.pipe()
     env = {**job.environment(0), "TERM": "xterm", "NO_COLOR": "1"}
-    argv = [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", "sh", "-c", "echo a rank >&2"]
+    argv = [
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--launcher",
+        "mpirun",
+        "--",
+        "sh",
+        "-c",
+        "echo a rank >&2",
+    ]
     (job.folder / "out-0").touch()
     (job.folder / "err-0").touch()
     job.processes[0] = subprocess.Popen(
-        argv, env=env, stdout=subprocess.DEVNULL, stderr=theirs, cwd=job.folder, start_new_session=True
+        argv,
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        cwd=job.folder,
+        start_new_session=True,
     )
     os.close(theirs)
     shown = b""
@@ -173,10 +240,14 @@ def test_who_is_waited_for_is_the_last_line_of_a_terminal(terminal: bool, cluste
     os.close(ours)
     assert job.ends() == {0: 0, 1: 0}
     text = shown.decode()
-    live = re.findall(r"\r\x1b\[K1 of 2 nodes are here, \d+s of \d+s \| waiting for node-1 \([^)]+\)", text)
+    live = re.findall(
+        r"\r\x1b\[K1 of 2 nodes are here, \d+s of \d+s \| waiting for node-1 \([^)]+\)", text
+    )
     assert bool(live) == terminal
     if terminal:
-        assert "\r\x1b[K" not in text.partition("a rank")[2], "nothing of it comes after a rank has written"
+        assert "\r\x1b[K" not in text.partition("a rank")[2], (
+            "nothing of it comes after a rank has written"
+        )
     else:
         assert "\x1b" not in text
         assert "1 of 2 nodes are here" not in text
@@ -186,16 +257,33 @@ def test_under_torchrun_each_line_has_its_rank_and_torch_s_own_have_none(
     torch_python: str, cluster: Callable[..., Cluster]
 ) -> None:
     job = cluster(nodes=2, slots=2)
-    program = "import os; print('x' * 20000, flush=True); print('rank', os.environ['RANK'], flush=True)"
+    program = (
+        "import os; print('x' * 20000, flush=True); print('rank', os.environ['RANK'], flush=True)"
+    )
     path = f"{Path(torch_python).parent}:{os.environ['PATH']}"
     for rank in (1, 0):
-        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "torchrun", "--", "python", "-c", program)
+        argv = (
+            sys.executable,
+            "-m",
+            "entrypoint",
+            "run",
+            "--launcher",
+            "torchrun",
+            "--",
+            "python",
+            "-c",
+            program,
+        )
         job.start(rank, env={"PATH": path, "ENTRYPOINT_LOGS_FORMAT": "json"}, argv=argv)
     assert job.ends(100) == {0: 0, 1: 0}
     for node in (0, 1):
         found = [json.loads(line) for line in (job.out(node) + job.err(node)).splitlines()]
-        assert {each["node"] for each in found if each["stream"] != "entrypoint"} == {f"worker-{node}"}
+        assert {each["node"] for each in found if each["stream"] != "entrypoint"} == {
+            f"worker-{node}"
+        }
         said = [(each["rank"], each["text"]) for each in found if each["stream"] == "stdout"]
         ranks = [2 * node, 2 * node + 1]
-        assert sorted(said) == sorted(pair for r in ranks for pair in ((r, "x" * 20000), (r, f"rank {r}")))
+        assert sorted(said) == sorted(
+            pair for r in ranks for pair in ((r, "x" * 20000), (r, f"rank {r}"))
+        )
         assert {each["rank"] for each in found if "OMP_NUM_THREADS" in each["text"]} == {None}

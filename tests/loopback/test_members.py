@@ -1,4 +1,5 @@
-"""What one node knows, all are told: failures of its own, who leaves and who comes again, who freezes, who leads."""
+"""What one node knows, all are told: failures of its own, who leaves and who comes again, who
+freezes, who leads."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def rank_table(job: Cluster) -> str:
 
 
 @pytest.mark.parametrize("launcher", ["ascend", "msrun"])
-def test_a_log_folder_that_cannot_be_made_on_a_worker_ends_all(cluster: Make, launcher: str) -> None:
+def test_a_log_folder_that_cannot_be_made_on_a_worker_ends_all(
+    cluster: Make, launcher: str
+) -> None:
     job = cluster(2, slots=1)
     (job.folder / "file").touch()
     table = rank_table(job)
@@ -95,13 +98,16 @@ def test_a_node_whose_run_directory_takes_no_files_tells_all(cluster: Make, node
     assert job.ends() == {0: 73, 1: 73, 2: 73}, job.both()
     assert time.monotonic() - begun < 10, job.both()
     why = f"EP410 cannot write {job.folder}/file/run | File exists | "
-    assert all(why in job.err(rank) and f" on node-{node}; exit 73" in job.err(rank) for rank in range(3)), job.both()
+    assert all(
+        why in job.err(rank) and f" on node-{node}; exit 73" in job.err(rank) for rank in range(3)
+    ), job.both()
     assert not list(Path("/dev/shm").glob(f"entrypoint-*-{job.port}-*"))
 
 
 @pytest.fixture
 def few(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Makes a file system with room for so many files and folders, with the one that it is itself."""
+    """Makes a file system with room for so many files and folders, with the one that it is
+    itself."""
     mounted: list[Path] = []
 
     def make(inodes: int) -> Path:
@@ -118,7 +124,10 @@ def few(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
         subprocess.run(["umount", "-l", str(each)], check=True)
 
 
-LATE = "import entrypoint.system.checks as checks; checks._FILES = 1; from entrypoint.cli import script; script()"
+LATE = (
+    "import entrypoint.system.checks as checks; checks._FILES = 1; from entrypoint.cli import"
+    " script; script()"
+)
 
 
 @pytest.mark.promise("a node that cannot write its files tells the others")
@@ -133,13 +142,21 @@ def test_a_node_with_few_inodes_left_tells_all(
     words = ("run", "--launcher", "mpirun", "--", "true")
     for rank in (1, 0):
         env = {"ENTRYPOINT_RUN_DIR": str(small / "run")} if rank == node else {}
-        job.start(rank, argv=(sys.executable, *(("-c", LATE) if late else ("-m", "entrypoint")), *words), env=env)
+        job.start(
+            rank,
+            argv=(sys.executable, *(("-c", LATE) if late else ("-m", "entrypoint")), *words),
+            env=env,
+        )
     begun = time.monotonic()
     assert job.ends() == {0: 73, 1: 73}, job.both()
     assert time.monotonic() - begun < 10, job.both()
-    why = re.compile(rf"EP410 cannot write {small}/run/\S+ \| No space left on device \| .* on node-{node}; exit 73")
+    why = re.compile(
+        rf"EP410 cannot write {small}/run/\S+ \| No space left on device \| .* on node-{node};"
+        r" exit 73"
+    )
     assert all(why.search(job.err(rank)) for rank in range(2)), job.both()
-    assert ("room." in job.err(node)) is not (late and inodes > 4)  # of 4 even the check finds too few
+    # of 4 even the check finds too few
+    assert ("room." in job.err(node)) is not (late and inodes > 4)
     assert not list(Path("/dev/shm").glob(f"entrypoint-*-{job.port}-*"))
     assert not (small / "run").exists()
 
@@ -174,9 +191,20 @@ def test_who_leaves_before_the_start_is_waited_for_again(cluster: Make) -> None:
 
 @pytest.mark.promise("a stop between two attempts ends every node with 143")
 def test_a_stop_between_two_attempts_is_everybody_s(cluster: Make) -> None:
-    """The session of the first attempt is closed on the nodes that are stopped, and that of the second not yet open."""
+    """The session of the first attempt is closed on the nodes that are stopped, and that of the
+    second not yet open."""
     job = cluster(3, slots=1)
-    words = (*RUN, "--launcher", "mpirun", "--restarts", "1", "--", "sh", "-c", "echo up; exec sleep 600")
+    words = (
+        *RUN,
+        "--launcher",
+        "mpirun",
+        "--restarts",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        "echo up; exec sleep 600",
+    )
     for rank in range(3):
         job.start(rank, argv=words, env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})
     until(lambda: sum(job.out(rank).count("up") for rank in range(3)) == 3, 20, "all up")
@@ -196,7 +224,9 @@ def test_a_stop_between_two_attempts_is_everybody_s(cluster: Make) -> None:
 
 def test_a_result_reaches_a_worker_that_wakes_after_the_leader_has_left(cluster: Make) -> None:
     job = cluster(2, slots=1)
-    program = "echo up; [ $NODE = 0 ] || exec sleep 60; until [ -e go ]; do sleep 0.02; done; exit 7"
+    program = (
+        "echo up; [ $NODE = 0 ] || exec sleep 60; until [ -e go ]; do sleep 0.02; done; exit 7"
+    )
     for rank in (1, 0):
         env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "0.5"}
         job.start(rank, env=env, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
@@ -220,16 +250,18 @@ def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
     job.signal(0, signal.SIGCONT)
     assert job.ends() == {0: 75, 1: 75}, job.both()
     assert "EP602 node-0 is lost: nothing heard of it for 1s" in job.err(1), job.both()
-    assert re.search(r"EP603 node-0 was suspended for [1-9]s, and its peers wait for 1s; exit 75", job.err(0)), (
-        job.both()
-    )
+    assert re.search(
+        r"EP603 node-0 was suspended for [1-9]s, and its peers wait for 1s; exit 75", job.err(0)
+    ), job.both()
     assert "node-1 is lost" not in job.err(0), job.both()
 
 
 # -- who leads
 
 
-@pytest.mark.promise("a second leader gets no node of a running job", control="the job that runs, in the same test")
+@pytest.mark.promise(
+    "a second leader gets no node of a running job", control="the job that runs, in the same test"
+)
 def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
     job = cluster(2, slots=1)
     program = "echo up; until [ -e go ]; do sleep 0.02; done"
@@ -244,7 +276,9 @@ def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
     }
     job.start(2, env=second, argv=(*RUN, "--launcher", "plain", "--", "true"))
     assert job.processes[2].wait(15) == 69, job.both()
-    assert "1 of 1 peers did not answer within 2s | node-1 (another leader has it)" in job.err(2), job.both()
+    assert "1 of 1 peers did not answer within 2s | node-1 (another leader has it)" in job.err(2), (
+        job.both()
+    )
     (job.folder / "go").touch()
     assert job.ends() == {0: 0, 1: 0, 2: 69}, job.both()
 
@@ -267,7 +301,9 @@ def test_two_nodes_that_both_lead_notice_it(cluster: Make) -> None:
 
 def test_two_nodes_with_the_first_index_and_the_same_hosts_notice_it(cluster: Make) -> None:
     job = cluster(2, slots=1)
-    for rank, hosts in enumerate(("node-0=127.0.0.2,node-1=127.0.0.3", "node-0=127.0.0.3,node-1=127.0.0.2")):
+    for rank, hosts in enumerate(
+        ("node-0=127.0.0.2,node-1=127.0.0.3", "node-0=127.0.0.3,node-1=127.0.0.2")
+    ):
         job.start(rank, "true", env={"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_NODE_RANK": "0"})
     assert job.ends() == {0: 78, 1: 78}, job.both()
     words = "EP504 two nodes act as worker-0 | both have index 0 of node-0, node-1 | "
@@ -275,27 +311,44 @@ def test_two_nodes_with_the_first_index_and_the_same_hosts_notice_it(cluster: Ma
 
 
 def test_a_leader_that_finds_itself_at_a_worker_s_address_calls_again(cluster: Make) -> None:
-    """As where a name server still gives it an earlier Pod's address: only if that stays is it a mistake."""
+    """As where a name server still gives it an earlier Pod's address: only if that stays is it a
+    mistake."""
     job = cluster(2, slots=1)
-    job.start(0, "true", env={"ENTRYPOINT_HOSTS": "127.0.0.2,127.0.0.3"})  # it listens on all addresses
+    # it listens on all addresses
+    job.start(0, "true", env={"ENTRYPOINT_HOSTS": "127.0.0.2,127.0.0.3"})
     begun = time.monotonic()
-    until(lambda: "127.0.0.3 (that is node 0 of this job, at 127.0.0.3)" in job.err(0), 20, "its own answer")
+    until(
+        lambda: "127.0.0.3 (that is node 0 of this job, at 127.0.0.3)" in job.err(0),
+        20,
+        "its own answer",
+    )
     assert job.ends() == {0: 78}, job.both()
     assert time.monotonic() - begun > 8, job.both()
-    assert "EP504 two nodes act as worker-0 | both have index 0 of 127.0.0.2, 127.0.0.3 | " in job.err(0)
+    assert (
+        "EP504 two nodes act as worker-0 | both have index 0 of 127.0.0.2, 127.0.0.3 | "
+        in job.err(0)
+    )
 
 
 # -- what a node costs while training runs
 
 
 @pytest.mark.promise(
-    "a node wakes for heartbeats alone once its ranks run", control="the same test with a heartbeat of a second"
+    "a node wakes for heartbeats alone once its ranks run",
+    control="the same test with a heartbeat of a second",
 )
 @pytest.mark.parametrize(("heartbeat", "least", "most"), [("100", 0, 3), ("1", 10, 1000)])
-def test_a_waiting_node_wakes_for_heartbeats_alone(cluster: Make, heartbeat: str, least: int, most: int) -> None:
+def test_a_waiting_node_wakes_for_heartbeats_alone(
+    cluster: Make, heartbeat: str, least: int, most: int
+) -> None:
     """As the kernel counts how often it slept; control: a heartbeat of a second."""
     job = cluster(2, slots=1)
-    job.start_all("sh", "-c", "touch up.$RANK; exec sleep 60", env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": heartbeat})
+    job.start_all(
+        "sh",
+        "-c",
+        "touch up.$RANK; exec sleep 60",
+        env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": heartbeat},
+    )
     until(lambda: all((job.folder / f"up.{rank}").exists() for rank in (0, 1)), 30, "all up")
     passed(1.5)  # what the start has left to do
 

@@ -1,4 +1,5 @@
-"""A launcher inside the ranks of a job of two nodes: one training must not silently become several, each with 0."""
+"""A launcher inside the ranks of a job of two nodes: one training must not silently become several,
+each with 0."""
 
 from __future__ import annotations
 
@@ -11,16 +12,25 @@ import pytest
 from tests.cluster import Cluster, free_port
 
 OURS = (sys.executable, "-m", "entrypoint", "run")
-# As root, Open MPI starts only where it is allowed to; a rank has the variables of the mpirun that started it.
-INNER = "cd /tmp\nmpirun --allow-run-as-root --oversubscribe -np 2 -host localhost:2 sh -c 'echo training; sleep 3'\n"
+# As root, Open MPI starts only where it is allowed to; a rank has the variables of the mpirun that
+# started it.
+INNER = (
+    "cd /tmp\nmpirun --allow-run-as-root --oversubscribe -np 2 -host localhost:2 sh -c 'echo"
+    " training; sleep 3'\n"
+)
 
 
 @pytest.mark.promise("a nested launcher is refused by name, in the command and in a rank's script")
 @pytest.mark.parametrize("launcher", ["mpirun", "jax"])
-def test_an_mpirun_in_the_ranks_script_ends_the_job_by_name(launcher: str, cluster: Callable[..., Cluster]) -> None:
+def test_an_mpirun_in_the_ranks_script_ends_the_job_by_name(
+    launcher: str, cluster: Callable[..., Cluster]
+) -> None:
     job = cluster(2, slots=1)
     script = job.folder / "train.sh"
-    script.write_text("for name in $(env | grep -oE '^(OMPI|PMIX|ORTE)_[A-Za-z_]*'); do unset $name; done\n" + INNER)
+    script.write_text(
+        "for name in $(env | grep -oE '^(OMPI|PMIX|ORTE)_[A-Za-z_]*'); do unset $name; done\n"
+        + INNER
+    )
     for node in (1, 0):
         job.start(node, argv=(*OURS, "--launcher", launcher, "--", "bash", str(script)))
     assert job.ends(60) == {0: 78, 1: 78}, job.both()
@@ -36,12 +46,16 @@ def test_where_lines_are_json_so_is_what_is_said_of_it(cluster: Callable[..., Cl
         job.start(node, argv=words, env={"ENTRYPOINT_LOGS_FORMAT": "json"})
     assert job.ends(60) == {0: 78, 1: 78}, job.both()
     said = [json.loads(line) for line in (job.out(1) + job.err(1)).splitlines()]
-    (line,) = [each for each in said if each["text"].startswith("EP118 `mpirun` started inside rank 1")]
+    (line,) = [
+        each for each in said if each["text"].startswith("EP118 `mpirun` started inside rank 1")
+    ]
     assert (line["rank"], line["stream"]) == (1, "stderr")
 
 
 @pytest.mark.control("a nested launcher is refused by name, in the command and in a rank's script")
-def test_a_launcher_that_is_asked_its_version_is_the_control(cluster: Callable[..., Cluster]) -> None:
+def test_a_launcher_that_is_asked_its_version_is_the_control(
+    cluster: Callable[..., Cluster],
+) -> None:
     job = cluster(2, slots=1)
     script = job.folder / "train.sh"
     script.write_text("mpirun --version\nsleep 0.5\necho trained\n")
@@ -69,7 +83,14 @@ def test_a_launcher_behind_a_wrapper_is_refused_on_both_nodes(
     ("options", "status", "sizes"),
     [
         ("--nproc-per-node 2", 78, set()),
-        ("--nnodes 2 --node-rank $OMPI_COMM_WORLD_RANK --master-addr 127.0.0.2 --master-port $MASTER_PORT", 0, {"2"}),
+        (
+            (
+                "--nnodes 2 --node-rank $OMPI_COMM_WORLD_RANK --master-addr 127.0.0.2 --master-port"
+                " $MASTER_PORT"
+            ),
+            0,
+            {"2"},
+        ),
     ],
     ids=["each its own", "control: one of all"],
 )
@@ -78,10 +99,16 @@ def test_torch_s_own_launcher_in_a_script(
 ) -> None:
     job, port = cluster(2, slots=1), str(free_port())
     script = job.folder / "train.sh"
-    script.write_text(f"echo begin\n{torch_python} -m torch.distributed.run {options} {job.folder}/train.py\n")
-    (job.folder / "train.py").write_text("import os; print('ranks', os.environ['WORLD_SIZE'], flush=True)\n")
+    script.write_text(
+        f"echo begin\n{torch_python} -m torch.distributed.run {options} {job.folder}/train.py\n"
+    )
+    (job.folder / "train.py").write_text(
+        "import os; print('ranks', os.environ['WORLD_SIZE'], flush=True)\n"
+    )
     for node in (1, 0):
         env = {"ENTRYPOINT_TORCH_PORT": port, "OMP_NUM_THREADS": "1"}
         job.start(node, argv=(*OURS, "--launcher", "mpirun", "--", "bash", str(script)), env=env)
     assert job.ends(90) == {0: status, 1: status}, job.both()
-    assert {line.split()[-1] for line in job.both().splitlines() if line.startswith("ranks ")} == sizes, job.both()
+    assert {
+        line.split()[-1] for line in job.both().splitlines() if line.startswith("ranks ")
+    } == sizes, job.both()

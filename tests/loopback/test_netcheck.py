@@ -31,7 +31,9 @@ OURS = (sys.executable, "-m", "entrypoint")
 DELAY = 0.2  # seconds
 
 
-def start(job: Cluster, *words: str, more: dict[int, dict[str, str]] | None = None, **env: str) -> None:
+def start(
+    job: Cluster, *words: str, more: dict[int, dict[str, str]] | None = None, **env: str
+) -> None:
     env = {"NETCHECK_SECONDS": "0.1", **env}
     ours = {f"ENTRYPOINT_{name}": value for name, value in env.items()}
     for rank in reversed(range(job.nodes)):
@@ -77,7 +79,8 @@ def test_json_is_all_that_stdout_has(cluster: Make) -> None:
 )
 @pytest.mark.parametrize("words", [["netcheck"], ["netcheck", "--json"]], ids=["table", "json"])
 def test_where_logs_are_json_its_answer_stays_one(words: list[str], cluster: Make) -> None:
-    """What is said beside it is JSON; and where it runs before a job's program, which is the control, all of it is."""
+    """What is said beside it is JSON; and where it runs before a job's program, which is the
+    control, all of it is."""
     job = cluster(2)
     start(job, *words, LOGS_FORMAT="json", LOGS_TIMESTAMPS="utc")
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
@@ -96,7 +99,9 @@ def test_where_logs_are_json_its_answer_stays_one(words: list[str], cluster: Mak
     assert any(each["text"].startswith("usual: ") for each in lines)
 
 
-@pytest.mark.control("a network limit ends the job on every node; what is not asked for costs nothing")
+@pytest.mark.control(
+    "a network limit ends the job on every node; what is not asked for costs nothing"
+)
 def test_before_the_program_it_says_what_it_saw_and_the_program_runs(cluster: Make) -> None:
     job = cluster(2)
     start(job, "run", "--launcher", "plain", "--", "echo", "ran", NETCHECK_WHEN="before")
@@ -107,7 +112,9 @@ def test_before_the_program_it_says_what_it_saw_and_the_program_runs(cluster: Ma
     assert len(seen(job)["pairs"]) == 1
 
 
-@pytest.mark.promise("a network limit ends the job on every node; what is not asked for costs nothing")
+@pytest.mark.promise(
+    "a network limit ends the job on every node; what is not asked for costs nothing"
+)
 def test_a_limit_ends_the_job_on_every_node_before_the_program(cluster: Make) -> None:
     job = cluster(2)
     asked = {"NETCHECK_WHEN": "before", "NETCHECK_MIN_BANDWIDTH_GBPS": "1e6"}
@@ -116,8 +123,8 @@ def test_a_limit_ends_the_job_on_every_node_before_the_program(cluster: Make) ->
     assert job.out(0) + job.out(1) == ""
     for rank in (0, 1):
         assert (
-            "EP013 the network is not fit for this job | worker-0 (node-0) and worker-1 (node-1) are slow"
-            in job.err(rank)
+            "EP013 the network is not fit for this job | worker-0 (node-0) and worker-1 (node-1)"
+            " are slow" in job.err(rank)
         )
         assert "(limit 1e+06)" in job.err(rank)
 
@@ -139,7 +146,9 @@ def test_before_needs_a_roll_call_and_says_so(cluster: Make) -> None:
     assert "no secret and no key files" in job.err(0)
 
 
-@pytest.mark.control("a network limit ends the job on every node; what is not asked for costs nothing")
+@pytest.mark.control(
+    "a network limit ends the job on every node; what is not asked for costs nothing"
+)
 def test_not_asked_for_it_measures_nothing(cluster: Make) -> None:
     job = cluster(2)
     start(job, "run", "--launcher", "plain", "--", "echo", "ran")
@@ -169,12 +178,17 @@ def helper(job: Cluster, rank: int) -> int:
     ours = {str(FILE).encode(), f"ENTRYPOINT_RUN_DIR={job.run_dir(rank)}".encode()}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if ours <= {*(entry / "cmdline").read_bytes().split(b"\0"), *(entry / "environ").read_bytes().split(b"\0")}:
+            if ours <= {
+                *(entry / "cmdline").read_bytes().split(b"\0"),
+                *(entry / "environ").read_bytes().split(b"\0"),
+            }:
                 return int(entry.name)
     return 0
 
 
-@pytest.mark.parametrize("words", [["netcheck"], ["run", "--launcher", "plain", "--", "true"]], ids=["alone", "before"])
+@pytest.mark.parametrize(
+    "words", [["netcheck"], ["run", "--launcher", "plain", "--", "true"]], ids=["alone", "before"]
+)
 @pytest.mark.parametrize("node", [0, 1])
 def test_sigterm_ends_it_on_every_node(words: list[str], node: int, cluster: Make) -> None:
     job = cluster(2)
@@ -186,9 +200,21 @@ def test_sigterm_ends_it_on_every_node(words: list[str], node: int, cluster: Mak
 
 
 @pytest.mark.promise("the helper that measures the network never outlives its entrypoint")
-def test_a_node_that_is_lost_while_it_is_measured_ends_the_job_and_its_helper(cluster: Make) -> None:
+def test_a_node_that_is_lost_while_it_is_measured_ends_the_job_and_its_helper(
+    cluster: Make,
+) -> None:
     job = cluster(2)
-    start(job, "run", "--launcher", "plain", "--", "echo", "ran", NETCHECK_SECONDS="20", NETCHECK_WHEN="before")
+    start(
+        job,
+        "run",
+        "--launcher",
+        "plain",
+        "--",
+        "echo",
+        "ran",
+        NETCHECK_SECONDS="20",
+        NETCHECK_WHEN="before",
+    )
     until(lambda: helper(job, 0) and helper(job, 1), 20, "it measures")
     job.signal(1, signal.SIGKILL)
     assert job.ends(40) == {0: 75, 1: -9}, job.both()
@@ -213,13 +239,14 @@ def test_a_helper_that_is_frozen_is_a_red_cell_and_no_hang(cluster: Make) -> Non
     assert job.survivors() == []
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # A slow node, each node in a network namespace of its own
 
 
 @pytest.fixture
 def nodes_of_a_switch() -> Iterator[Callable[[int, int], list[str]]]:
-    """Namespaces whose nodes are 10.77.0.1, 10.77.0.2, ... on one switch; what the node `late` sends takes 200 ms."""
+    """Namespaces whose nodes are 10.77.0.1, 10.77.0.2, ... on one switch; what the node `late`
+    sends takes 200 ms."""
     made: list[str] = []
     carriers: list[subprocess.Popen[bytes]] = []
 
@@ -272,12 +299,17 @@ def test_a_node_whose_packets_are_late_is_named_with_its_cause(
         job.start(rank, argv=("ip", "netns", "exec", spaces[rank], *OURS, "netcheck"), env=env)
     assert job.ends(120) == dict.fromkeys(range(4), 75), job.both()
     found = [each for each in seen(job)["findings"] if len(each["nodes"]) == 1]
-    assert [(each["nodes"], each["causes"][0]) for each in found] == [([f"worker-{late}"], "latency")], job.out(0)
+    assert [(each["nodes"], each["causes"][0]) for each in found] == [
+        ([f"worker-{late}"], "latency")
+    ], job.out(0)
     latencies = {(pair["a"], pair["b"]): pair["latency_ms"] for pair in seen(job)["pairs"]}
     for pair, latency in latencies.items():
-        assert (DELAY * 900 < latency < DELAY * 1500) if late in pair else latency < DELAY * 500, latencies
+        assert (DELAY * 900 < latency < DELAY * 1500) if late in pair else latency < DELAY * 500, (
+            latencies
+        )
     for rank in range(4):
         words = (
-            rf"not fit for this job \| worker-{late} \(node-{late}\) is slow: round trips take 2\d\d ms \(limit 100\)"
+            rf"not fit for this job \| worker-{late} \(node-{late}\) is slow: round trips take"
+            r" 2\d\d ms \(limit 100\)"
         )
         assert re.search(words, job.err(rank)), job.err(rank)

@@ -1,8 +1,9 @@
-"""Nodes with several network interfaces: the job takes the one that was asked for, else the roll call's.
+"""Nodes with several network interfaces: the job takes the one that was asked for, else the roll
+call's.
 
-Each node has a network namespace of its own (conftest.py). eth1 leads to the other node; eth0 comes first, seems to
-lead there as well, and swallows what is sent to it. ib0 leads there too, and no host name means it. With IPv6 there is
-no IPv4.
+Each node has a network namespace of its own (conftest.py). eth1 leads to the other node; eth0 comes
+first, seems to lead there as well, and swallows what is sent to it. ib0 leads there too, and no
+host name means it. With IPv6 there is no IPv4.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from tests.cluster import Cluster
 
 Make = Callable[..., Cluster]
 # In one write, since two ranks' pieces may mix on their way.
-SUM = "import os; from mpi4py import MPI; os.write(1, b'sum %d\\n' % MPI.COMM_WORLD.allreduce(1 + MPI.COMM_WORLD.rank))"
+SUM = (
+    "import os; from mpi4py import MPI; os.write(1, b'sum %d\\n' % MPI.COMM_WORLD.allreduce(1 +"
+    " MPI.COMM_WORLD.rank))"
+)
 SHOW = 'echo "node $NODE: nccl $NCCL_SOCKET_IFNAME gloo $GLOO_SOCKET_IFNAME"'
 NAMES = "$NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME $HCCL_SOCKET_IFNAME"
 ALL = f'echo "$NODE: {NAMES} $NCCL_SOCKET_FAMILY $HCCL_SOCKET_FAMILY"'
@@ -55,7 +59,11 @@ def start(
         program = ("-c", HOOKED, str(hooks)) if hooks else ("-m", "entrypoint")
         argv = ("ip", "netns", "exec", spaces[rank], sys.executable, *program, "run")
         hosts = "node-0=fd77::1,node-1=fd77::2" if ipv6 else "node-0=10.77.0.1,node-1=10.77.0.2"
-        env = {"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_TIMEOUTS_LAUNCH": "15", "ENTRYPOINT_NETWORK_INTERFACE": asked}
+        env = {
+            "ENTRYPOINT_HOSTS": hosts,
+            "ENTRYPOINT_TIMEOUTS_LAUNCH": "15",
+            "ENTRYPOINT_NETWORK_INTERFACE": asked,
+        }
         job.start(rank, argv=(*argv, "--launcher", launcher, "--", *command), env=env)
 
 
@@ -72,7 +80,14 @@ def test_mpi_takes_the_interface_that_leads_to_the_others(
     cluster: Make, spaces: Callable[..., list[str]], second: int, name_there: str, told: str
 ) -> None:
     job = cluster(2, slots=1)
-    start(job, spaces(second, name_there), "mpirun", "sh", "-c", f'{sys.executable} -c "{SUM}"; {SHOW}')
+    start(
+        job,
+        spaces(second, name_there),
+        "mpirun",
+        "sh",
+        "-c",
+        f'{sys.executable} -c "{SUM}"; {SHOW}',
+    )
     assert job.ends(30) == {0: 0, 1: 0}, job.both()
     said = sorted(job.out(0).splitlines())
     assert said == ["node 0: nccl =eth1 gloo eth1", f"node 1: {told}", "sum 3", "sum 3"]
@@ -86,7 +101,8 @@ def test_every_launcher_tells_its_programs(cluster: Make, spaces: Callable[..., 
 
 
 @pytest.mark.promise(
-    "training uses the network interface that was asked for, else the roll call's", control="their case `auto`"
+    "training uses the network interface that was asked for, else the roll call's",
+    control="their case `auto`",
 )
 @pytest.mark.parametrize(
     ("asked", "there", "busy"),
@@ -130,12 +146,17 @@ def test_a_node_without_the_interface_is_named_with_what_it_has(
     assert job.ends(30) == {0: 78, 1: 78}, job.both()
     assert job.out(0) + job.out(1) == ""
     for rank in (0, 1):
-        assert "EP403 node-1 has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE)" in job.err(rank)
+        assert (
+            "EP403 node-1 has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE)"
+            in job.err(rank)
+        )
         assert "it has net7 10.77.0.2" in job.err(rank)
         assert "node-0 has no" not in job.err(rank)
 
 
-@pytest.mark.promise("an interface that a start hook brings up counts", control="its case of a hook that does not")
+@pytest.mark.promise(
+    "an interface that a start hook brings up counts", control="its case of a hook that does not"
+)
 @pytest.mark.parametrize("hook", ["ip link set ib0 up", "true"])
 def test_an_interface_that_a_start_hook_brings_up_counts(
     hook: str, cluster: Make, spaces: Callable[..., list[str]]
@@ -153,27 +174,39 @@ def test_an_interface_that_a_start_hook_brings_up_counts(
         assert "EP403 node-1 has no network interface ib" in job.err(1)
         return
     assert job.ends(30) == {0: 0, 1: 0}, job.both()
-    assert sorted((job.out(0) + job.out(1)).splitlines()) == [f"{node}: =ib0 ib0 =ib0  " for node in range(2)]
+    assert sorted((job.out(0) + job.out(1)).splitlines()) == [
+        f"{node}: =ib0 ib0 =ib0  " for node in range(2)
+    ]
 
 
 def major() -> int:
-    said = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        ["mpirun", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     return int(said.split("(Open MPI) ")[1].split(".")[0])
 
 
-@pytest.mark.promise("a job boots over IPv6 alone, or says why it cannot", control="its case of two names")
+@pytest.mark.promise(
+    "a job boots over IPv6 alone, or says why it cannot", control="its case of two names"
+)
 @pytest.mark.parametrize("launcher", ["mpirun", "plain"])
 @pytest.mark.parametrize(
-    ("asked", "there"), [("auto", "eth1"), ("auto", "net7"), ("fd77::/64", "eth1"), ("fd77::/64", "net7")]
+    ("asked", "there"),
+    [("auto", "eth1"), ("auto", "net7"), ("fd77::/64", "eth1"), ("fd77::/64", "net7")],
 )
-def test_ipv6_alone(asked: str, there: str, launcher: str, cluster: Make, spaces: Callable[..., list[str]]) -> None:
+def test_ipv6_alone(
+    asked: str, there: str, launcher: str, cluster: Make, spaces: Callable[..., list[str]]
+) -> None:
     job = cluster(2, slots=1)
     command = ALL if launcher == "plain" else f'{sys.executable} -c "{SUM}"; {ALL}'
     start(job, spaces(0, there, ipv6=True), launcher, "sh", "-c", command, asked=asked, ipv6=True)
-    refused = {"mpirun": " cannot start ranks over IPv6 alone" if major() >= 5 else ""}.get(launcher, "")
+    refused = {"mpirun": " cannot start ranks over IPv6 alone" if major() >= 5 else ""}.get(
+        launcher, ""
+    )
     if launcher == "mpirun" and not refused and asked != "auto" and there != "eth1":
         refused = (
-            "EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ | eth1 fd77::/64 on node-0"
+            "EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ | eth1"
+            " fd77::/64 on node-0"
         )
     if refused:
         assert job.ends(30) == {0: 78, 1: 78}, job.both()
@@ -182,7 +215,13 @@ def test_ipv6_alone(asked: str, there: str, launcher: str, cluster: Make, spaces
         return
     assert job.ends(30) == {0: 0, 1: 0}, job.both()
     by_default = "^lo,docker" if launcher == "mpirun" and there != "eth1" else ""
-    each = [f"{by_default}  "] * 2 if asked == "auto" else [f"={name} {name} ={name}" for name in ("eth1", there)]
+    each = (
+        [f"{by_default}  "] * 2
+        if asked == "auto"
+        else [f"={name} {name} ={name}" for name in ("eth1", there)]
+    )
     family = "AF_INET6 AF_INET6"
     said = [f"{rank}: {names} {family}" for rank, names in enumerate(each)]
-    assert sorted((job.out(0) + job.out(1)).splitlines()) == said + ["sum 3"] * (2 if launcher == "mpirun" else 0)
+    assert sorted((job.out(0) + job.out(1)).splitlines()) == said + ["sum 3"] * (
+        2 if launcher == "mpirun" else 0
+    )

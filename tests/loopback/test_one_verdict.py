@@ -19,7 +19,18 @@ def start(job: Cluster, program: str) -> None:
     for rank in reversed(range(job.nodes)):
         job.start(
             rank,
-            argv=(sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--", "sh", "-c", program),
+            argv=(
+                sys.executable,
+                "-m",
+                "entrypoint",
+                "run",
+                "--launcher",
+                "plain",
+                "--",
+                "sh",
+                "-c",
+                program,
+            ),
         )
 
 
@@ -32,7 +43,9 @@ def test_all_end_together_when_the_last_has_ended_well(cluster: Make) -> None:
     start(job, "[ $NODE = 0 ] || sleep 1.5; echo node $NODE is done")
     assert job.ends() == {0: 0, 1: 0}, job.both()
     done = [line for rank in (0, 1) for line in job.err(rank).splitlines() if " done: " in line]
-    assert done == [f"[entrypoint worker-{rank}] done: sh exited with 0 on all 2 nodes" for rank in (0, 1)]
+    assert done == [
+        f"[entrypoint worker-{rank}] done: sh exited with 0 on all 2 nodes" for rank in (0, 1)
+    ]
     assert [job.out(rank) for rank in range(2)] == ["node 0 is done\n", "node 1 is done\n"]
     assert spread(job) < 1
     assert job.survivors() == []
@@ -40,7 +53,9 @@ def test_all_end_together_when_the_last_has_ended_well(cluster: Make) -> None:
 
 @pytest.mark.parametrize("node", [0, 1])
 @pytest.mark.parametrize(("program", "status"), [("exit 7", 7), ("kill -9 $$", 137)])
-def test_the_first_failing_node_is_the_job_s_result(cluster: Make, node: int, program: str, status: int) -> None:
+def test_the_first_failing_node_is_the_job_s_result(
+    cluster: Make, node: int, program: str, status: int
+) -> None:
     job = cluster(2)
     begun = time.monotonic()
     start(job, f"[ $NODE = {node} ] || sleep 300; {program}")
@@ -63,11 +78,18 @@ def test_a_1_that_may_be_the_consequence_waits_for_its_cause(cluster: Make, last
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_sigterm_to_one_node_gives_143_to_all_and_what_a_program_started_its_grace(cluster: Make, node: int) -> None:
+def test_sigterm_to_one_node_gives_143_to_all_and_what_a_program_started_its_grace(
+    cluster: Make, node: int
+) -> None:
     job = cluster(2)
-    # The program leaves at once, and its child is still saving; another child has a session of its own.
+    # The program leaves at once, and its child is still saving; another child has a session of its
+    # own.
     child = "trap 'sleep 1; echo saved; exit' TERM; echo up; while :; do sleep 0.1; done"
-    start(job, f'(setsid sh -c "{child}") & sh -c "{child}" & trap "exit 0" TERM; while :; do sleep 0.1; done')
+    start(
+        job,
+        f'(setsid sh -c "{child}") & sh -c "{child}" & trap "exit 0" TERM; while :; do sleep 0.1;'
+        " done",
+    )
     until(lambda: job.out(0).count("up") == 2 and job.out(1).count("up") == 2, 20, "all up")
     job.signal(node, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
@@ -78,27 +100,36 @@ def test_sigterm_to_one_node_gives_143_to_all_and_what_a_program_started_its_gra
 
 @pytest.mark.parametrize("launcher", ["mpirun", "plain"])
 def test_nothing_that_was_printed_before_the_end_is_lost(cluster: Make, launcher: str) -> None:
-    """`tee` ends after its program, and was killed as soon as the last rank had ended: lines were missing in both."""
+    """`tee` ends after its program, and was killed as soon as the last rank had ended: lines were
+    missing in both."""
     job = cluster(2)
     logs = [job.folder / f"log-{number}" for number in range(4 if launcher == "mpirun" else 2)]
     name = "${OMPI_COMM_WORLD_RANK:-$NODE}"
     # A busy machine, or a slow disk: it begins to read when its program has ended.
-    script = f'exec > >(sleep 0.3; exec tee "{job.folder}/log-{name}") 2>&1; seq -f "{name} %05g" 5000'
+    script = (
+        f'exec > >(sleep 0.3; exec tee "{job.folder}/log-{name}") 2>&1; seq -f "{name} %05g" 5000'
+    )
     for rank in (1, 0):
         job.start(rank, argv=(*RUN, "--launcher", launcher, "--", "bash", "-c", script))
     assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert {log.name: log.stat().st_size for log in logs} == {log.name: 5000 * len("0 00001\n") for log in logs}
+    assert {log.name: log.stat().st_size for log in logs} == {
+        log.name: 5000 * len("0 00001\n") for log in logs
+    }
     # Ranks' lines may come in pieces, and Open MPI's terminals end them with one byte more.
     printed = (job.out(0) + job.out(1)).replace("\r", "")
     assert len(printed) == len(logs) * 5000 * len("0 00001\n")
 
 
 def test_ranks_that_say_much_before_they_fail_are_heard_out_at_once(cluster: Make) -> None:
-    """mpirun's daemon stops listening at the first failing rank; the others waited for it until the grace was over."""
+    """mpirun's daemon stops listening at the first failing rank; the others waited for it until the
+    grace was over."""
     job = cluster(2)
     begun = time.monotonic()
     job.start_all(
-        "bash", "-c", "head -c 400000 /dev/zero | tr '\\0' x; exit 7", env={"ENTRYPOINT_TIMEOUTS_GRACE": "60"}
+        "bash",
+        "-c",
+        "head -c 400000 /dev/zero | tr '\\0' x; exit 7",
+        env={"ENTRYPOINT_TIMEOUTS_GRACE": "60"},
     )
     assert job.ends() == {0: 7, 1: 7}, job.both()
     assert time.monotonic() - begun < 30

@@ -1,4 +1,5 @@
-"""Ray itself on two nodes of this machine, each in a network namespace: the real ray start, the real examples.
+"""Ray itself on two nodes of this machine, each in a network namespace: the real ray start, the
+real examples.
 
 What ray_node.py makes of Ray's ends is in tests/process/test_ray_node.py, with a Ray of our own.
 """
@@ -50,14 +51,25 @@ class Job:
                 **more,
             }
             words = ("run", "--launcher", "ray", "--", "python", *program)
-            argv = ("ip", "netns", "exec", self.spaces[rank], sys.executable, "-m", "entrypoint", *words)
+            argv = (
+                "ip",
+                "netns",
+                "exec",
+                self.spaces[rank],
+                sys.executable,
+                "-m",
+                "entrypoint",
+                *words,
+            )
             self.cluster.start(rank, argv=argv, env=env)
 
     def inside(self, rank: int, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         """A command in a node's network, as somebody without the job's files would start it."""
         argv = ("ip", "netns", "exec", self.spaces[rank], *words)
         env = {"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(self.cluster.folder), **env}
-        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=100, check=False)
+        return subprocess.run(
+            argv, env=env, capture_output=True, text=True, timeout=100, check=False
+        )
 
 
 @pytest.fixture
@@ -70,7 +82,12 @@ def test_actors_run_on_both_nodes_and_all_end_with_the_program(job: Job) -> None
     job.start(str(EXAMPLES / "actors.py"))
     assert job.cluster.ends(120) == {0: 0, 1: 0}, job.cluster.both()
     out = job.cluster.out(0)
-    assert sorted(re.findall(r"rank \d of 4 on (\S+), pid", out)) == ["node-0", "node-0", "node-1", "node-1"]
+    assert sorted(re.findall(r"rank \d of 4 on (\S+), pid", out)) == [
+        "node-0",
+        "node-0",
+        "node-1",
+        "node-1",
+    ]
     agrees(out, "1e-10")
     assert job.cluster.out(1) == ""
     assert job.cluster.survivors() == []
@@ -100,7 +117,9 @@ def test_a_stopped_program_has_ray_on_all_nodes_until_it_has_saved(job: Job) -> 
     assert "127.0.0.1:8265" not in served, served
     job.cluster.signal(1, signal.SIGTERM)
     assert job.cluster.ends(60) == {0: 143, 1: 143}, job.cluster.both()
-    assert sorted(re.findall(r"rank (\d) told, on", job.cluster.out(0))) == ["0", "1", "2", "3"], job.cluster.both()
+    assert sorted(re.findall(r"rank (\d) told, on", job.cluster.out(0))) == ["0", "1", "2", "3"], (
+        job.cluster.both()
+    )
     assert job.cluster.survivors() == []
 
 
@@ -115,7 +134,9 @@ def test_a_lost_node_ends_the_job(job: Job) -> None:
     until(lambda: job.cluster.survivors() == [], 10, "nothing is left")
 
 
-@pytest.mark.promise("nobody without the job's token uses its Ray", control="the right token, in the same test")
+@pytest.mark.promise(
+    "nobody without the job's token uses its Ray", control="the right token, in the same test"
+)
 def test_nobody_without_the_job_s_token_gets_in(job: Job) -> None:
     job.start(str(EXAMPLES / "actors.py"), "--stay", ENTRYPOINT_TIMEOUTS_GRACE="3")
     until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")
@@ -123,9 +144,14 @@ def test_nobody_without_the_job_s_token_gets_in(job: Job) -> None:
     refused = job.inside(1, job.python, "-c", STRANGER)
     assert refused.returncode != 0, refused.stdout
     assert "in " not in refused.stdout
-    wrong = job.inside(1, job.python, "-c", STRANGER, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64)
+    wrong = job.inside(
+        1, job.python, "-c", STRANGER, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64
+    )
     assert wrong.returncode != 0, wrong.stdout
-    right = job.inside(1, job.python, "-c", STRANGER, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token)  # the control
+    # the control
+    right = job.inside(
+        1, job.python, "-c", STRANGER, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token
+    )
     assert right.stdout == "in 4.0\n", right.stderr
     job.cluster.signal(0, signal.SIGTERM)
     job.cluster.ends(60)

@@ -1,4 +1,5 @@
-"""Readers of the job's output: one that leaves, one that never reads, and a job that fails with much on its way."""
+"""Readers of the job's output: one that leaves, one that never reads, and a job that fails with
+much on its way."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from tests.cluster import Cluster
 RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--")
 
 
-def leader(job: Cluster, stdout: int, stderr: int, *program: str, **env: str) -> subprocess.Popen[bytes]:
+def leader(
+    job: Cluster, stdout: int, stderr: int, *program: str, **env: str
+) -> subprocess.Popen[bytes]:
     """worker-0 with these streams."""
     for name in ("out-0", "err-0"):
         (job.folder / name).touch()
@@ -73,8 +76,12 @@ def test_a_stderr_that_is_full_holds_up_nobody(cluster: Callable[..., Cluster]) 
 
 
 @pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
-@pytest.mark.parametrize("how", [{"ENTRYPOINT_LOGS_PREFIX": "{rank} "}, {}], ids=["prefix", "plain"])
-def test_a_rank_that_fails_after_much_output(how: dict[str, str], cluster: Callable[..., Cluster]) -> None:
+@pytest.mark.parametrize(
+    "how", [{"ENTRYPOINT_LOGS_PREFIX": "{rank} "}, {}], ids=["prefix", "plain"]
+)
+def test_a_rank_that_fails_after_much_output(
+    how: dict[str, str], cluster: Callable[..., Cluster]
+) -> None:
     """All of it comes, though the reader takes longer for it than any deadline of the end is."""
     job = cluster(nodes=2, slots=1)
     lines = 120_000
@@ -102,7 +109,9 @@ os._exit(7 * rank) if rank else __import__("time").sleep(60)
 
 
 @pytest.mark.control("a failing job passes on all output, and a stuck reader ends nothing")
-def test_a_reader_that_stops_is_given_up_and_what_is_lost_is_said(cluster: Callable[..., Cluster]) -> None:
+def test_a_reader_that_stops_is_given_up_and_what_is_lost_is_said(
+    cluster: Callable[..., Cluster],
+) -> None:
     job = cluster(nodes=2, slots=1)
     code = "import os, time; os.environ['OMPI_COMM_WORLD_RANK'] == '1' or time.sleep(60)"
     code += "; os.write(1, b'line\\n' * 200000); os._exit(7)"

@@ -1,6 +1,8 @@
-"""A node that answers with the job's keys and then says what no node does, too much, or nothing: it fails, by name.
+"""A node that answers with the job's keys and then says what no node does, too much, or nothing: it
+fails, by name.
 
-A rogue is a real worker with a real sshd, whose end of the roll call's session is replaced by a program of ours.
+A rogue is a real worker with a real sshd, whose end of the roll call's session is replaced by a
+program of ours.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ own = dict(program=False, stop=False)
 
 
 def rogue(job: Cluster, rank: int, program: str, real: bool = False) -> None:
-    """A node that does all that a worker does until the session, which runs this Python, or shell before the `real`."""
+    """A node that does all that a worker does until the session, which runs this Python, or shell
+    before the `real`."""
     job.start(rank, "sh", "-c", SLEEPS)
     attend = job.run_dir(rank) / "attend"
     until(lambda: attend.exists() and "listening" in sshd_log(job, rank), 15, "the rogue's sshd")
@@ -67,7 +70,10 @@ def leader_ends(job: Cluster, seconds: float = 20) -> int:
     return int(job.processes[0].returncode)
 
 
-FORGED = r"say('node_info', **facts); say('failed', status=9, reason='a\n[entrypoint] forged \x1b[2Kx', **own)"
+FORGED = (
+    r"say('node_info', **facts); say('failed', status=9, reason='a\n[entrypoint] forged \x1b[2Kx',"
+    r" **own)"
+)
 
 
 def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plain") -> None:
@@ -86,7 +92,10 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
             "node_info.not_ready[0]: not a whole number from 1 to 255: 0",
         ),
         (
-            "say('node_info', **facts); await_start(); say('failed', status=256, reason='x', **own)",
+            (
+                "say('node_info', **facts); await_start(); say('failed', status=256, reason='x',"
+                " **own)"
+            ),
             75,
             "EP602 node-1 is lost: it sent an invalid message",
         ),
@@ -95,12 +104,18 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
             75,
             "a line of more than 1048576 bytes",
         ),
-        ("say('node_info', **facts); await_start()\nwhile True: say('pong', idle=1.0, number=0)", 143, "SIGTERM"),
+        (
+            "say('node_info', **facts); await_start()\nwhile True: say('pong', idle=1.0, number=0)",
+            143,
+            "SIGTERM",
+        ),
         (FORGED, 9, "node-1: a [entrypoint] forged x"),
     ],
     ids=["not_ready-0", "failed-256", "endless", "flood", "forged"],
 )
-def test_a_peer_that_says_what_no_node_does_has_failed(cluster: Make, does: str, status: int, words: str) -> None:
+def test_a_peer_that_says_what_no_node_does_has_failed(
+    cluster: Make, does: str, status: int, words: str
+) -> None:
     job = cluster(2, slots=1)
     rogue(job, 1, does if does is FORGED else f"{does}\ntime.sleep(60)\n")
     lead(job, "sh", "-c", SLEEPS, seconds="2")
@@ -114,7 +129,8 @@ def test_a_peer_that_says_what_no_node_does_has_failed(cluster: Make, does: str,
     assert "\x1b" not in job.err(0)
 
 
-# Of these, a rogue knows what the job is: it has the secret, and starts mpirun's daemon as it is told.
+# Of these, a rogue knows what the job is: it has the secret, and starts mpirun's daemon as it is
+# told.
 STARTS = """await_start()
 while (order := json.loads(sys.stdin.readline()))["kind"] != "start_daemon":
     pass
@@ -135,8 +151,16 @@ SAYS = "EP602 node-1 is lost: it sent an invalid message: "
     ("does", "status", "words"),
     [
         (f"{STARTS}{WELL}", 75, f"{SAYS}ended of the leader's launcher"),
-        (f"{STARTS}for rank in (0, 1): {END_OF}", 75, f"{SAYS}rank_end of a rank that does not run there"),
-        (f"{STARTS}for rank in (0, 1): {START_OF}; {END_OF}", 75, f"{SAYS}that rank 0 runs there, which runs on"),
+        (
+            f"{STARTS}for rank in (0, 1): {END_OF}",
+            75,
+            f"{SAYS}rank_end of a rank that does not run there",
+        ),
+        (
+            f"{STARTS}for rank in (0, 1): {START_OF}; {END_OF}",
+            75,
+            f"{SAYS}that rank 0 runs there, which runs on",
+        ),
         (
             f"await_start()\nfor rank in (0, 1): {START_OF}; {END_OF}",
             78,
@@ -145,13 +169,18 @@ SAYS = "EP602 node-1 is lost: it sent an invalid message: "
     ],
     ids=["the launcher's end", "ends", "starts and ends", "before mpirun has started any"],
 )
-def test_a_peer_that_speaks_for_others_ends_no_job_well(cluster: Make, does: str, status: int, words: str) -> None:
-    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True).stdout
+def test_a_peer_that_speaks_for_others_ends_no_job_well(
+    cluster: Make, does: str, status: int, words: str
+) -> None:
+    version = subprocess.run(
+        ["mpirun", "--version"], capture_output=True, text=True, check=True
+    ).stdout
     mpi, job = version.split()[3], cluster(2, slots=1)
     rogue(
         job,
         1,
-        f"os.chdir({str(job.folder)!r})\nsay('node_info', **facts | dict(mpi={mpi!r}))\n{does}\ntime.sleep(60)\n",
+        f"os.chdir({str(job.folder)!r})\nsay('node_info', **facts |"
+        f" dict(mpi={mpi!r}))\n{does}\ntime.sleep(60)\n",
     )
     lead(job, "sh", "-c", f"touch {job.folder}/up; {SLEEPS}", launcher="mpirun")
     assert leader_ends(job) == status, job.both()
@@ -167,7 +196,9 @@ def test_a_peer_that_ends_well_before_the_start_ends_no_job(cluster: Make) -> No
     assert "node-1 (it sent an invalid message: ended before the start)" in job.err(0)
 
 
-def test_what_a_session_says_beside_its_messages_is_shown_once_and_costs_nothing(cluster: Make) -> None:
+def test_what_a_session_says_beside_its_messages_is_shown_once_and_costs_nothing(
+    cluster: Make,
+) -> None:
     job = cluster(2, slots=1)
     rogue(job, 1, "echo bash: libtinfo.so.6: no version information available >&2", real=True)
     job.start(0, "sh", "-c", SLEEPS)
@@ -189,8 +220,12 @@ def test_a_peer_that_answers_something_odd_is_called_again(cluster: Make) -> Non
     text = struct.pack(">I", 4) + b"\xff\xfe\xfa\x80"  # that is no UTF-8
     odd = [
         b"SSH-2.0-\xff\xfe\xfa\r\n",
-        b"SSH-2.0-x\r\n" + packet(b"\x01" + struct.pack(">I", 2) + text + text),  # it disconnects, with such a reason
-        b"SSH-2.0-x\r\n" + packet(b"\x14" + bytes(16) + 10 * text + bytes(5)),  # the algorithms that it knows
+        b"SSH-2.0-x\r\n"
+        + packet(
+            b"\x01" + struct.pack(">I", 2) + text + text
+        ),  # it disconnects, with such a reason
+        b"SSH-2.0-x\r\n"
+        + packet(b"\x14" + bytes(16) + 10 * text + bytes(5)),  # the algorithms that it knows
         b"",
     ]
     job = cluster(2, slots=1)

@@ -1,4 +1,5 @@
-"""CONTRIBUTING.md's "Add a launcher", done as described: the tests take it, and two nodes run under it."""
+"""CONTRIBUTING.md's "Add a launcher", done as described: the tests take it, and two nodes run under
+it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ def test_a_launcher_is_one_file_one_template_and_one_case_folder(
 
     job = cluster(2)
     fails = "{ until [ -s out-0 ]; do sleep 0.05; done; exit 7; }"
-    program = f'echo "$BEACON_AT $BEACON_NODE $BEACON_NODES"; [ $BEACON_NODE = 0 ] || {fails}; exec sleep 600'
+    program = (
+        f'echo "$BEACON_AT $BEACON_NODE $BEACON_NODES"; [ $BEACON_NODE = 0 ] || {fails}; exec'
+        " sleep 600"
+    )
     begin = f"import sys; sys.path.insert(0, {str(copy.tree)!r}); {BEGIN}"
     argv = (sys.executable, "-c", begin, "run", "--launcher", "beacon", "--", "sh", "-c", program)
     for rank in range(2):

@@ -1,4 +1,5 @@
-"""Processes that a rank starts by MPI_Comm_spawn: they run without a supervisor, and belong to the job all the same."""
+"""Processes that a rank starts by MPI_Comm_spawn: they run without a supervisor, and belong to the
+job all the same."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ from tests.local import Local
 
 Make = Callable[..., Local]
 
-# All ranks together spawn a process, which fails with the first argument or "stays". SIGTERM: each saves for as many
-# seconds as the second says. The third is a file for notes, since a spawned process has the daemon's environment.
+# All ranks together spawn a process, which fails with the first argument or "stays". SIGTERM: each
+# saves for as many seconds as the second says. The third is a file for notes, since a spawned
+# process has the daemon's environment.
 SPAWN = """
 import ctypes, os, signal, sys, time
 mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
@@ -75,12 +77,16 @@ def times(notes: Path, event: str) -> list[float]:
 
 def who(notes: Path, event: str) -> list[str]:
     """Those that noted this, sorted; one that did so twice is there twice."""
-    return sorted(line.split()[0] for line in notes.read_text().splitlines() if f" {event} " in line)
+    return sorted(
+        line.split()[0] for line in notes.read_text().splitlines() if f" {event} " in line
+    )
 
 
 @pytest.mark.promise("ranks have their grace when mpirun itself ends them, and its status counts")
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_a_spawned_process_that_fails_is_the_job_s_failure(nodes: int, local: Make, notes: Path) -> None:
+def test_a_spawned_process_that_fails_is_the_job_s_failure(
+    nodes: int, local: Make, notes: Path
+) -> None:
     """It was 143 after the whole grace (issue 25, row 18); bare mpirun ends with 7 after 2 s."""
     job = start(local, notes, nodes, "7", 0)
     assert job.ends() == 7
@@ -101,7 +107,9 @@ def test_bare_mpirun_kills_ranks_when_a_spawned_process_fails(notes: Path) -> No
     """The control of both, and the time that is compared with."""
     words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable]
     words += [str(notes.with_name("spawn.py")), "7", "4", str(notes)]
-    done = subprocess.run(words, env=clean_environment(), timeout=60, capture_output=True, check=False)
+    done = subprocess.run(
+        words, env=clean_environment(), timeout=60, capture_output=True, check=False
+    )
     assert done.returncode == 7
     assert who(notes, "saved") == []
     assert 1 < time.monotonic() - times(notes, "spawned fails")[0] < 8
@@ -112,4 +120,8 @@ def test_a_spawned_process_hears_sigterm_once_and_has_the_grace(local: Make, not
     until(lambda: len(who(notes, "up")) == 4, 30, "every rank")
     job.process.send_signal(signal.SIGTERM)
     assert job.ends() == 143
-    assert who(notes, "told") == who(notes, "saved") == [*(f"rank-{rank}" for rank in range(4)), "spawned"]
+    assert (
+        who(notes, "told")
+        == who(notes, "saved")
+        == [*(f"rank-{rank}" for rank in range(4)), "spawned"]
+    )

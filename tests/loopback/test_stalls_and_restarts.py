@@ -1,4 +1,5 @@
-"""What is done about a job that says nothing, about ranks that will not stop, and about a node that was lost."""
+"""What is done about a job that says nothing, about ranks that will not stop, and about a node that
+was lost."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from tests.cluster import Cluster, until
 
 Make = Callable[..., Cluster]
 VENV = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"  # where py-spy is
-STUCK = "import time\ndef waits_for_nobody():\n    time.sleep(600)\nprint('up', flush=True)\nwaits_for_nobody()\n"
+STUCK = (
+    "import time\ndef waits_for_nobody():\n    time.sleep(600)\nprint('up',"
+    " flush=True)\nwaits_for_nobody()\n"
+)
 SILENT = {"ENTRYPOINT_STALL_MINUTES": "0.05", "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3", "PATH": VENV}
 
 
@@ -42,7 +46,11 @@ def test_a_silent_job_shows_every_rank_s_stack_and_goes_on(cluster: Make) -> Non
     job = cluster(2, slots=1)
     job.start_all(sys.executable, "-c", STUCK, env=SILENT)
     up(job, 2)
-    until(lambda: "waits_for_nobody" in job.err(0) and "waits_for_nobody" in job.err(1), 30, "both stacks")
+    until(
+        lambda: "waits_for_nobody" in job.err(0) and "waits_for_nobody" in job.err(1),
+        30,
+        "both stacks",
+    )
     assert "no rank has printed anything for 0.0" in job.err(0)
     assert all(process.poll() is None for process in job.processes.values())
     job.signal(0, signal.SIGTERM)
@@ -60,12 +68,13 @@ def test_a_silent_job_ends_with_75_where_that_is_asked_for(cluster: Make) -> Non
 
 @pytest.mark.control("a job that prints nothing shows every rank's stack")
 def test_a_job_that_prints_is_left_alone(cluster: Make) -> None:
-    """The control: one rank of one node prints, the others are silent. No file's time counts: a file server's clock may
-    be another, and this one's may jump."""
+    """The control: one rank of one node prints, the others are silent. No file's time counts: a
+    file server's clock may be another, and this one's may jump."""
     job = cluster(2, slots=1)
     earlier = "touch -d '2 hours ago' $ENTRYPOINT_RUN_DIR/last-output"
     program = (
-        f"[ $NODE = 1 ] || {{ {earlier}; exec sleep 9; }}; for i in $(seq 40); do echo $i; {earlier}; sleep 0.2; done"
+        f"[ $NODE = 1 ] || {{ {earlier}; exec sleep 9; }}; for i in $(seq 40); do echo $i;"
+        f" {earlier}; sleep 0.2; done"
     )
     # mpirun's own start counts, too, and on a busy machine it has taken more than three seconds.
     limit = {"ENTRYPOINT_STALL_MINUTES": "0.12", "ENTRYPOINT_STALL_ACTION": "stop"}
@@ -77,7 +86,9 @@ def test_a_job_that_prints_is_left_alone(cluster: Make) -> None:
 def test_ranks_that_use_up_their_grace_are_shown(cluster: Make) -> None:
     job = cluster(2, slots=1)
     stubborn = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{STUCK}"
-    job.start_all(sys.executable, "-c", stubborn, env={"ENTRYPOINT_TIMEOUTS_GRACE": "1", "PATH": VENV})
+    job.start_all(
+        sys.executable, "-c", stubborn, env={"ENTRYPOINT_TIMEOUTS_GRACE": "1", "PATH": VENV}
+    )
     up(job, 2)
     job.signal(1, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
@@ -88,7 +99,9 @@ def test_ranks_that_use_up_their_grace_are_shown(cluster: Make) -> None:
 
 
 @pytest.mark.parametrize(("launcher", "lost"), [("mpirun", 1), ("plain", 0)])
-def test_a_lost_node_that_comes_back_is_another_attempt(cluster: Make, launcher: str, lost: int) -> None:
+def test_a_lost_node_that_comes_back_is_another_attempt(
+    cluster: Make, launcher: str, lost: int
+) -> None:
     job = cluster(3, slots=1)
     program = "[ -e again ] && { echo done; exit 0; }; echo up; exec sleep 600"
     argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--restarts", "1")
@@ -100,18 +113,24 @@ def test_a_lost_node_that_comes_back_is_another_attempt(cluster: Make, launcher:
     job.signal(lost, signal.SIGKILL)
     job.processes.pop(lost).wait()
     others = [rank for rank in range(3) if rank != lost]
-    until(lambda: all("attempt 1 of 2 is over" in job.err(rank) for rank in others), 20, "the end of the first attempt")
+    until(
+        lambda: all("attempt 1 of 2 is over" in job.err(rank) for rank in others),
+        20,
+        "the end of the first attempt",
+    )
     job.start(lost, argv=words, env=env)
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert sum(job.out(rank).count("done") for rank in range(3)) == 3, job.both()
     assert f"node-{lost} is lost" in job.err(others[0])
-    # Nobody was left on the lost node to end Open MPI's daemon, which ends itself some graces later.
+    # Nobody was left on the lost node to end Open MPI's daemon, which ends itself some graces
+    # later.
     until(lambda: job.survivors() == [], 15, "the end of the lost node's daemon")
 
 
 def test_a_node_that_does_not_come_back_ends_the_attempt_at_the_deadline(cluster: Make) -> None:
     job = cluster(2, slots=1)
-    # The first roll call has the same deadline: a loaded machine needs some of it to start two interpreters.
+    # The first roll call has the same deadline: a loaded machine needs some of it to start two
+    # interpreters.
     env = {"ENTRYPOINT_RESTARTS": "3", "ENTRYPOINT_TIMEOUTS_PEERS": "10"}
     job.start_all("sh", "-c", "echo up; exec sleep 600", env=env)
     up(job, 2)
@@ -131,18 +150,25 @@ def test_a_program_s_own_failure_is_not_tried_again(cluster: Make) -> None:
 @pytest.mark.promise("restarts are counted once for all nodes, and only retriable ends restart")
 @pytest.mark.parametrize(("first", "then"), [(2, 0), (0, 2)])
 def test_one_count_of_restarts_for_all(cluster: Make, first: int, then: int) -> None:
-    """Whoever was replaced is told how far they are: the second loss ends all, the replacement too. The leader's
-    replacement hears it from the others."""
+    """Whoever was replaced is told how far they are: the second loss ends all, the replacement too.
+    The leader's replacement hears it from the others."""
     job = cluster(3, slots=1)
     argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--restarts", "1")
-    words, env = (*argv, "--", "sh", "-c", "echo up; exec sleep 600"), {"ENTRYPOINT_TIMEOUTS_GRACE": "2"}
+    words, env = (
+        (*argv, "--", "sh", "-c", "echo up; exec sleep 600"),
+        {"ENTRYPOINT_TIMEOUTS_GRACE": "2"},
+    )
     for rank in range(3):
         job.start(rank, argv=words, env=env)
     up(job, 3)
     job.signal(first, signal.SIGKILL)
     job.processes.pop(first).wait()
     others = [rank for rank in range(3) if rank != first]
-    until(lambda: all("attempt 1 of 2 is over" in job.err(rank) for rank in others), 20, "the end of the first attempt")
+    until(
+        lambda: all("attempt 1 of 2 is over" in job.err(rank) for rank in others),
+        20,
+        "the end of the first attempt",
+    )
     job.start(first, argv=words, env=env)
     up(job, 5)  # the first one's words went with its process
     job.signal(then, signal.SIGKILL)

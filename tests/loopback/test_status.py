@@ -21,8 +21,18 @@ RUNS = ("sh", "-c", 'echo up; until [ -e "$GO" ]; do sleep 0.1; done')
 
 def ask(job: Cluster, rank: int) -> tuple[int, dict[str, Any]]:
     """Its exit status, and what it says as JSON."""
-    words = [sys.executable, "-m", "entrypoint", "status", "--json", "--run-dir", str(job.run_dir(rank))]
-    done = subprocess.run(words, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False)
+    words = [
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "status",
+        "--json",
+        "--run-dir",
+        str(job.run_dir(rank)),
+    ]
+    done = subprocess.run(
+        words, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False
+    )
     return done.returncode, json.loads(done.stdout) if done.stdout else {"error": done.stderr}
 
 
@@ -48,7 +58,11 @@ def test_from_the_wait_for_a_peer_to_the_end(cluster: Make) -> None:
     assert (here["ranks"], there["ranks"]) == (2, 2)
     assert here["heartbeat_seconds"] is None
     assert there["heartbeat_seconds"] < 6, "it speaks every 3 s"
-    until(lambda: ask(job, 0)[1]["nodes"][1]["idle_seconds"] is not None, 20, "its idle time, by its heartbeat")
+    until(
+        lambda: ask(job, 0)[1]["nodes"][1]["idle_seconds"] is not None,
+        20,
+        "its idle time, by its heartbeat",
+    )
     leader, worker = ask(job, 1)[1]["nodes"]
     assert (leader["heartbeat_seconds"] is not None, worker["ranks"]) == (True, 2)
     (job.folder / "go").touch()
@@ -60,15 +74,29 @@ def test_from_the_wait_for_a_peer_to_the_end(cluster: Make) -> None:
 
 def test_a_frozen_node_and_then_a_lost_one(cluster: Make) -> None:
     job = cluster(2)
-    env = {"GO": str(job.folder / "go"), "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "5", "ENTRYPOINT_TIMEOUTS_GRACE": "2"}
+    env = {
+        "GO": str(job.folder / "go"),
+        "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "5",
+        "ENTRYPOINT_TIMEOUTS_GRACE": "2",
+    }
     job.start_all(*RUNS, env=env)
-    until(lambda: phases(job, 0) == [("worker-0", "running"), ("worker-1", "running")], 40, "both run")
+    until(
+        lambda: phases(job, 0) == [("worker-0", "running"), ("worker-1", "running")], 40, "both run"
+    )
     job.signal(1, signal.SIGSTOP)
     code, seen = ask(job, 1)
     assert code == 69
     assert "it is stopped (SIGSTOP" in seen["error"]
-    until(lambda: ask(job, 0)[1]["nodes"][1]["heartbeat_seconds"] > 2, 20, "its silence, before it is a loss")
-    until(lambda: ("worker-1", "lost") in phases(job, 0) or job.processes[0].poll() is not None, 30, "the loss")
+    until(
+        lambda: ask(job, 0)[1]["nodes"][1]["heartbeat_seconds"] > 2,
+        20,
+        "its silence, before it is a loss",
+    )
+    until(
+        lambda: ("worker-1", "lost") in phases(job, 0) or job.processes[0].poll() is not None,
+        30,
+        "the loss",
+    )
     seen = ask(job, 0)[1]
     if "nodes" in seen:
         assert "node-1 is lost: nothing heard of it" in seen["nodes"][1]["detail"]

@@ -1,4 +1,5 @@
-"""Parameter servers never end by themselves: the workers' end is the job's. TensorFlow itself: `make test-engines`."""
+"""Parameter servers never end by themselves: the workers' end is the job's. TensorFlow itself:
+`make test-engines`."""
 
 from __future__ import annotations
 
@@ -22,7 +23,18 @@ def start(job: Cluster, worker: str, server: str = SERVES, **env: str) -> None:
     script = job.folder / "train.sh"
     script.write_text(ROLE.format(worker=worker, server=server) + "\n")
     settings = {"ENTRYPOINT_TENSORFLOW_PS": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1.5", **env}
-    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "tensorflow", "--", "sh", str(script), "mine")
+    argv = (
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--launcher",
+        "tensorflow",
+        "--",
+        "sh",
+        str(script),
+        "mine",
+    )
     for rank in reversed(range(job.nodes)):
         job.start(rank, env=settings, argv=argv)
 
@@ -34,7 +46,10 @@ def test_the_job_ends_with_its_workers(cluster: Make) -> None:
     for rank in range(2):
         flags, _, config = job.out(rank).partition(" | ")
         workers = "--worker_hosts 127.0.0.2:2222,127.0.0.3:2222"
-        assert flags == f"--task_index {rank} --ps_hosts 127.0.0.4:2223 {workers} --job_name worker mine"
+        assert (
+            flags
+            == f"--task_index {rank} --ps_hosts 127.0.0.4:2223 {workers} --job_name worker mine"
+        )
         assert json.loads(config) == {
             "cluster": {"worker": ["127.0.0.2:2222", "127.0.0.3:2222"], "ps": ["127.0.0.4:2223"]},
             "task": {"type": "worker", "index": rank},
@@ -57,7 +72,11 @@ def test_a_server_and_a_worker_on_one_machine(cluster: Make) -> None:
 def test_a_server_that_ignores_term_is_ended(cluster: Make) -> None:
     job = cluster(2, slots=1)
     begun = time.monotonic()
-    start(job, "until [ -e ../up ] || [ -e up ]; do sleep 0.02; done", f"trap '' TERM; touch up; {SERVES}")
+    start(
+        job,
+        "until [ -e ../up ] || [ -e up ]; do sleep 0.02; done",
+        f"trap '' TERM; touch up; {SERVES}",
+    )
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert max(job.ended_at.values()) - begun < 12
     assert job.survivors() == []
@@ -83,7 +102,9 @@ def test_a_server_that_fails_fails_the_job_and_one_that_just_ends_does_not(
 
 def test_with_a_chief_the_job_ends_when_it_does(cluster: Make) -> None:
     job = cluster(3, slots=1)
-    worker = f'case "$TF_CONFIG" in *\'"type": "chief"\'*) sleep 0.5; echo done;; *) {SERVES};; esac'
+    worker = (
+        f'case "$TF_CONFIG" in *\'"type": "chief"\'*) sleep 0.5; echo done;; *) {SERVES};; esac'
+    )
     start(job, worker, ENTRYPOINT_TENSORFLOW_CHIEF="worker-0")
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert [job.out(rank) for rank in range(3)] == ["done\n", "serving\n", "serving\n"]

@@ -64,12 +64,23 @@ def test_a_worker_that_is_late_is_the_last_and_the_phases_add_up(
     text = report(job)
     walls = {rank: job.ended_at[rank] - started[rank] for rank in range(3)}
     # Of a worker: by its own file, which goes on until it leaves.
-    sums = {rank: sum(each.seconds for each in reported(job, rank).bars[rank].phases) for rank in range(3)}
+    sums = {
+        rank: sum(each.seconds for each in reported(job, rank).bars[rank].phases)
+        for rank in range(3)
+    }
     rows = [f"{bar.host:9}{sums[bar.rank]:13.3f}{walls[bar.rank]:14.3f}" for bar in made.bars]
-    least, most = min(sums[rank] / walls[rank] for rank in range(3)), max(sums[rank] / walls[rank] for rank in range(3))
-    record_property("seen", f"{made.last.host} was last; phases add up to {least:.1%} to {most:.1%} of the wall time")
+    least, most = (
+        min(sums[rank] / walls[rank] for rank in range(3)),
+        max(sums[rank] / walls[rank] for rank in range(3)),
+    )
+    record_property(
+        "seen",
+        f"{made.last.host} was last; phases add up to {least:.1%} to {most:.1%} of the wall time",
+    )
     record_property("shown", "\n".join([text, "seconds  phases added     wall time", *rows]))
-    assert re.search(r"^node-2 was last: .* started 1[45](\.\d)?s after the first\.$", text, re.MULTILINE), text
+    assert re.search(
+        r"^node-2 was last: .* started 1[45](\.\d)?s after the first\.$", text, re.MULTILINE
+    ), text
     assert made.last.phases[0].start == pytest.approx(started[2] - started[0], abs=0.3), (
         "its place, by another clock than this"
     )
@@ -85,13 +96,26 @@ def test_all_phases_are_there_and_a_rank_s_first_output(cluster: Callable[..., C
     job.start_all("sh", "-c", "sleep 0.5; echo up; sleep 0.5")
     assert job.ends() == {0: 0, 1: 0}, job.both()
     made = reported(job)
-    expected = {"facts", "keys", "sshd", "roll call", "files", "launch", "first output", "run", "release"}
+    expected = {
+        "facts",
+        "keys",
+        "sshd",
+        "roll call",
+        "files",
+        "launch",
+        "first output",
+        "run",
+        "release",
+    }
     for bar in made.bars:
         assert expected <= {each.name for each in bar.phases}, bar
         (waited,) = (each for each in bar.spans if each.name == "first output")
         assert waited.about == f"rank {bar.rank}"
         assert 0.4 < waited.seconds < 3
-    assert {(each.name, each.about) for each in made.bars[0].spans} >= {("DNS", "node-1"), ("roll call", "node-1")}
+    assert {(each.name, each.about) for each in made.bars[0].spans} >= {
+        ("DNS", "node-1"),
+        ("roll call", "node-1"),
+    }
     # A worker's own file has its own part alone.
     assert [bool(bar.phases) for bar in reported(job, rank=1).bars] == [False, True]
 
@@ -103,7 +127,10 @@ def test_all_phases_are_there_and_a_rank_s_first_output(cluster: Callable[..., C
 @pytest.fixture
 def busy() -> Iterator[None]:
     """A loop beside the test for each core, and one more."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range((os.cpu_count() or 1) + 1)]
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range((os.cpu_count() or 1) + 1)
+    ]
     yield
     for loop in loops:
         loop.kill()

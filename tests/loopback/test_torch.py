@@ -1,8 +1,9 @@
 """The launchers of torch on nodes of this machine: what the entrypoint makes of them.
 
-The quick tests have a module in the place of torch that starts processes as torch does. The others run the real one of
-the Python that --torch-python names (scripts/dev/torch-python makes it); `make test` has one of each kind,
-`make test-engines` all. What has to hold in the image is in tests/compose/test_torch_nodes.py.
+The quick tests have a module in the place of torch that starts processes as torch does. The others
+run the real one of the Python that --torch-python names (scripts/dev/torch-python makes it); `make
+test` has one of each kind, `make test-engines` all. What has to hold in the image is in
+tests/compose/test_torch_nodes.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from tests.cluster import Cluster, free_port, until
 
 pytestmark = pytest.mark.engine
 SLOW = pytest.mark.slow
-LAUNCHERS = pytest.mark.parametrize("launcher", ["torchrun", pytest.param("torchlaunch", marks=SLOW)])
+LAUNCHERS = pytest.mark.parametrize(
+    "launcher", ["torchrun", pytest.param("torchlaunch", marks=SLOW)]
+)
 Make = Callable[..., Cluster]
 
 
@@ -42,7 +45,7 @@ def start(job: Cluster, launcher: str, *program: str, python: str, **more: str) 
         job.start(rank, argv=argv, env=env)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # A module that stands for torch
 
 
@@ -96,7 +99,16 @@ def stand_in(job: Cluster, program: str, **more: str) -> None:
     (package.parent / "__init__.py").touch()
     (package / "__init__.py").touch()
     (package / "run.py").write_text(STANDS_IN)
-    start(job, "torchrun", "sh", "-c", program, python=sys.executable, ENTRYPOINT_TORCH_VERSION="2.13", **more)
+    start(
+        job,
+        "torchrun",
+        "sh",
+        "-c",
+        program,
+        python=sys.executable,
+        ENTRYPOINT_TORCH_VERSION="2.13",
+        **more,
+    )
 
 
 def ours(job: Cluster, rank: int = 0) -> list[str]:
@@ -108,7 +120,9 @@ def test_the_rank_that_failed_on_another_node(cluster: Make) -> None:
     job = cluster(2)
     fails = "for line in $(seq 30); do echo line $line; done; exit 7"
     # Rank 2 loses its peer, and its end is the one that torch would take for the first.
-    stand_in(job, f"case $RANK in 3) {fails} ;; 2) sleep 0.3; echo lost; exit 1 ;; esac; exec sleep 300")
+    stand_in(
+        job, f"case $RANK in 3) {fails} ;; 2) sleep 0.3; echo lost; exit 1 ;; esac; exec sleep 300"
+    )
     assert job.ends() == {0: 7, 1: 7}, job.both()
     said = ours(job)
     at = said.index("last 20 lines of rank 3 on node-1:")
@@ -129,14 +143,18 @@ def test_a_launcher_that_fails_by_itself_is_not_its_ranks_failure(cluster: Make)
 def test_ranks_of_a_launcher_that_was_killed_have_the_grace(cluster: Make) -> None:
     job = cluster(1)
     os.mkfifo(job.folder / "itself")
-    saves = "trap 'sleep 0.5; echo saved; exit' TERM; printf x >itself; while :; do sleep 0.05; done"
+    saves = (
+        "trap 'sleep 0.5; echo saved; exit' TERM; printf x >itself; while :; do sleep 0.05; done"
+    )
     stand_in(job, saves, ITSELF="killed", ENTRYPOINT_HOSTS="node-0")
     assert job.ends(20) == {0: 137}, job.both()  # less than the grace
     assert job.out().count("saved") == 2, job.both()
     assert job.survivors() == []
 
 
-@pytest.mark.parametrize(("again", "status"), [("exit 0", 0), ("[ $RANK = 1 ] || exit 0; exit 9", 9)])
+@pytest.mark.parametrize(
+    ("again", "status"), [("exit 0", 0), ("[ $RANK = 1 ] || exit 0; exit 9", 9)]
+)
 def test_what_a_launcher_starts_again_is_no_failure(cluster: Make, again: str, status: int) -> None:
     job = cluster(1)
     stand_in(job, f"[ $ATTEMPT = 1 ] || exit 7; {again}", RESTARTS="1", ENTRYPOINT_HOSTS="node-0")
@@ -148,11 +166,13 @@ def test_lines_that_name_node_and_rank(cluster: Make) -> None:
     job = cluster(1)
     stand_in(job, r"printf 'a\nb'; echo c >&2", PET_TEE="3", ENTRYPOINT_HOSTS="node-0")
     assert job.ends() == {0: 0}, job.both()
-    lines = sorted(job.out().splitlines() + [line for line in job.err().splitlines() if " rank " in line])
+    lines = sorted(
+        job.out().splitlines() + [line for line in job.err().splitlines() if " rank " in line]
+    )
     assert lines == [f"[worker-0 rank {rank}] {text}" for rank in range(2) for text in "abc"]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The real one
 
 
@@ -221,7 +241,9 @@ if "torch.distributed.run" in sys.orig_argv or "torch.distributed.launch" in sys
 
 @LAUNCHERS
 @pytest.mark.parametrize("fails", ["", pytest.param("7", marks=SLOW)])
-def test_a_node_may_end_long_after_the_first(cluster: Make, launcher: str, fails: str, torch_python: str) -> None:
+def test_a_node_may_end_long_after_the_first(
+    cluster: Make, launcher: str, fails: str, torch_python: str
+) -> None:
     job = cluster(2, slots=1)
     (job.folder / "sitecustomize.py").write_text(LOWERED)
     program = f"[ $RANK = 0 ] || {{ sleep 5; echo rank 1 is done; exit {fails}; }}"
@@ -234,19 +256,28 @@ def test_a_node_may_end_long_after_the_first(cluster: Make, launcher: str, fails
 @pytest.mark.promise("torchrun's nodes are numbered in the order of `hosts`")
 @SLOW
 @pytest.mark.parametrize(("backend", "ranks"), [("auto", "01"), ("c10d", "10")])
-def test_nodes_keep_the_order_of_the_hosts(cluster: Make, backend: str, ranks: str, torch_python: str) -> None:
+def test_nodes_keep_the_order_of_the_hosts(
+    cluster: Make, backend: str, ranks: str, torch_python: str
+) -> None:
     """c10d by itself numbers them by the spelling of their addresses."""
     job = cluster(2, slots=1)
-    more = {"ENTRYPOINT_HOSTS": "node-0=127.0.0.9,node-1=127.0.0.10", "ENTRYPOINT_TORCH_RDZV_BACKEND": backend}
+    more = {
+        "ENTRYPOINT_HOSTS": "node-0=127.0.0.9,node-1=127.0.0.10",
+        "ENTRYPOINT_TORCH_RDZV_BACKEND": backend,
+    }
     start(job, "torchrun", "sh", "-c", 'echo "rank $RANK"', python=torch_python, **more)
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
     assert [job.out(node) for node in range(2)] == [f"rank {rank}\n" for rank in ranks]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Without a roll call: what torch's own store lets the nodes know of each other
 
-NONE = {"ENTRYPOINT_ROLL_CALL": "none", "ENTRYPOINT_SECRET": "(unset)", "ENTRYPOINT_TIMEOUTS_PEERS": "20"}
+NONE = {
+    "ENTRYPOINT_ROLL_CALL": "none",
+    "ENTRYPOINT_SECRET": "(unset)",
+    "ENTRYPOINT_TIMEOUTS_PEERS": "20",
+}
 STATIC = {"ENTRYPOINT_TORCH_RDZV_BACKEND": "static"}
 
 
@@ -255,20 +286,32 @@ def launcher_of(job: Cluster, rank: int) -> int:
 
     def found() -> list[int]:
         mark = os.fsencode(job.run_dir(rank))
-        lines = {int(each): Path(f"/proc/{each}/cmdline") for each in os.listdir("/proc") if each.isdigit()}
+        lines = {
+            int(each): Path(f"/proc/{each}/cmdline")
+            for each in os.listdir("/proc")
+            if each.isdigit()
+        }
         seen = []
         for pid, line in lines.items():
             with contextlib.suppress(OSError):
                 words, env = line.read_bytes(), line.with_name("environ").read_bytes()
-                seen += [pid] if b"torch.distributed" in words and b"EXIT_TOGETHER" in env and mark in env else []
+                seen += (
+                    [pid]
+                    if b"torch.distributed" in words and b"EXIT_TOGETHER" in env and mark in env
+                    else []
+                )
         return seen
 
-    until(lambda: (job.folder / f"up-{rank}").exists() and found(), 60, f"a launcher on node {rank}")
+    until(
+        lambda: (job.folder / f"up-{rank}").exists() and found(), 60, f"a launcher on node {rank}"
+    )
     (pid,) = found()
     return pid
 
 
-@pytest.mark.promise("torch's launchers without a roll call fail together and never end with 0 early")
+@pytest.mark.promise(
+    "torch's launchers without a roll call fail together and never end with 0 early"
+)
 @pytest.mark.parametrize("more", [{}, pytest.param(STATIC, marks=SLOW)], ids=["c10d", "static"])
 @pytest.mark.parametrize("fails", ["0", "1"])
 def test_a_failure_is_every_node_s_without_a_roll_call(
@@ -280,7 +323,10 @@ def test_a_failure_is_every_node_s_without_a_roll_call(
     start(job, "torchrun", "sh", "-c", program, python=torch_python, **NONE, **more)
     assert job.ends(60) == {0: 9, 1: 9, 2: 9}, job.both()
     for rank in range(3):
-        assert "warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL) | " in job.err(rank)
+        assert (
+            "warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL) | "
+            in job.err(rank)
+        )
         told = f"EP631 worker-{fails} has failed | its launcher ended with 9" in job.err(rank)
         assert told is (rank != int(fails)), job.both()
     assert job.survivors() == []
@@ -290,20 +336,30 @@ def test_a_failure_is_every_node_s_without_a_roll_call(
 def test_nodes_that_end_well_apart_from_each_other_without_a_roll_call(
     cluster: Make, launcher: str, torch_python: str
 ) -> None:
-    """The control: 0 on all, also where one works for longer than another waits for a sign of it."""
+    """The control: 0 on all, also where one works for longer than another waits for a sign of
+    it."""
     job = cluster(2, slots=1)
     program = "[ $RANK = 0 ] || sleep 6; exit 0"
     start(job, launcher, "sh", "-c", program, python=torch_python, EXIT_BARRIER="2", **NONE)
     assert job.ends(60) == {0: 0, 1: 0}, job.both()
     for rank in range(2):
-        assert ours(job, rank)[-1] == f"this node's part is done: {launcher} exited with 0", job.both()
+        assert ours(job, rank)[-1] == f"this node's part is done: {launcher} exited with 0", (
+            job.both()
+        )
 
 
-@pytest.mark.promise("torch's launchers without a roll call fail together and never end with 0 early")
+@pytest.mark.promise(
+    "torch's launchers without a roll call fail together and never end with 0 early"
+)
 @pytest.mark.parametrize(
     ("killed", "program", "status", "says"),
     [
-        (1, "exit 0", 69, "EP633 1 of 2 nodes have ended well | no word of the others within 20s | "),
+        (
+            1,
+            "exit 0",
+            69,
+            "EP633 1 of 2 nodes have ended well | no word of the others within 20s | ",
+        ),
         (0, "exec sleep 300", 75, "EP632 the other nodes cannot be asked how they are | "),
     ],
     ids=["worker-1", "worker-0"],
@@ -314,7 +370,8 @@ def test_a_launcher_that_is_lost_is_no_success_without_a_roll_call(
     job = cluster(2, slots=1)
     other = 1 - killed
     program = (
-        f"touch up-$NODE; [ $NODE = {killed} ] && exec sleep 300; while [ ! -e go ]; do sleep 0.1; done; {program}"
+        f"touch up-$NODE; [ $NODE = {killed} ] && exec sleep 300; while [ ! -e go ]; do sleep 0.1;"
+        f" done; {program}"
     )
     start(job, "torchrun", "sh", "-c", program, python=torch_python, **NONE)
     launcher_of(job, other)
@@ -329,8 +386,24 @@ def test_a_node_that_never_comes_is_no_success_without_a_roll_call(
     cluster: Make, alone: int, torch_python: str
 ) -> None:
     job = cluster(2, slots=1)
-    env = {"PYTHON": torch_python, "ENTRYPOINT_TORCH_PORT": str(free_port()), **NONE, "ENTRYPOINT_TIMEOUTS_PEERS": "3"}
-    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "torchrun", "--", "sh", "-c", "echo ran")
+    env = {
+        "PYTHON": torch_python,
+        "ENTRYPOINT_TORCH_PORT": str(free_port()),
+        **NONE,
+        "ENTRYPOINT_TIMEOUTS_PEERS": "3",
+    }
+    argv = (
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--launcher",
+        "torchrun",
+        "--",
+        "sh",
+        "-c",
+        "echo ran",
+    )
     job.start(alone, argv=argv, env=env)
     assert job.ends(60) == {alone: 69}, job.both()
     assert "EP633 no word of the other nodes | " in job.err(alone), job.both()
@@ -339,18 +412,27 @@ def test_a_node_that_never_comes_is_no_success_without_a_roll_call(
 
 def test_status_of_a_node_without_a_roll_call(cluster: Make, torch_python: str) -> None:
     job = cluster(2, slots=1)
-    start(job, "torchrun", "sh", "-c", "touch up-$NODE; exec sleep 300", python=torch_python, **NONE)
+    start(
+        job, "torchrun", "sh", "-c", "touch up-$NODE; exec sleep 300", python=torch_python, **NONE
+    )
     launcher_of(job, 0)
     asked = [sys.executable, "-m", "entrypoint", "status", "--run-dir", str(job.run_dir(0))]
     shown = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    assert "seen from worker-0 (node-0); of its 2 nodes only this one is known: no roll call\n" in shown
+    assert (
+        "seen from worker-0 (node-0); of its 2 nodes only this one is known: no roll call\n"
+        in shown
+    )
     assert "worker-1" not in shown
     job.signal(1, signal.SIGTERM)  # the others are told, as long as there is somebody to tell them
     assert job.ends(60) == {0: 143, 1: 143}, job.both()
 
 
-@pytest.mark.control("torch's launchers without a roll call fail together and never end with 0 early")
-@pytest.mark.parametrize(("together", "status"), [("yes", 9), ("", 0)], ids=["together", "torch alone"])
+@pytest.mark.control(
+    "torch's launchers without a roll call fail together and never end with 0 early"
+)
+@pytest.mark.parametrize(
+    ("together", "status"), [("yes", 9), ("", 0)], ids=["together", "torch alone"]
+)
 def test_torch_s_own_wait_for_the_others_ends_as_if_they_were_well(
     cluster: Make, together: str, status: int, torch_python: str
 ) -> None:

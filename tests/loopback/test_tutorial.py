@@ -1,4 +1,5 @@
-"""The tutorial, word for word: each block of shell of docs/tutorial/first-job.md by one bash, one after the other."""
+"""The tutorial, word for word: each block of shell of docs/tutorial/first-job.md by one bash, one
+after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ PAGE = TREE / "docs/tutorial/first-job.md"
 INSTALLS = "PATH=$(scripts/dev/venv demo)/bin:$PATH"  # makes an environment: here it is there
 
 
-@pytest.mark.promise("the tutorial is true, word for word", control="node-1's absence, in the same test")
+@pytest.mark.promise(
+    "the tutorial is true, word for word", control="node-1's absence, in the same test"
+)
 @pytest.mark.see("words", "the tutorial is true, line for line")
 def test_it_says_what_happens(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
@@ -24,9 +27,17 @@ def test_it_says_what_happens(tmp_path: Path) -> None:
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"))
     script = "\n".join(blocks)
     assert script.count(INSTALLS) == 1
-    script = script.replace(INSTALLS, f"PATH={tmp_path}/bin:$PATH").replace("/tmp/node-1", f"{tmp_path}/node-1")
-    env = {"PATH": "/usr/bin:/bin:/usr/sbin", "HOME": str(tmp_path), "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run"}
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    script = script.replace(INSTALLS, f"PATH={tmp_path}/bin:$PATH").replace(
+        "/tmp/node-1", f"{tmp_path}/node-1"
+    )
+    env = {
+        "PATH": "/usr/bin:/bin:/usr/sbin",
+        "HOME": str(tmp_path),
+        "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run",
+    }
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
     lines = done.stdout.splitlines()
     # Those that fail. The others may be stopped before they print.
     assert {"rank 1 of 2", "node 1 of 2"} <= set(lines)

@@ -1,4 +1,5 @@
-"""Nodes whose networks a test lays out before a job starts: a container that sleeps holds each node's, as in a Pod."""
+"""Nodes whose networks a test lays out before a job starts: a container that sleeps holds each
+node's, as in a Pod."""
 
 from __future__ import annotations
 
@@ -19,14 +20,17 @@ MAIN = "main"  # the network that the nodes' names lead to
 
 
 class Pods:
-    """A node is its interfaces and their networks, in the order of connection: "eth0=main ib0=second".
+    """A node is its interfaces and their networks, in the order of connection: "eth0=main
+    ib0=second".
 
-    An engine calls them eth0, eth1, ...; another name is given before any job starts. With `ipv6` there is no IPv4.
+    An engine calls them eth0, eth1, ...; another name is given before any job starts. With `ipv6`
+    there is no IPv4.
     """
 
     def __init__(self, nodes: Sequence[str], ipv6: bool) -> None:
         self.nodes = {
-            f"worker-{rank}": dict(word.split("=") for word in node.split()) for rank, node in enumerate(nodes)
+            f"worker-{rank}": dict(word.split("=") for word in node.split())
+            for rank, node in enumerate(nodes)
         }
         self._ipv6 = ipv6
         self._prefix = f"ep{os.getpid()}-{secrets.token_hex(2)}"
@@ -39,9 +43,16 @@ class Pods:
         """Make the networks, and the nodes in them."""
         if os.geteuid() != 0:
             pytest.skip("only root may change the network of a container")
-        for network in dict.fromkeys(network for node in self.nodes.values() for network in node.values()):
+        for network in dict.fromkeys(
+            network for node in self.nodes.values() for network in node.values()
+        ):
             subnet = f"fd{secrets.token_hex(1)}:{secrets.token_hex(2)}:{secrets.token_hex(2)}::/64"
-            docker("network", "create", *(("--ipv6", "--subnet", subnet) if self._ipv6 else ()), self._name(network))
+            docker(
+                "network",
+                "create",
+                *(("--ipv6", "--subnet", subnet) if self._ipv6 else ()),
+                self._name(network),
+            )
             self._networks.append(self._name(network))
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             list(pool.map(self._lay_out_node, self.nodes))
@@ -65,26 +76,50 @@ class Pods:
                 self._ip(host, f"link set eth{number} name {interface}")
                 self._ip(host, f"link set {interface} up")
                 if self._ipv6:  # the kernel took it as the link went down
-                    self._ip(host, f"address replace {self.address(host, network)}/64 dev {interface} nodad")
+                    self._ip(
+                        host,
+                        f"address replace {self.address(host, network)}/64 dev {interface} nodad",
+                    )
         if self._ipv6:
             for interface in self.nodes[host]:
                 self._ip(host, f"-4 address flush dev {interface}")
             lines = "127.0.0.1 localhost", "::1 localhost", f"{self.address(host, MAIN)} {host}"
-            docker("exec", "--user", "0", holder, "sh", "-c", 'printf "%s\\n" "$@" >/etc/hosts', "sh", *lines)
+            docker(
+                "exec",
+                "--user",
+                "0",
+                holder,
+                "sh",
+                "-c",
+                'printf "%s\\n" "$@" >/etc/hosts',
+                "sh",
+                *lines,
+            )
 
     def delay(self, host: str, seconds: float) -> None:
         """What this node sends in the main network takes so long; call it before a job starts."""
         if netdelay.has_netem():
-            self._ip(host, f"qdisc add dev eth0 root netem delay {seconds * 1000:.0f}ms", program="tc")
+            self._ip(
+                host, f"qdisc add dev eth0 root netem delay {seconds * 1000:.0f}ms", program="tc"
+            )
             return
-        bridge = docker("network", "inspect", "-f", "br-{{slice .Id 0 12}}", self._name(MAIN)).strip()
-        there, pid = inspect(self._holders[host])["NetworkSettings"]["Networks"][self._name(MAIN)], os.getpid()
+        bridge = docker(
+            "network", "inspect", "-f", "br-{{slice .Id 0 12}}", self._name(MAIN)
+        ).strip()
+        there, pid = (
+            inspect(self._holders[host])["NetworkSettings"]["Networks"][self._name(MAIN)],
+            os.getpid(),
+        )
         self._carriers.append(netdelay.start(f"a{pid}", f"b{pid}", seconds))
         self._ip(host, "link set eth0 down")
         self._ip(host, "link set eth0 name taken")
         self._ip(host, "address flush dev taken")
         holder = str(inspect(self._holders[host])["State"]["Pid"])
-        for words in (f"set a{pid} netns {holder} name eth0", f"set b{pid} master {bridge}", f"set b{pid} up"):
+        for words in (
+            f"set a{pid} netns {holder} name eth0",
+            f"set b{pid} master {bridge}",
+            f"set b{pid} up",
+        ):
             subprocess.run(["ip", "link", *words.split()], check=True)
         self._ip(host, f"address add {there['IPAddress']}/{there['IPPrefixLen']} dev eth0")
         self._ip(host, "link set eth0 up")
@@ -106,12 +141,18 @@ class Pods:
 
     def cidr(self, network: str) -> str:
         """The network, as an interface's own address has it."""
-        said = json.loads(docker("network", "inspect", "-f", "{{json .IPAM.Config}}", self._name(network)))
+        said = json.loads(
+            docker("network", "inspect", "-f", "{{json .IPAM.Config}}", self._name(network))
+        )
         found = [ipaddress.ip_network(each["Subnet"]) for each in said]
         return next(str(each) for each in found if (each.version == 6) == self._ipv6)
 
     def start(
-        self, image: str, *command: str, own: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {}, **env: str
+        self,
+        image: str,
+        *command: str,
+        own: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {},
+        **env: str,
     ) -> dict[str, str]:
         """The containers of a job on all nodes: host -> id. Those of the job before it are removed.
 
@@ -135,7 +176,15 @@ class Pods:
             holder = f"container:{self._holders[host]}"
             options, words = own.get(host, ((), command))
             return docker(
-                "run", "-d", "--no-healthcheck", "--network", holder, *variables, *options, image, *words
+                "run",
+                "-d",
+                "--no-healthcheck",
+                "--network",
+                holder,
+                *variables,
+                *options,
+                image,
+                *words,
             ).strip()
 
         with ThreadPoolExecutor(len(self.nodes)) as pool:

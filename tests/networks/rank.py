@@ -39,13 +39,18 @@ MPI = _RANK.format(
 GLOO = _RANK.format(
     told=TOLD,
     meet="import torch, torch.distributed as dist; dist.init_process_group('gloo')",
-    exchange="x = torch.ones(2000000); dist.all_reduce(x); assert x[0] == dist.get_world_size(); dist.barrier()",
-    leave="dist.destroy_process_group()",  # or a thread of its own ends the rank with SIGABRT now and then
+    exchange=(
+        "x = torch.ones(2000000); dist.all_reduce(x); assert x[0] == dist.get_world_size();"
+        " dist.barrier()"
+    ),
+    # or a thread of its own ends the rank with SIGABRT now and then
+    leave="dist.destroy_process_group()",
 )
 
 
 def start(pods: Pods, launcher: str, asked: str = "auto", **env: str) -> dict[str, str]:
-    """The job's containers: host -> id. `asked` is network.interface, where "main's CIDR" stands for it."""
+    """The job's containers: host -> id. `asked` is network.interface, where "main's CIDR" stands
+    for it."""
     cidr = asked.endswith("'s CIDR")
     env["ENTRYPOINT_NETWORK_INTERFACE"] = pods.cidr(asked.partition("'")[0]) if cidr else asked
     program = GLOO if launcher == "torchrun" else MPI
@@ -80,10 +85,13 @@ def refused(containers: dict[str, str]) -> str:
     return log
 
 
-def saw(launcher: str, busy: str, told: str = "", btl: str = "", nccl: str = "", ipv6: bool = False) -> dict[str, str]:
+def saw(
+    launcher: str, busy: str, told: str = "", btl: str = "", nccl: str = "", ipv6: bool = False
+) -> dict[str, str]:
     """What a rank says that sent over `busy` and was told of this interface.
 
-    Open MPI was told `btl`; `nccl` is what all of its ranks are told, where a node has no word of its own.
+    Open MPI was told `btl`; `nccl` is what all of its ranks are told, where a node has no word of
+    its own.
     """
     mpirun, family = launcher != "torchrun", "AF_INET6" if ipv6 else ""
     return {

@@ -17,7 +17,10 @@ DEFAULT = "ib0,bond0,eth0"  # what run_mpi.sh tells NCCL where one of them is th
 
 def hosts(pods: Pods, given: str) -> str:
     """The nodes' names, or these with their addresses."""
-    return ",".join(f"{host}={pods.address(host, MAIN)}" if given == "addresses" else host for host in pods.nodes)
+    return ",".join(
+        f"{host}={pods.address(host, MAIN)}" if given == "addresses" else host
+        for host in pods.nodes
+    )
 
 
 @pytest.mark.promise("a job boots over IPv6 alone, or says why it cannot")
@@ -45,25 +48,29 @@ def test_two_names_with_ipv6_alone(lay_out: LayOut, launcher: str) -> None:
     pods = lay_out("eth0=main", "net7=main", ipv6=True)
     ranks = ran(start(pods, launcher))
     assert ranks == {
-        host: saw(launcher, *interfaces, nccl="^lo,docker", ipv6=True) for host, interfaces in pods.nodes.items()
+        host: saw(launcher, *interfaces, nccl="^lo,docker", ipv6=True)
+        for host, interfaces in pods.nodes.items()
     }
 
 
 @BOTH
 def test_two_names_asked_for_with_ipv6_alone(lay_out: LayOut, launcher: str) -> None:
-    """IPv6 alone, interfaces of two names asked for by their network: Open MPI has no word for it, torch has"""
+    """IPv6 alone, interfaces of two names asked for by their network: Open MPI has no word for it,
+    torch has"""
     pods = lay_out("eth0=main", "net7=main", ipv6=True)
     containers = start(pods, launcher, "main's CIDR")
     if launcher == "torchrun":
         assert ran(containers) == {
-            host: saw(launcher, *interfaces, *interfaces, ipv6=True) for host, interfaces in pods.nodes.items()
+            host: saw(launcher, *interfaces, *interfaces, ipv6=True)
+            for host, interfaces in pods.nodes.items()
         }
         return
     refused(containers)
     for each in containers.values():
         seen = f"eth0 {pods.cidr(MAIN)} on worker-0, net7 {pods.cidr(MAIN)} on worker-1"
-        assert f"EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ | {seen} | " in logs(
-            each
+        assert (
+            "EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ |"
+            f" {seen} | " in logs(each)
         )
 
 

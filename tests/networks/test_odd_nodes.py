@@ -1,7 +1,9 @@
-"""Four containers, each with another fault or none: `check --all` and `netcheck` name exactly these nodes and causes.
+"""Four containers, each with another fault or none: `check --all` and `netcheck` name exactly these
+nodes and causes.
 
-worker-1 has 1 MB of shared memory, the packets of worker-2 take 200 ms, the clock of worker-3 is 10 minutes off. The
-delay is that of `tc netem` where the kernel has it, else tests/netdelay.py makes it.
+worker-1 has 1 MB of shared memory, the packets of worker-2 take 200 ms, the clock of worker-3 is 10
+minutes off. The delay is that of `tc netem` where the kernel has it, else tests/netdelay.py makes
+it.
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ from tests.rows import ended, said
 pytestmark = pytest.mark.see
 
 NODES = ["eth0=main"] * 4
-# The entrypoint with another clock, since all containers of a machine have one. Not by faketime: a Python under it
-# cannot start programs reliably.
-CLOCK = "import time; now = time.time; time.time = lambda: now() + 600; from entrypoint.cli import script; script()"
+# The entrypoint with another clock, since all containers of a machine have one. Not by faketime: a
+# Python under it cannot start programs reliably.
+CLOCK = (
+    "import time; now = time.time; time.time = lambda: now() + 600; from entrypoint.cli import"
+    " script; script()"
+)
 CHECK = ("check", "--all", "--json", "--launcher", "torchrun", "--", "true")
 NETCHECK = ("netcheck", "--json")
 # What this machine may be short of for all of them.
@@ -54,7 +59,9 @@ def of_check(seen: Any) -> list[Row]:
 
 def of_netcheck(seen: Any) -> list[Row]:
     """Its first cause; a slow node is often slow in several ways."""
-    return sorted((" ".join(each["nodes"]), each["causes"][0], each["text"]) for each in seen["findings"])
+    return sorted(
+        (" ".join(each["nodes"]), each["causes"][0], each["text"]) for each in seen["findings"]
+    )
 
 
 def table(given: str, check: list[Row], netcheck: list[Row]) -> str:
@@ -65,22 +72,38 @@ def table(given: str, check: list[Row], netcheck: list[Row]) -> str:
 
 
 @pytest.mark.promise("`netcheck` names the node whose packets are late, and its cause")
-@pytest.mark.promise("`check --all` names exactly the nodes with something wrong, and starts nothing")
+@pytest.mark.promise(
+    "`check --all` names exactly the nodes with something wrong, and starts nothing"
+)
 @pytest.mark.see("odd nodes", "4 containers, each with another fault or none: who is named")
 def test_exactly_the_odd_nodes_are_named_with_their_causes(
     lay_out: Callable[..., Pods], record_property: Callable[[str, object], None]
 ) -> None:
     pods = lay_out(*NODES)
-    how = "tc netem" if netdelay.has_netem() else "a process between two tap devices: this kernel has no netem"
+    how = (
+        "tc netem"
+        if netdelay.has_netem()
+        else "a process between two tap devices: this kernel has no netem"
+    )
     well = of_check(look(pods, CHECK, odd=False)), of_netcheck(look(pods, NETCHECK, odd=False))
     assert well == ([], [])
 
     pods.delay("worker-2", 0.2)
     checked, measured = look(pods, CHECK, odd=True), look(pods, NETCHECK, odd=True)
     check, netcheck = of_check(checked), of_netcheck(measured)
-    given = "worker-1: 1 MB of /dev/shm; worker-2: its packets 200 ms late; worker-3: its clock 10 minutes off"
-    shown = [f"(late by {how})", table(given, check, netcheck), table("the same four, none with a fault", *well)]
-    record_property("seen", f"check: {', '.join(row[0] for row in check)}; netcheck: {netcheck[0][0]}; control: nobody")
+    given = (
+        "worker-1: 1 MB of /dev/shm; worker-2: its packets 200 ms late; worker-3: its clock 10"
+        " minutes off"
+    )
+    shown = [
+        f"(late by {how})",
+        table(given, check, netcheck),
+        table("the same four, none with a fault", *well),
+    ]
+    record_property(
+        "seen",
+        f"check: {', '.join(row[0] for row in check)}; netcheck: {netcheck[0][0]}; control: nobody",
+    )
     record_property("shown", "\n".join(shown))
     expected = [
         ("worker-1", "shared-memory", r"1 MiB free of 1 MiB in /dev/shm"),

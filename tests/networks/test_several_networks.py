@@ -1,4 +1,5 @@
-"""Real containers with several networks: which interface a job takes, what its ranks are told, where their bytes go.
+"""Real containers with several networks: which interface a job takes, what its ranks are told,
+where their bytes go.
 
 `make test` has one of them, `make test-network` all.
 """
@@ -41,7 +42,9 @@ def test_a_second_network_on_one_node(lay_out: LayOut, launcher: str, asked: str
     pods = lay_out("eth0=main", "eth0=main eth1=second", "eth0=main")
     ranks = ran(start(pods, launcher, asked))
     told = {host: "" if asked == "auto" and host != "worker-1" else "eth0" for host in pods.nodes}
-    assert ranks == {host: saw(launcher, "eth0", told[host], btl="eth0", nccl="=eth0") for host in pods.nodes}
+    assert ranks == {
+        host: saw(launcher, "eth0", told[host], btl="eth0", nccl="=eth0") for host in pods.nodes
+    }
 
 
 @BOTH
@@ -53,7 +56,10 @@ def test_a_network_that_two_nodes_lack(lay_out: LayOut, launcher: str) -> None:
     for each in containers.values():
         log = logs(each)
         for host in ("worker-0", "worker-2"):
-            lacking = f"EP403 {host} has no network interface {pods.cidr('second')} (env ENTRYPOINT_NETWORK_INTERFACE)"
+            lacking = (
+                f"EP403 {host} has no network interface {pods.cidr('second')} (env"
+                " ENTRYPOINT_NETWORK_INTERFACE)"
+            )
             assert f"{lacking} | it has eth0 {pods.address(host, 'main')} | " in log
         assert "worker-1 has no" not in log
 
@@ -77,19 +83,27 @@ def test_the_same_networks_by_other_names(lay_out: LayOut, launcher: str, asked:
 
 
 @pytest.mark.promise(
-    "an ambiguous interface name is refused before Open MPI waits forever", control="its cases that are not refused"
+    "an ambiguous interface name is refused before Open MPI waits forever",
+    control="its cases that are not refused",
 )
 @BOTH
 def test_one_name_for_two_networks(lay_out: LayOut, launcher: str) -> None:
-    """two networks on all nodes, in another order, by a name that is now the one, now the other: refused"""
+    """two networks on all nodes, in another order, by a name that is now the one, now the other:
+    refused"""
     pods = lay_out("eth0=main eth1=second", "eth0=second eth1=main")
     containers = start(pods, launcher, "eth1")
     refused(containers)
     second, main = pods.cidr("second"), pods.cidr("main")
     for each in containers.values():
         log = logs(each)
-        assert "EP404 network.interface eth1 means two networks (env ENTRYPOINT_NETWORK_INTERFACE)" in log
-        assert f"eth1 {second} on worker-0, eth1 {main} on worker-1 | choose by network, such as {second}" in log
+        assert (
+            "EP404 network.interface eth1 means two networks (env ENTRYPOINT_NETWORK_INTERFACE)"
+            in log
+        )
+        assert (
+            f"eth1 {second} on worker-0, eth1 {main} on worker-1 | choose by network, such as"
+            f" {second}" in log
+        )
 
 
 @BOTH
@@ -116,8 +130,8 @@ def test_a_name_that_a_node_lacks(lay_out: LayOut, launcher: str) -> None:
     for each in containers.values():
         log = logs(each)
         assert (
-            f"EP403 worker-1 has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE) | it has {there} | "
-            in log
+            "EP403 worker-1 has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE) | it"
+            f" has {there} | " in log
         )
         assert "worker-0 has no" not in log
 

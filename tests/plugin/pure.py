@@ -1,4 +1,5 @@
-"""A test of tests/unit that starts a process or a thread, or opens a socket (an event loop has one), fails."""
+"""A test of tests/unit that starts a process or a thread, or opens a socket (an event loop has
+one), fails."""
 
 from __future__ import annotations
 
@@ -9,7 +10,15 @@ from unittest import mock
 
 import pytest
 
-EFFECTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system", "socket.__new__"}
+EFFECTS = {
+    "subprocess.Popen",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.exec",
+    "os.system",
+    "socket.__new__",
+}
 _forbidden = False
 
 
@@ -19,7 +28,8 @@ def refuse(event: str, *_: object) -> None:
 
 
 def refuse_thread(_: threading.Thread) -> None:
-    raise AssertionError("a thread: such a test belongs into tests/process")  # not every Python has an event for it
+    # not every Python has an event for it
+    raise AssertionError("a thread: such a test belongs into tests/process")
 
 
 sys.addaudithook(refuse)  # for good: Python takes none back

@@ -1,8 +1,8 @@
-"""`--table NAME`: what was tried, a line each, at the end of a run: bake, deploy, engines, launchers, faults, image,
-network, platforms, security, see or slurm.
+"""`--table NAME`: what was tried, a line each, at the end of a run: bake, deploy, engines,
+launchers, faults, image, network, platforms, security, see or slurm.
 
-With `--every` the run fails if a line of the table does not hold or was not tried. With `--table-file PATH` the rounds
-before this one are in the table too.
+With `--every` the run fails if a line of the table does not hold or was not tried. With
+`--table-file PATH` the rounds before this one are in the table too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Line:
     skipped: str = ""
     call: float = 0.0  # seconds of this run's tests
     whole: float = 0.0  # with their fixtures
-    seconds: list[str] = field(default_factory=list)  # as the tests measured them, one for each round
+    # as the tests measured them, one for each round
+    seconds: list[str] = field(default_factory=list)
     containers: str = ""
     seen: str = ""
     shown: str = ""  # what stands below the table
@@ -53,7 +54,9 @@ class Line:
         self.whole += report.duration
         self.bad += report.failed
         if report.skipped:
-            self.skipped = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.skipped = (
+                report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            )
         if report.when == "call":
             noted = dict(report.user_properties)
             self.runs += 1
@@ -67,11 +70,16 @@ class Line:
 
     def add(self, before: Line) -> None:
         """Put an earlier round before this one."""
-        self.runs, self.good, self.bad = self.runs + before.runs, self.good + before.good, self.bad + before.bad
+        self.runs, self.good, self.bad = (
+            self.runs + before.runs,
+            self.good + before.good,
+            self.bad + before.bad,
+        )
         self.seconds = before.seconds + self.seconds
 
 
-Found = tuple[str, tuple[str, ...]] | None  # key of the line, and what it says; None where the test has none
+# key of the line, and what it says; None where the test has none
+Found = tuple[str, tuple[str, ...]] | None
 Find = Callable[[pytest.Item], Found]
 
 
@@ -84,7 +92,8 @@ class Table:
     cells: Callable[[Line], tuple[str, ...]]
     head: tuple[str, ...] = ()  # with one, the cells are in columns
     order: Callable[[Line], object] = lambda line: 0
-    known: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # lines that it has whatever is collected
+    # lines that it has whatever is collected
+    known: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     foot: str = ""
 
 
@@ -96,7 +105,15 @@ def _engine(table: str, item: pytest.Item) -> Found:
 def _engine_cells(line: Line) -> tuple[str, ...]:
     row = rows.ROW_OF[line.says[0]]
     version = "?" if missing(row.image) else rows.version(row.image, row.package, row.launcher)
-    return row.engine, row.launcher, version, row.given, row.shape, f"{line.call or line.whole:.1f}", line.result
+    return (
+        row.engine,
+        row.launcher,
+        version,
+        row.given,
+        row.shape,
+        f"{line.call or line.whole:.1f}",
+        line.result,
+    )
 
 
 def _given(item: pytest.Item) -> Mapping[str, Any]:
@@ -135,9 +152,14 @@ def _slurm_cells(line: Line) -> tuple[str, ...]:
 
 
 def _platform(item: pytest.Item) -> Found:
-    """A case folder is a line, and so is every other test of who is recognised; those say what they show."""
+    """A case folder is a line, and so is every other test of who is recognised; those say what they
+    show."""
     params = getattr(item, "callspec", None)
-    if item.nodeid.startswith("tests/unit/test_platforms.py") and params and "folder" in params.params:
+    if (
+        item.nodeid.startswith("tests/unit/test_platforms.py")
+        and params
+        and "folder" in params.params
+    ):
         return item.nodeid, (params.params["name"], params.params["folder"].name)
     if item.nodeid.startswith("tests/unit/test_detection.py"):
         found = _point("unit", False, item)
@@ -173,7 +195,8 @@ def _point(folder: str, by_image: bool, item: pytest.Item) -> Found:
 
 
 def _network(item: pytest.Item) -> Found:
-    """A case of a test in tests/networks is a line: what the test says, the launcher, and what else it is given."""
+    """A case of a test in tests/networks is a line: what the test says, the launcher, and what else
+    it is given."""
     found, params = _point("networks", False, item), getattr(item, "callspec", None)
     if not found or not params:
         return None
@@ -258,7 +281,11 @@ TABLES = {
         order=lambda line: line.says,
         foot="{good} of {all} cases hold, of {rows} platforms",
     ),
-    "security": Table("security: point, seconds, result", functools.partial(_point, "security", False), _point_cells),
+    "security": Table(
+        "security: point, seconds, result",
+        functools.partial(_point, "security", False),
+        _point_cells,
+    ),
     "see": Table(
         "what people look at",
         functools.partial(_marked, "see"),
@@ -302,9 +329,13 @@ class Tally:
         if self.every and any(line.result != "ok" for line in self.lines.values()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self.file:
-            for key, before in json.loads(self.file.read_text() or "{}").items() if self.file.exists() else ():
+            for key, before in (
+                json.loads(self.file.read_text() or "{}").items() if self.file.exists() else ()
+            ):
                 self.lines[key].add(Line(**before))
-            self.file.write_text(json.dumps({key: asdict(line) for key, line in self.lines.items()}))
+            self.file.write_text(
+                json.dumps({key: asdict(line) for key, line in self.lines.items()})
+            )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         lines = sorted(
@@ -321,8 +352,13 @@ class Tally:
         for cells in table:
             terminalreporter.write_line("  ".join(cells).rstrip())
         if self.every and self.table.foot:
-            good, first = sum(line.result == "ok" for line in lines), {line.says[0] for line in lines}
-            terminalreporter.write_line(self.table.foot.format(good=good, all=len(lines), rows=len(first)))
+            good, first = (
+                sum(line.result == "ok" for line in lines),
+                {line.says[0] for line in lines},
+            )
+            terminalreporter.write_line(
+                self.table.foot.format(good=good, all=len(lines), rows=len(first))
+            )
         for line in lines:
             if line.shown:
                 terminalreporter.write_line(f"\n{': '.join(line.says)}\n\n{line.shown}")
@@ -331,8 +367,14 @@ class Tally:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tables", "tables of what was tried")
     group.addoption("--table", choices=list(TABLES), help="print this table at the end")
-    group.addoption("--every", action="store_true", help="fail if a line of it was not tried or does not hold")
-    group.addoption("--table-file", type=Path, help="add the rounds that this file has, and leave all of them in it")
+    group.addoption(
+        "--every", action="store_true", help="fail if a line of it was not tried or does not hold"
+    )
+    group.addoption(
+        "--table-file",
+        type=Path,
+        help="add the rounds that this file has, and leave all of them in it",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,4 +1,5 @@
-"""A bench for real processes: our own command, with a mpirun of ours first on PATH that records how it was called."""
+"""A bench for real processes: our own command, with a mpirun of ours first on PATH that records how
+it was called."""
 
 from __future__ import annotations
 
@@ -47,9 +48,13 @@ def marked(mark: str) -> dict[int, str]:
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    state = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+                    state = (
+                        (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+                    )
                     if state != "Z":
-                        found[int(entry.name)] = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
+                        found[int(entry.name)] = (
+                            (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
+                        )
             except OSError:
                 continue
     return found
@@ -79,7 +84,8 @@ class Bench:
         }
 
     def others(self, count: int) -> list[Bench]:
-        """So many benches more, to run side by side: a start is mostly waiting for the interpreter."""
+        """So many benches more, to run side by side: a start is mostly waiting for the
+        interpreter."""
         return [Bench(self.folder / f"bench-{number}", self.mark) for number in range(count)]
 
     @property
@@ -94,10 +100,24 @@ class Bench:
                 stdin=subprocess.DEVNULL, text=True, start_new_session=True,
             )  # fmt: skip
 
-    def start(self, *program: str, slots: int = 2, flags: tuple[str, ...] = (), **env: str) -> subprocess.Popen[str]:
-        """`entrypoint run --launcher mpirun --slots SLOTS -- PROGRAM`; a setting of "" is left out."""
+    def start(
+        self, *program: str, slots: int = 2, flags: tuple[str, ...] = (), **env: str
+    ) -> subprocess.Popen[str]:
+        """`entrypoint run --launcher mpirun --slots SLOTS -- PROGRAM`; a setting of "" is left
+        out."""
         slot_flags = ["--slots", str(slots)] if slots else []
-        argv = [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", *slot_flags, *flags, "--", *program]
+        argv = [
+            sys.executable,
+            "-m",
+            "entrypoint",
+            "run",
+            "--launcher",
+            "mpirun",
+            *slot_flags,
+            *flags,
+            "--",
+            *program,
+        ]
         return self.popen(argv, env)
 
     def run(self, *program: str, **how: Any) -> int:
@@ -124,7 +144,9 @@ class Bench:
         return called
 
     def await_notes(self, *notes: str) -> None:
-        until(lambda: self.notes == sorted(notes), f"{sorted(notes)}, have {self.notes}; {self.err}")
+        until(
+            lambda: self.notes == sorted(notes), f"{sorted(notes)}, have {self.notes}; {self.err}"
+        )
 
     def left(self) -> dict[int, str]:
         """What still runs of all that was started here."""

@@ -1,14 +1,14 @@
 """mpirun, for tests: writes down how it was called, then does what the environment says.
 
-FAKE_RECORD   file to write argv and environment into, as JSON
-FAKE_VERSION  what --version says; 4.1.4 where not given
-FAKE_EXIT     exit with this status and start nothing
-FAKE_KILL     be ended by this signal and start nothing
-FAKE_NP       start so many ranks, whatever -np says
-FAKE_HANG     `before`: start no rank and stay; `after`: stay when all ranks are gone. SIGTERM is ignored while staying.
+FAKE_RECORD   file to write argv and environment into, as JSON FAKE_VERSION  what --version says;
+4.1.4 where not given FAKE_EXIT     exit with this status and start nothing FAKE_KILL     be ended
+by this signal and start nothing FAKE_NP       start so many ranks, whatever -np says FAKE_HANG
+`before`: start no rank and stay; `after`: stay when all ranks are gone. SIGTERM is ignored while
+staying.
               `talk`: when all ranks are gone, print a number a second, four in all
-Otherwise it starts np ranks as Open MPI does, each in its own process group, ends the others when one fails, and exits
-with the first failure's status. With --tag-output it says of each piece of output which rank's it is.
+Otherwise it starts np ranks as Open MPI does, each in its own process group, ends the others when
+one fails, and exits with the first failure's status. With --tag-output it says of each piece of
+output which rank's it is.
 """
 
 import itertools
@@ -23,7 +23,8 @@ LAST = b"\0the last piece\0"
 
 
 class Tagged:
-    """The two streams of one rank, as `--tag-output` shows them. What a rank leaves running may hold them longer."""
+    """The two streams of one rank, as `--tag-output` shows them. What a rank leaves running may
+    hold them longer."""
 
     def __init__(self, rank: int) -> None:
         self.ends: list[int] = []
@@ -80,7 +81,9 @@ def main() -> int:
     for rank in range(int(size)):
         own = {**env, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": size}
         own |= {"OMPI_COMM_WORLD_LOCAL_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_SIZE": size}
-        streams = dict(zip(("stdout", "stderr"), outputs[rank].ends, strict=True)) if outputs else {}
+        streams = (
+            dict(zip(("stdout", "stderr"), outputs[rank].ends, strict=True)) if outputs else {}
+        )
         child = subprocess.Popen(command, env=own, preexec_fn=os.setpgrp, **streams)
         ranks[child.pid] = child
     first = 0

@@ -1,4 +1,5 @@
-"""Becomes the program of its words in a process whose kernel refuses pidfd_open, as old seccomp profiles do."""
+"""Becomes the program of its words in a process whose kernel refuses pidfd_open, as old seccomp
+profiles do."""
 
 import ctypes
 import os
@@ -12,7 +13,12 @@ ALLOW, EPERM = 0x7FFF0000, 0x00050001
 
 
 def refuse() -> None:
-    lines = [(LOAD, 0, 0, 0), (EQUAL, 0, 1, PIDFD_OPEN), (RETURN, 0, 0, EPERM), (RETURN, 0, 0, ALLOW)]
+    lines = [
+        (LOAD, 0, 0, 0),
+        (EQUAL, 0, 1, PIDFD_OPEN),
+        (RETURN, 0, 0, EPERM),
+        (RETURN, 0, 0, ALLOW),
+    ]
     program = b"".join(struct.pack("HBBI", *line) for line in lines)
     text = ctypes.create_string_buffer(program, len(program))
     whole = ctypes.create_string_buffer(struct.pack("HL", len(lines), ctypes.addressof(text)))

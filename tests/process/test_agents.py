@@ -19,8 +19,12 @@ COMMAND = 'PATH=/bin:$PATH ; orted -mca ess "env" -mca orte_hnp_uri "1.0;tcp://1
 async def agents(folder: Path) -> AsyncIterator[tuple[Agents, asyncio.Queue[tuple[int, str]]]]:
     run_dir = RunDir(str(folder))
     asked: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
-    run_dir.write("agent", render("mpirun/agent.sh.j2", {"run_dir": str(folder), "after": ""}), 0o700)
-    listening = Agents(run_dir, {"node-0": 0, "node-1": 1}, lambda rank, command: asked.put_nowait((rank, command)))
+    run_dir.write(
+        "agent", render("mpirun/agent.sh.j2", {"run_dir": str(folder), "after": ""}), 0o700
+    )
+    listening = Agents(
+        run_dir, {"node-0": 0, "node-1": 1}, lambda rank, command: asked.put_nowait((rank, command))
+    )
     try:
         yield listening, asked
     finally:
@@ -37,7 +41,10 @@ async def agent(folder: Path, host: str, *options: str) -> asyncio.subprocess.Pr
 async def test_each_agent_gets_its_own_nodes_status(folder: Path) -> None:
     """Answers come in another order than the questions; the options of an ssh are passed over."""
     async with agents(folder) as (listening, asked):
-        first, second = await agent(folder, "node-0", "-x"), await agent(folder, "node-1", "-p", "22", "-q")
+        first, second = (
+            await agent(folder, "node-0", "-x"),
+            await agent(folder, "node-1", "-p", "22", "-q"),
+        )
         assert {await asked.get(), await asked.get()} == {(0, COMMAND), (1, COMMAND)}
         listening.answer(1, 7)
         assert await second.wait() == 7
@@ -48,7 +55,8 @@ async def test_each_agent_gets_its_own_nodes_status(folder: Path) -> None:
 
 @in_loop
 async def test_a_word_that_is_no_agents_ends_nothing(folder: Path) -> None:
-    """A program of the job may write into the pipe: nonsense, a host without a command, half a line."""
+    """A program of the job may write into the pipe: nonsense, a host without a command, half a
+    line."""
     async with agents(folder) as (listening, asked):
         with open(folder / ALL, "wb", buffering=0) as pipe:
             pipe.write(b"\xff\xfe\nnode-9\n../../etc/passwd\nnode-1\n")
@@ -66,7 +74,8 @@ async def test_a_word_that_is_no_agents_ends_nothing(folder: Path) -> None:
 
 @in_loop
 async def test_a_host_gets_one_daemon(folder: Path) -> None:
-    """A rank that wrote the name once more had a second one started, and the job hung (issue 25, row 3)."""
+    """A rank that wrote the name once more had a second one started, and the job hung (issue 25,
+    row 3)."""
     async with agents(folder) as (listening, asked):
         real = await agent(folder, "node-1")
         assert await asked.get() == (1, COMMAND)

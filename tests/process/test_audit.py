@@ -13,7 +13,11 @@ import pytest
 
 TREE = Path(__file__).parents[2]
 KNOWN = {"name": "invoke", "version": "3.0.3", "vulns": []}
-BAD = {"name": "jinja2", "version": "3.1.6", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3.1.7"]}]}
+BAD = {
+    "name": "jinja2",
+    "version": "3.1.6",
+    "vulns": [{"id": "PYSEC-1", "fix_versions": ["3.1.7"]}],
+}
 SKIPPED = {"name": "pyyaml", "skip_reason": "Dependency not found on PyPI and could not be audited"}
 
 
@@ -22,7 +26,11 @@ def audit(folder: Path, text: str) -> tuple[int, str]:
     (folder / "pip_audit.py").write_text(f"print({text!r})\n")
     env = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(
-        [sys.executable, TREE / "scripts/audit.py"], env=env, capture_output=True, text=True, check=False
+        [sys.executable, TREE / "scripts/audit.py"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stderr
 
@@ -37,12 +45,17 @@ def audit(folder: Path, text: str) -> tuple[int, str]:
         ([KNOWN], 0, "[audit] 1 packages, none with a known vulnerability"),
         ([KNOWN, BAD], 1, "[audit] jinja2 3.1.6: PYSEC-1, fixed in 3.1.7"),
         ([SKIPPED, BAD], 1, "[audit] jinja2 3.1.6: PYSEC-1, fixed in 3.1.7"),
-        ([KNOWN, SKIPPED], 75, "[audit] NOT RUN: pip-audit's service cannot be asked | it does not know pyyaml | "),
+        (
+            [KNOWN, SKIPPED],
+            75,
+            "[audit] NOT RUN: pip-audit's service cannot be asked | it does not know pyyaml | ",
+        ),
         ([], 75, "[audit] NOT RUN: pip-audit's service cannot be asked | it does not answer | "),
     ],
 )
 def test_status(packages: list[dict[str, Any]], status: int, words: str, tmp_path: Path) -> None:
-    """0 where every package is known and good, 1 where one has a vulnerability, 75 where nobody knows."""
+    """0 where every package is known and good, 1 where one has a vulnerability, 75 where nobody
+    knows."""
     got, said = audit(tmp_path, json.dumps({"dependencies": packages}))
     assert (got, said.startswith(words)) == (status, True), said
 
@@ -53,7 +66,8 @@ def test_no_answer_at_all_is_unknown(tmp_path: Path) -> None:
 
 
 def test_lint_does_not_speak_for_the_audit() -> None:
-    """It passes without an answer of the service, so it must not name it; the target of its own does."""
+    """It passes without an answer of the service, so it must not name it; the target of its own
+    does."""
     assert "pip-audit" not in (TREE / "scripts/lint").read_text()
     makefile = (TREE / "Makefile").read_text()
     assert "\nlint:  ## ruff, mypy --strict, shellcheck, hadolint\n" in makefile

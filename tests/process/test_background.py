@@ -1,4 +1,5 @@
-"""Background work of the event loop: cancelled before its start it leaves no warning, its errors end the job."""
+"""Background work of the event loop: cancelled before its start it leaves no warning, its errors
+end the job."""
 
 from __future__ import annotations
 

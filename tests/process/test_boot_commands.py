@@ -1,4 +1,5 @@
-"""Boot commands as people write them for ModelArts: with `$MA_JOB_DIR`, and no shell that would expand it.
+"""Boot commands as people write them for ModelArts: with `$MA_JOB_DIR`, and no shell that would
+expand it.
 
 The platform starts the container in /home/ma-user, and the code directory is below MA_JOB_DIR.
 """
@@ -45,9 +46,17 @@ def run(cwd: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         (("--", "python3", "${MA_JOB_DIR}/code/train.py", "x"), "x", "home"),
         (("--workdir", "$MA_JOB_DIR/code", "--", "python3", "train.py", "x"), "x", "jobs/code"),
         (("--spec", "$MA_JOB_DIR/code/job.yaml"), "spec", "jobs/code"),
-        (("--spec", "${MA_JOB_DIR}/code/job.yaml", "--workdir", "/", "--", "sh", "-c", "pwd"), "", "/"),
+        (
+            ("--spec", "${MA_JOB_DIR}/code/job.yaml", "--workdir", "/", "--", "sh", "-c", "pwd"),
+            "",
+            "/",
+        ),
         # What is no folder of the platform's stays as it is.
-        (("--", "python3", "$MA_JOB_DIR/code/train.py", "$HOME/x", "$MA_JOB_DIRS/x"), "$HOME/x $MA_JOB_DIRS/x", "home"),
+        (
+            ("--", "python3", "$MA_JOB_DIR/code/train.py", "$HOME/x", "$MA_JOB_DIRS/x"),
+            "$HOME/x $MA_JOB_DIRS/x",
+            "home",
+        ),
     ],
 )
 def test_without_a_shell(home: Path, words: tuple[str, ...], argument: str, place: str) -> None:
@@ -57,12 +66,22 @@ def test_without_a_shell(home: Path, words: tuple[str, ...], argument: str, plac
 
 
 def test_by_a_shell(home: Path) -> None:
-    """As the console's form of several commands, `cd ... && ...`: a relative path is one of the code directory."""
+    """As the console's form of several commands, `cd ... && ...`: a relative path is one of the
+    code directory."""
     line = f"cd $MA_JOB_DIR/code && {' '.join(RUN)} --spec job.yaml -- python3 train.py here"
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    env = {"PATH": path, "MA_JOB_DIR": f"{home.parent}/jobs", "ENTRYPOINT_RUN_DIR": f"{home.parent}/run"}
-    done = subprocess.run(["sh", "-c", line], cwd=home, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.split()) == (0, ["here", f"{home.parent}/jobs/code"]), done.stderr
+    env = {
+        "PATH": path,
+        "MA_JOB_DIR": f"{home.parent}/jobs",
+        "ENTRYPOINT_RUN_DIR": f"{home.parent}/run",
+    }
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=home, env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (
+        0,
+        ["here", f"{home.parent}/jobs/code"],
+    ), done.stderr
 
 
 @pytest.mark.control("a boot command with `$MA_JOB_DIR` starts, whether or not a shell reads it")

@@ -1,4 +1,5 @@
-"""`entrypoint check` on one node: what it asks, how long it waits for an answer, and how it ends."""
+"""`entrypoint check` on one node: what it asks, how long it waits for an answer, and how it
+ends."""
 
 from __future__ import annotations
 
@@ -74,7 +75,13 @@ class Node:
         argv = [sys.executable, "-I", "-c", code, *words]
         env = {**self.env, **env}
         return subprocess.run(
-            argv, cwd=self.folder / "cwd", env=env, capture_output=True, text=True, timeout=60, check=False
+            argv,
+            cwd=self.folder / "cwd",
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     def found(self, *words: str, status: int = 0, **env: str) -> dict[str, Any]:
@@ -100,7 +107,11 @@ def is_there(group: int) -> bool:
 
 def bad(whole: dict[str, Any], *ids: str) -> list[tuple[str, str, str]]:
     """Level, id and what was seen of the lines with these ids that are not well."""
-    return [(it["level"], it["id"], it["seen"]) for it in whole["findings"] if it["level"] != "ok" and it["id"] in ids]
+    return [
+        (it["level"], it["id"], it["seen"])
+        for it in whole["findings"]
+        if it["level"] != "ok" and it["id"] in ids
+    ]
 
 
 @pytest.mark.control("no tool, library or file system that hangs holds up a check")
@@ -110,7 +121,12 @@ def test_a_node_that_is_well(node: Node) -> None:
     assert done.stdout.startswith("job job: 1 node, 1 rank, launcher plain\n\n")
     assert f"at{node.folder}/bin/python3" in "".join(done.stdout.split())
     assert done.stderr.startswith("[entrypoint] done: check of 1 node: ")
-    assert sorted(each.name for each in node.folder.iterdir()) == ["bin", "cwd", "site"]  # it writes nothing
+    # it writes nothing
+    assert sorted(each.name for each in node.folder.iterdir()) == [
+        "bin",
+        "cwd",
+        "site",
+    ]
 
 
 def test_what_run_would_refuse_is_78(node: Node) -> None:
@@ -121,13 +137,17 @@ def test_what_run_would_refuse_is_78(node: Node) -> None:
 
 @pytest.mark.parametrize(("flags", "status"), [((), 0), (("--strict",), 78)])
 def test_strict(node: Node, flags: tuple[str, ...], status: int) -> None:
-    done = node.do("check", *flags, "--slots", "2", "--launcher", "torchrun", "--", "python3", code=SMALL)
+    done = node.do(
+        "check", *flags, "--slots", "2", "--launcher", "torchrun", "--", "python3", code=SMALL
+    )
     assert done.returncode == status, done.stdout
     assert "1 MiB free of 1 MiB in /dev/shm" in done.stdout
 
 
 def test_the_platform_s_evidence_and_no_secret_are_told(node: Node) -> None:
-    whole = node.found("--hosts", "a=127.0.0.2,b=127.0.0.3", "--node-rank", "1", ENTRYPOINT_SECRET=SECRET)
+    whole = node.found(
+        "--hosts", "a=127.0.0.2,b=127.0.0.3", "--node-rank", "1", ENTRYPOINT_SECRET=SECRET
+    )
     (seen,) = whole["observed"].values()
     assert "hosts from flag --hosts" in seen["evidence"]
     assert list(whole["observed"]) == ["worker-1"]
@@ -170,7 +190,9 @@ def test_a_library_that_hangs_or_cannot_be_imported(node: Node) -> None:
 
 
 @pytest.mark.promise("no tool, library or file system that hangs holds up a check")
-@pytest.mark.parametrize("text", ["exec sleep 1000", "trap '' TERM; sleep 1000 & wait"], ids=["hangs", "has a child"])
+@pytest.mark.parametrize(
+    "text", ["exec sleep 1000", "trap '' TERM; sleep 1000 & wait"], ids=["hangs", "has a child"]
+)
 def test_a_tool_that_never_ends_is_named_and_killed(node: Node, text: str) -> None:
     node.program("nvidia-smi", f"echo $$ > {node.folder}/pid; {text}")
     begun = time.monotonic()
@@ -183,24 +205,45 @@ def test_a_tool_that_never_ends_is_named_and_killed(node: Node, text: str) -> No
 
 
 def test_a_tool_of_cards_that_are_not_here_is_no_line(node: Node) -> None:
-    node.program("nvidia-smi", "echo NVIDIA-SMI has failed because it could not communicate with the driver; exit 9")
+    node.program(
+        "nvidia-smi",
+        "echo NVIDIA-SMI has failed because it could not communicate with the driver; exit 9",
+    )
     assert bad(node.found(), "unseen") == []
 
 
 def test_a_tool_that_ends_with_an_error_is_read_all_the_same(node: Node) -> None:
     """nvidia-smi ends with 14 where one card's infoROM is corrupted, and says so behind its XML."""
-    xml = "<nvidia_smi_log><gpu id='00000000:18:00.0'><product_name>X</product_name></gpu></nvidia_smi_log>"
+    xml = (
+        "<nvidia_smi_log><gpu"
+        " id='00000000:18:00.0'><product_name>X</product_name></gpu></nvidia_smi_log>"
+    )
     words = "WARNING: infoROM is corrupted at gpu 0000:18:00.0"
     node.program("nvidia-smi", f'echo "{xml}"; echo "{words}"; exit 14')
-    assert bad(node.found(), "accelerator-health") == [("warning", "accelerator-health", "its infoROM is corrupted")]
+    assert bad(node.found(), "accelerator-health") == [
+        ("warning", "accelerator-health", "its infoROM is corrupted")
+    ]
 
 
 def test_ports_of_rdma_devices_as_the_kernel_shows_them(tmp_path: Path) -> None:
-    """InfiniBand at NDR, RoCE with its cable out, and EFA, which is neither; what cannot be read is empty."""
+    """InfiniBand at NDR, RoCE with its cable out, and EFA, which is neither; what cannot be read is
+    empty."""
     ports = {
-        "mlx5_0/ports/1": {"link_layer": "InfiniBand", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"},
-        "mlx5_bond_0/ports/1": {"link_layer": "Ethernet", "state": "1: DOWN", "rate": "40 Gb/sec (4X QDR)"},
-        "rdmap16s27/ports/1": {"link_layer": "Unspecified", "state": "4: ACTIVE", "rate": "100 Gb/sec (4X EDR)"},
+        "mlx5_0/ports/1": {
+            "link_layer": "InfiniBand",
+            "state": "4: ACTIVE",
+            "rate": "400 Gb/sec (4X NDR)",
+        },
+        "mlx5_bond_0/ports/1": {
+            "link_layer": "Ethernet",
+            "state": "1: DOWN",
+            "rate": "40 Gb/sec (4X QDR)",
+        },
+        "rdmap16s27/ports/1": {
+            "link_layer": "Unspecified",
+            "state": "4: ACTIVE",
+            "rate": "100 Gb/sec (4X EDR)",
+        },
         "siw0/ports/1": {"state": "2: INIT"},
     }
     for place, files in ports.items():
@@ -226,9 +269,13 @@ def test_ports_of_rdma_devices_as_the_kernel_shows_them(tmp_path: Path) -> None:
 def test_a_file_system_that_is_gone_holds_up_nothing(node: Node) -> None:
     code = f"import os, threading\nos.statvfs = lambda path: threading.Event().wait()\n{BEGIN}"
     begun = time.monotonic()
-    done = node.do("check", "--json", "--limit", "1", "--launcher", "plain", "--", "python3", code=code)
+    done = node.do(
+        "check", "--json", "--limit", "1", "--launcher", "plain", "--", "python3", code=code
+    )
     assert time.monotonic() - begun < 15
-    late = {it["what"] for it in json.loads(done.stdout)["findings"] if it["seen"] == "no end within 3s"}
+    late = {
+        it["what"] for it in json.loads(done.stdout)["findings"] if it["seen"] == "no end within 3s"
+    }
     assert {"shared memory", "disks"} <= late
 
 
@@ -244,14 +291,26 @@ def test_a_narrow_terminal_s_table_fits(node: Node) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 140
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # After a boot that failed
 
-LINE = "[entrypoint worker-0] seen here: shared memory | 1 MiB free of 1 MiB in /dev/shm, needed: 8 MiB | start the"
+LINE = (
+    "[entrypoint worker-0] seen here: shared memory | 1 MiB free of 1 MiB in /dev/shm, needed: 8"
+    " MiB | start the"
+)
 
 
 def late(node: Node, code: str) -> str:
-    words = ("--hosts", "a=127.0.0.2,b=127.0.0.3", "--node-rank", "0", "--slots", "2", "--timeout", "1")
+    words = (
+        "--hosts",
+        "a=127.0.0.2,b=127.0.0.3",
+        "--node-rank",
+        "0",
+        "--slots",
+        "2",
+        "--timeout",
+        "1",
+    )
     run = ("run", *words, "--launcher", "torchrun", "--ssh-port", "28471", "--", "true")
     done = node.do(*run, code=code, ENTRYPOINT_SECRET=SECRET)
     assert done.returncode == 69, done.stderr
@@ -267,7 +326,9 @@ def test_a_boot_that_failed_shows_what_this_node_lacks(node: Node) -> None:
 
 @pytest.mark.control("a boot that failed shows what this node lacks")
 @pytest.mark.parametrize("program", ["true", "false"])
-def test_a_node_that_lacks_nothing_and_a_program_s_own_end_show_nothing(node: Node, program: str) -> None:
+def test_a_node_that_lacks_nothing_and_a_program_s_own_end_show_nothing(
+    node: Node, program: str
+) -> None:
     assert "seen here" not in late(node, BEGIN)
     done = node.do("run", "--slots", "2", "--launcher", "pytorch", "--", program, code=SMALL)
     assert "seen here" not in done.stderr

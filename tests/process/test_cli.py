@@ -1,4 +1,5 @@
-"""The command, as a person meets it: real processes, their exit status, and what they say on which stream."""
+"""The command, as a person meets it: real processes, their exit status, and what they say on which
+stream."""
 
 from __future__ import annotations
 
@@ -55,30 +56,71 @@ def tree(folder: Path) -> list[str]:
         ({"MASTER_PORT": "7070"}, False),
         ({"MY_MPI_SLOTS": "1"}, True),
         ({"JOB_COMPLETION_INDEX": "3", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, False),
-        ({"SKYPILOT_NODE_RANK": "0", "SKYPILOT_NUM_NODES": "1", "SKYPILOT_NODE_IPS": "127.0.0.1"}, True),
-        ({"ENTRYPOINT_SECRET": "", "ENTRYPOINT_SPEC": "", "ENTRYPOINT_CACHE": "/x", "ENTRYPOINT_TRACE": "1"}, False),
-        ({"ENTRYPOINT_SERVICE_HOST": "10.0.0.1", "ENTRYPOINT_API_PORT": "tcp://10.0.0.1:80"}, False),
-        ({"ENTRYPOINT_API_PORT_80_TCP_ADDR": "10.0.0.1", "ENTRYPOINT_SSH_PORT": "tcp://10.0.0.1:80"}, False),
+        (
+            {
+                "SKYPILOT_NODE_RANK": "0",
+                "SKYPILOT_NUM_NODES": "1",
+                "SKYPILOT_NODE_IPS": "127.0.0.1",
+            },
+            True,
+        ),
+        (
+            {
+                "ENTRYPOINT_SECRET": "",
+                "ENTRYPOINT_SPEC": "",
+                "ENTRYPOINT_CACHE": "/x",
+                "ENTRYPOINT_TRACE": "1",
+            },
+            False,
+        ),
+        (
+            {"ENTRYPOINT_SERVICE_HOST": "10.0.0.1", "ENTRYPOINT_API_PORT": "tcp://10.0.0.1:80"},
+            False,
+        ),
+        (
+            {
+                "ENTRYPOINT_API_PORT_80_TCP_ADDR": "10.0.0.1",
+                "ENTRYPOINT_SSH_PORT": "tcp://10.0.0.1:80",
+            },
+            False,
+        ),
         ({"ENTRYPOINT_CACHE": "/x", "ENTRYPOINT_NODE_RANK": "0"}, True),
     ],
 )
-def test_only_what_describes_a_job_makes_one_of_a_program(env: dict[str, str], is_job: bool, cwd: Path) -> None:
+def test_only_what_describes_a_job_makes_one_of_a_program(
+    env: dict[str, str], is_job: bool, cwd: Path
+) -> None:
     done = entrypoint(cwd, "run", "--passthrough", "--", "env", env={**PATH, **env})
     assert (done.returncode, "ENTRYPOINT_RUN_DIR=" in done.stdout) == (0, is_job)
 
 
 def trials() -> list[str]:
-    """The lines of docs/how-to/engines.md that start a job on Ascend cards, or as if there were some."""
+    """The lines of docs/how-to/engines.md that start a job on Ascend cards, or as if there were
+    some."""
     text = (Path(__file__).parents[2] / "docs/how-to/engines.md").read_text()
-    return [line for line in text.splitlines() if line.startswith("docker run") and "RANK_TABLE=none" in line]
+    return [
+        line
+        for line in text.splitlines()
+        if line.startswith("docker run") and "RANK_TABLE=none" in line
+    ]
 
 
 @pytest.mark.parametrize("line", trials())
 def test_the_documented_trial_on_ascend_cards(line: str, cwd: Path) -> None:
     given = dict(re.findall(r"-e (\w+)=(\S+)", line))
-    env = {**PATH, "ENTRYPOINT_RUN_DIR": str(cwd.parent / "run"), "ENTRYPOINT_SIMULATE_ASCEND": "2", **given}
-    done = entrypoint(cwd, "run", "--passthrough", "--", "sh", "-c", "echo $RANK_ID of $RANK_SIZE", env=env)
-    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["[rank 0] 0 of 2", "[rank 1] 1 of 2"]), done
+    env = {
+        **PATH,
+        "ENTRYPOINT_RUN_DIR": str(cwd.parent / "run"),
+        "ENTRYPOINT_SIMULATE_ASCEND": "2",
+        **given,
+    }
+    done = entrypoint(
+        cwd, "run", "--passthrough", "--", "sh", "-c", "echo $RANK_ID of $RANK_SIZE", env=env
+    )
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (
+        0,
+        ["[rank 0] 0 of 2", "[rank 1] 1 of 2"],
+    ), done
 
 
 def test_two_trials_are_documented() -> None:
@@ -89,16 +131,25 @@ def test_two_trials_are_documented() -> None:
 def test_a_plain_program_of_many_is_told_where_it_stands(rank: str, cwd: Path) -> None:
     """Without a roll call nothing is coordinated, and it still knows."""
     env = {**PATH, "ENTRYPOINT_ROLL_CALL": "none"}
-    done = entrypoint(cwd, "run", "--launcher", "plain", *TWO, "--node-rank", rank, "--", "env", env=env)
-    told = {"NNODES=2", f"NODE_RANK={rank}", "MASTER_ADDR=127.0.0.1", "NODE_HOSTS=127.0.0.1,127.0.0.2"}
+    done = entrypoint(
+        cwd, "run", "--launcher", "plain", *TWO, "--node-rank", rank, "--", "env", env=env
+    )
+    told = {
+        "NNODES=2",
+        f"NODE_RANK={rank}",
+        "MASTER_ADDR=127.0.0.1",
+        "NODE_HOSTS=127.0.0.1,127.0.0.2",
+    }
     assert told <= set(done.stdout.splitlines())
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What is asked for
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["plan"], ["render"], ["deploy"], ["schema"], ["explain"]])
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["plan"], ["render"], ["deploy"], ["schema"], ["explain"]]
+)
 def test_help_is_on_stdout_with_no_environment_at_all(command: list[str], cwd: Path) -> None:
     done = entrypoint(cwd, *command, "--help", env={})
     assert (done.returncode, done.stderr) == (0, "")
@@ -108,17 +159,24 @@ def test_help_is_on_stdout_with_no_environment_at_all(command: list[str], cwd: P
 
 @pytest.mark.parametrize("command", ["run", "plan", "render", "deploy"])
 def test_help_names_what_can_be_chosen(command: str, cwd: Path) -> None:
-    text = " ".join(entrypoint(cwd, command, "--help", env={**PATH, "COLUMNS": "500"}).stdout.split())
+    text = " ".join(
+        entrypoint(cwd, command, "--help", env={**PATH, "COLUMNS": "500"}).stdout.split()
+    )
     for kind in ("launcher", "device", "platform"):
         files = (Path(cli.__file__).parents[1] / f"{kind}s").glob("[a-z]*.py")
-        assert f": {', '.join(sorted(file.stem for file in files))} (or ENTRYPOINT_{kind.upper()})" in text
+        assert (
+            f": {', '.join(sorted(file.stem for file in files))} (or ENTRYPOINT_{kind.upper()})"
+            in text
+        )
 
 
 def test_a_command_of_ours_taken_for_a_program(cwd: Path) -> None:
     """As `docker run IMAGE plan` does."""
     for word, hint in (("plan", " | did you mean: entrypoint plan?"), ("plam", "")):
         done = entrypoint(cwd, "run", "--passthrough", "--", word)
-        words = f"[entrypoint] EP440 cannot start {word}: No such file or directory{hint}; exit 127\n"
+        words = (
+            f"[entrypoint] EP440 cannot start {word}: No such file or directory{hint}; exit 127\n"
+        )
         assert (done.returncode, done.stderr) == (127, words)
 
 
@@ -142,7 +200,7 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
     assert not validator.is_valid({"slotz": 2})
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What is wrong
 
 
@@ -152,16 +210,31 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
         ([], r"EP110 the following arguments are required: COMMAND \| try: entrypoint --help"),
         (["run", "--bogus", "--", "true"], r".*--bogus.*"),
         (["plan", "--jso", "--", "true"], r".*--jso.*"),
-        (["run", "--dry-run", "--", "true"], r".* \| use `entrypoint plan`: it prints what run will do"),
+        (
+            ["run", "--dry-run", "--", "true"],
+            r".* \| use `entrypoint plan`: it prints what run will do",
+        ),
         (
             ["plan", "--secret", "x"],
-            r".*--secret \(not shown\) \| a secret .*: use --secret-file FILE, or ENTRYPOINT_SECRET",
+            (
+                r".*--secret \(not shown\) \| a secret .*: use --secret-file FILE, or"
+                r" ENTRYPOINT_SECRET"
+            ),
         ),
-        (["status", "--log-format", "json"], r".*--log-format json \| remove it: it is a setting of a job, .*"),
+        (
+            ["status", "--log-format", "json"],
+            r".*--log-format json \| remove it: it is a setting of a job, .*",
+        ),
         (["plan", "--ssh.port", "3"], r".*--ssh\.port 3 \| use --ssh-port"),
         (["plan", "--node_rank=3"], r".*--node_rank=3 \| use --node-rank"),
-        (["plan", "--torch.port=3"], r".*--torch\.port=3 \| set torch\.port in the spec, or ENTRYPOINT_TORCH_PORT"),
-        (["plan", "--epochs", "3"], r".*--epochs 3 \| put -- before the program: -- python train\.py"),
+        (
+            ["plan", "--torch.port=3"],
+            r".*--torch\.port=3 \| set torch\.port in the spec, or ENTRYPOINT_TORCH_PORT",
+        ),
+        (
+            ["plan", "--epochs", "3"],
+            r".*--epochs 3 \| put -- before the program: -- python train\.py",
+        ),
         (["fly"], r".*invalid choice: 'fly'.*"),
         (["render"], r".*--out.*"),
     ],
@@ -187,8 +260,8 @@ def test_a_missing_spec(command: str, cwd: Path) -> None:
 
 def test_six_mistakes_are_six_lines(cwd: Path) -> None:
     (cwd / "job.yaml").write_text(
-        "name: demo\ncomand: [python, train.py]\nslots: four\nssh:\n  port: 70000\nenv:\n  VERSION: [1.10]\n"
-        "launcher: mpirum\nhosts: [a, b, a]\n"
+        "name: demo\ncomand: [python, train.py]\nslots: four\nssh:\n  port: 70000\nenv:\n  VERSION:"
+        " [1.10]\nlauncher: mpirum\nhosts: [a, b, a]\n"
     )
     for command in ("run", "plan"):
         done = entrypoint(cwd, command, "--spec", "job.yaml")
@@ -207,23 +280,25 @@ def test_six_mistakes_are_six_lines(cwd: Path) -> None:
 def test_no_program(cwd: Path) -> None:
     done = entrypoint(cwd, "run", env={})
     assert (done.returncode, done.stdout) == (78, "")
-    assert done.stderr == (
-        "[entrypoint] EP115 there is no program to run"
+    assert (
+        done.stderr == "[entrypoint] EP115 there is no program to run"
         " | no command in the spec, none after -- | add: -- python train.py\n"
     )
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_no_secret(rank: str, cwd: Path) -> None:
-    """Many nodes and nothing to know each other by: refused on every node, with the ways to give it."""
+    """Many nodes and nothing to know each other by: refused on every node, with the ways to give
+    it."""
     run_dir = cwd.parent / "run"
-    done = entrypoint(cwd, "run", *TWO, "--node-rank", rank, "--run-dir", str(run_dir), "--", "true")
+    done = entrypoint(
+        cwd, "run", *TWO, "--node-rank", rank, "--run-dir", str(run_dir), "--", "true"
+    )
     assert (done.returncode, done.stdout) == (78, "")
     assert done.stderr.startswith(
-        f"[entrypoint worker-{rank}] EP300 a job of 2 nodes needs keys, so that nobody else can log in"
-        " | no secret and no key files"
-        " | give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET (try: openssl rand -hex 32)"
-        "; `entrypoint explain EP300` has other ways"
+        f"[entrypoint worker-{rank}] EP300 a job of 2 nodes needs keys, so that nobody else can log"
+        " in | no secret and no key files | give all nodes one ENTRYPOINT_SECRET_FILE or"
+        " ENTRYPOINT_SECRET (try: openssl rand -hex 32); `entrypoint explain EP300` has other ways"
     )
     assert len(done.stderr.splitlines()) == 1
     assert tree(cwd.parent) == ["cwd", "run-state.json"]
@@ -237,18 +312,33 @@ def test_a_platform_s_lack_is_cured_by_what_its_message_asks_for(cwd: Path) -> N
     env |= {"ENTRYPOINT_NODE_RANK": "1", "ENTRYPOINT_LAUNCHER": "plain"}
     done = entrypoint(cwd, "plan", "--json", "--", "true", env=env)
     assert (done.returncode, json.loads(done.stdout)["this_node"]) == (78, 1)
-    assert " | add ENTRYPOINT_SECRET to the job's variables (try: openssl rand -hex 32); " in done.stderr
+    assert (
+        " | add ENTRYPOINT_SECRET to the job's variables (try: openssl rand -hex 32); "
+        in done.stderr
+    )
     env["ENTRYPOINT_SECRET"] = SECRET
     done = entrypoint(cwd, "plan", "--json", "--", "true", env=env)
     assert (done.returncode, json.loads(done.stdout)["this_node"]) == (0, 1)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # plan
 
 
 def test_plan_as_text(cwd: Path) -> None:
-    done = entrypoint(cwd, "plan", "--slots", "2", "--run-dir", "/run/job", "--name", "demo", "--", "env", "an arg")
+    done = entrypoint(
+        cwd,
+        "plan",
+        "--slots",
+        "2",
+        "--run-dir",
+        "/run/job",
+        "--name",
+        "demo",
+        "--",
+        "env",
+        "an arg",
+    )
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "job demo: 1 node, 2 ranks, launcher mpirun, platform local, device cpu"
@@ -259,14 +349,21 @@ def test_plan_as_text(cwd: Path) -> None:
 
 def test_plan_as_json(cwd: Path) -> None:
     env = {**PATH, "ENTRYPOINT_SECRET": SECRET, "ENTRYPOINT_SSH_PORT": "40022"}
-    done = entrypoint(cwd, "plan", "--json", *TWO, "--node-rank", "1", "--", "env", "an arg", env=env)
+    done = entrypoint(
+        cwd, "plan", "--json", *TWO, "--node-rank", "1", "--", "env", "an arg", env=env
+    )
     assert (done.returncode, done.stderr) == (0, "")
     plan = json.loads(done.stdout)
     assert plan["nodes"] == [
         {"rank": 0, "host": "worker-0", "slots": 1, "role": "leader"},
         {"rank": 1, "host": "worker-1", "slots": 1, "role": "worker"},
     ]
-    assert (plan["this_node"], plan["world_size"], plan["programs"], plan["roll_call"]) == (1, 2, [], "required")
+    assert (plan["this_node"], plan["world_size"], plan["programs"], plan["roll_call"]) == (
+        1,
+        2,
+        [],
+        "required",
+    )
     assert plan["members_assumed"] is True
     assert plan["settings"]["ssh.port"] == {"value": 40022, "origin": "env ENTRYPOINT_SSH_PORT"}
     secret = {file["name"] for file in plan["files"] if file["secret"]}
@@ -276,8 +373,21 @@ def test_plan_as_json(cwd: Path) -> None:
 
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_plan_writes_nothing_and_needs_no_network(rank: str, cwd: Path) -> None:
-    env = {**PATH, "HOME": str(cwd), "TMPDIR": str(cwd), "ENTRYPOINT_SECRET": SECRET, "PYTHONDONTWRITEBYTECODE": "1"}
-    args = ("--hosts", "a.invalid,b.invalid", "--node-rank", rank, "--run-dir", str(cwd.parent / "run"))
+    env = {
+        **PATH,
+        "HOME": str(cwd),
+        "TMPDIR": str(cwd),
+        "ENTRYPOINT_SECRET": SECRET,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    args = (
+        "--hosts",
+        "a.invalid,b.invalid",
+        "--node-rank",
+        rank,
+        "--run-dir",
+        str(cwd.parent / "run"),
+    )
     cwd.chmod(0o555)
     done = entrypoint(cwd, "plan", *args, "--", "env", env=env)
     assert (done.returncode, done.stderr) == (0, "")
@@ -295,7 +405,8 @@ def test_a_reader_that_leaves(cwd: Path) -> None:
             assert (done.returncode, done.stderr) == (0, "")
         # A probe's status is its answer, whoever reads the words.
         not_ready = (
-            "from entrypoint import cli; from entrypoint.record import health; health.check = lambda: (False, 'no')"
+            "from entrypoint import cli; from entrypoint.record import health; health.check ="
+            " lambda: (False, 'no')"
         )
         words = [sys.executable, "-c", f"{not_ready}; cli.script()", "health"]
         assert subprocess.run(words, cwd=cwd, stdout=write, check=False).returncode == 1
@@ -306,7 +417,10 @@ def test_a_reader_that_leaves(cwd: Path) -> None:
 def test_a_stdout_that_cannot_be_written(cwd: Path) -> None:
     with open("/dev/full", "w") as full:
         done = entrypoint(cwd, "plan", "--", "true", stdout=full)
-    message = "[entrypoint] EP113 cannot write to stdout | No space left on device | make room where it goes\n"
+    message = (
+        "[entrypoint] EP113 cannot write to stdout | No space left on device | make room where it"
+        " goes\n"
+    )
     assert (done.returncode, done.stderr) == (73, message)
 
 
@@ -314,7 +428,11 @@ def test_a_folder_whose_name_is_not_utf_8(cwd: Path) -> None:
     odd = os.path.join(os.fsencode(cwd), b"caf\xe9")
     os.mkdir(odd)
     done = subprocess.run(
-        [*PROGRAM, "plan", "--", "true"], cwd=odd, env={**PATH, "LC_ALL": "C.UTF-8"}, capture_output=True, check=False
+        [*PROGRAM, "plan", "--", "true"],
+        cwd=odd,
+        env={**PATH, "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"/caf\udce9" in done.stdout
@@ -322,11 +440,13 @@ def test_a_folder_whose_name_is_not_utf_8(cwd: Path) -> None:
 
 def test_no_stdout_at_all(cwd: Path) -> None:
     script = '"$@" >&-'
-    done = subprocess.run(["sh", "-c", script, "sh", *PROGRAM, "plan", "--", "true"], cwd=cwd, stderr=subprocess.PIPE)
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *PROGRAM, "plan", "--", "true"], cwd=cwd, stderr=subprocess.PIPE
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The secret
 
 
@@ -336,25 +456,42 @@ def secret_runs() -> list[Any]:
         pytest.param(["plan", *two, "--", "true"], SECRET, 0, id="plan"),
         pytest.param(["plan", "--json", *two, "--", "true"], SECRET, 0, id="plan --json"),
         pytest.param(["run", "--", "env"], SECRET, 0, id="run"),
-        pytest.param(["run", "--launcher", "plain", *two, "--", "/nope"], SECRET[:15], 65, id="short"),
+        pytest.param(
+            ["run", "--launcher", "plain", *two, "--", "/nope"], SECRET[:15], 65, id="short"
+        ),
         pytest.param(["run", "--bogus", *two, "--", "true"], SECRET, 64, id="wrong flag"),
         pytest.param(["run", *two, "--spec", "nope", "--", "true"], SECRET, 66, id="missing spec"),
-        pytest.param(["run", *two, "--secret-file", "nope", "--", "true"], SECRET, 66, id="missing secret file"),
+        pytest.param(
+            ["run", *two, "--secret-file", "nope", "--", "true"],
+            SECRET,
+            66,
+            id="missing secret file",
+        ),
         pytest.param(["run", *two], SECRET, 78, id="no program"),
-        pytest.param(["run", *two, "--ssh-port", "1", "--env", "X", "--", "true"], SECRET, 65, id="wrong --env"),
+        pytest.param(
+            ["run", *two, "--ssh-port", "1", "--env", "X", "--", "true"],
+            SECRET,
+            65,
+            id="wrong --env",
+        ),
     ]
 
 
 @pytest.mark.parametrize(("args", "secret", "status"), secret_runs())
 def test_the_secret_is_never_printed(args: list[str], secret: str, status: int, cwd: Path) -> None:
-    env = {**PATH, "ENTRYPOINT_SECRET": secret, "ENTRYPOINT_TRACE": "1", "ENTRYPOINT_RUN_DIR": str(cwd / "run")}
+    env = {
+        **PATH,
+        "ENTRYPOINT_SECRET": secret,
+        "ENTRYPOINT_TRACE": "1",
+        "ENTRYPOINT_RUN_DIR": str(cwd / "run"),
+    }
     done = entrypoint(cwd, *args, env=env)
     assert done.returncode == status, done.stderr
     assert secret not in done.stdout + done.stderr
     assert not (cwd / "run").exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # render
 
 
@@ -362,7 +499,9 @@ def test_render_writes_scripts_with_their_modes(cwd: Path) -> None:
     done = entrypoint(cwd, "render", "--out", "a/b", "--name", "demo")
     assert (done.returncode, done.stdout) == (0, "")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (cwd / "a/b").iterdir()}
-    assert {name: mode for name, mode in modes.items() if name in ("run_mpi.sh", "sshd_config")} == {
+    assert {
+        name: mode for name, mode in modes.items() if name in ("run_mpi.sh", "sshd_config")
+    } == {
         "run_mpi.sh": 0o755,
         "sshd_config": 0o644,
     }
@@ -380,7 +519,7 @@ def test_render_where_it_cannot_write(cwd: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # One node and one program: we become it
 
 
@@ -399,7 +538,14 @@ def test_the_program_has_the_environment_it_was_given(cwd: Path) -> None:
     done = entrypoint(cwd, "run", "-e", "NEW=x=y", "--run-dir", "/r", "--", "env", "-0", env=env)
     got = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
     got.pop("LC_CTYPE", None)  # Python's own, where the locale is C
-    assert got == {**PATH, "QUOTES": env["QUOTES"], "EMPTY": "", "a.b": "odd", "NEW": "x=y", "ENTRYPOINT_RUN_DIR": "/r"}
+    assert got == {
+        **PATH,
+        "QUOTES": env["QUOTES"],
+        "EMPTY": "",
+        "a.b": "odd",
+        "NEW": "x=y",
+        "ENTRYPOINT_RUN_DIR": "/r",
+    }
 
 
 def test_the_program_has_its_signals_as_they_are_by_default(cwd: Path) -> None:
@@ -436,7 +582,10 @@ def test_exit_status(cwd: Path) -> None:
         )
         for status in statuses
     }  # fmt: skip
-    ended = {status: (process.communicate(timeout=60)[0], process.returncode) for status, process in started.items()}
+    ended = {
+        status: (process.communicate(timeout=60)[0], process.returncode)
+        for status, process in started.items()
+    }
     assert ended == {status: (b"", status) for status in statuses}
 
 
@@ -478,7 +627,10 @@ def test_signals_reach_the_program(cwd: Path) -> None:
 def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: Path) -> None:
     (cwd / "folder").mkdir()
     (cwd / "not-executable").write_text("#!/bin/sh\n")
-    for name, text in (("no-format", "\x7fELF nonsense"), ("bad-interpreter", "#!/no/such/shell\n")):
+    for name, text in (
+        ("no-format", "\x7fELF nonsense"),
+        ("bad-interpreter", "#!/no/such/shell\n"),
+    ):
         (cwd / name).write_text(text)
         (cwd / name).chmod(0o755)
     done = entrypoint(cwd, "run", "--", program)

@@ -1,4 +1,5 @@
-"""What users rely on is there as before the redesign: nothing is lost but what was removed by name."""
+"""What users rely on is there as before the redesign: nothing is lost but what was removed by
+name."""
 
 from __future__ import annotations
 
@@ -32,13 +33,17 @@ def now() -> dict[str, list[str]]:
     return contract()
 
 
-@pytest.mark.promise("users lose no command, field, variable, message, status, JSON key or adapter unless by name")
+@pytest.mark.promise(
+    "users lose no command, field, variable, message, status, JSON key or adapter unless by name"
+)
 @pytest.mark.parametrize("part", BEFORE)
 def test_nothing_is_lost(part: str) -> None:
     assert set(BEFORE[part]) - set(now()[part]) == REMOVED.get(part, set())
 
 
-@pytest.mark.control("users lose no command, field, variable, message, status, JSON key or adapter unless by name")
+@pytest.mark.control(
+    "users lose no command, field, variable, message, status, JSON key or adapter unless by name"
+)
 @pytest.mark.parametrize("part", BEFORE)
 def test_a_loss_is_noticed(part: str) -> None:
     lost = sorted(set(now()[part]) & set(BEFORE[part]))[0]

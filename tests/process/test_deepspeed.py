@@ -1,4 +1,5 @@
-"""The program that runs DeepSpeed's launcher, here with a launcher of our own that does what DeepSpeed's does."""
+"""The program that runs DeepSpeed's launcher, here with a launcher of our own that does what
+DeepSpeed's does."""
 
 from __future__ import annotations
 
@@ -65,7 +66,15 @@ def start(folder: Path, program: str) -> subprocess.Popen[bytes]:
     # As rank.sh does, without what tells the entrypoint.
     (folder / "rank.sh").write_text('shift\necho "$RANK $*" >>started\nexec "$@"\n')
     (folder / "deepspeed_launch.py").write_text(render("deepspeed/deepspeed_launch.py", {}))
-    line = [sys.executable, "deepspeed_launch.py", '{"a": 1, "b": 2}', "--node_rank=1", "sh", "-c", program]
+    line = [
+        sys.executable,
+        "deepspeed_launch.py",
+        '{"a": 1, "b": 2}',
+        "--node_rank=1",
+        "sh",
+        "-c",
+        program,
+    ]
     with (folder / "out").open("wb") as out:
         return subprocess.Popen(line, cwd=folder, stdout=out, stderr=out, start_new_session=True)
 
@@ -77,13 +86,17 @@ def heeds(pid: int, signum: int) -> bool:
 
 
 @pytest.mark.parametrize(("failure", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)])
-def test_the_status_is_that_of_the_process_that_failed(tmp_path: Path, failure: str, status: int) -> None:
+def test_the_status_is_that_of_the_process_that_failed(
+    tmp_path: Path, failure: str, status: int
+) -> None:
     process = start(tmp_path, f'[ "$RANK" = 0 ] || {{ {failure}; }}')
     assert (process.wait(20), (tmp_path / "out").read_text()) == (status, "")
     assert sorted(line[0] for line in (tmp_path / "started").read_text().splitlines()) == ["0", "1"]
 
 
-def test_after_a_failure_it_leaves_at_once_and_its_other_processes_to_the_entrypoint(tmp_path: Path) -> None:
+def test_after_a_failure_it_leaves_at_once_and_its_other_processes_to_the_entrypoint(
+    tmp_path: Path,
+) -> None:
     process = start(tmp_path, '[ "$RANK" = 0 ] || exit 7; echo $$ >other; exec sleep 60')
     try:
         assert process.wait(10) == 7
@@ -97,11 +110,15 @@ def test_after_a_failure_it_leaves_at_once_and_its_other_processes_to_the_entryp
     control="the launcher's own `terminate_process_tree` in that file, which fails",
 )
 def test_told_to_stop_it_waits_for_all_as_long_as_they_take(tmp_path: Path) -> None:
-    saves = "trap 'sleep $((RANK + 1)); echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    saves = (
+        "trap 'sleep $((RANK + 1)); echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    )
     process = start(tmp_path, f"exec 1>>said; {saves}")
     said = tmp_path / "said"
     until(lambda: said.exists() and said.read_text().count("up") == 2, 20, "both are up")
-    until(lambda: heeds(process.pid, signal.SIGTERM), 10, "the launcher, which is later than they are")
+    until(
+        lambda: heeds(process.pid, signal.SIGTERM), 10, "the launcher, which is later than they are"
+    )
     os.killpg(process.pid, signal.SIGTERM)  # as the entrypoint does: to all at once
     assert process.wait(10) == 143
     assert said.read_text().count("saved") == 2, (tmp_path / "out").read_text()
@@ -111,17 +128,25 @@ def test_a_message_of_the_launcher_is_shown(tmp_path: Path) -> None:
     process = start(tmp_path, "true")
     process.wait(10)
     launch = tmp_path / "deepspeed/launcher/launch.py"
-    launch.write_text(LAUNCH.replace("    args = parser.parse_args()\n", "    sys.exit('no such card')\n"))
+    launch.write_text(
+        LAUNCH.replace("    args = parser.parse_args()\n", "    sys.exit('no such card')\n")
+    )
     line = [sys.executable, "deepspeed_launch.py", "{}"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        line, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False
+    )
     assert (done.returncode, done.stderr) == (1, "no such card\n")
 
 
 def test_a_python_without_deepspeed_is_named(tmp_path: Path) -> None:
     (tmp_path / "deepspeed_launch.py").write_text(render("deepspeed/deepspeed_launch.py", {}))
     line = [sys.executable, "deepspeed_launch.py", "{}", "train.py"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        line, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False
+    )
     assert done.returncode == 127
-    assert done.stderr == (
-        f"EP440 deepspeed cannot be started | {sys.executable}: No module named 'deepspeed' | install it there\n"
+    assert (
+        done.stderr
+        == f"EP440 deepspeed cannot be started | {sys.executable}: No module named 'deepspeed' |"
+        " install it there\n"
     )

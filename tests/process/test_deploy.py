@@ -28,12 +28,17 @@ FLAGS = {
 
 
 def variables(part: Any) -> Iterator[dict[str, str]]:
-    """Of every container in a rendered file's values, as the system that reads the file hands them over."""
+    """Of every container in a rendered file's values, as the system that reads the file hands them
+    over."""
     if not isinstance(part, (dict, list)):
         return
     for key, value in part.items() if isinstance(part, dict) else enumerate(part):
         if key in ("env", "environment", "environments"):
-            env = value if isinstance(value, dict) else {each["name"]: each.get("value", "") for each in value}
+            env = (
+                value
+                if isinstance(value, dict)
+                else {each["name"]: each.get("value", "") for each in value}
+            )
             yield {name: text.replace("$$", "$") for name, text in env.items()}
         else:
             yield from variables(value)
@@ -52,11 +57,19 @@ def containers(text: str, target: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.promise("what a deploy target cannot express is refused by name")
-@pytest.mark.deployed("{target}", "every flag of the job", "what containers get, or an error (64) that names it")
+@pytest.mark.deployed(
+    "{target}", "every flag of the job", "what containers get, or an error (64) that names it"
+)
 @pytest.mark.parametrize("target", registry.names("deploy"))
-@pytest.mark.parametrize("flag", ["--env", *(field.flags[-1] for field in specs.fields() if field.flags)])
+@pytest.mark.parametrize(
+    "flag", ["--env", *(field.flags[-1] for field in specs.fields() if field.flags)]
+)
 def test_every_flag_reaches_the_containers_or_is_refused_by_name(
-    flag: str, target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    flag: str,
+    target: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in set(os.environ) - set(clean_environment()):
         monkeypatch.delenv(name)
@@ -65,7 +78,17 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
     for secret in ("secret", "key/secret"):
         (tmp_path / secret).parent.mkdir(exist_ok=True)
         (tmp_path / secret).touch()
-    words = ["deploy", target, "--spec", str(spec), "--image", "image", *NEEDS.get(target, []), flag, FLAGS[flag]]
+    words = [
+        "deploy",
+        target,
+        "--spec",
+        str(spec),
+        "--image",
+        "image",
+        *NEEDS.get(target, []),
+        flag,
+        FLAGS[flag],
+    ]
     status, said = cli.main(words), capfd.readouterr()
     if flag == "--node-rank" or (flag, target) in REFUSED:
         assert (status, said.out) == (64, "")
@@ -73,12 +96,21 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
         return
     assert status == 0, said.err
     if (flag, target) == ("--secret-file", "compose"):
-        assert yaml.safe_load(said.out)["secrets"]["entrypoint"]["file"] == "${ENTRYPOINT_SECRET_FILE:-./key/secret}"
+        assert (
+            yaml.safe_load(said.out)["secrets"]["entrypoint"]["file"]
+            == "${ENTRYPOINT_SECRET_FILE:-./key/secret}"
+        )
         return
-    (field,) = (each for each in specs.fields() if flag in each.flags or (flag, each.path) == ("--env", "env"))
+    (field,) = (
+        each
+        for each in specs.fields()
+        if flag in each.flags or (flag, each.path) == ("--env", "env")
+    )
     expected = {"--env": '{"A": "b $c"}'}.get(flag, FLAGS[flag])
     if (flag, target) == ("--hosts", "kubernetes"):
-        expected = "job-0.job,job-1.job"  # Pods have names of their own: the flag says how many there are
+        expected = (  # Pods have names of their own: the flag says how many there are
+            "job-0.job,job-1.job"
+        )
     if (flag, target) == ("--secret-file", "slurm"):
         expected = f"{tmp_path}/key/secret"
     found = containers(said.out, target)
@@ -87,10 +119,15 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
         given = env[field.env]
         if field.kind == "list" and given.startswith("["):
             given = ",".join(json.loads(given))  # the other way to write a list
-        assert (float(given) == float(expected)) if field.kind in ("number", "integer") else (given == expected)
+        assert (
+            (float(given) == float(expected))
+            if field.kind in ("number", "integer")
+            else (given == expected)
+        )
 
 
-# A flag of deploy's own -> a value, and the targets that can express it. A new one has to be added here.
+# A flag of deploy's own -> a value, and the targets that can express it. A new one has to be added
+# here.
 OWN = {
     "image": ("i", {"compose", "kubernetes", "modelarts", "slurm"}),
     "nodes": ("2", {"compose", "kubernetes", "modelarts", "slurm"}),
@@ -106,27 +143,45 @@ OWN = {
 
 
 @pytest.mark.promise(
-    "what a deploy target cannot express is refused by name", control="the targets that take it, in the same tests"
+    "what a deploy target cannot express is refused by name",
+    control="the targets that take it, in the same tests",
 )
-@pytest.mark.deployed("{target}", "every flag of deploy", "taken, or an error (64) that names it and the target")
+@pytest.mark.deployed(
+    "{target}", "every flag of deploy", "taken, or an error (64) that names it and the target"
+)
 @pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts", "slurm"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_what_a_target_cannot_express_is_refused_by_name(
-    name: str, target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str,
+    target: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for variable in set(os.environ) - set(clean_environment()):
         monkeypatch.delenv(variable)
     spec = tmp_path / "job.yaml"
     spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
     value, takes = OWN[name]
-    words = ["deploy", target, "--spec", str(spec), "--image", "i", *NEEDS.get(target, []), f"--{name}", value]
+    words = [
+        "deploy",
+        target,
+        "--spec",
+        str(spec),
+        "--image",
+        "i",
+        *NEEDS.get(target, []),
+        f"--{name}",
+        value,
+    ]
     status, said = cli.main(words), capfd.readouterr()
     if target in takes:
         assert status == 0, said.err
         return
     assert (status, said.out) == (64, "")
     assert (
-        f"EP803 the target {target} cannot express this | --{name} | leave it out; {target} takes --image" in said.err
+        f"EP803 the target {target} cannot express this | --{name} | leave it out; {target} takes"
+        " --image" in said.err
     )
 
 
@@ -140,7 +195,9 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(path)
 
 
-@pytest.mark.promise("what a kind cannot express is said", control="the kinds that express all, in the same test")
+@pytest.mark.promise(
+    "what a kind cannot express is said", control="the kinds that express all, in the same test"
+)
 @pytest.mark.deployed("kubernetes", "--kind {kind}: what it lacks", "is said on stderr")
 @pytest.mark.parametrize(
     ("kind", "words"),
@@ -149,13 +206,25 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("jobset", []),
         (
             "mpijob",
-            ["EP808 an MPIJob looks at no exit status | after 69, 71, 75 and 143", "EP808 an MPIJob gets no probes | "],
+            [
+                "EP808 an MPIJob looks at no exit status | after 69, 71, 75 and 143",
+                "EP808 an MPIJob gets no probes | ",
+            ],
         ),
         (
             "trainjob",
-            ["EP808 a TrainJob looks at no exit status | ", "left out: restartPolicy, terminationGracePeriodSeconds, "],
+            [
+                "EP808 a TrainJob looks at no exit status | ",
+                "left out: restartPolicy, terminationGracePeriodSeconds, ",
+            ],
         ),
-        ("volcano", ["EP808 Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is evicted | "]),
+        (
+            "volcano",
+            [
+                "EP808 Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is"
+                " evicted | "
+            ],
+        ),
     ],
 )
 def test_what_a_kind_cannot_express_is_on_stderr(
@@ -170,10 +239,15 @@ def test_what_a_kind_cannot_express_is_on_stderr(
 
 
 @pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts"])
-def test_who_needs_an_image_says_so(target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_who_needs_an_image_says_so(
+    target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "job.yaml").write_text("hosts: [a, b]\n")
     status = cli.main(["deploy", target, "--spec", str(tmp_path / "job.yaml")])
-    assert (status, f"EP805 the target {target} needs an image | no --image" in capfd.readouterr().err) == (64, True)
+    assert (
+        status,
+        f"EP805 the target {target} needs an image | no --image" in capfd.readouterr().err,
+    ) == (64, True)
 
 
 def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(
@@ -182,12 +256,24 @@ def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(
     for variable in set(os.environ) - set(clean_environment()):
         monkeypatch.delenv(variable)
     (tmp_path / "job.yaml").write_text("hosts: [a, b]\ncommand: [prog]\n")
-    words = ["deploy", "modelarts", "--spec", str(tmp_path / "job.yaml"), "--image", "i", "--flavor", "large"]
+    words = [
+        "deploy",
+        "modelarts",
+        "--spec",
+        str(tmp_path / "job.yaml"),
+        "--image",
+        "i",
+        "--flavor",
+        "large",
+    ]
     assert cli.main(words) == 0
     said = capfd.readouterr()
     assert json.loads(said.out)["algorithm"]["command"] == "entrypoint run"
     assert "boot command | entrypoint run | " in said.err
-    assert "EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job" in said.err
+    assert (
+        "EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to"
+        " the job" in said.err
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,13 +281,19 @@ def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(
     [("2", ""), ("3", "3, 2 hosts in the spec"), ("many", "many, 2 hosts"), ("0", "0, 2 hosts")],
 )
 def test_the_number_of_nodes(
-    nodes: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    nodes: str,
+    message: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in set(os.environ) - set(clean_environment()):
         monkeypatch.delenv(name)
     spec = tmp_path / "job.yaml"
     spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
-    status = cli.main(["deploy", "kubernetes", "--spec", str(spec), "--image", "image", "--nodes", nodes])
+    status = cli.main(
+        ["deploy", "kubernetes", "--spec", str(spec), "--image", "image", "--nodes", nodes]
+    )
     said = capfd.readouterr()
     assert status == (64 if message else 0)
     assert message in said.err

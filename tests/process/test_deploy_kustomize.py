@@ -108,7 +108,8 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.promise(
-    "a recipe of the kustomize page adds what it says to every kind, and nothing else, and the API server takes it"
+    "a recipe of the kustomize page adds what it says to every kind, and nothing else, and the API"
+    " server takes it"
 )
 @pytest.mark.deployed("kubernetes", "--kind {kind}: recipes of docs/how-to/kustomize.md", SCHEMAS)
 @needs_kubectl
@@ -130,7 +131,8 @@ def test_a_recipe_adds_what_it_says_alone(kind: str, files: dict[str, str], tmp_
 
 
 @pytest.mark.control(
-    "a recipe of the kustomize page adds what it says to every kind, and nothing else, and the API server takes it"
+    "a recipe of the kustomize page adds what it says to every kind, and nothing else, and the API"
+    " server takes it"
 )
 @needs_kubectl
 @pytest.mark.slow

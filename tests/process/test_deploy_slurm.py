@@ -1,4 +1,5 @@
-"""The batch script of `entrypoint deploy slurm`, run by a real bash, with the commands of tests/slurm.py."""
+"""The batch script of `entrypoint deploy slurm`, run by a real bash, with the commands of
+tests/slurm.py."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tests.slurm import Slurm
 
 SCRIPTS = {case.name: made(case) for case in cases() if case.parent.name == "slurm"}
 
-# What a node does instead of training: it ends as it is told to, or at SIGTERM after half a second of grace.
+# What a node does instead of training: it ends as it is told to, or at SIGTERM after half a second
+# of grace.
 NODE = """
 import os, signal, sys
 heard = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
@@ -62,23 +64,35 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     yield make
     tasks = tmp_path / "tasks"
     left = [batch.pid for batch in batches if batch.poll() is None]
-    for pid in left + ([int(pid) for pid in tasks.read_text().split()] if left and tasks.exists() else []):
+    for pid in left + (
+        [int(pid) for pid in tasks.read_text().split()] if left and tasks.exists() else []
+    ):
         os.kill(pid, signal.SIGKILL)
 
 
-def script(folder: Path, text: str = "name: demo\nslots: 1\ncommand: [train]\n", nodes: int = 2, **more: Any) -> Path:
+def script(
+    folder: Path,
+    text: str = "name: demo\nslots: 1\ncommand: [train]\n",
+    nodes: int = 2,
+    **more: Any,
+) -> Path:
     """The batch script of a job in this folder, whose secret is there."""
     (folder / "job.yaml").write_text(text)
     (folder / "secret").write_text("0" * 64)
     (folder / "secret").chmod(0o600)
     spec = specs.load(text, "job.yaml", {}, more.pop("overrides", {}))
     made = folder / "job.sh"
-    made.write_text(slurm.render(spec, slurm.Options(image="", folder=str(folder), nodes=nodes, **more)))
+    made.write_text(
+        slurm.render(spec, slurm.Options(image="", folder=str(folder), nodes=nodes, **more))
+    )
     return made
 
 
 def started(made: Slurm, nodes: int = 2) -> None:
-    until(lambda: all(made.said(f"node-{node}") for node in range(nodes)) and made.said("tasks"), "all tasks")
+    until(
+        lambda: all(made.said(f"node-{node}") for node in range(nodes)) and made.said("tasks"),
+        "all tasks",
+    )
 
 
 def ended(batch: subprocess.Popen[str]) -> tuple[int, str]:
@@ -99,22 +113,32 @@ def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
         pytest.skip("shellcheck is not installed")
     for case, text in SCRIPTS.items():
         (tmp_path / case).write_text(text)
-    checked = subprocess.run(["shellcheck", "--norc", *SCRIPTS], cwd=tmp_path, capture_output=True, text=True)
+    checked = subprocess.run(
+        ["shellcheck", "--norc", *SCRIPTS], cwd=tmp_path, capture_output=True, text=True
+    )
     assert checked.stdout == ""
 
 
-@pytest.mark.control("a batch script ends with the failing status, requeues retriable ends, passes signals")
+@pytest.mark.control(
+    "a batch script ends with the failing status, requeues retriable ends, passes signals"
+)
 @pytest.mark.parametrize("status", [0, 1, 7, 63, 64, 70, 77, 78, 126, 127, 137, 143])
-def test_the_status_of_a_failing_node_is_the_job_s(status: int, cluster: Cluster, tmp_path: Path) -> None:
+def test_the_status_of_a_failing_node_is_the_job_s(
+    status: int, cluster: Cluster, tmp_path: Path
+) -> None:
     made = cluster()
     assert ended(made.batch(script(tmp_path), END_0="0", END_1=str(status))) == (status, "")
     assert made.said("scontrol") == []
 
 
-@pytest.mark.promise("a batch script ends with the failing status, requeues retriable ends, passes signals")
+@pytest.mark.promise(
+    "a batch script ends with the failing status, requeues retriable ends, passes signals"
+)
 @pytest.mark.parametrize("status", [69, 71, 75])
 @pytest.mark.parametrize("before", ["", "2"], ids=["the first time", "the third time"])
-def test_what_a_retry_may_help_is_requeued(status: int, before: str, cluster: Cluster, tmp_path: Path) -> None:
+def test_what_a_retry_may_help_is_requeued(
+    status: int, before: str, cluster: Cluster, tmp_path: Path
+) -> None:
     made = cluster()
     count = {"SLURM_RESTART_COUNT": before} if before else {}
     assert ended(made.batch(script(tmp_path), END_0=str(status), END_1=str(status), **count)) == (
@@ -126,7 +150,9 @@ def test_what_a_retry_may_help_is_requeued(status: int, before: str, cluster: Cl
 
 def test_a_job_is_not_requeued_for_ever(cluster: Cluster, tmp_path: Path) -> None:
     made = cluster()
-    status, said = ended(made.batch(script(tmp_path), END_0="75", END_1="75", SLURM_RESTART_COUNT="3"))
+    status, said = ended(
+        made.batch(script(tmp_path), END_0="75", END_1="75", SLURM_RESTART_COUNT="3")
+    )
     assert (status, made.said("scontrol")) == (75, [])
     assert "not requeued | status 75 after 3 restarts" in said
 
@@ -136,7 +162,10 @@ def test_a_cluster_that_does_not_requeue_is_named(cluster: Cluster, tmp_path: Pa
     (tmp_path / "refuse").touch()
     status, said = ended(made.batch(script(tmp_path), END_0="75", END_1="75"))
     assert (status, made.said("scontrol")) == (75, ["requeue 7"])
-    assert "[entrypoint sbatch] EP651 cannot requeue | status 75, scontrol refused | submit it again\n" in said
+    assert (
+        "[entrypoint sbatch] EP651 cannot requeue | status 75, scontrol refused | submit it again\n"
+        in said
+    )
 
 
 def test_a_job_that_slurm_has_requeued_needs_nothing(cluster: Cluster, tmp_path: Path) -> None:
@@ -144,9 +173,13 @@ def test_a_job_that_slurm_has_requeued_needs_nothing(cluster: Cluster, tmp_path:
     made = cluster()
     (tmp_path / "refuse").touch()
     (tmp_path / "restarts").write_text("2")
-    status, said = ended(made.batch(script(tmp_path), END_0="75", END_1="75", SLURM_RESTART_COUNT="1"))
+    status, said = ended(
+        made.batch(script(tmp_path), END_0="75", END_1="75", SLURM_RESTART_COUNT="1")
+    )
     assert (status, made.said("scontrol")) == (75, ["requeue 7"])
-    assert said.endswith("[entrypoint sbatch] requeued by Slurm itself | status 75: a node failed\n")
+    assert said.endswith(
+        "[entrypoint sbatch] requeued by Slurm itself | status 75: a node failed\n"
+    )
 
 
 def test_a_job_that_was_told_to_stop_is_not_requeued(cluster: Cluster, tmp_path: Path) -> None:
@@ -159,8 +192,12 @@ def test_a_job_that_was_told_to_stop_is_not_requeued(cluster: Cluster, tmp_path:
     assert "not requeued | the job was told to stop" in said
 
 
-@pytest.mark.promise("a batch script ends with the failing status, requeues retriable ends, passes signals")
-def test_sigterm_goes_on_to_every_node_which_has_its_grace(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.promise(
+    "a batch script ends with the failing status, requeues retriable ends, passes signals"
+)
+def test_sigterm_goes_on_to_every_node_which_has_its_grace(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     made = cluster()
     batch = made.batch(script(tmp_path))
     started(made)
@@ -171,20 +208,31 @@ def test_sigterm_goes_on_to_every_node_which_has_its_grace(cluster: Cluster, tmp
 
 
 @pytest.mark.parametrize("name", ["USR1", "USR2"])
-def test_other_signals_go_on_and_the_job_goes_on(name: str, cluster: Cluster, tmp_path: Path) -> None:
+def test_other_signals_go_on_and_the_job_goes_on(
+    name: str, cluster: Cluster, tmp_path: Path
+) -> None:
     made = cluster()
     batch = made.batch(script(tmp_path))
     started(made)
     for count in (1, 2, 3):
         batch.send_signal(signal.Signals[f"SIG{name}"])
-        until(lambda: [made.said(f"node-{node}")[1:] for node in (0, 1)] == [[f"SIG{name}"] * count] * 2, name)  # noqa: B023 called at once
+        expected = [[f"SIG{name}"] * count] * 2
+        until(
+            lambda expected=expected: (
+                [made.said(f"node-{node}")[1:] for node in (0, 1)] == expected
+            ),
+            name,
+        )
     batch.send_signal(signal.SIGTERM)
     assert ended(batch) == (143, "")
 
 
-@pytest.mark.promise("a batch script ends with the failing status, requeues retriable ends, passes signals")
+@pytest.mark.promise(
+    "a batch script ends with the failing status, requeues retriable ends, passes signals"
+)
 def test_a_cancelled_job_has_its_grace(cluster: Cluster, tmp_path: Path) -> None:
-    """`scancel JOB` signals tasks and the batch shell: the shell waits for the tasks, and nobody is signalled twice."""
+    """`scancel JOB` signals tasks and the batch shell: the shell waits for the tasks, and nobody is
+    signalled twice."""
     made = cluster()
     batch = made.batch(script(tmp_path))
     started(made)
@@ -194,7 +242,8 @@ def test_a_cancelled_job_has_its_grace(cluster: Cluster, tmp_path: Path) -> None
 
 
 def test_a_signal_to_the_whole_job_spares_srun(cluster: Cluster, tmp_path: Path) -> None:
-    """`scancel --full --signal=TERM JOB` signals the group of the batch shell, where srun would kill all tasks."""
+    """`scancel --full --signal=TERM JOB` signals the group of the batch shell, where srun would
+    kill all tasks."""
     made = cluster()
     batch = made.batch(script(tmp_path))
     started(made)
@@ -203,7 +252,9 @@ def test_a_signal_to_the_whole_job_spares_srun(cluster: Cluster, tmp_path: Path)
     assert (status, "forcing job termination" in said) == (143, False)
 
 
-@pytest.mark.control("a batch script ends with the failing status, requeues retriable ends, passes signals")
+@pytest.mark.control(
+    "a batch script ends with the failing status, requeues retriable ends, passes signals"
+)
 def test_without_setsid_it_does_not(cluster: Cluster, tmp_path: Path) -> None:
     """The control."""
     made, path = cluster(), script(tmp_path)
@@ -223,7 +274,10 @@ def test_the_secret_is_a_file_of_the_user_s_alone(cluster: Cluster, tmp_path: Pa
     secret.chmod(0o640)
     status, said = ended(made.batch(path))
     assert (status, made.said("srun")) == (78, [])
-    assert f"others can read the job's secret | {secret} has mode 640 | make another, and chmod 600 it" in said
+    assert (
+        f"others can read the job's secret | {secret} has mode 640 | make another, and chmod 600 it"
+        in said
+    )
     secret.unlink()
     status, said = ended(made.batch(path))
     assert (status, made.said("srun")) == (66, [])
@@ -238,7 +292,8 @@ open(os.environ["FAKE_SLURM"] + "/told-" + os.environ["SLURM_NODEID"], "w").writ
 
 
 @pytest.mark.promise(
-    "no task of a Slurm job has another node's HOSTNAME", control="without Slurm's own name, in the second test"
+    "no task of a Slurm job has another node's HOSTNAME",
+    control="without Slurm's own name, in the second test",
 )
 def test_what_the_nodes_are_told(cluster: Cluster, tmp_path: Path) -> None:
     made = cluster(TELL)
@@ -269,7 +324,8 @@ def test_what_the_nodes_are_told(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_the_real_command_finds_itself_in_a_step(cluster: Cluster, tmp_path: Path) -> None:
-    """One node: the real entrypoint takes the step that the script made, and its program's status is the job's."""
+    """One node: the real entrypoint takes the step that the script made, and its program's status
+    is the job's."""
     made = cluster(REAL, nodes=1)
     path = script(tmp_path, "name: demo\nlauncher: plain\ncommand: [sh, -c, 'exit 9']\n", nodes=1)
     status, _ = ended(made.batch(path))

@@ -1,4 +1,5 @@
-"""The job's keys: the same on every node, of no other job, and nowhere but where they are needed."""
+"""The job's keys: the same on every node, of no other job, and nowhere but where they are
+needed."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def refusal(kind: type[EntrypointError], text: str, secret: str | None = None) -
 
 
 def seed(private: bytes) -> bytes:
-    """The key itself: OpenSSH's form of it holds a random number too, so two files of one key differ."""
+    """The key itself: OpenSSH's form of it holds a random number too, so two files of one key
+    differ."""
     key = load_ssh_private_key(private, password=None)
     assert isinstance(key, Ed25519PrivateKey)
     return key.private_bytes_raw()
@@ -89,7 +91,7 @@ def nobody() -> Iterator[None]:
         yield
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Derived
 
 
@@ -108,7 +110,8 @@ def test_twice_the_same() -> None:
 
 
 def test_every_node_has_the_same_host_key_whatever_hosts_it_knows() -> None:
-    """Nodes that know other names, another order or another number of hosts can log in, and so tell each other."""
+    """Nodes that know other names, another order or another number of hosts can log in, and so tell
+    each other."""
     others = (("a", "b"), ("worker-1", "worker-0", "worker-2"), ("Worker-0.svc", "worker-1"))
     made = [*(make(me) for me in range(3)), *(make(1, hosts=hosts) for hosts in others)]
     assert len({seed(each.host_private) for each in made}) == 1
@@ -165,7 +168,8 @@ def test_files_of_the_leader() -> None:
 
 
 def test_the_derivation_is_rfc_5869() -> None:
-    """Worked out step by step with hmac alone: nodes of two versions of the toolkit must agree on this for ever."""
+    """Worked out step by step with hmac alone: nodes of two versions of the toolkit must agree on
+    this for ever."""
 
     def seed(info: bytes) -> bytes:
         extracted = hmac.digest(b"entrypoint keys 1", SECRET.encode(), "sha256")
@@ -185,7 +189,7 @@ def test_secrets_are_not_in_what_is_printed() -> None:
     assert "PRIVATE KEY" not in repr(made)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # From a file
 
 
@@ -198,13 +202,19 @@ def test_a_file_is_the_same_secret(tmp_path: Path) -> None:
 
 def test_a_binary_secret(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(range(128, 160)))
-    assert make(secret=None, text=f"secret_file: {tmp_path}/secret").client_public != make().client_public
+    assert (
+        make(secret=None, text=f"secret_file: {tmp_path}/secret").client_public
+        != make().client_public
+    )
 
 
 def test_too_short(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("fifteen-bytes..\n")
     assert refusal(ConfigError, f"secret_file: {tmp_path}/secret") == (
-        "EP301 a secret has at least 16 bytes (spec job.yaml:4:14) | 15 bytes | make one with: openssl rand -hex 32",
+        (
+            "EP301 a secret has at least 16 bytes (spec job.yaml:4:14) | 15 bytes | make one with:"
+            " openssl rand -hex 32"
+        ),
         78,
     )
 
@@ -222,15 +232,19 @@ def test_an_empty_file(content: str, tmp_path: Path) -> None:
 
 def test_a_missing_file(tmp_path: Path) -> None:
     assert refusal(NoInputError, f"secret_file: {tmp_path}/none") == (
-        f"EP303 cannot read secret_file"
-        f" | {tmp_path}/none: No such file or directory | mount it where this user can read it",
+        (
+            "EP303 cannot read secret_file"
+            f" | {tmp_path}/none: No such file or directory | mount it where this user can read it"
+        ),
         66,
     )
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    assert refusal(NoInputError, f"secret_file: {tmp_path}")[0] == (
-        f"EP303 cannot read secret_file | {tmp_path}: Is a directory | mount it where this user can read it"
+    assert (
+        refusal(NoInputError, f"secret_file: {tmp_path}")[0]
+        == f"EP303 cannot read secret_file | {tmp_path}: Is a directory | mount it where this user"
+        " can read it"
     )
 
 
@@ -241,26 +255,31 @@ def test_an_unreadable_file(tmp_path: Path, request: pytest.FixtureRequest) -> N
     (tmp_path / "secret").chmod(0)
     request.getfixturevalue("nobody")
     assert refusal(NoInputError, f"secret_file: {tmp_path}/secret") == (
-        f"EP303 cannot read secret_file | {tmp_path}/secret: Permission denied | mount it where this user can read it, "
-        "uid 65534: with mode 0444, or 0440 and a group of its own (in Kubernetes, fsGroup)",
+        (
+            f"EP303 cannot read secret_file | {tmp_path}/secret: Permission denied | mount it where"
+            " this user can read it, uid 65534: with mode 0444, or 0440 and a group of its own (in"
+            " Kubernetes, fsGroup)"
+        ),
         66,
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Neither
 
 
 def test_fails_closed() -> None:
     assert refusal(ConfigError, "") == (
-        "EP300 a job of 3 nodes needs keys, so that nobody else can log in | no secret and no key files"
-        " | give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET (try: openssl rand -hex 32)"
-        "; `entrypoint explain EP300` has other ways",
+        (
+            "EP300 a job of 3 nodes needs keys, so that nobody else can log in | no secret and no"
+            " key files | give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET (try:"
+            " openssl rand -hex 32); `entrypoint explain EP300` has other ways"
+        ),
         78,
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Mounted
 
 
@@ -268,19 +287,25 @@ def mounted(tmp_path: Path, more: str = "") -> str:
     return f"ssh: {{client_key: {tmp_path}/client, host_key: {tmp_path}/host{more}}}"
 
 
-@pytest.mark.parametrize("content", [b"", b"not a key", b"\xff\xfe\x00", b"ssh-ed25519 AAAA comment\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"not a key", b"\xff\xfe\x00", b"ssh-ed25519 AAAA comment\n"]
+)
 def test_mounted_nonsense_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "client").write_bytes(content)
     (tmp_path / "host").write_bytes(content)
     message, status = refusal(ConfigError, mounted(tmp_path))
-    assert message.startswith(f"EP302 ssh.client_key is not a private key we can read | {tmp_path}/client: ")
+    assert message.startswith(
+        f"EP302 ssh.client_key is not a private key we can read | {tmp_path}/client: "
+    )
     assert status == 78
 
 
 def test_mounted_and_missing(tmp_path: Path) -> None:
     assert refusal(NoInputError, mounted(tmp_path)) == (
-        f"EP303 cannot read ssh.client_key | {tmp_path}/client: No such file or directory"
-        " | mount it where this user can read it",
+        (
+            f"EP303 cannot read ssh.client_key | {tmp_path}/client: No such file or directory"
+            " | mount it where this user can read it"
+        ),
         66,
     )
 
@@ -292,8 +317,12 @@ def test_key_files_are_what_the_library_writes() -> None:
         key = Ed25519PrivateKey.generate()
         library = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
         written = keys._private(key.private_bytes_raw(), key.public_key().public_bytes_raw())
-        assert [len(line) for line in written.splitlines(True)] == [len(line) for line in library.splitlines(True)]
-        ours, theirs = (base64.b64decode(b"".join(file.splitlines()[1:-1])) for file in (written, library))
+        assert [len(line) for line in written.splitlines(True)] == [
+            len(line) for line in library.splitlines(True)
+        ]
+        ours, theirs = (
+            base64.b64decode(b"".join(file.splitlines()[1:-1])) for file in (written, library)
+        )
         assert ours[first : first + 4] == ours[first + 4 : first + 8]
         assert ours[:first] + ours[first + 8 :] == theirs[:first] + theirs[first + 8 :]
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
@@ -310,8 +339,11 @@ def test_leader_and_worker_derive_the_same(secret: bytes, info: bytes) -> None:
 
 
 @pytest.mark.control("a worker's keys are those that the leader derives")
-def test_a_worker_without_openssl_s_library_derives_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openssl, "_NAMES", ("libnothing.so.1", "libm.so.6"))  # not there; without these functions
+def test_a_worker_without_openssl_s_library_derives_them_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # not there; without these functions
+    monkeypatch.setattr(openssl, "_NAMES", ("libnothing.so.1", "libm.so.6"))
     openssl.library.cache_clear()
     try:
         assert openssl.library() is None
@@ -345,7 +377,22 @@ def test_an_openssl_without_its_provider_is_named(rank: str, without: bool, tmp_
         "ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.3", "ENTRYPOINT_RUN_DIR": str(tmp_path / "run"),
         "OPENSSL_CONF": str(tmp_path / "fips.cnf") if without else "/dev/null",
     }  # fmt: skip
-    argv = [sys.executable, "-m", "entrypoint", "plan", "--launcher", "mpirun", "--slots", "1", "--", "true"]
+    argv = [
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "plan",
+        "--launcher",
+        "mpirun",
+        "--slots",
+        "1",
+        "--",
+        "true",
+    ]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
     named = "EP426 this image's OpenSSL cannot make the job's keys" in done.stderr
-    assert (done.returncode, named, "EP900" in done.stderr) == (78 if without else 0, without, False), done.stderr
+    assert (done.returncode, named, "EP900" in done.stderr) == (
+        78 if without else 0,
+        without,
+        False,
+    ), done.stderr

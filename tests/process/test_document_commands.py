@@ -1,7 +1,9 @@
-"""Every command that README and docs show is run: each block of shell, by a real bash, with stand-ins on PATH.
+"""Every command that README and docs show is run: each block of shell, by a real bash, with
+stand-ins on PATH.
 
-The toolkit's own commands are real, but for `run`, which becomes `plan`. What needs an accelerator, a cluster, root or
-an hour is held to less, as `HELD` says; another test runs it for real where one is named there.
+The toolkit's own commands are real, but for `run`, which becomes `plan`. What needs an accelerator,
+a cluster, root or an hour is held to less, as `HELD` says; another test runs it for real where one
+is named there.
 """
 
 from __future__ import annotations
@@ -22,18 +24,37 @@ pytestmark = pytest.mark.see
 
 TREE = Path(__file__).parents[2]
 SHIM = TREE / "tests/commands/shim.py"
-PAGES = [TREE / "README.md", TREE / "CONTRIBUTING.md", TREE / "tests/README.md", *sorted(TREE.glob("docs/**/*.md"))]
+PAGES = [
+    TREE / "README.md",
+    TREE / "CONTRIBUTING.md",
+    TREE / "tests/README.md",
+    *sorted(TREE.glob("docs/**/*.md")),
+]
 TUTORIAL = "docs/tutorial/first-job.md"  # for real: tests/loopback/test_tutorial.py
 
 # What a stand-in is held to, and which test runs the real thing.
 HELD = {
-    "entrypoint": "real; `run` as `plan`, which needs no other node. tests/loopback runs `run`, or what is parsed",
-    "make": "the target and its settings, by `make -n`; what a target does takes up to an hour, or an engine",
+    "entrypoint": (
+        "real; `run` as `plan`, which needs no other node. tests/loopback runs `run`, or what is"
+        " parsed"
+    ),
+    "make": (
+        "the target and its settings, by `make -n`; what a target does takes up to an hour, or an"
+        " engine"
+    ),
     "scripts/": "the script is there and may be executed, and so are the tests that it is given",
-    "docker": "needs an engine: `run` is planned as the image would start it, `build` is held to its Dockerfile."
-    " tests/image and tests/compose run the images",
-    "kubectl": "needs a cluster: the shell's syntax alone. tests/unit/test_deploy_schemas.py checks what it is given",
-    "curl": "needs ModelArts: the shell's syntax alone. tests/unit/test_deploy_schemas.py checks the body",
+    "docker": (
+        "needs an engine: `run` is planned as the image would start it, `build` is held to its"
+        " Dockerfile. tests/image and tests/compose run the images"
+    ),
+    "kubectl": (
+        "needs a cluster: the shell's syntax alone. tests/unit/test_deploy_schemas.py checks what"
+        " it is given"
+    ),
+    "curl": (
+        "needs ModelArts: the shell's syntax alone. tests/unit/test_deploy_schemas.py checks the"
+        " body"
+    ),
     "jq": "the shell's syntax alone, since curl reads it",
     "sbatch": "needs a cluster. tests/sbatch submits to a real Slurm",
     "scancel": "needs a cluster. tests/sbatch cancels on a real Slurm",
@@ -45,7 +66,9 @@ HELD = {
 }
 PAGES_FILES = {  # what a page takes for granted: the spec that stands on it, or beside it
     "docs/how-to/compose.md": {
-        "job.yaml": "hosts: [worker-0, worker-1]\nslots: 1\nsecret_file: secret\ncommand: [train.py]\n"
+        "job.yaml": (
+            "hosts: [worker-0, worker-1]\nslots: 1\nsecret_file: secret\ncommand: [train.py]\n"
+        )
     },
 }
 JOB = "name: demo\nlauncher: torchrun\nslots: 8\ncommand: [train.py]\n"
@@ -70,24 +93,49 @@ def stand_in(folder: Path, name: str, called: str = "") -> None:
 def workplace(tmp_path: Path, page: str) -> Path:
     """A folder as a reader of that page has it."""
     here = tmp_path / "tree"
-    for name in ("entrypoint", "make", "docker", "kubectl", "curl", "jq", "sbatch", "scancel", "openssl", "pip"):
+    for name in (
+        "entrypoint",
+        "make",
+        "docker",
+        "kubectl",
+        "curl",
+        "jq",
+        "sbatch",
+        "scancel",
+        "openssl",
+        "pip",
+    ):
         stand_in(tmp_path / "bin", name)
     (tmp_path / "venv/bin").mkdir(parents=True)
     shutil.copy(tmp_path / "bin/entrypoint", tmp_path / "venv/bin")
-    for path in [*TREE.glob("scripts/*"), *TREE.glob("scripts/dev/*"), *TREE.glob("scripts/bench/*")]:
+    for path in [
+        *TREE.glob("scripts/*"),
+        *TREE.glob("scripts/dev/*"),
+        *TREE.glob("scripts/bench/*"),
+    ]:
         if path.is_file():
             stand_in(here / path.relative_to(TREE).parent, path.name, str(path.relative_to(TREE)))
     for name in ("pip", "entrypoint"):
         stand_in(tmp_path / "made/bin", name)
     (tmp_path / "made/bin/activate").write_text(f"PATH={tmp_path}/made/bin:$PATH\n")
-    (tmp_path / "bin/python3").write_text(f'#!/bin/sh\n[ "$1" = -m ] && cp -r {tmp_path}/made "$3"\n')
+    (tmp_path / "bin/python3").write_text(
+        f'#!/bin/sh\n[ "$1" = -m ] && cp -r {tmp_path}/made "$3"\n'
+    )
     (tmp_path / "bin/python3").chmod(0o755)
     (here / "examples").symlink_to(TREE / "examples")
-    files = {"job.yaml": JOB, "secret": "0123456789abcdef" * 4, "train.py": "", **PAGES_FILES.get(page, {})}
+    files = {
+        "job.yaml": JOB,
+        "secret": "0123456789abcdef" * 4,
+        "train.py": "",
+        **PAGES_FILES.get(page, {}),
+    }
     for name in ("job.yaml", "run_mpi.sh"):
         files[f"code/demo-code/{name}"] = files.get(name, "")
     table = (TREE / "tests/ranktables/good/v0.1-twelve-pods.json").read_text()
-    files |= {"jobstart_hccl.json": table, "a/hccn.conf": "address_0=192.3.0.1\naddress_1=192.4.0.1\n"}
+    files |= {
+        "jobstart_hccl.json": table,
+        "a/hccn.conf": "address_0=192.3.0.1\naddress_1=192.4.0.1\n",
+    }
     files |= {"run_mpi.sh": "", "torchrun.sh": ""}
     for name, text in files.items():
         (here / name).parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +159,9 @@ def run(tmp_path: Path, page: str, text: str) -> tuple[int, str, set[str]]:
         "PROJECT_ID": "p",
     }
     text = text.replace("/user/config/", f"{here}/")
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=here, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text], cwd=here, env=env, capture_output=True, text=True
+    )
     return done.returncode, done.stdout[-300:] + done.stderr, set(calls.read_text().split())
 
 
@@ -124,7 +174,9 @@ BLOCKS = [block for page in PAGES for block in blocks(page) if not block[0].star
 def test_a_block_of_shell_runs(place: str, text: str, tmp_path: Path) -> None:
     status, words, called = run(tmp_path, place.partition(":")[0], text)
     assert status == 0, words
-    assert {name for name in called if name not in HELD and not name.startswith("scripts/")} == set()
+    assert {
+        name for name in called if name not in HELD and not name.startswith("scripts/")
+    } == set()
 
 
 @pytest.mark.control("every command of README and docs runs")
@@ -151,7 +203,11 @@ def spoken() -> Iterator[tuple[str, Sequence[str]]]:
     for page in PAGES:
         text = re.sub(r"(?ms)^ *```.*?^ *```", "", page.read_text(encoding="utf-8"))
         for code in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text):
-            if re.match(r"(entrypoint|make|scripts/\S+)( |$)", code) and code not in NO_COMMANDS and "…" not in code:
+            if (
+                re.match(r"(entrypoint|make|scripts/\S+)( |$)", code)
+                and code not in NO_COMMANDS
+                and "…" not in code
+            ):
                 yield str(page.relative_to(TREE)), code.split(" ")
 
 
@@ -198,7 +254,8 @@ def test_a_command_in_a_sentence_is_one(record_property: Callable[[str, object],
     assert [(page, words) for page, words in found if unknown(words)] == []
     # Control
     assert [
-        unknown(each.split()) for each in ("entrypoint fly", "make tea", "scripts/none", "entrypoint plan --none")
+        unknown(each.split())
+        for each in ("entrypoint fly", "make tea", "scripts/none", "entrypoint plan --none")
     ] == [
         ["fly"],
         ["tea"],

@@ -34,7 +34,9 @@ class Node:
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
         self.lost: asyncio.Queue[str] = asyncio.Queue()
         self.endpoint = Endpoint(
-            self.heard.put_nowait, self.lost.put_nowait, lambda first: "" if replace else messages.TAKEN
+            self.heard.put_nowait,
+            self.lost.put_nowait,
+            lambda first: "" if replace else messages.TAKEN,
         )
         self.endpoint.open(self.run_dir)
 
@@ -57,7 +59,9 @@ class Leader:
         stdin, self.into = os.pipe()
         self.out, stdout = os.pipe()
         argv = (*shell.split(), str(folder / "attend"))
-        self.attend = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True)
+        self.attend = subprocess.Popen(
+            argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True
+        )
         self._open = {self.into, self.out}
         os.close(stdin)
         os.close(stdout)
@@ -104,10 +108,14 @@ class Leader:
 SHELLS = ("dash", "bash --posix", "busybox sh")
 
 
-@pytest.mark.control("a session and its endpoint notice each other's end; a stuck reader blocks none")
+@pytest.mark.control(
+    "a session and its endpoint notice each other's end; a stuck reader blocks none"
+)
 @pytest.mark.parametrize("shell", ["sh", *SHELLS])
 @in_loop
-async def test_messages_pass_both_ways_and_the_end_of_a_session_is_noticed(folder: Path, shell: str) -> None:
+async def test_messages_pass_both_ways_and_the_end_of_a_session_is_noticed(
+    folder: Path, shell: str
+) -> None:
     if shutil.which(shell.split()[0]) is None:
         pytest.skip(f"{shell.split()[0]} is not on this machine")
     async with node(folder) as worker:
@@ -116,7 +124,8 @@ async def test_messages_pass_both_ways_and_the_end_of_a_session_is_noticed(folde
             assert await worker.heard.get() == messages.Start(1)
             worker.endpoint.send(messages.Stopped())
             assert await leader.hears() == codec.pack(messages.Stopped())
-            long = messages.Failed(1, "x" * 500_000, False, False)  # more than a pipe takes at a time
+            # more than a pipe takes at a time
+            long = messages.Failed(1, "x" * 500_000, False, False)
             worker.endpoint.send(long)
             assert await leader.hears() == codec.pack(long)
             leader.close(leader.into)
@@ -132,7 +141,8 @@ async def test_a_write_that_fails_loses_nothing_that_lies_unread(folder: Path) -
             assert await worker.heard.get() == messages.Start(1)
             leader.say(codec.pack(messages.Release(0, "", False, False)))
             leader.close()
-            worker.endpoint.send(messages.Stopped())  # nobody is there any more, and the result is not read yet
+            # nobody is there any more, and the result is not read yet
+            worker.endpoint.send(messages.Stopped())
             assert await worker.lost.get() == "its session ended"
             assert worker.heard.get_nowait() == messages.Release(0, "", False, False)
 
@@ -146,9 +156,13 @@ async def test_of_eight_leaders_at_once_one_has_it_and_the_others_hear_so(folder
                 leader.say(HELLO)
             ends = [asyncio.create_task(leader.hears()) for leader in leaders]
             while sum(end.done() for end in ends) < 7:
-                await asyncio.wait([end for end in ends if not end.done()], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    [end for end in ends if not end.done()], return_when=asyncio.FIRST_COMPLETED
+                )
             assert [end.result() for end in ends if end.done()] == [BUSY] * 7
-            first = next(leader for leader, end in zip(leaders, ends, strict=True) if not end.done())
+            first = next(
+                leader for leader, end in zip(leaders, ends, strict=True) if not end.done()
+            )
             for leader in leaders:
                 if leader is not first:
                     assert await leader.ended() == -signal.SIGKILL
@@ -168,11 +182,16 @@ async def test_a_leader_that_comes_back_has_the_node_and_its_old_session_ends(fo
             assert await worker.heard.get() == messages.Start(2)
             assert await before.ended() == -signal.SIGKILL
             worker.endpoint.send(messages.Stopped())
-            assert (await before.hears(), await after.hears()) == (b"", codec.pack(messages.Stopped()))
+            assert (await before.hears(), await after.hears()) == (
+                b"",
+                codec.pack(messages.Stopped()),
+            )
             assert worker.lost.empty()
 
 
-@pytest.mark.promise("a session and its endpoint notice each other's end; a stuck reader blocks none")
+@pytest.mark.promise(
+    "a session and its endpoint notice each other's end; a stuck reader blocks none"
+)
 @in_loop
 async def test_who_reads_nothing_holds_up_nobody_and_is_ended(folder: Path) -> None:
     async with node(folder) as worker:
@@ -200,7 +219,9 @@ async def test_who_says_what_no_leader_does_is_ended(folder: Path) -> None:
 async def test_what_is_announced_and_is_not_there_harms_nobody(folder: Path) -> None:
     """Numbers of no process, of one without pipes, of one that has ended, and words."""
     async with node(folder) as worker:
-        apart = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        apart = subprocess.Popen(
+            ["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
         try:
             with (folder / "attend.sessions").open("w") as pipe:
                 pipe.write(f"4194305\n{apart.pid}\n-1\n0\n\nwords\n")
@@ -241,14 +262,21 @@ asyncio.run(listen())
 """
 
 
-@pytest.mark.promise("a session and its endpoint notice each other's end; a stuck reader blocks none")
+@pytest.mark.promise(
+    "a session and its endpoint notice each other's end; a stuck reader blocks none"
+)
 @pytest.mark.parametrize("shell", ["sh", *SHELLS])
-def test_a_killed_endpoint_leaves_no_session_and_holds_up_none_that_comes_later(folder: Path, shell: str) -> None:
+def test_a_killed_endpoint_leaves_no_session_and_holds_up_none_that_comes_later(
+    folder: Path, shell: str
+) -> None:
     if shutil.which(shell.split()[0]) is None:
         pytest.skip(f"{shell.split()[0]} is not on this machine")
     listens = subprocess.Popen([sys.executable, "-c", LISTENS, str(folder)], stdout=subprocess.PIPE)
     assert listens.stdout
-    with listens.stdout as out, Leader(folder, shell) if out.readline() else contextlib.nullcontext() as leader:
+    with (
+        listens.stdout as out,
+        Leader(folder, shell) if out.readline() else contextlib.nullcontext() as leader,
+    ):
         assert leader
         leader.say(HELLO)
         assert out.readline() == b"heard\n"

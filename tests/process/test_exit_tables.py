@@ -1,6 +1,8 @@
-"""Exit codes and signals of a program by table: kept by the entrypoint alone, and through this machine's real mpirun.
+"""Exit codes and signals of a program by table: kept by the entrypoint alone, and through this
+machine's real mpirun.
 
-Some in `make test`; all 256 and 31 with `-m full`. Through torchrun: tests/compose/test_exit_tables_torchrun.py.
+Some in `make test`; all 256 and 31 with `-m full`. Through torchrun:
+tests/compose/test_exit_tables_torchrun.py.
 """
 
 from __future__ import annotations

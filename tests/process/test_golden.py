@@ -23,18 +23,28 @@ def texts() -> dict[str, tuple[str, str]]:
         for part in shown(case) * (case.name != "sixty-four"):
             for file in files(case, part):
                 if template(file).endswith(".sh"):
-                    found.setdefault((file.name, file.text), f"{case.parent.name}-{case.name}-{part}-{file.name}")
+                    found.setdefault(
+                        (file.name, file.text), f"{case.parent.name}-{case.name}-{part}-{file.name}"
+                    )
     return {place: script for script, place in found.items()}
 
 
 def test_every_script_is_tried() -> None:
-    assert {name for name, _ in texts().values()} >= {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh", "rank.sh", "agent"}
+    assert {name for name, _ in texts().values()} >= {
+        "run_mpi.sh",
+        "torchrun.sh",
+        "torchlaunch.sh",
+        "rank.sh",
+        "agent",
+    }
 
 
 def test_shell_can_be_read_by_its_shell() -> None:
     for place, (name, text) in texts().items():
         for shell in ["sh", "bash"] if name in GIVEN_TO_SH else ["bash"]:
-            checked = subprocess.run([shell, "-n"], input=text, capture_output=True, text=True, check=False)
+            checked = subprocess.run(
+                [shell, "-n"], input=text, capture_output=True, text=True, check=False
+            )
             assert (checked.returncode, checked.stderr) == (0, ""), (place, shell)
 
 
@@ -44,10 +54,18 @@ def test_shellcheck_has_nothing_to_say(tmp_path: Path, given_to_sh: bool) -> Non
         pytest.skip("shellcheck is not installed")
     # Nothing in these names their shell, and a value in them may look like something to expand.
     options = ["--shell=sh", "--exclude=SC2016"] if given_to_sh else []
-    scripts = {place: text for place, (name, text) in texts().items() if (name in GIVEN_TO_SH) == given_to_sh}
+    scripts = {
+        place: text
+        for place, (name, text) in texts().items()
+        if (name in GIVEN_TO_SH) == given_to_sh
+    }
     for place, text in scripts.items():
         (tmp_path / place).write_text(text)
     checked = subprocess.run(
-        ["shellcheck", "--norc", *options, *scripts], cwd=tmp_path, capture_output=True, text=True, check=False
+        ["shellcheck", "--norc", *options, *scripts],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert checked.stdout == ""

@@ -1,4 +1,5 @@
-"""Killed is not gone: what a program held is free when the kernel has taken back its memory, and not before."""
+"""Killed is not gone: what a program held is free when the kernel has taken back its memory, and
+not before."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ print("free")
     ids=["", "named", "control"],
 )
 def test_what_killed_programs_held_is_free(how: str, printed: str) -> None:
-    done = subprocess.run([sys.executable, "-c", ENDS, HOLDS, how], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, HOLDS, how], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout == printed, done.stderr
     assert (done.returncode == 0) is (how == "20")
     assert ("Address already in use" in done.stderr) is (how != "20")

@@ -1,4 +1,5 @@
-"""Whether a probe finds the booting entrypoint, and believes it alone: in Python, and as the images have it, in bash.
+"""Whether a probe finds the booting entrypoint, and believes it alone: in Python, and as the images
+have it, in bash.
 
 Its use in containers: tests/image.
 """
@@ -41,7 +42,13 @@ def check(request: pytest.FixtureRequest) -> Check:
 
 
 def process(
-    proc: Path, pid: int, *words: str, name: str = "python3", age: float = 0, state: str = "S", user: int | None = None
+    proc: Path,
+    pid: int,
+    *words: str,
+    name: str = "python3",
+    age: float = 0,
+    state: str = "S",
+    user: int | None = None,
 ) -> None:
     """A process as /proc shows it."""
     folder = proc / str(pid)
@@ -56,14 +63,24 @@ def process(
 @pytest.mark.parametrize(
     "words",
     [
-        ("/opt/entrypoint/bin/python3", "-I", "/usr/local/bin/entrypoint", "run", "--", "python", "train.py"),
+        (
+            "/opt/entrypoint/bin/python3",
+            "-I",
+            "/usr/local/bin/entrypoint",
+            "run",
+            "--",
+            "python",
+            "train.py",
+        ),
         ("python3.11", "-m", "entrypoint", "run"),
         ("/usr/bin/python3", "/usr/local/bin/entrypoint", "run"),
         ("/opt/entrypoint/bin/python3", "-I", "/usr/local/bin/image-entry", "python", "train.py"),
         ("/bin/bash", "-p", "/usr/local/bin/entrypoint", "run", "--", "true"),
     ],
 )
-def test_a_boot_that_has_only_begun_is_found(check: Check, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_boot_that_has_only_begun_is_found(
+    check: Check, words: tuple[str, ...], tmp_path: Path
+) -> None:
     process(tmp_path, 1, "/usr/bin/tini", "-s", "--", "/usr/local/bin/image-entry", name="tini")
     process(tmp_path, 7, *words)
     assert check(tmp_path) == NOT_READY
@@ -88,8 +105,12 @@ def test_others_are_not(check: Check, words: tuple[str, ...], tmp_path: Path) ->
     assert check(tmp_path) == ALONE
 
 
-@pytest.mark.parametrize(("name", "seen"), [("entrypoint:wait", NOT_READY), ("entrypoint:up", READY)])
-def test_a_boot_tells_how_far_it_is(check: Check, name: str, seen: tuple[bool, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "seen"), [("entrypoint:wait", NOT_READY), ("entrypoint:up", READY)]
+)
+def test_a_boot_tells_how_far_it_is(
+    check: Check, name: str, seen: tuple[bool, str], tmp_path: Path
+) -> None:
     process(tmp_path, 7, *RUN, name=name, age=1000)
     assert check(tmp_path) == seen
 
@@ -148,7 +169,8 @@ PROBES = [(sys.executable, "-m", "entrypoint", "health"), (str(COMMAND), "health
 @pytest.mark.promise("the health check of an image agrees with Python's, without a Python")
 @pytest.mark.parametrize("probe", PROBES, ids=["python", "bash"])
 def test_a_real_process(probe: tuple[str, ...]) -> None:
-    """What the kernel shows is what both read; /proc of a namespace of its own, where nobody else boots."""
+    """What the kernel shows is what both read; /proc of a namespace of its own, where nobody else
+    boots."""
     script = f"""
 import subprocess, sys
 from entrypoint.system import process
@@ -164,7 +186,9 @@ for name in ("entrypoint:wait", "entrypoint:up"):
     alone = ("unshare", "--fork", "--pid", "--mount-proc")
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this user may make no namespace of processes")
-    done = subprocess.run([*alone, sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*alone, sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines() == [f"0 {ALONE[1]}", f"1 {NOT_READY[1]}", f"0 {READY[1]}"]
 
 
@@ -184,21 +208,40 @@ def test_the_check_of_an_image_starts_no_python(tmp_path: Path) -> None:
     """Whatever the environment brings; any other word goes to the toolkit."""
     lines = COMMAND.read_text().split("\n")
     assert lines[0] == "#!/bin/bash -p"
-    (command := tmp_path / "entrypoint").write_text(COMMAND.read_text().replace("/opt/entrypoint", str(tmp_path)))
+    (command := tmp_path / "entrypoint").write_text(
+        COMMAND.read_text().replace("/opt/entrypoint", str(tmp_path))
+    )
     command.chmod(0o755)
     (tmp_path / "bin").mkdir()
-    (toolkit := tmp_path / "bin/entrypoint").write_text('#!/bin/bash -p\necho "$# $*"; exec env -0\n')
+    (toolkit := tmp_path / "bin/entrypoint").write_text(
+        '#!/bin/bash -p\necho "$# $*"; exec env -0\n'
+    )
     toolkit.chmod(0o755)
-    env = {"PATH": os.environ["PATH"], "a.b": "1", "BASH_FUNC_grep%%": "() { echo /proc/1/stat; }", "BASH_ENV": "/bad"}
+    env = {
+        "PATH": os.environ["PATH"],
+        "a.b": "1",
+        "BASH_FUNC_grep%%": "() { echo /proc/1/stat; }",
+        "BASH_ENV": "/bad",
+    }
 
     def said(*words: str) -> bytes:
         return subprocess.run([command, *words], env=env, capture_output=True, check=True).stdout
 
     toolkit.chmod(0)
-    words = subprocess.run([command, "health"], env=env, capture_output=True, check=False).stdout.decode().strip()
+    words = (
+        subprocess.run([command, "health"], env=env, capture_output=True, check=False)
+        .stdout.decode()
+        .strip()
+    )
     assert words in (ALONE[1], READY[1], NOT_READY[1])
     toolkit.chmod(0o755)
-    for others in (("health", "now"), ("health", "--help"), (), ("run", "--", "a  b"), ("--version",)):
+    for others in (
+        ("health", "now"),
+        ("health", "--help"),
+        (),
+        ("run", "--", "a  b"),
+        ("--version",),
+    ):
         first, _, rest = said(*others).partition(b"\n")
         assert first.decode() == f"{len(others)} {' '.join(others)}"
         got = dict(each.split(b"=", 1) for each in rest.split(b"\0") if each)

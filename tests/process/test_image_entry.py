@@ -1,4 +1,5 @@
-"""What `docker run IMAGE ...` runs: which command of the toolkit, or a program with its environment as it is."""
+"""What `docker run IMAGE ...` runs: which command of the toolkit, or a program with its environment
+as it is."""
 
 from __future__ import annotations
 
@@ -30,14 +31,20 @@ ODD = {
         (["--version"], ["--version"]),
         (["--spec", "job.yaml"], ["run", "--spec", "job.yaml"]),
         (["--", "true"], ["run", "--", "true"]),
-        (["python", "train.py", "--help"], ["run", "--passthrough", "--", "python", "train.py", "--help"]),
+        (
+            ["python", "train.py", "--help"],
+            ["run", "--passthrough", "--", "python", "train.py", "--help"],
+        ),
         (["run"], ["run", "--passthrough", "--", "run"]),
         ([""], ["run", ""]),
         (["entrypoint", "plan"], None),
         (["bash", "run_mpi.sh", "--help"], None),
         (["./torchrun.sh"], None),
         (["/home/ma-user/torchlaunch.sh", "x"], None),
-        (["python", "train.py", "run_mpi.sh"], ["run", "--passthrough", "--", "python", "train.py", "run_mpi.sh"]),
+        (
+            ["python", "train.py", "run_mpi.sh"],
+            ["run", "--passthrough", "--", "python", "train.py", "run_mpi.sh"],
+        ),
     ],
 )
 def test_what_the_words_of_an_image_mean(given: list[str], wanted: list[str] | None) -> None:
@@ -69,7 +76,9 @@ def test_a_posix_shell_would_drop_some_of_it() -> None:
 
 
 def test_a_script_that_is_not_there() -> None:
-    done = subprocess.run([*COMMAND, "/none/run_mpi.sh"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*COMMAND, "/none/run_mpi.sh"], capture_output=True, text=True, check=False
+    )
     said = "[entrypoint] EP440 cannot start /none/run_mpi.sh: No such file or directory; exit 127\n"
     assert (done.returncode, done.stdout, done.stderr) == (127, "", said)
 

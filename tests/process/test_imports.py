@@ -48,13 +48,29 @@ ALONE = """
 CRYPTO, JINJA, YAML, SSH = "cryptography", "jinja2", "yaml", "paramiko"
 # What compiles code for each class, and what a start never needs.
 NEVER = (
-    *("dataclasses", "ssl", "tempfile", "difflib", "hashlib", "pickle", "random", "email", "http", "decimal"),
+    *(
+        "dataclasses",
+        "ssl",
+        "tempfile",
+        "difflib",
+        "hashlib",
+        "pickle",
+        "random",
+        "email",
+        "http",
+        "decimal",
+    ),
     "entrypoint.netcheck",
     *("pkgutil", "shutil", "zlib", "bz2", "lzma", "zipfile", "encodings.idna"),
 )
 PARSING = ("argparse", "entrypoint.cli.parser", "entrypoint.spec", "entrypoint.plan")
 LOOP = ("asyncio", "entrypoint.node", "entrypoint.session", "entrypoint.ranks")
-OWN = "entrypoint.session.calls", "entrypoint.job.leader", "entrypoint.ranktable", "entrypoint.deploy"
+OWN = (
+    "entrypoint.session.calls",
+    "entrypoint.job.leader",
+    "entrypoint.ranktable",
+    "entrypoint.deploy",
+)
 AWAY = ("subprocess", "socket", "logging", "inspect", "json", "pathlib")
 
 HOSTS = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
@@ -62,18 +78,50 @@ HOSTS = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "--version": (("--version",), (*PARSING, *LOOP, *OWN, *AWAY, CRYPTO, JINJA, YAML, SSH, *NEVER)),
     "health": (("health",), ("entrypoint.plan", *LOOP, *OWN, CRYPTO, JINJA, YAML, SSH, *NEVER)),
-    "status": (("status", "--run-dir", "/nowhere"), ("entrypoint.plan", *LOOP, *OWN, CRYPTO, JINJA, YAML, SSH, *NEVER)),
-    "worker": (("run", *HOSTS, "--node-rank", "1", "--", "true"), (*OWN, JINJA, YAML, SSH, CRYPTO, "bcrypt", *NEVER)),
+    "status": (
+        ("status", "--run-dir", "/nowhere"),
+        ("entrypoint.plan", *LOOP, *OWN, CRYPTO, JINJA, YAML, SSH, *NEVER),
+    ),
+    "worker": (
+        ("run", *HOSTS, "--node-rank", "1", "--", "true"),
+        (*OWN, JINJA, YAML, SSH, CRYPTO, "bcrypt", *NEVER),
+    ),
     "a program alone": (
         ("run", "--passthrough", "--", "true"),
-        (*LOOP, *OWN, "entrypoint.job.worker", *AWAY, "ipaddress", CRYPTO, JINJA, YAML, SSH, *NEVER),
+        (
+            *LOOP,
+            *OWN,
+            "entrypoint.job.worker",
+            *AWAY,
+            "ipaddress",
+            CRYPTO,
+            JINJA,
+            YAML,
+            SSH,
+            *NEVER,
+        ),
     ),
-    "leader": (("run", *HOSTS, "--node-rank", "0", "--", "true"), (YAML, "entrypoint.deploy", "ssl", "invoke", JINJA)),
+    "leader": (
+        ("run", *HOSTS, "--node-rank", "0", "--", "true"),
+        (YAML, "entrypoint.deploy", "ssl", "invoke", JINJA),
+    ),
     "one rank under mpirun": (
         ("run", "--launcher", "mpirun", "--", "true"),
-        ("entrypoint.session.calls", "entrypoint.deploy", "entrypoint.ranktable", JINJA, YAML, SSH, CRYPTO, *NEVER),
+        (
+            "entrypoint.session.calls",
+            "entrypoint.deploy",
+            "entrypoint.ranktable",
+            JINJA,
+            YAML,
+            SSH,
+            CRYPTO,
+            *NEVER,
+        ),
     ),
-    "plan": (("plan", *HOSTS, "--node-rank", "1", "--", "true"), (YAML, SSH, "entrypoint.session", "ssl")),
+    "plan": (
+        ("plan", *HOSTS, "--node-rank", "1", "--", "true"),
+        (YAML, SSH, "entrypoint.session", "ssl"),
+    ),
 }
 
 
@@ -86,13 +134,19 @@ def imported(words: tuple[str, ...], run_dir: Path) -> set[str]:
         env |= {"ENTRYPOINT_SECRET": os.urandom(16).hex(), "ENTRYPOINT_RUN_DIR": str(run_dir)}
         begin = NODE
     code = SEEN.format(words=list(words), begin=begin)
-    done = subprocess.run([sys.executable, "-I", "-c", code], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return set(done.stderr.split("\n"))
 
 
 def heavy(modules: set[str], unwanted: tuple[str, ...]) -> list[str]:
-    return sorted(name for name in modules if any(name == each or name.startswith(f"{each}.") for each in unwanted))
+    return sorted(
+        name
+        for name in modules
+        if any(name == each or name.startswith(f"{each}.") for each in unwanted)
+    )
 
 
 @pytest.mark.promise("a command imports nothing that it does not use")
@@ -113,4 +167,7 @@ def test_what_a_node_does_use_is_seen(tmp_path: Path) -> None:
         "entrypoint.system.sshd",
     } <= worker
     assert {"paramiko", "entrypoint.session.calls"} <= leader
-    assert heavy(worker | {"ssl", "yaml.loader", "yamlish"}, ("ssl", YAML)) == ["ssl", "yaml.loader"]
+    assert heavy(worker | {"ssl", "yaml.loader", "yamlish"}, ("ssl", YAML)) == [
+        "ssl",
+        "yaml.loader",
+    ]

@@ -1,4 +1,5 @@
-"""The launcher of the toolkit's own Python: what is meant for the image's loader passes it by, and reaches programs."""
+"""The launcher of the toolkit's own Python: what is meant for the image's loader passes it by, and
+reaches programs."""
 
 from __future__ import annotations
 
@@ -12,8 +13,20 @@ import pytest
 from entrypoint import supervised
 from tests.containers import TREE
 
-GIVEN = {b"LD_LIBRARY_PATH": b"/my/lib", b"LD_X": b"\xff", b"OLD_NAME": b"1", b"LDAP": b"2", b"PATH": b"/usr/bin:/bin"}
-KEPT = {b"lD_LIBRARY_PATH": b"/my/lib", b"lD_X": b"\xff", b"OLD_NAME": b"1", b"LDAP": b"2", b"PATH": b"/usr/bin:/bin"}
+GIVEN = {
+    b"LD_LIBRARY_PATH": b"/my/lib",
+    b"LD_X": b"\xff",
+    b"OLD_NAME": b"1",
+    b"LDAP": b"2",
+    b"PATH": b"/usr/bin:/bin",
+}
+KEPT = {
+    b"lD_LIBRARY_PATH": b"/my/lib",
+    b"lD_X": b"\xff",
+    b"OLD_NAME": b"1",
+    b"LDAP": b"2",
+    b"PATH": b"/usr/bin:/bin",
+}
 START = [sys.executable, "-I", str(TREE / "scripts/image-entry"), "env", "-0"]
 SUPERVISE = [sys.executable, "-I", "-S", supervised.FILE, "--", "env", "-0"]
 
@@ -29,7 +42,15 @@ def environment(words: list[str], env: dict[bytes, bytes]) -> dict[bytes, bytes]
 def launcher(tmp_path: Path) -> str:
     """The launcher, with `env` in Python's place."""
     compiler = shutil.which("gcc") or pytest.skip("there is no gcc here")
-    words = ["-std=c99", "-Wall", "-Wextra", "-Werror", '-DPYTHON="/usr/bin/env"', "-o", str(tmp_path / "python3")]
+    words = [
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        '-DPYTHON="/usr/bin/env"',
+        "-o",
+        str(tmp_path / "python3"),
+    ]
     subprocess.run([compiler, *words, str(TREE / "scripts/image/launcher.c")], check=True)
     return str(tmp_path / "python3")
 
@@ -40,7 +61,9 @@ def test_the_launcher_keeps_the_loader_s_variables_from_python(launcher: str) ->
 
 def test_words_and_status_pass_the_launcher(launcher: str) -> None:
     done = subprocess.run(
-        [launcher, "sh", "-c", 'echo "$@"; exit 7', "sh", "two  words", ""], capture_output=True, check=False
+        [launcher, "sh", "-c", 'echo "$@"; exit 7', "sh", "two  words", ""],
+        capture_output=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (7, b"two  words \n")
 

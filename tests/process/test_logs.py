@@ -1,4 +1,5 @@
-"""Logs as they are asked for: prefix, time, JSON and files; colour and the live line, on a terminal alone."""
+"""Logs as they are asked for: prefix, time, JSON and files; colour and the live line, on a terminal
+alone."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def run(tmp_path: Path, *words: str, few: bool = False) -> subprocess.CompletedP
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
     limit = small if few else None
-    return subprocess.run(argv, env=env, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, preexec_fn=limit)
+    return subprocess.run(
+        argv, env=env, capture_output=True, timeout=60, stdin=subprocess.DEVNULL, preexec_fn=limit
+    )
 
 
 @pytest.mark.promise("logs that were not asked for cost nothing")
@@ -48,7 +51,9 @@ def test_without_them_the_program_takes_our_place(tmp_path: Path) -> None:
 
 @pytest.mark.control("logs that were not asked for cost nothing")
 def test_a_prefix(tmp_path: Path) -> None:
-    done = run(tmp_path, "--log-prefix", "[{job} {node} {rank} {stream}] ", "--", "sh", "-c", PROGRAM)
+    done = run(
+        tmp_path, "--log-prefix", "[{job} {node} {rank} {stream}] ", "--", "sh", "-c", PROGRAM
+    )
     begin = b"[job worker-0 0 stdout] "
     assert (done.returncode, done.stdout) == (
         3,
@@ -74,28 +79,47 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     done = run(tmp_path, "--log-format", "json", "--", "sh", "-c", PROGRAM)
     found = [json.loads(line) for line in done.stdout.splitlines() + done.stderr.splitlines()]
     ours = [each for each in found if each["stream"] == "entrypoint"]
-    assert [each["text"] for each in found if each["stream"] == "stdout"] == ["one", "1%\r", "2%\r", "last"]
-    assert [each.get("partial") for each in found if each["stream"] == "stdout"] == [None, True, True, True]
+    assert [each["text"] for each in found if each["stream"] == "stdout"] == [
+        "one",
+        "1%\r",
+        "2%\r",
+        "last",
+    ]
+    assert [each.get("partial") for each in found if each["stream"] == "stdout"] == [
+        None,
+        True,
+        True,
+        True,
+    ]
     assert [each["text"] for each in found if each["stream"] == "stderr"] == ["error"]
     assert ours[-1]["text"].endswith("exited with 3; exit 3")
     assert {(each["node"], each["rank"]) for each in ours} == {("worker-0", None)}
 
 
-@pytest.mark.control("rotating files keep their size and name, and a full disk costs the file alone")
+@pytest.mark.control(
+    "rotating files keep their size and name, and a full disk costs the file alone"
+)
 def test_a_file_of_each_rank_has_every_byte(tmp_path: Path) -> None:
     done = run(tmp_path, "--log-files", "ranks", "--", "sh", "-c", PROGRAM)
-    assert (done.stdout, done.stderr.splitlines()[0]) == (b"one\n1%\r2%\rlast", b"error"), (
-        "what is printed stays as it is"
+    assert (done.stdout, done.stderr.splitlines()[0]) == (
+        b"one\n1%\r2%\rlast",
+        b"error",
+    ), "what is printed stays as it is"
+    assert sorted((tmp_path / "log" / "job-worker-0-rank-0.log").read_bytes()) == sorted(
+        b"one\n1%\r2%\rlasterror\n"
     )
-    assert sorted((tmp_path / "log" / "job-worker-0-rank-0.log").read_bytes()) == sorted(b"one\n1%\r2%\rlasterror\n")
 
 
-@pytest.mark.promise("rotating files keep their size and name, and a full disk costs the file alone")
+@pytest.mark.promise(
+    "rotating files keep their size and name, and a full disk costs the file alone"
+)
 def test_files_have_a_size_and_lines_stay_whole(tmp_path: Path) -> None:
     log = tmp_path / "log"
     program = "seq 10000; head -c 9000 /dev/zero | tr '\\0' x; echo; echo end"
     options = ("--log", str(log), "--log-max-size", "5000", "--log-max-files", "4")
-    done = subprocess.run([*KEEP, *options, "--", "sh", "-c", program], capture_output=True, timeout=30)
+    done = subprocess.run(
+        [*KEEP, *options, "--", "sh", "-c", program], capture_output=True, timeout=30
+    )
     files = [tmp_path / name for name in ("log.3", "log.2", "log.1", "log")]
     assert sorted(tmp_path.iterdir()) == sorted(files), "four, and nothing of ours beside them"
     assert all(file.stat().st_size <= 5000 for file in files)
@@ -106,12 +130,15 @@ def test_files_have_a_size_and_lines_stay_whole(tmp_path: Path) -> None:
 
 
 def test_a_file_s_name_is_always_there(tmp_path: Path) -> None:
-    """For those who read it by its name, as `tail -F` does; and who has it open reads it to its end."""
+    """For those who read it by its name, as `tail -F` does; and who has it open reads it to its
+    end."""
     log = tmp_path / "log"
     log.touch()
     program = "i=0; while [ $i -lt 40 ]; do seq 2000; i=$((i+1)); done"
     options = ("--log", str(log), "--log-max-size", "4096", "--log-max-files", "3")
-    with subprocess.Popen([*KEEP, *options, "--", "sh", "-c", program], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [*KEEP, *options, "--", "sh", "-c", program], stdout=subprocess.DEVNULL
+    ) as process:
         looked = 0
         while process.poll() is None:
             assert log.exists()
@@ -119,16 +146,23 @@ def test_a_file_s_name_is_always_there(tmp_path: Path) -> None:
     assert (looked > 0, process.returncode) == (True, 0)
 
 
-@pytest.mark.promise("rotating files keep their size and name, and a full disk costs the file alone")
+@pytest.mark.promise(
+    "rotating files keep their size and name, and a full disk costs the file alone"
+)
 @pytest.mark.parametrize("size", ["0", "20000"], ids=["any size", "a size of ours"])
 @pytest.mark.parametrize("how", ["moved", "removed", "copied and cut"])
 def test_a_file_that_logrotate_rotates_goes_on(how: str, size: str, tmp_path: Path) -> None:
     """Under its name, with what is printed from then on; what has been moved keeps what it had."""
     log, moved = tmp_path / "log", tmp_path / "old"
     options = ("--log", str(log), "--log-max-size", size, "--log-max-files", "2")
-    program = "echo begin; read go; sleep 1.2; i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done; echo last"
+    program = (
+        "echo begin; read go; sleep 1.2; i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done;"
+        " echo last"
+    )
     with subprocess.Popen(
-        [*KEEP, *options, "--", "sh", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        [*KEEP, *options, "--", "sh", "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
     ) as process:
         assert process.stdin
         until(lambda: log.exists() and log.read_bytes() == b"begin\n", "its first line")
@@ -146,23 +180,50 @@ def test_a_file_that_logrotate_rotates_goes_on(how: str, size: str, tmp_path: Pa
     assert log.read_bytes() == b"".join(b"%d\n" % number for number in range(2000)) + b"last\n"
 
 
-@pytest.mark.promise("rotating files keep their size and name, and a full disk costs the file alone")
+@pytest.mark.promise(
+    "rotating files keep their size and name, and a full disk costs the file alone"
+)
 def test_a_full_disk_costs_the_copy_and_is_said_once(tmp_path: Path) -> None:
     program = "seq 100000; echo end >&2; sleep 0.2; seq 100000"
-    done = run(tmp_path, "--log-files", "ranks", "--log-max-size", "1000000", "--", "sh", "-c", program, few=True)
+    done = run(
+        tmp_path,
+        "--log-files",
+        "ranks",
+        "--log-max-size",
+        "1000000",
+        "--",
+        "sh",
+        "-c",
+        program,
+        few=True,
+    )
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 200_000)
     said = [line for line in done.stderr.decode().splitlines() if "copied" in line]
     assert said == [
-        f"[entrypoint] warning: EP416 not all that ranks print is copied any more | {tmp_path}/log: File too large | "
-        "make room there, or set log_dir"
+        f"[entrypoint] warning: EP416 not all that ranks print is copied any more | {tmp_path}/log:"
+        " File too large | make room there, or set log_dir"
     ]
     assert (tmp_path / "log" / "job-worker-0-rank-0.log").stat().st_size == 100_000
 
 
 def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
     """The grace is for programs: what passes their lines on is not waited for."""
-    env = {**clean_environment(), "ENTRYPOINT_RUN_DIR": str(tmp_path / "run"), "ENTRYPOINT_LOGS_PREFIX": "{rank} "}
-    words = ("run", "--launcher", "jax", "--slots", "2", "--", sys.executable, "-c", "while True: print('x' * 999)")
+    env = {
+        **clean_environment(),
+        "ENTRYPOINT_RUN_DIR": str(tmp_path / "run"),
+        "ENTRYPOINT_LOGS_PREFIX": "{rank} ",
+    }
+    words = (
+        "run",
+        "--launcher",
+        "jax",
+        "--slots",
+        "2",
+        "--",
+        sys.executable,
+        "-c",
+        "while True: print('x' * 999)",
+    )
     argv = [sys.executable, "-m", "entrypoint", *words]
     with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout
@@ -171,7 +232,10 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(25) == 143, "the grace is 30 s"
         said = process.stderr.read().decode()
-    lost = [int(each) for each in re.findall(r"EP628 output of the ranks is lost, (\d+) bytes at least", said)]
+    lost = [
+        int(each)
+        for each in re.findall(r"EP628 output of the ranks is lost, (\d+) bytes at least", said)
+    ]
     assert sum(lost) > 0, said
 
 
@@ -181,10 +245,16 @@ def test_what_was_not_asked_for_is_not_imported() -> None:
     for options, count in (((), 0), (lines, 3)):
         words = [sys.executable, "-X", "importtime", *KEEP[1:], *options, "--", "true"]
         seen = subprocess.run(words, capture_output=True, text=True, check=True).stderr
-        ours = [name for name in ("output.lines", "output.framing", "output.rotate") if f"entrypoint.{name}\n" in seen]
+        ours = [
+            name
+            for name in ("output.lines", "output.framing", "output.rotate")
+            if f"entrypoint.{name}\n" in seen
+        ]
         assert len(ours) == count
         assert not [
-            name for name in ("re", "json", "typing", "collections.abc") if f"| {name}\n" in seen.replace("  ", "")
+            name
+            for name in ("re", "json", "typing", "collections.abc")
+            if f"| {name}\n" in seen.replace("  ", "")
         ]
 
 
@@ -214,15 +284,20 @@ def test_colour_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.control("colour and the live line are for a terminal and never mix with output")
-@pytest.mark.parametrize(("term", "env"), [("xterm", {"NO_COLOR": "1"}), ("dumb", {})], ids=["NO_COLOR", "dumb"])
-def test_not_where_it_is_refused(term: str, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("term", "env"), [("xterm", {"NO_COLOR": "1"}), ("dumb", {})], ids=["NO_COLOR", "dumb"]
+)
+def test_not_where_it_is_refused(
+    term: str, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     terminal = Terminal(monkeypatch, term, **env)
     Logger(terminal.fd)("all is well")
     assert terminal.text() == "[entrypoint] all is well\r\n"
 
 
 @pytest.mark.promise(
-    "colour and the live line are for a terminal and never mix with output", control="its case `control`"
+    "colour and the live line are for a terminal and never mix with output",
+    control="its case `control`",
 )
 def test_the_live_line_stays_below_all_others_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal(monkeypatch, NO_COLOR="1")
@@ -232,11 +307,15 @@ def test_the_live_line_stays_below_all_others_and_goes(monkeypatch: pytest.Monke
     assert terminal.text() == "\r\033[K1 of 2 nodes are here"
     say("news")
     shown = terminal.text()
-    until(lambda: shown.endswith("here") or select.select([terminal._ours], [], [], 0)[0], "it again")
+    until(
+        lambda: shown.endswith("here") or select.select([terminal._ours], [], [], 0)[0], "it again"
+    )
     shown += "" if shown.endswith("here") else terminal.text()
     assert shown == "\r\033[K[entrypoint] news\r\n\r\033[K1 of 2 nodes are here"
     say.live("")
-    assert terminal.text() == "\r\033[K", "and it has gone when this returns: a program may write there now"
+    assert terminal.text() == "\r\033[K", (
+        "and it has gone when this returns: a program may write there now"
+    )
 
 
 def test_a_log_has_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:

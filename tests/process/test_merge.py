@@ -35,7 +35,9 @@ def merged(writers: list[Callable[[int], object]], target: int) -> None:
         for write in writers:
             reading, writing = os.pipe()
             merge.add(reading, target)
-            threads.append(threading.Thread(target=lambda write=write, fd=writing: (write(fd), os.close(fd))))
+            threads.append(
+                threading.Thread(target=lambda write=write, fd=writing: (write(fd), os.close(fd)))
+            )
         for thread in threads:
             thread.start()
         await asyncio.to_thread(lambda: [thread.join() for thread in threads])
@@ -58,7 +60,10 @@ def write_all(fd: int, data: bytes, step: int = 4099) -> None:
 def test_lines_of_many_nodes_stay_whole(tmp_path: Path) -> None:
     """Long and short ones, not UTF-8, in pieces; one has no end."""
     each = [
-        b"".join(b"%d %d " % (node, number) + bytes([65 + node]) * (number * 37) + b"\xff\n" for number in range(300))
+        b"".join(
+            b"%d %d " % (node, number) + bytes([65 + node]) * (number * 37) + b"\xff\n"
+            for number in range(300)
+        )
         for node in range(4)
     ]
     each[3] += b"3 no end"
@@ -66,14 +71,21 @@ def test_lines_of_many_nodes_stay_whole(tmp_path: Path) -> None:
         merged([lambda fd, data=data: write_all(fd, data) for data in each], out.fileno())
     assert broken((tmp_path / "out").read_bytes(), each) == []
     # The control: pieces of two that write by themselves.
-    pieces = [piece for at in range(0, 90_000, 4099) for piece in (each[0][at:][:4099], each[1][at:][:4099])]
+    pieces = [
+        piece
+        for at in range(0, 90_000, 4099)
+        for piece in (each[0][at:][:4099], each[1][at:][:4099])
+    ]
     assert broken(b"".join(pieces), [each[0][:90_200], each[1][:90_200]]) == [0, 1]
 
 
 def broken(out: bytes, each: list[bytes]) -> list[int]:
     """The nodes whose lines are not all there, whole and in order."""
     lines = out.split(b"\n")
-    mine = [b"\n".join(line for line in lines if line.startswith(b"%d " % node)) for node in range(len(each))]
+    mine = [
+        b"\n".join(line for line in lines if line.startswith(b"%d " % node))
+        for node in range(len(each))
+    ]
     return [node for node, data in enumerate(each) if mine[node] != data.removesuffix(b"\n")]
 
 
@@ -106,7 +118,8 @@ def test_a_progress_bar_is_seen_before_its_line_ends() -> None:
 @pytest.mark.promise("what several nodes print is passed on in whole lines, byte for byte")
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_line_that_never_ends_holds_up_nobody_for_long(stream: str) -> None:
-    """One node prints more than a MiB without an end, and waits for another, whose line comes there or on stderr."""
+    """One node prints more than a MiB without an end, and waits for another, whose line comes there
+    or on stderr."""
     out, other = os.pipe(), os.pipe()
     os.set_blocking(out[0], False)
     second = out if stream == "stdout" else other
@@ -175,7 +188,8 @@ def test_a_prompt_of_a_node_is_shown() -> None:
 
 
 def test_who_reads_nothing_any_more_ends_nothing() -> None:
-    """As `| head` does; the reader of a pipe that is full and stays full is given up after some seconds."""
+    """As `| head` does; the reader of a pipe that is full and stays full is given up after some
+    seconds."""
     read, write = os.pipe()
     os.close(read)
     merged([lambda fd: write_all(fd, b"x\n" * 1_000_000)], write)

@@ -1,4 +1,5 @@
-"""The one place where the mpirun line is built: every word of it, for the defaults and for each documented setting."""
+"""The one place where the mpirun line is built: every word of it, for the defaults and for each
+documented setting."""
 
 from __future__ import annotations
 
@@ -15,7 +16,16 @@ import pytest
 from tests.process.bench import Bench
 
 SECRET = secrets.token_hex(32)
-LAST = ["-x", "ENTRYPOINT_KEEP", "sh", "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", "prog", "an arg"]
+LAST = [
+    "-x",
+    "ENTRYPOINT_KEEP",
+    "sh",
+    "-c",
+    '. "$ENTRYPOINT_RUN_DIR/rank.sh"',
+    "rank",
+    "prog",
+    "an arg",
+]
 ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 # The documented default is used where one of its interfaces exists.
 THERE = [name for name in ("ib0", "bond0", "eth0") if Path("/sys/class/net", name).exists()]
@@ -44,7 +54,16 @@ def line(
     return [
         *("--tag-output", "-np", np, "-hostfile", hostfile or f"{run_dir}/hostfile"),
         *("-mca", "plm", "^rsh", "-mca", "orte_keep_fqdn_hostnames", "1"),
-        *(*network, *tune, *ROOT, *bind, *([*X, *INTERFACE] if x is None else x), *mca, *extra, *LAST),
+        *(
+            *network,
+            *tune,
+            *ROOT,
+            *bind,
+            *([*X, *INTERFACE] if x is None else x),
+            *mca,
+            *extra,
+            *LAST,
+        ),
     ]
 
 
@@ -58,7 +77,10 @@ SETTINGS: list[tuple[dict[str, str], dict[str, Any]]] = [
         {"bind": ["--bind-to", "core", "--map-by", "ppr:2:node"]},
     ),
     ({"OPENMPI_X_ARGS": "-x A=1 -x PATH"}, {"x": ["-x", "A=1", "-x", "PATH"]}),
-    ({"OPENMPI_MCA_ARGS": "-mca pml ^ucx\n-mca btl self,*"}, {"mca": ["-mca", "pml", "^ucx", "-mca", "btl", "self,*"]}),
+    (
+        {"OPENMPI_MCA_ARGS": "-mca pml ^ucx\n-mca btl self,*"},
+        {"mca": ["-mca", "pml", "^ucx", "-mca", "btl", "self,*"]},
+    ),
     ({"OPENMPI_EXTRA_ARGS": "-display-map $(id) *"}, {"extra": ("-display-map", "$(id)", "*")}),
     ({"MY_MPI_SLOTS": "3"}, {"np": "3"}),
     (
@@ -115,7 +137,12 @@ def test_open_mpi_5(bench: Bench) -> None:
 
 def test_what_x_sets_is_kept_from_the_node_s_own(bench: Bench) -> None:
     """The rank's wrapper loads this node's variables, but for those that the line gives a value."""
-    env = {"OPENMPI_X_ARGS": "-x A=1 -x B", "OPENMPI_EXTRA_ARGS": "-x C=a=b", "A": "own", "C": "own"}
+    env = {
+        "OPENMPI_X_ARGS": "-x A=1 -x B",
+        "OPENMPI_EXTRA_ARGS": "-x C=a=b",
+        "A": "own",
+        "C": "own",
+    }
     assert bench.run("sh", "-c", 'echo "$A $C" >>"$NOTES"', slots=1, **env) == 0, bench.err
     assert bench.record()["env"]["ENTRYPOINT_KEEP"].split() == ["A", "C"]
     assert bench.notes == ["1 a=b"]
@@ -128,7 +155,9 @@ def test_the_line_is_logged_once_without_secrets(bench: Bench) -> None:
     (said,) = [text for text in bench.err.splitlines() if "] started: " in text]
     assert said.startswith("[entrypoint] started: mpirun --tag-output -np 2 -hostfile ")
     assert said.endswith(r"rank sh -c $'exit 3\n# \'said\'\t\\ \U00002028' 'a b'")
-    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {said.partition('started: ')[2]}"], capture_output=True)
+    words = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {said.partition('started: ')[2]}"], capture_output=True
+    )
     assert words.stdout.decode().split("\0")[-3:] == [program, "a b", ""]
     assert "-x A=1 -x 'API_TOKEN=(not shown)'" in said
     assert "planted" not in bench.err
@@ -152,7 +181,8 @@ def test_mpirun_is_given_no_secret_and_nothing_of_the_boot(bench: Bench) -> None
     ],
 )
 def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
-    """sshd has the port; mpirun, whose daemons start over the roll call's sessions, needs none. Taken from the plan."""
+    """sshd has the port; mpirun, whose daemons start over the roll call's sessions, needs none.
+    Taken from the plan."""
     plan = json.loads(
         subprocess.run(
             [sys.executable, "-m", "entrypoint", "plan", "--json", "--hosts", "a,b", "--node-rank", "0", "--", "env"],
@@ -163,7 +193,8 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
     assert f"Port {port}" in texts["sshd_config"].splitlines()
     settings = {var["name"]: var["value"] for var in (*plan["env"], *plan["programs"][0]["env"])}
     process = bench.popen(
-        ["bash", "-c", texts["run_mpi.sh"], "run_mpi.sh", "prog", "an arg"], {**settings, "FAKE_EXIT": "0"}
+        ["bash", "-c", texts["run_mpi.sh"], "run_mpi.sh", "prog", "an arg"],
+        {**settings, "FAKE_EXIT": "0"},
     )
     assert process.wait(20) == 0, bench.err
     assert bench.record()["argv"] == [
@@ -189,12 +220,16 @@ def test_my_task_index(index: str, role: str, bench: Bench) -> None:
 def rendered(bench: Bench) -> str:
     """run_mpi.sh as `entrypoint render` writes it, by the name people start it by."""
     out = bench.folder / "scripts"
-    subprocess.run([sys.executable, "-m", "entrypoint", "render", "--out", str(out)], env=bench.env, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "entrypoint", "render", "--out", str(out)], env=bench.env, check=True
+    )
     return str(out / "run_mpi.sh")
 
 
 def test_started_by_hand_it_boots_the_job(bench: Bench) -> None:
-    process = bench.popen(["bash", rendered(bench), "sh", "-c", 'echo "rank $1" >>"$NOTES"', "sh", "a b"])
+    process = bench.popen(
+        ["bash", rendered(bench), "sh", "-c", 'echo "rank $1" >>"$NOTES"', "sh", "a b"]
+    )
     assert process.wait(30) == 0, bench.err
     assert bench.notes == ["rank a b"]
 
@@ -217,6 +252,8 @@ def test_started_by_hand_without_the_toolkit(bench: Bench) -> None:
     (bench.folder / "bin" / "entrypoint").unlink()
     process = bench.popen(["bash", script, "prog"])
     assert process.wait(30) == 127
-    assert bench.err == (
-        "run_mpi.sh: EP650 the job cannot boot | no entrypoint on PATH | use an image that has the toolkit\n"
+    assert (
+        bench.err
+        == "run_mpi.sh: EP650 the job cannot boot | no entrypoint on PATH | use an image that has"
+        " the toolkit\n"
     )

@@ -34,7 +34,8 @@ class _ProcessManager:
 
 
 def mindspore(folder: Path, api: str = API) -> list[str]:
-    """A command line with a MindSpore whose msrun behaves as that of 2.10 does when a process fails."""
+    """A command line with a MindSpore whose msrun behaves as that of 2.10 does when a process
+    fails."""
     package = folder / "mindspore/parallel/cluster"
     (package / "process_entity").mkdir(parents=True)
     (package / "process_entity/_api.py").write_text(api)
@@ -44,8 +45,12 @@ def mindspore(folder: Path, api: str = API) -> list[str]:
 
 
 @pytest.mark.parametrize(("failure", "status"), [("exit 7", 7), ("kill -9 $$", 137)])
-def test_the_status_is_that_of_the_process_that_failed_first(tmp_path: Path, failure: str, status: int) -> None:
-    done = subprocess.run([*mindspore(tmp_path), failure], capture_output=True, text=True, timeout=20)
+def test_the_status_is_that_of_the_process_that_failed_first(
+    tmp_path: Path, failure: str, status: int
+) -> None:
+    done = subprocess.run(
+        [*mindspore(tmp_path), failure], capture_output=True, text=True, timeout=20
+    )
     assert done.returncode == status, done.stderr
     assert "Distributed job exited with exception." in done.stderr
 

@@ -1,4 +1,5 @@
-"""A launcher inside a rank of a job of several is ended at once, by name; what a program may start is not."""
+"""A launcher inside a rank of a job of several is ended at once, by name; what a program may start
+is not."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ SHORT = 1.0  # seconds that what is allowed runs: several looks
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Path:
-    """A folder of launchers that only wait: programs of their own, as mpirun, and console scripts, as torchrun."""
+    """A folder of launchers that only wait: programs of their own, as mpirun, and console scripts,
+    as torchrun."""
     wait = "import sys, time; print('started', flush=True); time.sleep(float(sys.argv[-1]))\n"
     for name in ("torchrun", "accelerate"):
         (tmp_path / name).write_text(f"#!{sys.executable}\n{wait}")
@@ -31,12 +33,26 @@ def launcher(tmp_path: Path) -> Path:
 
 
 def rank(folder: Path, number: str, program: str) -> tuple[int, str, float]:
-    """The status of a rank of this number that runs a script, what it printed, and the seconds that it took."""
+    """The status of a rank of this number that runs a script, what it printed, and the seconds that
+    it took."""
     script = folder / "train.sh"
     script.write_text(f"cd {folder}\nPATH={folder}:$PATH\n{program}\necho after\n")
     begun = time.monotonic()
-    words = [*KEEP, "--number", number, "--nested", "{rank}", "--linger", "1", "--", "bash", str(script)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+    words = [
+        *KEEP,
+        "--number",
+        number,
+        "--nested",
+        "{rank}",
+        "--linger",
+        "1",
+        "--",
+        "bash",
+        str(script),
+    ]
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False
+    )
     return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
 
 
@@ -45,19 +61,28 @@ def rank(folder: Path, number: str, program: str) -> tuple[int, str, float]:
     ("program", "name"),
     [
         (f"torchrun --nproc-per-node 4 train.py {LONG}", "torchrun"),
-        (f"echo begin; sleep 0.3; timeout 30 torchrun --nproc-per-node 4 train.py {LONG}", "torchrun"),
+        (
+            f"echo begin; sleep 0.3; timeout 30 torchrun --nproc-per-node 4 train.py {LONG}",
+            "torchrun",
+        ),
         (f"{sys.executable} -m torch.distributed.run train.py {LONG}", "run.py"),
         (f"accelerate launch train.py {LONG} | cat", "accelerate"),
         (f"env X=1 setsid -w mpirun {LONG}", "mpirun"),
         (f"exec mpirun {LONG}", "mpirun"),
-        (f'{sys.executable} -c \'import subprocess; subprocess.run(["torchrun", "{LONG}"])\'', "torchrun"),
+        (
+            f'{sys.executable} -c \'import subprocess; subprocess.run(["torchrun", "{LONG}"])\'',
+            "torchrun",
+        ),
     ],
 )
 def test_a_launcher_below_a_rank_ends_it(program: str, name: str, launcher: Path) -> None:
     status, said, seconds = rank(launcher, "1", program)
     assert status == 78, said
     assert "EP118 `" in said
-    assert f"{name}` started inside rank 1 of a job of several" in said or "-m torch.distributed.run` started" in said
+    assert (
+        f"{name}` started inside rank 1 of a job of several" in said
+        or "-m torch.distributed.run` started" in said
+    )
     assert "after" not in said
     assert seconds < float(LONG) / 2
 
@@ -70,7 +95,13 @@ def test_a_launcher_below_a_rank_ends_it(program: str, name: str, launcher: Path
         ("1", f"torchrun --nnodes 2 --node-rank 1 train.py {SHORT}"),
         ("1", f"PET_NNODES=2 torchrun train.py {SHORT}"),
         ("1", f'{sys.executable} -c \'import subprocess; subprocess.run(["mpirun", "{SHORT}"])\''),
-        ("1", f"{sys.executable} -c 'import os; os.system(\"mpirun {SHORT} & sleep 0.1\")'; sleep {SHORT}"),
+        (
+            "1",
+            (
+                f"{sys.executable} -c 'import os; os.system(\"mpirun {SHORT} & sleep 0.1\")'; sleep"
+                f" {SHORT}"
+            ),
+        ),
         ("1", f"{sys.executable} train.py {SHORT} || sleep {SHORT}"),
     ],
 )

@@ -1,4 +1,5 @@
-"""The helper process of a node, as its entrypoint speaks to it: real processes, pipes and sockets."""
+"""The helper process of a node, as its entrypoint speaks to it: real processes, pipes and
+sockets."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ echo '{"backend": "gloo"}'; echo '{"size": 1024, "seconds": 0.5}'
 
 
 @contextlib.asynccontextmanager
-async def helper(env: dict[str, str] | None = None, token: str = TOKEN) -> AsyncIterator[HelperProcess]:
+async def helper(
+    env: dict[str, str] | None = None, token: str = TOKEN
+) -> AsyncIterator[HelperProcess]:
     made = HelperProcess(sys.executable, {"PATH": "/nothing", **(env or {})}, token)
     try:
         yield made
@@ -87,7 +90,8 @@ def test_two_helpers_measure_with_each_other() -> None:
 
 
 @pytest.mark.promise(
-    "nobody without the job's token takes part in its network check", control="helpers of one job, in the same file"
+    "nobody without the job's token takes part in its network check",
+    control="helpers of one job, in the same file",
 )
 def test_helpers_of_two_jobs_do_not() -> None:
     async def test() -> None:
@@ -120,9 +124,12 @@ NAN, HUGE = float("nan"), 1e300
 
 
 @pytest.mark.promise(
-    "a node that sends nonsense ends no other node's part of the network check", control="5.0, in the same test"
+    "a node that sends nonsense ends no other node's part of the network check",
+    control="5.0, in the same test",
 )
-@pytest.mark.parametrize(("gbps", "is_sealed"), [(NAN, True), (HUGE, True), (-1.0, True), (5.0, False), (5.0, True)])
+@pytest.mark.parametrize(
+    ("gbps", "is_sealed"), [(NAN, True), (HUGE, True), (-1.0, True), (5.0, False), (5.0, True)]
+)
 def test_a_helper_survives_a_peer_that_lies(gbps: float, is_sealed: bool) -> None:
     """The peer has the token, and lies about what it received."""
 
@@ -146,7 +153,9 @@ def test_a_helper_survives_a_peer_that_lies(gbps: float, is_sealed: bool) -> Non
                 assert seen.there_gbps == 5.0
             else:
                 assert seen.why == "a result that was changed on its way, or is none"
-            assert isinstance(await ask(one, ServeReduce(2), Ready), Unable), "it is there for the next question"
+            assert isinstance(await ask(one, ServeReduce(2), Ready), Unable), (
+                "it is there for the next question"
+            )
 
     run(test)
     liar.close()
@@ -176,14 +185,20 @@ def test_an_all_reduce_that_fails_says_why(tmp_path: Path) -> None:
 
 BROKEN = {
     "it ends": "import os; os._exit(3)",
-    "it says too much": f"import sys; sys.stdin.readline(); print('x' * {4 * MOST}, flush=True); sys.stdin.read()",
+    "it says too much": (
+        f"import sys; sys.stdin.readline(); print('x' * {4 * MOST}, flush=True); sys.stdin.read()"
+    ),
     "it says nonsense": "import sys; print('[1', flush=True); sys.stdin.read()",
-    "it says something else": 'import sys; print(\'{"kind": "Figures"}\', flush=True); sys.stdin.read()',
+    "it says something else": (
+        'import sys; print(\'{"kind": "Figures"}\', flush=True); sys.stdin.read()'
+    ),
 }
 
 
 @pytest.mark.parametrize("code", BROKEN.values(), ids=list(BROKEN))
-def test_a_helper_that_fails_is_an_answer(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_that_fails_is_an_answer(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "helper.py").write_text(code)
     monkeypatch.setattr(process, "FILE", tmp_path / "helper.py")
 
@@ -199,7 +214,9 @@ def test_a_helper_that_cannot_start_is_an_answer() -> None:
     async def test() -> None:
         one = HelperProcess("/nothing/python3", {"PATH": "/nothing"}, TOKEN)
         assert (await ask(one, Open(), Ready)).why.startswith("its helper process has failed: ")
-        assert (await ask(one, measured_by(1), Figures)).why.startswith("its helper process has failed: ")
+        assert (await ask(one, measured_by(1), Figures)).why.startswith(
+            "its helper process has failed: "
+        )
         assert (await one.reply({"kind": "Nothing"}))["why"].startswith("an invalid message: ")
         await one.close()
 
@@ -207,7 +224,8 @@ def test_a_helper_that_cannot_start_is_an_answer() -> None:
 
 
 @pytest.mark.promise(
-    "the helper that measures the network never outlives its entrypoint", control="the helper before that, in the test"
+    "the helper that measures the network never outlives its entrypoint",
+    control="the helper before that, in the test",
 )
 @pytest.mark.parametrize("how", ["stdin closes", "it is killed", "it is asked to open again"])
 def test_a_helper_ends_with_its_entrypoint_and_takes_torch_along(how: str, tmp_path: Path) -> None:
@@ -256,7 +274,9 @@ async def main():
     await asyncio.sleep(1000)
 asyncio.run(main())
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as entrypoint:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as entrypoint:
         assert entrypoint.stdout
         pid = int(entrypoint.stdout.readline())
         assert runs(pid)

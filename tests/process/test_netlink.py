@@ -1,4 +1,5 @@
-"""Connections of the network check, over real sockets: who gets in, what travels, and that every wait ends."""
+"""Connections of the network check, over real sockets: who gets in, what travels, and that every
+wait ends."""
 
 from __future__ import annotations
 
@@ -12,7 +13,16 @@ import pytest
 
 from entrypoint.netcheck import link as netlink
 from entrypoint.netcheck import measure
-from entrypoint.netcheck.link import DRAIN, ECHO, POUR, Deadline, Listener, Unauthenticated, admit, connect
+from entrypoint.netcheck.link import (
+    DRAIN,
+    ECHO,
+    POUR,
+    Deadline,
+    Listener,
+    Unauthenticated,
+    admit,
+    connect,
+)
 from entrypoint.netcheck.messages import pair_limit
 
 pytestmark = pytest.mark.see
@@ -67,7 +77,8 @@ def test_a_node_of_another_job_is_turned_away_and_named(server: Listener) -> Non
 
 @pytest.mark.promise("nobody without the job's token takes part in its network check")
 def test_who_answers_without_the_token_is_no_peer(peer: Callable[..., int]) -> None:
-    """He cannot use what a node says to him, either: it answers his challenge as a client, never as a server."""
+    """He cannot use what a node says to him, either: it answers his challenge as a client, never as
+    a server."""
 
     def imitate(link: socket.socket) -> None:
         link.sendall(netlink._MAGIC + bytes(32))
@@ -80,18 +91,30 @@ def test_who_answers_without_the_token_is_no_peer(peer: Callable[..., int]) -> N
 
 def test_something_else_on_the_port_is_said(peer: Callable[..., int]) -> None:
     with pytest.raises(Unauthenticated, match="something else answers there"):
-        connect("127.0.0.1", peer(lambda link: link.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" + bytes(64))), TOKEN, ECHO, 0.0)
+        connect(
+            "127.0.0.1",
+            peer(lambda link: link.sendall(b"SSH-2.0-OpenSSH_9.2\r\n" + bytes(64))),
+            TOKEN,
+            ECHO,
+            0.0,
+        )
 
 
 def between(
     peer: Callable[..., int], server: Listener, change: Callable[[int, bytes], bytes]
 ) -> tuple[int, list[bytes]]:
-    """A port whose connections one without the token passes on to the server; what it saw of the handshake."""
+    """A port whose connections one without the token passes on to the server; what it saw of the
+    handshake."""
     seen: list[bytes] = []
 
     def pass_on(link: socket.socket) -> None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port)) as there:
-            for number, (source, sink, size) in enumerate(((there, link, 54), (link, there, 73), (there, link, 32))):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", server.port)) as there,
+        ):
+            for number, (source, sink, size) in enumerate(
+                ((there, link, 54), (link, there, 73), (there, link, 32))
+            ):
                 seen.append(netlink.read(source, size, Deadline(5)))
                 sink.sendall(change(number, seen[-1]))
         link.close()
@@ -111,7 +134,8 @@ def test_the_token_never_travels(peer: Callable[..., int], server: Listener) -> 
 
 
 @pytest.mark.promise(
-    "a relay changes, repeats or invents nothing of a network check", control="the handshake above, which passes"
+    "a relay changes, repeats or invents nothing of a network check",
+    control="the handshake above, which passes",
 )
 @pytest.mark.parametrize(("part", "at"), [(0, 30), (1, 0), (1, 32), (1, 40), (1, 50), (2, 5)])
 def test_every_byte_of_a_handshake_and_its_order_is_authenticated(
@@ -127,7 +151,9 @@ def test_every_byte_of_a_handshake_and_its_order_is_authenticated(
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 61.0])
 @pytest.mark.parametrize("order", [ECHO, DRAIN, POUR])
-def test_an_order_that_no_node_gives_is_refused(order: bytes, seconds: float, server: Listener) -> None:
+def test_an_order_that_no_node_gives_is_refused(
+    order: bytes, seconds: float, server: Listener
+) -> None:
     with pytest.raises(Unauthenticated):
         connect("127.0.0.1", server.port, TOKEN, order, seconds)
     with pytest.raises(Unauthenticated):
@@ -156,7 +182,9 @@ def test_who_says_nothing_is_not_waited_for(
     silent.set()
 
 
-def test_who_sends_a_byte_at_a_time_has_no_more_time_than_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_sends_a_byte_at_a_time_has_no_more_time_than_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(netlink, "HANDSHAKE", 0.5)
     mine, theirs = socket.socketpair()
     over = threading.Event()
@@ -168,7 +196,8 @@ def test_who_sends_a_byte_at_a_time_has_no_more_time_than_others(monkeypatch: py
             except OSError:
                 return
 
-    monkeypatch.setattr(mine.__class__, "setsockopt", lambda *given: None)  # these sockets have no TCP
+    # these sockets have no TCP
+    monkeypatch.setattr(mine.__class__, "setsockopt", lambda *given: None)
     threading.Thread(target=drip, daemon=True).start()
     begun = time.monotonic()
     with pytest.raises(Unauthenticated):
@@ -180,7 +209,8 @@ def test_who_sends_a_byte_at_a_time_has_no_more_time_than_others(monkeypatch: py
 
 
 def test_a_peer_that_takes_nothing_ends_by_its_time(peer: Callable[..., int]) -> None:
-    """A network that swallows what is sent: the stream ends by its time, and the pair fails in words."""
+    """A network that swallows what is sent: the stream ends by its time, and the pair fails in
+    words."""
     silent = threading.Event()
 
     def swallow(link: socket.socket) -> None:

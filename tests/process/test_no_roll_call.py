@@ -1,4 +1,5 @@
-"""Several nodes without a secret: refused before anything starts, unless `roll_call: none` says that it is meant."""
+"""Several nodes without a secret: refused before anything starts, unless `roll_call: none` says
+that it is meant."""
 
 from __future__ import annotations
 
@@ -12,12 +13,18 @@ from entrypoint import registry
 
 PATH = {"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/sbin:/usr/bin:/bin"}
 NONE = {"ENTRYPOINT_ROLL_CALL": "none"}
-WARNING = "[entrypoint worker-0] warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL) | nobody sees"
+WARNING = (
+    "[entrypoint worker-0] warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL)"
+    " | nobody sees"
+)
 NEEDY = ("hydra", "mpirun", "ray")
 
 
-def entrypoint(folder: Path, command: str, *argv: str, hosts: str = "worker-0,worker-1", **env: str) -> tuple[int, str]:
-    """The exit status of this node, which is worker-0 of two unless `hosts` says otherwise, and its lines on stderr."""
+def entrypoint(
+    folder: Path, command: str, *argv: str, hosts: str = "worker-0,worker-1", **env: str
+) -> tuple[int, str]:
+    """The exit status of this node, which is worker-0 of two unless `hosts` says otherwise, and its
+    lines on stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "entrypoint", command, "--hosts", hosts, "--node-rank", "0", *argv],
         cwd=folder, env={**PATH, "ENTRYPOINT_RUN_DIR": f"{folder}/run", **env},
@@ -28,11 +35,18 @@ def entrypoint(folder: Path, command: str, *argv: str, hosts: str = "worker-0,wo
 
 @pytest.mark.promise("several nodes without a secret do not start unless `roll_call: none`")
 @pytest.mark.parametrize("launcher", registry.names("launchers"))
-def test_without_a_secret_no_launcher_starts_on_several_nodes(launcher: str, tmp_path: Path) -> None:
+def test_without_a_secret_no_launcher_starts_on_several_nodes(
+    launcher: str, tmp_path: Path
+) -> None:
     for command in ("plan", "run"):
-        status, said = entrypoint(tmp_path, command, "--launcher", launcher, "--", "touch", "started")
+        status, said = entrypoint(
+            tmp_path, command, "--launcher", launcher, "--", "touch", "started"
+        )
         assert status == 78, said
-        assert "EP300 a job of 2 nodes needs keys, so that nobody else can log in | no secret and no key files" in said
+        assert (
+            "EP300 a job of 2 nodes needs keys, so that nobody else can log in | no secret and no"
+            " key files" in said
+        )
     assert not (tmp_path / "started").exists()
 
 
@@ -40,7 +54,12 @@ def test_no_start_hook_runs_for_a_job_that_is_refused(tmp_path: Path) -> None:
     pre = tmp_path / "code" / "ma-pre-start.sh"
     pre.parent.mkdir()
     pre.write_text(f"touch {tmp_path}/hooked\n")
-    env = {"MA_JOB_DIR": str(tmp_path), "MA_VJ_NAME": "job", "MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "0"}
+    env = {
+        "MA_JOB_DIR": str(tmp_path),
+        "MA_VJ_NAME": "job",
+        "MA_NUM_HOSTS": "2",
+        "VC_TASK_INDEX": "0",
+    }
     env |= {"VC_WORKER_HOSTS": "a,b"}
     assert entrypoint(tmp_path, "run", "--launcher", "plain", "--", "true", **env)[0] == 78
     assert not (tmp_path / "hooked").exists()
@@ -54,7 +73,9 @@ def test_a_job_that_asks_for_none_runs_and_is_warned(launcher: str, tmp_path: Pa
     status, said = entrypoint(tmp_path, "plan", "--launcher", launcher, "--", "true", **NONE)
     assert status == 0, said
     if launcher in ("plain", "pytorch"):
-        status, said = entrypoint(tmp_path, "run", "--launcher", launcher, "--", "sh", "-c", "touch started", **NONE)
+        status, said = entrypoint(
+            tmp_path, "run", "--launcher", launcher, "--", "sh", "-c", "touch started", **NONE
+        )
         assert (status, (tmp_path / "started").exists()) == (0, True), said
         assert said.startswith(WARNING), said
 
@@ -69,7 +90,10 @@ def test_a_spec_asks_for_it_too(tmp_path: Path) -> None:
 def test_the_end_of_one_node_is_not_called_the_job_s(tmp_path: Path) -> None:
     status, said = entrypoint(tmp_path, "run", "--launcher", "pytorch", "--", "true", **NONE)
     assert status == 0
-    assert said.splitlines()[-1] == "[entrypoint worker-0] this node's part is done: pytorch exited with 0"
+    assert (
+        said.splitlines()[-1]
+        == "[entrypoint worker-0] this node's part is done: pytorch exited with 0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,7 +111,10 @@ def test_what_needs_the_roll_call_is_refused_with_it(
     for command in ("plan", "run"):
         status, said = entrypoint(tmp_path, command, *argv, "--", "true", **NONE, **env)
         assert status == 78, said
-        assert f"EP313 {what} needs the roll call | roll_call: none (env ENTRYPOINT_ROLL_CALL) | " in said
+        assert (
+            f"EP313 {what} needs the roll call | roll_call: none (env ENTRYPOINT_ROLL_CALL) | "
+            in said
+        )
         # The control: a node alone holds none, whatever is asked for.
         alone = entrypoint(tmp_path, "plan", *argv, "--", "true", hosts="worker-0", **NONE, **env)
         assert "EP313" not in alone[1]
@@ -95,12 +122,16 @@ def test_what_needs_the_roll_call_is_refused_with_it(
 
 @pytest.mark.control("several nodes without a secret do not start unless `roll_call: none`")
 def test_one_node_needs_neither(tmp_path: Path) -> None:
-    status, said = entrypoint(tmp_path, "run", "--launcher", "plain", "--", "true", hosts="worker-0")
+    status, said = entrypoint(
+        tmp_path, "run", "--launcher", "plain", "--", "true", hosts="worker-0"
+    )
     assert (status, said) == (0, "")
 
 
 @pytest.mark.parametrize(
-    "command", [("check", "--all", "--launcher", "plain"), ("netcheck",)], ids=lambda words: words[0]
+    "command",
+    [("check", "--all", "--launcher", "plain"), ("netcheck",)],
+    ids=lambda words: words[0],
 )
 def test_what_asks_all_nodes_needs_the_roll_call(command: tuple[str, ...], tmp_path: Path) -> None:
     status, said = entrypoint(tmp_path, command[0], *command[1:])

@@ -1,4 +1,5 @@
-"""`plan` says what `run` does: the plan that both take is one, and what one refuses the other does, with one status."""
+"""`plan` says what `run` does: the plan that both take is one, and what one refuses the other does,
+with one status."""
 
 from __future__ import annotations
 
@@ -25,12 +26,25 @@ from entrypoint.values import replace
 SECRET = secrets.token_hex(32)
 TWO = "hosts: [a, b=127.0.0.2]\nnode_rank: 1\n"
 PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-FACTS = Facts(PATH, "a", "/", 1000, "ma-user", "/home/ma-user", programs={"sshd": "/usr/sbin/sshd"}, mpi="4.1.4")
+FACTS = Facts(
+    PATH,
+    "a",
+    "/",
+    1000,
+    "ma-user",
+    "/home/ma-user",
+    programs={"sshd": "/usr/sbin/sshd"},
+    mpi="4.1.4",
+)
 
 
-def settle(text: str, facts: Facts = FACTS, device: Device | None = None, **env: str) -> tuple[JobSpec, Topology]:
+def settle(
+    text: str, facts: Facts = FACTS, device: Device | None = None, **env: str
+) -> tuple[JobSpec, Topology]:
     spec = load(text, "job.yaml", env, {})
-    return spec, topologies.build(spec, facts, Site("local"), device or Device("cpu", 0, "no accelerator"))
+    return spec, topologies.build(
+        spec, facts, Site("local"), device or Device("cpu", 0, "no accelerator")
+    )
 
 
 def quiet(_: str) -> None:
@@ -40,7 +54,9 @@ def quiet(_: str) -> None:
 @pytest.mark.parametrize("given", ["secret", "no secret", "roll_call: none"])
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("launcher", registry.names("launchers"))
-def test_one_plan(launcher: str, nodes: int, given: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_one_plan(
+    launcher: str, nodes: int, given: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     text = f"{TWO * (nodes - 1)}launcher: {launcher}\nrun_dir: {tmp_path}/run\ncommand: [env]"
     text += f"\n{given}" if given == "roll_call: none" else ""
     spec, topology = settle(text, **({"ENTRYPOINT_SECRET": SECRET} if given == "secret" else {}))
@@ -56,23 +72,44 @@ def test_one_plan(launcher: str, nodes: int, given: str, monkeypatch: pytest.Mon
 
     def become(argv: tuple[str, ...], env: dict[str, str], cwd: str) -> Outcome:
         assert (argv, cwd) == (planned.launch.programs[0].argv, planned.workdir)
-        assert env.items() >= {var.name: var.value for var in (*planned.env, *planned.launch.programs[0].env)}.items()
+        assert (
+            env.items()
+            >= {
+                var.name: var.value for var in (*planned.env, *planned.launch.programs[0].env)
+            }.items()
+        )
         return Outcome(0, "")
 
     monkeypatch.setattr(node, "boot", boot)
     monkeypatch.setattr(node.process, "replace", become)
-    monkeypatch.setattr(node.hooks.network, "interfaces", lambda: FACTS.interfaces)  # no start hook brings one up
+    # no start hook brings one up
+    monkeypatch.setattr(node.hooks.network, "interfaces", lambda: FACTS.interfaces)
     planned, refused = checks.dry_run(spec, FACTS, plan.settle(spec, FACTS, topology), quiet)
-    assert planned.roll_call == ("required" if nodes == 2 and given != "roll_call: none" else "none")
-    assert ("host_key" in {file.name for file in planned.files}) == (planned.roll_call == "required")
-    names_secret = [outcome for outcome in refused if "no secret and no key files" in outcome.reason]
+    assert planned.roll_call == (
+        "required" if nodes == 2 and given != "roll_call: none" else "none"
+    )
+    assert ("host_key" in {file.name for file in planned.files}) == (
+        planned.roll_call == "required"
+    )
+    names_secret = [
+        outcome for outcome in refused if "no secret and no key files" in outcome.reason
+    ]
     if nodes == 2 and given == "no secret":
         assert [outcome.status for outcome in names_secret] == [78]
         with pytest.raises(ConfigError, match="EP300"):
-            node.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet, RecordFile(quiet))
+            node.execute(
+                spec,
+                FACTS,
+                plan.settle(spec, FACTS, topology),
+                Signals(quiet),
+                quiet,
+                RecordFile(quiet),
+            )
         return
     assert names_secret == []
-    node.execute(spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet, RecordFile(quiet))
+    node.execute(
+        spec, FACTS, plan.settle(spec, FACTS, topology), Signals(quiet), quiet, RecordFile(quiet)
+    )
     assert booted in ([planned], [])
     assert bool(booted) is not (launcher == "plain" and planned.roll_call == "none")
 
@@ -104,7 +141,9 @@ REFUSALS: dict[str, tuple[int, tuple[str, ...], dict[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.promise("what `run` refuses, `plan` refuses with the same status", control="its case without a mistake")
+@pytest.mark.promise(
+    "what `run` refuses, `plan` refuses with the same status", control="its case without a mistake"
+)
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_run_refuses_plan_does(name: str, tmp_path: Path) -> None:
     status, argv, env = REFUSALS[name]
@@ -129,14 +168,19 @@ def test_what_run_refuses_plan_does(name: str, tmp_path: Path) -> None:
     assert said == {"plan": status, "run": status}
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The rank table, which is read where it is there
 
 
 def table(*devices: str) -> str:
-    ranks = [{"device_id": name, "device_ip": f"192.1.0.{name}", "rank_id": str(n)} for n, name in enumerate(devices)]
+    ranks = [
+        {"device_id": name, "device_ip": f"192.1.0.{name}", "rank_id": str(n)}
+        for n, name in enumerate(devices)
+    ]
     server = {"server_id": "10.0.0.1", "device": ranks}
-    return json.dumps({"status": "completed", "version": "1.0", "server_count": "1", "server_list": [server]})
+    return json.dumps(
+        {"status": "completed", "version": "1.0", "server_count": "1", "server_list": [server]}
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,4 +207,6 @@ def test_the_rank_table_is_read_or_said_to_decide(
         from entrypoint.ranks import rank_table
 
         cards = asyncio.run(rank_table.wait(facts, topology, 1.0, quiet))
-        assert [(str(rank), str(card)) for rank, card in zip(cards.ranks, cards.devices, strict=True)] == order
+        assert [
+            (str(rank), str(card)) for rank, card in zip(cards.ranks, cards.devices, strict=True)
+        ] == order

@@ -1,4 +1,5 @@
-"""Every page of tests/pages.py in a real Chromium: it needs no network and no script, and everybody can read it."""
+"""Every page of tests/pages.py in a real Chromium: it needs no network and no script, and everybody
+can read it."""
 
 from __future__ import annotations
 
@@ -10,10 +11,14 @@ import pytest
 
 from tests.pages import LOOKS, PAGES, PICTURES, Page, browser, digests, missing
 
-pytestmark = [pytest.mark.see, pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [
+    pytest.mark.see,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+]
 
-# Of every element with text of its own: the contrast with what is behind it (WCAG 2.2, 1.4.3) and its size. And what
-# of the page cannot be seen without moving it sideways.
+# Of every element with text of its own: the contrast with what is behind it (WCAG 2.2, 1.4.3) and
+# its size. And what of the page cannot be seen without moving it sideways.
 Note = Callable[[str, object], None]
 LOOK = """() => {
   const channel = part => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
@@ -91,7 +96,9 @@ def test_a_page_has_its_bars_and_needs_nothing(
     file.write_text(page.html())
     shown = Tab(chromium, file)
     bars = shown.count(page.bars)
-    record_property("seen", f"{bars} bars, {len(shown.wrong)} errors, {len(shown.asked) - 1} requests")
+    record_property(
+        "seen", f"{bars} bars, {len(shown.wrong)} errors, {len(shown.asked) - 1} requests"
+    )
     assert bars == page.count
     assert (shown.asked, shown.wrong) == ([file.as_uri()], [])
 
@@ -106,23 +113,35 @@ def test_a_page_can_be_read(
     file = tmp_path / "page.html"
     file.write_text(page.html())
     unreadable, wide = Tab(chromium, file, scheme, width).look()
-    record_property("seen", f"{len(unreadable)} words too pale or small, {max(wide, 0)} px too wide")
+    record_property(
+        "seen", f"{len(unreadable)} words too pale or small, {max(wide, 0)} px too wide"
+    )
     assert (unreadable, max(wide, 0)) == ([], 0)
     if scheme == "dark":
-        colour = Tab(chromium, file, scheme).tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        colour = Tab(chromium, file, scheme).tab.evaluate(
+            "getComputedStyle(document.body).backgroundColor"
+        )
         assert max(int(part) for part in colour[4:-1].split(",")[:3]) < 64, "a dark page"
 
 
-@pytest.mark.promise("the pictures in docs are those of the pages", control="a page that is changed has another digest")
+@pytest.mark.promise(
+    "the pictures in docs are those of the pages",
+    control="a page that is changed has another digest",
+)
 @pytest.mark.see("pages", "the pictures in docs are those of the pages")
 def test_the_pictures_are_those_of_the_pages() -> None:
-    assert (PICTURES / "pages.sha256").read_text() == digests(), "run `make screenshots` and look at them"
+    assert (PICTURES / "pages.sha256").read_text() == digests(), (
+        "run `make screenshots` and look at them"
+    )
 
 
 @pytest.mark.control("pages have their bars, need no network and no script, and can be read")
 @pytest.mark.see("pages", "a page with all of these mistakes")
-def test_what_is_wrong_with_a_page_is_seen(chromium: Any, tmp_path: Path, record_property: Note) -> None:
-    """The control: a page that asks for another file, has an error, is too wide, too pale and too small."""
+def test_what_is_wrong_with_a_page_is_seen(
+    chromium: Any, tmp_path: Path, record_property: Note
+) -> None:
+    """The control: a page that asks for another file, has an error, is too wide, too pale and too
+    small."""
     file = tmp_path / "page.html"
     file.write_text(
         "<img src='gone.png'><script>nowhere()</script><p style='color:#999;width:600px'>pale</p>"
@@ -135,6 +154,9 @@ def test_what_is_wrong_with_a_page_is_seen(chromium: Any, tmp_path: Path, record
     assert any("nowhere" in words for words in shown.wrong)
     unreadable, wide = shown.look()
     assert [words.partition(":")[0] for words in unreadable] == ["pale", "small", "dark"]
-    record_property("seen", f"{len(unreadable)} words too pale or small, {wide} px too wide, {len(shown.wrong)} errors")
+    record_property(
+        "seen",
+        f"{len(unreadable)} words too pale or small, {wide} px too wide, {len(shown.wrong)} errors",
+    )
     assert wide > 100
     assert shown.count(".bar") == 0

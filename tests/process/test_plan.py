@@ -14,7 +14,9 @@ from tests.unit.test_plan import SECRET, build, facts, file
 SHELLS = {"dash": "dash", "bash": "bash", "bash as sh": "bash"}
 
 
-def rank_env(shell: str, tmp_path: Path, own: Mapping[str, str], text: str = "") -> dict[bytes, bytes]:
+def rank_env(
+    shell: str, tmp_path: Path, own: Mapping[str, str], text: str = ""
+) -> dict[bytes, bytes]:
     """What a rank's program gets, as bytes."""
     program = shutil.which(SHELLS[shell])
     if program is None:
@@ -23,9 +25,20 @@ def rank_env(shell: str, tmp_path: Path, own: Mapping[str, str], text: str = "")
     for each in made.files:
         (tmp_path / each.name).write_bytes(each.text.encode("utf-8", "surrogateescape"))
     done = subprocess.run(
-        ["sh" if shell == "bash as sh" else shell, "-c", '. "$ENTRYPOINT_RUN_DIR/rank.sh"', "rank", "env", "-0"],
+        [
+            "sh" if shell == "bash as sh" else shell,
+            "-c",
+            '. "$ENTRYPOINT_RUN_DIR/rank.sh"',
+            "rank",
+            "env",
+            "-0",
+        ],
         executable=program,
-        env={"PATH": "/usr/bin:/bin", "ENTRYPOINT_RUN_DIR": str(tmp_path), "OMPI_COMM_WORLD_RANK": "0"},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "ENTRYPOINT_RUN_DIR": str(tmp_path),
+            "OMPI_COMM_WORLD_RANK": "0",
+        },
         capture_output=True,
         check=True,
     )
@@ -59,15 +72,39 @@ def test_every_byte_of_every_value(shell: str, tmp_path: Path) -> None:
 ODD = ("a.b", "a-b", "1x", "BASH_FUNC_f%%", "with space", "ä", "-n", "a\nb")
 
 
-OWNED = ("UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "IFS", "OPTIND", "PS4", "ENV", "RANDOM")
-OWNED += ("GROUPS", "DIRSTACK", "LINENO", "FUNCNAME", "PIPESTATUS", "SECONDS", "EPOCHSECONDS", "HISTCMD", "BASHPID")
+OWNED = (
+    "UID",
+    "EUID",
+    "PPID",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "BASH_VERSINFO",
+    "IFS",
+    "OPTIND",
+    "PS4",
+    "ENV",
+    "RANDOM",
+)
+OWNED += (
+    "GROUPS",
+    "DIRSTACK",
+    "LINENO",
+    "FUNCNAME",
+    "PIPESTATUS",
+    "SECONDS",
+    "EPOCHSECONDS",
+    "HISTCMD",
+    "BASHPID",
+)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_names_that_no_shell_exports(shell: str, tmp_path: Path) -> None:
     own = {"PATH": "/usr/bin:/bin", **dict.fromkeys((*ODD, *OWNED), "7")}
     got = rank_env(shell, tmp_path, own)
-    assert {name: got.get(name.encode()) for name in own if name != "PATH"} == dict.fromkeys((*ODD, *OWNED), b"7")
+    assert {name: got.get(name.encode()) for name in own if name != "PATH"} == dict.fromkeys(
+        (*ODD, *OWNED), b"7"
+    )
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -87,4 +124,8 @@ def test_what_plan_says_of_each_rank_is_what_it_gets(tmp_path: Path) -> None:
         (var.name, var.value) for var in made.launch.ranks.env_of_each
     ]
     got = rank_env("dash", tmp_path, {"PATH": "/usr/bin:/bin"})
-    assert (got[b"RANK"], b"WORLD_SIZE" in got) == (b"0", False)  # as mpirun, which is not there, has told it
+    # as mpirun, which is not there, has told it
+    assert (got[b"RANK"], b"WORLD_SIZE" in got) == (
+        b"0",
+        False,
+    )

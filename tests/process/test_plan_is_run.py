@@ -1,7 +1,9 @@
-"""`plan` says what `run` does: each launcher, alone and of two nodes, with and without a roll call, as PID 1 and not.
+"""`plan` says what `run` does: each launcher, alone and of two nodes, with and without a roll call,
+as PID 1 and not.
 
-What a program really gets (words, environment, folder, files, and whose process it is) is compared with what the plan
-of the same node says. In the place of bash, python and the program stands one that writes down how it was started.
+What a program really gets (words, environment, folder, files, and whose process it is) is compared
+with what the plan of the same node says. In the place of bash, python and the program stands one
+that writes down how it was started.
 """
 
 from __future__ import annotations
@@ -42,27 +44,47 @@ SECRET = "8f2c" * 9 + "0a1b3d5e"
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 # Root needs no user namespace, and its sshd works in none.
 FIRSTS = [
-    ("unshare", *users, "--pid", "--fork", "--mount-proc", "--kill-child") for users in ((), ("--map-root-user",))
+    ("unshare", *users, "--pid", "--fork", "--mount-proc", "--kill-child")
+    for users in ((), ("--map-root-user",))
 ]
-FIRST = next((each for each in FIRSTS if not subprocess.run([*each, "true"], capture_output=True).returncode), None)
+FIRST = next(
+    (
+        each
+        for each in FIRSTS
+        if not subprocess.run([*each, "true"], capture_output=True).returncode
+    ),
+    None,
+)
 
 
 def table() -> str:
-    devices = [{"device_id": str(n), "device_ip": f"192.1.0.{n}", "rank_id": str(1 - n)} for n in (0, 1)]
+    devices = [
+        {"device_id": str(n), "device_ip": f"192.1.0.{n}", "rank_id": str(1 - n)} for n in (0, 1)
+    ]
     server = {"server_id": "10.0.0.1", "device": devices}
-    return json.dumps({"status": "completed", "version": "1.0", "server_count": "1", "server_list": [server]})
+    return json.dumps(
+        {"status": "completed", "version": "1.0", "server_count": "1", "server_list": [server]}
+    )
 
 
 class Node:
-    """A node of a job on this machine: `plan` and `run` with the same words in the same environment."""
+    """A node of a job on this machine: `plan` and `run` with the same words in the same
+    environment."""
 
-    def __init__(self, bench: Bench, argv: tuple[str, ...], env: dict[str, str], first: bool) -> None:
+    def __init__(
+        self, bench: Bench, argv: tuple[str, ...], env: dict[str, str], first: bool
+    ) -> None:
         self.bench, self.first = bench, first
         for name in ("bash", "python", "mpiexec.hydra", "hydra_pmi_proxy", "prog"):
             path = bench.folder / "bin" / name
             path.write_text(f"#!{sys.executable} -IS\n{RECORDER}")
             path.chmod(0o755)
-        bench.env |= {"LC_ALL": "C.UTF-8", "ENTRYPOINT_TIMEOUTS_PEERS": "30", "ENTRYPOINT_SLOTS": "2", **env}
+        bench.env |= {
+            "LC_ALL": "C.UTF-8",
+            "ENTRYPOINT_TIMEOUTS_PEERS": "30",
+            "ENTRYPOINT_SLOTS": "2",
+            **env,
+        }
         self.argv = (*(FIRST or () if first else ()), sys.executable, "-m", "entrypoint")
         self.words = (*argv, "--", "prog", "one arg")
 
@@ -86,7 +108,9 @@ class Node:
     def check(self, plan: dict[str, Any]) -> None:
         """What happened is what the plan says."""
         told = self.told()
-        assert [each["words"] for each in told] == [each["command"] for each in plan["programs"]], self.bench.err
+        assert [each["words"] for each in told] == [each["command"] for each in plan["programs"]], (
+            self.bench.err
+        )
         kept = {name: value for name, value in self.bench.env.items() if name not in OURS}
         for each, program in zip(told, plan["programs"], strict=True):
             added = {var["name"]: var["value"] for var in (*plan["env"], *program["env"])}
@@ -95,7 +119,9 @@ class Node:
             ours = 1 if self.first else self.process.pid
             assert (each["pid"] == ours) is (plan["mode"] == "exec")
             there = {file["name"]: file for file in plan["files"]}
-            assert {name: each["files"][name][0] for name in there} == {n: f["mode"] for n, f in there.items()}
+            assert {name: each["files"][name][0] for name in there} == {
+                n: f["mode"] for n, f in there.items()
+            }
             texts = {name: file["text"] for name, file in there.items() if "text" in file}
             assert {name: each["files"][name][1] for name in texts} == texts
         alone = "warning: EP506 no roll call, " in self.bench.err
@@ -110,16 +136,23 @@ def port() -> Iterator[int]:
 
 
 WAYS = pytest.mark.parametrize("first", [False, True], ids=["", "as PID 1"])
-# What being PID 1 changes does not depend on the launcher: a program in our place, one of ours, and mpirun have it.
+# What being PID 1 changes does not depend on the launcher: a program in our place, one of ours, and
+# mpirun have it.
 STARTS = [(name, False) for name in registry.names("launchers")]
 STARTS += [(name, True) for name in ("plain", "torchrun", "mpirun")]
 ARGUMENTS = {"ascend": {"ENTRYPOINT_ASCEND_RANK_TABLE": "none"}}
 
 
 @pytest.mark.promise("`plan` says what `run` does")
-@pytest.mark.parametrize(("launcher", "first"), STARTS, ids=[f"{name}{', as PID 1' * first}" for name, first in STARTS])
-@pytest.mark.parametrize(("nodes", "calls"), [(1, False), (2, False), (2, True)], ids=["1", "2, none", "2, required"])
-def test_run_does_what_plan_says(bench: Bench, launcher: str, nodes: int, calls: bool, first: bool, port: int) -> None:
+@pytest.mark.parametrize(
+    ("launcher", "first"), STARTS, ids=[f"{name}{', as PID 1' * first}" for name, first in STARTS]
+)
+@pytest.mark.parametrize(
+    ("nodes", "calls"), [(1, False), (2, False), (2, True)], ids=["1", "2, none", "2, required"]
+)
+def test_run_does_what_plan_says(
+    bench: Bench, launcher: str, nodes: int, calls: bool, first: bool, port: int
+) -> None:
     if first and not FIRST:
         pytest.skip("no namespaces here")
     called = nodes == 2 and calls
@@ -136,7 +169,8 @@ def test_run_does_what_plan_says(bench: Bench, launcher: str, nodes: int, calls:
         Node(each, ("--launcher", launcher), {**env, "ENTRYPOINT_NODE_RANK": str(rank)}, first)
         for rank, each in enumerate(benches)
     ]
-    if called and launcher == "ray":  # whose first program ends the job, and the second may not have started yet
+    # whose first program ends the job, and the second may not have started yet
+    if called and launcher == "ray":
         benches[0].env["AWAITS"] = str(benches[1].folder / "told.0")
     plans = [node.plan() for node in made]
     mode = "coordinated" if called else "exec" if launcher == "plain" else "local"
@@ -158,7 +192,9 @@ def test_the_rank_table_that_is_there(bench: Bench, first: bool) -> None:
     node = Node(bench, ("--launcher", "ascend"), env, first)
     plan = node.plan()
     plan["programs"].sort(key=lambda each: str(each["label"]))
-    assert [var["value"] for each in plan["programs"] for var in each["env"] if var["name"] == "RANK_ID"] == ["0", "1"]
+    assert [
+        var["value"] for each in plan["programs"] for var in each["env"] if var["name"] == "RANK_ID"
+    ] == ["0", "1"]
     node.run()
     node.check(plan)
 
@@ -169,8 +205,15 @@ def test_a_run_directory_that_cannot_be_used(bench: Bench, port: int) -> None:
     env = {"ENTRYPOINT_SECRET": SECRET, "ENTRYPOINT_SSH_PORT": str(port)}
     env |= {"ENTRYPOINT_HOSTS": "a=127.0.0.2,b=127.0.0.3"}
     made = [
-        Node(each, ("--launcher", "torchrun"), {**env, "ENTRYPOINT_NODE_RANK": str(rank), **more}, False)
-        for rank, each, more in zip((0, 1), bench.others(2), ({}, {"ENTRYPOINT_RUN_DIR": "/proc/none"}), strict=True)
+        Node(
+            each,
+            ("--launcher", "torchrun"),
+            {**env, "ENTRYPOINT_NODE_RANK": str(rank), **more},
+            False,
+        )
+        for rank, each, more in zip(
+            (0, 1), bench.others(2), ({}, {"ENTRYPOINT_RUN_DIR": "/proc/none"}), strict=True
+        )
     ]
     made[0].plan()
     says = "run directory: where /proc/none cannot be used, another one, to tell the nodes why"

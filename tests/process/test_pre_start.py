@@ -1,4 +1,5 @@
-"""ma-pre-start.sh of ModelArts' code directory: a start hook whose exports reach the ranks of its node."""
+"""ma-pre-start.sh of ModelArts' code directory: a start hook whose exports reach the ranks of its
+node."""
 
 from __future__ import annotations
 
@@ -17,11 +18,14 @@ RANK = 'echo "rank ${GREETING-unset} ${GIVEN-unset}" >>"$NOTES"'
 class Job:
     """A job of one node on ModelArts, whose code directory has this script."""
 
-    def __init__(self, bench: Bench, script: str, folders: tuple[str, ...] = ("demo code",)) -> None:
+    def __init__(
+        self, bench: Bench, script: str, folders: tuple[str, ...] = ("demo code",)
+    ) -> None:
         self.bench, self.jobs = bench, bench.folder / "user-job-dir"
         for name in folders:
             (self.jobs / name).mkdir(parents=True)
-            (self.jobs / name / "ma-pre-start.sh").write_text(script)  # OBS knows no mode: not executable
+            # OBS knows no mode: not executable
+            (self.jobs / name / "ma-pre-start.sh").write_text(script)
         self.env = {"MA_JOB_DIR": str(self.jobs), "GIVEN": "container"}
 
     def start(self, *flags: str, program: str = RANK, **env: str) -> subprocess.Popen[str]:
@@ -33,7 +37,11 @@ class Job:
 
 @pytest.mark.promise("ma-pre-start.sh runs once on each node, before ranks, which get its exports")
 def test_it_runs_first_and_what_it_exports_is_the_ranks(bench: Bench) -> None:
-    job = Job(bench, 'echo "hook in $PWD by ${0##*/}" >>"$NOTES"; export GREETING="a b\'c"; unset GIVEN; OWN=x\n')
+    job = Job(
+        bench,
+        'echo "hook in $PWD by ${0##*/}" >>"$NOTES"; export GREETING="a b\'c"; unset GIVEN;'
+        " OWN=x\n",
+    )
     assert job.run() == 0, bench.err
     assert bench.notes == [f"hook in {job.jobs} by ma-pre-start.sh", "rank a b'c unset"]
     assert "start hook ma-pre-start.sh\n" in bench.err
@@ -66,7 +74,9 @@ def test_its_failure_is_the_job_s(bench: Bench, script: str, status: int) -> Non
 def test_it_may_end_as_it_likes(bench: Bench, script: str) -> None:
     """What it has set is taken, unless it became another program."""
     job = Job(bench, script)
-    assert job.run(program='echo up >>"$NOTES"; echo "${GREETING-unset}" >>"$NOTES"') == 0, bench.err
+    assert job.run(program='echo up >>"$NOTES"; echo "${GREETING-unset}" >>"$NOTES"') == 0, (
+        bench.err
+    )
     assert bench.notes == sorted(["up", "x" if "GREETING" in script else "unset"])
 
 
@@ -92,11 +102,17 @@ def test_it_can_be_refused(bench: Bench) -> None:
 def test_two_of_them(bench: Bench, refused: bool) -> None:
     job = Job(bench, "exit 7", folders=("one", "two"))
     assert job.run(ENTRYPOINT_PRE_START="skip" if refused else "") == (0 if refused else 78)
-    assert ("several folders below MA_JOB_DIR have a script to run first | " in bench.err) is not refused
+    assert (
+        "several folders below MA_JOB_DIR have a script to run first | " in bench.err
+    ) is not refused
 
 
 def test_a_stop_reaches_it(bench: Bench) -> None:
-    job = Job(bench, 'trap \'echo tidy >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done')
+    job = Job(
+        bench,
+        'trap \'echo tidy >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02;'
+        " done",
+    )
     process = job.start()
     bench.await_notes("ready")
     os.kill(process.pid, signal.SIGTERM)

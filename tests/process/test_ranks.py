@@ -1,4 +1,5 @@
-"""What the entrypoint makes of the lines on its socket, to which any program of the job may connect."""
+"""What the entrypoint makes of the lines on its socket, to which any program of the job may
+connect."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ NO_PIDFD = Path(__file__).with_name("no_pidfd.py")
 Heard = list[tuple[str, int, int]]
 
 
-# What a process that stands for a supervisor does: sends these lines, waits to be looked at, and stays if told to.
+# What a process that stands for a supervisor does: sends these lines, waits to be looked at, and
+# stays if told to.
 SPEAKS = """
 import socket, sys, time
 socket_file, lines, stays = sys.argv[1:]
@@ -34,15 +36,25 @@ if stays != "no":
 """
 
 
-def speaks(folder: Path, lines: str, stays: str = "yes", name: str = "ranks") -> subprocess.Popen[bytes]:
-    """A process that sends these lines. It stays, or leaves when it was looked at ("heard"), or at once ("no")."""
-    return subprocess.Popen([sys.executable, "-c", SPEAKS, str(folder / "run" / name), lines, stays])
+def speaks(
+    folder: Path, lines: str, stays: str = "yes", name: str = "ranks"
+) -> subprocess.Popen[bytes]:
+    """A process that sends these lines. It stays, or leaves when it was looked at ("heard"), or at
+    once ("no")."""
+    return subprocess.Popen(
+        [sys.executable, "-c", SPEAKS, str(folder / "run" / name), lines, stays]
+    )
 
 
 def heard(
-    tmp_path: Path, work: Callable[[], list[subprocess.Popen[bytes]]], *, reports: int, alone: bool = False
+    tmp_path: Path,
+    work: Callable[[], list[subprocess.Popen[bytes]]],
+    *,
+    reports: int,
+    alone: bool = False,
 ) -> Heard:
-    """All that is reported of the processes that `work` starts, until there are so many reports and all have ended.
+    """All that is reported of the processes that `work` starts, until there are so many reports and
+    all have ended.
 
     `alone`: nobody reads until these processes have ended by themselves.
     """
@@ -83,7 +95,10 @@ def without_pids(got: Heard) -> Heard:
     [
         "end 0 0 and more",
         "start 1 1\\nstart 2 1\\nstart 3 999999999999999999999\\n",
-        "start 99999999999999999999 5\\nend 0 256\\nend 0 -1\\nend 0 \\xb2\\nend 7 0\\ndone 0 0\\n\\0\\xff\\n\\n",
+        (
+            "start 99999999999999999999 5\\nend 0 256\\nend 0 -1\\nend 0 \\xb2\\nend 7 0\\ndone 0"
+            " 0\\n\\0\\xff\\n\\n"
+        ),
         "x" * 60000,
     ],
     ids=["no-end", "ranks", "numbers", "long"],
@@ -123,21 +138,35 @@ def test_a_program_cannot_report_for_its_supervisor(lies: str, tmp_path: Path) -
     """`echo end 1 0 >$ENTRYPOINT_RUN_DIR/ranks; exit 7` was 0 (issue 25, row 3)."""
 
     def work() -> list[subprocess.Popen[bytes]]:
-        return [subprocess.Popen([sys.executable, "-c", LIES, str(tmp_path / "run" / "ranks"), SPEAKS, lies])]
+        return [
+            subprocess.Popen(
+                [sys.executable, "-c", LIES, str(tmp_path / "run" / "ranks"), SPEAKS, lies]
+            )
+        ]
 
     got = heard(tmp_path, work, reports=2)
     assert without_pids(got) == [("start", 1, 0), ("end", 1, 7)]
 
 
-AWAY = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid)"
+AWAY = (
+    "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid)"
+)
 
 
 def test_a_process_that_is_not_below_us_is_no_supervisor(tmp_path: Path) -> None:
     """Such as what somebody starts with `docker exec`; the control is one that is below us."""
 
     def work() -> list[subprocess.Popen[bytes]]:
-        words = [sys.executable, "-c", SPEAKS, str(tmp_path / "run" / "ranks"), "start 5 1\\nend 5 0\\n", "yes"]
-        # Its parent ends at once, and it becomes the child of process 1 or of a subreaper above this one.
+        words = [
+            sys.executable,
+            "-c",
+            SPEAKS,
+            str(tmp_path / "run" / "ranks"),
+            "start 5 1\\nend 5 0\\n",
+            "yes",
+        ]
+        # Its parent ends at once, and it becomes the child of process 1 or of a subreaper above
+        # this one.
         away = [sys.executable, "-c", AWAY, *words]
         strays.append(int(subprocess.run(away, stdout=subprocess.PIPE, check=True).stdout))
         return [speaks(tmp_path, "start 0 1\\nend 0 0\\ndone 0 0\\n")]
@@ -149,12 +178,20 @@ def test_a_process_that_is_not_below_us_is_no_supervisor(tmp_path: Path) -> None
 
 
 def test_a_rank_that_is_gone_before_it_is_heard_of_was_killed(tmp_path: Path) -> None:
-    """A supervisor stays until it was looked at; what is gone by then may be anybody's, so its 0 counts for nothing."""
-    for number, (lines, status) in enumerate({"": 137, "end 3 0\\ndone 3 0\\n": 137, "end 3 9\\n": 9}.items()):
+    """A supervisor stays until it was looked at; what is gone by then may be anybody's, so its 0
+    counts for nothing."""
+    for number, (lines, status) in enumerate(
+        {"": 137, "end 3 0\\ndone 3 0\\n": 137, "end 3 9\\n": 9}.items()
+    ):
         folder = tmp_path / str(number)
         folder.mkdir()
         sends = f"start 3 1\\n{lines}"
-        got = heard(folder, lambda folder=folder, sends=sends: [speaks(folder, sends, "no")], reports=2, alone=True)  # type: ignore[misc]
+        got = heard(
+            folder,
+            lambda folder=folder, sends=sends: [speaks(folder, sends, "no")],
+            reports=2,
+            alone=True,
+        )  # type: ignore[misc]
         assert without_pids(got) == [("start", 3, 0), ("end", 3, status)], lines
 
 
@@ -183,20 +220,36 @@ def test_a_rank_that_starts_again_before_its_end_was_noticed(tmp_path: Path) -> 
         return got
 
     got = without_pids(asyncio.run(asyncio.wait_for(listen(), 20)))
-    assert [each for each in got if each[1] == 0] == [("start", 0, 0), ("end", 0, 137), ("start", 0, 0), ("end", 0, 5)]
+    assert [each for each in got if each[1] == 0] == [
+        ("start", 0, 0),
+        ("end", 0, 137),
+        ("start", 0, 0),
+        ("end", 0, 5),
+    ]
     assert [each for each in got if each[1] == 3] == [("start", 3, 0), ("end", 3, 4)]
 
 
 def test_sixty_four_ranks_that_start_while_nobody_reads(tmp_path: Path) -> None:
-    """A frozen entrypoint: each supervisor runs its program and waits, and every report is there afterwards."""
+    """A frozen entrypoint: each supervisor runs its program and waits, and every report is there
+    afterwards."""
 
     async def listen() -> tuple[Heard, list[int | None]]:
         got: Heard = []
         run_dir = RunDir(str(tmp_path / "run"))
         ranks = Ranks(run_dir, lambda *report: got.append(report))
-        keep = [sys.executable, "-I", "-S", supervised.FILE, "--run-dir", str(run_dir.path), "--linger", "1"]
+        keep = [
+            sys.executable,
+            "-I",
+            "-S",
+            supervised.FILE,
+            "--run-dir",
+            str(run_dir.path),
+            "--linger",
+            "1",
+        ]
         started = [
-            subprocess.Popen([*keep, "--number", str(rank), "--", "sh", "-c", f"exit {rank}"]) for rank in range(64)
+            subprocess.Popen([*keep, "--number", str(rank), "--", "sh", "-c", f"exit {rank}"])
+            for rank in range(64)
         ]
         time.sleep(5)
         early = [process.poll() for process in started]
@@ -208,14 +261,27 @@ def test_sixty_four_ranks_that_start_while_nobody_reads(tmp_path: Path) -> None:
         return got, early
 
     got, early = asyncio.run(asyncio.wait_for(listen(), 60))
-    assert sorted((rank, value) for event, rank, value in got if event == "end") == [(n, n) for n in range(64)]
+    assert sorted((rank, value) for event, rank, value in got if event == "end") == [
+        (n, n) for n in range(64)
+    ]
     assert early == [None] * 64, "one left before it was heard of"
 
 
 def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench) -> None:
     """Nothing ever said that it was gone, and the node waited for ever."""
     program = ["sh", "-c", "kill -KILL $PPID; exec sleep 600"]
-    run = [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--slots", "1", "--", *program]
+    run = [
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--launcher",
+        "mpirun",
+        "--slots",
+        "1",
+        "--",
+        *program,
+    ]
     process = bench.popen([sys.executable, str(NO_PIDFD), *run], {"FAKE_HANG": "after"})
     assert process.wait(20) == 137, bench.err
     assert "was ended by SIGKILL (137); exit 137" in bench.err
@@ -224,9 +290,11 @@ def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench)
 
 def test_a_stop_waits_for_what_a_program_left_where_the_kernel_has_no_pidfd() -> None:
     code = (
-        "import asyncio, subprocess, time; from entrypoint.system import children\n"
-        "child = subprocess.Popen(['sleep', '0.3'])\n"
-        "begun = time.monotonic(); asyncio.run(children.gone([child.pid])); print(time.monotonic() - begun)\n"
+        "import asyncio, subprocess, time; from entrypoint.system import children\nchild ="
+        " subprocess.Popen(['sleep', '0.3'])\nbegun = time.monotonic();"
+        " asyncio.run(children.gone([child.pid])); print(time.monotonic() - begun)\n"
     )
-    took = subprocess.run([sys.executable, str(NO_PIDFD), sys.executable, "-c", code], capture_output=True, timeout=20)
+    took = subprocess.run(
+        [sys.executable, str(NO_PIDFD), sys.executable, "-c", code], capture_output=True, timeout=20
+    )
     assert 0.2 < float(took.stdout) < 5, took

@@ -21,10 +21,12 @@ def entrypoint(cwd: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_check_prints_a_table(tmp_path: Path) -> None:
-    done = entrypoint(tmp_path, "check", str(TABLES / "good/v0.1-two-groups.json"), "--me", "job-ps-1")
+    done = entrypoint(
+        tmp_path, "check", str(TABLES / "good/v0.1-two-groups.json"), "--me", "job-ps-1"
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == (
-        "v0.1: 2 servers, 3 devices\n"
+    assert (
+        done.stdout == "v0.1: 2 servers, 3 devices\n"
         "rank  server        pod           device  address    own\n"
         "0     192.168.0.25  job-ps-0      0       192.1.0.0\n"
         "1     192.168.0.26  job-ps-1      0       192.1.0.1  *\n"
@@ -34,7 +36,9 @@ def test_check_prints_a_table(tmp_path: Path) -> None:
 
 def test_convert_writes_a_file_or_to_stdout(tmp_path: Path) -> None:
     source = str(TABLES / "good/v1.0-numbers.json")
-    done = entrypoint(tmp_path, "convert", source, "--to", "v0.1", "--out", "sub/jobstart_hccl.json")
+    done = entrypoint(
+        tmp_path, "convert", source, "--to", "v0.1", "--out", "sub/jobstart_hccl.json"
+    )
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "[entrypoint] wrote sub/jobstart_hccl.json\n"
     assert [path.name for path in (tmp_path / "sub").iterdir()] == ["jobstart_hccl.json"]
@@ -70,19 +74,34 @@ def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
         (
             ["check", "empty.json"],
             75,
-            "EP705 rank table empty.json is not complete | it is empty"
-            " | wait until the platform has written it, or fix the file",
+            (
+                "EP705 rank table empty.json is not complete | it is empty"
+                " | wait until the platform has written it, or fix the file"
+            ),
         ),
         (
             ["convert", "bad.json"],
             78,
-            'EP700 rank table bad.json: version is unknown | "2.0" | give a table of version 1.0 or 1.2',
+            (
+                'EP700 rank table bad.json: version is unknown | "2.0" | give a table of version'
+                " 1.0 or 1.2"
+            ),
         ),
         (
-            ["make", "--server-id", "10.0.0.1", "--server-id", "10.0.0.2", "--addresses", "10.1.0.1"],
+            [
+                "make",
+                "--server-id",
+                "10.0.0.1",
+                "--server-id",
+                "10.0.0.2",
+                "--addresses",
+                "10.1.0.1",
+            ],
             64,
-            "EP110 each --server-id needs one --hccn-conf or --addresses | 2 --server-id, 1 of the others"
-            " | give them in pairs",
+            (
+                "EP110 each --server-id needs one --hccn-conf or --addresses | 2 --server-id, 1 of"
+                " the others | give them in pairs"
+            ),
         ),
         (
             ["make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1", "--out", "empty.json/x"],
@@ -92,12 +111,19 @@ def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
         (
             [],
             64,
-            "EP110 the following arguments are required: convert|make|check | try: entrypoint ranktable --help",
+            (
+                "EP110 the following arguments are required: convert|make|check | try: entrypoint"
+                " ranktable --help"
+            ),
         ),
     ],
 )
-def test_what_is_wrong_is_one_line(args: list[str], status: int, message: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_one_line(
+    args: list[str], status: int, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "empty.json").touch()
-    (tmp_path / "bad.json").write_text('{"status": "completed", "version": "2.0"}', encoding="utf-8")
+    (tmp_path / "bad.json").write_text(
+        '{"status": "completed", "version": "2.0"}', encoding="utf-8"
+    )
     done = entrypoint(tmp_path, *args)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", f"[entrypoint] {message}\n")

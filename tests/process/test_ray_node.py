@@ -1,4 +1,5 @@
-"""ray_node.py, here with a Ray of our own: what it makes of Ray's ends, the program's, and a stop."""
+"""ray_node.py, here with a Ray of our own: what it makes of Ray's ends, the program's, and a
+stop."""
 
 from __future__ import annotations
 
@@ -52,14 +53,18 @@ class Bed:
             (folder / package).write_text(RAY if package == "ray/__init__.py" else "")
         (folder / "ray/scripts/scripts.py").write_text(SCRIPTS)
         (folder / f"ray-{version}.dist-info").mkdir()
-        (folder / f"ray-{version}.dist-info/METADATA").write_text(f"Name: ray\nVersion: {version}\n")
+        (folder / f"ray-{version}.dist-info/METADATA").write_text(
+            f"Name: ray\nVersion: {version}\n"
+        )
         (folder / "nodes").write_text("2")
         run_dir = folder / "run"
         run_dir.mkdir()
         (run_dir / "ray_node.py").write_text(render("ray/ray_node.py", {}))
         self.made: list[subprocess.Popen[str]] = []
 
-    def start(self, head: bool, *program: str, seconds: int = 20, **env: str) -> subprocess.Popen[str]:
+    def start(
+        self, head: bool, *program: str, seconds: int = 20, **env: str
+    ) -> subprocess.Popen[str]:
         address = f"127.0.0.1:{self.port}"
         options = ("--head", f"--port={self.port}") if head else (f"--address={address}",)
         words = (
@@ -145,7 +150,10 @@ def test_a_ray_that_ends_before_the_job(bed: Bed, head: bool) -> None:
 def test_a_head_that_never_answers(bed: Bed) -> None:
     status, _, err = bed.ended(bed.start(False, "true", seconds=1))
     assert status == 75
-    assert f"EP612 Ray's head did not answer within 1s | 127.0.0.1:{bed.port} | see worker-0's log" in err
+    assert (
+        f"EP612 Ray's head did not answer within 1s | 127.0.0.1:{bed.port} | see worker-0's log"
+        in err
+    )
     assert bed.rays() == []
 
 
@@ -163,14 +171,18 @@ def test_at_a_stop_ray_stays_until_the_program_has_ended(bed: Bed) -> None:
     assert worker.poll() is None
     assert len(bed.rays()) == 2  # their entrypoints end them
     assert leader.wait(5) == 3
-    head = next(pid for pid in bed.rays() if "--head" in (bed.folder / f"started.{pid}").read_text())
+    head = next(
+        pid for pid in bed.rays() if "--head" in (bed.folder / f"started.{pid}").read_text()
+    )
     os.kill(head, signal.SIGTERM)
     assert worker.wait(5) == 143
     assert time.monotonic() - begun < 8
 
 
 def test_a_user_s_signal_is_for_the_program(bed: Bed) -> None:
-    leader = bed.start(True, "sh", "-c", "trap 'echo heard; exit 0' USR1; echo up; while :; do sleep 0.05; done")
+    leader = bed.start(
+        True, "sh", "-c", "trap 'echo heard; exit 0' USR1; echo up; while :; do sleep 0.05; done"
+    )
     assert leader.stdout
     assert leader.stdout.readline() == "up\n"
     os.killpg(leader.pid, signal.SIGUSR1)
@@ -194,7 +206,9 @@ def test_a_python_without_ray(bed: Bed) -> None:
 def test_a_ray_without_tokens_is_named(tmp_path: Path, version: str, warns: bool) -> None:
     bed = Bed(tmp_path, version)
     try:
-        status, out, err = bed.ended(bed.start(True, "sh", "-c", "echo ${#RAY_AUTH_TOKEN}", RAY_AUTH_MODE="token"))
+        status, out, err = bed.ended(
+            bed.start(True, "sh", "-c", "echo ${#RAY_AUTH_TOKEN}", RAY_AUTH_MODE="token")
+        )
     finally:
         bed.close()
     assert (status, out) == (0, "64\n")

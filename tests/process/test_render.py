@@ -43,20 +43,30 @@ def folder() -> Iterator[Path]:
 @slow
 def test_shell_words(folder: Path, shell: str, locale: str, words: list[str]) -> None:
     script = folder / "words.sh"
-    script.write_text(f"printf '%s\\0' {' '.join(map(quote_sh, words))}\n", "utf-8", "surrogateescape")
-    done = subprocess.run([shell, script], env={"LC_ALL": locale, "PATH": os.environ["PATH"]}, capture_output=True)
+    script.write_text(
+        f"printf '%s\\0' {' '.join(map(quote_sh, words))}\n", "utf-8", "surrogateescape"
+    )
+    done = subprocess.run(
+        [shell, script], env={"LC_ALL": locale, "PATH": os.environ["PATH"]}, capture_output=True
+    )
     assert done.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in words]
     assert done.stderr == b""
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-@given(texts=st.lists(values, min_size=1, max_size=12), arguments=st.lists(values, min_size=1, max_size=6))
+@given(
+    texts=st.lists(values, min_size=1, max_size=12),
+    arguments=st.lists(values, min_size=1, max_size=6),
+)
 @example(texts=AWKWARD, arguments=AWKWARD)
 @slow
 def test_rank_wrapper(folder: Path, shell: str, texts: list[str], arguments: list[str]) -> None:
-    """The real rank.sh, sourced as run_mpi.sh does it: environment and arguments of the program are the given ones."""
+    """The real rank.sh, sourced as run_mpi.sh does it: environment and arguments of the program are
+    the given ones."""
     given = {f"V.{number}": text for number, text in enumerate(texts)}
-    (folder / "rank.env").write_bytes(b"".join(os.fsencode(f"{name}={text}\0") for name, text in given.items()))
+    (folder / "rank.env").write_bytes(
+        b"".join(os.fsencode(f"{name}={text}\0") for name, text in given.items())
+    )
     context = {
         "host": "h\nexport EVIL=1\rexport EVIL=1\u2028export EVIL=1\x85export EVIL=1",
         "supervisor": [
@@ -76,11 +86,15 @@ def test_rank_wrapper(folder: Path, shell: str, texts: list[str], arguments: lis
     env = {"PATH": os.environ["PATH"], "WRAPPER": str(wrapper)}
     rank = [shell, "-c", '. "$WRAPPER"', "rank"]
     shown = subprocess.run([*rank, "env", "-0"], env=env, capture_output=True)
-    said = subprocess.run([*rank, "printf", "%s\\0", *map(os.fsencode, arguments)], env=env, capture_output=True)
+    said = subprocess.run(
+        [*rank, "printf", "%s\\0", *map(os.fsencode, arguments)], env=env, capture_output=True
+    )
     assert (shown.returncode, shown.stderr, said.returncode, said.stderr) == (0, b"", 0, b"")
     got = dict(pair.split(b"=", 1) for pair in shown.stdout.split(b"\0") if pair)
     assert b"EVIL" not in got
-    assert {name: got[name.encode()] for name in given} == {name: os.fsencode(text) for name, text in given.items()}
+    assert {name: got[name.encode()] for name in given} == {
+        name: os.fsencode(text) for name, text in given.items()
+    }
     assert said.stdout.split(b"\0")[:-1] == [os.fsencode(word) for word in arguments]
 
 
@@ -108,9 +122,18 @@ def test_torch_scripts_hold_any_value(folder: Path, text: str) -> None:
     recorder = folder / "recorder"
     recorder.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
     recorder.chmod(0o700)
-    env = {"PATH": os.environ["PATH"], "NODE_RANK": "1", "PYTHON": str(recorder), "HOSTNAME": "h", "LOG_DIR": "/l"}
+    env = {
+        "PATH": os.environ["PATH"],
+        "NODE_RANK": "1",
+        "PYTHON": str(recorder),
+        "HOSTNAME": "h",
+        "LOG_DIR": "/l",
+    }
     word = os.fsencode(text)
-    for name, wanted in (("torchrun", [b"--rdzv_id=" + word, b"--local_addr=" + word, word]), ("torchlaunch", [word])):
+    for name, wanted in (
+        ("torchrun", [b"--rdzv_id=" + word, b"--local_addr=" + word, word]),
+        ("torchlaunch", [word]),
+    ):
         script = folder / f"{name}.sh"
         script.write_text(render(f"{name}/{name}.sh.j2", context), "utf-8", "surrogateescape")
         done = subprocess.run(["bash", script, "train.py"], env=env, capture_output=True)
@@ -131,7 +154,9 @@ def sshd(folder: Path) -> str:
         pytest.skip("there is no sshd on this machine")
     if os.getuid() == 0:  # sshd run by root insists on it
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    key = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    key = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+    )
     (folder / "host_key").write_bytes(key)
     (folder / "host_key").chmod(0o600)
     return SSHD
@@ -140,7 +165,9 @@ def sshd(folder: Path) -> str:
 def sshd_reads(sshd: str, folder: Path, **more: Any) -> dict[str, bytes]:
     """What sshd makes of the rendered sshd_config: keyword -> value, as `sshd -T` prints them."""
     config = folder / "sshd_config"
-    config.write_text(render("ssh/sshd_config.j2", sshd_context(folder, **more)), "utf-8", "surrogateescape")
+    config.write_text(
+        render("ssh/sshd_config.j2", sshd_context(folder, **more)), "utf-8", "surrogateescape"
+    )
     done = subprocess.run([sshd, "-T", "-f", config], capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     pairs = [line.split(b" ", 1) for line in done.stdout.split(b"\n") if b" " in line]
@@ -149,10 +176,14 @@ def sshd_reads(sshd: str, folder: Path, **more: Any) -> dict[str, bytes]:
 
 def test_sshd_takes_the_rendered_file(sshd: str, folder: Path) -> None:
     config = folder / "sshd_config"
-    config.write_text(render("ssh/sshd_config.j2", sshd_context(folder, more="ListenAddress 127.0.0.9")))
+    config.write_text(
+        render("ssh/sshd_config.j2", sshd_context(folder, more="ListenAddress 127.0.0.9"))
+    )
     done = subprocess.run([sshd, "-t", "-f", config], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    read = sshd_reads(sshd, folder, more=f"ListenAddress 127.0.0.9\nForceCommand exec sh {folder}/attend")
+    read = sshd_reads(
+        sshd, folder, more=f"ListenAddress 127.0.0.9\nForceCommand exec sh {folder}/attend"
+    )
     wanted = {
         "port": "36666", "listenaddress": "127.0.0.9:36666", "hostkey": f"{folder}/host_key", "allowusers": "ma-user",
         "authorizedkeysfile": f"{folder}/authorized_keys", "permitrootlogin": "no", "passwordauthentication": "no",
@@ -162,7 +193,10 @@ def test_sshd_takes_the_rendered_file(sshd: str, folder: Path) -> None:
         "forcecommand": f"exec sh {folder}/attend",
     }  # fmt: skip
     assert {name: read[name].decode() for name in wanted} == wanted
-    assert sshd_reads(sshd, folder, root_login="prohibit-password")["permitrootlogin"] == b"without-password"
+    assert (
+        sshd_reads(sshd, folder, root_login="prohibit-password")["permitrootlogin"]
+        == b"without-password"
+    )
     assert sshd_reads(sshd, folder)["forcecommand"] == b"none"
 
 
@@ -190,11 +224,24 @@ def test_ssh_takes_the_rendered_file(folder: Path) -> None:
     config = folder / "ssh_config"
     peers = [{"host": "node-1", "address": "10.0.0.1", "port": 2222}]
     peers += [{"host": "node-10", "address": "10.0.0.10", "port": 2223}]
-    context = {"origin": "x", "peers": peers, "user": "u", "port": 2222, "run_dir": "/run/a b", "alive_interval": 5}
+    context = {
+        "origin": "x",
+        "peers": peers,
+        "user": "u",
+        "port": 2222,
+        "run_dir": "/run/a b",
+        "alive_interval": 5,
+    }
     config.write_text(render("ssh/ssh_config.j2", context))
     done = subprocess.run(["ssh", "-TG", "-F", config, "node-1"], capture_output=True, text=True)
     wanted = {
-        *("hostname 10.0.0.1", "hostkeyalias node-1", "port 2222", "user u", "identityfile /run/a b/client_key"),
+        *(
+            "hostname 10.0.0.1",
+            "hostkeyalias node-1",
+            "port 2222",
+            "user u",
+            "identityfile /run/a b/client_key",
+        ),
         *("userknownhostsfile /run/a b/known_hosts", "stricthostkeychecking true", "batchmode yes"),
     }
     assert done.stderr == ""

@@ -14,7 +14,8 @@ from entrypoint.session import resolve
 
 
 def test_answers_that_come_at_one_time_are_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One knows the name, the others did not yet: an error that nobody looked at would have ended the job."""
+    """One knows the name, the others did not yet: an error that nobody looked at would have ended
+    the job."""
     together, number = threading.Barrier(3), iter(range(100))
 
     def answer(host: str, port: int | None) -> list[Any]:
@@ -28,7 +29,9 @@ def test_answers_that_come_at_one_time_are_no_defect(monkeypatch: pytest.MonkeyP
     unseen: list[dict[str, Any]] = []
 
     async def ask() -> list[Any]:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: unseen.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: unseen.append(context)
+        )
         found = await resolve.resolve("host", None, lambda why: None)
         for _ in range(50):  # what was cancelled, or came beside it
             await asyncio.sleep(0)

@@ -86,7 +86,9 @@ def test_what_lies_there_is_replaced_and_not_followed(bench: Bench, tmp_path: Pa
 def test_a_slash_at_the_end_of_the_run_directory(bench: Bench) -> None:
     """The result and the logs are beside it all the same, and the next start finds its own."""
     for _ in range(2):
-        assert bench.run("sh", "-c", "exit 7", slots=1, ENTRYPOINT_RUN_DIR=f"{bench.run_dir}//") == 7, bench.err
+        assert (
+            bench.run("sh", "-c", "exit 7", slots=1, ENTRYPOINT_RUN_DIR=f"{bench.run_dir}//") == 7
+        ), bench.err
         assert result(bench)["status"] == 7
 
 
@@ -94,7 +96,9 @@ def test_a_slash_at_the_end_of_the_run_directory(bench: Bench) -> None:
 def test_a_pipe_that_nobody_writes_into(kind: str, bench: Bench) -> None:
     os.mkfifo(bench.folder / "fifo")
     hosts = ("--hosts", "a=127.0.0.1,b=127.0.0.2", "--node-rank", "0", "--timeout", "1")
-    process = bench.popen([sys.executable, "-c", QUICK, "run", *hosts, f"--{kind}", "../fifo", "--", "true"])
+    process = bench.popen(
+        [sys.executable, "-c", QUICK, "run", *hosts, f"--{kind}", "../fifo", "--", "true"]
+    )
     assert process.wait(30) == 66
     assert "not a regular file, and its end did not come within 0.1s" in bench.err
 

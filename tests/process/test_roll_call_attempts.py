@@ -1,4 +1,5 @@
-"""One attempt of the roll call at a peer: each of its steps ends by a deadline, and what went wrong is named.
+"""One attempt of the roll call at a peer: each of its steps ends by a deadline, and what went wrong
+is named.
 
 The peers are ssh servers of this process, since no real sshd freezes where it is told to.
 """
@@ -34,11 +35,16 @@ BRIEF = CallLimits(attempt=0.6)
 
 def new_key() -> str:
     """A private key, as ssh-keygen writes it."""
-    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+    return (
+        Ed25519PrivateKey.generate()
+        .private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        .decode()
+    )
 
 
 class Peer(paramiko.ServerInterface):
-    """Listens, and freezes at one step of its first callers' logins; later callers are answered well."""
+    """Listens, and freezes at one step of its first callers' logins; later callers are answered
+    well."""
 
     def __init__(self, step: str, freezes: int = 1) -> None:
         self.step, self.freezes, self.callers = step, freezes, 0
@@ -81,7 +87,14 @@ class Peer(paramiko.ServerInterface):
         self.channel = channel = transport.accept(10)
         if channel is None or self.at("answer"):
             return
-        facts = {"slots": 1, "mpi": "", "toolkit": __version__, "clock": time.time(), "attempt": 1, "not_ready": None}
+        facts = {
+            "slots": 1,
+            "mpi": "",
+            "toolkit": __version__,
+            "clock": time.time(),
+            "attempt": 1,
+            "not_ready": None,
+        }
         facts |= {"interface": None, "interfaces": []}
         with contextlib.suppress(OSError, EOFError):  # the caller may have left
             channel.sendall(json.dumps({"kind": "node_info", **facts}).encode() + b"\n")
@@ -124,8 +137,11 @@ def call(
     before: Sequence[Peer] = (),
     limits: CallLimits = CallLimits(),  # noqa: B008
 ) -> NodeReport:
-    """What this peer answers; `states` gets what it was said to miss, one after the other, and whether it refused."""
-    keys = Keys(new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n", "")
+    """What this peer answers; `states` gets what it was said to miss, one after the other, and
+    whether it refused."""
+    keys = Keys(
+        new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n", ""
+    )
     node = Node(1, "b", 1, address, ssh_port=peer.port)
     hello = messages.Hello(__version__, ("a", "b"), 1, "plain", {}, 15.0, "leader", "127.0.0.1")
 
@@ -138,7 +154,10 @@ def call(
             elif isinstance(event, events.Answered):
                 answer.set_result(event.report)
 
-        others = [Node(rank, "c", 1, "127.0.0.1", ssh_port=other.port) for rank, other in enumerate(before, start=2)]
+        others = [
+            Node(rank, "c", 1, "127.0.0.1", ssh_port=other.port)
+            for rank, other in enumerate(before, start=2)
+        ]
         callbacks = Callbacks(Logger(), tell, asyncio.create_task)
         calls = rollcall.Caller((node, *others), "user", keys, hello, callbacks, limits)
         for each in (*others, node):
@@ -161,7 +180,9 @@ def call(
         ("answer", "the answer of 127.0.0.1 took longer than"),
     ],
 )
-def test_a_peer_that_freezes_and_is_replaced_is_called_again(step: str, named: str, states: list[str]) -> None:
+def test_a_peer_that_freezes_and_is_replaced_is_called_again(
+    step: str, named: str, states: list[str]
+) -> None:
     with contextlib.closing(Peer(step)) as peer:
         assert call(peer, states, limits=BRIEF).rank == 1
     assert peer.callers == 2
@@ -204,7 +225,9 @@ def test_a_login_that_takes_too_long_is_not_a_wrong_key(states: list[str]) -> No
     assert not any(state.startswith("refused") for state in states), states
 
 
-def test_no_more_threads_is_an_attempt_that_failed(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_threads_is_an_attempt_that_failed(
+    states: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, failing = threading.Thread.start, [3]
 
     def start(thread: threading.Thread) -> None:
@@ -224,7 +247,9 @@ def test_no_more_threads_is_an_attempt_that_failed(states: list[str], monkeypatc
     assert failing == [0]
 
 
-def test_a_connection_that_is_gone_before_it_is_looked_at(states: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_is_gone_before_it_is_looked_at(
+    states: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """getpeername fails for a connection that was reset meanwhile."""
     real = rollcall._connect
     dead: list[socket.socket] = []
@@ -241,13 +266,18 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(states: list[str], mon
     assert dead[0].fileno() == -1, "left open"
 
 
-@pytest.mark.promise("`check --all` names late packets by what the kernel measured at the roll call")
+@pytest.mark.promise(
+    "`check --all` names late packets by what the kernel measured at the roll call"
+)
 def test_an_answer_says_how_fast_packets_are(states: list[str]) -> None:
     with contextlib.closing(Peer("")) as peer:
-        assert 0 < call(peer, states).round_trip < 0.01  # a busy machine, too: the kernel answers by itself
+        # a busy machine, too: the kernel answers by itself
+        assert 0 < call(peer, states).round_trip < 0.01
 
 
-@pytest.mark.control("`check --all` names late packets by what the kernel measured at the roll call")
+@pytest.mark.control(
+    "`check --all` names late packets by what the kernel measured at the roll call"
+)
 def test_a_connection_whose_packets_nobody_times() -> None:
     here, there = socket.socketpair()
     assert rollcall.round_trip(here) == 0.0
@@ -262,10 +292,22 @@ def test_a_host_key_is_known_by_its_name(name: str, states: list[str]) -> None:
     key = paramiko.Ed25519Key(file_obj=io.StringIO(other)).get_base64()
     name = paramiko.HostKeys.hash_host("b") if name == "hash" else name
     with contextlib.closing(Peer("")) as peer:
-        assert call(peer, states, known=f"a ssh-ed25519 {key}\n{name} ssh-ed25519 {peer.key.get_base64()}\n").rank == 1
+        assert (
+            call(
+                peer,
+                states,
+                known=f"a ssh-ed25519 {key}\n{name} ssh-ed25519 {peer.key.get_base64()}\n",
+            ).rank
+            == 1
+        )
         assert states == []
         with pytest.raises(asyncio.TimeoutError):
-            call(peer, states, 1.0, known=f"a ssh-ed25519 {peer.key.get_base64()}\n{name} ssh-ed25519 {key}\n")
+            call(
+                peer,
+                states,
+                1.0,
+                known=f"a ssh-ed25519 {peer.key.get_base64()}\n{name} ssh-ed25519 {key}\n",
+            )
     assert set(states) == {"refused: another host key at 127.0.0.1"}
 
 
@@ -285,6 +327,11 @@ def test_a_broken_line_of_known_hosts_is_named(line: str, seen: str, states: lis
         with pytest.raises(ConfigError) as caught:
             call(peer, states, known=f"# comment\n\n{line}\n{good}\n")
         assert (
-            str(caught.value) == f"EP304 ssh.known_hosts cannot be read | {seen} | make each line: HOST ssh-ed25519 KEY"
+            str(caught.value)
+            == f"EP304 ssh.known_hosts cannot be read | {seen} | make each line: HOST"
+            " ssh-ed25519 KEY"
         )
-        assert call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").rank == 1
+        assert (
+            call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").rank
+            == 1
+        )

@@ -17,7 +17,8 @@ ENDS = {"success": 0, "failure": 7, "signal": 143, "kill": -9}
 
 
 def fill(folder: Path) -> None:
-    """Files of somebody else: some with names that an entrypoint uses, links to what is elsewhere, a tree."""
+    """Files of somebody else: some with names that an entrypoint uses, links to what is elsewhere,
+    a tree."""
     elsewhere = folder.parent / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
     (elsewhere / "kept").write_text("kept")
@@ -92,7 +93,9 @@ def test_what_a_program_or_somebody_puts_there_stays(how: str, bench: Bench) -> 
     theirs = {name: about for name, about in tree(bench.run_dir).items() if name not in own}
     assert end(bench, process, how) == ENDS[how]
     if how == "kill":
-        assert {"lock", "rank.env", "tmp"} < set(tree(bench.run_dir)), "the control: nobody tidied up"
+        assert {"lock", "rank.env", "tmp"} < set(tree(bench.run_dir)), (
+            "the control: nobody tidied up"
+        )
     assert end(bench, waiting(bench), "success") == 0
     left = tree(bench.run_dir)
     assert left.pop("lock")

@@ -1,4 +1,5 @@
-"""CONTRIBUTING.md's platform, device and deploy target, added as described: tests and command take them."""
+"""CONTRIBUTING.md's platform, device and deploy target, added as described: tests and command take
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ sys.exit(main(sys.argv[1:]))
 
 
 def add(copy: Copy, kind: str, heading: str, names: list[str], test: str) -> None:
-    """Do what the section says: its adapter keeps the import rules, and its case is collected and holds."""
+    """Do what the section says: its adapter keeps the import rules, and its case is collected and
+    holds."""
     files = steps(heading)
     assert [path.rpartition("/")[2] for path in files] == names
     (adapter, text), *cases = files.items()
@@ -52,7 +54,9 @@ def test_a_platform_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     add(copy, "platforms", "Add a platform", names, "test_platforms.test_case")
     assert "`acme`" in copy.python("-m", "entrypoint.spec.reference").stdout
     assert ": acme, azureml, dstack, " in copy.python(*words, "--help", COLUMNS="500").stdout
-    done = copy.python(*words, "--", "true", ACME_TASK="1", ACME_NODES="red blue", ENTRYPOINT_ROLL_CALL="none")
+    done = copy.python(
+        *words, "--", "true", ACME_TASK="1", ACME_NODES="red blue", ENTRYPOINT_ROLL_CALL="none"
+    )
     assert done.returncode == 0, done.stderr
     assert "job job: 2 nodes, 2 ranks, launcher plain, platform acme," in done.stdout
     assert "this node: worker-1 (blue)" in done.stdout
@@ -75,9 +79,12 @@ def test_a_device_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     assert "device lumen\n" in done.stdout
     assert "  LUMEN_WAIT=1800  # device lumen\n" in done.stdout
     assert "  slots: 2  # default 2 /dev/lumen*\n" in done.stdout
-    # What it is called elsewhere: by people, by Kubernetes, and by compose, which gives each container its own.
+    # What it is called elsewhere: by people, by Kubernetes, and by compose, which gives each
+    # container its own.
     copy.write({"job.yaml": "hosts: [a, b]\nslots: 2\ndevice: lumen\n"})
-    deployed = copy.python(*ENTRYPOINT, "deploy", "kubernetes", "--spec", "job.yaml", "--image", "i")
+    deployed = copy.python(
+        *ENTRYPOINT, "deploy", "kubernetes", "--spec", "job.yaml", "--image", "i"
+    )
     assert '"lumen.example/card": "2"' in deployed.stdout, deployed
     deployed = copy.python(*ENTRYPOINT, "deploy", "compose", "--spec", "job.yaml", "--image", "i")
     for cards in ('"/dev/lumen0", "/dev/lumen1"', '"/dev/lumen2", "/dev/lumen3"'):
@@ -108,4 +115,8 @@ def test_a_deploy_target_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> 
     }
     assert json.loads(done.stdout) == {"job": "demo", "tasks": 2, "task": task}
     written = json.loads((copy.tree / "tests/deploy/acme/two/rendered.yaml").read_text())
-    assert written == {"job": "demo", "tasks": 2, "task": {**task, "mount": "/home/me/job:/job", "command": []}}
+    assert written == {
+        "job": "demo",
+        "tasks": 2,
+        "task": {**task, "mount": "/home/me/job:/job", "command": []},
+    }

@@ -1,4 +1,5 @@
-"""Signals at moments when no program of the job runs yet, or any more: each is heard, once, and is the job's end."""
+"""Signals at moments when no program of the job runs yet, or any more: each is heard, once, and is
+the job's end."""
 
 from __future__ import annotations
 
@@ -20,20 +21,34 @@ from tests.process.bench import Bench, until
 RUN = "from entrypoint.cli import script; script()"
 # The folder of the hooks is the image's; here the first argument is.
 HOOKED = (
-    "import sys; from pathlib import Path; from entrypoint.ranks import hooks; hooks.FOLDER = Path(sys.argv.pop(1))"
+    "import sys; from pathlib import Path; from entrypoint.ranks import hooks; hooks.FOLDER ="
+    " Path(sys.argv.pop(1))"
 )
 FIRST = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 CAN_BE_FIRST = subprocess.run([*FIRST, "true"], capture_output=True, check=False).returncode == 0
 
 
-def hooked(bench: Bench, script: str, *words: str, first: bool = False, **env: str) -> subprocess.Popen[str]:
+def hooked(
+    bench: Bench, script: str, *words: str, first: bool = False, **env: str
+) -> subprocess.Popen[str]:
     """A job of one node, under a launcher that boots it, with this start hook."""
     folder = bench.folder / "start.d"
     folder.mkdir()
     hook = folder / "10-hook"
     hook.write_text(f"#!/bin/sh\n{script}\n")
     hook.chmod(0o755)
-    job = ("run", "--launcher", "mpirun", "--slots", "1", *words, "--", "sh", "-c", 'echo job >>"$NOTES"')
+    job = (
+        "run",
+        "--launcher",
+        "mpirun",
+        "--slots",
+        "1",
+        *words,
+        "--",
+        "sh",
+        "-c",
+        'echo job >>"$NOTES"',
+    )
     argv = [*(FIRST if first else ()), sys.executable, "-c", f"{HOOKED}; {RUN}", str(folder), *job]
     return bench.popen(argv, env)
 
@@ -50,7 +65,8 @@ def test_a_stop_during_a_start_hook(bench: Bench, first: bool) -> None:
     if first and not CAN_BE_FIRST:
         pytest.skip("no namespaces here")
     script = (
-        'trap \'sleep 0.2; echo tidy >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
+        'trap \'sleep 0.2; echo tidy >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do'
+        " sleep 0.02; done"
     )
     process = hooked(bench, script, first=first)
     bench.await_notes("ready")
@@ -68,7 +84,10 @@ def test_a_stop_during_a_start_hook(bench: Bench, first: bool) -> None:
 def test_a_stop_reaches_a_start_hook_s_program_in_another_group(bench: Bench) -> None:
     """It took the whole grace, and the program was killed (issue 25, row 10)."""
     # It takes longer than the hook's own shell, which ends at once.
-    saves = 'trap \'sleep 0.3; echo told >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
+    saves = (
+        'trap \'sleep 0.3; echo told >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do'
+        " sleep 0.02; done"
+    )
     script = f"timeout 600 sh -c {shlex.quote(saves)}"
     process = hooked(bench, script)
     bench.await_notes("ready")
@@ -81,7 +100,9 @@ def test_a_stop_reaches_a_start_hook_s_program_in_another_group(bench: Bench) ->
 
 def test_a_start_hook_that_does_not_stop(bench: Bench) -> None:
     """A second signal ends it, and what it started."""
-    process = hooked(bench, "trap '' TERM; sleep 600 & setsid sleep 600 & echo ready >>\"$NOTES\"; wait; wait")
+    process = hooked(
+        bench, "trap '' TERM; sleep 600 & setsid sleep 600 & echo ready >>\"$NOTES\"; wait; wait"
+    )
     bench.await_notes("ready")
     process.terminate()
     until(lambda: "SIGTERM: stopping\n" in bench.err, "the first")
@@ -99,20 +120,31 @@ def test_a_start_hook_s_own_75_is_tried_once(bench: Bench) -> None:
 
 
 def test_a_program_s_own_75_is_tried_once(bench: Bench) -> None:
-    assert bench.run("sh", "-c", 'echo up >>"$NOTES"; exit 75', slots=1, flags=("--restarts", "2")) == 75
+    assert (
+        bench.run("sh", "-c", 'echo up >>"$NOTES"; exit 75', slots=1, flags=("--restarts", "2"))
+        == 75
+    )
     assert bench.notes == ["up"]
     assert "again" not in bench.err
     assert result(bench)["class"] == "job"
 
 
-STALLS = 'trap \'echo told >>"$NOTES"; trap "" TERM; until test -e go; do sleep 0.02; done; exit 0\' TERM'
+STALLS = (
+    'trap \'echo told >>"$NOTES"; trap "" TERM; until test -e go; do sleep 0.02; done; exit 0\''
+    " TERM"
+)
 
 
 @pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "control"])
 def test_a_stop_while_an_attempt_ends(bench: Bench, stopped: bool) -> None:
-    """The job stalls, which boots it again; a stop that comes while its ranks save is the end. The control has none."""
+    """The job stalls, which boots it again; a stop that comes while its ranks save is the end. The
+    control has none."""
     program = f'{STALLS}; echo up >>"$NOTES"; test -e go && exit 0; while :; do sleep 0.02; done'
-    stall = {"ENTRYPOINT_STALL_MINUTES": "0.01", "ENTRYPOINT_STALL_ACTION": "stop", "ENTRYPOINT_RESTARTS": "1"}
+    stall = {
+        "ENTRYPOINT_STALL_MINUTES": "0.01",
+        "ENTRYPOINT_STALL_ACTION": "stop",
+        "ENTRYPOINT_RESTARTS": "1",
+    }
     process = bench.start("sh", "-c", program, slots=1, **stall)
     bench.await_notes("told", "up")
     if stopped:
@@ -140,14 +172,25 @@ def test_what_was_ignored_stays_ignored(bench: Bench) -> None:
 @pytest.mark.promise("a stop is heard before anything slow, hooks included")
 def test_a_stop_while_the_spec_is_read(bench: Bench) -> None:
     os.mkfifo(bench.folder / "spec")
-    argv = [sys.executable, "-m", "entrypoint", "run", "--spec", str(bench.folder / "spec"), "--", "true"]
+    argv = [
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--spec",
+        str(bench.folder / "spec"),
+        "--",
+        "true",
+    ]
     process = bench.popen(argv)
     # Opened for writing, it is being read: from then on we are past our start.
     writer = os.open(bench.folder / "spec", os.O_WRONLY)
     process.terminate()
     assert process.wait(20) == 143
     os.close(writer)
-    assert bench.err == "[entrypoint] EP611 ended by SIGTERM (143) before the job started; exit 143\n"
+    assert (
+        bench.err == "[entrypoint] EP611 ended by SIGTERM (143) before the job started; exit 143\n"
+    )
 
 
 @pytest.mark.promise("a stop between two attempts ends every node with 143")

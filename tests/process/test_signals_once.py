@@ -1,4 +1,5 @@
-"""SIGTERM and user signals reach every process of a rank, in whatever process group, and SIGTERM once."""
+"""SIGTERM and user signals reach every process of a rank, in whatever process group, and SIGTERM
+once."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import pytest
 from entrypoint import supervised
 from tests.process.bench import Bench, until
 
-# A program that notes each signal with its pid, and goes on saving for a while after the first SIGTERM.
+# A program that notes each signal with its pid, and goes on saving for a while after the first
+# SIGTERM.
 COUNTS = """
 import os, signal, sys, time
 def note(words):
@@ -60,7 +62,17 @@ def programs_of(command: list[str]) -> int:
 
 
 def supervisor(bench: Bench, command: list[str], *options: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-I", "-S", supervised.FILE, "--linger", "20", *options, "--", *command]
+    words = [
+        sys.executable,
+        "-I",
+        "-S",
+        supervised.FILE,
+        "--linger",
+        "20",
+        *options,
+        "--",
+        *command,
+    ]
     process = bench.popen(words)
     until(lambda: len(counts(bench.notes, "")) == programs_of(command), "the programs")
     return process
@@ -69,7 +81,8 @@ def supervisor(bench: Bench, command: list[str], *options: str) -> subprocess.Po
 @pytest.mark.promise("every process of a rank receives SIGTERM exactly once")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_process_of_a_rank_hears_sigterm_once(name: str, bench: Bench) -> None:
-    """Programs in other process groups heard none, and those behind a shell two (issue 25, row 10)."""
+    """Programs in other process groups heard none, and those behind a shell two (issue 25, row
+    10)."""
     process = supervisor(bench, PROGRAMS[name])
     begun = time.monotonic()
     os.killpg(process.pid, signal.SIGTERM)
@@ -83,7 +96,9 @@ def test_every_process_of_a_rank_hears_sigterm_once(name: str, bench: Bench) -> 
 @pytest.mark.control("every process of a rank receives SIGTERM exactly once")
 def test_a_launcher_s_processes_are_the_launcher_s_to_tell(bench: Bench) -> None:
     """The control of the test above; what the launcher leaves is told when it has ended."""
-    process = supervisor(bench, ["sh", "-c", f"trap '' TERM; setsid {_IT} & sleep 1"], "--signals", "group")
+    process = supervisor(
+        bench, ["sh", "-c", f"trap '' TERM; setsid {_IT} & sleep 1"], "--signals", "group"
+    )
     os.killpg(process.pid, signal.SIGTERM)
     time.sleep(0.5)
     assert set(counts(bench.notes, "SIGTERM").values()) == {0}
@@ -91,7 +106,9 @@ def test_a_launcher_s_processes_are_the_launcher_s_to_tell(bench: Bench) -> None
     assert set(counts(bench.notes, "SIGTERM").values()) == {1}
 
 
-@pytest.mark.parametrize("name", ["python", "timeout", "setsid", "shell-setsid", "shell-own-groups"])
+@pytest.mark.parametrize(
+    "name", ["python", "timeout", "setsid", "shell-setsid", "shell-own-groups"]
+)
 def test_every_process_that_asks_for_it_hears_a_user_signal(name: str, bench: Bench) -> None:
     command = PROGRAMS[name]
     if name == "shell-setsid":  # the shell itself would be ended by it
@@ -100,7 +117,11 @@ def test_every_process_that_asks_for_it_hears_a_user_signal(name: str, bench: Be
     process = supervisor(bench, command)
     for times in (1, 2):
         os.killpg(process.pid, signal.SIGUSR1)
-        until(lambda times=times: set(counts(bench.notes, "SIGUSR1").values()) == {times}, f"signal {times}", 5)  # type: ignore[misc]
+        until(
+            lambda times=times: set(counts(bench.notes, "SIGUSR1").values()) == {times},
+            f"signal {times}",
+            5,
+        )  # type: ignore[misc]
     os.killpg(process.pid, signal.SIGTERM)
     process.wait(20)
     until(lambda: not bench.left(), "the end of all", 5)
@@ -119,8 +140,20 @@ while True:
 
 
 def test_what_forks_while_it_is_told(bench: Bench) -> None:
-    """Each process in another group starts one more all the time; none that is older than the signal goes on."""
-    words = [sys.executable, "-I", "-S", supervised.FILE, "--linger", "20", "--", sys.executable, "-c", FORKS]
+    """Each process in another group starts one more all the time; none that is older than the
+    signal goes on."""
+    words = [
+        sys.executable,
+        "-I",
+        "-S",
+        supervised.FILE,
+        "--linger",
+        "20",
+        "--",
+        sys.executable,
+        "-c",
+        FORKS,
+    ]
     process = bench.popen(words)
     until(lambda: len(bench.left()) > 20, "some processes")
     begun = time.monotonic()
@@ -133,9 +166,20 @@ def test_what_forks_while_it_is_told(bench: Bench) -> None:
 @pytest.mark.promise("every process of a rank receives SIGTERM exactly once")
 @pytest.mark.parametrize("launcher", ["mpirun", "pytorch", "plain"])
 @pytest.mark.parametrize("name", ["timeout", "setsid", "shell"])
-def test_a_stop_reaches_every_process_of_the_job_once(launcher: str, name: str, bench: Bench, tmp_path: Path) -> None:
+def test_a_stop_reaches_every_process_of_the_job_once(
+    launcher: str, name: str, bench: Bench, tmp_path: Path
+) -> None:
     command = PROGRAMS[name]
-    flags = ["--launcher", launcher, "--slots", "1", "--log-files", "ranks", "--log-dir", str(tmp_path / "logs")]
+    flags = [
+        "--launcher",
+        launcher,
+        "--slots",
+        "1",
+        "--log-files",
+        "ranks",
+        "--log-dir",
+        str(tmp_path / "logs"),
+    ]
     process = bench.popen([sys.executable, "-m", "entrypoint", "run", *flags, "--", *command])
     until(lambda: len(counts(bench.notes, "")) == programs_of(command), "the program")
     begun = time.monotonic()

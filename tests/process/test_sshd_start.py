@@ -1,4 +1,5 @@
-"""Whether this node's sshd is up is asked of sshd itself, which may be too busy with others to answer at once.
+"""Whether this node's sshd is up is asked of sshd itself, which may be too busy with others to
+answer at once.
 
 The sshd is a script: a real one cannot be made to turn away just its first callers.
 """
@@ -36,10 +37,14 @@ def start(folder: Path, answers: list[bytes | None]) -> None:
     program = folder / "sshd"
     program.write_text(BUSY.format(python=sys.executable, port=port, answers=answers))
     program.chmod(0o755)
-    here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", programs={"sshd": str(program)})
+    here = Facts(
+        env={}, hostname="a", cwd="/", uid=1, user="u", home="/", programs={"sshd": str(program)}
+    )
 
     async def run() -> None:
-        door = await sshd.Sshd.start(here, folder / "sshd_config", port, "127.0.0.1", lambda line: None)
+        door = await sshd.Sshd.start(
+            here, folder / "sshd_config", port, "127.0.0.1", lambda line: None
+        )
         door.stop()
         await door.ended()
 
@@ -55,7 +60,9 @@ def test_another_program_on_its_port_is_not_sshd(tmp_path: Path) -> None:
         start(tmp_path, [b"HTTP/1.0 400\r\n"])
 
 
-def test_an_sshd_that_never_lets_anyone_in_is_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_sshd_that_never_lets_anyone_in_is_said_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sshd, "_UP", 1.0)
     with pytest.raises(OsError, match="sshd does not answer"):
         start(tmp_path, [b""] * 1000)

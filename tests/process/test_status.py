@@ -46,7 +46,9 @@ STATUS = (sys.executable, "-m", "entrypoint", "status")
 
 def ask(bench: Bench, *words: str, **how: Any) -> tuple[int, str, str]:
     """Exit status, stdout, stderr of `entrypoint status` beside the bench's boot."""
-    done = subprocess.run([*STATUS, *words], env=bench.env, capture_output=True, text=True, timeout=60, **how)
+    done = subprocess.run(
+        [*STATUS, *words], env=bench.env, capture_output=True, text=True, timeout=60, **how
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -77,7 +79,7 @@ def running(bench: Bench) -> Iterator[subprocess.Popen[str]]:
     until(lambda: not bench.left(), f"the end of {bench.left()}")
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The command
 
 
@@ -87,8 +89,19 @@ def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen
     code, out, err = ask(bench)
     assert (code, err) == (0, "")
     title, head, row = out.splitlines()
-    assert re.fullmatch(r"job demo, launcher mpirun, attempt 1, up \d+s, seen from worker-0 \(.+\)", title)
-    assert head.split() == ["node", "host", "phase", "since", "heartbeat", "ranks", "idle", "detail"]
+    assert re.fullmatch(
+        r"job demo, launcher mpirun, attempt 1, up \d+s, seen from worker-0 \(.+\)", title
+    )
+    assert head.split() == [
+        "node",
+        "host",
+        "phase",
+        "since",
+        "heartbeat",
+        "ranks",
+        "idle",
+        "detail",
+    ]
     assert re.fullmatch(r"worker-0 +\S+ +running +\d+s +- +2 +\d+s", row)
     code, out, err = ask(bench, "--json")
     shown = json.loads(out)
@@ -108,13 +121,20 @@ def test_a_good_end_is_0(bench: Bench) -> None:
 
 
 def test_many_at_once(bench: Bench, running: subprocess.Popen[str]) -> None:
-    together = [subprocess.Popen([*STATUS, "--json"], env=bench.env, stdout=subprocess.PIPE) for _ in range(4)]
-    assert [json.loads(each.communicate(timeout=60)[0])["phase"] for each in together] == ["running"] * 4
+    together = [
+        subprocess.Popen([*STATUS, "--json"], env=bench.env, stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    assert [json.loads(each.communicate(timeout=60)[0])["phase"] for each in together] == [
+        "running"
+    ] * 4
     assert [each.returncode for each in together] == [0] * 4
 
 
 @pytest.mark.promise("a frozen or killed entrypoint is never reported as running well")
-def test_a_stopped_entrypoint_is_named_at_once(bench: Bench, running: subprocess.Popen[str]) -> None:
+def test_a_stopped_entrypoint_is_named_at_once(
+    bench: Bench, running: subprocess.Popen[str]
+) -> None:
     until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
     running.send_signal(signal.SIGSTOP)
     code, out, err = ask(bench)
@@ -126,7 +146,9 @@ def test_a_stopped_entrypoint_is_named_at_once(bench: Bench, running: subprocess
 
 
 @pytest.mark.promise("a frozen or killed entrypoint is never reported as running well")
-def test_an_entrypoint_that_writes_nothing_more_is_named(bench: Bench, running: subprocess.Popen[str]) -> None:
+def test_an_entrypoint_that_writes_nothing_more_is_named(
+    bench: Bench, running: subprocess.Popen[str]
+) -> None:
     until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
     written = load(str(record(bench)))
     old = replace(written, at=time.monotonic() - written.pause - status._LATE - 1)
@@ -146,7 +168,9 @@ def test_a_killed_entrypoint_has_no_result(bench: Bench, running: subprocess.Pop
     assert "before, it was: running | it was killed" in err
 
 
-def test_another_process_with_its_number_is_not_taken_for_it(bench: Bench, running: subprocess.Popen[str]) -> None:
+def test_another_process_with_its_number_is_not_taken_for_it(
+    bench: Bench, running: subprocess.Popen[str]
+) -> None:
     until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
     process = load(str(record(bench))).process
     assert process
@@ -158,7 +182,8 @@ def test_another_process_with_its_number_is_not_taken_for_it(bench: Bench, runni
 def test_nothing_to_ask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status.health, "states", list)
     with pytest.raises(
-        EntrypointError, match=r"EP030 there is no boot to ask \| .*/nowhere-state.json: No such file"
+        EntrypointError,
+        match=r"EP030 there is no boot to ask \| .*/nowhere-state.json: No such file",
     ) as error:
         status.ask(place / "nowhere")
     assert error.value.status == 66
@@ -169,7 +194,8 @@ def test_nothing_to_ask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_several_have_to_be_told_apart() -> None:
     with pytest.raises(
-        status.UsageError, match=r"EP032 several entrypoints boot here \| /a, /b \| say which: --run-dir /a"
+        status.UsageError,
+        match=r"EP032 several entrypoints boot here \| /a, /b \| say which: --run-dir /a",
     ):
         status._one(["/a", "/b"])
     assert status._one(["/a"]) == Path("/a")
@@ -195,7 +221,10 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path, bench: Bench) 
     words = [sys.executable, "-c", AS_ANOTHER, str(place / "run")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (77, ""), done
-    assert f"another user's | {place}/run-state.json is owned by 0, we are 65534 | ask as that user" in done.stderr
+    assert (
+        f"another user's | {place}/run-state.json is owned by 0, we are 65534 | ask as that user"
+        in done.stderr
+    )
     go(bench)
     assert running.wait(30) == 0
 
@@ -212,7 +241,9 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path, bench: Bench) 
         ({}, 0, "EP030 there is no boot to ask"),
     ],
 )
-def test_whose_boot_it_is(live: dict[str, int], boots: int, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whose_boot_it_is(
+    live: dict[str, int], boots: int, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(status, "_live", lambda: live)
     monkeypatch.setattr(status, "_users", lambda: [1, 2])
     monkeypatch.setattr(status, "_left", lambda user: None)
@@ -230,9 +261,19 @@ def test_the_kernel_s_list_of_sockets(place: Path) -> None:
         (place / f"{name}-state.json").touch()
     row = "0000: 00000002 00000000 00010000 0001 01"
     rows = [f"{row} 7 @entrypoint:{place}/{name}" for name in ("run", "with a space", "gone")]
-    rows += [f"{row} 77", f"{row} 78 {place}/run", f"{row} 79 @entrypoint", "0000: @entrypoint:/gone"]
-    (table := place / "table").write_text("\n".join(["Num RefCount Protocol Flags Type St Inode Path", *rows]) + "\n")
-    assert status._live(str(table)) == {f"{place}/run": os.geteuid(), f"{place}/with a space": os.geteuid()}
+    rows += [
+        f"{row} 77",
+        f"{row} 78 {place}/run",
+        f"{row} 79 @entrypoint",
+        "0000: @entrypoint:/gone",
+    ]
+    (table := place / "table").write_text(
+        "\n".join(["Num RefCount Protocol Flags Type St Inode Path", *rows]) + "\n"
+    )
+    assert status._live(str(table)) == {
+        f"{place}/run": os.geteuid(),
+        f"{place}/with a space": os.geteuid(),
+    }
     assert status._live(str(place / "none")) == {}
 
 
@@ -250,24 +291,75 @@ def test_a_result_that_another_user_left_is_not_believed() -> None:
 
 
 def test_times_and_words_of_a_stranger_do_no_harm() -> None:
-    node = {"node": "worker-0", "host": "a\x1b[2Jb", "phase": "running", "detail": "two\nlines", "ranks": 1}
-    node |= {"since_seconds": float("inf"), "heartbeat_seconds": float("nan"), "ranks_ended": 0, "idle_seconds": 7500}
-    shown = {"job": "j\x07", "launcher": "plain", "attempt": 1, "up_seconds": 185.9, "node": "worker-0", "host": "a"}
+    node = {
+        "node": "worker-0",
+        "host": "a\x1b[2Jb",
+        "phase": "running",
+        "detail": "two\nlines",
+        "ranks": 1,
+    }
+    node |= {
+        "since_seconds": float("inf"),
+        "heartbeat_seconds": float("nan"),
+        "ranks_ended": 0,
+        "idle_seconds": 7500,
+    }
+    shown = {
+        "job": "j\x07",
+        "launcher": "plain",
+        "attempt": 1,
+        "up_seconds": 185.9,
+        "node": "worker-0",
+        "host": "a",
+    }
     outcome = {"reason": "bad\n\x1b[1m", "status": "\x1b]0;x\x07"}
     text = cli_status._text({**shown, "phase": "running", "outcome": outcome, "nodes": [node]})
     assert not any(ord(each) < 32 for each in text.replace("\n", ""))
     assert text.count("\n") == 4
     assert " up 3m05s, " in text
-    assert text.splitlines()[2].split() == ["worker-0", "ab", "running", "-", "-", "1", "2h05m", "two", "lines"]
+    assert text.splitlines()[2].split() == [
+        "worker-0",
+        "ab",
+        "running",
+        "-",
+        "-",
+        "1",
+        "2h05m",
+        "two",
+        "lines",
+    ]
 
 
 def test_a_screen_that_is_too_small_shows_first_who_differs() -> None:
-    other = {"host": "a", "since_seconds": 1, "heartbeat_seconds": 1, "ranks": 1, "ranks_ended": 0, "idle_seconds": 1}
-    nodes = [{**other, "node": f"worker-{number}", "phase": "running", "detail": ""} for number in range(50)]
+    other = {
+        "host": "a",
+        "since_seconds": 1,
+        "heartbeat_seconds": 1,
+        "ranks": 1,
+        "ranks_ended": 0,
+        "idle_seconds": 1,
+    }
+    nodes = [
+        {**other, "node": f"worker-{number}", "phase": "running", "detail": ""}
+        for number in range(50)
+    ]
     nodes[37]["phase"] = "lost"
-    shown = {"job": "j", "launcher": "plain", "attempt": 1, "up_seconds": 1, "node": "worker-0", "host": "a"}
-    lines = cli_status._text({**shown, "phase": "running", "outcome": None, "nodes": nodes}, 5).splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["worker-37", *(f"worker-{number}" for number in range(4)), "and"]
+    shown = {
+        "job": "j",
+        "launcher": "plain",
+        "attempt": 1,
+        "up_seconds": 1,
+        "node": "worker-0",
+        "host": "a",
+    }
+    lines = cli_status._text(
+        {**shown, "phase": "running", "outcome": None, "nodes": nodes}, 5
+    ).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == [
+        "worker-37",
+        *(f"worker-{number}" for number in range(4)),
+        "and",
+    ]
     assert lines[-1] == "and 45 more"
 
 
@@ -294,7 +386,7 @@ wait $!
     assert "before 0" not in done.stdout or "ended: " in done.stdout, done
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # --watch
 
 
@@ -316,8 +408,12 @@ def test_watch_ends_with_the_job_and_says_what_changed(bench: Bench) -> None:
     assert len([line for line in lines if "running" in line]) == 1, "said once"
 
 
-def test_watch_shows_that_it_does_not_answer_and_goes_on(bench: Bench, running: subprocess.Popen[str]) -> None:
-    watch = subprocess.Popen([*STATUS, "--watch", "--json"], env=bench.env, stdout=subprocess.PIPE, text=True)
+def test_watch_shows_that_it_does_not_answer_and_goes_on(
+    bench: Bench, running: subprocess.Popen[str]
+) -> None:
+    watch = subprocess.Popen(
+        [*STATUS, "--watch", "--json"], env=bench.env, stdout=subprocess.PIPE, text=True
+    )
     assert watch.stdout
     phases = [json.loads(watch.stdout.readline())["phase"]]
     running.send_signal(signal.SIGSTOP)
@@ -335,10 +431,16 @@ def test_watch_shows_that_it_does_not_answer_and_goes_on(bench: Bench, running: 
 def test_watch_goes_on_in_the_next_attempt(bench: Bench) -> None:
     program = 'echo at >>"$NOTES"; [ "$(grep -c at "$NOTES")" = 1 ] && exec sleep 600; '
     program += "for each in 1 2 3 4 5 6 7 8; do echo $each; sleep 0.25; done"
-    stalls = {"ENTRYPOINT_STALL_MINUTES": "0.04", "ENTRYPOINT_STALL_ACTION": "stop", "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
+    stalls = {
+        "ENTRYPOINT_STALL_MINUTES": "0.04",
+        "ENTRYPOINT_STALL_ACTION": "stop",
+        "ENTRYPOINT_TIMEOUTS_GRACE": "1",
+    }
     running = bench.start("sh", "-c", program, slots=1, flags=("--restarts", "1"), **stalls)
     until(lambda: record(bench).exists(), "its record")
-    done = subprocess.run([*STATUS, "--watch", "--json"], env=bench.env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*STATUS, "--watch", "--json"], env=bench.env, capture_output=True, text=True, timeout=60
+    )
     assert (running.wait(30), done.returncode, done.stderr) == (0, 0, ""), done
     shown = [json.loads(line) for line in done.stdout.splitlines()]
     assert {each["attempt"] for each in shown if "attempt" in each} == {1, 2}
@@ -347,7 +449,9 @@ def test_watch_goes_on_in_the_next_attempt(bench: Bench) -> None:
 
 def test_watch_draws_a_terminal_anew(bench: Bench, running: subprocess.Popen[str]) -> None:
     ours, theirs = pty.openpty()
-    watch = subprocess.Popen([*STATUS, "--watch"], env={**bench.env, "TERM": "xterm"}, stdout=theirs)
+    watch = subprocess.Popen(
+        [*STATUS, "--watch"], env={**bench.env, "TERM": "xterm"}, stdout=theirs
+    )
     os.close(theirs)
     seen = b""
     with contextlib.suppress(OSError):  # the terminal's end
@@ -360,7 +464,9 @@ def test_watch_draws_a_terminal_anew(bench: Bench, running: subprocess.Popen[str
     os.close(ours)
     assert watch.wait(30) == 7
     last = seen.decode().split("\x1b[H")[-1]
-    assert re.fullmatch(r"ended: EP600 rank \d on \S+ exited with 7; exit 7\x1b\[K\r\n\x1b\[J", last)
+    assert re.fullmatch(
+        r"ended: EP600 rank \d on \S+ exited with 7; exit 7\x1b\[K\r\n\x1b\[J", last
+    )
 
 
 def test_watch_ends_where_nobody_reads(bench: Bench, running: subprocess.Popen[str]) -> None:
@@ -371,7 +477,7 @@ def test_watch_ends_where_nobody_reads(bench: Bench, running: subprocess.Popen[s
     assert watch.wait(30) == 0
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Who asks holds up nobody
 
 
@@ -421,13 +527,16 @@ def test_what_is_asked(request_: bytes, answer: bytes) -> None:
     control="its slow ones, which have their time",
 )
 def test_slow_ones_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some say nothing, some read nothing; the loop goes on, few are taken at a time, and then the next have a turn."""
+    """Some say nothing, some read nothing; the loop goes on, few are taken at a time, and then the
+    next have a turn."""
     monkeypatch.setattr(server, "_PATIENCE", 1.0)
 
     @in_loop
     async def tried() -> None:
         failed: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: failed.append(context)
+        )
         with served(lambda: "x" * 8_000_000) as port:
             before = len(os.listdir("/proc/self/fd"))
             slow = []
@@ -461,7 +570,11 @@ def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
     words = ["run", "--launcher", "mpirun", "--", "sh", "-c", "exit 7"]
     assert bench.popen([sys.executable, "-c", broken, *words], {}).wait(30) == 7
     assert (
-        bench.err.count("warning: EP902 internal error: ZeroDivisionError: division by zero | status and metrics") == 1
+        bench.err.count(
+            "warning: EP902 internal error: ZeroDivisionError: division by zero | status and"
+            " metrics"
+        )
+        == 1
     )
 
 
@@ -527,7 +640,9 @@ def test_an_error_in_an_answer_ends_nothing() -> None:
     @in_loop
     async def tried() -> None:
         failed: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failed.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: failed.append(context)
+        )
         with served(fails) as port:
             assert (await talk(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500 ")
         assert failed == []
@@ -535,7 +650,7 @@ def test_an_error_in_an_answer_ends_nothing() -> None:
     tried()
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Metrics
 
 
@@ -549,12 +664,22 @@ def fetched(port: int, path: str = "/metrics") -> str:
 def test_a_port(bench: Bench) -> None:
     port = free_port()
     env = {"ENTRYPOINT_METRICS_PORT": str(port), "MY_TOKEN": "hush-hush-hush"}
-    running = bench.start("sh", "-c", WAITS, "hush-hush-hush", STATUS="7", flags=("--name", "demo"), **env)
+    running = bench.start(
+        "sh", "-c", WAITS, "hush-hush-hush", STATUS="7", flags=("--name", "demo"), **env
+    )
     bench.await_notes("ready", "ready")
-    until(lambda: 'entrypoint_phase{job="demo",node="worker-0",phase="running"} 1' in fetched(port), "the phase")
+    until(
+        lambda: 'entrypoint_phase{job="demo",node="worker-0",phase="running"} 1' in fetched(port),
+        "the phase",
+    )
     text = fetched(port)
-    assert text.startswith("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n")
-    assert 'entrypoint_ranks{job="demo",node="worker-0",seen_from="worker-0",state="running"} 2' in text
+    assert text.startswith(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+    )
+    assert (
+        'entrypoint_ranks{job="demo",node="worker-0",seen_from="worker-0",state="running"} 2'
+        in text
+    )
     assert fetched(port, "/status").startswith("HTTP/1.1 404"), "details are in the record alone"
     assert "hush" not in text
     assert "warning" not in bench.err
@@ -565,7 +690,9 @@ def test_a_port(bench: Bench) -> None:
 @pytest.mark.promise("metrics are off until asked for, and tell no secret")
 def test_without_a_port_nothing_listens(running: subprocess.Popen[str]) -> None:
     """The negative control of the test before."""
-    found = {os.readlink(each) for each in Path(f"/proc/{running.pid}/fd").iterdir() if each.is_symlink()}
+    found = {
+        os.readlink(each) for each in Path(f"/proc/{running.pid}/fd").iterdir() if each.is_symlink()
+    }
     sockets = {int(name[8:-1]) for name in found if name.startswith("socket:")}
     listening = {
         int(fields[9])
@@ -579,7 +706,10 @@ def test_without_a_port_nothing_listens(running: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"PORT": "(taken)"}, "warning: EP035 no metrics are served | 127.0.0.1 port {port}: Address already in use"),
+        (
+            {"PORT": "(taken)"},
+            "warning: EP035 no metrics are served | 127.0.0.1 port {port}: Address already in use",
+        ),
         (
             {"PORT": "(free)", "ADDRESS": "0.0.0.0"},
             "warning: EP036 metrics are open to others | whoever reaches 0.0.0.0 port",
@@ -591,7 +721,10 @@ def test_what_cannot_be_is_a_warning(settings: dict[str, str], words: str, bench
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         ports = {"(taken)": str(taken.getsockname()[1]), "(free)": str(free_port())}
-        env = {f"ENTRYPOINT_METRICS_{name}": ports.get(value, value) for name, value in settings.items()}
+        env = {
+            f"ENTRYPOINT_METRICS_{name}": ports.get(value, value)
+            for name, value in settings.items()
+        }
         assert bench.run("true", **env) == 0
     port = env.get("ENTRYPOINT_METRICS_PORT", "")
     assert bench.err.count(words.format(port=port)) == 1, bench.err

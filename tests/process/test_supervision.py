@@ -1,4 +1,5 @@
-"""What the entrypoint owes a running job: its status, its signals, its grace, and nothing left behind."""
+"""What the entrypoint owes a running job: its status, its signals, its grace, and nothing left
+behind."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from tests.process.bench import Bench, marked, until
 # A rank that notes its SIGTERM and goes on.
 STUBBORN = 'trap \'echo TERM >>"$NOTES"\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
 # A rank that saves when it is told to stop, which takes a while.
-SAVES = 'trap \'sleep 0.3; echo saved >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02; done'
+SAVES = (
+    'trap \'sleep 0.3; echo saved >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do'
+    " sleep 0.02; done"
+)
 WAITS = 'echo ready >>"$NOTES"; exec sleep 600'
 
 
@@ -33,7 +37,7 @@ def nothing_left(bench: Bench) -> bool:
     return not bench.run_dir.exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The bench itself
 
 
@@ -42,12 +46,14 @@ def test_the_bench_sees_what_is_left(bench: Bench) -> None:
     """The control of every `nothing_left`: a process in a session of its own is found."""
     process = bench.popen(["sh", "-c", "setsid sleep 600 & exit 0"])
     assert process.wait(10) == 0
-    (stray,) = until(lambda: [pid for pid, line in bench.left().items() if "sleep 600" in line], "a stray")
+    (stray,) = until(
+        lambda: [pid for pid, line in bench.left().items() if "sleep 600" in line], "a stray"
+    )
     os.kill(stray, signal.SIGKILL)
     until(lambda: not marked(bench.mark), "its end")
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Exit statuses
 
 
@@ -55,10 +61,15 @@ def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
     statuses = (1, 7, 75, 126, 127, 137, 143, 255)
     benches = dict(zip(statuses, bench.others(len(statuses)), strict=True))
     started = {status: benches[status].start("prog", FAKE_EXIT=str(status)) for status in statuses}
-    assert {status: process.wait(30) for status, process in started.items()} == {status: status for status in statuses}
+    assert {status: process.wait(30) for status, process in started.items()} == {
+        status: status for status in statuses
+    }
     assert {benches[status].out for status in statuses} == {""}
     said = {status: benches[status].err.splitlines() for status in (7, 137)}
-    assert all(lines[0].startswith("[entrypoint] started: mpirun --tag-output -np 2 ") for lines in said.values())
+    assert all(
+        lines[0].startswith("[entrypoint] started: mpirun --tag-output -np 2 ")
+        for lines in said.values()
+    )
     assert said[7][1:] == ["[entrypoint] EP600 mpirun exited with 7; exit 7"]
     assert said[137][1:] == ["[entrypoint] EP601 mpirun was ended by SIGKILL (137); exit 137"]
 
@@ -70,7 +81,9 @@ def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
         ({"FAKE_NP": "1"}, "1 of 2 ranks | 1 rank on 1 node: "),
     ],
 )
-def test_a_launcher_that_starts_too_few_ranks_is_no_success(fake: dict[str, str], seen: str, bench: Bench) -> None:
+def test_a_launcher_that_starts_too_few_ranks_is_no_success(
+    fake: dict[str, str], seen: str, bench: Bench
+) -> None:
     assert bench.run("true", **fake) == 78
     assert f"EP606 mpirun exited with 0 and has started {seen}" in bench.err
     assert "-np is 2 by the slots of all nodes: see that OPENMPI_EXTRA_ARGS" in bench.err
@@ -103,7 +116,10 @@ def test_a_launcher_that_sleeps_when_every_rank_has_ended_well_is_ended(bench: B
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_launcher_that_is_killed(signum: int, bench: Bench) -> None:
     assert bench.run("prog", FAKE_KILL=str(int(signum))) == 128 + signum
-    assert f"mpirun was ended by {signal.Signals(signum).name} ({128 + signum}); exit {128 + signum}\n" in bench.err
+    assert (
+        f"mpirun was ended by {signal.Signals(signum).name} ({128 + signum}); exit {128 + signum}\n"
+        in bench.err
+    )
 
 
 @pytest.mark.control("a launcher that starts too few ranks is no success")
@@ -127,13 +143,19 @@ def test_the_first_failure_is_the_job_s(bench: Bench) -> None:
 def test_a_rank_s_own_words_do_not_hide_its_failure(how: str, bench: Bench) -> None:
     """The status was 0: a program could write where its supervisor reports (issue 25, row 3)."""
     connect = (
-        "import os, socket; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['ENTRYPOINT_RUN_DIR'] + '/ranks')"
+        "import os, socket; s = socket.socket(socket.AF_UNIX);"
+        " s.connect(os.environ['ENTRYPOINT_RUN_DIR'] + '/ranks')"
     )
     told = {
         "write": 'for rank in 0 1; do echo; echo end $rank 0; done >"$ENTRYPOINT_RUN_DIR/ranks"',
         "connect": f"{sys.executable} -c \"{connect}; s.sendall(b'end 0 0\\nend 1 0\\n')\"",
     }
-    assert bench.run("sh", "-c", f'test "$OMPI_COMM_WORLD_RANK" = 0 && sleep 1 && exit; {told[how]}; exit 7') == 7
+    assert (
+        bench.run(
+            "sh", "-c", f'test "$OMPI_COMM_WORLD_RANK" = 0 && sleep 1 && exit; {told[how]}; exit 7'
+        )
+        == 7
+    )
     assert "rank 1 on " in bench.err
     assert nothing_left(bench)
 
@@ -159,7 +181,8 @@ def test_standard_streams_that_are_closed(closed: str, bench: Bench) -> None:
 
 
 def test_a_failure_counts_more_than_an_end_that_was_heard_first(bench: Bench) -> None:
-    """Rank 0 is ended by SIGTERM, as launchers end ranks when another fails, and rank 1 tells of its 7 only then."""
+    """Rank 0 is ended by SIGTERM, as launchers end ranks when another fails, and rank 1 tells of
+    its 7 only then."""
     ended = 'test "$OMPI_COMM_WORLD_RANK" = 0 && { echo $$ >"$NOTES"; kill -TERM $$; }'
     failed = 'until test -s "$NOTES" && ! kill -0 "$(cat "$NOTES")"; do sleep 0.02; done; exit 7'
     assert bench.run("sh", "-c", f"{ended}; {failed}") == 7
@@ -177,7 +200,9 @@ def test_a_program_that_is_killed(bench: Bench) -> None:
 
 def test_a_wrapper_that_is_killed(bench: Bench) -> None:
     """It can tell nothing any more, and a launcher that hangs does not either."""
-    assert bench.run("sh", "-c", "kill -KILL $PPID; exec sleep 600", slots=1, FAKE_HANG="after") == 137
+    assert (
+        bench.run("sh", "-c", "kill -KILL $PPID; exec sleep 600", slots=1, FAKE_HANG="after") == 137
+    )
     assert "rank 0 on " in bench.err
     assert "was ended by SIGKILL (137); exit 137" in bench.err
     assert nothing_left(bench)
@@ -196,12 +221,27 @@ def test_no_launcher_here(bench: Bench) -> None:
     assert "Traceback" not in bench.err
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What reaches a rank
 
 
 def test_arguments_reach_the_rank_as_they_are(bench: Bench) -> None:
-    words = ["a b", "it's", '"q"', "$HOME", "$(id)", "`id`", "*", "\\", "", "one\ntwo", "-x", "--", ";", "ä"]
+    words = [
+        "a b",
+        "it's",
+        '"q"',
+        "$HOME",
+        "$(id)",
+        "`id`",
+        "*",
+        "\\",
+        "",
+        "one\ntwo",
+        "-x",
+        "--",
+        ";",
+        "ä",
+    ]
     assert bench.run("printf", "%s\\0", *words, slots=1) == 0
     assert bench.out.split("\0")[:-1] == words
 
@@ -235,7 +275,20 @@ def test_no_core_of_ours_is_written_and_a_rank_s_is(bench: Bench) -> None:
     if Path("/proc/sys/kernel/core_pattern").read_text().startswith(("|", "/")):
         pytest.skip("this machine's cores do not lie where a test would find them")
     program = f'sh -c "kill -ABRT \\$\\$"; ulimit -c; {WAITS}'
-    run = [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--slots", "1", "--", "sh", "-c", program]
+    run = [
+        sys.executable,
+        "-m",
+        "entrypoint",
+        "run",
+        "--launcher",
+        "mpirun",
+        "--slots",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        program,
+    ]
     process = bench.popen(["sh", "-c", 'ulimit -c unlimited && exec "$@"', "sh", *run])
     bench.await_notes("ready")
     (core,) = (bench.folder / "cwd").glob("core*")
@@ -247,7 +300,7 @@ def test_no_core_of_ours_is_written_and_a_rank_s_is(bench: Bench) -> None:
     until(lambda: not bench.left(), "the end of all", 5)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Stopping
 
 
@@ -315,7 +368,9 @@ def test_a_stop_before_any_rank(bench: Bench) -> None:
 
 def test_a_rank_s_own_children_stop_too(bench: Bench) -> None:
     """A data loader's worker is in the rank's group, or has left it."""
-    process = bench.start("sh", "-c", f"sleep 600 & setsid sleep 600 & {WAITS}", ENTRYPOINT_TIMEOUTS_GRACE="60")
+    process = bench.start(
+        "sh", "-c", f"sleep 600 & setsid sleep 600 & {WAITS}", ENTRYPOINT_TIMEOUTS_GRACE="60"
+    )
     bench.await_notes("ready", "ready")
     status, took = stop(process)
     assert status == 143
@@ -323,7 +378,7 @@ def test_a_rank_s_own_children_stop_too(bench: Bench) -> None:
     assert nothing_left(bench)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Nothing left
 
 
@@ -356,17 +411,21 @@ def test_two_jobs_do_not_share_a_run_directory(bench: Bench) -> None:
     assert nothing_left(bench)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What ranks know of themselves
 
 TORCH = "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $MASTER_PORT"
 
 
 def test_a_rank_is_told_in_torch_s_words_too(bench: Bench) -> None:
-    """Else many a script is a job of one process, as often as there are ranks; what the user set stays."""
+    """Else many a script is a job of one process, as often as there are ranks; what the user set
+    stays."""
     ours, theirs = bench.others(2)
     env = {"RANK": "9", "MASTER_PORT": "7", "HOME": ""}
-    started = [ours.start("sh", "-c", f'echo "{TORCH}"'), theirs.start("sh", "-c", f'echo "{TORCH}"', **env)]
+    started = [
+        ours.start("sh", "-c", f'echo "{TORCH}"'),
+        theirs.start("sh", "-c", f'echo "{TORCH}"', **env),
+    ]
     assert [each.wait(30) for each in started] == [0, 0]
     assert sorted(ours.out.splitlines()) == ["0 2 0 2 0 127.0.0.1 6060", "1 2 1 2 0 127.0.0.1 6060"]
     assert sorted(theirs.out.splitlines()) == ["9 2 0 2 0 127.0.0.1 7", "9 2 1 2 0 127.0.0.1 7"]

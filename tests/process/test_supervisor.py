@@ -25,12 +25,21 @@ KEEP = [sys.executable, "-I", "-S", supervised.FILE]
 
 
 def keep(*words: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*KEEP, *words], capture_output=True, timeout=30, stdin=subprocess.DEVNULL, **how)
+    return subprocess.run(
+        [*KEEP, *words], capture_output=True, timeout=30, stdin=subprocess.DEVNULL, **how
+    )
 
 
 @pytest.mark.parametrize(
     ("program", "status"),
-    [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -SEGV $$", 139), ("kill $$", 143)],
+    [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("exit 255", 255),
+        ("kill -9 $$", 137),
+        ("kill -SEGV $$", 139),
+        ("kill $$", 143),
+    ],
 )
 def test_the_status_is_the_program_s(program: str, status: int) -> None:
     assert keep("--", "sh", "-c", program).returncode == status
@@ -44,10 +53,15 @@ def test_what_cannot_be_started(program: str, status: int) -> None:
 
 
 def test_a_variable_that_is_too_long_is_named(tmp_path: Path) -> None:
-    (tmp_path / "env").write_bytes(b"SMALL=1\0LARGE=" + b"x" * (32 * os.sysconf("SC_PAGESIZE")) + b"\0")
+    (tmp_path / "env").write_bytes(
+        b"SMALL=1\0LARGE=" + b"x" * (32 * os.sysconf("SC_PAGESIZE")) + b"\0"
+    )
     done = keep("--env", str(tmp_path / "env"), "--", "true")
     assert done.returncode == 126
-    assert b"EP440 cannot start true: the variable LARGE has 131079 bytes, and the kernel takes 131072" in done.stderr
+    assert (
+        b"EP440 cannot start true: the variable LARGE has 131079 bytes, and the kernel takes 131072"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize(("script", "status"), [("missing.py", 127), ("there.py", 3)])
@@ -55,7 +69,10 @@ def test_a_script_that_python_is_to_read(script: str, status: int, tmp_path: Pat
     """Alone, Python ends with 2, as for a wrong option."""
     (tmp_path / "there.py").write_text("raise SystemExit(3)")
     done = keep("--", sys.executable, "-u", script, cwd=tmp_path)
-    assert (done.returncode, f": {script}: ".encode() in done.stderr) == (status, status == 127), done
+    assert (done.returncode, f": {script}: ".encode() in done.stderr) == (
+        status,
+        status == 127,
+    ), done
 
 
 def test_an_entrypoint_that_is_gone_before_the_program_starts(tmp_path: Path) -> None:
@@ -74,7 +91,9 @@ def test_every_byte_passes() -> None:
 
 def test_the_order_of_two_streams_that_are_one() -> None:
     program = "for i in 1 2 3; do echo out $i; echo err $i >&2; done"
-    done = subprocess.run([*KEEP, "--", "sh", "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run(
+        [*KEEP, "--", "sh", "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     assert done.stdout == b"".join(b"out %d\nerr %d\n" % (i, i) for i in (1, 2, 3))
 
 
@@ -82,9 +101,14 @@ def test_a_terminal_stays_one() -> None:
     """Open MPI gives each rank one, and a program that prints into a pipe keeps its lines back."""
     ours, theirs = os.openpty()
     program = "[ -t 1 ] && [ ! -t 2 ] && printf 'one\\ntwo\\n'; echo err >&2"
-    done = subprocess.run([*KEEP, "--", "sh", "-c", program], stdout=theirs, stderr=subprocess.PIPE, timeout=30)
+    done = subprocess.run(
+        [*KEEP, "--", "sh", "-c", program], stdout=theirs, stderr=subprocess.PIPE, timeout=30
+    )
     os.close(theirs)
-    assert (os.read(ours, 100), done.stderr) == (b"one\r\ntwo\r\n", b"err\n"), "this terminal adds the \r"
+    assert (os.read(ours, 100), done.stderr) == (
+        b"one\r\ntwo\r\n",
+        b"err\n",
+    ), "this terminal adds the \r"
     os.close(ours)
 
 
@@ -92,14 +116,17 @@ def test_a_terminal_stays_one() -> None:
 def test_lines_get_a_label_and_a_copy(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("from before\n")
-    done = keep("--label", "[rank 3] ", "--log", str(log), "--", "printf", "one\\ntwo\\n1%%\\r2%%\\rlast")
+    done = keep(
+        "--label", "[rank 3] ", "--log", str(log), "--", "printf", "one\\ntwo\\n1%%\\r2%%\\rlast"
+    )
     assert done.stdout == b"[rank 3] one\n[rank 3] two\n[rank 3] 1%\r[rank 3] 2%\r[rank 3] last\n"
     assert log.read_bytes() == b"from before\none\ntwo\n1%\r2%\rlast"
     assert log.stat().st_mode & 0o7777 == 0o644
 
 
 def test_a_line_without_an_end_is_linear(tmp_path: Path) -> None:
-    """32 MiB took 14 s; what is longer than a pipe takes at once comes in several lines, and the log has it whole."""
+    """32 MiB took 14 s; what is longer than a pipe takes at once comes in several lines, and the
+    log has it whole."""
     log = tmp_path / "log"
     program = "head -c 33554432 /dev/zero | tr '\\0' x; sleep 0.05; printf 'y\\nz'"
     begun = time.process_time(), time.monotonic()
@@ -117,7 +144,10 @@ def test_lines_of_different_ranks_do_not_mix() -> None:
     program = "import os\nfor i in range(400): os.write(1, (b'%c' % (97 + i % 26)) * 3000 + b'\\n')"
     ours, theirs = os.pipe()
     ranks = [
-        subprocess.Popen([*KEEP, "--label", f"[rank {rank}] ", "--", sys.executable, "-c", program], stdout=theirs)
+        subprocess.Popen(
+            [*KEEP, "--label", f"[rank {rank}] ", "--", sys.executable, "-c", program],
+            stdout=theirs,
+        )
         for rank in range(3)
     ]
     os.close(theirs)
@@ -129,7 +159,10 @@ def test_lines_of_different_ranks_do_not_mix() -> None:
 
 
 # What a line of a rank comes in, and seconds between its pieces.
-APART = "for i in 1 2 3 4 5 6 7 8 9; do printf 'a%.0s' 1 2 3; sleep 0.05; printf '%0{0}d\\nb' 0; sleep 0.05; echo; done"
+APART = (
+    "for i in 1 2 3 4 5 6 7 8 9; do printf 'a%.0s' 1 2 3; sleep 0.05; printf '%0{0}d\\nb' 0; sleep"
+    " 0.05; echo; done"
+)
 
 
 @pytest.mark.promise("lines of several ranks are whole by default, and prompts are shown")
@@ -137,7 +170,9 @@ APART = "for i in 1 2 3 4 5 6 7 8 9; do printf 'a%.0s' 1 2 3; sleep 0.05; printf
 @pytest.mark.parametrize("whole", [True, False], ids=["", "control"])
 def test_lines_that_come_in_pieces_do_not_mix(whole: bool, zeros: int) -> None:
     """Two ranks of a program, as torchrun has them, of which nobody asked for a prefix."""
-    rank = " ".join([*KEEP, *(("--lines", "whole", "--through", "pipe") if whole else ()), "--", "sh", "-c"])
+    rank = " ".join(
+        [*KEEP, *(("--lines", "whole", "--through", "pipe") if whole else ()), "--", "sh", "-c"]
+    )
     program = f'{rank} "$0" & {rank} "sleep 0.02; $0" & wait'
     above = ("--lines", "whole", "--through", "ranks") if whole else ()
     done = keep(*above, "--", "sh", "-c", program, APART.format(zeros))
@@ -150,13 +185,23 @@ def test_lines_that_come_in_pieces_do_not_mix(whole: bool, zeros: int) -> None:
 @pytest.mark.promise("lines of several ranks are whole by default, and prompts are shown")
 @pytest.mark.parametrize("way", ["alone", "several", "through a launcher"])
 def test_a_prompt_is_shown(way: str) -> None:
-    """A line without an end waits a second where others may print there, and not at all where nobody does."""
+    """A line without an end waits a second where others may print there, and not at all where
+    nobody does."""
     lines = () if way == "alone" else ("--lines", "whole")
-    program = [*KEEP, *lines, *(("--through", "pipe") if "through" in way else ()), "--", "sh", "-c"]
+    program = [
+        *KEEP,
+        *lines,
+        *(("--through", "pipe") if "through" in way else ()),
+        "--",
+        "sh",
+        "-c",
+    ]
     program.append("printf 'name? '; read name; echo \"hello $name\"")
     above = [*KEEP, "--lines", "whole", "--through", "ranks", "--"] if "through" in way else []
     begun = time.monotonic()
-    with subprocess.Popen([*above, *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(
+        [*above, *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
         assert process.stdin
         assert process.stdout
         assert process.stdout.read(6) == b"name? "
@@ -169,7 +214,9 @@ def test_dots_are_shown_though_they_never_stop() -> None:
     program = "while sleep 0.3; do printf .; done"
     begun = time.monotonic()
     with subprocess.Popen(
-        [*KEEP, "--lines", "whole", "--", "sh", "-c", program], stdout=subprocess.PIPE, start_new_session=True
+        [*KEEP, "--lines", "whole", "--", "sh", "-c", program],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     ) as process:
         assert process.stdout
         assert process.stdout.read(1) == b"."
@@ -180,7 +227,11 @@ def test_dots_are_shown_though_they_never_stop() -> None:
 def test_a_file_of_a_rank_s_own_gets_no_marks(tmp_path: Path) -> None:
     """As torchrun --redirects gives it one."""
     with (tmp_path / "out").open("wb") as out:
-        subprocess.run([*KEEP, "--lines", "whole", "--through", "pipe", "--", "echo", "one"], stdout=out, check=True)
+        subprocess.run(
+            [*KEEP, "--lines", "whole", "--through", "pipe", "--", "echo", "one"],
+            stdout=out,
+            check=True,
+        )
     assert (tmp_path / "out").read_bytes() == b"one\n"
 
 
@@ -202,9 +253,19 @@ def test_a_terminal_s_last_line_without_an_end_is_passed_on() -> None:
 
 def test_the_last_words_are_kept_where_the_program_fails(tmp_path: Path) -> None:
     tail = str(tmp_path / "tail.{rank}")
-    keep("--number", "5", "--tail", tail, "--", "sh", "-c", "seq 100000; sleep 0.5; echo why >&2; exit 3")
+    keep(
+        "--number",
+        "5",
+        "--tail",
+        tail,
+        "--",
+        "sh",
+        "-c",
+        "seq 100000; sleep 0.5; echo why >&2; exit 3",
+    )
     kept = (tmp_path / "tail.5").read_bytes()
-    assert kept.endswith(b"99999\n100000\nwhy\n")  # two pipes have no order of their own, but for the pause
+    # two pipes have no order of their own, but for the pause
+    assert kept.endswith(b"99999\n100000\nwhy\n")
     assert len(kept) <= 16384
     assert (tmp_path / "tail.5").stat().st_mode & 0o7777 == 0o600
     keep("--tail", str(tmp_path / "none"), "--", "echo", "well")
@@ -212,13 +273,16 @@ def test_the_last_words_are_kept_where_the_program_fails(tmp_path: Path) -> None
 
 
 def test_what_it_leaves_running_keeps_nobody_waiting() -> None:
-    done = keep("--", "sh", "-c", "(trap '' HUP; exec sleep 600) & echo $!; exit 4", start_new_session=True)
+    done = keep(
+        "--", "sh", "-c", "(trap '' HUP; exec sleep 600) & echo $!; exit 4", start_new_session=True
+    )
     os.kill(int(done.stdout), signal.SIGKILL)
     assert done.returncode == 4
 
 
 class Listener:
-    """The entrypoint's end of the socket, and what was told through it by the one supervisor that connects."""
+    """The entrypoint's end of the socket, and what was told through it by the one supervisor that
+    connects."""
 
     def __init__(self, run_dir: Path, name: str = "ranks") -> None:
         self._folder = os.open(run_dir, os.O_PATH)
@@ -226,7 +290,8 @@ class Listener:
         self._socket.bind(f"/proc/self/fd/{self._folder}/{name}")
         self._socket.listen()
         self._text = b""
-        self.looks = threading.Event()  # whether the entrypoint looks at who connects; late, so that all is in `told`
+        # whether the entrypoint looks at who connects; late, so that all is in `told`
+        self.looks = threading.Event()
         self.looks.set()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -253,16 +318,34 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
     listener.close()
 
 
-def linger(tmp_path: Path, program: str, *options: str, grace: str = "10", **how: Any) -> subprocess.Popen[bytes]:
-    words = ["--run-dir", str(tmp_path), "--number", "2", "--linger", grace, *options, "--", "bash", "-c", program]
+def linger(
+    tmp_path: Path, program: str, *options: str, grace: str = "10", **how: Any
+) -> subprocess.Popen[bytes]:
+    words = [
+        "--run-dir",
+        str(tmp_path),
+        "--number",
+        "2",
+        "--linger",
+        grace,
+        *options,
+        "--",
+        "bash",
+        "-c",
+        program,
+    ]
     return subprocess.Popen([*KEEP, *words], stdout=subprocess.PIPE, start_new_session=True, **how)
 
 
-def test_a_failure_is_told_at_once_and_what_is_left_is_heard_out(tmp_path: Path, listener: Listener) -> None:
+def test_a_failure_is_told_at_once_and_what_is_left_is_heard_out(
+    tmp_path: Path, listener: Listener
+) -> None:
     go = tmp_path / "go"
     program = f"(until [ -e {go} ]; do sleep 0.02; done; echo late) & echo early; exit 3"
     with linger(tmp_path, program) as process:
-        until(lambda: listener.told == [f"start 2 {process.pid}", "output 2 0", "end 2 3"], "its end")
+        until(
+            lambda: listener.told == [f"start 2 {process.pid}", "output 2 0", "end 2 3"], "its end"
+        )
         assert process.poll() is None
         go.touch()
         assert process.stdout is not None
@@ -272,15 +355,21 @@ def test_a_failure_is_told_at_once_and_what_is_left_is_heard_out(tmp_path: Path,
 
 
 def test_success_is_told_when_nothing_is_left(tmp_path: Path, listener: Listener) -> None:
-    """What holds the output, and what does not, such as the `tee` of a log in a session of its own."""
+    """What holds the output, and what does not, such as the `tee` of a log in a session of its
+    own."""
     go, log, ended = tmp_path / "go", tmp_path / "log", tmp_path / "pid"
     late = f"until [ -e {go} ]; do sleep 0.02; done; cat"
     program = (
-        f"exec > >({late}) 2> >(setsid sh -c '{late} >{log}' >/dev/null); seq 3000; seq 3000 >&2; echo $$ >{ended}"
+        f"exec > >({late}) 2> >(setsid sh -c '{late} >{log}' >/dev/null); seq 3000; seq 3000 >&2;"
+        f" echo $$ >{ended}"
     )
     with linger(tmp_path, program) as process:
         until(
-            lambda: ended.exists() and ended.read_text() and not Path(f"/proc/{ended.read_text().strip()}").exists(),
+            lambda: (
+                ended.exists()
+                and ended.read_text()
+                and not Path(f"/proc/{ended.read_text().strip()}").exists()
+            ),
             "it",
         )
         assert listener.told == [f"start 2 {process.pid}"]
@@ -306,8 +395,11 @@ def test_what_stays_gets_term_then_the_grace_then_kill(tmp_path: Path, listener:
     assert 1.0 <= took < 5, "half a second by themselves, then half a second"
 
 
-def test_one_that_failed_under_mpirun_stays_until_it_is_let_go(tmp_path: Path, listener: Listener) -> None:
-    """mpirun ends the others at the first that leaves with a failure, and passes on nothing from then on."""
+def test_one_that_failed_under_mpirun_stays_until_it_is_let_go(
+    tmp_path: Path, listener: Listener
+) -> None:
+    """mpirun ends the others at the first that leaves with a failure, and passes on nothing from
+    then on."""
     with linger(tmp_path, "echo last; exit 7", "--hold", "yes") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"last\n"
@@ -321,10 +413,13 @@ def test_one_that_failed_under_mpirun_stays_until_it_is_let_go(tmp_path: Path, l
 
 @pytest.mark.promise("ranks of MPICH and Intel MPI that end without MPI_Finalize cost no grace")
 @pytest.mark.parametrize("let_go", [True, False], ids=["let-go", "nobody"])
-def test_one_that_was_told_to_end_stays_too_but_not_for_ever(tmp_path: Path, listener: Listener, let_go: bool) -> None:
+def test_one_that_was_told_to_end_stays_too_but_not_for_ever(
+    tmp_path: Path, listener: Listener, let_go: bool
+) -> None:
     """It ends with 0 and without MPI_Finalize, for which MPICH's daemon kills the others."""
     grace = "60" if let_go else "0.7"
-    # A child that a shell has forked and that is not a program yet may lose the signal: none that stays.
+    # A child that a shell has forked and that is not a program yet may lose the signal: none that
+    # stays.
     program = "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"
     with linger(tmp_path, program, "--hold", "yes", grace=grace) as process:
         assert process.stdout is not None
@@ -353,24 +448,44 @@ def test_it_stays_until_the_entrypoint_has_looked_at_it(tmp_path: Path, listener
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         listener.looks.set()
-        until(lambda: listener.told == [f"start 2 {process.pid}", "end 2 4", "done 2 0"], "its lines")
+        until(
+            lambda: listener.told == [f"start 2 {process.pid}", "end 2 4", "done 2 0"], "its lines"
+        )
     assert process.returncode == 4
 
 
 @pytest.mark.control("a program cannot report for its supervisor, and its failure is never 0")
 def test_its_program_has_no_part_in_its_reports(tmp_path: Path, listener: Listener) -> None:
-    """Nor any other descriptor than the standard streams; a second connection is another process's."""
-    with linger(tmp_path, "ls /proc/self/fd; ls -l /proc/$PPID/fd >&2", stderr=subprocess.PIPE) as process:
+    """Nor any other descriptor than the standard streams; a second connection is another
+    process's."""
+    with linger(
+        tmp_path, "ls /proc/self/fd; ls -l /proc/$PPID/fd >&2", stderr=subprocess.PIPE
+    ) as process:
         until(lambda: "done 2 0" in listener.told, "its end")
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.read().split() == [b"0", b"1", b"2", b"3"], "3 is the folder that ls reads"
+        assert process.stdout.read().split() == [
+            b"0",
+            b"1",
+            b"2",
+            b"3",
+        ], "3 is the folder that ls reads"
         assert b"socket:" in process.stderr.read(), "the control: the supervisor has one"
 
 
 def test_a_log_that_cannot_be_opened_is_the_reason(tmp_path: Path, listener: Listener) -> None:
     log = str(tmp_path / "none" / "log")
-    done = keep("--run-dir", str(tmp_path), "--tail", str(tmp_path / "tail"), "--log", log, "--", "echo", "ran")
+    done = keep(
+        "--run-dir",
+        str(tmp_path),
+        "--tail",
+        str(tmp_path / "tail"),
+        "--log",
+        log,
+        "--",
+        "echo",
+        "ran",
+    )
     why = f"cannot keep echo | {log}: No such file or directory\n".encode()
     assert (done.returncode, done.stdout, done.stderr) == (73, b"", why)
     assert (tmp_path / "tail").read_bytes() == why
@@ -389,16 +504,22 @@ def test_a_supervisor_that_gets_no_process_says_so(tmp_path: Path, listener: Lis
 
 
 def test_killed_it_takes_the_program_with_it() -> None:
-    with subprocess.Popen([*KEEP, "--", "sh", "-c", "echo $$; exec sleep 600"], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [*KEEP, "--", "sh", "-c", "echo $$; exec sleep 600"], stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
-    until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(), "its end")
+    until(
+        lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(),
+        "its end",
+    )
 
 
 @pytest.mark.parametrize("round_", range(10))
 def test_a_signal_to_the_group_ends_the_program_whenever_it_comes(round_: int) -> None:
-    """The supervisor must not take for itself a signal that was meant for a program that it has not started yet."""
+    """The supervisor must not take for itself a signal that was meant for a program that it has not
+    started yet."""
     process = subprocess.Popen([*KEEP, "--", "sleep", "600"], start_new_session=True)
     try:
         process.wait(0.004 * round_)  # somewhere between its first line and the program's
@@ -441,10 +562,14 @@ def test_the_environment_from_the_file_wins_but_for_what_is_kept(tmp_path: Path)
     assert got == {b"A": b"file", b"B": b"mpirun's -x", b"a.b": b"odd\nname", b"C": b"\xff"}
 
 
-def test_what_a_program_leaves_running_prints_on_when_its_supervisor_has_ended(tmp_path: Path) -> None:
+def test_what_a_program_leaves_running_prints_on_when_its_supervisor_has_ended(
+    tmp_path: Path,
+) -> None:
     program = "(until [ -e go ]; do sleep 0.02; done; echo late) & echo early; exit 3"
     keep = subprocess.Popen(
-        [*KEEP, "--linger", "apart", "--", "sh", "-c", program], cwd=tmp_path, stdout=subprocess.PIPE
+        [*KEEP, "--linger", "apart", "--", "sh", "-c", program],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
     )
     assert keep.wait(timeout=20) == 3  # while what it left is still there
     (tmp_path / "go").touch()
@@ -455,9 +580,23 @@ def test_what_a_program_leaves_running_prints_on_when_its_supervisor_has_ended(t
 
 def test_a_label_with_the_rank_and_another_socket(tmp_path: Path) -> None:
     others = Listener(tmp_path, "others")
-    words = ("--run-dir", str(tmp_path), "--socket", "others", "--number", "3", "--label", "[rank ${rank}] ")
+    words = (
+        "--run-dir",
+        str(tmp_path),
+        "--socket",
+        "others",
+        "--number",
+        "3",
+        "--label",
+        "[rank ${rank}] ",
+    )
     assert keep(*words, "--", "echo", "up").stdout == b"[rank 3] up\n"
-    assert [line.split()[:2] for line in others.told] == [["start", "3"], ["output", "3"], ["end", "3"], ["done", "3"]]
+    assert [line.split()[:2] for line in others.told] == [
+        ["start", "3"],
+        ["output", "3"],
+        ["end", "3"],
+        ["done", "3"],
+    ]
     others.close()
 
 
@@ -474,8 +613,12 @@ def test_a_stop_before_the_program_is_there(tmp_path: Path, listener: Listener) 
 
 
 @pytest.mark.control("a program runs whichever standard streams are closed")
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", ["<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- 2>&-", "<&- >&- 2>&-"]
+)
 def test_standard_streams_that_are_closed(closed: str, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *KEEP, "--", "sh", "-c", f"echo x; echo x >{ran}"])
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *KEEP, "--", "sh", "-c", f"echo x; echo x >{ran}"]
+    )
     assert (done.returncode, ran.exists()) == (0, True)

@@ -1,4 +1,5 @@
-"""`make test-all` runs every target that tests, goes on after a failure and never passes over one that did not run."""
+"""`make test-all` runs every target that tests, goes on after a failure and never passes over one
+that did not run."""
 
 from __future__ import annotations
 
@@ -55,7 +56,10 @@ def tree(tmp_path: Path) -> Path:
 
 def run(tree: Path, *words: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, tree / "scripts/test-all", *words], capture_output=True, text=True, check=False
+        [sys.executable, tree / "scripts/test-all", *words],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -70,7 +74,8 @@ def ran(tree: Path) -> list[str]:
 
 @pytest.mark.promise("`make test-all` runs every target that tests and goes on after a failure")
 def test_every_target_is_run_or_is_no_test_by_name() -> None:
-    """A new target is run without further ado; what is named as no test is there, and is not called test."""
+    """A new target is run without further ado; what is named as no test is there, and is not called
+    test."""
     module, makefile = script(), (TREE / "Makefile").read_text()
     declared = set(re.findall(r"(?m)^\.PHONY: (\S+)$", makefile))
     assert {*module.targets(makefile), *module.NO_TEST} == declared
@@ -90,7 +95,9 @@ def test_all_are_run_and_a_failure_stops_nobody(tree: Path) -> None:
     assert rows[4][:2] == ["late", "passed"]
     last = out.splitlines()[5]
     assert re.fullmatch(
-        r"4 targets: 2 passed, 1 failed \(bad\), 1 not run \(unknown\); commit [0-9a-f]{10}; 0 min \d s in all", last
+        r"4 targets: 2 passed, 1 failed \(bad\), 1 not run \(unknown\); commit [0-9a-f]{10}; 0 min"
+        r" \d s in all",
+        last,
     )
     assert (tree / "build/test-all/bad.log").read_text().startswith("oh no\n")
     assert (tree / "build/test-all/table.txt").read_text() == out
@@ -133,7 +140,7 @@ def test_a_target_that_is_not_there_is_refused(tree: Path) -> None:
     )  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Every test is in a target
 
 
@@ -158,14 +165,22 @@ sys.exit(pytest.main([*words, *sys.argv[2:]], plugins=[Listing()]))
 
 
 def calls(tmp_path: Path) -> dict[str, list[list[str]]]:
-    """Return how each target that tests calls pytest, by running it where all that it uses only takes notes."""
+    """Return how each target that tests calls pytest, by running it where all that it uses only
+    takes notes."""
     here, module = tmp_path / "tree", script()
-    shutil.copytree(TREE / "scripts", here / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        TREE / "scripts", here / "scripts", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(TREE / "Makefile", here)
     (here / "tests").symlink_to(TREE / "tests")
     (tmp_path / ".cache/entrypoint").mkdir(parents=True)
     own = [here / "scripts" / name for name in ("build-image", "bake", "demo", "lint", "audit.py")]
-    for file in (*(here / "scripts/dev").iterdir(), *own, here / "scripts/dev/made/bin/pytest", here / "bin/docker"):
+    for file in (
+        *(here / "scripts/dev").iterdir(),
+        *own,
+        here / "scripts/dev/made/bin/pytest",
+        here / "bin/docker",
+    ):
         if file.name != "common":
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(RECORDER.format(python=sys.executable))
@@ -176,7 +191,9 @@ def calls(tmp_path: Path) -> dict[str, list[list[str]]]:
         ran = tmp_path / target
         env = {"PATH": f"{here}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "RAN": str(ran)}
         if not target.startswith("bench"):
-            done = subprocess.run(["make", target], cwd=here, env=env, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                ["make", target], cwd=here, env=env, capture_output=True, text=True, check=False
+            )
             assert done.returncode == 0, (target, done.stderr)
             words = [json.loads(line) for line in ran.read_text().splitlines()]
             found[target] = [argv[1:] for argv in words if argv[0] == "pytest"]
@@ -195,9 +212,16 @@ def is_run(test: str, marks: list[str], argv: list[str], config: pytest.Config) 
 
 
 @pytest.mark.timeout(600)  # it collects two thousand tests
-def test_every_test_is_run_by_a_target_of_test_all(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """All but those with the marker `full`, which no target runs; what `make test` leaves out another one runs."""
-    whole = {TREE / "tests/unit", TREE / "tests/simulation"}  # thousands, of which `make test` leaves out none
+def test_every_test_is_run_by_a_target_of_test_all(
+    tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """All but those with the marker `full`, which no target runs; what `make test` leaves out
+    another one runs."""
+    # thousands, of which `make test` leaves out none
+    whole = {
+        TREE / "tests/unit",
+        TREE / "tests/simulation",
+    }
     modules = [path for folder in whole for path in folder.glob("*.py")]
     assert [path for path in modules if re.search(r"mark\.(slow|full)", path.read_text())] == []
     folders = {path.parent for path in TREE.glob("tests/*/test_*.py")} - whole
@@ -209,15 +233,29 @@ def test_every_test_is_run_by_a_target_of_test_all(tmp_path: Path, pytestconfig:
     tests = json.loads((tmp_path / "listed").read_text())
     assert len(tests) > 1000
     called = calls(tmp_path)
-    assert [target for target, argvs in called.items() if not argvs] == ["demo", "lint", "test-audit", "simulate"]
+    assert [target for target, argvs in called.items() if not argvs] == [
+        "demo",
+        "lint",
+        "test-audit",
+        "simulate",
+    ]
 
     def left(*targets: str) -> list[str]:
         argvs = [argv for target in targets for argv in called[target]]
         return [
-            test for test, marks in tests.items() if not any(is_run(test, marks, argv, pytestconfig) for argv in argvs)
+            test
+            for test, marks in tests.items()
+            if not any(is_run(test, marks, argv, pytestconfig) for argv in argvs)
         ]
 
     assert [test for test in left(*called) if "full" not in tests[test]] == []
     # The controls: other targets run what make test does not, and without them that is noticed.
-    assert {test.split("/")[1] for test in left("test")} > {"arm64", "bake", "compose", "faults", "image", "sbatch"}
+    assert {test.split("/")[1] for test in left("test")} > {
+        "arm64",
+        "bake",
+        "compose",
+        "faults",
+        "image",
+        "sbatch",
+    }
     assert any("test_kubernetes" not in test for test in left(*{*called} - {"test-containers"}))

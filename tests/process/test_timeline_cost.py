@@ -1,4 +1,5 @@
-"""What the recording of a boot costs a node: less than 10 ms of its processor, imports and 64 ranks included."""
+"""What the recording of a boot costs a node: less than 10 ms of its processor, imports and 64 ranks
+included."""
 
 from __future__ import annotations
 
@@ -50,10 +51,13 @@ def cost(folder: Path, turns: int) -> tuple[float, int]:
 
 
 @pytest.mark.promise(
-    "recording a boot costs a node less than 10 ms", control="a thousand times as many events, in the same test"
+    "recording a boot costs a node less than 10 ms",
+    control="a thousand times as many events, in the same test",
 )
 @pytest.mark.see("timeline", "what recording costs a node, at most 10 ms")
-def test_a_node_pays_less_than_10_ms(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+def test_a_node_pays_less_than_10_ms(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     # The least of some runs: a busy machine makes caches cold for everybody.
     milliseconds, size = min(cost(tmp_path, turns=100) for _ in range(5))
     record_property("seen", f"{milliseconds:.1f} ms of processor time, {size} bytes sent")

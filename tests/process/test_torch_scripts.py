@@ -1,7 +1,9 @@
-"""torchrun.sh and torchlaunch.sh, run as they are: what they hand to torch, and that real processes of torch meet.
+"""torchrun.sh and torchlaunch.sh, run as they are: what they hand to torch, and that real processes
+of torch meet.
 
 Here a recorder stands in the place of Python, or a module in that of torch. With the real one:
-tests/loopback/test_torch.py and, in the image, tests/compose/test_torch_nodes.py and test_plain_torch.py.
+tests/loopback/test_torch.py and, in the image, tests/compose/test_torch_nodes.py and
+test_plain_torch.py.
 """
 
 from __future__ import annotations
@@ -31,7 +33,20 @@ from entrypoint.values import replace
 CPU = Device("cpu", 0, "no accelerator")
 NOBODY = Members(())
 AWKWARD = (
-    *("", "a b", "it's", '"q"', "$HOME", "$$", "${local_rank}", "$(id)", "`id`", "a\nb", "*", "ü\\"),
+    *(
+        "",
+        "a b",
+        "it's",
+        '"q"',
+        "$HOME",
+        "$$",
+        "${local_rank}",
+        "$(id)",
+        "`id`",
+        "a\nb",
+        "*",
+        "ü\\",
+    ),
     *("--", "--nnodes=9", "-m"),
 )
 
@@ -49,7 +64,9 @@ else:
 """
 
 
-def topology(hosts: Sequence[str] = ("w-0", "w-1"), me: int = 0, slots: int = 2, **origins: Source) -> Topology:
+def topology(
+    hosts: Sequence[str] = ("w-0", "w-1"), me: int = 0, slots: int = 2, **origins: Source
+) -> Topology:
     nodes = tuple(Node(rank, host, slots) for rank, host in enumerate(hosts))
     return Topology("job-7", nodes, me, "local", CPU, "/run/x", "u", origins)
 
@@ -92,17 +109,31 @@ class Bench:
                 (self.folder / file.name).write_text(file.text)
 
     def run(
-        self, *words: str, script: str = "torchrun", torch: str = "2.13.0", bare: bool = False, **env: str
+        self,
+        *words: str,
+        script: str = "torchrun",
+        torch: str = "2.13.0",
+        bare: bool = False,
+        **env: str,
     ) -> Recorded:
-        """The script's line for this program, for train.py where there is none, or for none (`bare`)."""
+        """The script's line for this program, for train.py where there is none, or for none
+        (`bare`)."""
         self.temporary.mkdir(exist_ok=True)
-        base = {"PATH": os.environ["PATH"], "HOSTNAME": "w-0.example", "TMPDIR": str(self.temporary)}
+        base = {
+            "PATH": os.environ["PATH"],
+            "HOSTNAME": "w-0.example",
+            "TMPDIR": str(self.temporary),
+        }
         base |= {"PYTHON": str(self.python), "FAKE_TORCH": torch}
         done = subprocess.run(
             ["bash", f"{self.folder}/{script}.sh", *(words or (() if bare else ("train.py",)))],
             env={**base, **env}, cwd=self.folder, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
-        got = json.loads(done.stdout) if done.stdout else {"argv": [], "own": {}, "env": {}, "python": ""}
+        got = (
+            json.loads(done.stdout)
+            if done.stdout
+            else {"argv": [], "own": {}, "env": {}, "python": ""}
+        )
         return Recorded(done.returncode, done.stderr, **got)
 
 
@@ -111,7 +142,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The line
 
 
@@ -135,7 +166,8 @@ def test_second_node_is_no_rendezvous_host(bench: Bench) -> None:
     options = bench.run(NODE_RANK="1").options
     assert "--rdzv_conf=is_host=0,join_timeout=600,read_timeout=600" in options
     assert "--local_addr=w-1" in options
-    assert not [word for word in options if "node_rank" in word]  # torch would warn that c10d ignores it
+    # torch would warn that c10d ignores it
+    assert not [word for word in options if "node_rank" in word]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +200,9 @@ def test_a_stated_version_wins_over_the_installed_one(bench: Bench) -> None:
     assert "--rdzv_backend=c10d" in bench.run(TORCH_VERSION="2.13").options
 
 
-@pytest.mark.promise("torchrun's nodes are numbered in the order of `hosts`", control="its case `c10d`")
+@pytest.mark.promise(
+    "torchrun's nodes are numbered in the order of `hosts`", control="its case `c10d`"
+)
 @pytest.mark.parametrize(
     ("hosts", "backend"),
     [
@@ -194,7 +228,9 @@ def test_nodes_keep_the_order_of_the_hosts(bench: Bench, hosts: list[str], backe
     given = {"NODE_RANK": "1", "VC_WORKER_HOSTS": ",".join(hosts), "RDZV_BACKEND": "auto"}
     assert f"--rdzv_backend={backend}" in bench.run(**given).options
     # Under the entrypoint they are the roll call's.
-    assert "--rdzv_backend=c10d" in as_launched(bench, **given, NNODES="2", MASTER_ADDR="w-0").options
+    assert (
+        "--rdzv_backend=c10d" in as_launched(bench, **given, NNODES="2", MASTER_ADDR="w-0").options
+    )
 
 
 def test_one_node_meets_itself_on_a_free_port(bench: Bench) -> None:
@@ -228,11 +264,17 @@ def test_modelarts_variables(bench: Bench) -> None:
 
 
 def test_numbers_of_the_platform_are_decimal(bench: Bench) -> None:
-    env = {"VC_WORKER_HOSTS": ",".join(f"h{node}" for node in range(9)), "MA_NUM_HOSTS": "09", "VC_TASK_INDEX": "08"}
+    env = {
+        "VC_WORKER_HOSTS": ",".join(f"h{node}" for node in range(9)),
+        "MA_NUM_HOSTS": "09",
+        "VC_TASK_INDEX": "08",
+    }
     options = bench.run(RDZV_BACKEND="static", MA_NUM_GPUS="08", **env).options
     assert options[2:4] == ["--nnodes=9", "--nproc_per_node=8"]
     assert "--node_rank=8" in options
-    options = bench.run(NODE_RANK="0", MASTER_PORT="06061", RDZV_TIMEOUT="060", MAX_RESTARTS="01").options
+    options = bench.run(
+        NODE_RANK="0", MASTER_PORT="06061", RDZV_TIMEOUT="060", MAX_RESTARTS="01"
+    ).options
     assert "--rdzv_endpoint=w-0:6061" in options
     assert "--rdzv_conf=is_host=1,join_timeout=60,read_timeout=60" in options
     assert "--max_restarts=1" in options
@@ -247,7 +289,9 @@ def test_hosts_with_ports(bench: Bench, listed: str) -> None:
 def test_hosts_by_the_platform_s_rule(bench: Bench) -> None:
     """As platforms/modelarts.py knows it: tests/platforms/modelarts."""
     env = {"MA_NUM_HOSTS": "3", "MA_VJ_NAME": "j", "VC_TASK_INDEX": "2"}
-    assert {"--rdzv_endpoint=j-worker-0.j:6060", "--local_addr=j-worker-2.j"} <= set(bench.run(**env).options)
+    assert {"--rdzv_endpoint=j-worker-0.j:6060", "--local_addr=j-worker-2.j"} <= set(
+        bench.run(**env).options
+    )
     options = bench.run(**env, MA_TASK_NAME="trainer").options
     assert {"--rdzv_endpoint=j-trainer-0.j:6060", "--local_addr=j-trainer-2.j"} <= set(options)
     assert "--nnodes=1" in bench.run(**{**env, "MA_NUM_HOSTS": "1"}).options
@@ -262,7 +306,10 @@ def test_every_setting_has_a_variable(bench: Bench) -> None:
     assert options[2:] == [
         *("--nnodes=3", "--nproc_per_node=4", "--rdzv_id=run-9"),
         *("--rdzv_backend=c10d", "--rdzv_endpoint=[fd00::1]:7000"),
-        *("--rdzv_conf=is_host=0,join_timeout=50,read_timeout=50,last_call_timeout=9", "--local_addr=fd00::2"),
+        *(
+            "--rdzv_conf=is_host=0,join_timeout=50,read_timeout=50,last_call_timeout=9",
+            "--local_addr=fd00::2",
+        ),
         *("--max_restarts=2", "--log_dir=/l", "--role", "trainer", "--tee", "0"),
     ]
 
@@ -284,7 +331,8 @@ def test_processes_of_a_node(bench: Bench, env: dict[str, str], count: int) -> N
 
 @pytest.mark.promise("no task of a Slurm job has another node's HOSTNAME")
 def test_a_task_of_srun_knows_its_node_by_slurm(bench: Bench) -> None:
-    """srun passes the batch node's HOSTNAME on to every task; control: without Slurm's own name HOSTNAME counts."""
+    """srun passes the batch node's HOSTNAME on to every task; control: without Slurm's own name
+    HOSTNAME counts."""
     given = {"HOSTNAME": "w-0", "SLURMD_NODENAME": "w-1"}
     assert "--node_rank=1" in bench.run(script="torchlaunch", **given).options
     del given["SLURMD_NODENAME"]
@@ -296,20 +344,41 @@ def test_a_task_of_srun_knows_its_node_by_slurm(bench: Bench) -> None:
     [
         (
             {"HOSTNAME": "elsewhere"},
-            "node index unknown: 2 nodes are given and no index | host name elsewhere | set NODE_RANK (0 for worker-0)",
+            (
+                "node index unknown: 2 nodes are given and no index | host name elsewhere | set"
+                " NODE_RANK (0 for worker-0)"
+            ),
         ),
-        ({"NODE_RANK": "2"}, "NODE_RANK is beyond the last node | 2 of 2 | count from 0, or set NNODES"),
+        (
+            {"NODE_RANK": "2"},
+            "NODE_RANK is beyond the last node | 2 of 2 | count from 0, or set NNODES",
+        ),
         ({"NODE_RANK": "x"}, "NODE_RANK is not a whole number | 'x' | set NODE_RANK"),
         (
             {"NNODES": "3", "NODE_RANK": "0"},
-            "worker-0 has no address | 3 nodes, and no list of as many hosts | set MASTER_ADDR, or VC_WORKER_HOSTS",
+            (
+                "worker-0 has no address | 3 nodes, and no list of as many hosts | set MASTER_ADDR,"
+                " or VC_WORKER_HOSTS"
+            ),
         ),
         ({"MASTER_PORT": "6o6o"}, "MASTER_PORT is not a whole number | '6o6o' | set MASTER_PORT"),
-        ({"VC_TASK_INDEX": "010"}, "NODE_RANK is beyond the last node | 10 of 2 | count from 0, or set NNODES"),
-        ({"VC_TASK_INDEX": "1234567890"}, "NODE_RANK is not a whole number | '1234567890' | set NODE_RANK"),
+        (
+            {"VC_TASK_INDEX": "010"},
+            "NODE_RANK is beyond the last node | 10 of 2 | count from 0, or set NNODES",
+        ),
+        (
+            {"VC_TASK_INDEX": "1234567890"},
+            "NODE_RANK is not a whole number | '1234567890' | set NODE_RANK",
+        ),
         ({"MA_NUM_HOSTS": "2x"}, "NNODES is not a whole number | '2x' | set NNODES"),
-        ({"NPROC_PER_NODE": "two"}, "NPROC_PER_NODE is not a whole number | 'two' | set NPROC_PER_NODE"),
-        ({"MASTER_ADDR": "a:6666"}, "MASTER_ADDR has a port in it | 'a:6666' | give the port by MASTER_PORT"),
+        (
+            {"NPROC_PER_NODE": "two"},
+            "NPROC_PER_NODE is not a whole number | 'two' | set NPROC_PER_NODE",
+        ),
+        (
+            {"MASTER_ADDR": "a:6666"},
+            "MASTER_ADDR has a port in it | 'a:6666' | give the port by MASTER_PORT",
+        ),
         ({"TORCH_VERSION": "new"}, "TORCH_VERSION is no version | 'new' | write for example 2.1"),
     ],
 )
@@ -323,7 +392,10 @@ def test_a_python_without_torch_is_named(bench: Bench) -> None:
     got = bench.run("/bin/false.py", PYTHON="/bin/false")
     assert (got.status, got.error) == (
         127,
-        "torchrun.sh: EP650 torch cannot be started | /bin/false has none | set PYTHON to the one that has it\n",
+        (
+            "torchrun.sh: EP650 torch cannot be started | /bin/false has none | set PYTHON to the"
+            " one that has it\n"
+        ),
     )
 
 
@@ -350,7 +422,12 @@ def test_console_lines_name_node_and_rank(bench: Bench) -> None:
 
 def test_torchs_own_variables_cannot_undo_it(bench: Bench) -> None:
     env = bench.run(
-        PET_STANDALONE="", PET_ROLE="", PET_NNODES="7", PET_RDZV_ENDPOINT="x:1", PET_LOG_DIR="/kept", PET_TEE="1"
+        PET_STANDALONE="",
+        PET_ROLE="",
+        PET_NNODES="7",
+        PET_RDZV_ENDPOINT="x:1",
+        PET_LOG_DIR="/kept",
+        PET_TEE="1",
     ).env
     assert {name: value for name, value in env.items() if name.startswith("PET_")} == {
         "PET_LOG_DIR": "/kept",
@@ -358,7 +435,7 @@ def test_torchs_own_variables_cannot_undo_it(bench: Bench) -> None:
     }
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The program
 
 
@@ -381,12 +458,16 @@ def test_words_of_the_program(bench: Bench) -> None:
     for script in ("torchrun", "torchlaunch"):
         for words, form, program in ways:
             got = bench.run(*words, script=script)
-            assert (got.argv[got.argv.index("--") - len(form) : got.argv.index("--")], got.program) == (form, program)
+            assert (
+                got.argv[got.argv.index("--") - len(form) : got.argv.index("--")],
+                got.program,
+            ) == (form, program)
             assert got.python == (python if words[0] == python else str(bench.python))
 
 
 def test_words_survive_torchs_templates(bench: Bench) -> None:
-    """torch runs string.Template over every word but the program's name; a doubled $ comes out as one."""
+    """torch runs string.Template over every word but the program's name; a doubled $ comes out as
+    one."""
     expected = [word.replace("$", "$$") for word in AWKWARD]
     assert bench.run("a$b.py", *AWKWARD).program == ["a$$b.py", *expected]
     assert bench.run("cat", *AWKWARD).program == ["cat", *expected]
@@ -397,12 +478,14 @@ def test_the_local_rank_as_an_argument(bench: Bench) -> None:
     got = bench.run("cat", script="torchlaunch", TORCHLAUNCH_USE_ENV="0")
     assert (got.status, got.error) == (
         64,
-        "torchlaunch.sh: EP650 only a Python script can be given its local rank | cat with TORCHLAUNCH_USE_ENV=0"
-        " | unset TORCHLAUNCH_USE_ENV\n",
+        (
+            "torchlaunch.sh: EP650 only a Python script can be given its local rank | cat with"
+            " TORCHLAUNCH_USE_ENV=0 | unset TORCHLAUNCH_USE_ENV\n"
+        ),
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Options of the user's own
 
 REFUSED = {
@@ -426,41 +509,66 @@ REFUSED = {
 @pytest.mark.parametrize("word", REFUSED)
 def test_reserved_options_are_refused_by_name(bench: Bench, word: str) -> None:
     option, variable, field = REFUSED[word]
-    for script, name in (("torchrun", "TORCHRUN_EXTRA_ARGS"), ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS")):
+    for script, name in (
+        ("torchrun", "TORCHRUN_EXTRA_ARGS"),
+        ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS"),
+    ):
         got = bench.run(script=script, **{name: f"--role x {word}"})
         assert got.status == 64
         what, do = f"--{option} is set by this script", f"remove it, and set {variable}"
         assert got.error == f"{script}.sh: EP650 {what} | {word} among the options | {do}\n"
     with pytest.raises(SpecError) as raised:
-        torchrun.plan(job(f"torch:\n  extra_args: [--role, x, {json.dumps(word)}]\n"), topology(), NOBODY)
+        torchrun.plan(
+            job(f"torch:\n  extra_args: [--role, x, {json.dumps(word)}]\n"), topology(), NOBODY
+        )
     assert raised.value.lines() == [
-        f"job.yaml:2:15: torch.extra_args: EP119 --{option} is set by the launcher's script | `{word}` | set {field}"
+        f"job.yaml:2:15: torch.extra_args: EP119 --{option} is set by the launcher's script |"
+        f" `{word}` | set {field}"
     ]
 
 
 def test_slots_of_each_node(bench: Bench) -> None:
     made = topology()
-    bench.render(at=replace(made, nodes=(replace(made.nodes[0], slots=1), replace(made.nodes[1], slots=3))))
+    bench.render(
+        at=replace(made, nodes=(replace(made.nodes[0], slots=1), replace(made.nodes[1], slots=3)))
+    )
     for rank, own in (("0", "1"), ("1", "3")):
         assert f"--nproc_per_node={own}" in bench.run(NODE_RANK=rank).options
     assert "--nproc_per_node=2" in bench.run(NODE_RANK="1", NPROC_PER_NODE="2").options
 
 
 def test_other_options_pass(bench: Bench) -> None:
-    bench.render(f"torch: {{extra_args: {json.dumps(['--log-dir', '/a b', '-t', '1', '--monitor_interval=2'])}}}")
-    for script, name in (("torchrun", "TORCHRUN_EXTRA_ARGS"), ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS")):
+    bench.render(
+        "torch: {extra_args:"
+        f" {json.dumps(['--log-dir', '/a b', '-t', '1', '--monitor_interval=2'])}}}"
+    )
+    for script, name in (
+        ("torchrun", "TORCHRUN_EXTRA_ARGS"),
+        ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS"),
+    ):
         options = bench.run(script=script, **{name: "--role x"}).options
-        assert options[-7:] == ["--log-dir", "/a b", "-t", "1", "--monitor_interval=2", "--role", "x"]
+        assert options[-7:] == [
+            "--log-dir",
+            "/a b",
+            "-t",
+            "1",
+            "--monitor_interval=2",
+            "--role",
+            "x",
+        ]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What a rendered script carries
 
 
 def test_command_env_and_workdir_of_the_spec(bench: Bench) -> None:
     place = bench.folder / "a place"
     place.mkdir()
-    spec = {"command": ["train.py", *AWKWARD], "env": {"MODE": "it's $HOME", "RDZV_BACKEND": "static", "UID": "5"}}
+    spec = {
+        "command": ["train.py", *AWKWARD],
+        "env": {"MODE": "it's $HOME", "RDZV_BACKEND": "static", "UID": "5"},
+    }
     bench.render(json.dumps({**spec, "workdir": str(place)}))
     for script in ("torchrun", "torchlaunch"):
         done = bench.run(script=script, bare=True, MODE="mine")
@@ -472,7 +580,9 @@ def test_command_env_and_workdir_of_the_spec(bench: Bench) -> None:
 
 def test_no_secret_is_in_a_rendered_script(bench: Bench) -> None:
     command = ["train.py", "--api-key", "do-not-write-this"]
-    bench.render(json.dumps({"command": command, "env": {"HF_TOKEN": "do-not-write-this", "SHOWN": "x"}}))
+    bench.render(
+        json.dumps({"command": command, "env": {"HF_TOKEN": "do-not-write-this", "SHOWN": "x"}})
+    )
     for script in ("torchrun", "torchlaunch"):
         text = (bench.folder / f"{script}.sh").read_text()
         assert ("do-not-write-this" in text, "export SHOWN=x" in text) == (False, True)
@@ -500,7 +610,7 @@ def test_every_variable_is_in_the_documents() -> None:
     assert sorted(name for name in names if f"`{name}`" not in page) == []
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Under the entrypoint
 
 
@@ -539,7 +649,12 @@ def test_what_a_variable_of_ours_says_wins() -> None:
         "ENTRYPOINT_TORCH_MAX_RESTARTS": "3",
     }
     launch = torchrun.plan(job("torch: {port: 7000}", env), topology(), NOBODY)
-    more = {"MASTER_PORT": "7001", "TORCH_VERSION": "2.1", "RDZV_BACKEND": "c10d", "MAX_RESTARTS": "3"}
+    more = {
+        "MASTER_PORT": "7001",
+        "TORCH_VERSION": "2.1",
+        "RDZV_BACKEND": "c10d",
+        "MAX_RESTARTS": "3",
+    }
     assert settings(launch).items() >= more.items()
 
 
@@ -548,8 +663,18 @@ ORDER = [
     ("", {}, "6060", "default"),
     ("torch: {port: 7000}", {}, "7000", "spec job.yaml:1:15"),
     ("torch: {port: 7000}", {"MASTER_PORT": "7070"}, "7070", "env MASTER_PORT"),
-    ("", {"MASTER_PORT": "7070", "ENTRYPOINT_TORCH_PORT": "7001"}, "7001", "env ENTRYPOINT_TORCH_PORT"),
-    ("", {"MASTER_PORT": "tcp://10.0.0.1:80"}, "6060", "default"),  # Kubernetes', for a Service called master
+    (
+        "",
+        {"MASTER_PORT": "7070", "ENTRYPOINT_TORCH_PORT": "7001"},
+        "7001",
+        "env ENTRYPOINT_TORCH_PORT",
+    ),
+    (
+        "",
+        {"MASTER_PORT": "tcp://10.0.0.1:80"},
+        "6060",
+        "default",
+    ),  # Kubernetes', for a Service called master
 ]
 
 
@@ -561,22 +686,36 @@ def test_what_the_script_uses_is_what_the_plan_shows(
     spec = job(text, env)
     assert [(str(spec.torch.port), str(spec.source("torch.port")))] == [(port, origin)]
     launch = launcher.plan(spec, topology(), NOBODY)
-    assert [(v.value, v.origin, v.default) for v in launch.programs[0].env if v.name == "MASTER_PORT"] == [
-        (port, origin, False)
-    ]
+    assert [
+        (v.value, v.origin, v.default) for v in launch.programs[0].env if v.name == "MASTER_PORT"
+    ] == [(port, origin, False)]
 
 
 def test_every_variable_of_torch_s_is_a_setting(bench: Bench) -> None:
-    env = {"MASTER_PORT": "7070", "MAX_RESTARTS": "5", "RDZV_BACKEND": "static", "TORCH_VERSION": "2.13.0+cu130"}
-    launch = torchrun.plan(job("torch: {max_restarts: 1, rdzv_backend: c10d}", env), topology(), NOBODY)
+    env = {
+        "MASTER_PORT": "7070",
+        "MAX_RESTARTS": "5",
+        "RDZV_BACKEND": "static",
+        "TORCH_VERSION": "2.13.0+cu130",
+    }
+    launch = torchrun.plan(
+        job("torch: {max_restarts: 1, rdzv_backend: c10d}", env), topology(), NOBODY
+    )
     assert settings(launch).items() >= env.items()
     options = bench.run(ENTRYPOINT_RUN_DIR="/run/x", **settings(launch)).options
     assert {"--master_port=7070", "--max_restarts=5", "--rdzv_backend=static"} <= set(options)
-    assert settings(torchrun.plan(job("", {"PET_MAX_RESTARTS": "4"}), topology(), NOBODY))["MAX_RESTARTS"] == "4"
+    assert (
+        settings(torchrun.plan(job("", {"PET_MAX_RESTARTS": "4"}), topology(), NOBODY))[
+            "MAX_RESTARTS"
+        ]
+        == "4"
+    )
 
 
 def test_the_spec_s_own_variables_stay() -> None:
-    launch = torchrun.plan(job("env: {MASTER_PORT: '7070', RDZV_BACKEND: static}"), topology(), NOBODY)
+    launch = torchrun.plan(
+        job("env: {MASTER_PORT: '7070', RDZV_BACKEND: static}"), topology(), NOBODY
+    )
     assert {"MASTER_PORT", "RDZV_BACKEND"} & settings(launch).keys() == set()
 
 
@@ -587,7 +726,9 @@ def test_every_node_gets_the_same_script() -> None:
 
 def as_launched(bench: Bench, *words: str, script: str = "torchrun", **env: str) -> Recorded:
     """As the entrypoint starts the script, with a run directory whose name torch would expand."""
-    return bench.run(*words, script=script, ENTRYPOINT_STAGE="launch", ENTRYPOINT_RUN_DIR="/run/$x", **env)
+    return bench.run(
+        *words, script=script, ENTRYPOINT_STAGE="launch", ENTRYPOINT_RUN_DIR="/run/$x", **env
+    )
 
 
 @pytest.mark.parametrize("script", ["torchrun", "torchlaunch"])
@@ -611,7 +752,9 @@ def test_every_process_starts_through_the_node_s_own_script(bench: Bench, script
             "name": words[-1 if words[0] == "-m" else 0],
         }
         assert "ENTRYPOINT_STAGE" not in got.env
-    assert as_launched(bench, "train.py", script=script, PYTHON_EXEC="/other").program[3] == "/other"
+    assert (
+        as_launched(bench, "train.py", script=script, PYTHON_EXEC="/other").program[3] == "/other"
+    )
 
 
 def test_options_of_torch_s_own_for_what_to_run_are_torch_s_to_follow(bench: Bench) -> None:
@@ -622,8 +765,13 @@ def test_options_of_torch_s_own_for_what_to_run_are_torch_s_to_follow(bench: Ben
 
 
 def test_the_local_rank_as_an_argument_of_a_kept_process(bench: Bench) -> None:
-    for torch, option in (("1.13.1", "--local_rank=${local_rank}"), ("2.13.0", "--local-rank=${local_rank}")):
-        got = as_launched(bench, "train.py", "x", script="torchlaunch", torch=torch, TORCHLAUNCH_USE_ENV="0")
+    for torch, option in (
+        ("1.13.1", "--local_rank=${local_rank}"),
+        ("2.13.0", "--local-rank=${local_rank}"),
+    ):
+        got = as_launched(
+            bench, "train.py", "x", script="torchlaunch", torch=torch, TORCHLAUNCH_USE_ENV="0"
+        )
         assert got.program[-3:] == ["train.py", option, "x"]
         assert option.replace("local", "use").partition("_rank")[0] not in got.options
 
@@ -634,12 +782,15 @@ def test_lines_begin_with_node_and_rank_where_asked(bench: Bench) -> None:
     assert got.program[:3] == ["sh", "/run/$$x/rank.sh", "[worker-0 rank ${rank}] "]
     assert "PET_TEE" not in got.env
     assert as_launched(bench, "train.py", PET_TEE="0").program[2] == ""
-    own = as_launched(bench, "train.py", PET_TEE="1", TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE="${local_rank}:")
+    own = as_launched(
+        bench, "train.py", PET_TEE="1", TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE="${local_rank}:"
+    )
     assert own.program[2] == "${local_rank}:"
 
 
 def test_how_long_the_first_node_s_launcher_stays() -> None:
-    """It holds the store of all; where nothing is heard of the others, its wait has to end by itself."""
+    """It holds the store of all; where nothing is heard of the others, its wait has to end by
+    itself."""
     facts = Facts({}, "w-0", "/", 1000, "u", "/home/u", programs={"sshd": "/usr/sbin/sshd"})
     called, alone = {"ENTRYPOINT_SECRET": "8f2c" * 9 + "0a1b3d5e"}, {"ENTRYPOINT_ROLL_CALL": "none"}
     heard = Members(tuple(NodeReport(rank, 2, "1") for rank in range(2)))
@@ -659,11 +810,12 @@ def test_how_long_the_first_node_s_launcher_stays() -> None:
             assert got.get("EXIT_TOGETHER") == ("yes" if stays == "7.5" else None)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The status
 
 
-# What stands for torch starts a rank, then waits where no signal is handled, as in a call of a store that is gone.
+# What stands for torch starts a rank, then waits where no signal is handled, as in a call of a
+# store that is gone.
 STUCK = """
 import ctypes, os, signal, subprocess, threading, time
 heard = []
@@ -696,13 +848,23 @@ def torch_that(folder: Path, text: str) -> None:
     [
         (WAIT, "told saved", 143),
         # Threads that end while they are looked at have nothing more to tell of their children.
-        (f"for _ in range(8): threading.Thread(target=come_and_go, daemon=True).start()\n{WAIT}", "told saved", 143),
+        (
+            f"for _ in range(8): threading.Thread(target=come_and_go, daemon=True).start()\n{WAIT}",
+            "told saved",
+            143,
+        ),
         # The control: one that handles the signal tells its ranks itself, and once.
-        ("while not heard: time.sleep(0.02)\nrank.terminate(); rank.wait()", "handled told saved", 0),
+        (
+            "while not heard: time.sleep(0.02)\nrank.terminate(); rank.wait()",
+            "handled told saved",
+            0,
+        ),
     ],
     ids=["stuck", "busy", "well"],
 )
-def test_ranks_are_told_to_stop_by_a_launcher_that_is_stuck(bench: Bench, wait: str, printed: str, status: int) -> None:
+def test_ranks_are_told_to_stop_by_a_launcher_that_is_stuck(
+    bench: Bench, wait: str, printed: str, status: int
+) -> None:
     torch_that(bench.folder, STUCK.format(wait=wait))
     with subprocess.Popen(
         ["bash", "torchrun.sh", "train.py"],
@@ -715,7 +877,11 @@ def test_ranks_are_told_to_stop_by_a_launcher_that_is_stuck(bench: Bench, wait: 
             out, error = process.communicate(timeout=30)
         finally:
             process.kill()
-    assert (out.split(), process.returncode, "Traceback" in error) == (printed.split(), status, False), error
+    assert (out.split(), process.returncode, "Traceback" in error) == (
+        printed.split(),
+        status,
+        False,
+    ), error
 
 
 @pytest.mark.parametrize(
@@ -730,15 +896,17 @@ def test_ranks_are_told_to_stop_by_a_launcher_that_is_stuck(bench: Bench, wait: 
     ],
 )
 @pytest.mark.parametrize("script", ["torchrun", "torchlaunch"])
-def test_the_program_s_own_status(bench: Bench, script: str, ending: str, status: int, said: str) -> None:
+def test_the_program_s_own_status(
+    bench: Bench, script: str, ending: str, status: int, said: str
+) -> None:
     # What torch raises when a program failed: torch.distributed.elastic's ChildFailedError.
     torch_that(
         bench.folder,
-        "import sys\nfrom types import SimpleNamespace\n"
-        "class Failed(Exception):\n"
-        "    def __init__(self, code):\n        super().__init__('report')\n        self.code = code\n"
-        "    def get_first_failure(self):\n        return 0, SimpleNamespace(exitcode=self.code)\n"
-        f"assert __name__ == '__main__' and sys.argv[-2:] == ['--', 'train.py']\n{ending}\n",
+        "import sys\nfrom types import SimpleNamespace\nclass Failed(Exception):\n    def"
+        " __init__(self, code):\n        super().__init__('report')\n        self.code = code\n   "
+        " def get_first_failure(self):\n        return 0,"
+        " SimpleNamespace(exitcode=self.code)\nassert __name__ == '__main__' and sys.argv[-2:] =="
+        f" ['--', 'train.py']\n{ending}\n",
     )
     got = bench.run(script=script, PYTHON=sys.executable, TORCH_VERSION="2.13")
     assert (got.status, said in got.error) == (status, True), got.error

@@ -1,4 +1,5 @@
-"""paramiko in the event loop's own thread: nothing waits there, whatever the peer does, and nothing stays."""
+"""paramiko in the event loop's own thread: nothing waits there, whatever the peer does, and nothing
+stays."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ LIMIT = 10.0
 
 
 def new_key() -> paramiko.Ed25519Key:
-    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    pem = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+    )
     return paramiko.Ed25519Key(file_obj=io.StringIO(pem.decode()))
 
 
@@ -38,7 +41,8 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Echo(paramiko.ServerInterface):
-    """An ssh server of one connection that sends back what it gets, and refuses what it is told to."""
+    """An ssh server of one connection that sends back what it gets, and refuses what it is told
+    to."""
 
     def __init__(self, refuses: str = "") -> None:
         self.refuses = refuses
@@ -58,7 +62,11 @@ class Echo(paramiko.ServerInterface):
         return "publickey"
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
-        return paramiko.common.AUTH_FAILED if self.refuses == "login" else paramiko.common.AUTH_SUCCESSFUL
+        return (
+            paramiko.common.AUTH_FAILED
+            if self.refuses == "login"
+            else paramiko.common.AUTH_SUCCESSFUL
+        )
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         prohibited = paramiko.common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
@@ -107,7 +115,9 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     real, started = threading.Thread.start, []
 
     def start(thread: threading.Thread) -> None:
-        if threading.current_thread() is threading.main_thread() and not isinstance(thread, paramiko.Transport):
+        if threading.current_thread() is threading.main_thread() and not isinstance(
+            thread, paramiko.Transport
+        ):
             started.append(type(thread).__name__)
         real(thread)
 
@@ -116,7 +126,8 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.promise(
-    "a session takes no thread, and a frozen or flooding peer delays no other", control="the case without frozen peers"
+    "a session takes no thread, and a frozen or flooding peer delays no other",
+    control="the case without frozen peers",
 )
 def test_a_session_takes_no_thread(no_threads: list[str]) -> None:
     async def steps(client: Transport, channel: paramiko.Channel) -> None:
@@ -158,7 +169,9 @@ def test_what_is_sent_while_keys_are_exchanged_anew_arrives_in_order() -> None:
     talk(steps)
 
 
-def test_a_peer_that_never_ends_a_key_exchange_loses_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_never_ends_a_key_exchange_loses_its_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(transport, "_HELD", 3)
 
     async def steps(client: Transport, channel: paramiko.Channel) -> None:
@@ -243,8 +256,14 @@ def packet(payload: bytes) -> bytes:
     ("says", "words"),
     [
         (b"x" * (1 << 20), "more than 262144 bytes before a login"),
-        (b"SSH-2.0-x\r\n" + packet(b"\x02" + bytes(1000)) * 1000, "more than 262144 bytes before a login"),
-        (b"SSH-2.0-x\r\n" + struct.pack(">IB", (1 << 31) + 4, 5) + bytes(20), "a packet of more than 262144 bytes"),
+        (
+            b"SSH-2.0-x\r\n" + packet(b"\x02" + bytes(1000)) * 1000,
+            "more than 262144 bytes before a login",
+        ),
+        (
+            b"SSH-2.0-x\r\n" + struct.pack(">IB", (1 << 31) + 4, 5) + bytes(20),
+            "a packet of more than 262144 bytes",
+        ),
     ],
     ids=["no line", "no end", "a huge packet"],
 )

@@ -24,7 +24,9 @@ RECORD = {
 OTHER = 3000  # a user who is nobody here
 HUGE = "9" * 5000
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can give a file to another user"
+)
 
 
 @pytest.fixture
@@ -49,7 +51,8 @@ def put(path: Path, content: object, owner: int) -> None:
 
 
 @pytest.mark.promise(
-    "`status` and `report` trust no file that another user wrote", control="their own case of the right owner"
+    "`status` and `report` trust no file that another user wrote",
+    control="their own case of the right owner",
 )
 @needs_root
 @pytest.mark.parametrize(("owner", "expected"), [(0, 0), (OTHER, 77)])
@@ -62,7 +65,10 @@ def test_a_record_in_a_folder_of_all(owner: int, expected: int, shared: Path) ->
     ):
         found, out, err = asked(*words)
         assert (found, shown in out) == (expected, expected == 0), err
-        refused = f"EP031 this record is another user's | {shared}/run-state.json is owned by {OTHER}" in err
+        refused = (
+            f"EP031 this record is another user's | {shared}/run-state.json is owned by {OTHER}"
+            in err
+        )
         assert refused == (expected == 77)
 
 
@@ -122,7 +128,9 @@ def test_long_words_are_not_explained(words: str) -> None:
     assert (found, "EP130" in err, len(err) < 400) == (64, True, True), err
 
 
-@pytest.mark.parametrize("words", [["local", "--nodes", HUGE, "--", "true"], ["plan", "--slots", HUGE, "--", "true"]])
+@pytest.mark.parametrize(
+    "words", [["local", "--nodes", HUGE, "--", "true"], ["plan", "--slots", HUGE, "--", "true"]]
+)
 def test_numbers_of_many_digits_are_refused(words: list[str]) -> None:
     found, _, err = asked(*words)
     assert found in (64, 65), err

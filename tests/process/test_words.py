@@ -1,4 +1,5 @@
-"""Our words never hold up the job nor change how it ends: unread pipes, readers that have left, a full disk."""
+"""Our words never hold up the job nor change how it ends: unread pipes, readers that have left, a
+full disk."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def gone() -> Iterator[int]:
 
 
 def test_the_reader_has_left(bench: Bench, gone: int) -> None:
-    """As in `entrypoint run ... 2>&1 | head`: the job runs all the same, and its status is the job's."""
+    """As in `entrypoint run ... 2>&1 | head`: the job runs all the same, and its status is the
+    job's."""
     both = start(bench, 'echo ran >>"$NOTES"; exit 7', gone, gone)
     assert both.wait(30) == 7
     assert bench.notes[0] == "ran"
@@ -65,7 +67,10 @@ def test_the_reader_has_left(bench: Bench, gone: int) -> None:
 
 def test_stderr_cannot_be_written(bench: Bench) -> None:
     with open("/dev/full", "wb") as full:
-        assert start(bench, 'echo ran >>"$NOTES"; exit 7', subprocess.DEVNULL, full.fileno()).wait(30) == 7
+        assert (
+            start(bench, 'echo ran >>"$NOTES"; exit 7', subprocess.DEVNULL, full.fileno()).wait(30)
+            == 7
+        )
     assert bench.notes[0] == "ran"
 
 
@@ -77,7 +82,8 @@ def test_an_error_of_ours_keeps_its_status(bench: Bench, gone: int) -> None:
 
 @pytest.mark.promise("whoever reads our lines, or does not, changes nothing of the job")
 def test_nobody_reads_stderr(bench: Bench) -> None:
-    """A log collector that hangs: the job starts, is stopped by a signal, and ends with its status, in bounded time."""
+    """A log collector that hangs: the job starts, is stopped by a signal, and ends with its status,
+    in bounded time."""
     with unread(full=True) as (_, write):
         process = start(bench, "echo ready >>$NOTES; exec sleep 600", subprocess.DEVNULL, write)
         until(lambda: bench.notes == ["ready", "ready"], "two ranks")
@@ -95,7 +101,8 @@ def test_no_stderr_at_all(bench: Bench) -> None:
 
 
 def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
-    """It begins on a new line where the program's has no end, once; what the program printed stays as it was."""
+    """It begins on a new line where the program's has no end, once; what the program printed stays
+    as it was."""
     host = os.uname().nodename
     ours = [
         f"[entrypoint] last 1 line of rank 0 on {host}:",
@@ -106,11 +113,16 @@ def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
     started = [
         separate.start("sh", "-c", "printf '\\r50%%' >&2; exit 7", slots=1),
         on_stdout.start("sh", "-c", "printf 50%%; exit 7", slots=1),
-        in_one.popen(["sh", "-c", f"exec {' '.join(RUN[:-3])} --slots 1 -- sh -c 'printf 50%%; exit 7' 2>&1"]),
+        in_one.popen(
+            ["sh", "-c", f"exec {' '.join(RUN[:-3])} --slots 1 -- sh -c 'printf 50%%; exit 7' 2>&1"]
+        ),
         ended.start("sh", "-c", "printf 50%% >&2; echo >&2; exit 7", slots=1),
     ]
     assert [process.wait(30) for process in started] == [7] * 4
-    assert ("50%\n[entrypoint] " in separate.err, separate.err.split("\n")[-4:]) == (True, [*ours, ""])
+    assert ("50%\n[entrypoint] " in separate.err, separate.err.split("\n")[-4:]) == (
+        True,
+        [*ours, ""],
+    )
     assert on_stdout.out == "50%"
     assert on_stdout.err.split("\n")[-4:] == [*ours, ""]
     assert "" not in on_stdout.err.split("\n")[:-1]
@@ -123,10 +135,12 @@ def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
 def test_job_and_host_on_request(bench: Bench) -> None:
     bench.run("sh", "-c", "exit 7", slots=1, flags=("--name", "demo"), ENTRYPOINT_PREFIX="job")
     host = os.uname().nodename
-    assert bench.err.endswith(f"[entrypoint demo worker-0 {host}] EP600 rank 0 on {host} exited with 7; exit 7\n")
+    assert bench.err.endswith(
+        f"[entrypoint demo worker-0 {host}] EP600 rank 0 on {host} exited with 7; exit 7\n"
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The speaker itself
 
 
@@ -156,9 +170,15 @@ def test_what_was_not_read_is_dropped_and_counted() -> None:
         for number in range(3000):
             say(f"{number} {'y' * 990}")
         text: list[str] = []
-        until(lambda: text.extend(said(read)) or any("2999" in line for line in text), "the last line")
+        until(
+            lambda: text.extend(said(read)) or any("2999" in line for line in text), "the last line"
+        )
         say.flush()
-        lines = [line.rstrip("y") for line in "\n".join([*text, *said(read)]).split("\n") if line.startswith("[")]
+        lines = [
+            line.rstrip("y")
+            for line in "\n".join([*text, *said(read)]).split("\n")
+            if line.startswith("[")
+        ]
         (notice,) = [line for line in lines if "could not" in line]
         lost = int(notice.split()[2])
         assert notice == f"[entrypoint] EP901 {lost} lines could not be written here"
@@ -167,7 +187,8 @@ def test_what_was_not_read_is_dropped_and_counted() -> None:
 
 
 def test_a_shared_stderr_keeps_its_flags() -> None:
-    """They are the terminal's and the ranks' as well. Where another process has set them, all comes out as well."""
+    """They are the terminal's and the ranks' as well. Where another process has set them, all comes
+    out as well."""
     with unread(full=False) as (read, write):
         before = fcntl.fcntl(write, fcntl.F_GETFL)
         Logger(write)("one")

@@ -12,12 +12,23 @@ from tests.containers import TREE, docker, inspect, logs, new_network
 
 IMAGE = "entrypoint-slurm:dev"
 NODES = ["node-1", "node-2"]
-# Our parent, scripts/test-slurm, removes what has this label: tests that are killed leave nothing behind either.
+# Our parent, scripts/test-slurm, removes what has this label: tests that are killed leave nothing
+# behind either.
 LABEL = ("--label", f"entrypoint-slurm={os.getppid()}")
-_OVER = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "DEADLINE"}
+_OVER = {
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "BOOT_FAIL",
+    "OUT_OF_MEMORY",
+    "DEADLINE",
+}
 # As docs/how-to/slurm.md says it; $1 is the spec, the rest are options of `deploy`.
 _SUBMIT = (
-    '(umask 077; openssl rand -hex 32 >secret); entrypoint deploy slurm --spec "$@" >job.sh; sbatch --parsable job.sh'
+    '(umask 077; openssl rand -hex 32 >secret); entrypoint deploy slurm --spec "$@" >job.sh; sbatch'
+    " --parsable job.sh"
 )
 
 
@@ -35,7 +46,18 @@ class Slurm:
             docker("volume", "create", *LABEL, volume)
         secret = ("-v", f"{key}:/etc/munge")
         folders = ("-v", f"{shared}:/shared", "-v", f"{TREE}/examples:/examples:ro")
-        docker("run", "--rm", *LABEL, *secret, "--user", "munge", "--entrypoint", "mungekey", IMAGE, "--create")
+        docker(
+            "run",
+            "--rm",
+            *LABEL,
+            *secret,
+            "--user",
+            "munge",
+            "--entrypoint",
+            "mungekey",
+            IMAGE,
+            "--create",
+        )
         for name, box in self.boxes.items():
             where = ("--hostname", name, "--network", self.network, "--network-alias", name)
             role = "node" if name in NODES else name
@@ -44,10 +66,16 @@ class Slurm:
         self.idle()
 
     def name(self) -> None:
-        """Write the hosts file of all machines: as in a cluster, the name of one that is down still has an address."""
+        """Write the hosts file of all machines: as in a cluster, the name of one that is down still
+        has an address."""
         boxes = {name: inspect(box) for name, box in self.boxes.items()}
-        found = {name: box["NetworkSettings"]["Networks"][self.network]["IPAddress"] for name, box in boxes.items()}
-        text = "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in found.items())
+        found = {
+            name: box["NetworkSettings"]["Networks"][self.network]["IPAddress"]
+            for name, box in boxes.items()
+        }
+        text = "127.0.0.1 localhost\n" + "".join(
+            f"{address} {name}\n" for name, address in found.items()
+        )
         for box in self.boxes.values():
             docker("exec", box, "sh", "-c", 'printf %s "$1" >/etc/hosts', "sh", text)
 
@@ -58,20 +86,36 @@ class Slurm:
 
     def run(self, *words: str, where: str = "/shared", check: bool = True) -> str:
         """stdout of what a user types on the controller's machine."""
-        return docker("exec", "-u", "ma-user", "-w", where, self.boxes["control"], *words, check=check)
+        return docker(
+            "exec", "-u", "ma-user", "-w", where, self.boxes["control"], *words, check=check
+        )
 
     def idle(self, seconds: float = 90) -> None:
         """Wait until both nodes can take a job."""
         ask = ("sinfo", "--noheader", "--Node", "--format=%T")
-        until(lambda: self.run(*ask, check=False).split() == ["idle"] * len(NODES), seconds, "both nodes are idle")
+        until(
+            lambda: self.run(*ask, check=False).split() == ["idle"] * len(NODES),
+            seconds,
+            "both nodes are idle",
+        )
 
-    def submit(self, *options: str, spec: str = "job.yaml", example: str = "", files: Mapping[str, str] = {}) -> Job:
+    def submit(
+        self,
+        *options: str,
+        spec: str = "job.yaml",
+        example: str = "",
+        files: Mapping[str, str] = {},
+    ) -> Job:
         """A job in a folder of its own, which has these files or is a copy of an example's."""
         folder = f"/shared/{secrets.token_hex(4)}"
         self.run(*(("cp", "-r", f"/examples/{example}") if example else ("mkdir",)), folder)
         for name, text in files.items():
             self.run("sh", "-c", 'printf %s "$2" >"$1"', "sh", name, text, where=folder)
-        return Job(self, folder, self.run("bash", "-euc", _SUBMIT, "bash", spec, *options, where=folder).strip())
+        return Job(
+            self,
+            folder,
+            self.run("bash", "-euc", _SUBMIT, "bash", spec, *options, where=folder).strip(),
+        )
 
     def kill(self, node: str) -> None:
         """As if its power had failed."""
@@ -94,7 +138,11 @@ class Job:
 
     def show(self) -> dict[str, str]:
         """What Slurm says of it."""
-        return dict(re.findall(r"(\w+)=(\S*)", self.slurm.run("scontrol", "--oneliner", "show", "job", self.number)))
+        return dict(
+            re.findall(
+                r"(\w+)=(\S*)", self.slurm.run("scontrol", "--oneliner", "show", "job", self.number)
+            )
+        )
 
     def log(self) -> str:
         """What it printed, in all of its starts."""
@@ -104,7 +152,11 @@ class Job:
         return self.slurm.run("ls", where=self.folder).split()
 
     def says(self, words: str, times: int = 1, seconds: float = 120) -> None:
-        until(lambda: self.log().count(words) >= times, seconds, f"job {self.number} says '{words}' {times} times")
+        until(
+            lambda: self.log().count(words) >= times,
+            seconds,
+            f"job {self.number} says '{words}' {times} times",
+        )
 
     def cancel(self, *options: str, check: bool = True) -> None:
         self.slurm.run("scancel", *options, self.number, check=check)

@@ -1,4 +1,5 @@
-"""What `deploy slurm` renders, submitted by the real sbatch to a real Slurm of two nodes: each test is a line."""
+"""What `deploy slurm` renders, submitted by the real sbatch to a real Slurm of two nodes: each test
+is a line."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ command: [{command}]
 env: {{OMP_NUM_THREADS: "1"}}
 timeouts: {{peers: 60, grace: 10, heartbeat: 3}}
 """
-# It trains until it is told to stop, and then needs three seconds to save. Started again, it goes on and ends.
+# It trains until it is told to stop, and then needs three seconds to save. Started again, it goes
+# on and ends.
 TRAIN = """\
 import os, signal, socket, sys, time
 rank, told = os.environ["RANK"], []
@@ -67,8 +69,14 @@ def submit(slurm: Slurm) -> Iterator[Submit]:
     slurm.idle()
     jobs: list[Job] = []
 
-    def make(*options: str, launcher: str = "mpirun", command: str = "python, train.py", **more: str) -> Job:
-        files = {} if more else {"job.yaml": SPEC.format(launcher=launcher, command=command), "train.py": TRAIN}
+    def make(
+        *options: str, launcher: str = "mpirun", command: str = "python, train.py", **more: str
+    ) -> Job:
+        files = (
+            {}
+            if more
+            else {"job.yaml": SPEC.format(launcher=launcher, command=command), "train.py": TRAIN}
+        )
         nodes = () if more else ("--nodes", "2")
         jobs.append(slurm.submit(*nodes, *options, files=files, **more))
         return jobs[-1]
@@ -94,7 +102,8 @@ def trains(job: Job) -> None:
 
 
 @pytest.mark.promise(
-    "a real Slurm runs, stops, requeues and limits jobs as the batch script says", control="which is not requeued"
+    "a real Slurm runs, stops, requeues and limits jobs as the batch script says",
+    control="which is not requeued",
 )
 @pytest.mark.slurm("1", "mpirun on 2 nodes, Open MPI and mpi4py")
 def test_mpirun(submit: Submit, seen: Seen) -> None:
@@ -123,10 +132,16 @@ def test_torchrun(submit: Submit, seen: Seen) -> None:
 @pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 @pytest.mark.parametrize(
     ("how", "state"),
-    [("scancel", "CANCELLED"), ("scancel --signal=TERM", "FAILED"), ("scancel --full --signal=TERM", "FAILED")],
+    [
+        ("scancel", "CANCELLED"),
+        ("scancel --signal=TERM", "FAILED"),
+        ("scancel --full --signal=TERM", "FAILED"),
+    ],
 )
 @pytest.mark.slurm("3", "{how}, {launcher}: every rank has the 3 s that it needs to save")
-def test_ranks_have_their_grace(how: str, state: str, launcher: str, submit: Submit, seen: Seen) -> None:
+def test_ranks_have_their_grace(
+    how: str, state: str, launcher: str, submit: Submit, seen: Seen
+) -> None:
     job = submit(launcher=launcher)
     trains(job)
     job.cancel(*how.split()[1:])
@@ -140,7 +155,9 @@ def test_ranks_have_their_grace(how: str, state: str, launcher: str, submit: Sub
 @pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 @pytest.mark.slurm("4", "rank 3 exits with 7, {launcher}")
 def test_the_failing_rank_s_status_is_the_job_s(launcher: str, submit: Submit, seen: Seen) -> None:
-    job = submit(launcher=launcher, command="""sh, -c, 'test "$RANK" != 3 || exit 7; exec sleep 100'""")
+    job = submit(
+        launcher=launcher, command="""sh, -c, 'test "$RANK" != 3 || exit 7; exec sleep 100'"""
+    )
     state, code = job.ends()
     assert (state, code) == ("FAILED", "7:0")
     assert job.show()["Restarts"] == "0"
@@ -191,7 +208,9 @@ def test_a_lost_node_requeues_the_job(slurm: Slurm, submit: Submit, seen: Seen) 
 @pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 @pytest.mark.parametrize("how", ["scancel --signal=USR1", "scancel --batch --signal=USR1"])
 @pytest.mark.slurm("6", "{how}, {launcher}: every rank hears it, once")
-def test_a_user_s_signal_reaches_every_rank(how: str, launcher: str, submit: Submit, seen: Seen) -> None:
+def test_a_user_s_signal_reaches_every_rank(
+    how: str, launcher: str, submit: Submit, seen: Seen
+) -> None:
     job = submit(launcher=launcher)
     trains(job)
     job.cancel(*how.split()[1:])

@@ -1,4 +1,5 @@
-"""One node's real sshd with the configuration and keys that a job would give it, and mpirun's client."""
+"""One node's real sshd with the configuration and keys that a job would give it, and mpirun's
+client."""
 
 from __future__ import annotations
 
@@ -29,18 +30,32 @@ def planned(
     secret: str, nodes: int = 2, port: int = 36666, run_dir: str = "/tmp/run", user: str = "ma-user",
     env: Mapping[str, str] | None = None, more: str = "", me: int = 0, client: str = "files",
 ) -> tuple[Any, Plan]:  # fmt: skip
-    """What node `me` of a mpirun job would do. All nodes are on this machine, node-0 at 127.0.0.2 and so on."""
-    hosts = ", ".join(f"node-{rank}=127.0.{(rank + 2) // 250}.{(rank + 2) % 250}" for rank in range(nodes))
-    text = f"hosts: [{hosts}]\nnode_rank: {me}\nssh: {{port: {port}, client: {client}}}\nrun_dir: {run_dir}\n{more}"
-    spec = load(f"launcher: mpirun\ncommand: [hostname]\n{text}", "job.yaml", {"ENTRYPOINT_SECRET": secret}, {})
+    """What node `me` of a mpirun job would do. All nodes are on this machine, node-0 at 127.0.0.2
+    and so on."""
+    hosts = ", ".join(
+        f"node-{rank}=127.0.{(rank + 2) // 250}.{(rank + 2) % 250}" for rank in range(nodes)
+    )
+    text = (
+        f"hosts: [{hosts}]\nnode_rank: {me}\nssh: {{port: {port}, client: {client}}}\nrun_dir:"
+        f" {run_dir}\n{more}"
+    )
+    spec = load(
+        f"launcher: mpirun\ncommand: [hostname]\n{text}",
+        "job.yaml",
+        {"ENTRYPOINT_SECRET": secret},
+        {},
+    )
     uid = 0 if user == "root" else 1000
-    facts = Facts(env=env or {}, hostname="c", cwd="/", uid=uid, user=user, home="/nowhere", mpi="4.1.4")
+    facts = Facts(
+        env=env or {}, hostname="c", cwd="/", uid=uid, user=user, home="/nowhere", mpi="4.1.4"
+    )
     topology = build(spec, facts, Site("local"), Device("cpu", 0, ""))
     return spec, planning.settle(spec, facts, topology)
 
 
 class Door:
-    """sshd of node-0, up; everything lies in `folder`. `loosened` are lines of sshd_config instead of ours."""
+    """sshd of node-0, up; everything lies in `folder`. `loosened` are lines of sshd_config instead
+    of ours."""
 
     def __init__(self, folder: Path, secret: str, loosened: str = "", nodes: int = 2) -> None:
         folder.chmod(0o700)
@@ -50,13 +65,22 @@ class Door:
         self.folder, self.address = folder, "127.0.0.2"
         self.user = pwd.getpwuid(os.geteuid()).pw_name
         spec, plan = planned(
-            secret, nodes, self.port, str(folder), self.user, {"PATH": os.environ["PATH"], "JOB_PATH": "x"}
+            secret,
+            nodes,
+            self.port,
+            str(folder),
+            self.user,
+            {"PATH": os.environ["PATH"], "JOB_PATH": "x"},
         )
         texts: dict[str, bytes | str] = {file.name: file.text for file in plan.files if file.text}
         texts.update(keys.load(spec, plan.topology).files())
         if loosened:
             options = {line.split()[0] for line in loosened.splitlines()}
-            ours = [line for line in str(texts["sshd_config"]).splitlines() if line.split()[0] not in options]
+            ours = [
+                line
+                for line in str(texts["sshd_config"]).splitlines()
+                if line.split()[0] not in options
+            ]
             texts["sshd_config"] = "\n".join([*ours, loosened, ""])
             texts["authorized_keys"] = str(texts["authorized_keys"]).removeprefix("restrict ")
         for name, text in texts.items():
@@ -68,7 +92,9 @@ class Door:
         assert SSHD
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [SSHD, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=log, stdin=subprocess.DEVNULL
+                [SSHD, "-D", "-e", "-f", str(folder / "sshd_config")],
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
         deadline = time.monotonic() + 20
         while b"Server listening" not in self.log.read_bytes():
@@ -76,11 +102,18 @@ class Door:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    def ssh(self, *words: str, config: str = "", seconds: float = 20) -> subprocess.CompletedProcess[str]:
+    def ssh(
+        self, *words: str, config: str = "", seconds: float = 20
+    ) -> subprocess.CompletedProcess[str]:
         """`ssh` as a job would start it; options before the host's name go first."""
         argv = ["ssh", "-F", config or str(self.folder / "ssh_config"), *words]
         return subprocess.run(
-            argv, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL, check=False
+            argv,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
 
     def close(self) -> None:

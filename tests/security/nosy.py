@@ -1,5 +1,5 @@
-"""A hostile pod: in a container of the job's own image, on its network. It knows names and ports, but not the
-secret. Tries what it can until /tmp/stop is there, then prints what it got as JSON.
+"""A hostile pod: in a container of the job's own image, on its network. It knows names and ports,
+but not the secret. Tries what it can until /tmp/stop is there, then prints what it got as JSON.
 """
 
 import base64
@@ -21,7 +21,15 @@ from entrypoint.model import Device, Node, Topology
 from entrypoint.system import keys
 
 HOSTS, PORT, JOB = sys.argv[1].split(","), int(sys.argv[2]), sys.argv[3]
-GUESSES = ("0123456789abcdef", "0123456789abcdef0123456789abcdef", "changeme-changeme", "secret", JOB, "", "entrypoint")
+GUESSES = (
+    "0123456789abcdef",
+    "0123456789abcdef0123456789abcdef",
+    "changeme-changeme",
+    "secret",
+    JOB,
+    "",
+    "entrypoint",
+)
 got = []  # logins and whatever they gave
 tried = {"logins": 0, "garbage": 0, "held": 0, "ports": set()}
 
@@ -41,7 +49,9 @@ def private_keys():
         yield keys._derived(guess.encode(), topology).client_private.decode()
     fresh = ed25519.Ed25519PrivateKey.generate()
     form = serialization.PrivateFormat.OpenSSH
-    yield fresh.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+    yield fresh.private_bytes(
+        serialization.Encoding.PEM, form, serialization.NoEncryption()
+    ).decode()
 
 
 def login(host, how):
@@ -63,7 +73,10 @@ def log_in():
     ways = [lambda client: client.auth_none("ma-user")]
     for text in private_keys():
         key = paramiko.Ed25519Key.from_private_key(io.StringIO(text))
-        ways += [lambda client, key=key, name=name: client.auth_publickey(name, key) for name in ("ma-user", "root")]
+        ways += [
+            lambda client, key=key, name=name: client.auth_publickey(name, key)
+            for name in ("ma-user", "root")
+        ]
     for word in ("", "ma-user", "password"):
         ways.append(lambda client, word=word: client.auth_password("ma-user", word, fallback=True))
     while not stopped():
@@ -106,7 +119,8 @@ def open_ports(host):
 
 
 def throw():
-    """Garbage at every open port of every node: at sshd's, and at those that mpirun and its ranks listen on."""
+    """Garbage at every open port of every node: at sshd's, and at those that mpirun and its ranks
+    listen on."""
     lumps = (
         b"\0" * 64,
         os.urandom(4096),
@@ -120,24 +134,37 @@ def throw():
                 for port in open_ports(host):
                     tried["ports"].add(port)
                     for lump in lumps:
-                        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1) as caller:
+                        with (
+                            contextlib.suppress(OSError),
+                            socket.create_connection((host, port), timeout=1) as caller,
+                        ):
                             caller.sendall(lump)
                             caller.settimeout(0.1)
                             tried["garbage"] += 1
                             answer = caller.recv(4096)
-                            if os.environ.get("NEEDLE") and base64.b64decode(os.environ["NEEDLE"]) in answer:
+                            if (
+                                os.environ.get("NEEDLE")
+                                and base64.b64decode(os.environ["NEEDLE"]) in answer
+                            ):
                                 got.append(f"{host}:{port} gave the job's variable away")
         print("a round", flush=True)
 
 
 def pose():
-    """Be worker-0 of the same job, with another secret: call the others and give them something to run."""
-    env = {**os.environ, "ENTRYPOINT_SECRET": os.urandom(16).hex(), "ENTRYPOINT_HOSTS": ",".join(HOSTS)}
+    """Be worker-0 of the same job, with another secret: call the others and give them something to
+    run."""
+    env = {
+        **os.environ,
+        "ENTRYPOINT_SECRET": os.urandom(16).hex(),
+        "ENTRYPOINT_HOSTS": ",".join(HOSTS),
+    }
     env |= {"ENTRYPOINT_NODE_RANK": "0", "ENTRYPOINT_NAME": JOB, "ENTRYPOINT_TIMEOUTS_PEERS": "3"}
     env |= {"ENTRYPOINT_SSH_PORT": "36000", "ENTRYPOINT_RUN_DIR": "/tmp/pose"}
     while not stopped():
         done = subprocess.run(
-            ["entrypoint", "run", "--launcher", "mpirun", "--", "touch", "/tmp/was-here"], env=env, check=False
+            ["entrypoint", "run", "--launcher", "mpirun", "--", "touch", "/tmp/was-here"],
+            env=env,
+            check=False,
         )
         time.sleep(2)
         if done.returncode == 0:

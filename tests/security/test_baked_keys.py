@@ -1,4 +1,5 @@
-"""ssh.compat: baked-keys, for images that bring one private key to all their containers: by name only, and loudly."""
+"""ssh.compat: baked-keys, for images that bring one private key to all their containers: by name
+only, and loudly."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from tests.cluster import Cluster
 from tests.security.door import needs_ssh
 
 HOSTS = "hosts: [a, b]\nnode_rank: {}\n"
-WARNING = "whoever has the image can log in to every node | give the job a secret and remove ssh.compat"
+WARNING = (
+    "whoever has the image can log in to every node | give the job a secret and remove ssh.compat"
+)
 
 
 def made(text: str, me: int = 0) -> keys.Keys:
@@ -37,32 +40,48 @@ def baked(folder: Path, *options: str) -> Path:
 @needs_ssh
 @pytest.mark.parametrize(
     "options",
-    [("-t", "ed25519"), ("-t", "rsa", "-b", "2048"), ("-t", "rsa", "-b", "2048", "-m", "PEM"), ("-t", "ecdsa")],
+    [
+        ("-t", "ed25519"),
+        ("-t", "rsa", "-b", "2048"),
+        ("-t", "rsa", "-b", "2048", "-m", "PEM"),
+        ("-t", "ecdsa"),
+    ],
     ids=["ed25519", "rsa", "rsa as PEM", "ecdsa"],
 )
 def test_a_baked_key_becomes_the_secret(options: tuple[str, ...], tmp_path: Path) -> None:
-    """With ssh.compat: baked-keys a key of any kind gives every node its own Ed25519 host key, and all are pinned."""
+    """With ssh.compat: baked-keys a key of any kind gives every node its own Ed25519 host key, and
+    all are pinned."""
     path = baked(tmp_path, *options)
     text = f"ssh: {{compat: baked-keys, client_key: {path}}}"
     leader, worker = made(text), made(text, 1)
     assert leader.client_public == worker.client_public
     assert leader.client_public.startswith("ssh-ed25519 ")
-    assert leader.client_public.split()[1] not in path.with_suffix(".pub").read_text()  # no login uses the key itself
+    # no login uses the key itself
+    assert leader.client_public.split()[1] not in path.with_suffix(".pub").read_text()
     assert [line.split()[0] for line in leader.known_hosts.splitlines()] == ["a", "b"]
-    assert len({line.split()[2] for line in leader.known_hosts.splitlines()}) == 1, "all nodes of a job have one"
+    assert len({line.split()[2] for line in leader.known_hosts.splitlines()}) == 1, (
+        "all nodes of a job have one"
+    )
     assert worker.known_hosts == ""
     other = made(f"ssh: {{compat: baked-keys, client_key: {baked(tmp_path, *options)}}}")
     assert other.client_public != leader.client_public
 
 
 def test_it_exists_by_name_only(tmp_path: Path) -> None:
-    """Unless asked for by name no key of the image is used; half of it, or a secret beside it, is refused."""
+    """Unless asked for by name no key of the image is used; half of it, or a secret beside it, is
+    refused."""
     with pytest.raises(ConfigError, match="no secret and no key files"):
         made("")
     for text, words in (
         ("ssh: {compat: baked-keys}", "EP104 ssh.client_key is needed too"),
-        (f"secret_file: /s\nssh: {{compat: baked-keys, client_key: {tmp_path}}}", "secret_file is given too"),
-        (f"ssh: {{compat: baked-keys, client_key: {tmp_path}, host_key: /h}}", "ssh.host_key is given too"),
+        (
+            f"secret_file: /s\nssh: {{compat: baked-keys, client_key: {tmp_path}}}",
+            "secret_file is given too",
+        ),
+        (
+            f"ssh: {{compat: baked-keys, client_key: {tmp_path}, host_key: /h}}",
+            "ssh.host_key is given too",
+        ),
         (f"ssh: {{client_key: {tmp_path}}}", "ssh.host_key is needed too"),
         ("ssh: {compat: on}", "one of none, baked-keys is needed"),
     ):
@@ -75,7 +94,8 @@ def test_it_exists_by_name_only(tmp_path: Path) -> None:
 
 @needs_ssh
 def test_it_warns_on_every_start(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
-    """A job with a baked key runs, and each node warns on every start; control: with a secret none does."""
+    """A job with a baked key runs, and each node warns on every start; control: with a secret none
+    does."""
     path = baked(tmp_path, "-t", "rsa", "-b", "2048")
     old = {"ENTRYPOINT_SECRET": "(unset)", "ENTRYPOINT_SSH_COMPAT": "baked-keys"}
     old["ENTRYPOINT_SSH_CLIENT_KEY"] = str(path)

@@ -1,4 +1,5 @@
-"""Whatever users, platforms, files and peers say: no answer and no message moves a terminal's cursor or gets a line."""
+"""Whatever users, platforms, files and peers say: no answer and no message moves a terminal's
+cursor or gets a line."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "a command that there is not": ([EVIL], {}),
     "a launcher": (["run", "--launcher", EVIL, "--", "true"], {}),
     "a program": (["run", "--launcher", "plain", "--slots", "2", "--", f"./{EVIL}"], {}),
-    "a program that we become": (["run", "--launcher", "plain", "--slots", "1", "--", f"./{EVIL}"], {}),
+    "a program that we become": (
+        ["run", "--launcher", "plain", "--slots", "1", "--", f"./{EVIL}"],
+        {},
+    ),
     "a variable's name": (["plan", "--", "true"], {f"ENTRYPOINT_{EVIL}": "x"}),
     "a workdir": (["plan", "--", "true"], {"ENTRYPOINT_WORKDIR": f"/{EVIL}"}),
     "a spec": (["plan", "--spec", f"/{EVIL}"], {}),
@@ -53,7 +57,11 @@ def said(folder: Path, words: list[str], env: dict[str, str]) -> tuple[int, str]
     record["timeline"] = {**TIMELINE, "phases": [["roll call", 0, 1, ""]], "peers": {}}
     (folder / "run-state.json").write_text(json.dumps(record))
     (folder / "table.json").write_text(json.dumps({"version": EVIL, "status": EVIL}))
-    base = {"PATH": os.environ["PATH"], "HOME": str(folder), "ENTRYPOINT_RUN_DIR": str(folder / "boot")}
+    base = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "ENTRYPOINT_RUN_DIR": str(folder / "boot"),
+    }
     done = subprocess.run(
         [sys.executable, "-m", "entrypoint", *words], env={**base, **env}, cwd=folder,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,

@@ -1,4 +1,5 @@
-"""Hostile values are data everywhere: they arrive as they are, through real shells, mpirun and sshd, or are refused."""
+"""Hostile values are data everywhere: they arrive as they are, through real shells, mpirun and
+sshd, or are refused."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ hostile = st.one_of(
     st.lists(st.sampled_from(NASTY), min_size=2, max_size=3).map("".join),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
 )
-MANY = settings.default.max_examples // 100  # times as many examples; `make test-security` asks for three
+# times as many examples; `make test-security` asks for three
+MANY = settings.default.max_examples // 100
 SLOW = settings(max_examples=4 * MANY, suppress_health_check=list(HealthCheck))
 
 # Prints what it was given: arguments, then the asked variables, each ended by NUL.
@@ -64,7 +66,8 @@ class _Quoted(str):
 
 
 yaml.SafeDumper.add_representer(
-    _Quoted, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"')
+    _Quoted,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style='"'),
 )
 
 
@@ -73,7 +76,11 @@ def job(words: list[str], values: list[str], **more: object) -> str:
     env = {f"V{number}": value for number, value in enumerate(values)}
     env = {name: _Quoted(value) for name, value in {**env, "SHOWN": " ".join(env)}.items()}
     return yaml.safe_dump(
-        {"command": [_Quoted(word) for word in ("sh", "-c", TELL, "tell", *words)], "env": env, **more}
+        {
+            "command": [_Quoted(word) for word in ("sh", "-c", TELL, "tell", *words)],
+            "env": env,
+            **more,
+        }
     )
 
 
@@ -90,8 +97,11 @@ def run(folder: Path, spec: str, *flags: str) -> list[str]:
 @given(words=st.lists(hostile, max_size=6), values=st.lists(hostile, max_size=6))
 @example(words=NASTY, values=NASTY)
 @SLOW
-def test_a_program_gets_what_the_spec_says(folder: Path, words: list[str], values: list[str]) -> None:
-    """Arguments and variables of random hostile specs reach the program as they are (one program, no launcher)."""
+def test_a_program_gets_what_the_spec_says(
+    folder: Path, words: list[str], values: list[str]
+) -> None:
+    """Arguments and variables of random hostile specs reach the program as they are (one program,
+    no launcher)."""
     assert run(folder, job(words, values)) == words + values
 
 
@@ -110,7 +120,11 @@ def test_a_rank_gets_what_the_spec_says(folder: Path, words: list[str], values: 
 def test_a_rank_of_another_node_gets_what_the_spec_says(cluster: Callable[..., Cluster]) -> None:
     """The same on two nodes through ssh: every rank has every hostile value of worker-0's spec."""
     both = cluster(2, 2)
-    for file, values in (("job.yaml", NASTY), ("other.yaml", [])):  # worker-1 has the values from worker-0
+    # worker-1 has the values from worker-0
+    for file, values in (
+        ("job.yaml", NASTY),
+        ("other.yaml", []),
+    ):
         spec = yaml.safe_load(job(NASTY, values))
         spec["command"][2] = f'{{ {TELL}; }} >"$FOLDER/told-$OMPI_COMM_WORLD_RANK"'
         (both.folder / file).write_text(yaml.safe_dump(spec), encoding="utf-8")
@@ -118,19 +132,30 @@ def test_a_rank_of_another_node_gets_what_the_spec_says(cluster: Callable[..., C
         argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--spec", file)
         both.start(rank, argv=argv, env={"FOLDER": str(both.folder)})
     assert both.ends() == {0: 0, 1: 0}, both.both()
-    told = [(both.folder / f"told-{rank}").read_bytes().decode().split("\0")[:-1] for rank in range(4)]
+    told = [
+        (both.folder / f"told-{rank}").read_bytes().decode().split("\0")[:-1] for rank in range(4)
+    ]
     assert told == [NASTY + NASTY] * 4
 
 
 @given(words=st.lists(hostile, min_size=1, max_size=6), value=hostile)
 @settings(SLOW, max_examples=2 * MANY)
-def test_a_rendered_script_says_again_what_was_given(folder: Path, words: list[str], value: str) -> None:
+def test_a_rendered_script_says_again_what_was_given(
+    folder: Path, words: list[str], value: str
+) -> None:
     """`render` with hostile settings: bash hands each on to `entrypoint run` as it was given."""
     fake = folder / "bin/entrypoint"
     fake.parent.mkdir(exist_ok=True)
-    fake.write_text(f"#!{sys.executable}\nimport json, os, sys\nprint(json.dumps([sys.argv[1:], dict(os.environ)]))\n")
+    fake.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\nprint(json.dumps([sys.argv[1:],"
+        " dict(os.environ)]))\n"
+    )
     fake.chmod(0o755)
-    directory = value not in ("", "--")  # argparse takes a value of -- away, and then refuses the flag
+    # argparse takes a value of -- away, and then refuses the flag
+    directory = value not in (
+        "",
+        "--",
+    )
     flags = ["--env", f"V={value}", "--slots", "2", *([f"--workdir={value}"] if directory else [])]
     subprocess.run(
         [sys.executable, "-m", "entrypoint", "render", "--out", str(folder / "out"), *flags],
@@ -139,7 +164,10 @@ def test_a_rendered_script_says_again_what_was_given(folder: Path, words: list[s
     script = folder / "out/run_mpi.sh"
     subprocess.run(["bash", "-n", str(script)], check=True)
     done = subprocess.run(
-        ["bash", str(script), *words], env={"PATH": f"{fake.parent}:/usr/bin:/bin"}, check=True, capture_output=True
+        ["bash", str(script), *words],
+        env={"PATH": f"{fake.parent}:/usr/bin:/bin"},
+        check=True,
+        capture_output=True,
     )
     argv, env = json.loads(done.stdout)
     assert argv == ["run", "--launcher", "mpirun", "--", *words]
@@ -147,7 +175,11 @@ def test_a_rendered_script_says_again_what_was_given(folder: Path, words: list[s
     assert env.get("ENTRYPOINT_WORKDIR") == (value if directory else None)
 
 
-NEEDS = {"modelarts": ["--flavor", "f"], "slurm": ["--runtime", "apptainer"]}  # of targets, beside an image
+# of targets, beside an image
+NEEDS = {
+    "modelarts": ["--flavor", "f"],
+    "slurm": ["--runtime", "apptainer"],
+}
 
 
 @given(words=st.lists(hostile.filter(str.isprintable), min_size=1, max_size=6))
@@ -179,7 +211,9 @@ def test_a_deployed_file_says_what_was_given(folder: Path, target: str, words: l
             texts = [text.replace("$$", "$") if isinstance(text, str) else text for text in value]
             found.append(texts[-len(words) - 1 :])
             found.append(value[-len(words) - 1 :])
-        for child in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        for child in (
+            value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+        ):
             look(child)
 
     look(documents)
@@ -188,7 +222,7 @@ def test_a_deployed_file_says_what_was_given(folder: Path, target: str, words: l
     assert expected in found or doubled in found
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Names that go where words can be options: no quoting helps there, so they are refused
 
 
@@ -198,14 +232,20 @@ HOSTILE_NAMES += ["-a", "a-", "a..b", "a/b", "a:b", "a,b"]
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_a_hostile_host_name_is_refused(name: str) -> None:
-    """A host or address with a leading dash, -oProxyCommand=, quotes, $(), a line end or {{ }} is refused."""
+    """A host or address with a leading dash, -oProxyCommand=, quotes, $(), a line end or {{ }} is
+    refused."""
     facts = Facts(env={}, hostname="a", cwd="/", uid=1000, user="u", home="/home/u")
     device = Device("cpu", 0, "")
     for host in (name, f"worker={name}"):
         with pytest.raises(EntrypointError):
             load(yaml.safe_dump({"hosts": ["a", host], "node_rank": 0}), "j", {}, {})
     with pytest.raises(EntrypointError):
-        topologies.build(load("node_rank: 0", "j", {}, {}), facts, Site("any", hosts=("a", name), index=0), device)
+        topologies.build(
+            load("node_rank: 0", "j", {}, {}),
+            facts,
+            Site("any", hosts=("a", name), index=0),
+            device,
+        )
     if name not in ("a,b",):
         with pytest.raises(EntrypointError):
             load(yaml.safe_dump({"name": name}), "j", {}, {})
@@ -214,8 +254,15 @@ def test_a_hostile_host_name_is_refused(name: str) -> None:
 @given(value=hostile)
 @settings(max_examples=40 * MANY)
 def test_a_run_directory_is_a_plain_path_or_refused(value: str) -> None:
-    """Whatever the run directory is called, the ssh files either name it as it is, or it is refused."""
-    job = {"hosts": ["a", "b"], "node_rank": 0, "command": ["c"], "launcher": "mpirun", "ssh": {"client": "files"}}
+    """Whatever the run directory is called, the ssh files either name it as it is, or it is
+    refused."""
+    job = {
+        "hosts": ["a", "b"],
+        "node_rank": 0,
+        "command": ["c"],
+        "launcher": "mpirun",
+        "ssh": {"client": "files"},
+    }
     text = yaml.safe_dump({**job, "run_dir": f"/tmp/{value}"})
     try:
         spec = load(text, "j", {}, {})
@@ -234,7 +281,11 @@ def test_a_run_directory_is_a_plain_path_or_refused(value: str) -> None:
         file.write(config)
         file.flush()
         done = subprocess.run(["ssh", "-G", "-F", file.name, "a"], capture_output=True, check=False)
-    seen = dict(line.split(" ", 1) for line in done.stdout.decode("utf-8", "replace").splitlines() if " " in line)
+    seen = dict(
+        line.split(" ", 1)
+        for line in done.stdout.decode("utf-8", "replace").splitlines()
+        if " " in line
+    )
     assert done.returncode == 0, done.stderr
     assert seen["identityfile"].strip('"') == f"{topology.run_dir}/client_key"
     assert "proxycommand" not in seen

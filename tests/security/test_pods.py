@@ -1,4 +1,5 @@
-"""Real containers of both images: a hostile pod beside the job, another user inside it, what a leaked image tells."""
+"""Real containers of both images: a hostile pod beside the job, another user inside it, what a
+leaked image tells."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def pods(image: str) -> Iterator[Start]:
     docker("network", "create", network)
     names: list[str] = []
 
-    def start(*command: str, hosts: int = 2, options: tuple[str, ...] = (), **env: str) -> dict[str, str]:
+    def start(
+        *command: str, hosts: int = 2, options: tuple[str, ...] = (), **env: str
+    ) -> dict[str, str]:
         made = {f"worker-{rank}": f"{network}-worker-{rank}" for rank in range(hosts)}
         for rank, (host, name) in enumerate(made.items()):
             variables = {
@@ -72,7 +75,8 @@ def _go(job: dict[str, str]) -> None:
 
 @pytest.mark.promise("a secret is what lets a node in")
 def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
-    """A hostile pod on the job's network, with the image, not the secret: no login, no command, no secret, no end."""
+    """A hostile pod on the job's network, with the image, not the secret: no login, no command, no
+    secret, no end."""
     secret, needle = secrets.token_hex(32), f"needle-{secrets.token_hex(16)}"
     nosy = f"{pods.network}-nosy"  # type: ignore[attr-defined]
     pods.names.append(nosy)  # type: ignore[attr-defined]
@@ -83,13 +87,18 @@ def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
         "--entrypoint", "/opt/entrypoint/bin/python", image, "/nosy/nosy.py",
         "worker-0,worker-1", str(PORT), "known-job",
     )  # fmt: skip
-    until(lambda: "at it" in logs(nosy), 20, logs(nosy))  # before the job is there, while it starts, and while it runs
+    # before the job is there, while it starts, and while it runs
+    until(lambda: "at it" in logs(nosy), 20, logs(nosy))
     job = pods("python", "-c", LOOP, ENTRYPOINT_SECRET=secret, MY_TOKEN=needle)
     leader = job["worker-0"]
     _up(leader)
     before = [inspect(name)["State"]["Pid"] for name in job.values()]
     rounds = logs(nosy).count("a round")
-    until(lambda: logs(nosy).count("a round") >= rounds + 2, 90, "two rounds through every port with the ranks up")
+    until(
+        lambda: logs(nosy).count("a round") >= rounds + 2,
+        90,
+        "two rounds through every port with the ranks up",
+    )
     assert [inspect(name)["State"]["Pid"] for name in job.values()] == before, logs(leader)
     docker("exec", nosy, "touch", "/tmp/stop")
     docker("wait", nosy)
@@ -110,22 +119,25 @@ def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
 
 @pytest.mark.control("a secret is what lets a node in")
 def test_a_nosy_pod_that_knows_the_secret_gets_in(image: str, pods: Start) -> None:
-    """Control: with the job's secret the same pod's calls are answered, so it is the secret that keeps others out."""
+    """Control: with the job's secret the same pod's calls are answered, so it is the secret that
+    keeps others out."""
     secret = secrets.token_hex(32)
     # A job's own way in, since a login without it gets no command, but the control endpoint.
-    job = pods("python", "-c", LOOP, hosts=2, ENTRYPOINT_SECRET=secret, ENTRYPOINT_SSH_CLIENT="files")
+    job = pods(
+        "python", "-c", LOOP, hosts=2, ENTRYPOINT_SECRET=secret, ENTRYPOINT_SSH_CLIENT="files"
+    )
     _up(job["worker-0"])
     script = (
-        "import io, sys, paramiko\n"
-        "from entrypoint.model import Device, Node, Topology\n"
-        "from entrypoint.system import keys\n"
-        "nodes = tuple(Node(rank, f'worker-{rank}', 1) for rank in range(2))\n"
-        "t = Topology(job='known-job', nodes=nodes, me=0, platform='local', device=Device('cpu', 0, ''),\n"
-        "             run_dir='/x', log_dir='/x', user='ma-user')\n"
-        "key = keys._derived(sys.argv[1].encode(), t).client_private.decode()\n"
-        f"client = paramiko.Transport(('worker-1', {PORT})); client.start_client(timeout=5)\n"
-        "client.auth_publickey('ma-user', paramiko.Ed25519Key.from_private_key(io.StringIO(key)))\n"
-        "channel = client.open_session(); channel.exec_command('hostname'); print(channel.recv(99).decode())\n"
+        "import io, sys, paramiko\nfrom entrypoint.model import Device, Node, Topology\nfrom"
+        " entrypoint.system import keys\nnodes = tuple(Node(rank, f'worker-{rank}', 1) for rank"
+        " in range(2))\nt = Topology(job='known-job', nodes=nodes, me=0, platform='local',"
+        " device=Device('cpu', 0, ''),\n             run_dir='/x', log_dir='/x',"
+        " user='ma-user')\nkey = keys._derived(sys.argv[1].encode(),"
+        f" t).client_private.decode()\nclient = paramiko.Transport(('worker-1', {PORT}));"
+        " client.start_client(timeout=5)\nclient.auth_publickey('ma-user',"
+        " paramiko.Ed25519Key.from_private_key(io.StringIO(key)))\nchannel ="
+        " client.open_session(); channel.exec_command('hostname');"
+        " print(channel.recv(99).decode())\n"
     )
     said = docker(
         "run", "--rm", "--network", pods.network, "--entrypoint", "/opt/entrypoint/bin/python",  # type: ignore[attr-defined]
@@ -136,21 +148,31 @@ def test_a_nosy_pod_that_knows_the_secret_gets_in(image: str, pods: Start) -> No
 
 
 def test_another_user_in_the_container_gets_nothing(image: str, pods: Start) -> None:
-    """Another uid inside a node's container reads no key, secret or environment, and does not get in by ssh."""
+    """Another uid inside a node's container reads no key, secret or environment, and does not get
+    in by ssh."""
     secret = secrets.token_hex(32)
     folder = Path(tempfile.mkdtemp(prefix="entrypoint-"))
     folder.chmod(0o755)
     (folder / "secret").write_text(secret)
     (folder / "secret").chmod(0o400)
     os.chown(folder / "secret", 1000, 100)
-    # As a mounted file: a variable of the container would be one of docker exec's too, whoever it runs as.
+    # As a mounted file: a variable of the container would be one of docker exec's too, whoever it
+    # runs as.
     options = ("-v", f"{folder}/secret:/secret:ro")
-    job = pods("python", "-c", LOOP, options=options, ENTRYPOINT_SECRET_FILE="/secret", NOTE="seen-in-environ")
+    job = pods(
+        "python",
+        "-c",
+        LOOP,
+        options=options,
+        ENTRYPOINT_SECRET_FILE="/secret",
+        NOTE="seen-in-environ",
+    )
     leader = job["worker-0"]
     _up(leader)
     look = (
-        "find /tmp/entrypoint-* -type f -exec cat {} +; cat /secret /proc/[0-9]*/environ; ls /tmp/entrypoint-*/; "
-        "timeout 10 ssh -o StrictHostKeyChecking=no -o BatchMode=yes -p 36666 ma-user@localhost id"
+        "find /tmp/entrypoint-* -type f -exec cat {} +; cat /secret /proc/[0-9]*/environ; ls"
+        " /tmp/entrypoint-*/; timeout 10 ssh -o StrictHostKeyChecking=no -o BatchMode=yes -p 36666"
+        " ma-user@localhost id"
     )
     seen = {}
     for user in ("12345:12345", "1000:100"):
@@ -163,7 +185,8 @@ def test_another_user_in_the_container_gets_nothing(image: str, pods: Start) -> 
     assert "PRIVATE KEY" not in seen["12345:12345"]
     assert "host_key" not in seen["12345:12345"]
     assert "uid=" not in seen["12345:12345"]
-    # Control: the job's own user finds all of it, but for a login with a key that it does not offer.
+    # Control: the job's own user finds all of it, but for a login with a key that it does not
+    # offer.
     assert "PRIVATE KEY" in seen["1000:100"]
     assert "host_key" in seen["1000:100"]
     assert secret in seen["1000:100"]
@@ -173,12 +196,23 @@ def test_another_user_in_the_container_gets_nothing(image: str, pods: Start) -> 
     shutil.rmtree(folder)
 
 
-FILES = ("config", "known_hosts", "known_hosts2", "authorized_keys", "authorized_keys2", "environment", "rc")
-FILES += tuple(f"id_{kind}{end}" for kind in ("rsa", "ecdsa", "ed25519", "dsa") for end in ("", ".pub"))
+FILES = (
+    "config",
+    "known_hosts",
+    "known_hosts2",
+    "authorized_keys",
+    "authorized_keys2",
+    "environment",
+    "rc",
+)
+FILES += tuple(
+    f"id_{kind}{end}" for kind in ("rsa", "ecdsa", "ed25519", "dsa") for end in ("", ".pub")
+)
 
 
 def _readers(folder: Path) -> list[str]:
-    """Which of the named pipes somebody is reading, or waits to read: a writer can open those, and no other."""
+    """Which of the named pipes somebody is reading, or waits to read: a writer can open those, and
+    no other."""
     found = []
     for name in FILES:
         try:
@@ -191,7 +225,8 @@ def _readers(folder: Path) -> list[str]:
 
 
 def test_the_users_own_ssh_files_are_not_touched(image: str, pods: Start) -> None:
-    """~/.ssh is neither read nor changed: its files are pipes that would hang any reader; control: plain ssh hangs."""
+    """~/.ssh is neither read nor changed: its files are pipes that would hang any reader; control:
+    plain ssh hangs."""
     folder = Path(tempfile.mkdtemp(prefix="entrypoint-"))
     for name in FILES:
         os.mkfifo(folder / name)
@@ -202,7 +237,9 @@ def test_the_users_own_ssh_files_are_not_touched(image: str, pods: Start) -> Non
         job = pods("python", "-c", LOOP, options=options, ENTRYPOINT_SECRET=secrets.token_hex(32))
         _up(job["worker-0"])
         assert _readers(folder) == []
-        with subprocess.Popen(["docker", "exec", job["worker-0"], "timeout", "20", "ssh", "worker-1", "id"]) as control:
+        with subprocess.Popen(
+            ["docker", "exec", job["worker-0"], "timeout", "20", "ssh", "worker-1", "id"]
+        ) as control:
             until(lambda: "config" in _readers(folder), 15, "plain ssh reading its config")
             control.kill()
         _go(job)
@@ -213,28 +250,43 @@ def test_the_users_own_ssh_files_are_not_touched(image: str, pods: Start) -> Non
 
 
 def test_no_ssh_folder_is_made(image: str, pods: Start) -> None:
-    """A job leaves no ~/.ssh behind where there was none, and no file of ours beside the run directory's own place."""
+    """A job leaves no ~/.ssh behind where there was none, and no file of ours beside the run
+    directory's own place."""
     job = pods("python", "-c", "print('up')", ENTRYPOINT_SECRET=secrets.token_hex(32))
     docker("wait", *job.values())
     assert [exit_code(name) for name in job.values()] == [0, 0], logs(job["worker-0"])
     for name in job.values():
         changed = [line.split(maxsplit=1)[1] for line in docker("diff", name).splitlines()]
-        assert not [path for path in changed if ".ssh" in path or path.startswith(("/root", "/etc/ssh"))]
-        assert not [path for path in changed if path.endswith(("key", "known_hosts", "authorized_keys", "sshd_config"))]
+        assert not [
+            path for path in changed if ".ssh" in path or path.startswith(("/root", "/etc/ssh"))
+        ]
+        assert not [
+            path
+            for path in changed
+            if path.endswith(("key", "known_hosts", "authorized_keys", "sshd_config"))
+        ]
 
 
 def test_a_leaked_image_gives_nothing_away(image: str) -> None:
-    """Whoever has the image has no key, no secret, no index address and no certificate of the build."""
+    """Whoever has the image has no key, no secret, no index address and no certificate of the
+    build."""
     described = inspect(image)
-    text = json.dumps(described["Config"]) + docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", image)
+    text = json.dumps(described["Config"]) + docker(
+        "history", "--no-trunc", "--format", "{{.CreatedBy}}", image
+    )
     assert not re.search(r"(?i)(secret|token|passw(or)?d|api_?key)\s*=\s*\S", text)
     search = (
-        "grep -rlI -e 'PRIVATE KEY-----' / --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev 2>/dev/null; "
-        "find / -xdev \\( -name 'ssh_host_*' -o -name .ssh -o -name pip.conf -o -name .netrc -o -name .pypirc \\)"
+        "grep -rlI -e 'PRIVATE KEY-----' / --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev"
+        " 2>/dev/null; find / -xdev \\( -name 'ssh_host_*' -o -name .ssh -o -name pip.conf -o -name"
+        " .netrc -o -name .pypirc \\)"
     )
-    found = docker("run", "--rm", "--user", "0:0", "--entrypoint", "sh", image, "-c", search, timeout=170).split()
+    found = docker(
+        "run", "--rm", "--user", "0:0", "--entrypoint", "sh", image, "-c", search, timeout=170
+    ).split()
     # Programs that only know how such a file begins, and pip's settings, which are looked at below.
-    known = re.compile(r"\.(py|pyc|so|pm|h|hpp|md|txt|rst|html)(\.\d+)*$|^/etc/pip\.conf$|^/usr/share/|^/usr/lib/ssl/")
+    known = re.compile(
+        r"\.(py|pyc|so|pm|h|hpp|md|txt|rst|html)(\.\d+)*$|^/etc/pip\.conf$|^/usr/share/|^/usr/lib/ssl/"
+    )
     assert [path for path in found if not known.search(path)] == []
     assert docker("run", "--rm", "--entrypoint", "cat", image, "/etc/pip.conf").split() == [
         "[global]", "break-system-packages", "=", "true",

@@ -1,4 +1,5 @@
-"""Secrets planted wherever a user may put one, each command of ours driven with them, and all it made searched."""
+"""Secrets planted wherever a user may put one, each command of ours driven with them, and all it
+made searched."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ NAMES = (
     "HF_TOKEN", "MY_PASSWORD", "DB_PASSWD", "CRED_ROBOT", "MY_CREDENTIALS", "WANDB_API_KEY", "ENTRYPOINT_SECRET",
 )  # fmt: skip
 PLANTED = {name: f"plant{number}{secrets.token_hex(16)}" for number, name in enumerate(NAMES)}
-BY_SPEC, BY_FLAG, BY_VARIABLE, BY_WORD, BY_OPTION, BY_URL = (f"plant{key}{secrets.token_hex(16)}" for key in "abcdef")
+BY_SPEC, BY_FLAG, BY_VARIABLE, BY_WORD, BY_OPTION, BY_URL = (
+    f"plant{key}{secrets.token_hex(16)}" for key in "abcdef"
+)
 SPEC = f"""\
 name: demo
 hosts: [node-0=127.0.0.2, node-1=127.0.0.3]
@@ -34,11 +37,21 @@ env: {{HF_SPEC_TOKEN: {BY_SPEC}, NCCL_DEBUG: INFO}}
 mpi: {{x_args: "-x OTHER_TOKEN={BY_OPTION} -x NCCL_DEBUG"}}
 command: [python, train.py]
 """
-WORDS = ["python", "train.py", "--password", BY_WORD, f"--api-key={BY_WORD}", f"http://me:{BY_URL}@host/"]
+WORDS = [
+    "python",
+    "train.py",
+    "--password",
+    BY_WORD,
+    f"--api-key={BY_WORD}",
+    f"http://me:{BY_URL}@host/",
+]
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    given = {"ENTRYPOINT_ENV": json.dumps({"GIVEN_PASSWORD": BY_VARIABLE, "SHOWN": "yes"}), "ENTRYPOINT_TRACE": "1"}
+    given = {
+        "ENTRYPOINT_ENV": json.dumps({"GIVEN_PASSWORD": BY_VARIABLE, "SHOWN": "yes"}),
+        "ENTRYPOINT_TRACE": "1",
+    }
     return {**clean_environment(), **PLANTED, **given, **(extra or {})}
 
 
@@ -46,16 +59,30 @@ def entrypoint(
     folder: Path, *argv: str, program: tuple[str, ...] = ("-m", "entrypoint")
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *program, *argv], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+        [sys.executable, *program, *argv],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
 def leaks(*texts: str) -> list[str]:
     """Which planted values are in any of the texts, whole or in a half."""
-    values = {**PLANTED, "env of the spec": BY_SPEC, "--env": BY_FLAG, "ENTRYPOINT_ENV": BY_VARIABLE}
+    values = {
+        **PLANTED,
+        "env of the spec": BY_SPEC,
+        "--env": BY_FLAG,
+        "ENTRYPOINT_ENV": BY_VARIABLE,
+    }
     values |= {"--password": BY_WORD, "x_args": BY_OPTION, "URL": BY_URL}
     halves = {name: (value[:24], value[-24:]) for name, value in values.items()}
-    return [name for name, pair in halves.items() if any(half in text for text in texts for half in pair)]
+    return [
+        name
+        for name, pair in halves.items()
+        if any(half in text for text in texts for half in pair)
+    ]
 
 
 FLAG = ("--env", f"FLAG_TOKEN={BY_FLAG}")
@@ -64,18 +91,30 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "plan, JSON": (0, ("plan", "--spec", "job.yaml", "--json", *FLAG, "--", *WORDS)),
     "plan, one node": (0, ("plan", "--launcher", "plain", "--hosts", "a", *FLAG, "--", *WORDS)),
     "render": (0, ("render", "--spec", "job.yaml", "--out", "rendered", *FLAG)),
-    "deploy": (0, ("deploy", "compose", "--spec", "job.yaml", "--image", "i", "--out", "made.yaml", *FLAG)),
+    "deploy": (
+        0,
+        ("deploy", "compose", "--spec", "job.yaml", "--image", "i", "--out", "made.yaml", *FLAG),
+    ),
     "deploy, printed": (0, ("deploy", "compose", "--spec", "job.yaml", "--image", "i", *FLAG)),
     "deploy slurm": (0, ("deploy", "slurm", "--spec", "job.yaml", "--nodes", "2", *FLAG)),
     "schema": (0, ("schema",)),
-    "ranktable": (0, ("ranktable", "make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1,10.1.0.2")),
+    "ranktable": (
+        0,
+        ("ranktable", "make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1,10.1.0.2"),
+    ),
     "--help": (0, ("--help",)),
     "run --help": (0, ("run", "--help")),
     "--version": (0, ("--version",)),
-    "a body for all to read": (78, ("deploy", "modelarts", "--spec", "job.yaml", "--image", "i", "--flavor", "f")),
+    "a body for all to read": (
+        78,
+        ("deploy", "modelarts", "--spec", "job.yaml", "--image", "i", "--flavor", "f"),
+    ),
     "no such flag": (64, ("run", "--spec", "job.yaml", f"--token={BY_FLAG}", "--secret", BY_WORD)),
     "a flag's value": (65, ("run", "--spec", "job.yaml", *FLAG, "--slots", "many", "--", *WORDS)),
-    "a flag that is no NAME=VALUE": (65, ("run", "--spec", "job.yaml", "--env", f"MY_TOKEN:{BY_FLAG}")),
+    "a flag that is no NAME=VALUE": (
+        65,
+        ("run", "--spec", "job.yaml", "--env", f"MY_TOKEN:{BY_FLAG}"),
+    ),
     "no such file": (66, ("run", "--spec", "none.yaml", *FLAG, "--", *WORDS)),
     "a broken spec": (65, ("run", "--spec", "broken.yaml", *FLAG)),
     "nobody there": (69, ("run", "--spec", "job.yaml", "--timeout", "0.2", *FLAG, "--", *WORDS)),
@@ -84,7 +123,8 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
-    """No command prints or writes a planted secret: plan, render, deploy, ranktable, schema, --help, run, errors."""
+    """No command prints or writes a planted secret: plan, render, deploy, ranktable, schema,
+    --help, run, errors."""
     (tmp_path / "job.yaml").write_text(SPEC)
     (tmp_path / "train.py").touch()
     (tmp_path / "broken.yaml").write_text(
@@ -95,14 +135,22 @@ def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
     assert done.returncode == status, done.stderr
     given = ("job.yaml", "broken.yaml", "train.py")
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name not in given]
-    assert leaks(done.stdout, done.stderr, *(path.read_text(errors="replace") for path in written)) == []
+    assert (
+        leaks(done.stdout, done.stderr, *(path.read_text(errors="replace") for path in written))
+        == []
+    )
     assert "Traceback" not in done.stderr
     if name == "render":
         assert written
-        assert "EP128 secrets are left out of the scripts | GIVEN_PASSWORD, FLAG_TOKEN | set" in done.stderr
+        assert (
+            "EP128 secrets are left out of the scripts | GIVEN_PASSWORD, FLAG_TOKEN | set"
+            in done.stderr
+        )
         assert any("SHOWN" in path.read_text() for path in written)  # what is no secret is there
     if name.startswith("deploy"):
-        assert "EP128 secrets in the spec | HF_SPEC_TOKEN | whoever reads it has them" in done.stderr
+        assert (
+            "EP128 secrets in the spec | HF_SPEC_TOKEN | whoever reads it has them" in done.stderr
+        )
     if name.startswith("plan"):
         assert "(not shown)" in done.stdout
         assert "FLAG_TOKEN" in done.stdout  # the name is no secret
@@ -120,7 +168,8 @@ sys.exit(cli.main({["plan", "--spec", "job.yaml", *FLAG, "--", *WORDS]!r}))
 
 
 def test_a_crash_with_its_trace_shows_no_secret(tmp_path: Path) -> None:
-    """An internal error, with ENTRYPOINT_TRACE and secrets in its very words, prints the trace and none of them."""
+    """An internal error, with ENTRYPOINT_TRACE and secrets in its very words, prints the trace and
+    none of them."""
     (tmp_path / "job.yaml").write_text(SPEC)
     done = entrypoint(tmp_path, program=("-c", CRASH))
     assert done.returncode == 70
@@ -131,12 +180,15 @@ def test_a_crash_with_its_trace_shows_no_secret(tmp_path: Path) -> None:
 
 @pytest.mark.control("no secret is printed or on a command line")
 def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
-    """Control: the same search finds each of the planted secrets in a program that prints its environment."""
+    """Control: the same search finds each of the planted secrets in a program that prints its
+    environment."""
     (tmp_path / "job.yaml").write_text("env: {HF_SPEC_TOKEN: " + BY_SPEC + "}\n")
     argv = ("run", "--spec", "job.yaml", *FLAG, "--", "sh", "-c", 'env; echo "$@"', *WORDS)
     done = entrypoint(tmp_path, *argv)
     assert done.returncode == 0, done.stderr
-    there = {*NAMES, "env of the spec", "--env", "ENTRYPOINT_ENV", "--password", "URL"} - {"ENTRYPOINT_SECRET"}
+    there = {*NAMES, "env of the spec", "--env", "ENTRYPOINT_ENV", "--password", "URL"} - {
+        "ENTRYPOINT_SECRET"
+    }
     assert set(leaks(done.stdout)) == there  # but for the job's own secret, which no program gets
     assert leaks(done.stderr) == []
 
@@ -157,7 +209,9 @@ def processes() -> list[tuple[str, bytes, bytes]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                found.append((entry.name, (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()))
+                found.append(
+                    (entry.name, (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes())
+                )
             except OSError:
                 continue
     return found
@@ -166,7 +220,8 @@ def processes() -> list[tuple[str, bytes, bytes]]:
 @pytest.mark.promise("no secret is printed or on a command line")
 @needs_ssh
 def test_a_running_job_shows_no_secret(cluster: Callable[..., Cluster]) -> None:
-    """While a job runs no secret is in an argv, a log, a file that others may read, or sshd's environment."""
+    """While a job runs no secret is in an argv, a log, a file that others may read, or sshd's
+    environment."""
     job = cluster(2, slots=1)
     wanted = {**PLANTED, "HF_SPEC_TOKEN": BY_SPEC}
     del wanted["ENTRYPOINT_SECRET"]
@@ -199,7 +254,9 @@ def test_a_running_job_shows_no_secret(cluster: Callable[..., Cluster]) -> None:
     assert leaks(job.both()) == []
     assert SECRET not in job.both()
     # The program had every one of them, byte for byte.
-    digests = " ".join(f"{name}={hashlib.sha256(value.encode()).hexdigest()}" for name, value in wanted.items())
+    digests = " ".join(
+        f"{name}={hashlib.sha256(value.encode()).hexdigest()}" for name, value in wanted.items()
+    )
     assert job.out().count(f"RANK {digests}") == 2
     left = [path for path in job.folder.rglob("*") if path.is_file() and path.name != "job.yaml"]
     assert leaks(*(path.read_text(errors="replace") for path in left)) == []
@@ -216,24 +273,44 @@ MISTAKEN = {
 
 @pytest.mark.parametrize(
     ("kind", "how"),
-    [*((kind, "spec") for kind in MISTAKEN), *(("base64", how) for how in ("flag", "variable", "another variable"))],
+    [
+        *((kind, "spec") for kind in MISTAKEN),
+        *(("base64", how) for how in ("flag", "variable", "another variable")),
+    ],
 )
 def test_a_secret_in_the_place_of_its_file_is_nowhere(kind: str, how: str, tmp_path: Path) -> None:
     """In what plan, run, check and render print and write, errors included."""
     mistaken = MISTAKEN[kind]
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "ENTRYPOINT_RUN_DIR": str(tmp_path / "run")}
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "ENTRYPOINT_RUN_DIR": str(tmp_path / "run"),
+    }
     (tmp_path / "job.yaml").write_text(
-        f"hosts: [node-0, node-1]\nnode_rank: 0\nlauncher: mpirun\nslots: 1\n"
+        "hosts: [node-0, node-1]\nnode_rank: 0\nlauncher: mpirun\nslots: 1\n"
         f"{f'secret_file: {json.dumps(mistaken)}' if how == 'spec' else ''}\ncommand: ['true']\n"
     )
     flags = ["--spec", "job.yaml", *(["--secret-file", mistaken] if how == "flag" else [])]
     env |= {"ENTRYPOINT_SECRET_FILE": mistaken} if how == "variable" else {}
-    env |= {"HF_TOKEN_PATH": mistaken, "ENTRYPOINT_SECRET": "4f" * 8 + "9ab3c"} if how == "another variable" else {}
+    env |= (
+        {"HF_TOKEN_PATH": mistaken, "ENTRYPOINT_SECRET": "4f" * 8 + "9ab3c"}
+        if how == "another variable"
+        else {}
+    )
     given = ["--env", f"MY_TOKEN_FILE={mistaken}"] if how == "another variable" else []
-    commands = [["plan", *given], ["plan", "--json", *given], ["facts"], ["check"], ["render", "--out", "made"]]
-    for words in commands + ([["run"]] if how != "another variable" else []):  # which would wait for its peer
+    commands = [
+        ["plan", *given],
+        ["plan", "--json", *given],
+        ["facts"],
+        ["check"],
+        ["render", "--out", "made"],
+    ]
+    # which would wait for its peer
+    for words in commands + ([["run"]] if how != "another variable" else []):
         argv = [sys.executable, "-m", "entrypoint", *words, *flags]
-        done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
         assert mistaken not in done.stdout + done.stderr, (words, done)
         assert done.returncode != 70, done
     files = [each for each in tmp_path.rglob("*") if each.is_file() and each.name != "job.yaml"]

@@ -1,4 +1,5 @@
-"""sshd as we configure it: who gets in, what they can do, which algorithms, and how many may knock at one time."""
+"""sshd as we configure it: who gets in, what they can do, which algorithms, and how many may knock
+at one time."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def check_hard(text: str, user: str) -> None:
 
 @pytest.mark.parametrize("user", ["root", "ma-user"])
 def test_sshd_is_hardened(user: str, tmp_path: Path) -> None:
-    """sshd -T: keys only, one user, root only as root, no PAM, no forwarding, no tty, no rc file, no variables."""
+    """sshd -T: keys only, one user, root only as root, no PAM, no forwarding, no tty, no rc file,
+    no variables."""
     _, plan = planned(SECRET, run_dir=str(tmp_path), user=user)
     check_hard(_effective(plan_text(plan.files), tmp_path), user)
 
@@ -95,7 +97,10 @@ def plan_text(files: object) -> str:
 def _effective(text: str, folder: Path) -> str:
     (folder / "sshd_config").write_text(text)
     if not (folder / "host_key").exists():
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host_key")], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host_key")],
+            check=True,
+        )
     assert SSHD
     argv = [SSHD, "-f", str(folder / "sshd_config")]
     done = subprocess.run([*argv, "-t"], capture_output=True, text=True, check=False)
@@ -107,18 +112,26 @@ def test_every_line_of_it_counts(tmp_path: Path) -> None:
     """Control: sshd -T sees a sshd_config from which one line of the hardening was taken."""
     _, plan = planned(SECRET, run_dir=str(tmp_path), user="root")
     text = plan_text(plan.files)
-    for line in ("AuthenticationMethods", "PasswordAuthentication", "PermitTTY", "DisableForwarding", "KexAlgorithms"):
+    for line in (
+        "AuthenticationMethods",
+        "PasswordAuthentication",
+        "PermitTTY",
+        "DisableForwarding",
+        "KexAlgorithms",
+    ):
         less = "".join(row for row in text.splitlines(keepends=True) if not row.startswith(line))
         with pytest.raises(AssertionError):
             check_hard(_effective(less, tmp_path), "root")
 
 
 def test_the_images_sshd_takes_it(image: str) -> None:
-    """sshd -t and -T of both images' own OpenSSH take the rendered configuration without a word and are as hard."""
+    """sshd -t and -T of both images' own OpenSSH take the rendered configuration without a word and
+    are as hard."""
     _, plan = planned(SECRET, run_dir="/tmp/run")
     script = (
-        "umask 077; mkdir /tmp/run; ssh-keygen -q -t ed25519 -N '' -f /tmp/run/host_key; cat >/tmp/run/sshd_config; "
-        "/usr/sbin/sshd -t -f /tmp/run/sshd_config 2>&1 && exec /usr/sbin/sshd -T -f /tmp/run/sshd_config"
+        "umask 077; mkdir /tmp/run; ssh-keygen -q -t ed25519 -N '' -f /tmp/run/host_key; cat"
+        " >/tmp/run/sshd_config; /usr/sbin/sshd -t -f /tmp/run/sshd_config 2>&1 && exec"
+        " /usr/sbin/sshd -T -f /tmp/run/sshd_config"
     )
     done = subprocess.run(
         ["docker", "run", "--rm", "-i", "--entrypoint", "sh", image, "-c", script],
@@ -131,23 +144,34 @@ def test_the_images_sshd_takes_it(image: str) -> None:
 def test_logins_are_counted_for_the_job(nodes: int, tmp_path: Path) -> None:
     """MaxStartups has room for two logins of every node at one time."""
     if nodes == 1:
-        assert not [file for file in planned(SECRET, 1, run_dir=str(tmp_path))[1].files if file.name == "sshd_config"]
+        assert not [
+            file
+            for file in planned(SECRET, 1, run_dir=str(tmp_path))[1].files
+            if file.name == "sshd_config"
+        ]
         return
-    seen = settings(_effective(plan_text(planned(SECRET, nodes, run_dir=str(tmp_path))[1].files), tmp_path))
+    seen = settings(
+        _effective(plan_text(planned(SECRET, nodes, run_dir=str(tmp_path))[1].files), tmp_path)
+    )
     allowed = int(seen["maxstartups"].split(":")[0])
     assert allowed >= 2 * nodes
-    assert seen["maxstartups"] == f"{allowed}:30:{allowed}" or seen["maxstartups"].split(":")[2] == str(allowed)
+    assert seen["maxstartups"] == f"{allowed}:30:{allowed}" or seen["maxstartups"].split(":")[
+        2
+    ] == str(allowed)
 
 
 def _knock(door: Door, callers: int, one_source: bool = False) -> int:
-    """How many of so many callers at one time are answered with sshd's banner, all still waiting to log in."""
+    """How many of so many callers at one time are answered with sshd's banner, all still waiting to
+    log in."""
     answered = 0
     with contextlib.ExitStack() as stack:
         sockets = []
         for number in range(callers):
             caller = stack.enter_context(socket.socket())
             caller.settimeout(20)
-            caller.bind(("127.0.9.9" if one_source else f"127.1.{number // 250}.{number % 250 + 1}", 0))
+            caller.bind(
+                ("127.0.9.9" if one_source else f"127.1.{number // 250}.{number % 250 + 1}", 0)
+            )
             caller.connect((door.address, door.port))
             sockets.append(caller)
         for caller in sockets:
@@ -158,13 +182,15 @@ def _knock(door: Door, callers: int, one_source: bool = False) -> int:
 
 @pytest.mark.slow
 def test_no_login_of_512_nodes_is_dropped(opened: Open) -> None:
-    """512 callers who knock at one time are all answered; control: sshd's own default drops most of them."""
+    """512 callers who knock at one time are all answered; control: sshd's own default drops most of
+    them."""
     assert _knock(opened(nodes=512), 512) == 512
     assert _knock(opened("MaxStartups 10:30:100", nodes=512), 512) < 200
 
 
 def test_one_caller_cannot_hold_every_place(opened: Open) -> None:
-    """A caller who opens 100 connections and says nothing gets 4; the job's own login works beside them."""
+    """A caller who opens 100 connections and says nothing gets 4; the job's own login works beside
+    them."""
     door = opened()
     with contextlib.ExitStack() as stack:
         assert _hold(stack, door, addresses=1, each=100) == 4
@@ -173,7 +199,8 @@ def test_one_caller_cannot_hold_every_place(opened: Open) -> None:
 
 
 def _hold(stack: contextlib.ExitStack, door: Door, addresses: int, each: int) -> int:
-    """How many of so many silent callers from each of so many addresses are let in; they stay until the stack ends."""
+    """How many of so many silent callers from each of so many addresses are let in; they stay until
+    the stack ends."""
     held = []
     for number in range(addresses * each):
         caller = stack.enter_context(socket.socket())
@@ -189,7 +216,8 @@ def _hold(stack: contextlib.ExitStack, door: Door, addresses: int, each: int) ->
 
 
 def test_five_addresses_cannot_hold_every_place(opened: Open) -> None:
-    """Of 5 addresses with 16 silent connections each, 4 of each are let in, and the job's own logins go on."""
+    """Of 5 addresses with 16 silent connections each, 4 of each are let in, and the job's own
+    logins go on."""
     with contextlib.ExitStack() as stack:
         door = opened()
         assert _hold(stack, door, addresses=5, each=16) == 20
@@ -201,10 +229,12 @@ def test_five_addresses_cannot_hold_every_place(opened: Open) -> None:
 
 @pytest.mark.slow
 def test_sixty_addresses_cannot_hold_every_place(opened: Open) -> None:
-    """Of 60 addresses with 16 silent connections each, 4 of each are let in, and the job's own logins go on."""
+    """Of 60 addresses with 16 silent connections each, 4 of each are let in, and the job's own
+    logins go on."""
     with contextlib.ExitStack() as stack:
         door = opened()
-        assert _hold(stack, door, addresses=60, each=16) >= 240  # more, where some are let go meanwhile
+        # more, where some are let go meanwhile
+        assert _hold(stack, door, addresses=60, each=16) >= 240
         for _ in range(5):
             assert door.ssh("node-0", "echo in").stdout == "in\n"
     with contextlib.ExitStack() as stack:  # the control: with more, every place is held
@@ -214,14 +244,16 @@ def test_sixty_addresses_cannot_hold_every_place(opened: Open) -> None:
 
 
 def test_ssh_audit_finds_nothing_failing(opened: Open) -> None:
-    """ssh-audit reports no failing algorithm; control: it does for OpenSSH's own defaults with a weak one added."""
+    """ssh-audit reports no failing algorithm; control: it does for OpenSSH's own defaults with a
+    weak one added."""
     failing = _audit(opened())
     assert failing == []
     assert _audit(opened("KexAlgorithms +diffie-hellman-group14-sha1\nMACs +hmac-sha1")) != []
 
 
 def _audit(door: Door) -> list[str]:
-    """`kind name: what` of each finding that ssh-audit calls a failure, and of each weakness of the protocol."""
+    """`kind name: what` of each finding that ssh-audit calls a failure, and of each weakness of the
+    protocol."""
     program = Path(sys.executable).with_name("ssh-audit")
     argv = [str(program), "--json", "--skip-rate-test", "-p", str(door.port), door.address]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -235,7 +267,8 @@ def _audit(door: Door) -> list[str]:
 
 
 def test_who_gets_in(opened: Open, tmp_path: Path) -> None:
-    """The job's key gets in; another job's key, no key, a password and another user's name do not."""
+    """The job's key gets in; another job's key, no key, a password and another user's name do
+    not."""
     door, other = opened(), opened(secret=secrets.token_hex(32))
     assert door.ssh("node-0", "echo in").stdout == "in\n"
     config = tmp_path / "ssh_config"
@@ -244,24 +277,35 @@ def test_who_gets_in(opened: Open, tmp_path: Path) -> None:
     stranger = door.ssh("node-0", "echo in", config=str(config))
     assert (stranger.returncode, stranger.stdout) == (255, "")
     assert "Permission denied (publickey)" in stranger.stderr
-    # The other job's client, sent to this door: the host's key is not of its job, so it does not even try.
+    # The other job's client, sent to this door: the host's key is not of its job, so it does not
+    # even try.
     away = other.ssh("-p", str(door.port), "node-0", "echo in")
     assert (away.returncode, away.stdout) == (255, "")
     assert "Host key verification failed" in away.stderr
     for options in (
         ("-o", "IdentityFile=none"),
-        ("-o", "PreferredAuthentications=password,keyboard-interactive", "-o", "PasswordAuthentication=yes"),
+        (
+            "-o",
+            "PreferredAuthentications=password,keyboard-interactive",
+            "-o",
+            "PasswordAuthentication=yes",
+        ),
         ("-l", "nobody"),
     ):
         config.write_text(ours)
         if "IdentityFile=none" in options:
-            config.write_text(re.sub("(?m)^ *Identity.*\n", "", config.read_text()) + "  IdentityAgent none\n")
+            config.write_text(
+                re.sub("(?m)^ *Identity.*\n", "", config.read_text()) + "  IdentityAgent none\n"
+            )
         refused = door.ssh(*options, "node-0", "echo in", config=str(config))
         assert (refused.returncode, refused.stdout) == (255, ""), options
         assert "Permission denied (publickey)" in refused.stderr
 
 
-LOOSE = "DisableForwarding no\nPermitTTY yes\nAcceptEnv SMUGGLED\nPermitTunnel yes\nSubsystem sftp internal-sftp"
+LOOSE = (
+    "DisableForwarding no\nPermitTTY yes\nAcceptEnv SMUGGLED\nPermitTunnel yes\nSubsystem sftp"
+    " internal-sftp"
+)
 
 
 def _reached(door: Door, what: str) -> bool:
@@ -270,11 +314,18 @@ def _reached(door: Door, what: str) -> bool:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     config = door.folder / "client"
-    config.write_text((door.folder / "ssh_config").read_text().replace("ClearAllForwardings yes", ""))
+    config.write_text(
+        (door.folder / "ssh_config").read_text().replace("ClearAllForwardings yes", "")
+    )
     if what == "tty":
-        return "/dev/pts" in door.ssh("-tt", "-o", "RequestTTY=force", "node-0", "tty", config=str(config)).stdout
+        return (
+            "/dev/pts"
+            in door.ssh("-tt", "-o", "RequestTTY=force", "node-0", "tty", config=str(config)).stdout
+        )
     if what == "variable":
-        said = door.ssh("-o", "SetEnv SMUGGLED=yes", "node-0", "echo [$SMUGGLED]", config=str(config)).stdout
+        said = door.ssh(
+            "-o", "SetEnv SMUGGLED=yes", "node-0", "echo [$SMUGGLED]", config=str(config)
+        ).stdout
         return said == "[yes]\n"
     if what == "sftp":
         return door.ssh("-s", "node-0", "sftp", config=str(config)).returncode == 0
@@ -289,16 +340,22 @@ def _reached(door: Door, what: str) -> bool:
 
 @pytest.mark.parametrize("what", ["local", "remote", "tty", "variable", "sftp"])
 def test_a_login_can_run_commands_and_nothing_else(what: str, opened: Open) -> None:
-    """Even with the job's key: no forwarding, no tty, no variable, no sftp; control: loosened, each works."""
+    """Even with the job's key: no forwarding, no tty, no variable, no sftp; control: loosened, each
+    works."""
     assert not _reached(opened(), what)
     assert _reached(opened(LOOSE), what)
 
 
 def test_a_login_gets_the_control_endpoint_whatever_it_asks_for(opened: Open) -> None:
-    """By ForceCommand, even with the job's key; control: `ssh.client: files` lets a job run commands on its nodes."""
+    """By ForceCommand, even with the job's key; control: `ssh.client: files` lets a job run
+    commands on its nodes."""
     free = opened()
     assert free.ssh("node-0", "echo in").stdout == "in\n"
-    line = next(row for row in plan_text(planned(SECRET, client="none")[1].files).splitlines() if "ForceCommand" in row)
+    line = next(
+        row
+        for row in plan_text(planned(SECRET, client="none")[1].files).splitlines()
+        if "ForceCommand" in row
+    )
     door = opened(f"ForceCommand exec sh {free.folder}/attend")
     assert line == "ForceCommand exec sh /tmp/run/attend"
     (free.folder / "attend").write_text("echo the endpoint\n")
@@ -307,7 +364,8 @@ def test_a_login_gets_the_control_endpoint_whatever_it_asks_for(opened: Open) ->
 
 
 def test_the_client_believes_known_hosts_alone(opened: Open) -> None:
-    """ssh -G: strict host keys from our file alone, one key, no agent, no password, modern algorithms."""
+    """ssh -G: strict host keys from our file alone, one key, no agent, no password, modern
+    algorithms."""
     door = opened()
     seen = settings(door.ssh("-G", "node-0").stdout)
     expected = {

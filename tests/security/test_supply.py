@@ -1,4 +1,5 @@
-"""What goes into the images: the toolkit's dependencies by hash, a list of all packages, what hadolint says."""
+"""What goes into the images: the toolkit's dependencies by hash, a list of all packages, what
+hadolint says."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ STEPS = TREE / "scripts/image"
 
 
 def locked(name: str, python: str = "") -> dict[str, tuple[str, int]]:
-    """Package -> version, and how many hashes it has; of that Python's alone, where its version is given."""
+    """Package -> version, and how many hashes it has; of that Python's alone, where its version is
+    given."""
     text = (STEPS / f"{name}.lock").read_text().replace("\\\n", " ")
     found = {}
     for line in text.splitlines():
@@ -44,10 +46,14 @@ def locked(name: str, python: str = "") -> dict[str, tuple[str, int]]:
 
 @pytest.mark.parametrize(
     ("lock", "wanted"),
-    [("toolkit", PROJECT["project"]["dependencies"]), ("build", PROJECT["build-system"]["requires"])],
+    [
+        ("toolkit", PROJECT["project"]["dependencies"]),
+        ("build", PROJECT["build-system"]["requires"]),
+    ],
 )
 def test_the_lock_is_what_pyproject_asks_for(lock: str, wanted: list[str]) -> None:
-    """The images' toolkit is pinned, each package by version and hashes, and that is what pyproject.toml asks for."""
+    """The images' toolkit is pinned, each package by version and hashes, and that is what
+    pyproject.toml asks for."""
     packages = locked(lock)
     assert all(hashes for _, hashes in packages.values())
     for line in wanted:
@@ -62,16 +68,21 @@ def _tampered(folder: Path) -> Path:
     info = f"{name}.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("invoke/__init__.py", "print('gotcha')\n")
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: invoke\nVersion: {name.split('-')[1]}\n")
         archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            f"{info}/METADATA",
+            f"Metadata-Version: 2.1\nName: invoke\nVersion: {name.split('-')[1]}\n",
+        )
+        archive.writestr(
+            f"{info}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         archive.writestr(f"{info}/RECORD", "")
     return wheel
 
 
 def test_a_changed_wheel_is_refused(tmp_path: Path) -> None:
-    """A wheel of the right name and version with other content is not installed; control: by its own hash it is."""
+    """A wheel of the right name and version with other content is not installed; control: by its
+    own hash it is."""
     wheel = _tampered(tmp_path)
     text = (STEPS / "toolkit.lock").read_text()
     entry = re.search(r"(?m)^invoke==.*\n(?: +--hash=.*\n)+", text)
@@ -80,7 +91,14 @@ def test_a_changed_wheel_is_refused(tmp_path: Path) -> None:
     tried = {}
     for name, content in (("ours", entry[0].rstrip("\\\n ") + "\n"), ("control", own)):
         (tmp_path / name).write_text(content)
-        words = ["--no-index", "--find-links", str(tmp_path), "--only-binary=:all:", "--require-hashes", "--no-deps"]
+        words = [
+            "--no-index",
+            "--find-links",
+            str(tmp_path),
+            "--only-binary=:all:",
+            "--require-hashes",
+            "--no-deps",
+        ]
         words += ["--target", str(tmp_path / f"{name}.d"), "--requirement", str(tmp_path / name)]
         tried[name] = subprocess.run(
             [sys.executable, "-m", "pip", "install", *words],
@@ -93,7 +111,8 @@ def test_a_changed_wheel_is_refused(tmp_path: Path) -> None:
 
 
 def installed(image: str) -> dict[str, str]:
-    """Package -> version in the toolkit's own Python of an image; `python` is the version of that Python itself."""
+    """Package -> version in the toolkit's own Python of an image; `python` is the version of that
+    Python itself."""
     script = (
         "import importlib.metadata as m, platform; print('python', platform.python_version());"
         "[print(d.metadata['Name'].lower(), d.version) for d in m.distributions()]"
@@ -102,11 +121,15 @@ def installed(image: str) -> dict[str, str]:
         ["docker", "run", "--rm", "--entrypoint", "/opt/entrypoint/bin/python", image, "-I", "-c", script],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return {name.replace("_", "-"): version for name, version in (line.split() for line in done.stdout.splitlines())}
+    return {
+        name.replace("_", "-"): version
+        for name, version in (line.split() for line in done.stdout.splitlines())
+    }
 
 
 def test_the_image_has_what_is_locked(image: str) -> None:
-    """The toolkit's own Python in both images holds the locked packages in their versions, and nothing else."""
+    """The toolkit's own Python in both images holds the locked packages in their versions, and
+    nothing else."""
     seen = installed(image)
     del seen["training-entrypoint"]
     wanted = locked("toolkit", seen.pop("python"))
@@ -118,22 +141,28 @@ def test_the_image_has_what_is_locked(image: str) -> None:
     control='a misspelt document, in the first test; "not stated", in the last',
 )
 def test_the_sbom_is_whole(image: str) -> None:
-    """`make sbom` lists every Debian and Python package of the image, in CycloneDX that its own validator takes."""
+    """`make sbom` lists every Debian and Python package of the image, in CycloneDX that its own
+    validator takes."""
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
-    subprocess.run([sys.executable, TREE / "scripts/sbom.py", image], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, TREE / "scripts/sbom.py", image], check=True, capture_output=True
+    )
     text = (TREE / f"build/sbom/{image.replace(':', '-')}.cdx.json").read_text()
     validator = JsonStrictValidator(SchemaVersion.V1_5)
     assert validator.validate_str(text) is None
-    assert validator.validate_str(text.replace('"library"', '"libary"', 1)) is not None  # the control
+    # the control
+    assert validator.validate_str(text.replace('"library"', '"libary"', 1)) is not None
     wanted = locked("toolkit", installed(image)["python"])
     parts = json.loads(text)["components"]
     names = {part["name"].lower().replace("_", "-") for part in parts}
     assert {"openssh-server", "tini", "openmpi-bin", "libc6", "python3", *wanted} - names == set()
     assert ("torch" in names) == ("gpu" in image)
     licenses = {
-        part["bom-ref"]: [each.get("expression") or each["license"]["name"] for each in part["licenses"]]
+        part["bom-ref"]: [
+            each.get("expression") or each["license"]["name"] for each in part["licenses"]
+        ]
         for part in parts
     }
     assert len(licenses) == len(parts)
@@ -157,11 +186,17 @@ def contents() -> ModuleType:
     ("text", "licenses"),
     [
         (
-            "Format: https://...\n\nLicense: Expat\n\nFiles: debian/*\nLicense: GPL-2+ or MIT \n text\n",
+            (
+                "Format: https://...\n\nLicense: Expat\n\nFiles: debian/*\nLicense: GPL-2+ or MIT"
+                " \n text\n"
+            ),
             "Expat|GPL-2+ or MIT",
         ),
         ("License: Expat\nLicense: Expat\n", "Expat"),
-        ("It is in `/usr/share/common-licenses/GPL-2', or in /usr/share/common-licenses/LGPL.\n", "GPL-2|LGPL"),
+        (
+            "It is in `/usr/share/common-licenses/GPL-2', or in /usr/share/common-licenses/LGPL.\n",
+            "GPL-2|LGPL",
+        ),
         ("Permission is hereby granted ...", "see /usr/share/doc/x/copyright"),
     ],
 )
@@ -176,8 +211,10 @@ def test_licenses_of_a_package_of_debian(text: str, licenses: str) -> None:
     [
         ("License-Expression: MIT OR Apache-2.0\nLicense: ignored\n", "MIT OR Apache-2.0"),
         (
-            "License: BSD\nClassifier: License :: OSI Approved :: BSD License\nClassifier: License :: OSI Approved\n"
-            "Classifier: Topic :: x\n",
+            (
+                "License: BSD\nClassifier: License :: OSI Approved :: BSD License\nClassifier:"
+                " License :: OSI Approved\nClassifier: Topic :: x\n"
+            ),
             "BSD License",
         ),
         ("License: Apache 2.0\n", "Apache 2.0"),
@@ -188,36 +225,54 @@ def test_licenses_of_a_package_of_debian(text: str, licenses: str) -> None:
 )
 def test_licenses_of_a_package_of_python(lines: str, licenses: str) -> None:
     """By the newest way of saying so that its metadata has."""
-    assert contents().python_licenses(email.message_from_string(f"Name: x\n{lines}\n")) == [licenses]
+    assert contents().python_licenses(email.message_from_string(f"Name: x\n{lines}\n")) == [
+        licenses
+    ]
 
 
 def test_hadolint(tmp_path: Path) -> None:
-    """hadolint says nothing of our Dockerfiles but what .hadolint.yaml explains; control: of a careless one it does."""
+    """hadolint says nothing of our Dockerfiles but what .hadolint.yaml explains; control: of a
+    careless one it does."""
     program = Path(sys.executable).with_name("hadolint")
     if not program.exists():
         pytest.skip("no hadolint here: there is no wheel of it for this machine")
     ours = [str(path) for path in (*TREE.glob("Dockerfile.*"), *TREE.glob("examples/*/Dockerfile"))]
     done = subprocess.run([program, *ours], cwd=TREE, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
-    (tmp_path / "Dockerfile").write_text("FROM debian:latest\nRUN cd /tmp && sudo apt-get upgrade\nMAINTAINER me\n")
-    careless = subprocess.run([program, tmp_path / "Dockerfile"], cwd=TREE, capture_output=True, text=True, check=False)
+    (tmp_path / "Dockerfile").write_text(
+        "FROM debian:latest\nRUN cd /tmp && sudo apt-get upgrade\nMAINTAINER me\n"
+    )
+    careless = subprocess.run(
+        [program, tmp_path / "Dockerfile"], cwd=TREE, capture_output=True, text=True, check=False
+    )
     assert careless.returncode == 1
     assert {"DL3003", "DL3004", "DL3007", "DL4000"} <= set(re.findall(r"DL\d{4}", careless.stdout))
 
 
 def test_a_base_image_is_a_digest_or_can_be_given_as_one() -> None:
-    """Each base image is an argument, none is written into a FROM; all defaults but CANN's are digests."""
+    """Each base image is an argument, none is written into a FROM; all defaults but CANN's are
+    digests."""
     for path in TREE.glob("Dockerfile.*"):
         text = path.read_text()
         stages = {"scratch", *re.findall(r"(?m)^FROM .* AS (\S+)$", text)}  # the first is no image
         sources = re.findall(r"(?m)^FROM (\S+)", text)
         assert sources
         for source in sources:
-            assert source in stages or re.fullmatch(r"\$\{(BASE_IMAGE|BUILD_IMAGE|TOOLKIT|WHEELS)\}", source), (
+            assert source in stages or re.fullmatch(
+                r"\$\{(BASE_IMAGE|BUILD_IMAGE|TOOLKIT|WHEELS)\}", source
+            ), (
                 path.name,
                 source,
             )
         defaults = re.findall(r"(?m)^ARG (?:BASE|BUILD)_IMAGE=(\S+)", text)
-        tags = [default for default in defaults if not re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", default)]
-        assert defaults or path.name in ("Dockerfile.toolkit", "Dockerfile.bake"), path.name  # these must be given one
+        tags = [
+            default
+            for default in defaults
+            if not re.fullmatch(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}", default)
+        ]
+        # these must be given one
+        assert defaults or path.name in (
+            "Dockerfile.toolkit",
+            "Dockerfile.bake",
+        ), path.name
         assert not tags or (path.name == "Dockerfile.ascend" and len(tags) == 1), (path.name, tags)

@@ -1,4 +1,5 @@
-"""docs/explanation/security.md names a test for every line: those tests are there, and none of ours is left out."""
+"""docs/explanation/security.md names a test for every line: those tests are there, and none of ours
+is left out."""
 
 from __future__ import annotations
 
@@ -28,8 +29,13 @@ def test_every_threat_names_a_test_that_is_there() -> None:
 
 
 def test_every_package_has_a_reason() -> None:
-    """Each package of the lock is named in the threat model with why it is needed, and no other is."""
-    locked = set(re.findall(r"(?m)^([a-z0-9-]+)==", (TREE / "scripts/image/toolkit.lock").read_text()))
+    """Each package of the lock is named in the threat model with why it is needed, and no other
+    is."""
+    locked = set(
+        re.findall(r"(?m)^([a-z0-9-]+)==", (TREE / "scripts/image/toolkit.lock").read_text())
+    )
     table = TEXT[TEXT.index("| package | why |") :]
-    named = {name for row in re.findall(r"(?m)^\| ([a-z][^|]*) \|", table) for name in row.split(", ")} - {"package"}
+    named = {
+        name for row in re.findall(r"(?m)^\| ([a-z][^|]*) \|", table) for name in row.split(", ")
+    } - {"package"}
     assert named == locked

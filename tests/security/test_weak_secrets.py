@@ -1,4 +1,5 @@
-"""Which secrets are taken, and that none of those our own documents, examples and tests show is one of them."""
+"""Which secrets are taken, and that none of those our own documents, examples and tests show is one
+of them."""
 
 from __future__ import annotations
 
@@ -40,20 +41,29 @@ def _by_variable(secret: str) -> str:
 
 def _by_file(secret: str, folder: Path) -> keys.Keys:
     (folder / "secret").write_text(f"{secret}\n")
-    spec = load("hosts: [a, b]\nnode_rank: 0", "j", {}, {"secret_file": Override(f"{folder}/secret", "--secret-file")})
+    spec = load(
+        "hosts: [a, b]\nnode_rank: 0",
+        "j",
+        {},
+        {"secret_file": Override(f"{folder}/secret", "--secret-file")},
+    )
     facts = Facts(env={}, hostname="a", cwd="/", uid=1000, user="u", home="/home/u")
     return keys.load(spec, build(spec, facts, Site("local"), Device("cpu", 0, "")))
 
 
 @pytest.mark.parametrize("secret", WEAK)
 def test_weak_secrets_are_refused(secret: str, tmp_path: Path) -> None:
-    """A weak secret (under 16 bytes, few different bytes, a sample) is refused, given either way, and not shown."""
+    """A weak secret (under 16 bytes, few different bytes, a sample) is refused, given either way,
+    and not shown."""
     said = [_by_variable(secret)] if secret else []
     with pytest.raises(ConfigError) as caught:
         _by_file(secret, tmp_path)
     said.append(str(caught.value))
     for message in said:
-        assert "EP301 a secret has at least 16 bytes" in message or "EP301 this secret can be guessed" in message
+        assert (
+            "EP301 a secret has at least 16 bytes" in message
+            or "EP301 this secret can be guessed" in message
+        )
         assert "openssl rand -hex 32" in message
         assert not secret or secret not in message
 
@@ -61,15 +71,23 @@ def test_weak_secrets_are_refused(secret: str, tmp_path: Path) -> None:
 def test_good_secrets_are_taken(tmp_path: Path) -> None:
     """Control: what openssl, uuidgen, pwgen or a person with dice make is taken."""
     for _ in range(200):
-        for good in (secrets.token_hex(32), secrets.token_hex(16), secrets.token_urlsafe(24), secrets.token_hex(8)):
+        for good in (
+            secrets.token_hex(32),
+            secrets.token_hex(16),
+            secrets.token_urlsafe(24),
+            secrets.token_hex(8),
+        ):
             assert weakness(good.encode()) is None, good
     assert weakness(b"correct horse battery staple") is None
     assert weakness(secrets.token_bytes(32)) is None
     assert _by_file(secrets.token_hex(32), tmp_path).known_hosts
 
 
-# A value that somebody might copy: ENTRYPOINT_SECRET=..., ENTRYPOINT_SECRET: "...", SECRET = "..." in a test.
-SHOWN = re.compile(r"""(?<!\w)(?:ENTRYPOINT_)?SECRET["']?\s*[=:]\s*["']?([A-Za-z0-9+/_.-]{16,})["'\s]""")
+# A value that somebody might copy: ENTRYPOINT_SECRET=..., ENTRYPOINT_SECRET: "...", SECRET = "..."
+# in a test.
+SHOWN = re.compile(
+    r"""(?<!\w)(?:ENTRYPOINT_)?SECRET["']?\s*[=:]\s*["']?([A-Za-z0-9+/_.-]{16,})["'\s]"""
+)
 
 
 def _shown(text: str) -> list[str]:
@@ -80,8 +98,12 @@ def test_no_secret_that_we_show_works() -> None:
     """No secret that our documents, examples, templates or tests show is taken by the toolkit."""
     files = [TREE / "README.md", TREE / "CONTRIBUTING.md", TREE / "CHANGELOG.md"]
     for folder in ("docs", "examples", "templates", "tests", "scripts"):
-        files += [path for path in (TREE / folder).rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    found = [(path.name, value) for path in files for value in _shown(path.read_text(errors="replace"))]
+        files += [
+            path for path in (TREE / folder).rglob("*") if path.is_file() and path.suffix != ".pyc"
+        ]
+    found = [
+        (path.name, value) for path in files for value in _shown(path.read_text(errors="replace"))
+    ]
     assert [(name, value) for name, value in found if weakness(value.encode()) is None] == []
     # Control: the search does find one.
     good = secrets.token_hex(16)
@@ -89,9 +111,15 @@ def test_no_secret_that_we_show_works() -> None:
 
 
 def test_a_secret_has_one_source() -> None:
-    """ENTRYPOINT_SECRET and its twin ENTRYPOINT_SECRET_FILE, both set, are an error; one alone is not."""
-    both = {"ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_SECRET_FILE": "/run/secrets/job"}
-    with pytest.raises(SpecError, match="EP103 one secret is needed, ENTRYPOINT_SECRET_FILE is set too"):
+    """ENTRYPOINT_SECRET and its twin ENTRYPOINT_SECRET_FILE, both set, are an error; one alone is
+    not."""
+    both = {
+        "ENTRYPOINT_SECRET": secrets.token_hex(32),
+        "ENTRYPOINT_SECRET_FILE": "/run/secrets/job",
+    }
+    with pytest.raises(
+        SpecError, match="EP103 one secret is needed, ENTRYPOINT_SECRET_FILE is set too"
+    ):
         load(None, "", both, {})
     for name in both:
         load(None, "", {name: both[name]}, {})
@@ -112,13 +140,15 @@ PLAIN = (
 
 
 def test_names_of_secrets() -> None:
-    """Names with the platforms' credential prefixes and the common patterns count as secrets; others do not."""
+    """Names with the platforms' credential prefixes and the common patterns count as secrets;
+    others do not."""
     assert [name for name in CREDENTIALS if not is_secret(name)] == []
     assert [name for name in PLAIN if is_secret(name)] == []
 
 
 def test_masked() -> None:
-    """A printed command line loses the values of --password, --api-key=, NAME= of a secret and a URL's password."""
+    """A printed command line loses the values of --password, --api-key=, NAME= of a secret and a
+    URL's password."""
     words = [
         "python", "train.py", "--password", "v1", "--api-key=v2", "--lr", "0.1", "HF_TOKEN=v3 v3", "--token", "--quick",
         "https://me:v4@host/x", "--tokenizer", "bert", "sh -c 'export MY_SECRET=v5'", '{"password": "v6"}',
@@ -128,11 +158,19 @@ def test_masked() -> None:
         "HF_TOKEN=(not shown)", "--token", "--quick", "https://me:(not shown)@host/x", "--tokenizer", "bert",
         "sh -c 'export MY_SECRET=(not shown)", '{"password": (not shown)',
     ]  # fmt: skip
-    harmless = ["--token-file", "/x", "AWS_DEFAULT_REGION=eu-1", "sh -c 'AWS_REGION=eu-1 HF_TOKEN=v'"]
+    harmless = [
+        "--token-file",
+        "/x",
+        "AWS_DEFAULT_REGION=eu-1",
+        "sh -c 'AWS_REGION=eu-1 HF_TOKEN=v'",
+    ]
     assert masked_words(harmless) == [*harmless[:-1], "sh -c 'AWS_REGION=eu-1 HF_TOKEN=(not shown)"]
-    assert masked("-x AWS_REGION=eu-1 -x HF_TOKEN=v") == "-x AWS_REGION=eu-1 -x HF_TOKEN=(not shown)"
-    assert masked("-x HF_TOKEN=v -x NCCL_DEBUG=INFO -x A=http://u:v@h/") == (
-        "-x HF_TOKEN=(not shown) -x NCCL_DEBUG=INFO -x A=http://u:(not shown)@h/"
+    assert (
+        masked("-x AWS_REGION=eu-1 -x HF_TOKEN=v") == "-x AWS_REGION=eu-1 -x HF_TOKEN=(not shown)"
+    )
+    assert (
+        masked("-x HF_TOKEN=v -x NCCL_DEBUG=INFO -x A=http://u:v@h/")
+        == "-x HF_TOKEN=(not shown) -x NCCL_DEBUG=INFO -x A=http://u:(not shown)@h/"
     )
 
 
@@ -143,7 +181,10 @@ def test_what_is_no_secret_stays_in_a_message() -> None:
         "A_TOKEN": "short", "HF_TOKEN": "hf_0123456789",
     }  # fmt: skip
     text = "node-example-1: EP111 cannot read /run/secrets/job, training.py, short, hf_0123456789"
-    assert scrubbed(text, env) == "node-example-1: EP111 cannot read /run/secrets/job, training.py, short, (not shown)"
+    assert (
+        scrubbed(text, env)
+        == "node-example-1: EP111 cannot read /run/secrets/job, training.py, short, (not shown)"
+    )
 
 
 def test_a_secret_given_for_its_file_is_not_shown() -> None:

@@ -53,8 +53,12 @@ def main() -> int:
     parser.add_argument("--large", type=int, default=50, help="schedules of 1,000 nodes")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="show this one")
-    parser.add_argument("--mutation", choices=sorted(MUTATIONS), help="show the seed with this mutation")
-    parser.add_argument("--find", metavar="TEXT", help="only show the first violation with this text")
+    parser.add_argument(
+        "--mutation", choices=sorted(MUTATIONS), help="show the seed with this mutation"
+    )
+    parser.add_argument(
+        "--find", metavar="TEXT", help="only show the first violation with this text"
+    )
     args = parser.parse_args()
     if args.find is not None:
         return _find(args.find, args.schedules)
@@ -93,15 +97,23 @@ def _simulate_all(first: int, schedules: int, large: int) -> int:
           f"{bad} violated, {took:.0f} s")  # fmt: skip
     unreached = _show_transitions(reached)
     missed = _try_mutations()
-    print(f"{len(MUTATIONS) - missed} of {len(MUTATIONS)} mutations are found within {MOST} schedules")
-    print(f"{time.monotonic() - begun:.0f} s in all; show one: python -m tests.simulation --seed N [--mutation NAME]")
+    print(
+        f"{len(MUTATIONS) - missed} of {len(MUTATIONS)} mutations are found within {MOST} schedules"
+    )
+    print(
+        f"{time.monotonic() - begun:.0f} s in all; show one: python -m tests.simulation --seed N"
+        " [--mutation NAME]"
+    )
     return bool(bad or missed or unreached)
 
 
 def _show_transitions(reached: Counter[Transition]) -> int:
-    """Print how many schedules have each transition that phases.py allows. Return how many none has."""
+    """Print how many schedules have each transition that phases.py allows. Return how many none
+    has."""
     allowed = {(True, before, after) for before, others in ALLOWED.items() for after in others}
-    allowed |= {(False, before, after) for before, others in ALLOWED_OF_OTHERS.items() for after in others}
+    allowed |= {
+        (False, before, after) for before, others in ALLOWED_OF_OTHERS.items() for after in others
+    }
     print(f"\n{'transition':<40} schedules that have it")
     for own, before, after in sorted(allowed, key=lambda it: (not it[0], reached[it])):
         words = f"{'' if own else 'of another node: '}{before.name} -> {after.name}"
@@ -116,7 +128,9 @@ def _try_mutations() -> int:
     print(f"\n{'mutation':<80} first schedule that shows it")
     missed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # of processes that each simulate one mutation
-        for mutation, (found, words) in zip(MUTATIONS.values(), pool.map(find, MUTATIONS.values()), strict=True):
+        for mutation, (found, words) in zip(
+            MUTATIONS.values(), pool.map(find, MUTATIONS.values()), strict=True
+        ):
             print(f"{mutation.name:<80} {words[:100] if found else words}", flush=True)
             missed += not found
     return missed

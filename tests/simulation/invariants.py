@@ -7,7 +7,16 @@ from entrypoint.check.report import MARGIN as CHECK_MARGIN
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.rollcall import rejoin
 from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
-from tests.simulation.schedule import GRACE, HEARTBEAT, LAUNCH, LIMIT, MEASURES, NEVER, PEERS, Schedule
+from tests.simulation.schedule import (
+    GRACE,
+    HEARTBEAT,
+    LAUNCH,
+    LIMIT,
+    MEASURES,
+    NEVER,
+    PEERS,
+    Schedule,
+)
 from tests.simulation.world import World
 
 _PATIENCE = heartbeat.patience(HEARTBEAT)
@@ -15,13 +24,19 @@ _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the
 
 
 def bound(schedule: Schedule) -> float:
-    """Seconds after which every node has ended: each attempt has its roll call, its job and its stop."""
+    """Seconds after which every node has ended: each attempt has its roll call, its job and its
+    stop."""
     attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _PATIENCE + 2 * _MARGIN
     if schedule.measure is not None:  # to get ready, all rounds, one that hangs, the all-reduce
         attempt += LAUNCH + MEASURES + pair_limit(0.1) + 2 * (HANDSHAKE + SWEEP_LIMIT)
     stood_still = sum(fault.seconds for fault in schedule.faults)
     begun = max(start for start in schedule.starts if start < NEVER)
-    return begun + (schedule.restarts + 1 + len(schedule.of("kill", "reboot"))) * attempt + stood_still + PEERS
+    return (
+        begun
+        + (schedule.restarts + 1 + len(schedule.of("kill", "reboot"))) * attempt
+        + stood_still
+        + PEERS
+    )
 
 
 def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]:
@@ -53,7 +68,11 @@ def _final(world: World, rank: int) -> tuple[float, int, str]:
 def _one_status(schedule: Schedule, world: World) -> list[str]:
     """Whoever was there when the result was told ends with it."""
     boot, said = world.released
-    if schedule.of("freeze", "kill", "reboot", "vanish", "cut", "blink", "lie", "forge") or not boot or said.again:
+    if (
+        schedule.of("freeze", "kill", "reboot", "vanish", "cut", "blink", "lie", "forge")
+        or not boot
+        or said.again
+    ):
         return []  # who was away when it was told, or in the next attempt, has a reason of its own
     wrong = []
     signalled = {rank for rank, number in world.signals.items() if number}
@@ -66,7 +85,10 @@ def _one_status(schedule: Schedule, world: World) -> list[str]:
     for rank in world.must_hear - own:
         if world.containers[rank].outcomes and _final(world, rank)[1] != said.status:
             seen = _final(world, rank)
-            wrong.append(f"node-{rank} ends with {seen[1]} ({seen[2]}), the leader with {said.status} ({said.reason})")
+            wrong.append(
+                f"node-{rank} ends with {seen[1]} ({seen[2]}), the leader with {said.status}"
+                f" ({said.reason})"
+            )
     return wrong
 
 
@@ -79,24 +101,35 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     """No more attempts than were asked for, and none after a program's own failure."""
     leader = world.containers[0]
     wrong = []
-    # A node that lies is never started, and tells a leader that has replaced another nothing of earlier attempts.
+    # A node that lies is never started, and tells a leader that has replaced another nothing of
+    # earlier attempts.
     lies = schedule.nonsense is not None
     if not lies and leader.boots > schedule.restarts + 1 + len(schedule.of("kill", "reboot")):
-        wrong.append(f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}")
-    if schedule.status and not (schedule.faults or schedule.mpirun or _is_unfit(schedule)) and leader.boots > 1:
+        wrong.append(
+            f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}"
+        )
+    if (
+        schedule.status
+        and not (schedule.faults or schedule.mpirun or _is_unfit(schedule))
+        and leader.boots > 1
+    ):
         wrong.append("the job has started again after a program's own failure")
     own = sum(fault.node == 0 for fault in schedule.of("kill", "reboot"))
     if world.told_to_stop and leader.boots > max(world.told_to_stop) + own:
-        wrong.append("the job has started again, and its leader was told to stop before the result was told")
+        wrong.append(
+            "the job has started again, and its leader was told to stop before the result was told"
+        )
     if world.stopped and leader.boots > max(world.stopped) + len(schedule.of("kill", "reboot")):
         wrong.append("the job has started again after it was told to stop")
     return wrong
 
 
 def _phases(schedule: Schedule, world: World) -> list[str]:
-    """Of whoever left after a release the leader knows where its time went, unless a session was cut."""
+    """Of whoever left after a release the leader knows where its time went, unless a session was
+    cut."""
     frozen = schedule.of("freeze")
-    # One that stands still for so long counts as lost; after a second signal none that stands still is waited for.
+    # One that stands still for so long counts as lost; after a second signal none that stands still
+    # is waited for.
     if any(fault.seconds >= HEARTBEAT for fault in frozen) or (frozen and schedule.of("twice")):
         return []
     if schedule.of("kill", "reboot", "vanish", "cut", "blink", "lie", "forge"):
@@ -106,15 +139,27 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
     return [
         f"node-{rank} was released, and its phases are not at the leader"
         for rank, boot in world.last_words
-        if rank not in too_late and (not (peer := world.records[0, boot].peers.get(rank)) or not peer.part)
+        if rank not in too_late
+        and (not (peer := world.records[0, boot].peers.get(rank)) or not peer.part)
     ]
 
 
 def _unwritable(schedule: Schedule, world: World) -> list[str]:
-    """A node that fails between its check and its session tells all: they end with its status once all are there."""
-    odd = schedule.not_ready is not None or schedule.other_version is not None or schedule.look is not None
+    """A node that fails between its check and its session tells all: they end with its status once
+    all are there."""
+    odd = (
+        schedule.not_ready is not None
+        or schedule.other_version is not None
+        or schedule.look is not None
+    )
     odd = odd or _is_unfit(schedule)
-    if schedule.unwritable is None or odd or schedule.least or schedule.faults or max(schedule.starts) > 30:
+    if (
+        schedule.unwritable is None
+        or odd
+        or schedule.least
+        or schedule.faults
+        or max(schedule.starts) > 30
+    ):
         return []
     by, wrong = max(schedule.starts) + _MARGIN, []
     for each in world.containers:
@@ -126,24 +171,38 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
 
 
 def _comes_back(schedule: Schedule, world: World) -> list[str]:
-    """A worker whose container starts again before the job begins is called again, and the job runs."""
-    usual = schedule.not_ready is None and schedule.unwritable is None and schedule.other_version is None
+    """A worker whose container starts again before the job begins is called again, and the job
+    runs."""
+    usual = (
+        schedule.not_ready is None
+        and schedule.unwritable is None
+        and schedule.other_version is None
+    )
     plain = usual and not schedule.mpirun and schedule.look is None and max(schedule.starts) < 30
     plain = plain and not _is_unfit(schedule)
     if not plain or schedule.least or len(schedule.faults) != 1:
         return []
     (fault,) = schedule.faults
-    restarts = fault.kind in ("kill", "reboot") and fault.node and fault.seconds and world.is_disturbed(fault.node)
-    if not restarts or max(schedule.starts) < fault.at + _PATIENCE + 1:  # the job may begin before it is missed
+    restarts = (
+        fault.kind in ("kill", "reboot")
+        and fault.node
+        and fault.seconds
+        and world.is_disturbed(fault.node)
+    )
+    # the job may begin before it is missed
+    if not restarts or max(schedule.starts) < fault.at + _PATIENCE + 1:
         return []
     _, status, reason = _final(world, 0)
     if status == schedule.status:
         return []
-    return [f"node-{fault.node} restarted before the start, and the job ended with {status} ({reason})"]
+    return [
+        f"node-{fault.node} restarted before the start, and the job ended with {status} ({reason})"
+    ]
 
 
 def _stopped_between(schedule: Schedule, world: World) -> list[str]:
-    """A job that is stopped before a later attempt begins ends soon with 143 on every node that took no harm."""
+    """A job that is stopped before a later attempt begins ends soon with 143 on every node that
+    took no harm."""
     harm = ("kill", "reboot", "vanish", "cut", "blink", "lie", "forge", "freeze", "fault")
     harmed = {fault.node for fault in schedule.of(*harm)}
     if (
@@ -169,7 +228,11 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
 
 def _cause(schedule: Schedule, world: World) -> list[str]:
     """Where one thing went wrong, it is the reason, and everybody ends soon."""
-    usual = schedule.not_ready is None and schedule.unwritable is None and schedule.other_version is None
+    usual = (
+        schedule.not_ready is None
+        and schedule.unwritable is None
+        and schedule.other_version is None
+    )
     plain = usual and not schedule.mpirun and max(schedule.starts) < 5
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []
@@ -181,17 +244,33 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     if world.hit_inquiry and not schedule.restarts:
         return _in_inquiry(schedule, world)
     if not schedule.faults and schedule.hangs is not None:
-        return [] if status == 78 else [f"node-{schedule.hangs} did not look, and the status is {status} ({reason})"]
+        return (
+            []
+            if status == 78
+            else [f"node-{schedule.hangs} did not look, and the status is {status} ({reason})"]
+        )
     if not schedule.faults:
-        return [] if status == schedule.status else [f"nothing went wrong, and the status is {status} ({reason})"]
+        return (
+            []
+            if status == schedule.status
+            else [f"nothing went wrong, and the status is {status} ({reason})"]
+        )
     (fault,) = schedule.faults
     blamed = [
-        outcome.reason for _, outcome in world.containers[0].outcomes if "is lost: nothing heard" in outcome.reason
+        outcome.reason
+        for _, outcome in world.containers[0].outcomes
+        if "is lost: nothing heard" in outcome.reason
     ]
     if fault.kind == "freeze" and not fault.node and blamed:
         return [f"the leader stood still, and blames: {blamed[0]}"]
     name = f"node-{fault.node}"
-    if schedule.status or schedule.restarts or not world.began or fault.at < world.began or not world.hit_running:
+    if (
+        schedule.status
+        or schedule.restarts
+        or not world.began
+        or fault.at < world.began
+        or not world.hit_running
+    ):
         return []  # before the start, after the end, or in another attempt
     wrong = []
     right = (status == 75 and name in reason) or (status == 0 and world.all_well())
@@ -201,11 +280,14 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
         wrong.append(f"{name} spoke for the others, and the job ended with {status} ({reason})")
     if fault.kind == "freeze" and fault.seconds < HEARTBEAT and status:
         wrong.append(
-            f"EP603 {name} was suspended for {fault.seconds:.1f} s, and the job ended with {status} ({reason})"
+            f"EP603 {name} was suspended for {fault.seconds:.1f} s, and the job ended with {status}"
+            f" ({reason})"
         )
     expected = {fault.status, 143} if fault.status in (1, 143) else {fault.status}
     if fault.kind == "fail" and world.failures and status not in expected:
-        wrong.append(f"{name} failed with {fault.status}, and the job ended with {status} ({reason})")
+        wrong.append(
+            f"{name} failed with {fault.status}, and the job ended with {status} ({reason})"
+        )
     if fault.kind in ("stop", "twice") and status != 143:
         wrong.append(f"{name} was told to stop, and the job ended with {status} ({reason})")
     if (
@@ -214,7 +296,9 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
         and world.gone
         and not (status == 75 and name in reason)
     ):
-        wrong.append(f"mpirun's daemon was killed on {name}, and the job ended with {status} ({reason})")
+        wrong.append(
+            f"mpirun's daemon was killed on {name}, and the job ended with {status} ({reason})"
+        )
     if fault.kind == "fault" and status != 71:
         wrong.append(f"{name} failed with 71, and the job ended with {status} ({reason})")
     if fault.kind in ("user", "stranger") and status:
@@ -225,7 +309,10 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     if fault.kind == "twice" and world.signals[fault.node] > 1:  # else it had left after the first
         soon = fault.at + fault.seconds + 5 + 10 * schedule.latency
     if fault.kind not in ("freeze", "user", "stranger", "daemon") and ended > soon:
-        wrong.append(f"{fault.kind} at {fault.at:.1f} s, and the leader ended at {ended:.1f} s, not by {soon:.1f} s")
+        wrong.append(
+            f"{fault.kind} at {fault.at:.1f} s, and the leader ended at {ended:.1f} s, not by"
+            f" {soon:.1f} s"
+        )
     return wrong
 
 
@@ -233,42 +320,76 @@ def _is_unfit(schedule: Schedule) -> str:
     """Return the number of the node that does not pass a network check; "" if all do."""
     if schedule.measure is None:
         return ""
-    return next((str(node) for node in (schedule.slow, schedule.nonsense, schedule.hangs) if node is not None), "")
+    return next(
+        (
+            str(node)
+            for node in (schedule.slow, schedule.nonsense, schedule.hangs)
+            if node is not None
+        ),
+        "",
+    )
 
 
 def _in_inquiry(schedule: Schedule, world: World) -> list[str]:
-    """What happens while the nodes are asked ends the job on all of them soon, and is the reason."""
+    """What happens while the nodes are asked ends the job on all of them soon, and is the
+    reason."""
     (fault,) = schedule.faults
-    statuses = {"stop": 143, "twice": 143, "fault": 71} | dict.fromkeys(("kill", "reboot", "vanish", "cut", "lie"), 75)
+    statuses = {"stop": 143, "twice": 143, "fault": 71} | dict.fromkeys(
+        ("kill", "reboot", "vanish", "cut", "lie"), 75
+    )
     if fault.kind not in statuses or (not fault.node and fault.kind not in ("stop", "twice")):
         return []
     if _final(world, 0)[0] < fault.at + 5 * schedule.latency:
         return []  # the inquiry was over when the leader heard of it
     wrong, soon = (
         [],
-        fault.at + GRACE + _PATIENCE + _MARGIN + (LIMIT + CHECK_MARGIN if schedule.look is not None else 0),
+        fault.at
+        + GRACE
+        + _PATIENCE
+        + _MARGIN
+        + (LIMIT + CHECK_MARGIN if schedule.look is not None else 0),
     )
     for each in world.containers:
-        ended, status, reason = _final(world, each.rank) if each.outcomes else (0.0, statuses[fault.kind], "")
+        ended, status, reason = (
+            _final(world, each.rank) if each.outcomes else (0.0, statuses[fault.kind], "")
+        )
         its_own = each.rank == fault.node and fault.kind not in ("stop", "twice")
         if not its_own and (status != statuses[fault.kind] or ended > soon):
-            wrong.append(f"{fault.kind} on node-{fault.node} during an inquiry, and node-{each.rank} ended at "
-                         f"{ended:.1f} s, not by {soon:.1f} s, with {status} ({reason})")  # fmt: skip
+            wrong.append(
+                f"{fault.kind} on node-{fault.node} during an inquiry, and node-{each.rank} ended at "
+                f"{ended:.1f} s, not by {soon:.1f} s, with {status} ({reason})"
+            )
     return wrong
 
 
 def _elastic(schedule: Schedule, world: World) -> list[str]:
-    """Where nothing went wrong, a node that comes while the others end has their status, and holds up nobody."""
-    usual = schedule.not_ready is None and schedule.unwritable is None and schedule.other_version is None
+    """Where nothing went wrong, a node that comes while the others end has their status, and holds
+    up nobody."""
+    usual = (
+        schedule.not_ready is None
+        and schedule.unwritable is None
+        and schedule.other_version is None
+    )
     usual = usual and not _is_unfit(schedule)
-    if not usual or schedule.look is not None or not world.meetings or schedule.faults or NEVER in schedule.starts:
+    if (
+        not usual
+        or schedule.look is not None
+        or not world.meetings
+        or schedule.faults
+        or NEVER in schedule.starts
+    ):
         return []
     wrong = []
     for rank in range(schedule.nodes):
         _, status, reason = _final(world, rank)
         if status != schedule.status and "did not call within" not in reason:
-            wrong.append(f"node-{rank} ends with {status} ({reason}), and the programs with {schedule.status}")
+            wrong.append(
+                f"node-{rank} ends with {status} ({reason}), and the programs with"
+                f" {schedule.status}"
+            )
     ends = max(meeting.ends or 0.0 for meeting in world.meetings.values())
     if not schedule.status and world.done > ends + _MARGIN:
-        wrong.append(f"the programs end at {ends:.1f} s, and the result is told at {world.done:.1f} s")
+        wrong.append(
+            f"the programs end at {ends:.1f} s, and the result is told at {world.done:.1f} s"
+        )
     return wrong

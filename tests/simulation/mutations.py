@@ -54,10 +54,13 @@ MUTATIONS = {  # BaseLoader: every value is a text
 
 
 def simulate(mutation: Mutation, *arguments: str) -> tuple[int, str]:
-    """Run `python -m tests.simulation ARGUMENTS` with the mutation. Return its status and output."""
+    """Run `python -m tests.simulation ARGUMENTS` with the mutation. Return its status and
+    output."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        shutil.copytree(ROOT / "entrypoint", copy / "entrypoint", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "entrypoint", copy / "entrypoint", ignore=shutil.ignore_patterns("__pycache__")
+        )
         (copy / "templates").symlink_to(ROOT / "templates")  # which the package looks for beside it
         mutation.apply(copy)
         ran = subprocess.run(

@@ -1,4 +1,5 @@
-"""Schedules whose end is known: what outside testing found (row of issue 10), and what an elastic job does.
+"""Schedules whose end is known: what outside testing found (row of issue 10), and what an elastic
+job does.
 
 A job of these begins at about 0.7 s, and its programs end at about 10.9 s.
 """
@@ -15,7 +16,8 @@ from tests.simulation.world import World
 
 @dataclass(frozen=True)
 class Named:
-    """A schedule, and how its nodes end: their statuses (None: killed, and gone), by when, and what the leader says."""
+    """A schedule, and how its nodes end: their statuses (None: killed, and gone), by when, and what
+    the leader says."""
 
     schedule: Schedule
     statuses: tuple[int | None, ...]
@@ -35,11 +37,15 @@ def _elastic(*faults: Fault, **how: Any) -> Schedule:
 
 _PHASES = {
     "phases: one node alone": Named(_job(1), (0,)),
-    "phases: SIGTERM while one node alone writes its files": Named(_job(1, Fault(0.0, "stop", 0)), (143,), by=1),
+    "phases: SIGTERM while one node alone writes its files": Named(
+        _job(1, Fault(0.0, "stop", 0)), (143,), by=1
+    ),
     "phases: SIGTERM while the leader derives its keys": Named(
         _job(2, Fault(0.02, "stop", 0)), (143, 69), by=PEERS + 20
     ),
-    "phases: SIGTERM while the leader's sshd starts": Named(_job(2, Fault(0.07, "stop", 0)), (143, 69), by=PEERS + 20),
+    "phases: SIGTERM while the leader's sshd starts": Named(
+        _job(2, Fault(0.07, "stop", 0)), (143, 69), by=PEERS + 20
+    ),
     "phases: a check whose leader fails at its keys": Named(
         _job(2, Fault(0.02, "fault", 0), look=1.0), (71, 69), by=PEERS + 20
     ),
@@ -56,7 +62,9 @@ NAMED = {
         _job(2, Fault(5, "fault", 1)), (71, 71), by=10, reason="node-1: sshd ended"
     ),
     "6: SIGTERM while an attempt ends, with restarts left": Named(
-        _job(3, Fault(5, "kill", 2), Fault(6, "stop", 0), save=(5.0, 5.0, 0.0), restarts=3), (143, 143, None), by=15
+        _job(3, Fault(5, "kill", 2), Fault(6, "stop", 0), save=(5.0, 5.0, 0.0), restarts=3),
+        (143, 143, None),
+        by=15,
     ),
     "7: a program's own 75, with restarts left": Named(_job(2, status=75, restarts=2), (75, 75)),
     "9 and 15e: the leader is killed while all stop": Named(
@@ -72,12 +80,20 @@ NAMED = {
         _job(2, Fault(5, "stop", 0), save=(2.0, 2.0), apart=1), (143, 143), by=9
     ),
     "12: SIGUSR1": Named(_job(2, Fault(5, "user", 1)), (0, 0)),
-    "15b: mpirun's daemon is killed": Named(_job(2, Fault(5, "daemon", 1)), (75, 75), by=10, reason="orted on node-1"),
+    "15b: mpirun's daemon is killed": Named(
+        _job(2, Fault(5, "daemon", 1)), (75, 75), by=10, reason="orted on node-1"
+    ),
     "15c and 47: mpirun's daemon does not start": Named(
-        _job(2, mpirun="fails"), (75, 75), by=6, reason="EP608 the start of mpirun's daemon failed on node-1"
+        _job(2, mpirun="fails"),
+        (75, 75),
+        by=6,
+        reason="EP608 the start of mpirun's daemon failed on node-1",
     ),
     "15g: one count of restarts, also for a node that is replaced": Named(
-        _job(3, Fault(5, "kill", 1, seconds=1.0), Fault(12, "kill", 2), restarts=1), (75, 75, None), by=30, attempts=2
+        _job(3, Fault(5, "kill", 1, seconds=1.0), Fault(12, "kill", 2), restarts=1),
+        (75, 75, None),
+        by=30,
+        attempts=2,
     ),
     "15h: a node restarts while the roll call waits": Named(
         _job(3, Fault(5, "kill", 1, seconds=1.0), starts=(0.0, 0.0, 20.0)), (0, 0, 0), by=40
@@ -86,33 +102,56 @@ NAMED = {
         _job(3, Fault(5, "reboot", 0, seconds=1.0), starts=(0.0, 0.0, 20.0)), (0, 0, 0), by=40
     ),
     "15l: worker-0's machine is replaced while the job runs": Named(
-        _job(2, Fault(4.05, "reboot", 0, seconds=1.0), launcher="torchrun", duration=20.0), (69, 75), by=60
+        _job(2, Fault(4.05, "reboot", 0, seconds=1.0), launcher="torchrun", duration=20.0),
+        (69, 75),
+        by=60,
     ),
     "15i: a node stands still while a good job ends": Named(
         _job(2, Fault(10.75, "freeze", 1, seconds=4.0)), (0, 0), by=20
     ),
     "15i: SIGTERM while a job starts again": Named(
-        _job(3, Fault(5, "kill", 2, seconds=1.0), Fault(7.5, "stop", 0), restarts=1), (143, 143, 143), by=60, attempts=2
+        _job(3, Fault(5, "kill", 2, seconds=1.0), Fault(7.5, "stop", 0), restarts=1),
+        (143, 143, 143),
+        by=60,
+        attempts=2,
     ),
     "15j: the leader stood still": Named(
-        _job(2, Fault(5, "freeze", 0, seconds=3 * HEARTBEAT)), (75, 75), reason="node-0 was suspended for"
+        _job(2, Fault(5, "freeze", 0, seconds=3 * HEARTBEAT)),
+        (75, 75),
+        reason="node-0 was suspended for",
     ),
-    "15k: a node cannot write": Named(_job(3, not_ready=2), (73, 73, 73), by=10, reason="the disk is full on node-2"),
-    "15l: another leader calls a running job's node": Named(_job(2, Fault(5, "stranger", 1)), (0, 0)),
-    "15m: silence shorter than the limit": Named(_job(2, Fault(5, "freeze", 1, seconds=HEARTBEAT - 0.1)), (0, 0)),
+    "15k: a node cannot write": Named(
+        _job(3, not_ready=2), (73, 73, 73), by=10, reason="the disk is full on node-2"
+    ),
+    "15l: another leader calls a running job's node": Named(
+        _job(2, Fault(5, "stranger", 1)), (0, 0)
+    ),
+    "15m: silence shorter than the limit": Named(
+        _job(2, Fault(5, "freeze", 1, seconds=HEARTBEAT - 0.1)), (0, 0)
+    ),
     "15n: mpirun stays when every rank has ended": Named(_job(2, mpirun="stays"), (0, 0), by=25),
     "elastic: a node comes late": Named(_elastic(starts=(0.0, 0.0, 15.0)), (0, 0, 0), by=30),
     "elastic: a node is killed": Named(_elastic(Fault(5, "kill", 2)), (0, 0, None), by=20),
-    "elastic: a node's machine is gone without a word": Named(_elastic(Fault(5, "vanish", 2)), (0, 0, None), by=40),
-    "elastic: a killed node comes back": Named(_elastic(Fault(5, "kill", 2, seconds=1.0)), (0, 0, 0), by=40),
+    "elastic: a node's machine is gone without a word": Named(
+        _elastic(Fault(5, "vanish", 2)), (0, 0, None), by=40
+    ),
+    "elastic: a killed node comes back": Named(
+        _elastic(Fault(5, "kill", 2, seconds=1.0)), (0, 0, 0), by=40
+    ),
     "elastic: too few are left": Named(
-        _elastic(Fault(5, "kill", 2), Fault(6, "kill", 1)), (75, None, None), by=20, reason="node-1 is lost"
+        _elastic(Fault(5, "kill", 2), Fault(6, "kill", 1)),
+        (75, None, None),
+        by=20,
+        reason="node-1 is lost",
     ),
     "elastic: the leader is killed": Named(_elastic(Fault(5, "kill", 0)), (None, 75, 75), by=20),
     "elastic: a program fails": Named(_elastic(Fault(5, "fail", 1, status=7)), (7, 7, 7), by=20),
     "elastic: SIGTERM to one node": Named(_elastic(Fault(5, "stop", 2)), (143, 143, 143), by=20),
     "elastic: a node comes while the others end, and waits for them": Named(
-        _elastic(starts=(0.0, 0.0, 20.2), waits=True), (0, 0, 0), by=23, reason="exited with 0 on all 2 nodes"
+        _elastic(starts=(0.0, 0.0, 20.2), waits=True),
+        (0, 0, 0),
+        by=23,
+        reason="exited with 0 on all 2 nodes",
     ),
     "elastic: a node comes while the others end, and fails": Named(
         _elastic(starts=(0.0, 0.0, 20.2)), (0, 0, 0), by=23, reason="exited with 0 on all 2 nodes"
@@ -127,42 +166,70 @@ NAMED = {
         _job(3, Fault(5, "forge", 1, status=2)), (75, 75, 75), by=20, reason=_LIES
     ),
     "25.2: a worker reports ranks under torchrun": Named(
-        _job(3, Fault(5, "forge", 1, status=0), launcher="torchrun"), (75, 75, 75), by=20, reason=_LIES
+        _job(3, Fault(5, "forge", 1, status=0), launcher="torchrun"),
+        (75, 75, 75),
+        by=20,
+        reason=_LIES,
     ),
     "25.2: a worker reports mpirun's end while the roll call waits": Named(
         _job(3, Fault(5, "forge", 1, status=2), starts=(0.0, 0.0, 20.0)), (0, 0, 0), by=40
     ),
-    "check: all look at themselves": Named(_job(3, look=2.0), (0, 0, 0), by=6, reason="nothing is wrong"),
+    "check: all look at themselves": Named(
+        _job(3, look=2.0), (0, 0, 0), by=6, reason="nothing is wrong"
+    ),
     "check: a node hangs": Named(_job(3, look=2.0, hangs=1), (78, 78, 78), by=20, reason="1 error"),
     "check: a node is killed while it looks": Named(
         _job(3, Fault(2, "kill", 1), look=3.0), (75, None, 75), by=10, reason="node-1 is lost"
     ),
     "check: a node comes when the others have left": Named(
-        _job(3, look=1.0, starts=(0.0, 0.0, 60.0)), (69, 69, 69), by=110, reason="1 of 2 peers did not answer"
+        _job(3, look=1.0, starts=(0.0, 0.0, 60.0)),
+        (69, 69, 69),
+        by=110,
+        reason="1 of 2 peers did not answer",
     ),
     "check: SIGTERM to the leader": Named(_job(2, Fault(2, "stop", 0), look=4.0), (143, 143), by=5),
-    "check: SIGTERM to a worker": Named(_job(3, Fault(2, "stop", 1), look=4.0), (143, 143, 143), by=5),
-    "netcheck: it is measured, then the program runs, in one boot": Named(_job(3, measure=0.5), (0, 0, 0), by=20),
+    "check: SIGTERM to a worker": Named(
+        _job(3, Fault(2, "stop", 1), look=4.0), (143, 143, 143), by=5
+    ),
+    "netcheck: it is measured, then the program runs, in one boot": Named(
+        _job(3, measure=0.5), (0, 0, 0), by=20
+    ),
     "netcheck: an attempt after the start is not measured again": Named(
-        _job(3, Fault(9, "kill", 1, seconds=1.0), restarts=1, measure=0.5), (0, 0, 0), by=40, attempts=2
+        _job(3, Fault(9, "kill", 1, seconds=1.0), restarts=1, measure=0.5),
+        (0, 0, 0),
+        by=40,
+        attempts=2,
     ),
     "netcheck: a slow node": Named(
-        _job(3, measure=0.5, slow=1), (75, 75, 75), by=10, reason="EP013 the network is not fit for this job | worker-1"
+        _job(3, measure=0.5, slow=1),
+        (75, 75, 75),
+        by=10,
+        reason="EP013 the network is not fit for this job | worker-1",
     ),
     "netcheck: with restarts it is measured until it is fit": Named(
         _job(2, measure=0.5, slow=1, restarts=2), (75, 75), by=20, attempts=3
     ),
     "netcheck: a node is silent": Named(
-        _job(3, measure=0.5, hangs=2), (75, 75, 75), by=45, reason="worker-2 does not answer: no answer within 30s"
+        _job(3, measure=0.5, hangs=2),
+        (75, 75, 75),
+        by=45,
+        reason="worker-2 does not answer: no answer within 30s",
     ),
     "netcheck: a node is silent in a round": Named(
-        _job(3, measure=0.5, hangs=1, seed=1), (75, 75, 75), by=90, reason="does not answer: no answer within 64.2s"
+        _job(3, measure=0.5, hangs=1, seed=1),
+        (75, 75, 75),
+        by=90,
+        reason="does not answer: no answer within 64.2s",
     ),
-    "netcheck: a node lies": Named(_job(3, measure=0.5, nonsense=1), (75, 69, 75), by=50, reason=f"{_LIES}neither"),
+    "netcheck: a node lies": Named(
+        _job(3, measure=0.5, nonsense=1), (75, 69, 75), by=50, reason=f"{_LIES}neither"
+    ),
     "netcheck: a node is lost in a round": Named(
         _job(3, Fault(2, "kill", 1), measure=1.0), (75, None, 75), by=20, reason="node-1 is lost"
     ),
-    "netcheck: SIGTERM to a worker in a round": Named(_job(3, Fault(2, "stop", 1), measure=1.0), (143, 143, 143), by=5),
+    "netcheck: SIGTERM to a worker in a round": Named(
+        _job(3, Fault(2, "stop", 1), measure=1.0), (143, 143, 143), by=5
+    ),
     "netcheck: SIGTERM to the leader in a round": Named(
         _job(3, Fault(2, "stop", 0), measure=1.0), (143, 143, 143), by=5
     ),
@@ -204,25 +271,41 @@ NAMED = {
     ),
     "issue 25, 5: SIGTERM to all between two attempts": Named(
         _job(
-            3, *(Fault(0, BETWEEN, rank, seconds=0.05 * rank) for rank in range(3)), Fault(5, "daemon", 1), restarts=1
+            3,
+            *(Fault(0, BETWEEN, rank, seconds=0.05 * rank) for rank in range(3)),
+            Fault(5, "daemon", 1),
+            restarts=1,
         ),
         (143, 143, 143),
         by=12,
         attempts=2,
     ),
     "issue 25, 5: SIGTERM twice to the leader between two attempts: it waits for nobody": Named(
-        _job(3, Fault(5, "kill", 2), Fault(0, BETWEEN, 0, seconds=0.1), Fault(0, BETWEEN, 0, seconds=2.0), restarts=1),
+        _job(
+            3,
+            Fault(5, "kill", 2),
+            Fault(0, BETWEEN, 0, seconds=0.1),
+            Fault(0, BETWEEN, 0, seconds=2.0),
+            restarts=1,
+        ),
         (143, 143, None),
         by=9.5,
         attempts=2,
     ),
     "issue 25, 5: SIGTERM to a worker whose leader is gone": Named(
-        _job(2, Fault(5, "kill", 0), Fault(0, BETWEEN, 1, seconds=0.1), restarts=1), (None, 143), by=21, attempts=1
+        _job(2, Fault(5, "kill", 0), Fault(0, BETWEEN, 1, seconds=0.1), restarts=1),
+        (None, 143),
+        by=21,
+        attempts=1,
     ),
     "issue 25, 5: SIGTERM to a worker whose leader is replaced": Named(
-        _job(3, Fault(5, "kill", 0, seconds=1.0), Fault(0, BETWEEN, 1, seconds=0.1), restarts=1), (143, 143, 143), by=12
+        _job(3, Fault(5, "kill", 0, seconds=1.0), Fault(0, BETWEEN, 1, seconds=0.1), restarts=1),
+        (143, 143, 143),
+        by=12,
     ),
-    "48: a worker says what no node does": Named(_job(2, Fault(5, "lie", 1)), (75, 75), reason="nonsense"),
+    "48: a worker says what no node does": Named(
+        _job(2, Fault(5, "lie", 1)), (75, 75), reason="nonsense"
+    ),
 }
 
 

@@ -1,4 +1,5 @@
-"""Made-up programs: ranks that run for a time, save for a time when they are told to stop, fail, or hang."""
+"""Made-up programs: ranks that run for a time, save for a time when they are told to stop, fail, or
+hang."""
 
 from __future__ import annotations
 
@@ -33,17 +34,23 @@ class Process:
     heard: int = 0  # how often its program had SIGTERM
 
 
-# The processes below a supervisor, whose group is 1: a shell, and its program, behind timeout(1) in another group.
+# The processes below a supervisor, whose group is 1: a shell, and its program, behind timeout(1) in
+# another group.
 _GROUP, _WRAPPER, _PROGRAM = 1, 11, 12
 _APART = {
     pid: (name, ["S", str(parent), str(group)])
-    for pid, name, parent, group in ((10, "sh", 1, 1), (_WRAPPER, "timeout", 10, 11), (_PROGRAM, "python", 11, 11))
+    for pid, name, parent, group in (
+        (10, "sh", 1, 1),
+        (_WRAPPER, "timeout", 10, 11),
+        (_PROGRAM, "python", 11, 11),
+    )
 }
 _TOGETHER = {_PROGRAM: ("python", ["S", "1", "1"])}
 
 
 def times_heard(apart: bool) -> int:
-    """How often the program has SIGTERM, sent to its supervisor's group, which the supervisor passes on (below.py).
+    """How often the program has SIGTERM, sent to its supervisor's group, which the supervisor
+    passes on (below.py).
 
     A wrapper in another group passes it on, too, if it is told."""
     found = _APART if apart else _TOGETHER
@@ -53,7 +60,8 @@ def times_heard(apart: bool) -> int:
 
 
 class Programs:
-    """What runs on one node. Under mpirun ranks are started from elsewhere, and each reports itself."""
+    """What runs on one node. Under mpirun ranks are started from elsewhere, and each reports
+    itself."""
 
     def __init__(self, world: World, container: Container) -> None:
         self._world, self._container = world, container
@@ -87,13 +95,21 @@ class Programs:
 
     def _report(self, event: Any, seconds: float = 0.0) -> None:
         boot = self._boot
-        self._world.after(seconds, lambda: self._container.give(event) if self._container.is_boot(boot) else None)
+        self._world.after(
+            seconds, lambda: self._container.give(event) if self._container.is_boot(boot) else None
+        )
 
     def _answer(self, question: messages.Question) -> None:
         """Answer, unless another question comes before that."""
-        schedule, me, kind = self._world.schedule, self._container.rank, question.body.get("kind", "")
+        schedule, me, kind = (
+            self._world.schedule,
+            self._container.rank,
+            question.body.get("kind", ""),
+        )
         self._question = question.number
-        peer = int.from_bytes(map(int, question.body.get("host", "10.255.255.255").split(".")[1:]), "big")
+        peer = int.from_bytes(
+            map(int, question.body.get("host", "10.255.255.255").split(".")[1:]), "big"
+        )
         latency = 9.0 if schedule.slow in (me, peer) else 0.1
         answers: dict[str, Any] = {
             "Open": netcheck.Ready(1),
@@ -104,10 +120,13 @@ class Programs:
         body = netcheck.packed(answers[kind]) if kind else {}
         if schedule.nonsense == me:
             body = {"kind": "Nothing", "handles": "many"}
-        late = schedule.seed % 2 and me < schedule.nodes - 1 < 3  # only when it is to measure, as the last one is not
+        # only when it is to measure, as the last one is not
+        late = schedule.seed % 2 and me < schedule.nodes - 1 < 3
         if schedule.hangs != me or (kind == "Open" and late):
             boot, seconds = self._boot, schedule.measure if kind else schedule.look
-            self._world.after(seconds or 0.0, lambda: self._reply(boot, messages.Reply(question.number, body)))
+            self._world.after(
+                seconds or 0.0, lambda: self._reply(boot, messages.Reply(question.number, body))
+            )
 
     def _reply(self, boot: int, reply: messages.Reply) -> None:
         if self._container.is_boot(boot) and self._question == reply.number:
@@ -127,7 +146,9 @@ class Programs:
     def _start_daemon(self) -> None:
         """mpirun's daemon; none on a node that stops already."""
         fails = self._world.schedule.mpirun == "fails"
-        self._tell(messages.DaemonStarted(143 if self._grace is not None else 1 if fails else 0), 0.05)
+        self._tell(
+            messages.DaemonStarted(143 if self._grace is not None else 1 if fails else 0), 0.05
+        )
 
     def run(self, rank: int) -> None:
         """A rank, or this node's own program, starts."""
@@ -143,9 +164,13 @@ class Programs:
         if self._grace is not None:
             self._terminate(process, late=True)
         if schedule.least:
-            self._world.meetings.setdefault(self.leader_boot, Meeting(self._world)).come(self, process)
+            self._world.meetings.setdefault(self.leader_boot, Meeting(self._world)).come(
+                self, process
+            )
         else:
-            self._world.after(schedule.duration, lambda: self._finish(process, schedule.status, by_itself=True))
+            self._world.after(
+                schedule.duration, lambda: self._finish(process, schedule.status, by_itself=True)
+            )
 
     def meet(self, process: Process) -> bool:
         """Its launcher meets the others; False if it has ended."""
@@ -160,10 +185,13 @@ class Programs:
 
     def is_away(self) -> bool:
         """Whether something has happened to this node that ends its part."""
-        return not self._container.is_boot(self._boot) or self._world.is_disturbed(self._container.rank)
+        return not self._container.is_boot(self._boot) or self._world.is_disturbed(
+            self._container.rank
+        )
 
     def fail(self, status: int) -> bool:
-        """One that runs fails by itself, and the peers that it has met hang. Returns whether there was one."""
+        """One that runs fails by itself, and the peers that it has met hang. Returns whether there
+        was one."""
         for process in self._processes:
             if process.ended is None and process.told is None:
                 if process.met or not self._world.schedule.least:
@@ -177,7 +205,8 @@ class Programs:
             by_itself and (process.told is not None or self._world.hangs(self.leader_boot))
         ):
             return
-        if by_itself and status and not (self._world.schedule.least and status == 1):  # else it met nobody
+        # else it met nobody
+        if by_itself and status and not (self._world.schedule.least and status == 1):
             self._world.failures.append((self.leader_boot, self._container.rank, status))
         process.ended = status
         if status == 0:
@@ -185,7 +214,9 @@ class Programs:
         if self._by_ranks:
             self._tell(messages.RankEnd(process.rank, status, (), ""))
         else:
-            self._tell(messages.Ended(status, "torchrun", f"torchrun exited with {status}", (), True))
+            self._tell(
+                messages.Ended(status, "torchrun", f"torchrun exited with {status}", (), True)
+            )
         self._look()
 
     def _stop(self, grace: float) -> None:
@@ -193,7 +224,9 @@ class Programs:
             self._grace = grace
             hurried = self._container.spoke or max(self._world.signals.values()) > 1
             if grace < GRACE and self._running() and not hurried:
-                self._world.violate(f"programs on node-{self._container.rank} get {grace:.0f} s of grace")
+                self._world.violate(
+                    f"programs on node-{self._container.rank} get {grace:.0f} s of grace"
+                )
             for process in self._running():
                 self._terminate(process)
             self._world.after(grace, self._kill)
@@ -239,12 +272,17 @@ class Programs:
             process.ended = _KILL
 
     def wronged(self) -> list[str]:
-        """Programs that the end of the entrypoint takes with it, though they have time left to save."""
+        """Programs that the end of the entrypoint takes with it, though they have time left to
+        save."""
         now, words = self._world.now, []
         for process in self._running():
             if process.told is None:
                 words.append(f"it ends, and rank {process.rank} was never told to stop")
-            elif not self._forced and self._grace and now < min(process.saves_until, process.told + GRACE - 0.01):
+            elif (
+                not self._forced
+                and self._grace
+                and now < min(process.saves_until, process.told + GRACE - 0.01)
+            ):
                 words.append(f"it ends, and rank {process.rank} has time left to save")
         return words
 
@@ -265,8 +303,8 @@ class Programs:
 
 
 class Meeting:
-    """Launchers of an elastic job: once enough have come, their programs run and end together. One that comes later
-    joins them; one that comes when they have ended waits, or fails."""
+    """Launchers of an elastic job: once enough have come, their programs run and end together. One
+    that comes later joins them; one that comes when they have ended waits, or fails."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -309,7 +347,8 @@ class Meeting:
 
 
 class Mpirun:
-    """Starts a rank on every node, and ends when they have ended; it never notices a node that is gone."""
+    """Starts a rank on every node, and ends when they have ended; it never notices a node that is
+    gone."""
 
     def __init__(self, world: World, programs: Programs) -> None:
         self._world, self._programs = world, programs
@@ -326,10 +365,13 @@ class Mpirun:
         for number, (container, _) in enumerate(self._members[1:]):
             wanted = events.DaemonWanted(container.rank, "orted")
             seconds = 0.1 + 0.01 * (number % 50)
-            world.after(seconds, lambda wanted=wanted: leader.give(wanted) if leader.is_boot(boot) else None)
+            world.after(
+                seconds, lambda wanted=wanted: leader.give(wanted) if leader.is_boot(boot) else None
+            )
 
     def answered(self, status: int) -> None:
-        """The start of a daemon has ended. mpirun starts ranks when all are there, and none if one is not."""
+        """The start of a daemon has ended. mpirun starts ranks when all are there, and none if one
+        is not."""
         self._daemons -= 1
         if status and not self.over:
             self.over = True
@@ -339,7 +381,9 @@ class Mpirun:
 
     def _begin_all(self) -> None:
         for number, (container, boot) in enumerate(self._members):
-            self._world.after(0.1 + 0.01 * (number % 50), lambda at=container, boot=boot: self._begin(at, boot))
+            self._world.after(
+                0.1 + 0.01 * (number % 50), lambda at=container, boot=boot: self._begin(at, boot)
+            )
 
     def _begin(self, container: Container, boot: int) -> None:
         self._left -= 1
@@ -354,7 +398,11 @@ class Mpirun:
             return
         if all(each.is_boot(boot) and each.programs.is_idle() for each, boot in self._members):
             self.over = True
-            statuses = [process.ended or 0 for each, _ in self._members for process in each.programs._processes]
+            statuses = [
+                process.ended or 0
+                for each, _ in self._members
+                for process in each.programs._processes
+            ]
             status = next(filter(None, statuses), 0)
             self.passes_until = self._world.now + self._world.schedule.passes
             self._world.after(0.1 + self._world.schedule.passes, lambda: self._end(status))
@@ -364,7 +412,8 @@ class Mpirun:
         return 100 + round(1000 * min(self._world.now, self.passes_until))
 
     def is_passing(self) -> bool:
-        """Whether the leader that started it waits for what it still has to pass on, unless it was told to hurry."""
+        """Whether the leader that started it waits for what it still has to pass on, unless it was
+        told to hurry."""
         hurried = self._world.schedule.of("twice") or sum(self._world.signals.values()) > 1
         leader, boot = self._members[0]
         return self._world.now < self.passes_until and leader.is_boot(boot) and not hurried

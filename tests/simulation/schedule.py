@@ -1,11 +1,20 @@
-"""One schedule of a simulated job: its nodes, their programs, and what goes wrong when. A seed makes one."""
+"""One schedule of a simulated job: its nodes, their programs, and what goes wrong when. A seed
+makes one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
 
-GRACE, HEARTBEAT, PEERS, LAUNCH, JOIN, LIMIT = 10.0, 5.0, 40.0, 30.0, 10.0, 6.0  # seconds, in every simulated job
+# seconds, in every simulated job
+GRACE, HEARTBEAT, PEERS, LAUNCH, JOIN, LIMIT = (
+    10.0,
+    5.0,
+    40.0,
+    30.0,
+    10.0,
+    6.0,
+)
 MEASURES = 20.0  # seconds for the rounds of a network check
 NEVER = 1e6  # seconds: later than any simulated job may last
 
@@ -27,7 +36,8 @@ KINDS = {
     "daemon": "mpirun's daemon is killed there",
     "stranger": "another leader with the same keys calls it",
 }
-BETWEEN = "between"  # SIGTERM, so many seconds after the end of the node's first attempt that is tried again
+# SIGTERM, so many seconds after the end of the node's first attempt that is tried again
+BETWEEN = "between"
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,8 @@ class Fault:
     at: float
     kind: str
     node: int
-    seconds: float = 0.0  # how long it lasts; after a kill, when the container starts again (0: never)
+    # how long it lasts; after a kill, when the container starts again (0: never)
+    seconds: float = 0.0
     status: int = 1  # of the program that fails
 
 
@@ -47,30 +58,41 @@ class Schedule:
 
     nodes: int = 2
     launcher: str = "mpirun"
-    waits: bool = False  # a launcher of an elastic job that comes when the others have ended waits; else it fails
+    # a launcher of an elastic job that comes when the others have ended waits; else it fails
+    waits: bool = False
     least: int = 0  # nodes that are enough for an elastic job; 0: all are needed
     restarts: int = 0
     starts: tuple[float, ...] = (0.0, 0.0)  # when each container starts
     duration: float = 10.0  # seconds that programs run
-    save: tuple[float, ...] = (0.0, 0.0)  # seconds that a program of each node takes to end after SIGTERM
+    # seconds that a program of each node takes to end after SIGTERM
+    save: tuple[float, ...] = (
+        0.0,
+        0.0,
+    )
     latency: float = 0.01  # seconds of a message on its way
-    far: int | None = None  # the worker whose messages take so long, and those of the others a tenth; None: all
+    # the worker whose messages take so long, and those of the others a tenth; None: all
+    far: int | None = None
     empty: int | None = None  # a node that mpirun starts no rank on
     status: int = 0  # of every program, where nothing goes wrong
     other_version: int | None = None  # a node with another toolkit
     not_ready: int | None = None  # a node that says in its report that it cannot take part
-    unwritable: int | None = None  # a node whose check found nothing, and whose session then has no room
+    # a node whose check found nothing, and whose session then has no room
+    unwritable: int | None = None
     passes: float = 0.0  # seconds that mpirun then takes to pass on what ranks have printed
     mpirun: str = ""  # "stays" when every rank has ended, or "fails" before it has started one
     faults: tuple[Fault, ...] = ()
     seed: int = 0
-    look: float | None = None  # a `check` instead of a job: seconds that a node takes to look at itself
+    # a `check` instead of a job: seconds that a node takes to look at itself
+    look: float | None = None
     hangs: int | None = None  # a node that never ends to look at itself, or to measure
-    measure: float | None = None  # a network check before the job: seconds that a node takes for each question
+    # a network check before the job: seconds that a node takes for each question
+    measure: float | None = None
     slow: int | None = None  # a node whose network misses the limit
     nonsense: int | None = None  # a worker whose answers to the leader's questions are none
-    apart: int | None = None  # a node whose programs run in a process group of their own, as under timeout(1)
-    swept: bool = False  # a worker that ends takes its sshd with it, and what that has not passed on yet
+    # a node whose programs run in a process group of their own, as under timeout(1)
+    apart: int | None = None
+    # a worker that ends takes its sshd with it, and what that has not passed on yet
+    swept: bool = False
 
     def of(self, *kinds: str) -> list[Fault]:
         """The faults of these kinds."""
@@ -100,7 +122,11 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         mpirun=random.choice(("stays", "fails")) if random.random() < 0.03 else "",
         other_version=random.randrange(1, size) if random.random() < 0.02 else None,
         not_ready=random.randrange(size) if random.random() < 0.03 else None,
-        faults=tuple(sorted((_fault(random, size, begun, span) for _ in range(number)), key=lambda each: each.at)),
+        faults=tuple(
+            sorted(
+                (_fault(random, size, begun, span) for _ in range(number)), key=lambda each: each.at
+            )
+        ),
         seed=seed,
     )
     if random.random() < 0.05:
@@ -111,13 +137,20 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         schedule = _elastic(random, schedule)
     if schedule.look is None and random.random() < 0.1:
         schedule = _measured(random, schedule, begun)
-    schedule = replace(schedule, swept=random.random() < 0.5, passes=random.choice((0.0, 0.0, 0.0, 4.0)))
+    schedule = replace(
+        schedule, swept=random.random() < 0.5, passes=random.choice((0.0, 0.0, 0.0, 4.0))
+    )
     schedule = replace(schedule, apart=random.randrange(size) if random.random() < 0.2 else None)
     if random.random() < 0.05 and not schedule.least:
         return _stopped_between(random, schedule, begun)
     if random.random() < 0.03:
         return replace(schedule, unwritable=random.randrange(size))
-    if random.random() < 0.02 and schedule.launcher == "mpirun" and not schedule.mpirun and schedule.look is None:
+    if (
+        random.random() < 0.02
+        and schedule.launcher == "mpirun"
+        and not schedule.mpirun
+        and schedule.look is None
+    ):
         return replace(schedule, empty=random.randrange(size))
     return _restarted_early(random, schedule) if random.random() < 0.02 and size > 2 else schedule
 
@@ -153,11 +186,24 @@ def _restarted_early(random: Random, schedule: Schedule) -> Schedule:
 
 
 def _stopped_between(random: Random, schedule: Schedule, begun: float) -> Schedule:
-    """The same job, whose first attempt fails by a node, and which is stopped before the second one starts."""
+    """The same job, whose first attempt fails by a node, and which is stopped before the second one
+    starts."""
     node = random.randrange(1, schedule.nodes)
-    loss = Fault(begun + random.uniform(1, 5), random.choice(("kill", "daemon")), node, random.choice((0.0, 1.0, 20.0)))
-    nodes = {0, node} if random.random() < 0.3 else {random.choice((0, random.randrange(schedule.nodes)))}
-    stops = [Fault(NEVER, BETWEEN, each, random.choice((0.0, 0.1, 0.25, 0.5, 2.0))) for each in sorted(nodes)]
+    loss = Fault(
+        begun + random.uniform(1, 5),
+        random.choice(("kill", "daemon")),
+        node,
+        random.choice((0.0, 1.0, 20.0)),
+    )
+    nodes = (
+        {0, node}
+        if random.random() < 0.3
+        else {random.choice((0, random.randrange(schedule.nodes)))}
+    )
+    stops = [
+        Fault(NEVER, BETWEEN, each, random.choice((0.0, 0.1, 0.25, 0.5, 2.0)))
+        for each in sorted(nodes)
+    ]
     if random.random() < 0.3:  # while the attempt ends
         stops = [Fault(loss.at + random.uniform(0, 5), "stop", 0)]
     return replace(
@@ -168,7 +214,8 @@ def _stopped_between(random: Random, schedule: Schedule, begun: float) -> Schedu
 
 
 def _elastic(random: Random, schedule: Schedule) -> Schedule:
-    """The same job, of which one node is not needed, and comes at any time until the programs end, often just then."""
+    """The same job, of which one node is not needed, and comes at any time until the programs end,
+    often just then."""
     starts = [start % 30 for start in schedule.starts[:-1]]
     ends = max(starts) + 1.0 + JOIN + schedule.duration
     late = random.choice((random.uniform(0, ends), ends + random.uniform(-1, 0.5)))
@@ -182,7 +229,13 @@ def _elastic(random: Random, schedule: Schedule) -> Schedule:
 def _fault(random: Random, size: int, begun: float, span: float) -> Fault:
     kind = random.choice(list(KINDS))
     # At any moment, and often where two things meet: around the start, and around the end.
-    at = random.choice((random.uniform(0, span), begun + random.uniform(-1, 1), span - GRACE + random.uniform(-1, 2)))
+    at = random.choice(
+        (
+            random.uniform(0, span),
+            begun + random.uniform(-1, 1),
+            span - GRACE + random.uniform(-1, 2),
+        )
+    )
     node = random.choice((0, random.randrange(size), random.randrange(size)))
     if kind in ("lie", "forge", "stranger", "daemon"):
         node = random.randrange(1, size)

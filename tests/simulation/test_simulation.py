@@ -31,9 +31,13 @@ def test_they_hold_with_a_thousand_nodes() -> None:
     assert check(schedule_of(LARGE))[1] == []
 
 
-@pytest.mark.promise("a node that is missing, hangs or sends nonsense is named; others have their table")
+@pytest.mark.promise(
+    "a node that is missing, hangs or sends nonsense is named; others have their table"
+)
 @pytest.mark.promise("a node of an elastic job counts once its launcher has met the others")
-@pytest.mark.promise("an elastic job starts with the minimum, survives a lost node, admits a late one")
+@pytest.mark.promise(
+    "an elastic job starts with the minimum, survives a lost node, admits a late one"
+)
 @pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
 @pytest.mark.parametrize("name", NAMED)
 def test_what_was_found_outside(name: str) -> None:
@@ -47,7 +51,9 @@ def test_every_mutation_applies(name: str) -> None:
 
 
 @pytest.mark.control("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
-@pytest.mark.control("a node that is missing, hangs or sends nonsense is named; others have their table")
+@pytest.mark.control(
+    "a node that is missing, hangs or sends nonsense is named; others have their table"
+)
 @pytest.mark.control("`entrypoint status` shows each node's phase from the first wait to the end")
 @pytest.mark.control("a stop between two attempts ends every node with 143")
 @pytest.mark.control("a node that cannot write its files tells the others")

@@ -1,4 +1,5 @@
-"""Leaders and workers in simulated time: the real machines, on a made-up network, with made-up programs.
+"""Leaders and workers in simulated time: the real machines, on a made-up network, with made-up
+programs.
 
 Nothing here waits, sleeps or runs a program: a heap of things to come is the clock.
 """
@@ -52,14 +53,17 @@ NOT_READY, UNWRITABLE = Outcome(73, "the disk is full"), Outcome(73, "no room fo
 def plans(
     nodes: int, launcher: str, restarts: int, least: int, ranks: int = 0, asks: str = ""
 ) -> tuple[JobSpec, Plan, Plan]:
-    """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check, netcheck or ""."""
-    hosts = ", ".join(f"node-{rank}=10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}" for rank in range(nodes))
+    """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check,
+    netcheck or ""."""
+    hosts = ", ".join(
+        f"node-{rank}=10.{rank >> 16}.{rank >> 8 & 255}.{rank & 255}" for rank in range(nodes)
+    )
     text = (
-        f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file: /none\n"
-        f"restarts: {restarts}\n{f'nodes: {least}:{nodes}' if least else ''}\n"
-        f"{f'mpi: {{np: {ranks}}}' if ranks else ''}\n"
-        f"netcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\n"
-        f"timeouts: {{peers: {PEERS}, join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
+        f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
+        " /none\nrestarts:"
+        f" {restarts}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\nnetcheck:"
+        f" {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
+        f" join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     inquiries = {"check": check(CheckOptions(LIMIT)), "netcheck": netcheck(spec, "before")}
@@ -67,15 +71,22 @@ def plans(
     return (
         spec,
         leader,
-        replace(settle(spec, _FACTS, replace(leader.topology, me=min(1, nodes - 1))), inquiry=leader.inquiry),
+        replace(
+            settle(spec, _FACTS, replace(leader.topology, me=min(1, nodes - 1))),
+            inquiry=leader.inquiry,
+        ),
     )
 
 
 class Session:
-    """An ssh session between one boot of the leader and one boot of a worker. Messages of one side stay in order."""
+    """An ssh session between one boot of the leader and one boot of a worker. Messages of one side
+    stay in order."""
 
     def __init__(self, world: World, leader: Container, worker: Container) -> None:
-        self._world, self._ends = world, {0: (leader, leader.boots), worker.rank: (worker, worker.boots)}
+        self._world, self._ends = (
+            world,
+            {0: (leader, leader.boots), worker.rank: (worker, worker.boots)},
+        )
         self._last = {0: 0.0, worker.rank: 0.0}  # when the last message of a side arrives
         self.worker, self.open = worker.rank, True
         self.silent = False  # a side of it is gone, and the other has heard nothing of that
@@ -84,20 +95,30 @@ class Session:
         self.answered = False  # whether the leader has heard the worker's answer
         self.released = False  # whether the leader has said the result
         schedule = world.schedule
-        self._latency = schedule.latency if schedule.far in (None, worker.rank) else schedule.latency / 10
+        self._latency = (
+            schedule.latency if schedule.far in (None, worker.rank) else schedule.latency / 10
+        )
 
     def send(self, sender: int, event: Callable[[], Any]) -> None:
-        """Have the other side's machine told, once this has arrived there, if the network still carries it."""
+        """Have the other side's machine told, once this has arrived there, if the network still
+        carries it."""
         receiver = self.worker if sender == 0 else 0
         container, boot = self._ends[receiver]
         arrives = max(self._last[sender], self._world.now + self._latency)
         self._last[sender] = arrives
         self._world.at(arrives, lambda: self._arrive(sender, container, boot, event))
 
-    def _arrive(self, sender: int, container: Container, boot: int, event: Callable[[], Any]) -> None:
+    def _arrive(
+        self, sender: int, container: Container, boot: int, event: Callable[[], Any]
+    ) -> None:
         if sender in self._swept:
             return
-        if self.open and not self.silent and not self._world.is_cut(self.worker) and container.is_boot(boot):
+        if (
+            self.open
+            and not self.silent
+            and not self._world.is_cut(self.worker)
+            and container.is_boot(boot)
+        ):
             told = event()
             self.answered |= isinstance(told, (events.Answered, events.Rejected))
             container.give(told)
@@ -121,7 +142,11 @@ class Session:
         return self._ends[0][1]
 
     def _ended(self, container: Container, boot: int, lost: events.SessionLost) -> None:
-        if container.rank not in self._told and not self.silent and not self._world.is_cut(self.worker):
+        if (
+            container.rank not in self._told
+            and not self.silent
+            and not self._world.is_cut(self.worker)
+        ):
             self._told.add(container.rank)
             self.open = False
             if container.is_boot(boot):
@@ -153,7 +178,8 @@ class Container:
         self.machine: Leader | Worker | None = None  # None: its container does not run
         self.programs = Programs(world, self)
         self.door = False
-        self.sessions: dict[int, Session] = {}  # of the leader, to each worker; of a worker, under 0
+        # of the leader, to each worker; of a worker, under 0
+        self.sessions: dict[int, Session] = {}
         self.outcomes: list[tuple[float, Outcome]] = []  # of each boot that ended by itself
         self.over = self.killed = False
         self.has_started = self.measured = (
@@ -190,7 +216,8 @@ class Container:
         self.board = NodeTable(plan, self._world.now)
         self.record = TimelineRecorder(plan.topology, (), self._world.now)
         self._world.records[self.rank, self.boots] = self.record
-        self.spoke = self.stopped = 0.0  # when it said its last word, and when nothing ran here any more
+        # when it said its last word, and when nothing ran here any more
+        self.spoke = self.stopped = 0.0
         self.between = False
         self.give(events.Started())
         for number in range(self.stops):  # those of earlier attempts, too
@@ -203,7 +230,11 @@ class Container:
 
     def has_run(self) -> bool:
         """Whether it is in a later attempt than the first, and nothing has been started in that."""
-        return (self.between or self.machine is not None) and self.attempt > 1 and not self.programs.started
+        return (
+            (self.between or self.machine is not None)
+            and self.attempt > 1
+            and not self.programs.started
+        )
 
     def kill(self) -> None:
         """Its container is gone, with all that it held."""
@@ -246,7 +277,9 @@ class Container:
             return
         self._world.log(self.rank, event)
         machine = self.machine
-        if isinstance(event, events.MessageReceived) and isinstance(event.message, messages.Stopped):
+        if isinstance(event, events.MessageReceived) and isinstance(
+            event.message, messages.Stopped
+        ):
             self.stopped = self._world.now
         try:
             self.record.event(event, self._world.now)
@@ -254,7 +287,9 @@ class Container:
             self.board.saw(event, wanted, self._world.now)
             self._world.watch_board(self.board, machine, wanted)
         except Exception as error:
-            self._world.violate(f"node-{self.rank} has an internal error: {type(error).__name__}: {error}")
+            self._world.violate(
+                f"node-{self.rank} has an internal error: {type(error).__name__}: {error}"
+            )
             return
         for action in wanted:
             self._world.log(self.rank, action)
@@ -289,7 +324,9 @@ class Container:
             not_ready = UNWRITABLE  # it boots anew, in another place
         self._report = NodeReport(self.rank, 1, __version__, "4.1.4", not_ready=not_ready)
         boot = self.boots
-        self._world.after(0.05, lambda: self.give(events.KeysReady()) if self.is_boot(boot) else None)
+        self._world.after(
+            0.05, lambda: self.give(events.KeysReady()) if self.is_boot(boot) else None
+        )
         if self.rank % 4 == 1:  # sshd may take a login before it is known to listen
             self._world.after(0.06, lambda: self._listen(boot))
         self._world.after(0.1, lambda: self._open(boot))
@@ -358,15 +395,25 @@ class Container:
         spec, leader, _ = self._world.plans
         version = "another" if self._world.schedule.other_version == self.rank else __version__
         hosts = tuple(node.host for node in leader.topology.nodes)
-        return messages.Hello(version, hosts, self.rank, leader.task, {}, spec.timeouts.heartbeat, name, "10.0.0.1")
+        return messages.Hello(
+            version, hosts, self.rank, leader.task, {}, spec.timeouts.heartbeat, name, "10.0.0.1"
+        )
 
     def stranger(self) -> None:
         """Another leader with the same keys calls: a running job's node is not its to take."""
         before = self.sessions.get(0)
-        if isinstance(self.machine, Worker) and self.door and not self._frozen and before and before.open:
+        if (
+            isinstance(self.machine, Worker)
+            and self.door
+            and not self._frozen
+            and before
+            and before.open
+        ):
             taken = not self.machine.busy(self._hello(0, "stranger"), self._world.now)
             if taken and self.programs.started and not self._world.is_disturbed(0, self.rank):
-                self._world.violate(f"node-{self.rank} was taken by another leader while its own is there")
+                self._world.violate(
+                    f"node-{self.rank} was taken by another leader while its own is there"
+                )
 
     def forge(self, number: int) -> None:
         """It reports other nodes' ranks, or their launcher's end, in one of three ways."""
@@ -376,7 +423,11 @@ class Container:
         starts = [messages.RankStart(rank, 1) for rank in ranks]
         ends = [messages.RankEnd(rank, 0, (), "") for rank in ranks]
         end = messages.Ended(0, "mpirun", "mpirun exited with 0", (), True)
-        lies = ([*starts, *ends], ends, [end] if self._world.schedule.launcher == "mpirun" else ends)
+        lies = (
+            [*starts, *ends],
+            ends,
+            [end] if self._world.schedule.launcher == "mpirun" else ends,
+        )
         for message in lies[number % 3]:
             self._transmit(session, message)
 
@@ -393,7 +444,9 @@ class Container:
     def _transmit(self, session: Session, message: Any) -> None:
         node, worker = self.rank, session.worker
         if isinstance(message, messages.Reject) and node:
-            session.send(node, lambda: events.Rejected(worker, message.summary, message.detail, message.hint))
+            session.send(
+                node, lambda: events.Rejected(worker, message.summary, message.detail, message.hint)
+            )
         else:
             session.send(node, lambda: events.MessageReceived(node, message))
 
@@ -412,7 +465,11 @@ class Container:
 
     def _do_answerrollcall(self, action: actions.AnswerRollCall) -> None:
         assert self.machine is not None
-        report = replace(self._report, attempt=self.machine.attempt, not_ready=action.stop or self._report.not_ready)
+        report = replace(
+            self._report,
+            attempt=self.machine.attempt,
+            not_ready=action.stop or self._report.not_ready,
+        )
         rank = self.rank
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
 
@@ -436,11 +493,15 @@ class Container:
         self._world.watch_phase(self.rank, action)
 
     def _do_checkoutputprogress(self, action: actions.CheckOutputProgress) -> None:
-        self._soon(events.OutputProgress(self._world.mpirun.written() if self._world.mpirun else 100, True))
+        self._soon(
+            events.OutputProgress(self._world.mpirun.written() if self._world.mpirun else 100, True)
+        )
 
     def _do_awaitlaunchers(self, action: actions.AwaitLaunchers) -> None:
         boot = self.boots
-        self.programs.on_launchers_gone(lambda: self._soon(events.LaunchersGone()) if self.is_boot(boot) else None)
+        self.programs.on_launchers_gone(
+            lambda: self._soon(events.LaunchersGone()) if self.is_boot(boot) else None
+        )
 
     def _do_endnode(self, action: actions.EndNode) -> None:
         outcome = action.outcome
@@ -453,10 +514,16 @@ class Container:
         self._leave()
         self.outcomes.append((self._world.now, outcome))
         if outcome.again:
-            self.attempt, self.between, self.programs = attempt + 1, True, Programs(self._world, self)
+            self.attempt, self.between, self.programs = (
+                attempt + 1,
+                True,
+                Programs(self._world, self),
+            )
             boot = self.boots
             self._world.attempt_is_over(self)
-            self._world.after(0.2, lambda: self.start() if self.boots == boot and not self.over else None)
+            self._world.after(
+                0.2, lambda: self.start() if self.boots == boot and not self.over else None
+            )
         else:
             self.over = True
 
@@ -467,8 +534,16 @@ class World:
     def __init__(self, schedule: Schedule, keep_log: bool = False) -> None:
         self.schedule, self.now = schedule, 0.0
         ranks = schedule.nodes - 1 if schedule.empty is not None else 0
-        asks = "check" if schedule.look is not None else "netcheck" if schedule.measure is not None else ""
-        self.plans = plans(schedule.nodes, schedule.launcher, schedule.restarts, schedule.least, ranks, asks)
+        asks = (
+            "check"
+            if schedule.look is not None
+            else "netcheck"
+            if schedule.measure is not None
+            else ""
+        )
+        self.plans = plans(
+            schedule.nodes, schedule.launcher, schedule.restarts, schedule.least, ranks, asks
+        )
         self.needed = schedule.least or ranks or schedule.nodes
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
@@ -479,28 +554,38 @@ class World:
         self.failures: list[
             tuple[int, int, int]
         ] = []  # leader's boot, node, status: programs that failed by themselves
-        self.began = self.done = 0.0  # when the last attempt's ranks were started, and when its result was told
-        self.released = (0, messages.Release(1, "", False, False))  # leader's boot, what it said last
+        # when the last attempt's ranks were started, and when its result was told
+        self.began = self.done = 0.0
+        # leader's boot, what it said last
+        self.released = (
+            0,
+            messages.Release(1, "", False, False),
+        )
         self.hit_running = False  # whether programs ran when something went wrong last
         self.hit_inquiry = False  # whether the leader asked the nodes then
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
-        self.told_to_stop: set[int] = set()  # boots of the leader that got SIGTERM before their result was told
+        # boots of the leader that got SIGTERM before their result was told
+        self.told_to_stop: set[int] = set()
         self.well: dict[int, set[int]] = {}  # boot of the leader -> ranks that ended with 0
         self.gone: set[int] = set()  # boots of the leader in which a node has gone
         self.must_hear: set[int] = set()  # nodes that were there when the last result was told
         self.mpirun: Mpirun | None = None
         self.meetings: dict[int, Meeting] = {}  # boot of the leader -> of its elastic job
         self.first_disturbed: dict[int, float] = {}
-        self.records: dict[tuple[int, int], TimelineRecorder] = {}  # node and boot -> what it has recorded
-        self.phases: dict[tuple[int, int, int], Phase] = {}  # node, its boot, and the node that it knows this of
+        # node and boot -> what it has recorded
+        self.records: dict[tuple[int, int], TimelineRecorder] = {}
+        # node, its boot, and the node that it knows this of
+        self.phases: dict[tuple[int, int, int], Phase] = {}
         self.transitions: set[tuple[bool, Phase, Phase]] = set()  # whether a node's own, from, to
-        self.last_words: list[tuple[int, int]] = []  # workers that left after a release, and whose: boot of the leader
+        # workers that left after a release, and whose: boot of the leader
+        self.last_words: list[tuple[int, int]] = []
         self.containers = [Container(self, rank) for rank in range(schedule.nodes)]
         for rank, start in enumerate(schedule.starts):
             if start < NEVER:
                 self.at(start, self.containers[rank].start)
             self.containers[rank].over = start >= NEVER
-        self.stopped_between: list[tuple[float, int]] = []  # when nodes were stopped before a later attempt began
+        # when nodes were stopped before a later attempt began
+        self.stopped_between: list[tuple[float, int]] = []
         self._between = schedule.of(BETWEEN)  # that have not happened yet
         for fault in schedule.faults:
             if fault.kind != BETWEEN:
@@ -529,11 +614,13 @@ class World:
         return rank in self._cut or 0 in self._cut
 
     def all_well(self) -> bool:
-        """Whether a program has run on every node that the leader's last attempt needs, and all have ended with 0."""
+        """Whether a program has run on every node that the leader's last attempt needs, and all
+        have ended with 0."""
         return len(self.well.get(self.containers[0].boots, ())) >= self.needed
 
     def is_disturbed(self, *nodes: int) -> bool:
-        """Whether something has happened to one of these nodes that ends its part or its heartbeat."""
+        """Whether something has happened to one of these nodes that ends its part or its
+        heartbeat."""
         return any(node in self.first_disturbed for node in nodes)
 
     def run(self, limit: float) -> None:
@@ -546,7 +633,9 @@ class World:
 
     def _happen(self, fault: Fault) -> None:
         container = self.containers[fault.node]
-        if container.machine is None and not (container.between and fault.kind in ("stop", "twice")):
+        if container.machine is None and not (
+            container.between and fault.kind in ("stop", "twice")
+        ):
             return
         self.log(fault.node, fault)
         self.hit_running = any(not each.programs.is_idle() for each in self.containers)
@@ -594,8 +683,10 @@ class World:
         elif fault.kind == "user":
             container.give(events.MessageReceived(fault.node, messages.Signal("SIGUSR1")))
         elif fault.kind == "fail":
-            if container.programs.fail(fault.status) and fault.seconds:  # then a launcher ends the others
-                later = fault.seconds + self.schedule.latency  # its messages are no faster than ours
+            # then a launcher ends the others
+            if container.programs.fail(fault.status) and fault.seconds:
+                # its messages are no faster than ours
+                later = fault.seconds + self.schedule.latency
                 for other in self.containers:
                     self.after(later, partial(other.programs.fail, 143))
         elif fault.kind == "fault":
@@ -610,7 +701,9 @@ class World:
         elif fault.kind == "daemon":
             if self.schedule.launcher == "mpirun" and not container.programs.is_idle():
                 self.gone.add(container.programs.leader_boot)
-                container.give(events.MessageReceived(fault.node, messages.Daemon("orted", 137, "")))
+                container.give(
+                    events.MessageReceived(fault.node, messages.Daemon("orted", 137, ""))
+                )
         elif fault.kind == "stranger":
             container.stranger()
 
@@ -669,7 +762,10 @@ class World:
         phase = {rank: state.phase for rank, state in board.nodes.items()}
         over = any(isinstance(action, actions.EndNode) for action in wanted)
         if (phase[board.me] is Phase.ENDED) != over:
-            self.violate(f"node-{board.me} is shown as {phase[board.me]}, and {'has' if over else 'has not'} ended")
+            self.violate(
+                f"node-{board.me} is shown as {phase[board.me]}, and {'has' if over else 'has not'}"
+                " ended"
+            )
         lost = {rank for rank in phase if phase[rank] is Phase.LOST}
         if isinstance(machine, Leader):
             believed = {rank for rank, peer in machine._peers.items() if peer.lost}
@@ -697,21 +793,33 @@ class World:
             meeting = self.meetings.get(self.containers[0].boots)
             if action.message.status == 0 and meeting and meeting.unfinished():
                 self.violate(
-                    f"the result is 0, and {meeting.unfinished()} launchers that have met have not ended with 0"
+                    f"the result is 0, and {meeting.unfinished()} launchers that have met have not"
+                    " ended with 0"
                 )
             if self.released[0] != self.containers[0].boots:
-                there = [rank for rank, each in sender.sessions.items() if each.open and not self.is_cut(rank)]
+                there = [
+                    rank
+                    for rank, each in sender.sessions.items()
+                    if each.open and not self.is_cut(rank)
+                ]
                 # The others may have left before the answer of a node that is far away arrives.
-                late = {rank for rank in there if rank == self.schedule.far and not sender.sessions[rank].answered}
+                late = {
+                    rank
+                    for rank in there
+                    if rank == self.schedule.far and not sender.sessions[rank].answered
+                }
                 self.must_hear = {rank for rank in there if self.containers[rank].is_awake()} - late
             self.released = self.containers[0].boots, action.message
             if action.message.status == 0 and self.containers[0].boots in self.stopped:
                 self.violate("the job was told to stop while ranks ran, and the result is 0")
         elif sender.rank == 0 and session.released:
-            self.violate(f"{type(action.message).__name__} is said to node-{action.node}, which was released")
+            self.violate(
+                f"{type(action.message).__name__} is said to node-{action.node}, which was released"
+            )
 
     def hangs(self, boot: int) -> bool:
-        """Whether programs that this boot of the leader has started wait for one that has failed, or is gone."""
+        """Whether programs that this boot of the leader has started wait for one that has failed,
+        or is gone."""
         return boot in self.gone or any(at == boot for at, _, _ in self.failures)
 
     def watch_last_word(self, worker: Container) -> None:
@@ -720,7 +828,9 @@ class World:
         stayed, limit = self.now - max(worker.spoke, worker.stopped), KILL_MARGIN
         if not self.is_disturbed(0, worker.rank):
             limit = 2 * self.schedule.latency
-        limit += sum(fault.seconds for fault in self.schedule.of("freeze") if fault.node == worker.rank)
+        limit += sum(
+            fault.seconds for fault in self.schedule.of("freeze") if fault.node == worker.rank
+        )
         if stayed > limit + 0.01:
             self.violate(f"node-{worker.rank} was released, and stays for {stayed:.2f} s")
 

@@ -1,4 +1,5 @@
-"""A folder is a case: tests/<kind>/<adapter>/<case>/facts.yaml and expect.yaml, collected, no code for each."""
+"""A folder is a case: tests/<kind>/<adapter>/<case>/facts.yaml and expect.yaml, collected, no code
+for each."""
 
 from __future__ import annotations
 
@@ -35,7 +36,13 @@ def as_facts(given: dict[str, Any]) -> Facts:
     assert all(isinstance(value, str) for value in env.values()), "quote the values in facts.yaml"
     for many in ("device_files", "scripts"):
         given[many] = tuple(given.get(many, ()))
-    plain = {"hostname": "container", "cwd": "/job", "uid": 1000, "user": "ma-user", "home": "/home/ma-user"}
+    plain = {
+        "hostname": "container",
+        "cwd": "/job",
+        "uid": 1000,
+        "user": "ma-user",
+        "home": "/home/ma-user",
+    }
     return Facts(**{**plain, **given}, env=env)
 
 

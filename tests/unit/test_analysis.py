@@ -87,7 +87,15 @@ def test_the_outcome_among_nodes(
 def test_what_all_nodes_get_at_once_is_one_signal() -> None:
     got = [(0, 0.0), (1, 0.1), (0, 0.2), (1, 0.3), (2, 0.3), (1, 1.3), (0, 9.0)]
     signals = UserSignals()
-    assert [signals.is_new("SIGUSR1", *each) for each in got] == [True, False, True, False, False, True, True]
+    assert [signals.is_new("SIGUSR1", *each) for each in got] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
     assert signals.is_new("SIGUSR2", 1, 9.0), "another one"
 
 
@@ -103,14 +111,21 @@ LOST, STOP = Outcome(75, "worker-1 is lost"), Outcome(143, "somebody wanted it")
         (LOST, 1, STOP, STOP),
         (LOST, 3, STOP, LOST),  # known before the stop came
         # A program's own 75, and all that another attempt would meet as well.
-        (Outcome(75, "rank 0 exited with 75", program=True), 1, None, Outcome(75, "rank 0 exited with 75", True)),
+        (
+            Outcome(75, "rank 0 exited with 75", program=True),
+            1,
+            None,
+            Outcome(75, "rank 0 exited with 75", True),
+        ),
         (Outcome(0, "done"), 1, None, Outcome(0, "done")),
         (Outcome(0, "done"), 1, STOP, Outcome(0, "done")),
         (Outcome(69, "nobody came"), 1, None, Outcome(69, "nobody came")),
         (STOP, 1, STOP, STOP),
     ],
 )
-def test_what_follows_an_attempt(outcome: Outcome, attempt: int, stop: Outcome | None, then: Outcome) -> None:
+def test_what_follows_an_attempt(
+    outcome: Outcome, attempt: int, stop: Outcome | None, then: Outcome
+) -> None:
     assert follow(outcome, attempt, 2, stop) == then
 
 
@@ -163,7 +178,9 @@ def test_long_lists_of_hosts_are_cut_and_their_difference_is_named() -> None:
     ours = tuple(f"node-{rank}.training.svc" for rank in range(1000))
     theirs = (*ours[:700], "NODE-700.training.svc", *ours[701:])
     words = difference(ours, "b", theirs, "a")
-    assert words.endswith("...; they first differ in entry 700: node-700.training.svc, NODE-700.training.svc")
+    assert words.endswith(
+        "...; they first differ in entry 700: node-700.training.svc, NODE-700.training.svc"
+    )
     assert len(words) < 300
     assert difference(ours[:2], "b", ours[:1], "a") == (
         "b has node-0.training.svc, node-1.training.svc; a has node-0.training.svc; "

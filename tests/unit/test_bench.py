@@ -42,7 +42,9 @@ def test_medians_leave_failed_runs_out_and_say_so() -> None:
     assert (FAILED.median, FAILED.failed) == (0.6, ["no sshd"])
     assert math.isnan(Series("", "", "s", ("no", "no")).median)
     # the median is within, and still the goal is not reached
-    assert found("ratio", 2.0, FAILED) == Figure(pytest.approx(1.2), "1.20, 1 of 3 runs failed", False)
+    assert found("ratio", 2.0, FAILED) == Figure(
+        pytest.approx(1.2), "1.20, 1 of 3 runs failed", False
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,10 @@ def test_goals(kind: str, limit: float, value: float, words: str, held: bool) ->
 def test_the_interval_is_that_of_a_textbook() -> None:
     # mean 2, standard deviation 1, 3 values: 4.30 / sqrt(3) to both sides
     assert interval([1, 2, 3]) == pytest.approx((2 - 2.483, 2 + 2.483), abs=0.01)
-    ours, bare = Series("2 nodes", "ours", "s", (1.0, 1.02, 0.99)), Series("2 nodes", "bare", "s", (1.0, 1.0, 1.0))
+    ours, bare = (
+        Series("2 nodes", "ours", "s", (1.0, 1.02, 0.99)),
+        Series("2 nodes", "bare", "s", (1.0, 1.0, 1.0)),
+    )
     assert found("interval", 1.0, ours, bare).held
     slow = Series("2 nodes", "ours", "s", (1.10, 1.11, 1.12))
     assert not found("interval", 1.0, slow, bare).held
@@ -76,11 +81,15 @@ def test_the_interval_is_that_of_a_textbook() -> None:
 
 
 def test_a_run_whose_neighbour_failed_shows_nothing() -> None:
-    assert not found("each ratio", 9.0, OURS, Series("2 nodes", "bare", "s", (0.4, "lost a line", 0.6))).held
+    assert not found(
+        "each ratio", 9.0, OURS, Series("2 nodes", "bare", "s", (0.4, "lost a line", 0.6))
+    ).held
 
 
 def test_what_was_not_measured_is_not_reached() -> None:
-    assert figure(Goal("2 nodes", "ours", "bare", "ratio", 9), by_name([OURS])).text == "not measured"
+    assert (
+        figure(Goal("2 nodes", "ours", "bare", "ratio", 9), by_name([OURS])).text == "not measured"
+    )
     assert not figure(Goal("8 nodes", "ours", "", "value", 9), by_name([OURS])).held
 
 
@@ -118,11 +127,19 @@ def test_what_is_added_has_to_grow_with_the_ratio() -> None:
     def now(ours: float, bare: float) -> tuple[str, bool] | None:
         return worse(
             goal,
-            by_name([Series("2 nodes", way, "s", (run,)) for way, run in (("ours", ours), ("bare", bare))]),
+            by_name(
+                [
+                    Series("2 nodes", way, "s", (run,))
+                    for way, run in (("ours", ours), ("bare", bare))
+                ]
+            ),
             committed,
         )
 
-    words = "2 nodes, ours over bare: 2.25, committed 1.50, at most 1.95; or +0.250 s, committed +0.250 s"
+    words = (
+        "2 nodes, ours over bare: 2.25, committed 1.50, at most 1.95; or +0.250 s, committed"
+        " +0.250 s"
+    )
     assert now(0.45, 0.2) == (words, False)  # a faster engine
     slower = now(1.5, 1.0)
     assert slower
@@ -148,8 +165,15 @@ def test_raw_numbers_are_kept_as_they_are() -> None:
     assert unpacked(packed([FAILED, BARE])) == [FAILED, BARE]
 
 
-ROW = About("boot", "Boot (whole)", "How it is done.", (Goal("2 nodes", "ours", "bare", "ratio", 1.2),))
-KEPT = {"at": "today", "machine": {"cores": "2", "Linux": "6.1"}, "in use": 3.4, "series": packed([BARE, FAILED])}
+ROW = About(
+    "boot", "Boot (whole)", "How it is done.", (Goal("2 nodes", "ours", "bare", "ratio", 1.2),)
+)
+KEPT = {
+    "at": "today",
+    "machine": {"cores": "2", "Linux": "6.1"},
+    "in use": 3.4,
+    "series": packed([BARE, FAILED]),
+}
 PAGE = """
 | what | case | measured | goal | reached |
 |---|---|---|---|---|
@@ -198,13 +222,23 @@ def test_a_plot_leaves_cases_out_that_are_no_number_of_workers() -> None:
 
 def test_the_committed_page_is_that_of_the_committed_numbers() -> None:
     docs = Path(__file__).parents[2] / "docs"
-    page, kept = (docs / "performance.md").read_text(), json.loads((docs / "performance.json").read_text())
+    page, kept = (
+        (docs / "performance.md").read_text(),
+        json.loads((docs / "performance.json").read_text()),
+    )
     assert laid(page, text([row.about for row in ROWS], kept)) == page
     # Control: other numbers, another page.
     assert laid(page, text([ROW], {"boot": KEPT})) != page
 
 
 def test_rows_have_names_of_their_own_and_headings_that_can_be_linked() -> None:
-    assert len({row.name for row in ROWS}) == len({anchor(row.about.title) for row in ROWS}) == len(ROWS) == 16
+    assert (
+        len({row.name for row in ROWS})
+        == len({anchor(row.about.title) for row in ROWS})
+        == len(ROWS)
+        == 16
+    )
     # what `make bench-check` tries has something to compare
-    assert all(any(goal.beside for goal in (*row.about.goals, *row.also)) for row in ROWS if row.quick)
+    assert all(
+        any(goal.beside for goal in (*row.about.goals, *row.also)) for row in ROWS if row.quick
+    )

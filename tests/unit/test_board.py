@@ -1,4 +1,5 @@
-"""The state of a boot as others see it: events and actions in, phases out; and Prometheus' own parser reads it."""
+"""The state of a boot as others see it: events and actions in, phases out; and Prometheus' own
+parser reads it."""
 
 from __future__ import annotations
 
@@ -33,9 +34,14 @@ FACTS = Facts(
 DONE = Outcome(7, "rank 1 on b exited with 7")
 
 
-def settled(me: int, launcher: str = "mpirun", nodes: int = 2, more: str = "") -> tuple[spec.JobSpec, Plan]:
+def settled(
+    me: int, launcher: str = "mpirun", nodes: int = 2, more: str = ""
+) -> tuple[spec.JobSpec, Plan]:
     hosts = ", ".join(f"{'abcdefgh'[rank]}=10.0.0.{rank + 1}" for rank in range(nodes))
-    text = f"hosts: [{hosts}]\nslots: 2\nlauncher: {launcher}\ncommand: [train]\nsecret_file: /none\n{more}"
+    text = (
+        f"hosts: [{hosts}]\nslots: 2\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
+        f" /none\n{more}"
+    )
     read = spec.load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
     return read, settle(read, FACTS)
 
@@ -85,7 +91,9 @@ def ready(launcher: str = "mpirun", nodes: int = 2, more: str = "") -> Seen:
     return seen.step(*(events.Answered(rank, report(rank)) for rank in range(1, nodes)))
 
 
-def started(launcher: str = "mpirun", nodes: int = 2, more: str = "", asked: int | None = None) -> Seen:
+def started(
+    launcher: str = "mpirun", nodes: int = 2, more: str = "", asked: int | None = None
+) -> Seen:
     ranks = (2 * nodes if asked is None else asked) if launcher == "mpirun" else 0
     return ready(launcher, nodes, more).step(events.Prepared(ranks, None))
 
@@ -108,7 +116,10 @@ def test_a_leader_says_who_is_missing_and_why() -> None:
     seen.step(events.SessionLost(1))
     assert (seen.phases()[1], seen.details()[1]) == ("missing", "answered, then went away")
     seen.step(events.Rejected(2, "the nodes disagree on launcher", "plain here", "do"))
-    assert (seen.phases()[2], seen.details()[2]) == ("missing", "the nodes disagree on launcher: plain here")
+    assert (seen.phases()[2], seen.details()[2]) == (
+        "missing",
+        "the nodes disagree on launcher: plain here",
+    )
 
 
 def test_a_name_without_an_address() -> None:
@@ -142,7 +153,10 @@ def test_the_way_of_a_job_on_worker_0() -> None:
     seen.says(0, messages.Stopped()).says(1, messages.Stopped()).step(events.LaunchersGone())
     assert seen.phases() == ["released", "released"]
     seen.says(1, messages.Goodbye())
-    assert (seen.phases(), seen.details()[0]) == (["ended", "ended"], "EP600 rank 3 on b exited with 7; exit 7")
+    assert (seen.phases(), seen.details()[0]) == (
+        ["ended", "ended"],
+        "EP600 rank 3 on b exited with 7; exit 7",
+    )
     assert seen.shown(DONE)["outcome"] == {"status": 7, "reason": "rank 1 on b exited with 7"}
 
 
@@ -157,7 +171,10 @@ def test_programs_that_report_no_rank_run_once_they_have_started() -> None:
     seen = started("torchrun").step(events.RankStarted())
     assert seen.phases() == ["running", "running"]
     here, there = seen.shown()["nodes"]
-    assert (here["ranks"], there["ranks"]) == (1, None), "how many another node starts is its own matter"
+    assert (here["ranks"], there["ranks"]) == (
+        1,
+        None,
+    ), "how many another node starts is its own matter"
 
 
 def test_a_node_to_which_mpirun_gives_no_rank_does_not_launch_for_ever() -> None:
@@ -168,7 +185,9 @@ def test_a_node_to_which_mpirun_gives_no_rank_does_not_launch_for_ever() -> None
 
 
 def test_a_lost_node_stays_lost_until_it_comes_back() -> None:
-    seen = started("torchrun", nodes=3, more="nodes: 1:3\n").step(events.RankStarted(), events.SessionLost(1))
+    seen = started("torchrun", nodes=3, more="nodes: 1:3\n").step(
+        events.RankStarted(), events.SessionLost(1)
+    )
     seen.says(2, messages.Met())
     assert seen.phases()[1] == "lost"
     assert seen.details()[1].startswith("EP602 b is lost: its session ended")
@@ -182,7 +201,10 @@ def test_a_lost_node_stays_lost_until_it_comes_back() -> None:
 
 def test_the_way_of_a_job_on_a_worker() -> None:
     seen = Seen(1, nodes=3)
-    assert [each["node"] for each in seen.shown()["nodes"]] == ["worker-0", "worker-1"], "it knows of no other"
+    assert [each["node"] for each in seen.shown()["nodes"]] == [
+        "worker-0",
+        "worker-1",
+    ], "it knows of no other"
     seen.open(1).step(events.NameState("a", "no DNS"))
     assert (seen.phases(), seen.details()) == (["missing", "names"], ["", "a: no DNS"])
     seen.step(events.Unreachable(0, "someone called, not with this job's keys: another secret?"))
@@ -214,7 +236,9 @@ def test_a_worker_shows_a_lost_leader(silent: bool) -> None:
 
 
 def test_a_state_is_read_as_it_was_written_and_grows_older() -> None:
-    status = started().step(events.RankStarted()).says(1, messages.Pong(1.5, 0)).status(DONE, idle=3.0)
+    status = (
+        started().step(events.RankStarted()).says(1, messages.Pong(1.5, 0)).status(DONE, idle=3.0)
+    )
     record = Record(version=1, toolkit=__version__, status=status)
     copy = read_json(Record, json.loads(to_json(record)))
     assert copy == record
@@ -235,7 +259,7 @@ def test_one_node_is_alone() -> None:
     assert [node.phase for node in board.snapshot(8.0, 1, None).nodes] == ["launching"]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # As Prometheus reads it
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
@@ -278,11 +302,15 @@ def test_metrics_say_what_the_status_does() -> None:
     assert one(found, "entrypoint_info", launcher="mpirun") == 1
     seen.step(events.SessionLost(1, "b is lost"))
     assert one(read(text_of(seen)), "entrypoint_node_up", node="worker-1") == 0
-    assert "entrypoint_exit_status" not in read(text_of(seen)), "an exit status is there once it is known"
+    assert "entrypoint_exit_status" not in read(text_of(seen)), (
+        "an exit status is there once it is known"
+    )
 
 
 def test_every_metric_has_help_a_type_and_a_line_in_the_documents() -> None:
-    families = {family.name: family for family in text_string_to_metric_families(text_of(started(), DONE))}
+    families = {
+        family.name: family for family in text_string_to_metric_families(text_of(started(), DONE))
+    }
     for name, (kind, words) in metrics.METRICS.items():
         assert name.startswith("entrypoint_")
         assert (kind == "counter") == name.endswith("_total")
@@ -304,7 +332,12 @@ def test_no_two_nodes_have_a_sample_in_common() -> None:
     def told(me: int, *without: str) -> set[tuple[str, frozenset[tuple[str, str]]]]:
         found = read(metrics.text(Seen(me).status(), 0))
         return {
-            (name, frozenset((label, value) for label, value in labels.items() if label not in without))
+            (
+                name,
+                frozenset(
+                    (label, value) for label, value in labels.items() if label not in without
+                ),
+            )
             for name, samples in found.items()
             for labels, _ in samples
         }

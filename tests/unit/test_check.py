@@ -35,7 +35,10 @@ MIB, GIB = 2**20, 2**30
 
 
 def plan(hosts: str = "[a, b, c]", slots: int = 2, launcher: str = "mpirun") -> Plan:
-    text = f"hosts: {hosts}\nslots: {slots}\nlauncher: {launcher}\ncommand: [x]\nsecret_file: /none\nnode_rank: 0\n"
+    text = (
+        f"hosts: {hosts}\nslots: {slots}\nlauncher: {launcher}\ncommand: [x]\nsecret_file:"
+        " /none\nnode_rank: 0\n"
+    )
     return planning.settle(specs.load(text, "job.yaml", {}, {}), FACTS)
 
 
@@ -44,8 +47,15 @@ PLAN = plan()
 
 def cuda(**libraries: str) -> Observation:
     """A node with two GPUs, a driver for CUDA 12.4, and these answers of the image's Python."""
-    rows = {"torch": "2.4.0", "torch cuda": "12.1", "torch cuda.is_available": "yes", "torch cuda.device_count": "2"}
-    rows |= {name.replace("__", ".").replace("_", " ", 1): value for name, value in libraries.items()}
+    rows = {
+        "torch": "2.4.0",
+        "torch cuda": "12.1",
+        "torch cuda.is_available": "yes",
+        "torch cuda.device_count": "2",
+    }
+    rows |= {
+        name.replace("__", ".").replace("_", " ", 1): value for name, value in libraries.items()
+    }
     return Observation(
         device="nvidia",
         devices=2,
@@ -77,10 +87,20 @@ GOOD = Observation(
 ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
     "nothing is known": (Observation(), []),
     "all is well": (GOOD, []),
-    "1 MB of shared memory": (replace(GOOD, shm_free=MIB, shm_total=MIB), [("warning", "shared-memory", "1 MiB free")]),
+    "1 MB of shared memory": (
+        replace(GOOD, shm_free=MIB, shm_total=MIB),
+        [("warning", "shared-memory", "1 MiB free")],
+    ),
     "just enough shared memory": (replace(GOOD, shm_free=8 * MIB), []),
     "cards need more shared memory": (
-        replace(GOOD, device="ascend", devices=2, device_origin="2 /dev/davinci*", driver="23.0", cann="8.0"),
+        replace(
+            GOOD,
+            device="ascend",
+            devices=2,
+            device_origin="2 /dev/davinci*",
+            driver="23.0",
+            cann="8.0",
+        ),
         [("warning", "shared-memory", "64 MiB free of 64 MiB")],
     ),
     "no shared memory": (
@@ -93,9 +113,18 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
         replace(GOOD, memlock=65536, rdma_files=1),
         [("warning", "locked-memory", "64 KiB")],
     ),
-    "locked memory, and who may lock": (replace(GOOD, memlock=65536, rdma_files=1, may_lock=True), []),
-    "few processes left": (replace(GOOD, pids=200, pids_used=100), [("warning", "pids", "100 left of 200")]),
-    "a CPU for two ranks": (replace(GOOD, cpu_limit=1.0), [("warning", "cpus", "1 (limit of the container, 4 here)")]),
+    "locked memory, and who may lock": (
+        replace(GOOD, memlock=65536, rdma_files=1, may_lock=True),
+        [],
+    ),
+    "few processes left": (
+        replace(GOOD, pids=200, pids_used=100),
+        [("warning", "pids", "100 left of 200")],
+    ),
+    "a CPU for two ranks": (
+        replace(GOOD, cpu_limit=1.0),
+        [("warning", "cpus", "1 (limit of the container, 4 here)")],
+    ),
     "little memory": (
         replace(GOOD, memory_free=GIB // 2, memory_limit=GIB),
         [("warning", "memory", "512 MiB free of 1 GiB (limit of the container)")],
@@ -129,12 +158,20 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
         [],
     ),
     "Intel MPI": (
-        replace(GOOD, programs=(InstalledProgram("mpiexec.hydra", "/m", "Intel(R) MPI, Version 4.1.2 ucx"),)),
+        replace(
+            GOOD,
+            programs=(InstalledProgram("mpiexec.hydra", "/m", "Intel(R) MPI, Version 4.1.2 ucx"),),
+        ),
         [],
     ),
-    "no interface": (replace(GOOD, links=(), no_link=True), [("warning", "interfaces", "none but loopback")]),
+    "no interface": (
+        replace(GOOD, links=(), no_link=True),
+        [("warning", "interfaces", "none but loopback")],
+    ),
     "an IB port that is down": (
-        replace(GOOD, ports=(Port("mlx5_0", "1", "InfiniBand", "DOWN", "400 Gb/sec"),), rdma_files=1),
+        replace(
+            GOOD, ports=(Port("mlx5_0", "1", "InfiniBand", "DOWN", "400 Gb/sec"),), rdma_files=1
+        ),
         [("warning", "rdma", "InfiniBand DOWN")],
     ),
     "an IB port without device files": (
@@ -154,7 +191,12 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
         [("warning", "unseen", "no answer within 30s")],
     ),
     "a program that does not start": (
-        replace(GOOD, programs=(InstalledProgram("mpirun", "/usr/bin/mpirun", "", "ends with 127: libmpi.so.40"),)),
+        replace(
+            GOOD,
+            programs=(
+                InstalledProgram("mpirun", "/usr/bin/mpirun", "", "ends with 127: libmpi.so.40"),
+            ),
+        ),
         [("warning", "program", "libmpi.so.40")],
     ),
     "GPUs are well": (cuda(), []),
@@ -165,10 +207,15 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
     ),
     "another minor version runs": (cuda(torch_cuda="12.8"), []),
     "torch sees no card, and says why": (
-        cuda(torch_cuda__is_available="no", torch_why="The NVIDIA driver on your system is too old"),
+        cuda(
+            torch_cuda__is_available="no", torch_why="The NVIDIA driver on your system is too old"
+        ),
         [("error", "torch-cuda", "driver on your system is too old")],
     ),
-    "torch sees one of two": (cuda(torch_cuda__device_count="1"), [("error", "torch-cuda", "torch sees 1 cards")]),
+    "torch sees one of two": (
+        cuda(torch_cuda__device_count="1"),
+        [("error", "torch-cuda", "torch sees 1 cards")],
+    ),
     "a card does not answer": (
         replace(cuda(), cards=(Card(0, "H100"),)),
         [("error", "accelerators-lost", "1 answer nvidia-smi")],
@@ -182,7 +229,9 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
         [("warning", "accelerator-in-use", "not seen from this container")],
     ),
     "a process is on a card": (
-        replace(cuda(), cards=(Card(0, "H100"), Card(1, "H100", used=10, processes=("pid 7 python",)))),
+        replace(
+            cuda(), cards=(Card(0, "H100"), Card(1, "H100", used=10, processes=("pid 7 python",)))
+        ),
         [("warning", "accelerator-in-use", "10 MiB in use: pid 7 python")],
     ),
     "fewer cards than ranks": (
@@ -203,7 +252,10 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
             devices=2,
             device_origin="2 /dev/davinci*",
             driver="24.1.0",
-            cards=(Card(8, "Ascend910", "npu-smi says Critical"), Card(9, "Ascend910", "npu-smi says Warning")),
+            cards=(
+                Card(8, "Ascend910", "npu-smi says Critical"),
+                Card(9, "Ascend910", "npu-smi says Warning"),
+            ),
         ),
         [
             ("error", "accelerator-health", "npu-smi says Critical"),
@@ -211,14 +263,23 @@ ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
         ],
     ),
     "NPUs without torch_npu and CANN": (
-        Observation(device="ascend", devices=2, device_origin="2 /dev/davinci*", libraries=(Named("torch", "2.1.0"),)),
-        [("warning", "cann", "neither was found"), ("warning", "torch-npu", "torch without torch_npu")],
+        Observation(
+            device="ascend",
+            devices=2,
+            device_origin="2 /dev/davinci*",
+            libraries=(Named("torch", "2.1.0"),),
+        ),
+        [
+            ("warning", "cann", "neither was found"),
+            ("warning", "torch-npu", "torch without torch_npu"),
+        ],
     ),
 }
 
 
 @pytest.mark.promise(
-    "nodes and differences between nodes are judged by their probe results", control="their cases that are well"
+    "nodes and differences between nodes are judged by their probe results",
+    control="their cases that are well",
 )
 @pytest.mark.parametrize("name", ROWS)
 def test_one_node(name: str) -> None:
@@ -239,7 +300,11 @@ def test_one_rank_needs_no_shared_memory_and_one_node_no_name() -> None:
 
 def test_file_handles_of_a_rank_count_all_others() -> None:
     many = plan(f"[{', '.join(f'n{number}' for number in range(60))}]", slots=8)
-    found = [each for each in node.judge(replace(GOOD, handles=1000, cpus=8), many, 1) if each.id == "file-handles"]
+    found = [
+        each
+        for each in node.judge(replace(GOOD, handles=1000, cpus=8), many, 1)
+        if each.id == "file-handles"
+    ]
     assert [(each.level, each.seen, each.needed) for each in found] == [
         ("warning", "1000 may be open", "1024 for each of 480 ranks")
     ]
@@ -250,7 +315,7 @@ def test_what_is_shown_after_a_failed_boot() -> None:
     assert [each.id for each in node.cheap(seen, PLAN, 0)] == ["shared-memory"]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Between nodes
 
 
@@ -274,10 +339,17 @@ DIFFERENT: dict[str, tuple[list[Observation], list[tuple[str, str, str, str]]]] 
         [("warning", "differs-driver", "worker-1", "535.1")],
     ),
     "the first is the odd one": (
-        [replace(SAME, packages="abc"), replace(SAME, packages="def"), replace(SAME, packages="def")],
+        [
+            replace(SAME, packages="abc"),
+            replace(SAME, packages="def"),
+            replace(SAME, packages="def"),
+        ],
         [("warning", "differs-image", "worker-0", "abc")],
     ),
-    "what is not known differs from nothing": ([SAME, Observation(), SAME], [("warning", "differs-rdma", "", "")][:0]),
+    "what is not known differs from nothing": (
+        [SAME, Observation(), SAME],
+        [("warning", "differs-rdma", "", "")][:0],
+    ),
     "another mpirun": (
         [
             replace(SAME, programs=(InstalledProgram("mpirun", "/m", "Open MPI 4.1.4"),)),
@@ -302,13 +374,18 @@ DIFFERENT: dict[str, tuple[list[Observation], list[tuple[str, str, str, str]]]] 
     ),
     "a name that leads to a service": (
         [
-            replace(SAME, links=(Link("eth0", "10.0.0.1", "n"),), names=(Name("b", ("10.96.0.5",)),)),
+            replace(
+                SAME, links=(Link("eth0", "10.0.0.1", "n"),), names=(Name("b", ("10.96.0.5",)),)
+            ),
             replace(SAME, links=(Link("eth0", "10.0.0.2", "n"),)),
         ],
         [("warning", "dns-elsewhere", "worker-1", "b leads to 10.96.0.5, the node has 10.0.0.2")],
     ),
     "a name that leads elsewhere on one node": (
-        [replace(SAME, names=(Name("b", (address,)),)) for address in ("10.0.0.2", "10.0.0.9", "10.0.0.9", "10.0.0.2")],
+        [
+            replace(SAME, names=(Name("b", (address,)),))
+            for address in ("10.0.0.2", "10.0.0.9", "10.0.0.9", "10.0.0.2")
+        ],
         [("warning", "differs-dns", "worker-2", "10.0.0.9")],
     ),
 }
@@ -339,7 +416,9 @@ def test_clocks(clocks: tuple[float, ...], named: list[str]) -> None:
     assert [f"{each.nodes[0]}: {each.seen}" for each in found] == named
 
 
-@pytest.mark.promise("`check --all` names late packets by what the kernel measured at the roll call")
+@pytest.mark.promise(
+    "`check --all` names late packets by what the kernel measured at the roll call"
+)
 @pytest.mark.parametrize(
     ("trips", "named"),
     [
@@ -360,7 +439,7 @@ def test_round_trips(trips: tuple[float, ...], named: list[str]) -> None:
     assert [f"{' '.join(each.nodes)}: {each.seen}" for each in found] == named
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What travels, and what is printed
 
 
@@ -391,15 +470,34 @@ def test_nonsense_is_refused(value: Any, wrong: str) -> None:
 
 
 def test_what_moves_a_cursor_does_not_arrive() -> None:
-    assert read(Observation, {"system": "a\x1b[2Jb\nc" + "x" * 900}).system == "ab c" + "x" * 493 + "..."
+    assert (
+        read(Observation, {"system": "a\x1b[2Jb\nc" + "x" * 900}).system
+        == "ab c" + "x" * 493 + "..."
+    )
 
 
-WELL, ODD, BAD = Finding("ok", "a", "A", "1"), Finding("warning", "b", "B", "2"), Finding("error", "c", "C", "3")
+WELL, ODD, BAD = (
+    Finding("ok", "a", "A", "1"),
+    Finding("warning", "b", "B", "2"),
+    Finding("error", "c", "C", "3"),
+)
 
 
 def test_worst_first_and_the_same_once() -> None:
-    lines = sort([replace(WELL, nodes=("x",)), ODD, BAD, replace(WELL, nodes=("y",)), replace(WELL, nodes=("x",))])
-    assert [(each.level, each.nodes) for each in lines] == [("error", ()), ("warning", ()), ("ok", ("x", "y"))]
+    lines = sort(
+        [
+            replace(WELL, nodes=("x",)),
+            ODD,
+            BAD,
+            replace(WELL, nodes=("y",)),
+            replace(WELL, nodes=("x",)),
+        ]
+    )
+    assert [(each.level, each.nodes) for each in lines] == [
+        ("error", ()),
+        ("warning", ()),
+        ("ok", ("x", "y")),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -411,18 +509,29 @@ def test_worst_first_and_the_same_once() -> None:
     ],
 )
 def test_status(found: list[Finding], plain_status: int, strict: int, words: str) -> None:
-    assert (status(found), status(found, strict=True), summary(found)) == (plain_status, strict, words)
+    assert (status(found), status(found, strict=True), summary(found)) == (
+        plain_status,
+        strict,
+        words,
+    )
 
 
 def test_what_is_well_is_one_line_for_all() -> None:
-    lines = together(sort([replace(WELL, seen=str(number), nodes=(f"n{number}",)) for number in range(1000)]))
+    lines = together(
+        sort([replace(WELL, seen=str(number), nodes=(f"n{number}",)) for number in range(1000)])
+    )
     (line,) = table.text(lines, 1000, 100, "job").splitlines()[3:-2]
     assert line == "ok  all   A     0, and others like it (999)"
 
 
 def test_of_many_lines_on_one_matter_the_first_are_shown() -> None:
-    lines = together(sort([replace(ODD, seen=str(number), nodes=(f"n{number}",)) for number in range(20)]))
-    assert [each.seen for each in lines] == [*map(str, range(8)), "and 12 more like these; --json has them all"]
+    lines = together(
+        sort([replace(ODD, seen=str(number), nodes=(f"n{number}",)) for number in range(20)])
+    )
+    assert [each.seen for each in lines] == [
+        *map(str, range(8)),
+        "and 12 more like these; --json has them all",
+    ]
     assert lines[-1].nodes[0] == "n8"
 
 
@@ -442,7 +551,13 @@ ok     all       CPUs        8
 def test_the_table() -> None:
     lines = [
         Finding(
-            "error", "d", "the driver differs", "535.54", "550.54", "install one driver on all machines", ("worker-1",)
+            "error",
+            "d",
+            "the driver differs",
+            "535.54",
+            "550.54",
+            "install one driver on all machines",
+            ("worker-1",),
         ),
         Finding("ok", "c", "CPUs", "8", nodes=("worker-0", "worker-1")),
     ]
@@ -455,14 +570,19 @@ def test_a_node_that_is_missing_or_silent_is_in_the_report() -> None:
     whole = json.loads(made.answer)
     assert made.outcome == failed
     assert (whole["status"], list(whole["observed"])) == (69, ["worker-0"])
-    bad = [(each["id"], each["seen"], each["nodes"]) for each in whole["findings"] if each["level"] == "error"]
+    bad = [
+        (each["id"], each["seen"], each["nodes"])
+        for each in whole["findings"]
+        if each["level"] == "error"
+    ]
     assert bad == [("roll-call", "c (refused)", []), ("no-answer", "no answer", ["worker-1"])]
 
 
 @pytest.mark.parametrize(("launcher", "ended"), [("mpirun", 78), ("torchrun", 0)])
 def test_another_mpirun_matters_under_mpirun(launcher: str, ended: int) -> None:
     seen = {
-        rank: replace(GOOD, programs=(InstalledProgram("mpirun", "/m", f"Open MPI {4 + rank}.0"),)) for rank in (0, 1)
+        rank: replace(GOOD, programs=(InstalledProgram("mpirun", "/m", f"Open MPI {4 + rank}.0"),))
+        for rank in (0, 1)
     }
     job = replace(plan(launcher=launcher.split()[0]), launcher=launcher)
     made = report(CheckOptions(30.0), job, seen, reports(0.0, 0.0))
@@ -475,7 +595,12 @@ def test_another_mpirun_matters_under_mpirun(launcher: str, ended: int) -> None:
 def test_a_node_that_cannot_take_part_is_one_line() -> None:
     reason = "cannot start mpirun: No such file"
     there = {0: replace(reports(0.0)[0], not_ready=Outcome(127, reason))}
-    for seen, ids in ((replace(GOOD, refused=(Refusal(127, reason),)), ["refused"]), (GOOD, ["not-ready"])):
+    for seen, ids in (
+        (replace(GOOD, refused=(Refusal(127, reason),)), ["refused"]),
+        (GOOD, ["not-ready"]),
+    ):
         made = report(CheckOptions(30.0, json=True), PLAN, {0: seen}, there)
-        found = [each["id"] for each in json.loads(made.answer)["findings"] if each["level"] == "error"]
+        found = [
+            each["id"] for each in json.loads(made.answer)["findings"] if each["level"] == "error"
+        ]
         assert (found, made.outcome.status) == (ids, 78)

@@ -1,4 +1,5 @@
-"""What may arrive from another node: kinds, types, ranges, sizes; everything else is refused with what was seen."""
+"""What may arrive from another node: kinds, types, ranges, sizes; everything else is refused with
+what was seen."""
 
 from __future__ import annotations
 
@@ -18,11 +19,30 @@ from entrypoint.text import one_line
 from entrypoint.wire import Invalid
 from tests.contributing import section
 
-FACTS: dict[str, Any] = {"slots": 8, "mpi": "4.1.4", "toolkit": "1.2", "clock": 1e9, "attempt": 1, "not_ready": None}
+FACTS: dict[str, Any] = {
+    "slots": 8,
+    "mpi": "4.1.4",
+    "toolkit": "1.2",
+    "clock": 1e9,
+    "attempt": 1,
+    "not_ready": None,
+}
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
 RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
-ENDED: dict[str, Any] = {"status": 1, "what": "torchrun", "reason": "it ended", "tail": [], "last": True}
-HELLO: dict[str, Any] = {"toolkit": "1.2", "hosts": ["a", "b"], "rank": 1, "launcher": "plain", "env": {"A": "\udcff"}}
+ENDED: dict[str, Any] = {
+    "status": 1,
+    "what": "torchrun",
+    "reason": "it ended",
+    "tail": [],
+    "last": True,
+}
+HELLO: dict[str, Any] = {
+    "toolkit": "1.2",
+    "hosts": ["a", "b"],
+    "rank": 1,
+    "launcher": "plain",
+    "env": {"A": "\udcff"},
+}
 PHASES: dict[str, Any] = {"phases": [["keys", 1.5, 2.0, ""], ["run", 3.0, 4.0, "rank 0"]]}
 PHASES |= {"answered": 1.0, "started": 2.0, "released": 0.0, "told": 5.0}
 PONG = pack(messages.Pong(1.0, 0))
@@ -43,7 +63,10 @@ def worker(kind: str, **fields: Any) -> Any:
     ("kind", "fields"),
     [
         ("node_info", FACTS),
-        ("node_info", {**FACTS, "not_ready": [73, "disk full", False], "clock": 0, "interface": None}),
+        (
+            "node_info",
+            {**FACTS, "not_ready": [73, "disk full", False], "clock": 0, "interface": None},
+        ),
         ("rank_end", RANK),
         ("rank_start", {"rank": 3, "pid": 4_000_000}),
         ("ended", ENDED),
@@ -62,7 +85,10 @@ def test_what_a_worker_says_arrives_as_it_is(kind: str, fields: dict[str, Any]) 
 
 
 def test_what_a_leader_says_arrives_byte_for_byte() -> None:
-    assert json.loads(pack(unpack(line("hello", **HELLO), BY_LEADER, "1.2"))) == {"kind": "hello", **HELLO}
+    assert json.loads(pack(unpack(line("hello", **HELLO), BY_LEADER, "1.2"))) == {
+        "kind": "hello",
+        **HELLO,
+    }
     release = {"status": 0, "reason": "", "program": True, "again": False}
     assert unpack(line("release", **release), BY_LEADER) == messages.Release(0, "", True, False)
 
@@ -83,7 +109,11 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("node_info", {**FACTS, "not_ready": [73, "x", 0]}, "neither true nor false"),
         ("node_info", {**FACTS, "attempt": 0}, "node_info.attempt: not a whole number from 1"),
         ("node_info", {**FACTS, "not_ready": [73]}, "node_info.not_ready: not a list of 3: [73]"),
-        ("failed", {"status": 0, "reason": "x"}, "failed.status: not a whole number from 1 to 255: 0"),
+        (
+            "failed",
+            {"status": 0, "reason": "x"},
+            "failed.status: not a whole number from 1 to 255: 0",
+        ),
         ("failed", {"status": 256, "reason": "x"}, "from 1 to 255: 256"),
         ("failed", {"status": -1, "reason": "x"}, "from 1 to 255: -1"),
         ("failed", {"status": 1.0, "reason": "x"}, "from 1 to 255"),
@@ -91,7 +121,11 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("failed", {"status": 1}, "failed.reason: is missing: {"),
         ("ended", {**ENDED, "status": 256}, "from 0 to 255"),
         ("ended", {**ENDED, "last": 1}, "neither true nor false"),
-        ("rank_end", {**RANK, "status": 256}, "rank_end.status: not a whole number from 0 to 255: 256"),
+        (
+            "rank_end",
+            {**RANK, "status": 256},
+            "rank_end.status: not a whole number from 0 to 255: 256",
+        ),
         ("rank_end", {**RANK, "rank": -1}, "rank_end.rank: not a whole number"),
         ("rank_end", {**RANK, "rank": 10**23}, "rank_end.rank: not a whole number"),
         ("rank_end", {**RANK, "tail": "no list"}, "not a list of at most 20"),
@@ -99,7 +133,11 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("rank_end", {**RANK, "tail": [["x"]]}, "not a text"),
         ("rank_start", {"rank": 3, "pid": -1}, "rank_start.pid: not a whole number"),
         ("signal", {"name": ["SIGUSR1"]}, "signal.name: none of SIGUSR1, SIGUSR2"),
-        ("node_info", {**FACTS, "interface": ["eth0 -x", "a", "b"]}, "node_info.interface[0]: no name or address"),
+        (
+            "node_info",
+            {**FACTS, "interface": ["eth0 -x", "a", "b"]},
+            "node_info.interface[0]: no name or address",
+        ),
         ("node_info", {**FACTS, "interface": ["eth0"]}, "node_info.interface: not a list of 3"),
         ("node_info", {**FACTS, "slots": 0}, "node_info.slots"),
         ("node_info", {**FACTS, "slots": 10**23}, "node_info.slots"),
@@ -112,9 +150,17 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
             {**PHASES, "phases": [["lunch", 1.0, 2.0, ""]]},
             "phases.phases[0][0]: none of container start",
         ),
-        ("phases", {**PHASES, "phases": [["run", 1.0, float("nan"), ""]]}, "phases.phases[0][2]: not a number"),
+        (
+            "phases",
+            {**PHASES, "phases": [["run", 1.0, float("nan"), ""]]},
+            "phases.phases[0][2]: not a number",
+        ),
         ("phases", {**PHASES, "phases": [["run", 1.0]]}, "phases.phases[0]: not a list of 4"),
-        ("phases", {**PHASES, "phases": PHASES["phases"] * 5000}, "phases.phases: not a list of at most 4096"),
+        (
+            "phases",
+            {**PHASES, "phases": PHASES["phases"] * 5000},
+            "phases.phases: not a list of at most 4096",
+        ),
         ("phases", {**PHASES, "told": None}, "phases.told: not a number"),
         ("hello", HELLO, "no kind of message"),
         ("", {}, "no kind of message"),
@@ -186,7 +232,7 @@ def test_text_is_one_line_without_control_characters(text: str, shown: str) -> N
     assert worker("failed", status=1, reason=text, program=False, stop=False)["reason"] == shown
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Bytes
 
 
@@ -209,7 +255,10 @@ def refused(intake: Intake, data: bytes, times: int, now: float = 0.0) -> str:
 
 
 def test_a_line_without_end_is_refused() -> None:
-    assert refused(Intake(BY_WORKER, 1 << 20, 0.0), b"x" * 65536, 18) == "a line of more than 1048576 bytes"
+    assert (
+        refused(Intake(BY_WORKER, 1 << 20, 0.0), b"x" * 65536, 18)
+        == "a line of more than 1048576 bytes"
+    )
     assert Intake(BY_WORKER, 1 << 20, 0.0).feed(b"x" * 65536, 0.0) == []
 
 
@@ -217,30 +266,35 @@ def test_words_are_for_before_the_first_message_and_have_an_end() -> None:
     intake = Intake(BY_WORKER, TO_LEADER, 0.0)
     assert intake.feed(b"welcome\n\n{}\n" + pack(messages.Stopped()), 0.0) == [messages.Stopped()]
     assert refused(intake, b"welcome\n", 1) == "no message: welcome"
-    assert refused(Intake(BY_WORKER, TO_LEADER, 0.0), b"welcome\n", 50_000) == (
-        "a line without an end that is no message: welcome"
+    assert (
+        refused(Intake(BY_WORKER, TO_LEADER, 0.0), b"welcome\n", 50_000)
+        == "a line without an end that is no message: welcome"
     )
 
 
 @pytest.mark.control("a peer that sends what no node sends has failed, and no other node suffers")
 def test_a_flood_of_good_messages_is_refused_and_a_busy_node_is_not() -> None:
-    assert refused(Intake(BY_WORKER, TO_LEADER, 0.0), PONG * 1000, 1000) == (
-        "more messages than any node has a reason to send"
+    assert (
+        refused(Intake(BY_WORKER, TO_LEADER, 0.0), PONG * 1000, 1000)
+        == "more messages than any node has a reason to send"
     )
     busy = Intake(BY_WORKER, TO_LEADER, 0.0)
     for second in range(300):  # 1000 a second, for five minutes
         assert len(busy.feed(PONG * 1000, float(second))) == 1000
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # One message more
 
 
 def with_heat(monkeypatch: pytest.MonkeyPatch, in_table: bool = True) -> tuple[Any, Any]:
-    """The messages with CONTRIBUTING.md's made-up one, and the codec as it is, both as new modules."""
+    """The messages with CONTRIBUTING.md's made-up one, and the codec as it is, both as new
+    modules."""
     block = section("Add a message").split("```python\n")[1].split("```")[0]
     text = Path(messages.__file__).read_text()
-    text = text.replace("# Every message that a worker", f"{block}\n\n# Every message that a worker")
+    text = text.replace(
+        "# Every message that a worker", f"{block}\n\n# Every message that a worker"
+    )
     table = "WORKER_SAYS: Mapping[type, tuple[str, ...]] = {\n"
     text = text.replace(table, table + "    Heat: (STARTED,),\n" * in_table)
     made = []
@@ -257,8 +311,14 @@ def test_a_message_is_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
     heat = messages.Heat((40, 95))
     assert codec.pack(heat) == b'{"kind": "heat", "degrees": [40, 95]}\n'
     intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, 0)
-    assert intake.feed(codec.pack(messages.Stopped()) + codec.pack(heat), 0) == [messages.Stopped(), heat]
-    for degrees, why in (([201], "heat.degrees[0]: not a whole number from 0 to 200: 201"), ("hot", "not a list")):
+    assert intake.feed(codec.pack(messages.Stopped()) + codec.pack(heat), 0) == [
+        messages.Stopped(),
+        heat,
+    ]
+    for degrees, why in (
+        ([201], "heat.degrees[0]: not a whole number from 0 to 200: 201"),
+        ("hot", "not a list"),
+    ):
         with pytest.raises(Invalid, match=re.escape(why)):
             codec.unpack(line("heat", degrees=degrees), codec.BY_WORKER)
     with pytest.raises(Invalid, match=r"heat\.degrees: is missing"):

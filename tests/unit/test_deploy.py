@@ -49,7 +49,9 @@ def test_what_belongs_together_is_named_alike(case: str) -> None:
     assert (job["completionMode"], job["parallelism"]) == ("Indexed", job["completions"])
     # A policy needs Pods that are not restarted in place.
     assert pod["restartPolicy"] == "Never"
-    codes = [rule["onExitCodes"] for rule in job["podFailurePolicy"]["rules"] if "onExitCodes" in rule]
+    codes = [
+        rule["onExitCodes"] for rule in job["podFailurePolicy"]["rules"] if "onExitCodes" in rule
+    ]
     assert {each["containerName"] for each in codes} == {container["name"]}
     assert codes[0]["values"] == codes[1]["values"] == [69, 71, 75, 143]
     mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
@@ -74,7 +76,9 @@ def test_what_belongs_together_is_named_alike(case: str) -> None:
 
 def test_cards_are_asked_for_as_their_plugin_calls_them() -> None:
     def limits(case: str) -> Any:
-        return manifests(case)["Job"]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+        return manifests(case)["Job"]["spec"]["template"]["spec"]["containers"][0]["resources"][
+            "limits"
+        ]
 
     assert limits("two") == {"nvidia.com/gpu": "8", "cpu": "32", "memory": "256Gi"}
     assert limits("sixty-four") == {"huawei.com/Ascend910B": "8"}
@@ -84,7 +88,11 @@ def test_slots_of_a_host_are_those_of_its_pod() -> None:
     def pod(*resources: str) -> Any:
         spec = specs.load("name: demo\nhosts: [a:1, b:3]\ndevice: nvidia", "job.yaml", {}, {})
         options = kubernetes.Options(image="image", resources=resources)
-        (job,) = [each for each in yaml.safe_load_all(kubernetes.render(spec, options)) if each["kind"] == "Job"]
+        (job,) = [
+            each
+            for each in yaml.safe_load_all(kubernetes.render(spec, options))
+            if each["kind"] == "Job"
+        ]
         return job["spec"]["template"]["spec"]["containers"][0]
 
     settings = {each["name"]: each.get("value") for each in pod("nvidia.com/gpu=3")["env"]}
@@ -95,7 +103,9 @@ def test_slots_of_a_host_are_those_of_its_pod() -> None:
 
 def expanded(text: str, env: dict[str, str]) -> str:
     """As Kubernetes does it (k8s.io/kubernetes/third_party/forked/golang/expansion)."""
-    return re.sub(r"\$(\$|\(([^)]*)\))", lambda m: "$" if m[1] == "$" else env.get(m[2], m[0]), text)
+    return re.sub(
+        r"\$(\$|\(([^)]*)\))", lambda m: "$" if m[1] == "$" else env.get(m[2], m[0]), text
+    )
 
 
 def test_no_dollar_is_lost() -> None:
@@ -105,7 +115,10 @@ def test_no_dollar_is_lost() -> None:
         "entrypoint", "run", "--", "sh", "-c", "echo $HOME $(id) $$ 'it''s'", "", "ä\n",
     ]  # fmt: skip
     env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-    assert expanded(env["ENTRYPOINT_ENV"], {"HOME": "no"}) == '{"PRICE": "5$ $(HOME) $$", "COST": "$(HOME) $$"}'
+    assert (
+        expanded(env["ENTRYPOINT_ENV"], {"HOME": "no"})
+        == '{"PRICE": "5$ $(HOME) $$", "COST": "$(HOME) $$"}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,19 +127,36 @@ def test_no_dollar_is_lost() -> None:
         (
             "",
             {},
-            "EP800 number of Pods unknown | the spec has no hosts | add --nodes 2, or hosts: with any names",
+            (
+                "EP800 number of Pods unknown | the spec has no hosts | add --nodes 2, or hosts:"
+                " with any names"
+            ),
         ),
-        ("name: 1st", {"nodes": 2}, "EP820 a Service's name begins with a letter | name: 1st | use for example j1st"),
+        (
+            "name: 1st",
+            {"nodes": 2},
+            "EP820 a Service's name begins with a letter | name: 1st | use for example j1st",
+        ),
         (f"name: {'j' * 61}", {"nodes": 11}, f"{'j' * 61}-10 has 64 characters, DNS allows 63"),
-        ("device: nvidia", {"nodes": 2}, "EP801 number of cards per node unknown | device: nvidia, and no slots"),
+        (
+            "device: nvidia",
+            {"nodes": 2},
+            "EP801 number of cards per node unknown | device: nvidia, and no slots",
+        ),
         (
             "name: demo\nenv: {S3_SECRET_KEY: planted, NOTE: x}",
             {"nodes": 2},
-            "EP802 a ConfigMap is no place for secrets"
-            " | env of the spec: S3_SECRET_KEY | take them out, and give them in "
-            "the Secret demo-env, whose keys are variables of every Pod",
+            (
+                "EP802 a ConfigMap is no place for secrets"
+                " | env of the spec: S3_SECRET_KEY | take them out, and give them in "
+                "the Secret demo-env, whose keys are variables of every Pod"
+            ),
         ),
-        ("", {"nodes": 2, "resources": ("cpu",)}, "EP804 a resource is NAME=QUANTITY | cpu | write --resource"),
+        (
+            "",
+            {"nodes": 2, "resources": ("cpu",)},
+            "EP804 a resource is NAME=QUANTITY | cpu | write --resource",
+        ),
     ],
 )
 def test_what_cannot_be_rendered(text: str, options: dict[str, Any], message: str) -> None:
@@ -148,23 +178,36 @@ def test_compose_gives_each_node_cards_of_its_own() -> None:
         return list(yaml.safe_load(compose.render(spec, options))["services"].values())
 
     def gpus(text: str, *resources: str) -> list[Any]:
-        found = [service["deploy"]["resources"]["reservations"]["devices"] for service in services(text, *resources)]
-        assert all(each["driver"] == "nvidia" and each["capabilities"] == ["gpu"] for (each,) in found)
+        found = [
+            service["deploy"]["resources"]["reservations"]["devices"]
+            for service in services(text, *resources)
+        ]
+        assert all(
+            each["driver"] == "nvidia" and each["capabilities"] == ["gpu"] for (each,) in found
+        )
         return [each.get("device_ids") or each["count"] for (each,) in found]
 
     assert gpus("device: nvidia\nslots: 2") == [["0", "1"], ["2", "3"]]
     assert gpus("device: nvidia") == ["all", "all"]
     assert gpus("", "nvidia.com/gpu=1") == [["0"], ["1"]]
-    assert all("deploy" not in service and "devices" not in service for service in services("slots: 2"))
+    assert all(
+        "deploy" not in service and "devices" not in service for service in services("slots: 2")
+    )
     first, second = services("device: ascend\nslots: 2")
     driver = ["/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
     assert first["devices"] == ["/dev/davinci0", "/dev/davinci1", *driver]
     assert second["devices"] == ["/dev/davinci2", "/dev/davinci3", *driver]
     unequal = services("hosts: [a:1, b:2=10.0.0.2]\ndevice: ascend")
-    assert [each["devices"][:-3] for each in unequal] == [["/dev/davinci0"], ["/dev/davinci1", "/dev/davinci2"]]
+    assert [each["devices"][:-3] for each in unequal] == [
+        ["/dev/davinci0"],
+        ["/dev/davinci1", "/dev/davinci2"],
+    ]
     assert {each["environment"]["ENTRYPOINT_HOSTS"] for each in unequal} == {"a:1,b:2"}
     first, second = services("", "huawei.com/Ascend910=1")
-    assert [first["devices"], second["devices"]] == [["/dev/davinci0", *driver], ["/dev/davinci1", *driver]]
+    assert [first["devices"], second["devices"]] == [
+        ["/dev/davinci0", *driver],
+        ["/dev/davinci1", *driver],
+    ]
     assert gpus("hosts: [a:1, b]\nslots: 2\ndevice: nvidia") == [["0"], ["1", "2"]]
     for wrong, words in (
         ("cpu=4", "EP804 compose cannot give such a resource | cpu"),
@@ -192,16 +235,24 @@ def test_what_may_be_helped_by_a_retry_is_retried() -> None:
     may = {status for status, kind in errors.CLASSES.items() if kind == "infrastructure"}
     assert may == {69, 71, 75}
     rules = manifests("two")["Job"]["spec"]["podFailurePolicy"]["rules"]
-    assert {rule["action"]: set(rule["onExitCodes"]["values"]) for rule in rules if "onExitCodes" in rule} == {
+    assert {
+        rule["action"]: set(rule["onExitCodes"]["values"])
+        for rule in rules
+        if "onExitCodes" in rule
+    } == {
         "Count": may | {143},
         "FailJob": may | {143},  # NotIn
     }
     docs = Path(__file__).parents[2] / "docs"
     table = (docs / "reference/exit-codes.md").read_text()
     assert "| `infrastructure` | the hosts or the network; a retry may help | 69, 71, 75 |" in table
-    rows = [line.strip("| *\n").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    rows = [
+        line.strip("| *\n").split(" | ") for line in table.splitlines() if line.startswith("| ")
+    ]
     advice = {row[0].strip("*"): row[-1].strip("* ") for row in rows if len(row) == 4}
-    assert {status for status, words in advice.items() if words.startswith("retry")} == set(map(str, sorted(may)))
+    assert {status for status, words in advice.items() if words.startswith("retry")} == set(
+        map(str, sorted(may))
+    )
     assert "69, 71 or 75" in (docs / "how-to/kubernetes.md").read_text()
 
 
@@ -213,7 +264,9 @@ def script(text: str, **options: Any) -> str:
 def sbatch(text: str) -> dict[str, str]:
     """sbatch's options: those of the script's head, as sbatch reads them."""
     head = text[: text.index("\nset -u\n")].splitlines()
-    assert all(line.startswith("#") for line in head), "sbatch reads no options after the first command"
+    assert all(line.startswith("#") for line in head), (
+        "sbatch reads no options after the first command"
+    )
     options = [line.removeprefix("#SBATCH --") for line in head if line.startswith("#SBATCH")]
     return {name: value for name, _, value in (option.partition("=") for option in options)}
 
@@ -227,8 +280,13 @@ def test_what_a_slurm_job_asks_for() -> None:
     assert (asked["gres"], asked["time"], asked["signal"]) == ("gpu:4", "2-12", "TERM@330")
     shared = sbatch(script("", resources=("cpu=8", "memory=64Gi", "nvidia.com/gpu=2", "shard:b=1")))
     assert "exclusive" not in shared
-    assert (shared["cpus-per-task"], shared["mem"], shared["gres"]) == ("8", "64G", "gpu:2,shard:b:1")
-    assert "--cpus-per-task=8 \\\n" in script("", resources=("cpu=8",))  # srun does not take sbatch's since 22.05
+    assert (shared["cpus-per-task"], shared["mem"], shared["gres"]) == (
+        "8",
+        "64G",
+        "gpu:2,shard:b:1",
+    )
+    # srun does not take sbatch's since 22.05
+    assert "--cpus-per-task=8 \\\n" in script("", resources=("cpu=8",))
 
 
 def test_hosts_of_a_slurm_job_count_its_nodes() -> None:
@@ -242,14 +300,26 @@ def test_hosts_of_a_slurm_job_count_its_nodes() -> None:
 @pytest.mark.parametrize(
     ("image", "runtime", "words"),
     [
-        ("registry.example/team/train:1.2", "", "'--container-image=registry.example#team/train:1.2'"),
+        (
+            "registry.example/team/train:1.2",
+            "",
+            "'--container-image=registry.example#team/train:1.2'",
+        ),
         ("localhost:5000/train", "pyxis", "'--container-image=localhost:5000#train'"),
         ("team/train:1.2", "pyxis", "--container-image=team/train:1.2"),
         ("/images/train.sqsh", "pyxis", "--container-image=/images/train.sqsh"),
         ("./train.sqsh", "pyxis", "--container-image=./train.sqsh"),
-        ("team/train:1.2", "apptainer", "apptainer exec --bind=/job --pwd=/job docker://team/train:1.2 \\"),
+        (
+            "team/train:1.2",
+            "apptainer",
+            "apptainer exec --bind=/job --pwd=/job docker://team/train:1.2 \\",
+        ),
         ("train.sif", "apptainer", "--pwd=/job train.sif \\"),
-        ("oras://registry.example/train", "apptainer", "--pwd=/job oras://registry.example/train \\"),
+        (
+            "oras://registry.example/train",
+            "apptainer",
+            "--pwd=/job oras://registry.example/train \\",
+        ),
     ],
 )
 def test_an_image_is_named_as_its_runtime_does(image: str, runtime: str, words: str) -> None:
@@ -258,33 +328,76 @@ def test_an_image_is_named_as_its_runtime_does(image: str, runtime: str, words: 
 
 def test_containers_of_a_slurm_job_see_what_the_script_names() -> None:
     text = script("secret_file: /keys/secret\ndevice: nvidia\nslots: 1", image="i")
-    assert "--container-mounts=/job:/job,/keys/secret:/keys/secret --container-workdir=/job " in text
+    assert (
+        "--container-mounts=/job:/job,/keys/secret:/keys/secret --container-workdir=/job " in text
+    )
     assert "--container-env=ENTRYPOINT_SPEC,ENTRYPOINT_SECRET_FILE " in text
-    text = script("secret_file: /keys/secret\ndevice: nvidia\nslots: 1", image="i", runtime="apptainer")
-    assert "apptainer exec --nv --bind=/job --bind=/keys/secret --pwd=/job docker://i \\\n  entrypoint run &" in text
+    text = script(
+        "secret_file: /keys/secret\ndevice: nvidia\nslots: 1", image="i", runtime="apptainer"
+    )
+    assert (
+        "apptainer exec --nv --bind=/job --bind=/keys/secret --pwd=/job docker://i \\\n  entrypoint"
+        " run &" in text
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("", {"nodes": None}, "EP800 number of nodes unknown | the spec has no hosts | add --nodes 2"),
+        (
+            "",
+            {"nodes": None},
+            "EP800 number of nodes unknown | the spec has no hosts | add --nodes 2",
+        ),
         ("hosts: [a:1, b:2]", {}, "EP801 all nodes of a Slurm job get as many cards | slots 1, 2"),
-        ("device: nvidia", {}, "EP801 number of cards per node unknown | device: nvidia, and no slots"),
-        ("device: ascend\nslots: 8", {}, "EP804 each cluster has its own name for such cards | device: ascend"),
-        ("", {"resources": ("huawei.com/Ascend910=8",)}, "EP804 Slurm has no such resource | huawei.com/Ascend910"),
+        (
+            "device: nvidia",
+            {},
+            "EP801 number of cards per node unknown | device: nvidia, and no slots",
+        ),
+        (
+            "device: ascend\nslots: 8",
+            {},
+            "EP804 each cluster has its own name for such cards | device: ascend",
+        ),
+        (
+            "",
+            {"resources": ("huawei.com/Ascend910=8",)},
+            "EP804 Slurm has no such resource | huawei.com/Ascend910",
+        ),
         ("", {"resources": ("gpu=1.5",)}, "EP804 Slurm counts gpu in whole numbers | 1.5"),
         ("", {"resources": ("cpu=500m",)}, "EP804 Slurm counts cpu in whole numbers | 500m"),
-        ("", {"resources": ("memory=64",)}, "EP804 Slurm wants memory as a whole number with its unit | 64"),
+        (
+            "",
+            {"resources": ("memory=64",)},
+            "EP804 Slurm wants memory as a whole number with its unit | 64",
+        ),
         ("", {"resources": ("gpu",)}, "EP804 a resource is NAME=QUANTITY | gpu"),
-        ("", {"runtime": "docker", "image": "i"}, "EP803 no such container runtime | --runtime docker"),
-        ("", {"runtime": "none", "image": "i"}, "EP805 without a container runtime there is no image | --image i"),
+        (
+            "",
+            {"runtime": "docker", "image": "i"},
+            "EP803 no such container runtime | --runtime docker",
+        ),
+        (
+            "",
+            {"runtime": "none", "image": "i"},
+            "EP805 without a container runtime there is no image | --image i",
+        ),
         ("", {"runtime": "pyxis"}, "EP805 --runtime pyxis needs an image"),
         ("", {"image": "i", "folder": "/a,b"}, "EP806 such a path cannot be mounted | /a,b"),
         ("", {"time": "soon"}, "EP807 this is no time limit of Slurm's | --time soon"),
         ("", {"time": "1\n#SBATCH --uid=0"}, "EP807 this is no time limit of Slurm's"),
-        ("", {"time": "1"}, "EP807 the time limit leaves the job no time | --time 1, and SIGTERM comes 60 s before"),
+        (
+            "",
+            {"time": "1"},
+            "EP807 the time limit leaves the job no time | --time 1, and SIGTERM comes 60 s before",
+        ),
         ("", {"time": "1:00"}, "EP807 the time limit leaves the job no time"),
-        ("timeouts: {grace: 70000}", {}, "EP807 Slurm cannot signal so long before the end | timeouts.grace is 70000"),
+        (
+            "timeouts: {grace: 70000}",
+            {},
+            "EP807 Slurm cannot signal so long before the end | timeouts.grace is 70000",
+        ),
     ],
 )
 def test_what_no_batch_script_can_say(text: str, options: dict[str, Any], message: str) -> None:
@@ -299,7 +412,9 @@ def test_every_form_of_a_time_limit(time: str) -> None:
 
 def body(text: str, **options: Any) -> Any:
     given = {"image": "swr.example/team/train:1.2", "nodes": 2, "flavor": "large", **options}
-    return json.loads(modelarts.render(specs.load(text, "job.yaml", {}, {}), modelarts.Options(**given)))
+    return json.loads(
+        modelarts.render(specs.load(text, "job.yaml", {}, {}), modelarts.Options(**given))
+    )
 
 
 @pytest.mark.promise(
@@ -307,14 +422,18 @@ def body(text: str, **options: Any) -> Any:
     control="the fields that differ, in the same test",
 )
 def test_a_training_job_is_what_its_variables_say() -> None:
-    """A container with the body's variables has the spec that the file had, but for what the platform says."""
+    """A container with the body's variables has the spec that the file had, but for what the
+    platform says."""
     text = (
-        "name: demo\nhosts: [a:4, b:4]\nlauncher: torchrun\nenv: {A: '[x] $B', C: ''}\n"
-        "torch: {extra_args: ['a b', \"'\"]}\ntimeouts: {grace: 45.5}\nrestarts: 2\ncommand: [train.py, 'x y', '']\n"
+        "name: demo\nhosts: [a:4, b:4]\nlauncher: torchrun\nenv: {A: '[x] $B', C: ''}\ntorch:"
+        " {extra_args: ['a b', \"'\"]}\ntimeouts: {grace: 45.5}\nrestarts: 2\ncommand: [train.py,"
+        " 'x y', '']\n"
     )
     given = specs.load(text, "job.yaml", {}, {})
     made = specs.load(None, "", body(text)["algorithm"]["environments"], {})
-    differ = {field.path for field in specs.fields() if given.value(field.path) != made.value(field.path)}
+    differ = {
+        field.path for field in specs.fields() if given.value(field.path) != made.value(field.path)
+    }
     assert differ == {"hosts", "slots"}
     assert made.slots == 4
 
@@ -331,14 +450,20 @@ def test_where_a_training_job_s_program_is() -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("", {"nodes": None}, "EP800 number of instances unknown | the spec has no hosts | add --nodes 2"),
+        (
+            "",
+            {"nodes": None},
+            "EP800 number of instances unknown | the spec has no hosts | add --nodes 2",
+        ),
         ("", {"flavor": ""}, "EP805 instance type unknown | no --flavor"),
         ("hosts: [a:1, b:2]", {}, "EP801 all instances of a training job are alike | slots 1, 2"),
         ("", {"code": "bucket/code"}, "EP806 this is no folder of OBS | --code bucket/code"),
         ("", {"logs": "s3://bucket"}, "EP806 this is no folder of OBS | --logs s3://bucket"),
         (
-            "env: {S3_SECRET_KEY: planted, URL: 'https://me:planted-word@host/'}\ncommand: [a, --password=planted-w]\n"
-            "mpi: {x_args: -x MY_TOKEN=planted-word}",
+            (
+                "env: {S3_SECRET_KEY: planted, URL: 'https://me:planted-word@host/'}\ncommand: [a,"
+                " --password=planted-w]\nmpi: {x_args: -x MY_TOKEN=planted-word}"
+            ),
             {},
             "EP802 a training job's body is no place for secrets | in the spec: ",
         ),
@@ -354,8 +479,13 @@ def test_who_needs_no_secret_is_not_asked_for_one() -> None:
     for more, nodes, wanted in (("", 2, True), ("", 1, False), ("roll_call: none\n", 2, False)):
         text = f"name: demo\ncommand: [x]\n{more}"
         spec = specs.load(text, "job.yaml", {}, {})
-        manifest = kubernetes.render(spec, kubernetes.Options(image="i", nodes=nodes, spec_text=text))
-        assert ("/run/secrets/entrypoint" in manifest, "create secret generic demo " in manifest) == (wanted, wanted)
+        manifest = kubernetes.render(
+            spec, kubernetes.Options(image="i", nodes=nodes, spec_text=text)
+        )
+        assert (
+            "/run/secrets/entrypoint" in manifest,
+            "create secret generic demo " in manifest,
+        ) == (wanted, wanted)
         assert ("ENTRYPOINT_SECRET_FILE" in script(text, nodes=nodes)) is wanted
         told = modelarts.notes(spec, modelarts.Options(image="i", nodes=nodes, flavor="large"))
         assert ("EP128 the body has no secret" in "".join(told)) is wanted

@@ -1,4 +1,5 @@
-"""Every form of `deploy kubernetes`: its Pods boot by the platform's own adapter, and nothing is lost in silence."""
+"""Every form of `deploy kubernetes`: its Pods boot by the platform's own adapter, and nothing is
+lost in silence."""
 
 from __future__ import annotations
 
@@ -40,14 +41,24 @@ def templates(job: Any) -> Iterator[dict[str, Any]]:
 
 
 def environment(job: Any, kind: str, index: int) -> dict[str, str]:
-    """The variables of the container node, but for the files that are not here; the only reference is to the index."""
-    env = job["spec"]["trainer"]["env"] if kind == "trainjob" else next(templates(job))["spec"]["containers"][0]["env"]
+    """The variables of the container node, but for the files that are not here; the only reference
+    is to the index."""
+    env = (
+        job["spec"]["trainer"]["env"]
+        if kind == "trainjob"
+        else next(templates(job))["spec"]["containers"][0]["env"]
+    )
     given = {each["name"]: each.get("value", str(index)) for each in env}
-    return {name: value for name, value in given.items() if name not in ("ENTRYPOINT_SPEC", "ENTRYPOINT_SECRET_FILE")}
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in ("ENTRYPOINT_SPEC", "ENTRYPOINT_SECRET_FILE")
+    }
 
 
 def started(kind: str, nodes: int, text: str = SPEC) -> list[Facts]:
-    """The Pods, as the kind's controller starts them: host names, variables and files are those of its documents."""
+    """The Pods, as the kind's controller starts them: host names, variables and files are those of
+    its documents."""
     job = objects(kind, nodes, text)["job"]
     name, spec = job["metadata"]["name"], job["spec"]
     pods = []
@@ -61,8 +72,13 @@ def started(kind: str, nodes: int, text: str = SPEC) -> list[Facts]:
         elif kind == "volcano":
             (task,) = spec["tasks"]
             host = f"{name}-{task['name']}-{index}"
-            env["VC_TASK_INDEX"], env[f"VC_{task['name'].upper()}_NUM"] = str(index), str(task["replicas"])
-            listed = ",".join(f"{name}-{task['name']}-{each}.{name}" for each in range(task["replicas"]))
+            env["VC_TASK_INDEX"], env[f"VC_{task['name'].upper()}_NUM"] = (
+                str(index),
+                str(task["replicas"]),
+            )
+            listed = ",".join(
+                f"{name}-{task['name']}-{each}.{name}" for each in range(task["replicas"])
+            )
             env[f"VC_{task['name'].upper()}_HOSTS"] = listed
         elif kind == "mpijob":
             host = f"{name}-worker-{index - 1}" if index else f"{name}-launcher"
@@ -75,11 +91,19 @@ def started(kind: str, nodes: int, text: str = SPEC) -> list[Facts]:
             host = f"{name}-node-0-{index}"
             env |= {"PET_NNODES": str(spec["trainer"]["numNodes"]), "PET_NODE_RANK": str(index)}
             env |= {"PET_MASTER_ADDR": f"{name}-node-0-0.{name}", "PET_NPROC_PER_NODE": "32"}
-        pods.append(as_facts({"hostname": host, "files": files, "env": env | environment(job, kind, index)}))
+        pods.append(
+            as_facts({"hostname": host, "files": files, "env": env | environment(job, kind, index)})
+        )
     return pods
 
 
-PLATFORMS = {"job": "kubernetes", "jobset": "jobset", "mpijob": "mpijob", "trainjob": "trainer", "volcano": "volcano"}
+PLATFORMS = {
+    "job": "kubernetes",
+    "jobset": "jobset",
+    "mpijob": "mpijob",
+    "trainjob": "trainer",
+    "volcano": "volcano",
+}
 
 
 @pytest.mark.promise("the Pods of every kind know the nodes by the platform's own adapter")
@@ -112,11 +136,16 @@ def test_all_kinds_have_one_pod_template(kind: str) -> None:
     assert len(found) == (2 if kind == "mpijob" else 1)
     for template in found:
         assert template["metadata"] == {"labels": LABELS}
-        differ = {name for name in plain["spec"] if plain["spec"].get(name) != template["spec"].get(name)}
+        differ = {
+            name for name in plain["spec"] if plain["spec"].get(name) != template["spec"].get(name)
+        }
         assert differ <= {"subdomain", "containers"}
         own, other = plain["spec"]["containers"][0], template["spec"]["containers"][0]
         differ = {name for name in {*own, *other} if own.get(name) != other.get(name)}
-        assert differ <= {"env", *(("args", "startupProbe", "readinessProbe") if kind == "mpijob" else ())}
+        assert differ <= {
+            "env",
+            *(("args", "startupProbe", "readinessProbe") if kind == "mpijob" else ()),
+        }
 
 
 @pytest.mark.promise("what a kind cannot express is said")
@@ -140,7 +169,9 @@ def test_a_trainjob_has_all_of_the_pod_that_it_can_and_names_the_rest() -> None:
 
 
 def request(kind: str, text: str = SPEC, **options: Any) -> tuple[Any, Any]:
-    return load(text, "job.yaml", {}, {}), kubernetes.Options(image="image", nodes=3, kind=kind, **options)
+    return load(text, "job.yaml", {}, {}), kubernetes.Options(
+        image="image", nodes=3, kind=kind, **options
+    )
 
 
 def test_what_a_kind_cannot_express_is_said() -> None:
@@ -149,19 +180,30 @@ def test_what_a_kind_cannot_express_is_said() -> None:
     assert "EP808 an MPIJob looks at no exit status" in words["mpijob"]
     assert "EP808 an MPIJob gets no probes" in words["mpijob"]
     assert "evictions count" in words["volcano"]
-    for lost in ("looks at no exit status", "startupProbe", "envFrom", "terminationGracePeriodSeconds"):
+    for lost in (
+        "looks at no exit status",
+        "startupProbe",
+        "envFrom",
+        "terminationGracePeriodSeconds",
+    ):
         assert lost in words["trainjob"]
-    assert all(note.count(" | ") == 2 for kind in KINDS for note in kubernetes.notes(*request(kind)))
+    assert all(
+        note.count(" | ") == 2 for kind in KINDS for note in kubernetes.notes(*request(kind))
+    )
 
 
-@pytest.mark.promise("only a job's own Pods are heard", control="one Pod by itself, in the same test")
+@pytest.mark.promise(
+    "only a job's own Pods are heard", control="one Pod by itself, in the same test"
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_job_s_own_pods_are_heard(kind: str) -> None:
     policy, labels = objects(kind, 3)["NetworkPolicy"]["spec"], {"matchLabels": LABELS}
     assert policy == {
         "podSelector": labels, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": labels}]}],
     }  # fmt: skip
-    assert all(template["metadata"]["labels"] == LABELS for template in templates(objects(kind, 3)["job"]))
+    assert all(
+        template["metadata"]["labels"] == LABELS for template in templates(objects(kind, 3)["job"])
+    )
     assert "NetworkPolicy" not in objects(kind, 1)  # the control, and one Pod listens to nobody
 
 
@@ -169,7 +211,9 @@ def test_only_the_job_s_own_pods_are_heard(kind: str) -> None:
 def test_who_makes_the_service(kind: str) -> None:
     """Another one of its name would be in the controller's way."""
     assert ("Service" in objects(kind, 3)) == (kind == "job")
-    (subdomain,) = {template["spec"].get("subdomain") for template in templates(objects(kind, 3)["job"])}
+    (subdomain,) = {
+        template["spec"].get("subdomain") for template in templates(objects(kind, 3)["job"])
+    }
     assert subdomain == ("demo" if kind == "job" else None)
 
 
@@ -177,18 +221,32 @@ def test_a_jobset_starts_all_pods_anew_and_only_what_a_retry_may_help() -> None:
     spec = objects("jobset", 3)["job"]["spec"]
     (group,) = spec["replicatedJobs"]
     job = group["template"]["spec"]
-    assert (group["replicas"], job["completions"], job["parallelism"], job["backoffLimit"]) == (1, 3, 3, 0)
+    assert (group["replicas"], job["completions"], job["parallelism"], job["backoffLimit"]) == (
+        1,
+        3,
+        3,
+        0,
+    )
     assert job["podFailurePolicy"] == objects("job", 3)["job"]["spec"]["podFailurePolicy"]
     (rule,) = spec["failurePolicy"]["rules"]
     assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["PodFailurePolicy"])
     assert spec["failurePolicy"]["maxRestarts"] == 3
-    assert spec["network"] == {"enableDNSHostnames": True, "subdomain": "demo", "publishNotReadyAddresses": True}
+    assert spec["network"] == {
+        "enableDNSHostnames": True,
+        "subdomain": "demo",
+        "publishNotReadyAddresses": True,
+    }
 
 
 def test_volcano_starts_all_or_none_and_again_what_a_retry_may_help() -> None:
     spec = objects("volcano", 3)["job"]["spec"]
     assert (spec["schedulerName"], spec["minAvailable"], spec["maxRetry"]) == ("volcano", 3, 3)
-    assert {each["exitCode"] for each in spec["policies"] if "exitCode" in each} == {69, 71, 75, 143}
+    assert {each["exitCode"] for each in spec["policies"] if "exitCode" in each} == {
+        69,
+        71,
+        75,
+        143,
+    }
     assert {each["action"] for each in spec["policies"]} == {"RestartJob"}
     assert spec["plugins"]["env"] == []
     assert "--publish-not-ready-addresses=true" in spec["plugins"]["svc"]
@@ -199,7 +257,10 @@ def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
     spec = objects("mpijob", 3)["job"]["spec"]
     assert (spec["runLauncherAsWorker"], spec["slotsPerWorker"]) == (True, 2)
     replicas = spec["mpiReplicaSpecs"]
-    assert {name: each["replicas"] for name, each in replicas.items()} == {"Launcher": 1, "Worker": 2}
+    assert {name: each["replicas"] for name, each in replicas.items()} == {
+        "Launcher": 1,
+        "Worker": 2,
+    }
     for template in templates(replicas):
         assert template["spec"]["containers"][0]["args"] == ["entrypoint", "run"]
     assert "Worker" not in objects("mpijob", 1)["job"]["spec"]["mpiReplicaSpecs"]
@@ -212,7 +273,10 @@ def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
             "pod",
             SPEC,
             2,
-            "EP803 there is no such kind | --kind pod | use one of job, jobset, mpijob, trainjob, volcano",
+            (
+                "EP803 there is no such kind | --kind pod | use one of job, jobset, mpijob,"
+                " trainjob, volcano"
+            ),
         ),
         (
             "mpijob",
@@ -220,18 +284,35 @@ def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
             2,
             "EP801 number of ranks per node unknown: this kind counts them itself | --kind mpijob",
         ),
-        ("trainjob", "hosts: [a:1, b]", None, "this kind counts them itself | --kind trainjob, and no slots"),
+        (
+            "trainjob",
+            "hosts: [a:1, b]",
+            None,
+            "this kind counts them itself | --kind trainjob, and no slots",
+        ),
         ("jobset", f"name: {'j' * 48}", 2, f"{'j' * 48}-node-0-0-xxxxx has 63 characters"),
-        ("jobset", f"name: {'j' * 48}", 11, f"{'j' * 48}-node-0-10-xxxxx has 64 characters, DNS allows 63"),
-        ("mpijob", f"name: {'j' * 55}\nslots: 1", 1, f"{'j' * 55}-launcher has 64 characters, DNS allows 63"),
+        (
+            "jobset",
+            f"name: {'j' * 48}",
+            11,
+            f"{'j' * 48}-node-0-10-xxxxx has 64 characters, DNS allows 63",
+        ),
+        (
+            "mpijob",
+            f"name: {'j' * 55}\nslots: 1",
+            1,
+            f"{'j' * 55}-launcher has 64 characters, DNS allows 63",
+        ),
         ("volcano", f"name: {'j' * 57}", 2, f"{'j' * 57}-node-0 has 64 characters, DNS allows 63"),
         (
             "trainjob",
             "slots: 1\nenv: {S3_SECRET_KEY: planted}",
             2,
-            "EP802 a ConfigMap is no place for secrets"
-            " | env of the spec: S3_SECRET_KEY | take them out, and give them with kustomize: "
-            "docs/how-to/kustomize.md",
+            (
+                "EP802 a ConfigMap is no place for secrets"
+                " | env of the spec: S3_SECRET_KEY | take them out, and give them with kustomize: "
+                "docs/how-to/kustomize.md"
+            ),
         ),
     ],
 )

@@ -1,4 +1,5 @@
-"""What `entrypoint deploy` renders, as tests/deploy has it, by the schemas of the systems that read it."""
+"""What `entrypoint deploy` renders, as tests/deploy has it, by the schemas of the systems that read
+it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from tests.golden_deploy import cases, made
 
 KUBERNETES = f"Kubernetes {apis.VERSIONS[0]} to {apis.VERSIONS[-1]}"
 NEWEST = apis.VERSIONS[-1]
-OLDEST = "1.31"  # that docs/how-to/kubernetes.md names: the first where a Job's failure policy is stable
+OLDEST = (  # that docs/how-to/kubernetes.md names: the first where a Job's failure policy is stable
+    "1.31"
+)
 MODELARTS = f"huaweicloudsdkmodelarts {installed('huaweicloudsdkmodelarts')}"
 
 # Mappings whose names are the user's, not the API's.
@@ -45,12 +48,18 @@ def objects(case: Path) -> list[dict[str, Any]]:
 
 def kind(manifest: Mapping[str, Any]) -> str:
     """An object's kind; Volcano's has the same name as Kubernetes' own."""
-    return f"Volcano's {manifest['kind']}" if "volcano" in manifest["apiVersion"] else str(manifest["kind"])
+    return (
+        f"Volcano's {manifest['kind']}"
+        if "volcano" in manifest["apiVersion"]
+        else str(manifest["kind"])
+    )
 
 
 def schemas(*manifests: Mapping[str, Any], first: str = KUBERNETES) -> str:
     """What these objects are checked against."""
-    return ", ".join([first, *sorted({found for each in manifests if (found := apis.source(each))})])
+    return ", ".join(
+        [first, *sorted({found for each in manifests if (found := apis.source(each))})]
+    )
 
 
 def by_case() -> Iterator[Any]:
@@ -68,22 +77,33 @@ def by_kind() -> Iterator[Any]:
     largest: dict[str, dict[str, Any]] = {}
     for case in of("kubernetes"):
         for each in objects(case):
-            largest[kind(each)] = max(each, largest.get(kind(each), each), key=lambda one: len(json.dumps(one)))
+            largest[kind(each)] = max(
+                each, largest.get(kind(each), each), key=lambda one: len(json.dumps(one))
+            )
     for name, each in sorted(largest.items()):
         by = schemas(each, first=f"refused by Kubernetes {NEWEST}")
         line = pytest.mark.deployed("kubernetes", f"{name} with a mistake anywhere", by)
         yield pytest.param(each, id=name, marks=line)
 
 
-def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def places(
+    value: Any, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Every value in this one, with where it is."""
     yield path, value
-    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, each in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
         yield from places(each, (*path, key))
 
 
 def spoilt(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same with one mistake each, and what it is: unknown fields, wrong types, words that there are not."""
+    """The same with one mistake each, and what it is: unknown fields, wrong types, words that there
+    are not."""
     for path, value in places(manifest):
         changes: list[Any] = []
         if isinstance(value, dict):
@@ -132,8 +152,15 @@ def test_a_mistake_in_an_object_is_refused(manifest: dict[str, Any]) -> None:
 
 
 def test_names_and_labels_are_what_a_server_takes() -> None:
-    service = next(each for case in of("kubernetes") for each in objects(case) if each["kind"] == "Service")
-    for wrong in ({"name": "Demo"}, {"name": "a_b"}, {"labels": {"queue": "a b"}}, {"labels": {"queue": "a" * 64}}):
+    service = next(
+        each for case in of("kubernetes") for each in objects(case) if each["kind"] == "Service"
+    )
+    for wrong in (
+        {"name": "Demo"},
+        {"name": "a_b"},
+        {"labels": {"queue": "a b"}},
+        {"labels": {"queue": "a" * 64}},
+    ):
         assert apis.mistakes({**service, "metadata": {"name": "demo", **wrong}}, NEWEST), wrong
 
 
@@ -150,9 +177,13 @@ def test_a_mistake_in_a_training_job_is_refused() -> None:
     """The control."""
     for case in of("modelarts"):
         body = json.loads(made(case))
-        assert [what for what, wrong in spoilt(body) if not apis.mistakes_of_training_job(wrong)] == []
+        assert [
+            what for what, wrong in spoilt(body) if not apis.mistakes_of_training_job(wrong)
+        ] == []
     for left in ("kind", "metadata"):
-        assert apis.mistakes_of_training_job({name: value for name, value in body.items() if name != left})
+        assert apis.mistakes_of_training_job(
+            {name: value for name, value in body.items() if name != left}
+        )
     assert apis.mistakes_of_training_job({**body, "metadata": {"name": "a name"}})
 
 
@@ -173,10 +204,16 @@ def odd_directives(script: str) -> list[str]:
     odd = [line for line in lines if not re.fullmatch(r"#SBATCH --[a-z-]+(=\S+)?", line)]
     for line in set(lines) - set(odd):
         name, equals, value = line.removeprefix("#SBATCH --").partition("=")
-        if name not in SBATCH or not re.fullmatch(SBATCH[name], value) or bool(equals) == (SBATCH[name] == ""):
+        if (
+            name not in SBATCH
+            or not re.fullmatch(SBATCH[name], value)
+            or bool(equals) == (SBATCH[name] == "")
+        ):
             odd.append(line)
     names = [line.partition("=")[0] for line in lines]
-    return sorted([*odd, *{name for name in names if names.count(name) > 1}, *re.findall("#SBATCH.*", rest)])
+    return sorted(
+        [*odd, *{name for name in names if names.count(name) > 1}, *re.findall("#SBATCH.*", rest)]
+    )
 
 
 @pytest.mark.promise("a deployed file is valid by its reader's own schema")

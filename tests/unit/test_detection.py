@@ -16,13 +16,18 @@ ALONE = {
     "sagemaker": {"SM_HOSTS": '["algo-1"]', "SM_CURRENT_HOST": "algo-1"},
     "skypilot": {"SKYPILOT_NODE_RANK": "0"},
     "vertex": {
-        "CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a-0:2222"]}, "task": {"type": "workerpool0", "index": 0}}',
+        "CLUSTER_SPEC": (
+            '{"cluster": {"workerpool0": ["a-0:2222"]}, "task": {"type": "workerpool0",'
+            ' "index": 0}}'
+        ),
     },
     "volcengine": {"MLP_ROLE": "worker"},
     "mpijob": {"K_MPI_JOB_ROLE": "worker"},
     "trainer": {"PET_NNODES": "2", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "j-node-0-0.j"},
     "pytorchjob": {"PET_NNODES": "2", "RANK": "0", "MASTER_ADDR": "j-master-0"},
-    "tfjob": {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'},
+    "tfjob": {
+        "TF_CONFIG": '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
+    },
     "volcano": {"VC_TASK_INDEX": "0"},
     "slurm": {"SLURM_JOB_ID": "1", "SLURM_NODEID": "0", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"},
     "kubernetes": {"JOB_COMPLETION_INDEX": "0", "KUBERNETES_SERVICE_HOST": "10.0.0.1"},
@@ -73,7 +78,9 @@ def test_the_one_above_wins(above: str, below: str) -> None:
 
 
 @pytest.mark.promise("a platform is recognised by its variables; an ambiguous one is an error")
-@pytest.mark.parametrize(("one", "other"), [("modelarts", "skypilot"), ("dstack", "sagemaker"), ("azureml", "vertex")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("modelarts", "skypilot"), ("dstack", "sagemaker"), ("azureml", "vertex")]
+)
 def test_two_of_one_line(one: str, other: str) -> None:
     """Two that nobody can tell apart are an error that names both and the setting"""
     with pytest.raises(ConfigError) as caught:
@@ -94,7 +101,9 @@ def test_only_the_winner_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A start loads the module of one platform"""
     loaded: list[str] = []
     real = registry.load
-    monkeypatch.setattr(registry, "load", lambda kind, name: loaded.append(name) or real(kind, name))
+    monkeypatch.setattr(
+        registry, "load", lambda kind, name: loaded.append(name) or real(kind, name)
+    )
     assert chosen(facts()) == "local"
     assert loaded == ["local"]
     assert chosen(facts("modelarts")) == "modelarts"

@@ -1,6 +1,8 @@
-"""Devices: each folder tests/devices/<name>/<case> holds a container's facts and the Device that they are.
+"""Devices: each folder tests/devices/<name>/<case> holds a container's facts and the Device that
+they are.
 
-expect.yaml: `chosen` (what is recognised; the folder's device where not given), and either the fields of the Device,
+expect.yaml: `chosen` (what is recognised; the folder's device where not given), and either the
+  fields of the Device,
 all of them but those that have their default, or `error` with its exact text and `status`.
 """
 

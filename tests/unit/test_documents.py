@@ -1,4 +1,5 @@
-"""The documents: every link leads somewhere, every page is in the index, and a page that is named anywhere is there."""
+"""The documents: every link leads somewhere, every page is in the index, and a page that is named
+anywhere is there."""
 
 from __future__ import annotations
 
@@ -14,7 +15,16 @@ from entrypoint.spec.table import fields
 TREE = Path(__file__).parents[2]
 PAGES = sorted([*TREE.glob("*.md"), *TREE.glob("docs/**/*.md"), *TREE.glob("tests/*.md")])
 OUTSIDE = {"system", "output", "ranks", "session"}  # where values come in and go out
-DECIDED = {"spec": 1, "platforms": 2, "plan": 3, "job": 4, "check": 4, "netcheck": 4, "record": 4, "cli": 6}
+DECIDED = {
+    "spec": 1,
+    "platforms": 2,
+    "plan": 3,
+    "job": 4,
+    "check": 4,
+    "netcheck": 4,
+    "record": 4,
+    "cli": 6,
+}
 LOOP = "node"
 MOST_STOPS = 16
 CODE = ("entrypoint", "examples", "scripts", "templates", "tests")
@@ -32,14 +42,17 @@ def dead_links(page: Path, text: str) -> list[str]:
         path, _, anchor = target.partition("#")
         there = page.parent / path if path else page
         if "://" not in target and not (
-            there.exists() and (not anchor or anchor in anchors(text if there == page else there.read_text()))
+            there.exists()
+            and (not anchor or anchor in anchors(text if there == page else there.read_text()))
         ):
             wrong.append(target)
     return wrong
 
 
 def names_of_pages() -> Iterator[tuple[str, str]]:
-    files = [path for folder in CODE for path in (TREE / folder).rglob("*") if path.suffix != ".pyc"]
+    files = [
+        path for folder in CODE for path in (TREE / folder).rglob("*") if path.suffix != ".pyc"
+    ]
     for file in filter(Path.is_file, [*files, *TREE.iterdir()]):
         for name in re.findall(r"\bdocs/[\w/-]+\.md", file.read_text(errors="replace")):
             yield str(file.relative_to(TREE)), name
@@ -47,14 +60,17 @@ def names_of_pages() -> Iterator[tuple[str, str]]:
 
 def test_every_link_leads_somewhere() -> None:
     assert len(PAGES) > 10
-    assert {str(page): wrong for page in PAGES if (wrong := dead_links(page, page.read_text()))} == {}
+    assert {
+        str(page): wrong for page in PAGES if (wrong := dead_links(page, page.read_text()))
+    } == {}
     # Control: what leads nowhere is named.
     links = "# Top\n[a](gone.md) [b](#top) [c](#gone) [d](CHANGELOG.md#nowhere) [e](docs) [f](https://x.example/)"
     assert dead_links(TREE / "README.md", links) == ["gone.md", "#gone", "CHANGELOG.md#nowhere"]
 
 
 def backwards(steps: list[tuple[str, str]]) -> list[int]:
-    """Return the steps (node, package) that go back: on one node a value comes in, is decided, and goes out.
+    """Return the steps (node, package) that go back: on one node a value comes in, is decided, and
+    goes out.
 
     The loop, which carries values in both directions, has no place in this order.
     """
@@ -90,13 +106,19 @@ def test_a_value_never_goes_backwards() -> None:
         assert {package for _, _, package in rows} <= {*DECIDED, *OUTSIDE, LOOP}
         assert backwards([(node, package) for _, node, package in rows]) == []
     # Controls: a decision that asks an earlier package, also through the loop.
-    assert backwards([("every", "system"), ("every", "plan"), ("every", "spec"), ("every", "session")]) == [3]
-    assert backwards([("worker", "job"), ("worker", "node"), ("worker", "session"), ("worker", "job")]) == [4]
+    assert backwards(
+        [("every", "system"), ("every", "plan"), ("every", "spec"), ("every", "session")]
+    ) == [3]
+    assert backwards(
+        [("worker", "job"), ("worker", "node"), ("worker", "session"), ("worker", "job")]
+    ) == [4]
 
 
 def test_every_page_is_in_the_index() -> None:
     index = TREE / "docs/README.md"
-    linked = {(index.parent / path).resolve() for path in re.findall(r"\]\(([^)#\s]+)", index.read_text())}
+    linked = {
+        (index.parent / path).resolve() for path in re.findall(r"\]\(([^)#\s]+)", index.read_text())
+    }
     assert {page for page in PAGES if page.is_relative_to(index.parent)} - linked == {index}
 
 
@@ -104,27 +126,39 @@ def test_a_page_that_is_named_is_there() -> None:
     named = list(names_of_pages())
     assert len(named) > 10
     gone = [(file, name) for file, name in named if not (TREE / name).is_file()]
-    assert [(file, name) for file, name in gone if file != "CHANGELOG.md"] == []  # which tells of the past
+    # which tells of the past
+    assert [(file, name) for file, name in gone if file != "CHANGELOG.md"] == []
 
 
 def test_no_example_takes_its_host_s_name_from_a_variable() -> None:
     """HOSTNAME may be another node's, as in a task of srun: examples ask the kernel."""
-    sources = [path for path in (TREE / "examples").rglob("*") if path.suffix in (".py", ".sh", ".c", ".yaml")]
+    sources = [
+        path
+        for path in (TREE / "examples").rglob("*")
+        if path.suffix in (".py", ".sh", ".c", ".yaml")
+    ]
     assert len(sources) > 20
     assert [str(path.relative_to(TREE)) for path in sources if "HOSTNAME" in path.read_text()] == []
 
 
-# Of a page: what CONTRIBUTING.md and platforms.md make up, and what CHANGELOG.md tells of earlier versions.
+# Of a page: what CONTRIBUTING.md and platforms.md make up, and what CHANGELOG.md tells of earlier
+# versions.
 MADE_UP = re.compile(r"/(acme|lumen|beacon|cli/hosts|NAME)\b")
 CODE_PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(CODE)}|docs)/[\w./-]*\w")
 
 
 def gone(text: str) -> list[str]:
     """The files and tests that a page names and that are not there."""
-    paths = [path for path in CODE_PATH.findall(text) if not (TREE / path).exists() and not MADE_UP.search(path)]
+    paths = [
+        path
+        for path in CODE_PATH.findall(text)
+        if not (TREE / path).exists() and not MADE_UP.search(path)
+    ]
     sources = "".join(path.read_text() for path in (TREE / "tests").rglob("*.py"))
     modules = {path.stem for path in (TREE / "tests").rglob("test_*.py")}
-    tests = {name for name in re.findall(r"\btest_\w+", text) if f"def {name}(" not in sources} - modules
+    tests = {
+        name for name in re.findall(r"\btest_\w+", text) if f"def {name}(" not in sources
+    } - modules
     return [*paths, *sorted(tests)]
 
 
@@ -144,8 +178,14 @@ def test_a_file_or_test_that_is_gone_is_named() -> None:
 
 @pytest.mark.promise("every file and test that a page names exists, and every port is documented")
 def test_every_port_and_launcher_is_in_the_table_of_ports() -> None:
-    """A new setting of a port, or a new launcher, needs its line in what others on the network can reach."""
-    text = (TREE / "docs/explanation/security.md").read_text().partition("\n## Ports\n")[2].partition("\n## ")[0]
+    """A new setting of a port, or a new launcher, needs its line in what others on the network can
+    reach."""
+    text = (
+        (TREE / "docs/explanation/security.md")
+        .read_text()
+        .partition("\n## Ports\n")[2]
+        .partition("\n## ")[0]
+    )
     ports = [field.path for field in fields() if field.path.endswith(".port")]
     launchers = names("launchers")
     assert len(ports) > 5

@@ -1,4 +1,5 @@
-"""The control of this folder's own rule (tests/plugin/pure.py): what has an effect is refused here."""
+"""The control of this folder's own rule (tests/plugin/pure.py): what has an effect is refused
+here."""
 
 from __future__ import annotations
 

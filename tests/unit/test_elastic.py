@@ -1,4 +1,5 @@
-"""Elastic jobs, `nodes: 2:4`: how the spec says it, what torchrun is told, what is refused, and whose end counts."""
+"""Elastic jobs, `nodes: 2:4`: how the spec says it, what torchrun is told, what is refused, and
+whose end counts."""
 
 from __future__ import annotations
 
@@ -48,17 +49,31 @@ def test_without_nodes_all_are_needed() -> None:
 
 def test_restarts_of_the_user_s_own() -> None:
     made = plan("nodes: 2:4\ntorch: {max_restarts: 0}")
-    assert {"MAX_RESTARTS": "0"}.items() <= {var.name: var.value for var in made.launch.programs[0].env}.items()
+    assert {"MAX_RESTARTS": "0"}.items() <= {
+        var.name: var.value for var in made.launch.programs[0].env
+    }.items()
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("nodes: 2:3", "nodes: EP120 the most nodes of an elastic job are its hosts | 3, with 4 hosts"),
+        (
+            "nodes: 2:3",
+            "nodes: EP120 the most nodes of an elastic job are its hosts | 3, with 4 hosts",
+        ),
         ("nodes: 5:4", "nodes: EP120 the least is more than the most | 5:4 | write 4:5"),
-        ("nodes: 2:4\ntorch: {rdzv_backend: static}", "nodes: EP120 a static rendezvous has a fixed number of nodes"),
+        (
+            "nodes: 2:4\ntorch: {rdzv_backend: static}",
+            "nodes: EP120 a static rendezvous has a fixed number of nodes",
+        ),
         ("nodes: 4", "nodes: EP100 a pair of numbers such as 2:4 is needed"),
-        ("nodes: two", 'nodes: EP100 a pair of numbers such as 2:4 is needed | "two" | write for example "2:4"'),
+        (
+            "nodes: two",
+            (
+                'nodes: EP100 a pair of numbers such as 2:4 is needed | "two" | write for example'
+                ' "2:4"'
+            ),
+        ),
         ("nodes: [2, 4]", "nodes: EP100 a pair of numbers such as 2:4 is needed"),
     ],
 )
@@ -71,7 +86,8 @@ def test_what_is_refused(text: str, says: str) -> None:
 @pytest.mark.parametrize("launcher", ["mpirun", "plain", "torchlaunch"])
 def test_no_other_launcher_has_it(launcher: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"EP120 only torchrun has elastic jobs .* nodes: 2:4 \| set launcher: torchrun"
+        ConfigError,
+        match=r"EP120 only torchrun has elastic jobs .* nodes: 2:4 \| set launcher: torchrun",
     ):
         plan("nodes: 2:4", launcher)
 
@@ -82,14 +98,22 @@ WELL = Outcome(0, "torchrun exited with 0 on all 2 nodes", program=True)
 
 
 class Job:
-    """The leader of an elastic job of two to four nodes, of which worker-1 and worker-2 are there from the start."""
+    """The leader of an elastic job of two to four nodes, of which worker-1 and worker-2 are there
+    from the start."""
 
     def __init__(self) -> None:
-        text = "launcher: torchrun\nhosts: [a, b, c, d]\nnode_rank: 0\ncommand: [train.py]\nnodes: 2:4\n"
+        text = (
+            "launcher: torchrun\nhosts: [a, b, c, d]\nnode_rank: 0\ncommand: [train.py]\nnodes:"
+            " 2:4\n"
+        )
         job = spec.load(text, "job.yaml", SECRET, {})
         draft = settle(job, FACTS)
         self.leader, self.now, self.done = Leader(job, FACTS, draft, 1), 1000.0, list[Any]()
-        self.hears(events.Started(), events.KeysReady(), events.EndpointReady(NodeReport(0, 1, __version__)))
+        self.hears(
+            events.Started(),
+            events.KeysReady(),
+            events.EndpointReady(NodeReport(0, 1, __version__)),
+        )
         self.hears(events.NameState("a", ""))
         self.comes(1)
         for _ in range(31):  # timeouts.join
@@ -113,7 +137,9 @@ class Job:
         self.says(messages.Met(), *nodes)
 
     def ends(self, status: int, *nodes: int) -> None:
-        self.says(messages.Ended(status, "torchrun", f"torchrun exited with {status}", (), True), *nodes)
+        self.says(
+            messages.Ended(status, "torchrun", f"torchrun exited with {status}", (), True), *nodes
+        )
 
     def all_answer(self) -> None:
         """Every node says all that it knows, twice."""
@@ -142,7 +168,9 @@ def test_a_node_whose_launcher_fails_since_the_others_end() -> None:
     job.meet(0, 1)
     job.comes(2)
     job.ends(1, 2)
-    said = actions.Log("EP621 c has not joined the others, which go on without it: torchrun exited with 1")
+    said = actions.Log(
+        "EP621 c has not joined the others, which go on without it: torchrun exited with 1"
+    )
     assert said in job.done
     job.ends(0, 0, 1)
     assert job.outcome == WELL
@@ -150,7 +178,8 @@ def test_a_node_whose_launcher_fails_since_the_others_end() -> None:
 
 @pytest.mark.control("a node of an elastic job counts once its launcher has met the others")
 def test_a_node_that_has_met_the_others_counts() -> None:
-    """The control: its end is awaited, also where its word comes last, and its failure is the job's."""
+    """The control: its end is awaited, also where its word comes last, and its failure is the
+    job's."""
     job = Job()
     job.meet(0, 1)
     job.comes(2)

@@ -1,4 +1,5 @@
-"""`entrypoint explain`: every message has an id and every id an explanation, held by reading the source."""
+"""`entrypoint explain`: every message has an id and every id an explanation, held by reading the
+source."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ pytestmark = pytest.mark.see
 TREE = Path(__file__).parents[2]
 ID = r"EP[0-9]{3}"
 CLASSES = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
-ENDS = {name: kind.status for name, kind in CLASSES.items() if issubclass(kind, errors.EntrypointError)}
+ENDS = {
+    name: kind.status for name, kind in CLASSES.items() if issubclass(kind, errors.EntrypointError)
+}
 ENDS |= {"RunDirTaken": 78}
 # Where the words come from somewhere else, which gives them their id.
 PASSED_ON = {
@@ -29,7 +32,10 @@ PASSED_ON = {
     "errors.py": ["str(self)"],
     "record/file.py": ["'; '.join(error.lines())"],
     "job/leader.py": ["words"],  # another node's failure
-    "job/rollcall.py": ["'; '.join((each.summary for each in wrong))", "*wrong"],  # what two_leaders says
+    "job/rollcall.py": [
+        "'; '.join((each.summary for each in wrong))",
+        "*wrong",
+    ],  # what two_leaders says
     "job/launch.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
     "netcheck/coordinator.py": ["words"],  # all is well
@@ -58,7 +64,8 @@ def given(name: str, source: str) -> Iterator[str]:
 
 
 def without_id(name: str, source: str) -> list[str]:
-    """The messages that end a job, or warn, and have no id; and those whose status is not their entry's."""
+    """The messages that end a job, or warn, and have no id; and those whose status is not their
+    entry's."""
     wrong = []
     tree = ast.parse(source)
     inside = {child: outer for outer in ast.walk(tree) for child in ast.iter_child_nodes(outer)}
@@ -71,8 +78,18 @@ def without_id(name: str, source: str) -> list[str]:
         if kind not in (*ENDS, "Problem", "Outcome") or kind == "SpecError":
             continue
         assert isinstance(node, ast.Call)
-        words = node.args[at] if len(node.args) > at else node.args[0] if node.args else node.keywords[0]
-        written = "**" + ast.unparse(words.value) if isinstance(words, ast.keyword) else ast.unparse(words)
+        words = (
+            node.args[at]
+            if len(node.args) > at
+            else node.args[0]
+            if node.args
+            else node.keywords[0]
+        )
+        written = (
+            "**" + ast.unparse(words.value)
+            if isinstance(words, ast.keyword)
+            else ast.unparse(words)
+        )
         if written in PASSED_ON.get(name, ()):
             continue
         ids = {re.match(rf"({ID}) ", each) for each in begins(words, node, inside)}
@@ -128,25 +145,39 @@ def begins(words: ast.AST, call: ast.AST, inside: dict[ast.AST, ast.AST]) -> lis
 )
 @pytest.mark.see("words", "every message that ends a job or warns has an id")
 def test_every_message_that_ends_a_job_has_an_id() -> None:
-    assert [line for name, source in sources() if name.endswith(".py") for line in without_id(name, source)] == []
+    assert [
+        line
+        for name, source in sources()
+        if name.endswith(".py")
+        for line in without_id(name, source)
+    ] == []
     # Control: one without, one with the wrong status, one whose words are made on another line.
     plain = 'def f():\n    what = "no id"\n    raise ConfigError(what, seen, do)\n'
     assert without_id("x.py", plain) == ["x.py:3: ConfigError(what, seen, do)"]
     assert without_id("x.py", 'ConfigError("EP500 late")') == ["x.py:1: EP500 ends with 78"]
-    assert without_id("x.py", 'def f():\n    what = f"EP300 {a}"\n    raise ConfigError(what)\n') == []
-    assert without_id("x.py", 'say(f"warning: {words}", f"warning: few {what}")') == ["x.py:1: f'warning: few {what}'"]
+    assert (
+        without_id("x.py", 'def f():\n    what = f"EP300 {a}"\n    raise ConfigError(what)\n') == []
+    )
+    assert without_id("x.py", 'say(f"warning: {words}", f"warning: few {what}")') == [
+        "x.py:1: f'warning: few {what}'"
+    ]
 
 
 @pytest.mark.promise("every message that ends a job or warns has an id and an explanation")
 @pytest.mark.see("words", "every id has an entry, and every entry a message")
-def test_every_id_has_an_entry_and_every_entry_a_place(record_property: Callable[[str, object], None]) -> None:
+def test_every_id_has_an_entry_and_every_entry_a_place(
+    record_property: Callable[[str, object], None],
+) -> None:
     found = {id for name, source in sources() for id in given(name, source)}
     record_property("seen", f"{len(found)} ids, {len(explain.messages())} entries")
     assert found - set(explain.messages()) == set()
     assert set(explain.messages()) - found == set()
     # Control: what is only mentioned is no place.
     assert list(
-        given("x.py", 'say("ask for EP500"), say("EP501 no"), f(what, "EP502"), say(f"warning: EP503 {x}")')
+        given(
+            "x.py",
+            'say("ask for EP500"), say("EP501 no"), f(what, "EP502"), say(f"warning: EP503 {x}")',
+        )
     ) == [
         "EP501",
         "EP502",
@@ -156,18 +187,29 @@ def test_every_id_has_an_entry_and_every_entry_a_place(record_property: Callable
 
 def test_an_entry_says_all_three_things() -> None:
     keys = {"cause", "confirm", "fix"}
-    assert {frozenset(each) for each in explain.source()["statuses"].values()} == {frozenset({*keys, "name"})}
+    assert {frozenset(each) for each in explain.source()["statuses"].values()} == {
+        frozenset({*keys, "name"})
+    }
     rest = [*explain.source()["waiting"], *explain.source()["others"]]
     assert {frozenset(each) for each in rest} == {frozenset({"says", "cause", "fix"})}
-    names = {name for field in fields() for name in (field.env, *field.aliases)} | set(RESERVED) | {"ENTRYPOINT_TRACE"}
+    names = (
+        {name for field in fields() for name in (field.env, *field.aliases)}
+        | set(RESERVED)
+        | {"ENTRYPOINT_TRACE"}
+    )
     for entry in [*explain.messages().values(), *explain.statuses()]:
         assert all((entry.says, entry.statuses, entry.cause, entry.confirm, entry.fix)), entry.id
-        settings = set(re.findall(r"\bENTRYPOINT_[A-Z_]+\b", f"{entry.cause} {entry.confirm} {entry.fix}"))
+        settings = set(
+            re.findall(r"\bENTRYPOINT_[A-Z_]+\b", f"{entry.cause} {entry.confirm} {entry.fix}")
+        )
         assert settings <= names, entry.id
 
 
 def test_every_status_of_ours_is_explained() -> None:
-    ours = {str(status) for status in (*errors.CLASSES, errors.EXIT_NOT_EXECUTABLE, errors.EXIT_NOT_FOUND)}
+    ours = {
+        str(status)
+        for status in (*errors.CLASSES, errors.EXIT_NOT_EXECUTABLE, errors.EXIT_NOT_FOUND)
+    }
     assert ours <= {entry.id for entry in explain.statuses()}
     assert [entry.id for entry in explain.statuses() if not entry.id.isdigit()] == ["1-63", "128+n"]
     for number in range(256):
@@ -185,7 +227,10 @@ def test_the_page_is_up_to_date() -> None:
     [
         ("EP300", "EP300  (exit 78)"),
         ("ep300", "EP300  (exit 78)"),
-        ("[entrypoint worker-1] EP602 worker-0 is lost: its session ended; exit 75", "EP602  (exit 75)"),
+        (
+            "[entrypoint worker-1] EP602 worker-0 is lost: its session ended; exit 75",
+            "EP602  (exit 75)",
+        ),
         ("no network interface", "EP403  (exit 78)"),
         ("Shared memory", "EP422  (a warning: the job goes on)"),
         ("refused", "  cause    the node is up, but its sshd is not"),
@@ -219,4 +264,7 @@ def test_what_is_unknown_gets_advice(asked: str, advice: str) -> None:
 
 def test_no_line_is_wider_than_the_terminal() -> None:
     everything = [text(asked, 60) for asked in ("", "75", *explain.messages())]
-    assert max(len(line) for page in everything for line in page.splitlines() if "http" not in line) <= 60
+    assert (
+        max(len(line) for page in everything for line in page.splitlines() if "http" not in line)
+        <= 60
+    )

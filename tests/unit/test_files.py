@@ -1,4 +1,5 @@
-"""The run directory: nobody else's, held by one entrypoint, and every file in it whole, private from its first byte."""
+"""The run directory: nobody else's, held by one entrypoint, and every file in it whole, private
+from its first byte."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ import pytest
 from entrypoint.errors import CantCreateError, ConfigError
 from entrypoint.system.files import RunDir, make_folders, read
 
-ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+ROOT_ONLY = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can give a directory to another user"
+)
 
 
 def mode(path: Path) -> int:
@@ -43,7 +46,8 @@ def umask(mask: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def disk_full(size: int) -> Iterator[None]:
-    """No file may grow beyond `size` bytes; the write that would fails half done, as on a full disk."""
+    """No file may grow beyond `size` bytes; the write that would fails half done, as on a full
+    disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -62,7 +66,7 @@ def refusal(path: Path) -> str:
 MASKS = [0o000, 0o022, 0o077]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Modes
 
 
@@ -84,12 +88,17 @@ def test_a_file_has_its_mode_whatever_the_umask(wanted: int, mask: int, tmp_path
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_secret_is_private_from_its_first_byte(mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a write that failed half-way would leave is what a spy would see while it runs; nothing of it stays."""
+def test_a_secret_is_private_from_its_first_byte(
+    mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a write that failed half-way would leave is what a spy would see while it runs; nothing
+    of it stays."""
     halves: list[os.stat_result] = []
     remove = Path.unlink
     with umask(mask), held(tmp_path / "run") as run_dir:
-        monkeypatch.setattr(Path, "unlink", lambda path: (halves.append(path.lstat()), remove(path)))
+        monkeypatch.setattr(
+            Path, "unlink", lambda path: (halves.append(path.lstat()), remove(path))
+        )
         with disk_full(1000), pytest.raises(CantCreateError):
             run_dir.write("secret", b"s" * 2000, 0o600)
         monkeypatch.undo()
@@ -106,7 +115,7 @@ def test_the_pipe_is_private(tmp_path: Path) -> None:
         assert stat.S_ISFIFO((run_dir.path / "ranks").lstat().st_mode)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Content
 
 
@@ -137,22 +146,25 @@ def test_a_failed_write_leaves_the_old(tmp_path: Path) -> None:
         run_dir.write("file", "new", 0o600)
         assert (run_dir.path / "file").read_text() == "new"
     assert (str(caught.value), caught.value.status) == (
-        f"EP410 cannot write {tmp_path}/run/file"
-        f" | File too large | make room, or set ENTRYPOINT_RUN_DIR to a writable place",
+        (
+            f"EP410 cannot write {tmp_path}/run/file"
+            " | File too large | make room, or set ENTRYPOINT_RUN_DIR to a writable place"
+        ),
         73,
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Traps that another user of /tmp could set
 
 
 def test_a_link_in_the_directory_s_place(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir(mode=0o700)
     (tmp_path / "run").symlink_to(tmp_path / "other")
-    assert refusal(tmp_path / "run") == (
-        f"EP411 the run directory is not ours alone | {tmp_path}/run is lrwxrwxrwx, owner {os.geteuid()}"
-        " | remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another"
+    assert (
+        refusal(tmp_path / "run")
+        == f"EP411 the run directory is not ours alone | {tmp_path}/run is lrwxrwxrwx, owner"
+        f" {os.geteuid()} | remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another"
     )
     assert list((tmp_path / "other").iterdir()) == []
 
@@ -180,8 +192,9 @@ def test_a_directory_that_others_can_enter(loose: int, tmp_path: Path) -> None:
 def test_another_s_directory(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o700)
     os.chown(tmp_path / "run", 65534, 65534)
-    assert refusal(tmp_path / "run") == (
-        f"EP411 the run directory is not ours alone | {tmp_path}/run is drwx------, owner 65534"
+    assert (
+        refusal(tmp_path / "run")
+        == f"EP411 the run directory is not ours alone | {tmp_path}/run is drwx------, owner 65534"
         " | remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another"
     )
 
@@ -212,15 +225,16 @@ def test_a_link_in_the_lock_s_place_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "victim").exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # One holder
 
 
 def test_a_second_holder_is_refused_by_name(tmp_path: Path) -> None:
     with held(tmp_path / "run") as run_dir:
         run_dir.write("file", "first", 0o600)
-        assert refusal(tmp_path / "run") == (
-            f"EP414 another entrypoint is at work in this run directory | {tmp_path}/run"
+        assert (
+            refusal(tmp_path / "run")
+            == f"EP414 another entrypoint is at work in this run directory | {tmp_path}/run"
             " | give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
         )
         assert (run_dir.path / "file").read_text() == "first"
@@ -233,7 +247,7 @@ def test_after_close_the_next_may_have_it(tmp_path: Path) -> None:
             pass
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Where it cannot be
 
 
@@ -262,8 +276,10 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         if root:
             os.seteuid(0)
     assert (str(caught.value), caught.value.status) == (
-        f"EP410 cannot write {tmp_path}/closed/run | Permission denied"
-        " | make room, or set ENTRYPOINT_RUN_DIR to a writable place",
+        (
+            f"EP410 cannot write {tmp_path}/closed/run | Permission denied"
+            " | make room, or set ENTRYPOINT_RUN_DIR to a writable place"
+        ),
         73,
     )
 
@@ -274,7 +290,7 @@ def test_a_read_only_file_system() -> None:
     assert caught.value.status == 73
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The end
 
 
@@ -318,8 +334,9 @@ def test_a_directory_that_holds_somebody_s_files(names: tuple[str, ...], tmp_pat
     for name in names:
         (tmp_path / "run" / name).write_text("mine")
     more = f" and {len(names) - 1} more" if names[1:] else ""
-    assert refusal(tmp_path / "run") == (
-        f"EP411 the run directory holds other files | {tmp_path}/run: {names[0]}{more}"
+    assert (
+        refusal(tmp_path / "run")
+        == f"EP411 the run directory holds other files | {tmp_path}/run: {names[0]}{more}"
         " | set ENTRYPOINT_RUN_DIR to a directory of its own, which need not be there"
     )
     assert sorted(os.listdir(tmp_path / "run")) == list(names)
@@ -345,7 +362,7 @@ def test_a_killed_run_s_secrets_do_not_outlive_the_next(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Directories for logs, which outlive the job
 
 
@@ -376,13 +393,15 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(CantCreateError) as caught:
         RunDir(str(tmp_path / "run"))
-    assert str(caught.value) == (
-        f"EP412 the run directory's file system cannot lock files | {tmp_path}/run: Function not implemented"
-        " | set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as one in /tmp"
+    assert (
+        str(caught.value)
+        == f"EP412 the run directory's file system cannot lock files | {tmp_path}/run: Function not"
+        " implemented | set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as"
+        " one in /tmp"
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Files that people name
 
 

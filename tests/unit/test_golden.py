@@ -8,7 +8,17 @@ import pytest
 
 from entrypoint.spec import reference
 from tests.containers import TREE
-from tests.golden import CASES, COMPLETE, cases, compared, complete, expectation, files, shown, written
+from tests.golden import (
+    CASES,
+    COMPLETE,
+    cases,
+    compared,
+    complete,
+    expectation,
+    files,
+    shown,
+    written,
+)
 
 READ = "run `make golden` and read the difference"
 SIZES = ("one", "two", "sixty-four")
@@ -18,13 +28,18 @@ def name(path: Path) -> str:
     return str(path.relative_to(CASES))
 
 
-@pytest.mark.promise("every file of every launcher is as written down", control="a changed line of a template")
 @pytest.mark.promise(
-    "every TensorFlow process is told the same number of workers", control="tensorflow/two, in the same test"
+    "every file of every launcher is as written down", control="a changed line of a template"
+)
+@pytest.mark.promise(
+    "every TensorFlow process is told the same number of workers",
+    control="tensorflow/two, in the same test",
 )
 @pytest.mark.parametrize("case", cases(), ids=name)
 def test_golden(case: Path) -> None:
-    assert expectation(case) == (case / "expect.yaml").read_text(encoding="utf-8"), f"{name(case)}: {READ}"
+    assert expectation(case) == (case / "expect.yaml").read_text(encoding="utf-8"), (
+        f"{name(case)}: {READ}"
+    )
 
 
 @pytest.mark.parametrize("path", sorted(complete()))
@@ -42,7 +57,11 @@ def test_what_differs_is_shown_with_its_place() -> None:
     assert compared("a/b.sh", whole, whole) == "same as a/b.sh\n"
     changed = whole.replace("line 4", "line four").replace("line 7\n", "")
     expected = ["differs from a/b.sh", "@@ line 3", "-line 4", "+line four", "@@ line 6", "-line 7"]
-    assert compared("a/b.sh", whole, changed).split("\n      ") == ["|", *expected[:-1], "-line 7\n"]
+    assert compared("a/b.sh", whole, changed).split("\n      ") == [
+        "|",
+        *expected[:-1],
+        "-line 7\n",
+    ]
     # A line in another place is another text.
     first, second = (whole.replace(f"line {at}\n", f"line {at}\nnew\n") for at in (2, 5))
     assert compared("a/b.sh", whole, first) != compared("a/b.sh", whole, second)
@@ -51,8 +70,20 @@ def test_what_differs_is_shown_with_its_place() -> None:
 
 
 def test_every_template_is_shown_for_every_size() -> None:
-    seen = {(case.name, file.name) for case in cases() for part in shown(case) for file in files(case, part)}
-    everywhere = {"run_mpi.sh", "hostfile", "rank.sh", "torchrun.sh", "torchlaunch.sh", "sshd_config"}
+    seen = {
+        (case.name, file.name)
+        for case in cases()
+        for part in shown(case)
+        for file in files(case, part)
+    }
+    everywhere = {
+        "run_mpi.sh",
+        "hostfile",
+        "rank.sh",
+        "torchrun.sh",
+        "torchlaunch.sh",
+        "sshd_config",
+    }
     wanted = {(size, file) for size in SIZES for file in everywhere}
     # One node has no use for a way to the others.
     wanted |= {(size, "agent") for size in SIZES[1:]}

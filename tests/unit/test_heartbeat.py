@@ -9,7 +9,8 @@ from entrypoint import heartbeat
 
 @pytest.mark.parametrize("limit", [1.0, 4.0, 15.0])
 def test_who_is_silent_for_less_than_the_limit_is_never_lost(limit: float) -> None:
-    # Its last word was heard just after it was due, and the next would have been, just before it fell silent.
+    # Its last word was heard just after it was due, and the next would have been, just before it
+    # fell silent.
     oldest = heartbeat.interval(limit)
     assert oldest + limit <= heartbeat.patience(limit)
 

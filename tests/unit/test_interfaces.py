@@ -19,7 +19,11 @@ from entrypoint.values import replace
 ETH0 = Interface("eth0", "10.0.0.7", "10.0.0.0/24")
 ETH1 = Interface("eth1", "10.9.0.7", "10.9.0.0/24")
 V6 = Interface("eth0", "fd00::7", "fd00::/64")
-ETH1_IS_TOLD = {"NCCL_SOCKET_IFNAME": "=eth1", "GLOO_SOCKET_IFNAME": "eth1", "HCCL_SOCKET_IFNAME": "=eth1"}
+ETH1_IS_TOLD = {
+    "NCCL_SOCKET_IFNAME": "=eth1",
+    "GLOO_SOCKET_IFNAME": "eth1",
+    "HCCL_SOCKET_IFNAME": "=eth1",
+}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,9 @@ def test_the_interface_that_has_the_address(addresses: list[str], found: Interfa
 
 
 def answer(rank: int, interface: Interface | None, count: int) -> NodeReport:
-    return NodeReport(rank, 1, "1", "4.1.4", interface=interface, interfaces=("eth0", "eth1")[:count])
+    return NodeReport(
+        rank, 1, "1", "4.1.4", interface=interface, interfaces=("eth0", "eth1")[:count]
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,29 +84,43 @@ Own = tuple[Interface, int]  # that the roll call came over, and how many there 
         ("eth1", ETH0, ETH1),
     ],
 )
-def test_the_interface_that_is_meant(wanted: str, usual: Interface | None, found: Interface | None) -> None:
+def test_the_interface_that_is_meant(
+    wanted: str, usual: Interface | None, found: Interface | None
+) -> None:
     assert interfaces.pick([ETH0, V6, ETH1], wanted, usual) == found
 
 
 def test_a_whole_name_is_not_the_beginning_of_another() -> None:
     ten = replace(ETH1, name="eth10")
     assert interfaces.pick([ten, ETH1], "eth1") == ETH1
-    assert interfaces.pick([V6, ETH0], "eth0") == ETH0  # of one name, the IPv4 address, which all libraries know
+    # of one name, the IPv4 address, which all libraries know
+    assert interfaces.pick([V6, ETH0], "eth0") == ETH0
 
 
 def planned(launcher: str, own: Own, other: Own, more: str = "", **env: str) -> Plan:
-    spec = load(f"launcher: {launcher}\nhosts: [a, b]\nnode_rank: 0\ncommand: [x]\n{more}", "job.yaml", env, {})
+    spec = load(
+        f"launcher: {launcher}\nhosts: [a, b]\nnode_rank: 0\ncommand: [x]\n{more}",
+        "job.yaml",
+        env,
+        {},
+    )
     here = Facts(env=env, hostname="a", cwd="/", uid=1, user="u", home="/", mpi="4.1.4")
     where = build(spec, here, Site("local"), Device("cpu", 0, ""))
     return plan.settle(spec, here, where, Members((answer(0, *own), answer(1, *other))))
 
 
 def network(variables: tuple[EnvVar, ...]) -> dict[str, str]:
-    return {each.name: each.value for each in variables if "IFNAME" in each.name or "TCP_IF" in each.name}
+    return {
+        each.name: each.value
+        for each in variables
+        if "IFNAME" in each.name or "TCP_IF" in each.name
+    }
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "plain", "mpirun", "torchlaunch"])
-def test_programs_take_the_interface_of_the_roll_call_where_there_are_several(launcher: str) -> None:
+def test_programs_take_the_interface_of_the_roll_call_where_there_are_several(
+    launcher: str,
+) -> None:
     told = planned(launcher, (ETH1, 2), (ETH1, 1)).env
     assert network(told) == ETH1_IS_TOLD
     assert {each.origin for each in told if "IFNAME" in each.name} == {"the roll call"}
@@ -116,7 +136,9 @@ def test_the_users_choice_wins_and_is_for_every_launcher(launcher: str) -> None:
     assert network(two.env) == {"NCCL_SOCKET_IFNAME": "eth0,bond0"}
     assert network(planned(launcher, *several, "mpi: {interface: 10.0.0.0/8}").env) == {}
     own = planned(launcher, *several, NCCL_SOCKET_IFNAME="mine")
-    assert network(own.env) == {name: ETH1_IS_TOLD[name] for name in ("GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")}
+    assert network(own.env) == {
+        name: ETH1_IS_TOLD[name] for name in ("GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
+    }
 
 
 @pytest.mark.parametrize(
@@ -134,14 +156,18 @@ def test_the_users_choice_wins_and_is_for_every_launcher(launcher: str) -> None:
         ((ETH0, 2), (ETH0, 2), "", {"NCCL_SOCKET_IFNAME": "x"}, {"MY_MPI_BTL_TCP_IF": "eth0"}),
     ],
 )  # fmt: skip
-def test_what_mpirun_is_told(own: Own, other: Own, more: str, env: dict[str, str], told: dict[str, str]) -> None:
+def test_what_mpirun_is_told(
+    own: Own, other: Own, more: str, env: dict[str, str], told: dict[str, str]
+) -> None:
     assert network(planned("mpirun", own, other, more, **env).launch.programs[0].env) == told
 
 
 def test_a_choice_in_open_mpis_own_file_is_one(tmp_path: Path) -> None:
     """Open MPI fails where one file excludes interfaces and mpirun's line includes some."""
     (tmp_path / ".openmpi").mkdir()
-    (tmp_path / ".openmpi/mca-params.conf").write_text("# btl_tcp_if_include = a\n btl_tcp_if_exclude = docker0\n")
+    (tmp_path / ".openmpi/mca-params.conf").write_text(
+        "# btl_tcp_if_include = a\n btl_tcp_if_exclude = docker0\n"
+    )
     assert openmpi.params("/nowhere/bin/mpirun", str(tmp_path)).count("btl_tcp_if_exclude") == 1
     assert "btl_tcp_if_include" not in openmpi.params("/nowhere/bin/mpirun", str(tmp_path))
     spec = load("launcher: mpirun\nhosts: [a, b]\nnode_rank: 0\ncommand: [x]\n", "job.yaml", {}, {})
@@ -156,14 +182,30 @@ def test_a_choice_in_open_mpis_own_file_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words", "asked"),
     [
-        ("", "from the roll call, the one that it comes over, of eth0, eth1; or set network.interface", False),
-        ("network: {interface: eth}", "eth0 here; the roll call brings the other nodes' names", True),
+        (
+            "",
+            (
+                "from the roll call, the one that it comes over, of eth0, eth1; or set"
+                " network.interface"
+            ),
+            False,
+        ),
+        (
+            "network: {interface: eth}",
+            "eth0 here; the roll call brings the other nodes' names",
+            True,
+        ),
     ],
 )
 def test_a_plan_says_what_the_roll_call_decides(more: str, words: str, asked: bool) -> None:
     words = f"network interface: {words}"
     secret = {"ENTRYPOINT_SECRET": "8f2c" * 9 + "0a1b3d5e"}
-    spec = load(f"launcher: plain\nhosts: [a, b]\nnode_rank: 0\ncommand: [x]\n{more}", "job.yaml", secret, {})
+    spec = load(
+        f"launcher: plain\nhosts: [a, b]\nnode_rank: 0\ncommand: [x]\n{more}",
+        "job.yaml",
+        secret,
+        {},
+    )
     for several, said in (((ETH0, ETH1), True), ((ETH0, V6), asked)):
         here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", interfaces=several)
         here = replace(here, programs={"sshd": "/usr/sbin/sshd"})
@@ -176,7 +218,9 @@ def test_a_plan_says_what_the_roll_call_decides(more: str, words: str, asked: bo
 ASKED = "network: {{interface: {}}}"
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "plain", "mpirun", "torchlaunch", "pytorch", "msrun", "tensorflow"])
+@pytest.mark.parametrize(
+    "launcher", ["torchrun", "plain", "mpirun", "torchlaunch", "pytorch", "msrun", "tensorflow"]
+)
 def test_what_was_asked_for_is_told_even_where_there_is_no_other(launcher: str) -> None:
     told = planned(launcher, (ETH1, 1), (ETH0, 1), ASKED.format("eth")).env
     assert network(told) == ETH1_IS_TOLD
@@ -188,7 +232,10 @@ def test_one_node_is_told_as_well() -> None:
     """No roll call looks for the interface: it is found as the plan is made."""
     spec = load("command: [x]\nnetwork: {interface: 10.9.0.0/24}", "job.yaml", {}, {})
     here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", interfaces=(ETH0, ETH1))
-    assert network(plan.settle(spec, here, build(spec, here, Site("local"), Device("cpu", 0, ""))).env) == ETH1_IS_TOLD
+    assert (
+        network(plan.settle(spec, here, build(spec, here, Site("local"), Device("cpu", 0, ""))).env)
+        == ETH1_IS_TOLD
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,13 +262,18 @@ def test_one_node_is_told_as_well() -> None:
 def test_what_mpirun_is_told_of_what_was_asked_for(
     own: Interface, other: Interface, more: str, env: dict[str, str], told: dict[str, str]
 ) -> None:
-    assert network(planned("mpirun", (own, 1), (other, 1), more, **env).launch.programs[0].env) == told
+    assert (
+        network(planned("mpirun", (own, 1), (other, 1), more, **env).launch.programs[0].env) == told
+    )
 
 
 def test_open_mpi_has_no_word_for_ipv6_networks() -> None:
-    with pytest.raises(ConfigError, match=r"by name alone, and the nodes' names differ \| eth0 fd00::/64 on a, ib0"):
+    with pytest.raises(
+        ConfigError, match=r"by name alone, and the nodes' names differ \| eth0 fd00::/64 on a, ib0"
+    ):
         planned("mpirun", (V6, 1), (replace(V6, name="ib0"), 1), ASKED.format("fd00::/64"))
-    planned("mpirun", (V6, 2), (replace(V6, name="ib0"), 2))  # nobody asked: Open MPI looks by itself
+    # nobody asked: Open MPI looks by itself
+    planned("mpirun", (V6, 2), (replace(V6, name="ib0"), 2))
 
 
 @pytest.mark.promise("an ambiguous interface name is refused before Open MPI waits forever")
@@ -235,10 +287,23 @@ def test_open_mpi_has_no_word_for_ipv6_networks() -> None:
         (ETH1, replace(ETH1, name="ib0"), "10.9.0.0/24", False),
     ],
 )
-def test_a_name_that_means_two_networks(own: Interface, other: Interface, asked: str, refused: bool) -> None:
+def test_a_name_that_means_two_networks(
+    own: Interface, other: Interface, asked: str, refused: bool
+) -> None:
     """Refused where this node has both, since Open MPI would wait for ever."""
-    spec = load(f"hosts: [a, b]\nnode_rank: 0\ncommand: [x]\n{ASKED.format(asked)}", "job.yaml", {}, {})
-    here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", mpi="4.1.4", interfaces=(ETH0, ETH1))
+    spec = load(
+        f"hosts: [a, b]\nnode_rank: 0\ncommand: [x]\n{ASKED.format(asked)}", "job.yaml", {}, {}
+    )
+    here = Facts(
+        env={},
+        hostname="a",
+        cwd="/",
+        uid=1,
+        user="u",
+        home="/",
+        mpi="4.1.4",
+        interfaces=(ETH0, ETH1),
+    )
     where, members = (
         build(spec, here, Site("local"), Device("cpu", 0, "")),
         Members((answer(0, own, 2), answer(1, other, 2))),
@@ -247,16 +312,20 @@ def test_a_name_that_means_two_networks(own: Interface, other: Interface, asked:
         plan.settle(spec, here, where, members)
         return
     with pytest.raises(
-        ConfigError, match=r"eth1 means two networks .* \| eth1 10.9.0.0/24 on a, eth1 10.0.0.0/24 on b \|"
+        ConfigError,
+        match=r"eth1 means two networks .* \| eth1 10.9.0.0/24 on a, eth1 10.0.0.0/24 on b \|",
     ):
         plan.settle(spec, here, where, members)
     plan.settle(spec, here, where, replace(members, assumed=True))  # the others are not known yet
 
 
 @pytest.mark.parametrize(
-    ("there", "family"), [((V6,), "AF_INET6"), ((ETH0, V6), None), ((V6, ETH1), "AF_INET6"), ((ETH0,), None)]
+    ("there", "family"),
+    [((V6,), "AF_INET6"), ((ETH0, V6), None), ((V6, ETH1), "AF_INET6"), ((ETH0,), None)],
 )
-def test_libraries_that_look_for_ipv4_are_told_of_ipv6(there: tuple[Interface, ...], family: str | None) -> None:
+def test_libraries_that_look_for_ipv4_are_told_of_ipv6(
+    there: tuple[Interface, ...], family: str | None
+) -> None:
     spec = load("command: [x]\nnetwork: {interface: eth0}", "job.yaml", {}, {})
     here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", interfaces=there)
     made = plan.settle(spec, here, build(spec, here, Site("local"), Device("cpu", 0, "")))
@@ -280,7 +349,9 @@ def test_a_node_without_it_is_refused_and_says_what_it_has(
 ) -> None:
     hosts = "hosts: [a, b]\nnode_rank: 0\n" * (nodes - 1)
     spec = load(f"{hosts}command: [x]\nnetwork: {{interface: {wanted}}}", "job.yaml", {}, {})
-    here = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", mpi="4.1.4", interfaces=found)
+    here = Facts(
+        env={}, hostname="a", cwd="/", uid=1, user="u", home="/", mpi="4.1.4", interfaces=found
+    )
     made = plan.settle(spec, here, build(spec, here, Site("local"), Device("cpu", 0, "")))
     refused = checks.machine(spec, here, made, lambda text: None)
     assert (refused is not None) == (seen is not None)
@@ -299,12 +370,17 @@ def test_a_node_without_it_is_refused_and_says_what_it_has(
             ETH0,
             V6,
             "eth0",
-            "warning: EP407 some nodes have IPv4 on the interface and others IPv6 | eth0 10.0.0.0/24, eth0",
+            (
+                "warning: EP407 some nodes have IPv4 on the interface and others IPv6 | eth0"
+                " 10.0.0.0/24, eth0"
+            ),
         ),
         (ETH0, ETH1, "auto", ""),
     ],
 )
-def test_the_leader_says_what_the_nodes_take(own: Interface, other: Interface, wanted: str, words: str) -> None:
+def test_the_leader_says_what_the_nodes_take(
+    own: Interface, other: Interface, wanted: str, words: str
+) -> None:
     spec = load(f"command: [x]\nnetwork: {{interface: {wanted}}}", "job.yaml", {}, {})
     said = interface_words(spec, Members((answer(0, own, 1), answer(1, other, 1))))
     assert [each[: len(words)] for each in said] == [words] * bool(words)
@@ -312,11 +388,15 @@ def test_the_leader_says_what_the_nodes_take(own: Interface, other: Interface, w
 
 def test_a_thousand_networks_are_one_line() -> None:
     each = [answer(i, Interface("eth0", f"10.0.{i}.7", f"10.0.{i}.0/24"), 1) for i in range(200)]
-    (said,) = interface_words(load("network: {interface: eth0}", "job.yaml", {}, {}), Members(tuple(each)))
+    (said,) = interface_words(
+        load("network: {interface: eth0}", "job.yaml", {}, {}), Members(tuple(each))
+    )
     assert said.endswith("eth0 10.0.3.0/24 and 196 more")
 
 
-@pytest.mark.parametrize("text", ["auto", "eth0", "ib", "eth0.100", "10.0.0.0/8", "fd00::/64", "bond-1"])
+@pytest.mark.parametrize(
+    "text", ["auto", "eth0", "ib", "eth0.100", "10.0.0.0/8", "fd00::/64", "bond-1"]
+)
 def test_interfaces_that_a_spec_may_name(text: str) -> None:
     assert load(f"network: {{interface: '{text}'}}", "job.yaml", {}, {}).network.interface == text
 
@@ -324,7 +404,10 @@ def test_interfaces_that_a_spec_may_name(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("eth0,eth1", "EP100 one interface is needed: .*several for Open MPI and NCCL: mpi.interface"),
+        (
+            "eth0,eth1",
+            "EP100 one interface is needed: .*several for Open MPI and NCCL: mpi.interface",
+        ),
         ("", "EP100 one interface is needed"),
         ("a-name-of-20-letters", "EP100 one interface is needed"),
         ("=eth0", "EP100 one interface is needed"),
@@ -342,7 +425,9 @@ def test_what_no_interface_is(text: str, words: str) -> None:
 
 def test_two_settings_that_say_different_things_are_an_error() -> None:
     text = "network: {interface: ib0}\ncommand: [x]\n"
-    with pytest.raises(SpecError, match=r"EP104 mpi.interface contradicts it .*eth0.*env MY_MPI_BTL_TCP_IF"):
+    with pytest.raises(
+        SpecError, match=r"EP104 mpi.interface contradicts it .*eth0.*env MY_MPI_BTL_TCP_IF"
+    ):
         load(text, "job.yaml", {"MY_MPI_BTL_TCP_IF": "eth0"}, {})
     load(text, "job.yaml", {"MY_MPI_BTL_TCP_IF": "ib0"}, {})
     load("network: {interface: auto}", "job.yaml", {"MY_MPI_BTL_TCP_IF": "eth0"}, {})

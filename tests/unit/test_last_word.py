@@ -1,4 +1,5 @@
-"""A worker's last word: it stays until the leader has read it and ends the session, and 2 s at most."""
+"""A worker's last word: it stays until the leader has read it and ends the session, and 2 s at
+most."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ FACTS = Facts(
     env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",
     programs={name: f"/usr/bin/{name}" for name in ("sshd", "ssh", "mpirun", "orted", "python3")},
 )  # fmt: skip
-TEXT = "hosts: [a=10.0.0.1, b=10.0.0.2]\nslots: 1\nlauncher: torchrun\ncommand: [train]\nsecret_file: /none\n"
+TEXT = (
+    "hosts: [a=10.0.0.1, b=10.0.0.2]\nslots: 1\nlauncher: torchrun\ncommand: [train]\nsecret_file:"
+    " /none\n"
+)
 RELEASE = messages.Release(0, "done", True, False)
 END = actions.EndNode(Outcome(0, "done", True))
 LIMIT = 2.0  # seconds
@@ -43,7 +47,9 @@ class Node:
         return [action for action in done if not isinstance(action, actions.Entered)]
 
     def hears(self, message: Any, sender: int | None = None) -> list[Any]:
-        return self.told(events.MessageReceived(1 - self.rank if sender is None else sender, message))
+        return self.told(
+            events.MessageReceived(1 - self.rank if sender is None else sender, message)
+        )
 
     def here(self, message: Any) -> list[Any]:
         return self.hears(message, self.rank)
@@ -58,7 +64,10 @@ class Node:
 
 
 def hello(**other: Any) -> messages.Hello:
-    return replace(messages.Hello(__version__, ("a", "b"), 1, "torchrun", {}, 15.0, "leader", "10.0.0.2"), **other)
+    return replace(
+        messages.Hello(__version__, ("a", "b"), 1, "torchrun", {}, 15.0, "leader", "10.0.0.2"),
+        **other,
+    )
 
 
 def worker(started: bool = True) -> Node:
@@ -76,7 +85,9 @@ def test_a_released_worker_stays_until_the_leader_ends_the_session() -> None:
     node = worker()
     assert node.hears(RELEASE) == [actions.ReportPhases(), actions.Send(0, messages.Goodbye())]
     node.now += 1.0
-    assert node.here(messages.Pong(0.0, 0)) == [actions.Send(0, messages.Pong(0.0, 0))], "nothing else ends it"
+    assert node.here(messages.Pong(0.0, 0)) == [actions.Send(0, messages.Pong(0.0, 0))], (
+        "nothing else ends it"
+    )
     assert node.told(events.SessionLost(0)) == [END]
 
 

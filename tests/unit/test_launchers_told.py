@@ -1,4 +1,5 @@
-"""The launchers jax, accelerate, deepspeed and plain: what each process is told, and what of it nobody else may say."""
+"""The launchers jax, accelerate, deepspeed and plain: what each process is told, and what of it
+nobody else may say."""
 
 from __future__ import annotations
 
@@ -19,10 +20,15 @@ TWO = "hosts: [a, b]\nnode_rank: 1\n"
 RUN_DIR = "/tmp/entrypoint-1000-36666"
 
 
-def build(text: str, env: dict[str, str] | None = None, cards: int = 0, platform: str = "local") -> Plan:
+def build(
+    text: str, env: dict[str, str] | None = None, cards: int = 0, platform: str = "local"
+) -> Plan:
     facts = replace(FACTS, env=env or {})
     spec = load(
-        text if "command:" in text else f"{text}\ncommand: [train.py, --epochs, '5']", "job.yaml", facts.env, {}
+        text if "command:" in text else f"{text}\ncommand: [train.py, --epochs, '5']",
+        "job.yaml",
+        facts.env,
+        {},
     )
     device = Device("nvidia" if cards else "cpu", cards, f"{cards} cards")
     return planning.settle(spec, facts, topologies.build(spec, facts, Site(platform), device))
@@ -33,7 +39,7 @@ def told(program: Program, names: str) -> dict[str, str]:
     return {var.name: var.value for var in program.env if var.name.startswith(names)}
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # JAX
 
 
@@ -47,32 +53,43 @@ def told(program: Program, names: str) -> dict[str, str]:
         ('hosts: ["a:3=fd00::1", "b:1"]\nnode_rank: 1', "[fd00::1]:6070", ["3"]),
     ],
 )
-def test_every_process_of_jax_knows_where_and_which_it_is(text: str, where: str, ids: list[str]) -> None:
+def test_every_process_of_jax_knows_where_and_which_it_is(
+    text: str, where: str, ids: list[str]
+) -> None:
     made = build(f"launcher: jax\n{text}")
     size = str(made.ranks)
     assert [told(each, "JAX_") for each in made.launch.programs] == [
-        {"JAX_COORDINATOR_ADDRESS": where, "JAX_NUM_PROCESSES": size, "JAX_PROCESS_ID": number} for number in ids
+        {"JAX_COORDINATOR_ADDRESS": where, "JAX_NUM_PROCESSES": size, "JAX_PROCESS_ID": number}
+        for number in ids
     ]
     assert {each.argv for each in made.launch.programs} == {("python", "train.py", "--epochs", "5")}
-    assert [each.label for each in made.launch.programs] == ([f"rank {n}" for n in ids] if len(ids) > 1 else [""])
+    assert [each.label for each in made.launch.programs] == (
+        [f"rank {n}" for n in ids] if len(ids) > 1 else [""]
+    )
     assert made.launch.ends.completion == "first-failure"
 
 
 @pytest.mark.control("nobody but the launcher says which process of JAX one is")
 def test_a_coordinator_that_a_platform_names_stays_and_its_numbers_of_nodes_do_not() -> None:
     env = {"JAX_COORDINATOR_ADDRESS": "other:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
-    (program, _) = build(f"launcher: jax\n{TWO}slots: 2", env).launch.programs
+    program, _ = build(f"launcher: jax\n{TWO}slots: 2", env).launch.programs
     assert told(program, "JAX_") == {"JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "2"}
 
 
-@pytest.mark.parametrize(("slots", "shares"), [(1, ["0,1,2,3"]), (2, ["0,1", "2,3"]), (4, ["0", "1", "2", "3"])])
+@pytest.mark.parametrize(
+    ("slots", "shares"), [(1, ["0,1,2,3"]), (2, ["0,1", "2,3"]), (4, ["0", "1", "2", "3"])]
+)
 def test_the_cards_of_a_node_are_shared_by_its_processes(slots: int, shares: list[str]) -> None:
     made = build(f"launcher: jax\nslots: {slots}", cards=4)
-    assert [told(each, "JAX_LOCAL")["JAX_LOCAL_DEVICE_IDS"] for each in made.launch.programs] == shares
+    assert [
+        told(each, "JAX_LOCAL")["JAX_LOCAL_DEVICE_IDS"] for each in made.launch.programs
+    ] == shares
 
 
 def test_cards_that_cannot_be_shared_evenly() -> None:
-    with pytest.raises(ConfigError, match=r"shared evenly \| 4 cards, 3 processes \| set slots to 1, to 4, or "):
+    with pytest.raises(
+        ConfigError, match=r"shared evenly \| 4 cards, 3 processes \| set slots to 1, to 4, or "
+    ):
         build("launcher: jax\nslots: 3", cards=4)
 
 
@@ -81,11 +98,13 @@ def test_cards_that_cannot_be_shared_evenly() -> None:
 def test_nobody_else_may_say_which_process_one_is(name: str) -> None:
     with pytest.raises(SpecError) as caught:
         build(f'launcher: jax\n{TWO}env: {{{name}: "0"}}')
-    assert f"EP119 {name} is set by the launcher | `0` | remove it, and set hosts" in str(caught.value)
+    assert f"EP119 {name} is set by the launcher | `0` | remove it, and set hosts" in str(
+        caught.value
+    )
     assert "job.yaml:4" in str(caught.value)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # DeepSpeed
 
 
@@ -97,7 +116,10 @@ def test_nobody_else_may_say_which_process_one_is(name: str) -> None:
         ("/opt/bin/python3.11 -u train.py", "/opt/bin/python3.11 {} train.py"),
         ("python -m package.train --x", "python {} --module package.train --x"),
         ("python -u -m package.train", "python {} --module package.train"),
-        ("python -W error train.py", "python {} --no_python --no_local_rank python -W error train.py"),
+        (
+            "python -W error train.py",
+            "python {} --no_python --no_local_rank python -W error train.py",
+        ),
         ("./train --x", "python {} --no_python --no_local_rank ./train --x"),
     ],
 )
@@ -105,7 +127,9 @@ def test_how_deepspeed_s_launcher_is_started(command: str, line: str) -> None:
     made = build(f"launcher: deepspeed\n{TWO}command: {shlex.split(command)}")
     (program,) = made.launch.programs
     slots = """'{"a": 1, "b": 1}'"""
-    options = f"{RUN_DIR}/deepspeed_launch.py {slots} --node_rank=1 --master_addr=a --master_port=6060"
+    options = (
+        f"{RUN_DIR}/deepspeed_launch.py {slots} --node_rank=1 --master_addr=a --master_port=6060"
+    )
     assert shlex.join(program.argv) == line.format(options)
     assert (made.launch.ranks.reports, made.launch.ends.completion) == ("both", "first-failure")
 
@@ -116,7 +140,9 @@ def test_deepspeed_s_launcher_knows_the_slots_of_each_node() -> None:
     assert made.ranks == 3
 
 
-@pytest.mark.parametrize("option", ["--node_rank=0", "--master-port=1", "--hostfile=x", "--include=a", "--no_ssh"])
+@pytest.mark.parametrize(
+    "option", ["--node_rank=0", "--master-port=1", "--hostfile=x", "--include=a", "--no_ssh"]
+)
 def test_deepspeed_s_options_that_are_settled_are_refused_by_name(option: str) -> None:
     with pytest.raises(SpecError) as caught:
         build(f"launcher: deepspeed\n{TWO}deepspeed: {{extra_args: [{option}]}}")
@@ -125,7 +151,12 @@ def test_deepspeed_s_options_that_are_settled_are_refused_by_name(option: str) -
 
 def test_another_option_of_deepspeed_s_is_passed_as_it_is() -> None:
     made = build(f"launcher: deepspeed\n{TWO}deepspeed: {{extra_args: [--bind_cores_to_rank]}}")
-    assert made.launch.programs[0].argv[-4:] == ("--bind_cores_to_rank", "train.py", "--epochs", "5")
+    assert made.launch.programs[0].argv[-4:] == (
+        "--bind_cores_to_rank",
+        "train.py",
+        "--epochs",
+        "5",
+    )
 
 
 def test_with_an_ssh_client_deepspeed_logs_in_from_worker_0() -> None:
@@ -133,13 +164,20 @@ def test_with_an_ssh_client_deepspeed_logs_in_from_worker_0() -> None:
     leader, worker = (build(f"{text}node_rank: {node}").launch for node in range(2))
     (program,) = leader.programs
     options = f"--hostfile={RUN_DIR}/hostfile --no_ssh_check --master_addr=a --master_port=6060"
-    assert shlex.join(program.argv) == f"python -m deepspeed.launcher.runner {options} train.py --epochs 5"
+    assert (
+        shlex.join(program.argv)
+        == f"python -m deepspeed.launcher.runner {options} train.py --epochs 5"
+    )
     assert told(program, "PDSH") == {"PDSH_SSH_ARGS_APPEND": f"-F {RUN_DIR}/ssh_config"}
     (hostfile,) = (file.text for file in leader.files if file.name == "hostfile")
     assert hostfile.endswith("\na slots=2\nb slots=2\n")
     assert (worker.programs, worker.files) == ((), ())
     for launch in (leader, worker):
-        assert (launch.ends.completion, launch.start.needs_roll_call, launch.ranks.count) == ("leader", True, 4)
+        assert (launch.ends.completion, launch.start.needs_roll_call, launch.ranks.count) == (
+            "leader",
+            True,
+            4,
+        )
 
 
 def test_options_of_the_form_that_logs_in() -> None:
@@ -150,7 +188,7 @@ def test_options_of_the_form_that_logs_in() -> None:
     assert "--include=a" in build(text).launch.programs[0].argv
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Accelerate
 
 
@@ -171,7 +209,9 @@ def test_accelerate_s_options_that_are_settled_are_refused_by_name(option: str, 
     assert f"is set by the launcher's script | `{option}` | set {field}" in str(caught.value)
 
 
-@pytest.mark.parametrize("option", ["--config_file=a.yaml", "--use_fsdp", "--num_cpu_threads_per_process=2", "-q"])
+@pytest.mark.parametrize(
+    "option", ["--config_file=a.yaml", "--use_fsdp", "--num_cpu_threads_per_process=2", "-q"]
+)
 def test_other_options_of_accelerate_s_are_passed_on(option: str) -> None:
     made = build(f"launcher: accelerate\n{TWO}accelerate: {{extra_args: [{option}]}}")
     (script,) = (file.text for file in made.files if file.name == "accelerate.sh")
@@ -182,7 +222,9 @@ def test_accelerate_needs_as_many_processes_on_every_node() -> None:
     spec = load(f"launcher: accelerate\n{TWO}slots: 2\ncommand: [train.py]", "job.yaml", {}, {})
     topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, ""))
     first, second = planning.assume_members(topology, FACTS).reports
-    with pytest.raises(ConfigError, match=r"as many processes on one node .* a has 2, b has 3 .* set slots"):
+    with pytest.raises(
+        ConfigError, match=r"as many processes on one node .* a has 2, b has 3 .* set slots"
+    ):
         accelerate.plan(spec, topology, Members((first, replace(second, slots=3))))
 
 
@@ -191,7 +233,7 @@ def test_a_rendezvous_that_accelerate_does_not_use_is_refused() -> None:
         build(f"launcher: accelerate\n{TWO}torch: {{rdzv_backend: c10d}}")
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Plain
 
 
@@ -218,5 +260,7 @@ def test_under_plain_the_one_program_of_a_node_is_its_rank(
 
 @pytest.mark.parametrize(("text", "rank"), [("", "1"), ("env: {RANK: '9'}", None)])
 def test_under_plain_a_platform_s_rank_counts_for_nothing(text: str, rank: str | None) -> None:
-    (program,) = build(f"launcher: plain\n{TWO}{text}", {"RANK": "8"}, platform="volcano").launch.programs
+    (program,) = build(
+        f"launcher: plain\n{TWO}{text}", {"RANK": "8"}, platform="volcano"
+    ).launch.programs
     assert told(program, "RANK") == ({"RANK": rank} if rank else {})

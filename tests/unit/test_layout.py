@@ -1,6 +1,8 @@
-"""The layout of the package, by reading its source: who may import whom, where effects are, what readers can expect.
+"""The layout of the package, by reading its source: who may import whom, where effects are, what
+readers can expect.
 
-Every rule has a control beside it: a made-up module that breaks it, which the same checker must name.
+Every rule has a control beside it: a made-up module that breaks it, which the same checker must
+name.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
 
-# From low to high; a package may use itself and those of lower layers. A module that is in no layer fails the test.
+# From low to high; a package may use itself and those of lower layers. A module that is in no layer
+# fails the test.
 LAYERS = (
     ("values", "errors", "secret", "model", "heartbeat", "interfaces", "phases", "text", "wire"),
     ("render", "registry", "ranktable", "supervised"),
@@ -26,12 +29,21 @@ LAYERS = (
     ("output",),
     ("ranks", "session"),
     ("check", "netcheck", "record", "local", "explain"),
+    ("respondent",),
     ("node",),
     ("cli", "__main__"),
 )
 ADAPTERS = LAYERS[3]
 EFFECTS = {"os", "subprocess", "socket", "time", "signal", "threading", "asyncio", "paramiko"}
-WITH_EFFECTS = {"system", "output", "ranks", "session", "node.py", "cli"}  # who may have effects
+WITH_EFFECTS = {
+    "system",
+    "output",
+    "ranks",
+    "session",
+    "respondent.py",
+    "node.py",
+    "cli",
+}  # who may have effects
 # These find and read the toolkit's own files, as pathlib would, whose import takes each start 4 ms.
 WITH_EFFECTS |= {"registry.py", "render.py", "supervised.py"}
 # Limits for readers: of a file, of a function, and arguments of a constructor besides self.
@@ -59,7 +71,7 @@ def sources() -> Sources:
     }
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The checkers: each gives one line for each breach
 
 
@@ -111,7 +123,9 @@ def effects(sources: Sources) -> list[str]:
     return [
         f"{path}:{line}: {name.split('.')[0]}"
         for path, line, name in imports(sources)
-        if name.split(".")[0] in EFFECTS and path.split("/")[0] not in WITH_EFFECTS and path not in listed(sources)
+        if name.split(".")[0] in EFFECTS
+        and path.split("/")[0] not in WITH_EFFECTS
+        and path not in listed(sources)
     ]
 
 
@@ -126,7 +140,9 @@ def listed(sources: Sources) -> set[str]:
 
 
 def sleeps(sources: Sources) -> list[str]:
-    wrong = [f"{path}:{line}: {name}" for path, line, name in imports(sources) if name.endswith(".sleep")]
+    wrong = [
+        f"{path}:{line}: {name}" for path, line, name in imports(sources) if name.endswith(".sleep")
+    ]
     for path, text in sources.items():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and node.attr == "sleep":
@@ -137,8 +153,9 @@ def sleeps(sources: Sources) -> list[str]:
 def docstrings(sources: Sources) -> list[str]:
     """Public functions and classes of a module and public methods of its classes need one.
 
-    Free are a class that its module's docstring draws (the error tree), a method whose name says it all to any reader
-    of Python (`close`), a property, and a method that is documented where it is first declared.
+    Free are a class that its module's docstring draws (the error tree), a method whose name says it
+    all to any reader of Python (`close`), a property, and a method that is documented where it is
+    first declared.
     """
     trees = {path: ast.parse(text) for path, text in sources.items()}
     declared = {
@@ -154,19 +171,36 @@ def docstrings(sources: Sources) -> list[str]:
         drawn = ast.get_docstring(tree)
         if drawn is None:
             wrong.append(f"{path}:1: the module")
-        for node in [*functions(tree), *(node for node in tree.body if isinstance(node, ast.ClassDef))]:
-            if not node.name.startswith("_") and not ast.get_docstring(node) and f"- {node.name}" not in (drawn or ""):
+        for node in [
+            *functions(tree),
+            *(node for node in tree.body if isinstance(node, ast.ClassDef)),
+        ]:
+            if (
+                not node.name.startswith("_")
+                and not ast.get_docstring(node)
+                and f"- {node.name}" not in (drawn or "")
+            ):
                 wrong.append(f"{path}:{node.lineno}: {node.name}")
-        for owner in (node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")):
+        for owner in (
+            node
+            for node in tree.body
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        ):
             for member in functions(owner):
-                said = member.name.startswith("_") or member.name in {"close", *declared} or member.decorator_list
+                said = (
+                    member.name.startswith("_")
+                    or member.name in {"close", *declared}
+                    or member.decorator_list
+                )
                 if not said and not ast.get_docstring(member):
                     wrong.append(f"{path}:{member.lineno}: {owner.name}.{member.name}")
     return wrong
 
 
 def functions(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [child for child in node.body if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [
+        child for child in node.body if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
 
 
 def lengths(sources: Sources) -> list[str]:
@@ -178,7 +212,8 @@ def lengths(sources: Sources) -> list[str]:
 
 
 def divided(sources: Sources) -> list[str]:
-    """What is too long, takes too much, or assigns several attributes at once is to be divided by concept."""
+    """What is too long, takes too much, or assigns several attributes at once is to be divided by
+    concept."""
     wrong = []
     for path, text in sources.items():
         for node in ast.walk(ast.parse(text)):
@@ -190,32 +225,53 @@ def divided(sources: Sources) -> list[str]:
                 if node.name == "__init__" and arguments > MOST_ARGUMENTS:
                     wrong.append(f"{path}:{node.lineno}: a constructor with {arguments} arguments")
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
-                attributes = [each for each in node.targets[0].elts if re.fullmatch(r"self\.\w+", ast.unparse(each))]
+                attributes = [
+                    each
+                    for each in node.targets[0].elts
+                    if re.fullmatch(r"self\.\w+", ast.unparse(each))
+                ]
                 if len(attributes) > 1:
                     wrong.append(f"{path}:{node.lineno}: {len(attributes)} attributes on one line")
     return wrong
 
 
 def launchers_by_name(sources: Sources) -> list[str]:
-    """What differs between launchers is a value in `Launch`: no name of one is compared elsewhere."""
+    """What differs between launchers is a value in `Launch`: no name of one is compared
+    elsewhere."""
     wrong = []
     for path, text in sources.items():
         for node in ast.walk(ast.parse(text)) if not path.startswith("launchers/") else ():
             if isinstance(node, ast.Compare):
-                names = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)} & LAUNCHERS
+                names = {
+                    each.value for each in ast.walk(node) if isinstance(each, ast.Constant)
+                } & LAUNCHERS
                 wrong += [f"{path}:{node.lineno}: {name}" for name in sorted(names)]
     return wrong
 
 
 def one_definition(sources: Sources) -> list[str]:
-    """A function with a helper's name, also a private one, is a second definition of it; a method has its class."""
-    homes = {node.name: path for path in HELPERS if path in sources for node in functions(ast.parse(sources[path]))}
+    """A function with a helper's name, also a private one, is a second definition of it; a method
+    has its class."""
+    homes = {
+        node.name: path
+        for path in HELPERS
+        if path in sources
+        for node in functions(ast.parse(sources[path]))
+    }
     wrong = []
     for path, text in sources.items():
         tree = ast.parse(text)
-        methods = {id(node) for owner in ast.walk(tree) if isinstance(owner, ast.ClassDef) for node in owner.body}
+        methods = {
+            id(node)
+            for owner in ast.walk(tree)
+            if isinstance(owner, ast.ClassDef)
+            for node in owner.body
+        }
         for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and id(node) not in methods:
+            if (
+                isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+                and id(node) not in methods
+            ):
                 home = homes.get(node.name.lstrip("_"), path)
                 if home != path:
                     wrong.append(f"{path}:{node.lineno}: {node.name} is in {home}")
@@ -235,11 +291,21 @@ def class_names(sources: Sources) -> list[str]:
     return wrong
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The rules, and their controls
 
 
-RULES = [import_order, effects, sleeps, docstrings, lengths, divided, launchers_by_name, one_definition, class_names]
+RULES = [
+    import_order,
+    effects,
+    sleeps,
+    docstrings,
+    lengths,
+    divided,
+    launchers_by_name,
+    one_definition,
+    class_names,
+]
 
 
 @pytest.mark.promise("import rules, effects, docstrings and lengths hold")
@@ -250,13 +316,30 @@ def test_the_rule_holds(rule: Rule, sources: Sources) -> None:
 
 
 def test_every_module_is_in_a_layer(sources: Sources) -> None:
-    assert {module_of(path)[0] for path in sources if module_of(path)} == {name for names in LAYERS for name in names}
+    assert {module_of(path)[0] for path in sources if module_of(path)} == {
+        name for names in LAYERS for name in names
+    }
 
 
 BREACHES = [
-    (import_order, "model.py", "from entrypoint.spec import load", "model.py:1: model may not use spec"),
-    (import_order, "errors.py", "import entrypoint.render", "errors.py:1: errors may not use render"),
-    (import_order, "spec.py", "from entrypoint.node import keys", "spec.py:1: spec may not use node"),
+    (
+        import_order,
+        "model.py",
+        "from entrypoint.spec import load",
+        "model.py:1: model may not use spec",
+    ),
+    (
+        import_order,
+        "errors.py",
+        "import entrypoint.render",
+        "errors.py:1: errors may not use render",
+    ),
+    (
+        import_order,
+        "spec.py",
+        "from entrypoint.node import keys",
+        "spec.py:1: spec may not use node",
+    ),
     (import_order, "spec.py", "from entrypoint import cli", "spec.py:1: spec may not use cli"),
     (
         import_order,
@@ -264,10 +347,30 @@ BREACHES = [
         "def f():\n    from entrypoint import node",
         "plan/__init__.py:2: plan may not use node",
     ),
-    (import_order, "system/keys.py", "from entrypoint.cli import main", "system/keys.py:1: system may not use cli"),
-    (import_order, "spec/table.py", "from entrypoint import plan", "spec/table.py:1: spec may not use plan"),
-    (import_order, "render.py", "from entrypoint.launchers import plain", "render.py:1: render may not use launchers"),
-    (import_order, "launchers/a.py", "from entrypoint import plan", "launchers/a.py:1: launchers may not use plan"),
+    (
+        import_order,
+        "system/keys.py",
+        "from entrypoint.cli import main",
+        "system/keys.py:1: system may not use cli",
+    ),
+    (
+        import_order,
+        "spec/table.py",
+        "from entrypoint import plan",
+        "spec/table.py:1: spec may not use plan",
+    ),
+    (
+        import_order,
+        "render.py",
+        "from entrypoint.launchers import plain",
+        "render.py:1: render may not use launchers",
+    ),
+    (
+        import_order,
+        "launchers/a.py",
+        "from entrypoint import plan",
+        "launchers/a.py:1: launchers may not use plan",
+    ),
     (
         import_order,
         "launchers/a.py",
@@ -280,23 +383,52 @@ BREACHES = [
         "from entrypoint.devices import _gpu",
         "launchers/a.py:1: an adapter may not use devices._gpu",
     ),
-    (import_order, "spec.py", "from entrypoint.unlisted import x", "spec.py:1: unlisted is in no layer"),
-    (import_order, "unlisted.py", "from entrypoint.model import Facts", "unlisted.py:1: unlisted is in no layer"),
+    (
+        import_order,
+        "spec.py",
+        "from entrypoint.unlisted import x",
+        "spec.py:1: unlisted is in no layer",
+    ),
+    (
+        import_order,
+        "unlisted.py",
+        "from entrypoint.model import Facts",
+        "unlisted.py:1: unlisted is in no layer",
+    ),
     (import_order, "spec.py", "from . import run", "spec.py:1: ..run: write imports in full"),
     *(
         (effects, "spec.py", f"import {name}", f"spec.py:1: {name}")
-        for name in ("os", "subprocess", "socket", "time", "signal", "threading", "asyncio", "paramiko")
+        for name in (
+            "os",
+            "subprocess",
+            "socket",
+            "time",
+            "signal",
+            "threading",
+            "asyncio",
+            "paramiko",
+        )
     ),
     (effects, "platforms/local.py", "from os.path import join", "platforms/local.py:1: os"),
     (effects, "plan/__init__.py", "def f():\n    import time as clock", "plan/__init__.py:2: time"),
     (sleeps, "run/node.py", "import time\ntime.sleep(1)", "run/node.py:2: time.sleep"),
-    (sleeps, "run/node.py", "async def f():\n    await asyncio.sleep(0)", "run/node.py:2: asyncio.sleep"),
+    (
+        sleeps,
+        "run/node.py",
+        "async def f():\n    await asyncio.sleep(0)",
+        "run/node.py:2: asyncio.sleep",
+    ),
     (sleeps, "run/node.py", "from time import sleep as rest", "run/node.py:1: time.sleep"),
     (docstrings, "spec.py", "x = 1", "spec.py:1: the module"),
     (docstrings, "spec.py", '"""M."""\ndef load(): ...', "spec.py:2: load"),
     (docstrings, "spec.py", '"""M."""\nasync def load(): ...', "spec.py:2: load"),
     (docstrings, "spec.py", '"""M."""\nclass Spec: ...', "spec.py:2: Spec"),
-    (docstrings, "spec.py", '"""M."""\nclass Spec:\n    """S."""\n    def load(self): ...', "spec.py:4: Spec.load"),
+    (
+        docstrings,
+        "spec.py",
+        '"""M."""\nclass Spec:\n    """S."""\n    def load(self): ...',
+        "spec.py:4: Spec.load",
+    ),
     (lengths, "spec.py", "x = 1\n" * 601, "spec.py: 601 lines"),
     (divided, "spec.py", "def load():\n" + "    x = 1\n" * 45, "spec.py:1: load has 46 lines"),
     (
@@ -332,7 +464,11 @@ TEXT = "def size(number): ...\ndef count(number): ..."
     ],
 )
 def test_a_second_definition_is_named(rule: Rule, text: str, breach: str | None) -> None:
-    made = {"text.py": TEXT, "a.py": text} if rule is one_definition else {"a.py": "class Reports: ...", "b.py": text}
+    made = (
+        {"text.py": TEXT, "a.py": text}
+        if rule is one_definition
+        else {"a.py": "class Reports: ...", "b.py": text}
+    )
     assert rule(made) == ([breach] if breach else [])
 
 
@@ -340,14 +476,22 @@ def test_a_second_definition_is_named(rule: Rule, text: str, breach: str | None)
     ("rule", "path", "text"),
     [
         (import_order, "launchers/a.py", "from entrypoint.launchers._torch import common"),
-        (import_order, "launchers/a.py", "from entrypoint import __version__\nfrom entrypoint.render import render"),
+        (
+            import_order,
+            "launchers/a.py",
+            "from entrypoint import __version__\nfrom entrypoint.render import render",
+        ),
         (import_order, "plan/topology.py", "from entrypoint.spec import check_host"),
         (import_order, "cli.py", "def f():\n    from entrypoint.node import execute"),
         (effects, "system/keys.py", "import os, time"),
         (effects, "cli/run.py", "import os"),
         (effects, "spec.py", "import osmosis"),
         (sleeps, "run/node.py", "event.wait()  # never time.sleep"),
-        (docstrings, "errors.py", '"""Tree.\n\n|- UsageError 64"""\nclass UsageError: ...\ndef _f(): ...'),
+        (
+            docstrings,
+            "errors.py",
+            '"""Tree.\n\n|- UsageError 64"""\nclass UsageError: ...\ndef _f(): ...',
+        ),
         (lengths, "spec.py", "x = 1\n" * 600),
         (divided, "spec.py", "def load():\n" + "    x = 1\n" * 44),
         (divided, "spec.py", "class Spec:\n    def __init__(self, a, b, c, d, e, f): ..."),

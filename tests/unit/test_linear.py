@@ -26,7 +26,8 @@ LONG, LONGER = 5_000, 20_000  # characters
 BRIEF = 0.03  # seconds of processor time that may be noise
 GROWTH = 10  # 4 is linear, 16 is the square
 
-# What is repeated, and how the text begins and ends: nearly what the expression looks for, many times.
+# What is repeated, and how the text begins and ends: nearly what the expression looks for, many
+# times.
 REPEATED = (
     "a", "1", " ", ".", "_", "-", "/", "=", ":", "[", "\\", "\n", "\x1b[", "\x1b]", "{a", "//",
     "://a", "://a:b", "a=b ", "token", "data/tokens_00000.bin,", "token_file", "token ",
@@ -68,9 +69,13 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "time of a fault": lambda text: re.fullmatch(faults._TIME, text),
     "time of Slurm": slurm._TIME.fullmatch,
     "ids": explain.named,
-    "words of nodes": lambda text: [_nodelist._TOKEN.match(text, at) for at in (0, 1, len(text) // 2)],
+    "words of nodes": lambda text: [
+        _nodelist._TOKEN.match(text, at) for at in (0, 1, len(text) // 2)
+    ],
     "volcano's tasks": lambda text: (volcano._LISTED.fullmatch(text), volcano._order(text)),
-    "addresses of a rank table": lambda text: [make._ADDRESS.fullmatch(line) for line in text.splitlines()],
+    "addresses of a rank table": lambda text: [
+        make._ADDRESS.fullmatch(line) for line in text.splitlines()
+    ],
     "number of a pod": table._POD_NUMBER.fullmatch,
     "number of a rank table": read._NUMBER.fullmatch,
     "version of a program": programs._first,
@@ -120,22 +125,33 @@ def test_the_time_grows_with_the_length_alone(name: str) -> None:
 @pytest.mark.control("the time of every regular expression grows with the text's length alone")
 def test_a_square_is_noticed() -> None:
     assert next(slow(re.compile(r"[0-9]*\.?[0-9]+").fullmatch)) == "1"
-    assert next(slow(re.compile(r"(?<![\w.-])[\w.-]*(?:secret|token)[^\s=:]*[=:]").search)) == "token"
+    assert (
+        next(slow(re.compile(r"(?<![\w.-])[\w.-]*(?:secret|token)[^\s=:]*[=:]").search)) == "token"
+    )
 
 
-@pytest.mark.parametrize("unit", ["data/tokens_00000.bin,", "token_", "tokens ", "max_", "max_tokens.", "aws_batch_."])
+@pytest.mark.parametrize(
+    "unit", ["data/tokens_00000.bin,", "token_", "tokens ", "max_", "max_tokens.", "aws_batch_."]
+)
 def test_two_megabytes_of_the_worst_words_take_a_moment(unit: str) -> None:
     text = unit * (2_000_000 // len(unit))
     # A sign of assignment somewhere makes it slower; the square of the length would take minutes.
     for words, most in ((text, 0.1), (f"{text}=", 0.5)):
         assert min(_seconds(secret.masked, words) for _ in range(3)) < most
-        assert min(_seconds(lambda words: secret.masked_words([words]), words) for _ in range(3)) < most
+        assert (
+            min(_seconds(lambda words: secret.masked_words([words]), words) for _ in range(3))
+            < most
+        )
     assert secret.masked(f"{text} A_TOKEN=x") == f"{text} A_TOKEN=(not shown)"
 
 
 def test_the_line_of_mpirun_is_cut_after_its_first_words() -> None:
     """The leader's event loop waits until it is made."""
-    words = ["mpirun", "HF_TOKEN=abc", *(f"data/tokens_{number:05}.bin" for number in range(90_000))]
+    words = [
+        "mpirun",
+        "HF_TOKEN=abc",
+        *(f"data/tokens_{number:05}.bin" for number in range(90_000)),
+    ]
     line = "".join(f"{word}\0" for word in words).encode()
     assert min(_seconds(mpirun.shown, line) for _ in range(3)) < 0.05
     text = mpirun.shown(line)
@@ -143,7 +159,9 @@ def test_the_line_of_mpirun_is_cut_after_its_first_words() -> None:
     assert len(text) < 40_000
     shown = text.rpartition(" and ")[0].split(" ")
     assert shown[-1] in words
-    assert text.endswith(f" and {len(line) - sum(len(word) + 1 for word in words[: len(shown) - 1])} bytes more")
+    assert text.endswith(
+        f" and {len(line) - sum(len(word) + 1 for word in words[: len(shown) - 1])} bytes more"
+    )
     assert mpirun.shown(b"") == ""
 
 

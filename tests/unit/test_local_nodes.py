@@ -25,7 +25,9 @@ pytestmark = pytest.mark.see
     ],
 )
 def test_a_time(word: str, at: float, ends: float | None) -> None:
-    assert faults.read({"freeze": [word]}, None, 3) == Faults((Fault("freeze", 2, at, ends, f"--freeze {word}"),))
+    assert faults.read({"freeze": [word]}, None, 3) == Faults(
+        (Fault("freeze", 2, at, ends, f"--freeze {word}"),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,13 +46,19 @@ def test_faults_come_in_the_order_of_time() -> None:
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
-    given = {"kill": ["worker-3@5s", "worker-1@2s"], "stop": ["worker-1@2s+1s"], "late": ["worker-1@1s", "worker-1@2s"]}
+    given = {
+        "kill": ["worker-3@5s", "worker-1@2s"],
+        "stop": ["worker-1@2s+1s"],
+        "late": ["worker-1@1s", "worker-1@2s"],
+    }
     with pytest.raises(UsageError) as raised:
         faults.read(given, "soon", 3)
     assert raised.value.summary == "EP020 4 of the faults cannot be made"
-    assert raised.value.detail == (
-        "--kill 'worker-3@5s' (the nodes are worker-0 to worker-2), --stop 'worker-1@2s+1s' (only a freeze ends), "
-        "--late 'worker-1@2s' (worker-1 is late twice), --late-dns 'soon' (not a time, such as 20s)"
+    assert (
+        raised.value.detail
+        == "--kill 'worker-3@5s' (the nodes are worker-0 to worker-2), --stop 'worker-1@2s+1s'"
+        " (only a freeze ends), --late 'worker-1@2s' (worker-1 is late twice), --late-dns 'soon'"
+        " (not a time, such as 20s)"
     )
 
 
@@ -63,7 +71,9 @@ SPEC = "hosts: [gpu-17:8, gpu-18]\nslots: 2\nmpi: {mca_args: '%s'}\n"
 
 
 def test_a_node_knows_itself_and_the_others() -> None:
-    ours = settings.settings(load(SPEC % "", "job.yaml", {}, {}), 3, 1, "/tmp/x", 20000, by_name=False)
+    ours = settings.settings(
+        load(SPEC % "", "job.yaml", {}, {}), 3, 1, "/tmp/x", 20000, by_name=False
+    )
     assert ours == {
         "ENTRYPOINT_HOSTS": "worker-0:8=127.0.0.2,worker-1=127.0.0.3,worker-2=127.0.0.4",
         "ENTRYPOINT_NODE_RANK": "1",
@@ -83,7 +93,9 @@ def test_a_node_knows_itself_and_the_others() -> None:
 
 
 def test_where_names_come_late_nodes_have_names_alone() -> None:
-    ours = settings.settings(load(SPEC % "", "job.yaml", {}, {}), 2, 1, "/tmp/x", 20000, by_name=True)
+    ours = settings.settings(
+        load(SPEC % "", "job.yaml", {}, {}), 2, 1, "/tmp/x", 20000, by_name=True
+    )
     assert ours["ENTRYPOINT_HOSTS"] == "worker-0:8,worker-1=worker-1"
     assert settings.names([1]) == "127.0.0.3 worker-1\n::ffff:127.0.0.3 worker-1\n"
     env = settings.with_names({"LD_PRELOAD": "/a.so"}, "/b.so", "/tmp/x", 1)
@@ -93,19 +105,32 @@ def test_where_names_come_late_nodes_have_names_alone() -> None:
 
 def test_who_tells_open_mpi_the_interface_is_left_alone() -> None:
     spec = load(SPEC % "-mca btl_tcp_if_include lo", "job.yaml", {}, {})
-    assert "ENTRYPOINT_MPI_INTERFACE" not in settings.settings(spec, 2, 0, "/tmp/x", 20000, by_name=False)
+    assert "ENTRYPOINT_MPI_INTERFACE" not in settings.settings(
+        spec, 2, 0, "/tmp/x", 20000, by_name=False
+    )
 
 
 def test_no_setting_of_another_job_reaches_a_node() -> None:
     """Under any name, but for what is not ours to say."""
     ours = settings.settings(load(None, "", {}, {}), 2, 0, "/tmp/x", 20000, by_name=False)
-    own = {"ENTRYPOINT_HOSTS": "a,b", "MY_TASK_INDEX": "7", "MASTER_PORT": "1", "ENTRYPOINT_RESTARTS": "2", "A": "b"}
+    own = {
+        "ENTRYPOINT_HOSTS": "a,b",
+        "MY_TASK_INDEX": "7",
+        "MASTER_PORT": "1",
+        "ENTRYPOINT_RESTARTS": "2",
+        "A": "b",
+    }
     env = settings.environment(own, ours, 0, "/tmp/x")
     assert {"MY_TASK_INDEX", "MASTER_PORT"} & env.keys() == set()
     assert env["ENTRYPOINT_HOSTS"] == ours["ENTRYPOINT_HOSTS"]
     assert (env["ENTRYPOINT_RESTARTS"], env["A"], env["HOSTNAME"]) == ("2", "b", "worker-0")
     assert env["TMPDIR"] == "/tmp/x/tmp-0"
-    assert {"ENTRYPOINT_SECRET", "MY_TASK_INDEX", "SSHD_PORT", "ENTRYPOINT_SSH_PORT"} <= settings.unheard()
+    assert {
+        "ENTRYPOINT_SECRET",
+        "MY_TASK_INDEX",
+        "SSHD_PORT",
+        "ENTRYPOINT_SSH_PORT",
+    } <= settings.unheard()
     assert "ENTRYPOINT_HOSTS" not in settings.unheard()
 
 
@@ -121,17 +146,28 @@ def test_no_setting_of_another_job_reaches_a_node() -> None:
         ("3", 1, 1, [None]),
     ],
 )
-def test_a_node_s_share_of_the_accelerators(own: str | None, cards: int, nodes: int, shares: list[str | None]) -> None:
+def test_a_node_s_share_of_the_accelerators(
+    own: str | None, cards: int, nodes: int, shares: list[str | None]
+) -> None:
     env = {"CUDA_VISIBLE_DEVICES": own} if own else {}
-    made = [settings.share("CUDA_VISIBLE_DEVICES", env, cards, nodes, node) for node in range(nodes)]
+    made = [
+        settings.share("CUDA_VISIBLE_DEVICES", env, cards, nodes, node) for node in range(nodes)
+    ]
     assert [each.get("CUDA_VISIBLE_DEVICES") for each in made] == shares
 
 
 def test_flags_are_passed_on() -> None:
-    words = settings.flags({"launcher": "plain", "timeouts.peers": "5", "name": None}, ["A=b c", "D="])
+    words = settings.flags(
+        {"launcher": "plain", "timeouts.peers": "5", "name": None}, ["A=b c", "D="]
+    )
     assert words == ["--launcher=plain", "--timeout=5", "--env=A=b c", "--env=D="]
 
 
-@pytest.mark.parametrize(("hosts", "asked", "count"), [("a,b,c", None, 3), ("a,b,c", 2, 2), ("a", 4, 4)])
+@pytest.mark.parametrize(
+    ("hosts", "asked", "count"), [("a,b,c", None, 3), ("a,b,c", 2, 2), ("a", 4, 4)]
+)
 def test_how_many_nodes_there_are(hosts: str, asked: int | None, count: int) -> None:
-    assert settings.node_count(load(None, "", {}, {"hosts": Override(hosts, "--hosts")}), asked) == count
+    assert (
+        settings.node_count(load(None, "", {}, {"hosts": Override(hosts, "--hosts")}), asked)
+        == count
+    )

@@ -1,4 +1,5 @@
-"""Output as lines: what JSON keeps of any bytes, and that pieces of many ranks are whole lines again."""
+"""Output as lines: what JSON keeps of any bytes, and that pieces of many ranks are whole lines
+again."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from entrypoint.spec import load
 from entrypoint.values import replace
 
 pieces = st.lists(
-    st.binary(max_size=60) | st.sampled_from([b"a\r\n", b"\r", b"\n", b" ", b"\x1e\x1f\x10<[1,0]<stdout>: "])
+    st.binary(max_size=60)
+    | st.sampled_from([b"a\r\n", b"\r", b"\n", b" ", b"\x1e\x1f\x10<[1,0]<stdout>: "])
 )
 
 ENDS = re.compile(rb"[\r\n]+")
@@ -78,14 +80,18 @@ def test_a_megabyte_stays_one_line_and_no_end_is_cut() -> None:
 
 
 @given(given=st.lists(pieces, min_size=2, max_size=2), data=st.data())
-def test_pieces_of_two_ranks_are_whole_lines_again(given: list[list[bytes]], data: st.DataObject) -> None:
+def test_pieces_of_two_ranks_are_whole_lines_again(
+    given: list[list[bytes]], data: st.DataObject
+) -> None:
     """In whatever order they come: each is written in one call, which a pipe takes whole."""
     makers = [framing.marked(plain(b"%d " % rank), rank + 1) for rank in (0, 1)]
     written = [through(maker, each) for maker, each in zip(makers, given, strict=True)]
     assert all(len(piece) <= framing.PIECE for each in written for piece in each)
     order = data.draw(st.permutations([rank for rank in (0, 1) for _ in written[rank]]))
     united, turns = framing.FramedInput(plain(), bytearray()), [iter(each) for each in written]
-    came = b"".join([line for rank in order for line in united.take(next(turns[rank]))] + united.rest())
+    came = b"".join(
+        [line for rank in order for line in united.take(next(turns[rank]))] + united.rest()
+    )
     for rank in (0, 1):
         asked = b"".join(through(alone(plain(b"%d " % rank)), given[rank]))
         theirs = [line for line in ENDS.split(came) if line.startswith(b"%d " % rank)]
@@ -98,31 +104,47 @@ TAGS = [("tags", b"[1,%d]<stdout>:"), ("spaced-tags", b"[1,%d]<stdout>: ")]
 
 
 @pytest.mark.promise(
-    "a line cut anywhere is whole again, and JSON returns every byte", control="bare mpirun, in loopback/test_logs.py"
+    "a line cut anywhere is whole again, and JSON returns every byte",
+    control="bare mpirun, in loopback/test_logs.py",
 )
 @pytest.mark.parametrize(("mpi", "begin"), TAGS)
-@given(given=st.lists(pieces, min_size=2, max_size=2), cut=st.integers(1, 50), read=st.integers(1, 90))
+@given(
+    given=st.lists(pieces, min_size=2, max_size=2), cut=st.integers(1, 50), read=st.integers(1, 90)
+)
 def test_what_an_mpi_cuts_and_tags_is_whole_again(
     mpi: str, begin: bytes, given: list[list[bytes]], cut: int, read: int
 ) -> None:
-    streams = [b"".join(through(framing.for_mpirun(plain(b"%d " % rank)), each)) for rank, each in enumerate(given)]
-    whole = b"".join(b"".join(through(alone(plain(b"%d " % rank)), each)) for rank, each in enumerate(given))
+    streams = [
+        b"".join(through(framing.for_mpirun(plain(b"%d " % rank)), each))
+        for rank, each in enumerate(given)
+    ]
+    whole = b"".join(
+        b"".join(through(alone(plain(b"%d " % rank)), each)) for rank, each in enumerate(given)
+    )
     mixed = b""
     for at in range(0, max(map(len, streams)), cut):
-        mixed += b"".join(begin % rank + each[at : at + cut] for rank, each in enumerate(streams) if each[at:])
+        mixed += b"".join(
+            begin % rank + each[at : at + cut] for rank, each in enumerate(streams) if each[at:]
+        )
     tags = tag(mpi)
     assert tags
     united = framing.TaggedInput(plain(b"? "), tags)
-    came = [line for at in range(0, len(mixed), read) for line in united.take(mixed[at : at + read])] + united.rest()
+    came = [
+        line for at in range(0, len(mixed), read) for line in united.take(mixed[at : at + read])
+    ] + united.rest()
     assert sorted(b"".join(came)) == sorted(whole), "no byte is lost"
-    assert sorted(filter(None, ENDS.split(b"".join(came)))) == sorted(filter(None, ENDS.split(whole)))
+    assert sorted(filter(None, ENDS.split(b"".join(came)))) == sorted(
+        filter(None, ENDS.split(whole))
+    )
 
 
 def test_what_no_supervisor_sent_is_told_apart() -> None:
     tags = tag("tags")
     assert tags
     united = framing.TaggedInput(plain(b"[-] "), tags)
-    came = united.take(b"mpirun: a warning\n[1,0]<stderr>:sh: not found\n[1,1]<stderr>:\x1eours\x1f")
+    came = united.take(
+        b"mpirun: a warning\n[1,0]<stderr>:sh: not found\n[1,1]<stderr>:\x1eours\x1f"
+    )
     assert b"".join(came) == b"[-] mpirun: a warning\n[-] sh: not found\nours\n"
     united, tail = framing.FramedInput(plain(b"[-] "), tail := bytearray()), tail
     came = united.take(b"torchrun says\npart\x1e7.1:\x1eno\n\x1e8.1:a whole line\x1f\n")
@@ -144,7 +166,8 @@ def test_whole_lines_are_what_was_printed(given: list[bytes]) -> None:
 
 @given(given=pieces, cut=st.integers(1, 90))
 def test_a_line_that_is_passed_on_without_its_end(given: list[bytes], cut: int) -> None:
-    """What a supervisor passes on after some time comes out at once behind an MPI, and behind our own pieces."""
+    """What a supervisor passes on after some time comes out at once behind an MPI, and behind our
+    own pieces."""
     tags = tag("tags")
     assert tags
     printed = b"".join(given)
@@ -182,12 +205,20 @@ FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me")
 
 def script(version: str, text: str) -> str:
     """run_mpi.sh of a node with this Open MPI."""
-    job = load(f"hosts: [a, b]\nslots: 2\nrun_dir: /run/x\ncommand: [prog]\n{text}", "job.yaml", {}, {})
+    job = load(
+        f"hosts: [a, b]\nslots: 2\nrun_dir: /run/x\ncommand: [prog]\n{text}", "job.yaml", {}, {}
+    )
     site = registry.choose("platforms", None, FACTS, "local").site(FACTS)
-    there = topology.build(job, FACTS, site, registry.choose("devices", None, FACTS, "cpu").device(FACTS))
+    there = topology.build(
+        job, FACTS, site, registry.choose("devices", None, FACTS, "cpu").device(FACTS)
+    )
     members = assume_members(there, FACTS)
-    members = replace(members, reports=tuple(replace(each, mpi=version) for each in members.reports))
-    return next(file.text for file in mpirun.plan(job, there, members).files if file.name == "run_mpi.sh")
+    members = replace(
+        members, reports=tuple(replace(each, mpi=version) for each in members.reports)
+    )
+    return next(
+        file.text for file in mpirun.plan(job, there, members).files if file.name == "run_mpi.sh"
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,7 +236,12 @@ def test_mpirun_is_asked_for_tags(version: str, asks: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "do"), [("--output", "logs.prefix"), ("--timestamp-output", "logs.timestamps"), ("--xml", "logs.prefix")]
+    ("option", "do"),
+    [
+        ("--output", "logs.prefix"),
+        ("--timestamp-output", "logs.timestamps"),
+        ("--xml", "logs.prefix"),
+    ],
 )
 def test_options_that_would_change_the_tags(option: str, do: str) -> None:
     given = f'mpi: {{extra_args: "{option} x"}}'
@@ -214,12 +250,14 @@ def test_options_that_would_change_the_tags(option: str, do: str) -> None:
         script("5.0.7", f"{given}\nlogs: {{format: json}}")
     name = option.replace("--", "-")
     assert refused.value.lines() == [
-        f"job.yaml:5:19: mpi.extra_args: EP119 {name} is set by launcher mpirun | `{option}` | set {do}"
+        f"job.yaml:5:19: mpi.extra_args: EP119 {name} is set by launcher mpirun | `{option}` | set"
+        f" {do}"
     ]
 
 
 def test_what_has_no_end_is_not_continued_by_another() -> None:
-    """A prompt, or the last words of a rank: its own sender may go on with it, others begin a new line."""
+    """A prompt, or the last words of a rank: its own sender may go on with it, others begin a new
+    line."""
 
     def sent(number: int, text: bytes) -> bytes:
         return b"".join(framing.marked(lines.Lines(lines.as_it_is), number).pieces(text))

@@ -1,4 +1,5 @@
-"""Memory cgroups of both versions, as files; a real kernel's is in tests/compose/test_memory_limit.py."""
+"""Memory cgroups of both versions, as files; a real kernel's is in
+tests/compose/test_memory_limit.py."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ def v2(root: Path, **files: object) -> Path:
     """A container with a cgroup namespace of its own, as engines make it."""
     proc(root, "0::/", "30 29 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate")
     folder = root / "sys/fs/cgroup"
-    defaults = {"memory__max": 512 * MIB, "memory__peak": 511 * MIB, "memory__events": "oom 0\noom_kill 0"}
+    defaults = {
+        "memory__max": 512 * MIB,
+        "memory__peak": 511 * MIB,
+        "memory__events": "oom 0\noom_kill 0",
+    }
     write(folder, **{**defaults, **files})
     return folder
 
@@ -79,7 +84,11 @@ def test_the_tighter_cgroup_around_is_the_limit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_limit_means_the_machine(version: int, tmp_path: Path) -> None:
-    folder = v2(tmp_path, memory__max="max") if version == 2 else v1(tmp_path, memory__limit_in_bytes=V1_NO_LIMIT)
+    folder = (
+        v2(tmp_path, memory__max="max")
+        if version == 2
+        else v1(tmp_path, memory__limit_in_bytes=V1_NO_LIMIT)
+    )
     memory = Memory(tmp_path)
     name = "memory__events" if version == 2 else "memory__oom_control"
     write(folder, **{name: "oom_kill 9"})

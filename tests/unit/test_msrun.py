@@ -26,7 +26,9 @@ def settle(text: str) -> tuple[JobSpec, Topology, Members]:
 
 @pytest.mark.parametrize("option", ["--worker_num=3", "--join", "--log-dir=x", "--master_p=1"])
 def test_an_option_that_is_settled_is_refused_by_name(option: str) -> None:
-    job, there, members = settle(f"{HOSTS}command: [train.py]\nmindspore: {{extra_args: [{option}]}}\n")
+    job, there, members = settle(
+        f"{HOSTS}command: [train.py]\nmindspore: {{extra_args: [{option}]}}\n"
+    )
     with pytest.raises(SpecError) as error:
         msrun.plan(job, there, members)
     assert "job.yaml:4" in str(error.value)
@@ -34,12 +36,19 @@ def test_an_option_that_is_settled_is_refused_by_name(option: str) -> None:
 
 
 def test_another_option_is_passed_as_it_is() -> None:
-    job, there, members = settle(f'{HOSTS}command: [train.py]\nmindspore: {{extra_args: ["--bind_core={{a b}}"]}}\n')
-    assert msrun.plan(job, there, members).programs[0].argv[-2:] == ("--bind_core={a b}", "train.py")
+    job, there, members = settle(
+        f'{HOSTS}command: [train.py]\nmindspore: {{extra_args: ["--bind_core={{a b}}"]}}\n'
+    )
+    assert msrun.plan(job, there, members).programs[0].argv[-2:] == (
+        "--bind_core={a b}",
+        "train.py",
+    )
 
 
 def test_nodes_of_different_sizes_are_refused() -> None:
     job, there, members = settle(f"{HOSTS}command: [train.py]\n")
     first, second = members.reports
-    with pytest.raises(ConfigError, match=r"as many processes on one node .* a has 2, b has 3 .* set slots"):
+    with pytest.raises(
+        ConfigError, match=r"as many processes on one node .* a has 2, b has 3 .* set slots"
+    ):
         msrun.plan(job, there, Members((first, replace(second, slots=3))))

@@ -1,4 +1,5 @@
-"""A command that is a launcher itself is refused by name: also behind wrappers, in a shell's command, as a module."""
+"""A command that is a launcher itself is refused by name: also behind wrappers, in a shell's
+command, as a module."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from entrypoint.launchers._nested import launcher_of, starts_own_job
 
 def refused(command: str) -> str:
     """What the refusal of this command says; "" where it is taken."""
-    job = spec.load(f"hosts: [a, b]\ncommand: {json.dumps(shlex.split(command))}", "job.yaml", {}, {})
+    job = spec.load(
+        f"hosts: [a, b]\ncommand: {json.dumps(shlex.split(command))}", "job.yaml", {}, {}
+    )
     try:
         refuse_launcher(job, "jax")
     except SpecError as error:
@@ -83,7 +86,8 @@ def test_a_launcher_is_seen(command: str, ours: str) -> None:
         "bash -c 'if [ -z \"$RANK\" ]; then torchrun train.py; else python train.py; fi'",
         "bash -c '[ -n \"$RANK\" ] || torchrun train.py'",
         "bash -c '# torchrun\npython train.py'",
-        "bash -c 'torchrun --nnodes $WORLD_SIZE --node-rank $RANK train.py'",  # one training of all of them
+        # one training of all of them
+        "bash -c 'torchrun --nnodes $WORLD_SIZE --node-rank $RANK train.py'",
         'bash -c "it\'s not closed; torchrun train.py"',
         "bash -c 'ray start --address=a:1 && python train.py'",
         "conda run -n env python train.py",

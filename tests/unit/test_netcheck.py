@@ -1,4 +1,5 @@
-"""What a network check makes of its figures: rounds, slow nodes told from slow pairs, the table, JSON and the page."""
+"""What a network check makes of its figures: rounds, slow nodes told from slow pairs, the table,
+JSON and the page."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def test_of_many_nodes_a_sample_is_measured(nodes: int) -> None:
     assert {tuple(each) for each in made} <= every
 
 
-def found(result: NetcheckResult, limits: Limits = WARN) -> list[tuple[tuple[int, ...], tuple[str, ...], bool]]:
+def found(
+    result: NetcheckResult, limits: Limits = WARN
+) -> list[tuple[tuple[int, ...], tuple[str, ...], bool]]:
     return [(each.nodes, each.causes, each.fails) for each in findings(result, limits)]
 
 
@@ -82,7 +85,8 @@ def test_a_node_that_is_slow_one_way(way: str, there: float, back: float) -> Non
 
 
 def test_nodes_that_share_a_machine_make_nobody_slow() -> None:
-    """Two and two share one: what is within a machine is fast, which makes the others no slower than usual."""
+    """Two and two share one: what is within a machine is fast, which makes the others no slower
+    than usual."""
 
     def near(a: int, b: int) -> Measured | None:
         return Measured(a, b, 0.02, 0.1, 60.0, 60.0) if a // 2 == b // 2 else None
@@ -96,7 +100,10 @@ def test_who_cannot_be_reached_ends_the_job() -> None:
     (finding,) = findings(of(4, gone), WARN)
     assert (finding.nodes, finding.fails) == ((3,), True)
     assert finding.text == "worker-3 cannot be reached: timed out (with 3 of its peers)"
-    one: Change = lambda a, b: Measured(a, b, error="connection refused") if (a, b) == (0, 2) else None  # noqa: E731
+
+    def one(a: int, b: int) -> Measured | None:
+        return Measured(a, b, error="connection refused") if (a, b) == (0, 2) else None
+
     (finding,) = findings(of(4, one), WARN)
     assert finding.text == "worker-0 and worker-2 cannot reach each other: connection refused"
     (finding,) = findings(of(3, lambda a, b: Measured(a, b, error="timed out")), WARN)
@@ -110,7 +117,9 @@ def test_limits_end_the_job_and_what_only_is_slow_where_asked() -> None:
     for limits in (Limits(max_latency_ms=5), Limits(min_bandwidth_gbps=5), Limits(stop=True)):
         assert found(result, limits) == [((2,), ALL, True)], limits
     asked = summary(findings(result, Limits(max_latency_ms=5)))
-    assert asked.startswith("worker-2 is slow: round trips take 200 ms (limit 5), sends 0.05 Gbit/s (usual 9.")
+    assert asked.startswith(
+        "worker-2 is slow: round trips take 200 ms (limit 5), sends 0.05 Gbit/s (usual 9."
+    )
 
 
 def test_where_all_are_beyond_a_limit_nobody_is_blamed() -> None:
@@ -146,7 +155,9 @@ def test_the_table_has_the_worst_first() -> None:
     ]
     assert re.fullmatch(r"worker-2 +200\.300 +201\.000 +0\.05 +0\.05 +3 of 3 +SLOW", said[1])
     assert [line.split()[-1] for line in said[2:5]] == ["ok"] * 3
-    assert any(line.startswith("worker-2 is slow: round trips take 200 ms (usual 0.06") for line in said)
+    assert any(
+        line.startswith("worker-2 is slow: round trips take 200 ms (usual 0.06") for line in said
+    )
     assert "rejected, without the job's token: 10.0.0.99 on worker-1" in said
     assert said[-8].split() == ["size", "ms", "bus", "MB/s"]
     assert said[-1].split()[:2] == ["4", "MiB"]
@@ -159,11 +170,13 @@ def test_json_has_all_of_it() -> None:
     assert len(seen["pairs"]) == 6
     assert {"a": 0, "b": 2, "latency_ms": 200.3, "worst_ms": 201.0, "there_gbps": 0.05, "back_gbps": 0.05,
             "error": ""} in seen["pairs"]  # fmt: skip
-    assert [(each["nodes"], each["causes"]) for each in seen["findings"]] == [(["worker-2"], list(ALL))]
+    assert [(each["nodes"], each["causes"]) for each in seen["findings"]] == [
+        (["worker-2"], list(ALL))
+    ]
     assert seen["all_reduce"]["sizes"][-1]["bytes"] == 4 << 20
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The page. tests/see has it in a browser, with others
 
 
@@ -175,7 +188,11 @@ class Links(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [f"{tag} {value}" for name, value in attrs if name in ("src", "href") and value != "data:,"]
+        self.found += [
+            f"{tag} {value}"
+            for name, value in attrs
+            if name in ("src", "href") and value != "data:,"
+        ]
         if tag in ("script", "iframe", "object", "embed"):
             self.found.append(tag)
 
@@ -200,7 +217,10 @@ def test_the_slow_node_s_row_and_column_stand_out(nodes: int) -> None:
         hot = [title for rect, title in cells if rect is not None and rect.get("class") == "s5"]
         assert len(hot) == 2 * (nodes - 1)
         assert all("worker-2 " in f"{title} ".replace(":", " ") for title in hot)
-        assert [each.text for each in drawn.iter("text") if each.get("class") == "bad"] == ["worker-2", "2"]
+        assert [each.text for each in drawn.iter("text") if each.get("class") == "bad"] == [
+            "worker-2",
+            "2",
+        ]
         assert len([each for each in drawn.iter("rect") if each.get("class") == "band"]) == 2
 
 

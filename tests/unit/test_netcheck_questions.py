@@ -1,4 +1,5 @@
-"""The network check as worker-0 holds it: who is asked what when, and what becomes of nodes that fail, leave or lie."""
+"""The network check as worker-0 holds it: who is asked what when, and what becomes of nodes that
+fail, leave or lie."""
 
 from __future__ import annotations
 
@@ -37,18 +38,28 @@ SECRET = {"ENTRYPOINT_SECRET": secrets.token_hex(16), "ENTRYPOINT_NODE_RANK": "0
 IB0 = Interface("ib0", "10.9.0.2", "10.9.0.0/24")
 FIGURES = Figures(0.1, 0.2, 9.0, 8.0, ())
 KINDS = (Open, MeasurePair, ServeReduce, Reduce)
-GOOD = {Open: Ready(7), MeasurePair: FIGURES, ServeReduce: Unable("no torch"), Reduce: SweepEnd("", (), "", ())}
+GOOD = {
+    Open: Ready(7),
+    MeasurePair: FIGURES,
+    ServeReduce: Unable("no torch"),
+    Reduce: SweepEnd("", (), "", ()),
+}
 
 
 def job(nodes: int, text: str = "") -> spec.JobSpec:
     hosts = ", ".join(f"n{rank}=10.0.0.{rank + 1}" for rank in range(nodes))
-    return spec.load(f"hosts: [{hosts}]\ncommand: [train.py]\nlauncher: plain\n{text}", "job.yaml", SECRET, {})
+    return spec.load(
+        f"hosts: [{hosts}]\ncommand: [train.py]\nlauncher: plain\n{text}", "job.yaml", SECRET, {}
+    )
 
 
 class Check:
-    """A network check, and nodes that answer as a test has it; `order` is what was asked, at a clock of the test's."""
+    """A network check, and nodes that answer as a test has it; `order` is what was asked, at a
+    clock of the test's."""
 
-    def __init__(self, nodes: int, text: str = "", how: Any = "text", present: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, nodes: int, text: str = "", how: Any = "text", present: tuple[int, ...] = ()
+    ) -> None:
         asked = job(nodes, text)
         plan = settle(asked, FACTS)
         reports = {node: plan.members.reports[node] for node in present or range(nodes)}
@@ -59,7 +70,8 @@ class Check:
         self.end: Conclusion | None = None
 
     def run(self, answer: Callable[[int, Any], Any] = lambda node, question: None) -> Conclusion:
-        """`answer` gives a message, "lost" or "late"; None is what every good node says. Each one takes a second."""
+        """`answer` gives a message, "lost" or "late"; None is what every good node says. Each one
+        takes a second."""
         self.waiting = self.coordinator.begin(self.now)
         self.order.append([])
         while self.waiting:
@@ -89,7 +101,10 @@ class Check:
 
 def pairs(check: Check) -> list[list[tuple[int, str]]]:
     """The rounds: who was asked to measure with whom."""
-    rounds = [[(node, it.host) for node, it in asked if isinstance(it, MeasurePair)] for asked in check.order]
+    rounds = [
+        [(node, it.host) for node, it in asked if isinstance(it, MeasurePair)]
+        for asked in check.order
+    ]
     return [each for each in rounds if each]
 
 
@@ -100,7 +115,10 @@ def test_all_get_ready_then_pairs_measure_round_by_round() -> None:
     assert [len(each) for each in pairs(check)] == [2, 2, 2]
     assert (1, MeasurePair("10.0.0.4", 7, 2.0)) in [it for asked in check.order for it in asked]
     assert end.outcome is not None
-    assert (end.outcome.status, end.outcome.reason) == (0, "the network between 4 nodes is measured")
+    assert (end.outcome.status, end.outcome.reason) == (
+        0,
+        "the network between 4 nodes is measured",
+    )
     assert end.answer.startswith("node  ")
     assert len(check.seen(end)["pairs"]) == 6
     assert check.seen(end)["all_reduce"]["why_not"] == "worker-0: no torch"
@@ -116,7 +134,9 @@ def test_json_is_the_answer_where_it_was_asked_for_and_before_a_job_there_is_non
     assert any(line.startswith("usual: ") for line in before.lines)
 
 
-@pytest.mark.parametrize(("text", "host"), [("", "10.0.0.2"), ("network: {interface: ib0}", "10.9.0.2")])
+@pytest.mark.parametrize(
+    ("text", "host"), [("", "10.0.0.2"), ("network: {interface: ib0}", "10.9.0.2")]
+)
 def test_the_interface_that_was_asked_for_is_measured(text: str, host: str) -> None:
     asked = job(2, text)
     plan = settle(asked, replace(FACTS, interfaces=(IB0,)))
@@ -127,7 +147,9 @@ def test_the_interface_that_was_asked_for_is_measured(text: str, host: str) -> N
     assert [ask.body["host"] for ask in further] == [host]
 
 
-@pytest.mark.parametrize(("limit", "fails"), [("max_latency_ms: 0.05", True), ("min_bandwidth_gbps: 5", False)])
+@pytest.mark.parametrize(
+    ("limit", "fails"), [("max_latency_ms: 0.05", True), ("min_bandwidth_gbps: 5", False)]
+)
 @pytest.mark.parametrize("how", ["text", "json", "before"])
 def test_a_limit_ends_the_job_with_75(limit: str, fails: bool, how: str) -> None:
     end = Check(2, f"netcheck: {{{limit}}}", how).run()
@@ -136,7 +158,9 @@ def test_a_limit_ends_the_job_with_75(limit: str, fails: bool, how: str) -> None
         return
     assert end.outcome is not None
     assert end.outcome.status == 75
-    assert end.outcome.reason.startswith("EP013 the network is not fit for this job | worker-0 (n0) and worker-1 (n1)")
+    assert end.outcome.reason.startswith(
+        "EP013 the network is not fit for this job | worker-0 (n0) and worker-1 (n1)"
+    )
     assert end.files, "what was measured is there in any case"
 
 
@@ -146,16 +170,23 @@ def test_what_takes_too_long_is_left_out_and_counted() -> None:
     assert len(pairs(check)) == 1
     assert seen["left_out"] == {"pairs": 4, "why": "netcheck.limit, 1s, was over"}
     many = Check(40, "netcheck: {limit: 1000}")
-    assert many.seen(many.run())["left_out"]["why"] == "of more than 32 nodes a sample is, 16 peers of each"
+    assert (
+        many.seen(many.run())["left_out"]["why"]
+        == "of more than 32 nodes a sample is, 16 peers of each"
+    )
 
 
 @pytest.mark.promise("a node that freezes, leaves or never comes is a red cell and no hang")
 @pytest.mark.parametrize("kind", [Open, MeasurePair])
 def test_a_silent_node_is_a_red_cell_and_asked_nothing_more(kind: type) -> None:
     check = Check(3)
-    end = check.run(lambda node, question: "late" if node == 1 and isinstance(question, kind) else None)
+    end = check.run(
+        lambda node, question: "late" if node == 1 and isinstance(question, kind) else None
+    )
     seen = check.seen(end)
-    assert sum(node == 1 for asked in check.order for node, _ in asked) == (1 if kind is Open else 2)
+    assert sum(node == 1 for asked in check.order for node, _ in asked) == (
+        1 if kind is Open else 2
+    )
     errors = {(pair["a"], pair["b"]): pair["error"] for pair in seen["pairs"]}
     why = "worker-1 does not answer: no answer within 5s"
     silent = {(0, 1): why, (0, 2): "", (1, 2): why}
@@ -171,7 +202,9 @@ def test_a_pair_that_cannot_measure_is_named_and_others_go_on() -> None:
     why = "x\n[entrypoint] all is well\x1b[2J"
     check = Check(3)
     said = Unable(why, ("10.0.0.9",))
-    end = check.run(lambda node, question: said if (node, question.__class__) == (1, MeasurePair) else None)
+    end = check.run(
+        lambda node, question: said if (node, question.__class__) == (1, MeasurePair) else None
+    )
     seen = check.seen(end)
     errors = {(pair["a"], pair["b"]): pair["error"] for pair in seen["pairs"]}
     assert (errors[0, 1], errors[0, 2]) == ("", "")
@@ -183,7 +216,9 @@ def test_a_pair_that_cannot_measure_is_named_and_others_go_on() -> None:
 
 def test_a_node_that_leaves_an_elastic_job_takes_its_pairs_with_it() -> None:
     check = Check(4, how="before", present=(0, 1, 3))
-    end = check.run(lambda node, question: "lost" if (node, question.__class__) == (1, MeasurePair) else None)
+    end = check.run(
+        lambda node, question: "lost" if (node, question.__class__) == (1, MeasurePair) else None
+    )
     seen = check.seen(end)
     assert end.outcome is None
     assert [(pair["a"], pair["b"]) for pair in seen["pairs"]] == [(0, 3)]
@@ -253,22 +288,31 @@ NONSENSE = [
 )
 @pytest.mark.parametrize("body", NONSENSE, ids=range(len(NONSENSE)))
 def test_what_no_node_answers_is_invalid_and_changes_nothing(body: dict[str, Any]) -> None:
-    """The leader then ends that node's session (tests/simulation); until then its question is open."""
+    """The leader then ends that node's session (tests/simulation); until then its question is
+    open."""
     check = Check(2)
     coordinator = check.coordinator
     for ask in coordinator.begin(0.0):
         coordinator.take(ask.node, packed(Ready(7)), 0.0)
     with pytest.raises(Invalid):
         coordinator.take(0, body, 0.0)
-    assert [ask.body["kind"] for ask in coordinator.take(0, packed(FIGURES), 0.0)] == ["ServeReduce"]
+    assert [ask.body["kind"] for ask in coordinator.take(0, packed(FIGURES), 0.0)] == [
+        "ServeReduce"
+    ]
     assert check.seen(coordinator.conclude(None))["pairs"][0]["error"] == ""
 
 
-def test_before_the_program_the_nodes_hold_a_roll_call_whatever_the_launcher_and_the_plan_says_so() -> None:
+def test_before_the_program_the_nodes_hold_a_roll_call_whatever_the_launcher_and_the_plan_says_so() -> (
+    None
+):
     before = "netcheck: {when: before}"
     made = settle(job(2, before), FACTS)
     assert made.mode == "coordinated"
-    assert [each for each in made.later if each.startswith("network: measured before the program starts")]
+    assert [
+        each
+        for each in made.later
+        if each.startswith("network: measured before the program starts")
+    ]
     with pytest.raises(ConfigError, match=r"EP313 netcheck\.when: before needs the roll call"):
         settle(job(2, f"{before}\nroll_call: none"), FACTS)
     assert replace(made, inquiry=inquiry(job(2), "before")).task == "plain after netcheck"

@@ -70,7 +70,10 @@ def test_nodes(text: str, nodes: str) -> None:
 def test_no_list(text: str, seen: str) -> None:
     with pytest.raises(ConfigError) as caught:
         expand(text, "LIST")
-    assert str(caught.value) == f"EP207 LIST is no list of nodes, such as n[08-11] | {seen} | set ENTRYPOINT_HOSTS"
+    assert (
+        str(caught.value)
+        == f"EP207 LIST is no list of nodes, such as n[08-11] | {seen} | set ENTRYPOINT_HOSTS"
+    )
     assert caught.value.status == 78
 
 
@@ -89,7 +92,10 @@ def test_too_many(text: str, count: str) -> None:
     before = time.monotonic()
     with pytest.raises(ConfigError) as caught:
         expand(text, "LIST")
-    assert str(caught.value) == f"EP204 LIST has too many nodes | {count} or more | a job has 16384 at most"
+    assert (
+        str(caught.value)
+        == f"EP204 LIST has too many nodes | {count} or more | a job has 16384 at most"
+    )
     assert time.monotonic() - before < 1
 
 
@@ -107,14 +113,20 @@ def test_a_long_list_that_is_wrong_at_its_end_is_refused_soon() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "largest"), [("1", 1), ("1(x4)", 1), ("2(x3),1", 2), ("1,2(x3),4,3(x2)", 4), ("0", 0), ("8 , 2", 8)]
+    ("text", "largest"),
+    [("1", 1), ("1(x4)", 1), ("2(x3),1", 2), ("1,2(x3),4,3(x2)", 4), ("0", 0), ("8 , 2", 8)],
 )
 def test_the_largest_of_counts(text: str, largest: int) -> None:
     assert most(text, "COUNTS") == largest
 
 
-@pytest.mark.parametrize("text", ["", "x", "1x4", "1(x)", "1(4)", "(x4)", "1(x4", "1,", "-1", "1.5", "9" * 10])
+@pytest.mark.parametrize(
+    "text", ["", "x", "1x4", "1(x)", "1(4)", "(x4)", "1(x4", "1,", "-1", "1.5", "9" * 10]
+)
 def test_no_counts(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         most(text, "COUNTS")
-    assert str(caught.value) == f"EP207 COUNTS is no list of counts, such as 2(x3),1 | {text!r} | fix COUNTS"
+    assert (
+        str(caught.value)
+        == f"EP207 COUNTS is no list of counts, such as 2(x3),1 | {text!r} | fix COUNTS"
+    )

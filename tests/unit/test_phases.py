@@ -21,11 +21,22 @@ FACTS = Facts(
 )  # fmt: skip
 ME = {"ENTRYPOINT_NODE_RANK": "0"}
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
-BEFORE = {Phase.CONTAINER, Phase.FACTS, Phase.HOOKS, Phase.EARLIER}  # nothing decides anything in these
+# nothing decides anything in these
+BEFORE = {
+    Phase.CONTAINER,
+    Phase.FACTS,
+    Phase.HOOKS,
+    Phase.EARLIER,
+}
 
 
 def state() -> JobState:
-    read = spec.load("hosts: [a, b, c]\nlauncher: torchrun\nsecret_file: /none\ncommand: [train]", "job.yaml", ME, {})
+    read = spec.load(
+        "hosts: [a, b, c]\nlauncher: torchrun\nsecret_file: /none\ncommand: [train]",
+        "job.yaml",
+        ME,
+        {},
+    )
     return JobState(read, settle(read, FACTS))
 
 
@@ -47,7 +58,10 @@ def changes(source: str) -> list[str]:
 
 @pytest.mark.promise("one function changes the phase of a node, and checks what may follow")
 def test_one_function_changes_a_phase() -> None:
-    found = {path.relative_to(PACKAGE).as_posix(): changes(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    found = {
+        path.relative_to(PACKAGE).as_posix(): changes(path.read_text())
+        for path in PACKAGE.rglob("*.py")
+    }
     assert {name: where for name, where in found.items() if where} == {"job/state.py": ["enter"]}
 
 
@@ -64,7 +78,10 @@ def test_every_phase_has_its_place() -> None:
     reached = {Phase.CHECKS, *(after for others in ALLOWED.values() for after in others)}
     assert reached == {*Phase} - BEFORE - {Phase.MISSING, Phase.LOST}
     assert {*ALLOWED, Phase.ENDED} == reached, "only the last one has no other behind it"
-    of_others = {*ALLOWED_OF_OTHERS, *(after for others in ALLOWED_OF_OTHERS.values() for after in others)}
+    of_others = {
+        *ALLOWED_OF_OTHERS,
+        *(after for others in ALLOWED_OF_OTHERS.values() for after in others),
+    }
     assert of_others - reached == {Phase.MISSING, Phase.LOST}
     assert {phase.timeline for phase in Phase} - {""} == {*MEANING}
     assert {phase.status for phase in Phase} | {"names"} == {*STATUSES}
@@ -81,7 +98,9 @@ def test_what_others_do_too_late_changes_nothing() -> None:
 
 def test_who_watches_hears_each_change_once() -> None:
     own = state()
-    done = own.scheduler.step(lambda: (own.enter(Phase.KEYS), own.enter(Phase.KEYS), own.note(1, "no DNS")), print, 1.0)
+    done = own.scheduler.step(
+        lambda: (own.enter(Phase.KEYS), own.enter(Phase.KEYS), own.note(1, "no DNS")), print, 1.0
+    )
     assert done == [actions.Entered(0, Phase.KEYS), actions.Entered(1, Phase.MISSING, "no DNS")]
     assert own.has_entered(Phase.CHECKS)
     assert not own.has_started

@@ -12,7 +12,17 @@ import pytest
 
 from entrypoint import plan as planning
 from entrypoint.errors import ConfigError, SpecError
-from entrypoint.model import Device, EnvVar, Facts, Interface, Members, NodeReport, Plan, Site, Topology
+from entrypoint.model import (
+    Device,
+    EnvVar,
+    Facts,
+    Interface,
+    Members,
+    NodeReport,
+    Plan,
+    Site,
+    Topology,
+)
 from entrypoint.plan import topology as topologies
 from entrypoint.plan.show import plan_json, plan_text
 from entrypoint.spec import JobSpec, load
@@ -24,7 +34,14 @@ SECRET = secrets.token_hex(32)
 
 
 def facts(env: Mapping[str, str] | None = None, **more: Any) -> Facts:
-    plain = {"hostname": "a", "cwd": "/job", "uid": 1000, "user": "ma-user", "home": "/home/ma-user", "mpi": "4.1.4"}
+    plain = {
+        "hostname": "a",
+        "cwd": "/job",
+        "uid": 1000,
+        "user": "ma-user",
+        "home": "/home/ma-user",
+        "mpi": "4.1.4",
+    }
     return Facts(env={"PATH": "/usr/bin:/bin"} if env is None else env, **{**plain, **more})
 
 
@@ -32,11 +49,16 @@ def settle(
     text: str, facts: Facts, device: Device | None = None, env: Mapping[str, str] | None = None
 ) -> tuple[JobSpec, Topology]:
     spec = load(text, "job.yaml", env or {}, {})
-    return spec, topologies.build(spec, facts, Site("local"), device or Device("cpu", 0, "no accelerator"))
+    return spec, topologies.build(
+        spec, facts, Site("local"), device or Device("cpu", 0, "no accelerator")
+    )
 
 
 def build(
-    text: str, given: Facts | None = None, device: Device | None = None, env: Mapping[str, str] | None = None
+    text: str,
+    given: Facts | None = None,
+    device: Device | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Plan:
     container = given or facts()
     spec, topology = settle(text + "\ncommand: [prog, one arg]", container, device, env)
@@ -51,7 +73,7 @@ def values(variables: tuple[EnvVar, ...]) -> dict[str, str]:
     return {var.name: var.value for var in variables}
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Which launcher
 
 
@@ -80,24 +102,33 @@ def test_no_program() -> None:
     with pytest.raises(ConfigError) as caught:
         planning.settle(spec, facts(), topology)
     assert (str(caught.value), caught.value.status) == (
-        "EP115 there is no program to run | no command in the spec, none after -- | add: -- python train.py",
+        (
+            "EP115 there is no program to run | no command in the spec, none after -- | add: --"
+            " python train.py"
+        ),
         78,
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What each node does
 
 
 def test_plain_is_the_program_itself() -> None:
     made = build("")
     assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-    assert (made.files, made.launch.ends.completion, made.roll_call) == ((), "first-failure", "none")
+    assert (made.files, made.launch.ends.completion, made.roll_call) == (
+        (),
+        "first-failure",
+        "none",
+    )
 
 
 def test_one_node_of_many_ranks() -> None:
     made = build("slots: 2\nrun_dir: /run/job")
-    assert [program.argv for program in made.launch.programs] == [("bash", "/run/job/run_mpi.sh", "prog", "one arg")]
+    assert [program.argv for program in made.launch.programs] == [
+        ("bash", "/run/job/run_mpi.sh", "prog", "one arg")
+    ]
     assert {file.name: file.mode for file in made.files} == {
         "hostfile": 0o600,
         "run_mpi.sh": 0o700,
@@ -105,7 +136,11 @@ def test_one_node_of_many_ranks() -> None:
         "rank.sh": 0o600,
     }
     assert file(made, "hostfile").splitlines()[1:] == ["localhost slots=2"]
-    assert (made.roll_call, made.launch.ends.completion, made.launch.start.needs_roll_call) == ("none", "leader", False)
+    assert (made.roll_call, made.launch.ends.completion, made.launch.start.needs_roll_call) == (
+        "none",
+        "leader",
+        False,
+    )
 
 
 def test_the_leader_of_many() -> None:
@@ -127,7 +162,9 @@ def test_the_leader_of_many() -> None:
     }
     asked = build(TWO.format(0) + "ssh: {client: files}\n")
     more = {
-        file.name: (file.mode, file.secret) for file in asked.files if file.name not in {f.name for f in made.files}
+        file.name: (file.mode, file.secret)
+        for file in asked.files
+        if file.name not in {f.name for f in made.files}
     }
     assert more == {
         "ssh_config": (0o600, False),
@@ -150,7 +187,11 @@ def test_many_nodes_of_a_plain_program() -> None:
     for rank in (0, 1):
         made = build(TWO.format(rank) + "launcher: plain\nsecret_file: /nowhere", with_sshd)
         assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-        assert (made.roll_call, made.no_roll_call, made.launch.ends.completion) == ("required", "", "first-failure")
+        assert (made.roll_call, made.no_roll_call, made.launch.ends.completion) == (
+            "required",
+            "",
+            "first-failure",
+        )
         assert [file.name for file in made.files] == ["sshd_config", "host_key", "authorized_keys"]
 
 
@@ -161,17 +202,25 @@ def test_only_the_spec_does_without_a_roll_call(text: str, secret: bool, sshd: b
     """Neither a missing secret nor a missing sshd does: `run` refuses these."""
     container = facts(programs={"sshd": "/usr/sbin/sshd"} if sshd else {})
     made = build(
-        TWO.format(0) + f"launcher: ascend\n{text}", container, env={"ENTRYPOINT_SECRET": SECRET} if secret else {}
+        TWO.format(0) + f"launcher: ascend\n{text}",
+        container,
+        env={"ENTRYPOINT_SECRET": SECRET} if secret else {},
     )
     alone = "roll_call: none (spec job.yaml:4:12)" if text == "roll_call: none" else ""
     assert (made.roll_call, made.no_roll_call) == ("none" if alone else "required", alone)
     assert ("host_key" in {file.name for file in made.files}) == (not alone)
     spec, _ = settle("", container)
-    shown = [line for line in plan_text(spec, made).splitlines() if line.startswith("roll call: none, by")]
-    assert shown == [f"roll call: none, by {alone}: each node ends with its own status"] * bool(alone)
+    shown = [
+        line
+        for line in plan_text(spec, made).splitlines()
+        if line.startswith("roll call: none, by")
+    ]
+    assert shown == [f"roll call: none, by {alone}: each node ends with its own status"] * bool(
+        alone
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # How many ranks really start
 
 
@@ -196,10 +245,16 @@ def test_only_the_spec_does_without_a_roll_call(text: str, secret: bool, sshd: b
 def test_the_ranks_shown_are_those_that_start(text: str, ranks: int) -> None:
     made, (spec, _) = build(text), settle(text, facts())
     assert json.loads(plan_json(spec, made))["world_size"] == ranks
-    assert f" {ranks} rank{'s' * (ranks > 1)}, launcher {made.launcher}," in plan_text(spec, made).splitlines()[0]
+    assert (
+        f" {ranks} rank{'s' * (ranks > 1)}, launcher {made.launcher},"
+        in plan_text(spec, made).splitlines()[0]
+    )
 
 
-UNEQUAL = "hosts: [a:1, b:3]\nrun_dir: /run/job\nnode_rank: {}\nlauncher: {}\nascend: {{rank_table: none}}\n"
+UNEQUAL = (
+    "hosts: [a:1, b:3]\nrun_dir: /run/job\nnode_rank: {}\nlauncher: {}\nascend: {{rank_table:"
+    " none}}\n"
+)
 
 
 def test_slots_of_a_host_in_the_hostfile() -> None:
@@ -217,13 +272,16 @@ def test_slots_of_a_host_under_torch(launcher: str) -> None:
 
 def test_slots_of_a_host_under_ascend() -> None:
     ranks = [
-        [values(program.env)["RANK_ID"] for program in build(UNEQUAL.format(rank, "ascend")).launch.programs]
+        [
+            values(program.env)["RANK_ID"]
+            for program in build(UNEQUAL.format(rank, "ascend")).launch.programs
+        ]
         for rank in (0, 1)
     ]
     assert ranks == [["0"], ["1", "2", "3"]]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Devices that were asked for, or that ranks need
 
 
@@ -269,36 +327,54 @@ def test_devices_that_are_not_there(text: str, device: Device, message: str) -> 
 def test_a_plain_program_of_many_is_told_where_it_stands() -> None:
     own = {"PATH": "/bin", "MASTER_PORT": "7070", "NNODES": "9"}
     spec, topology = settle(
-        TWO.format(1) + "launcher: plain\ncommand: [prog]\nenv: {NODE_HOSTS: x}", facts(own), env=own
+        TWO.format(1) + "launcher: plain\ncommand: [prog]\nenv: {NODE_HOSTS: x}",
+        facts(own),
+        env=own,
     )
     made = planning.settle(spec, facts(own), topology)
     got = planning.environment(own, (*made.env, *made.launch.programs[0].env))
-    place = {"NODE_RANK": "1", "NNODES": "9", "NODE_HOSTS": "x", "MASTER_ADDR": "a", "MASTER_PORT": "7070"}
+    place = {
+        "NODE_RANK": "1",
+        "NNODES": "9",
+        "NODE_HOSTS": "x",
+        "MASTER_ADDR": "a",
+        "MASTER_PORT": "7070",
+    }
     assert got.items() >= place.items(), "and what the user has wins"
     assert build("").launch.programs[0].env == ()
 
 
 @pytest.mark.parametrize("name", ["host_key", "client_key", "known_hosts", "authorized_keys"])
 def test_keys_are_no_part_of_a_plan(name: str) -> None:
-    assert file(build(TWO.format(0) + "ssh: {client: files}\n", env={"ENTRYPOINT_SECRET": SECRET}), name) == ""
+    assert (
+        file(
+            build(TWO.format(0) + "ssh: {client: files}\n", env={"ENTRYPOINT_SECRET": SECRET}), name
+        )
+        == ""
+    )
 
 
 def of_sshd(made: Plan) -> dict[str, str]:
     """sshd's configuration: keyword -> value."""
-    lines = [line for line in file(made, "sshd_config").splitlines() if line and not line.startswith("#")]
+    lines = [
+        line for line in file(made, "sshd_config").splitlines() if line and not line.startswith("#")
+    ]
     assert len({line.split()[0] for line in lines}) == len(lines), "sshd takes the first of two"
     return dict(line.split(" ", 1) for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("node", "address"), [("b", None), ("b=10.0.0.2", "10.0.0.2"), ('"b=fe80::1%eth0"', "fe80::1%eth0")]
+    ("node", "address"),
+    [("b", None), ("b=10.0.0.2", "10.0.0.2"), ('"b=fe80::1%eth0"', "fe80::1%eth0")],
 )
 def test_sshd_listens_where_the_node_is_called(node: str, address: str | None) -> None:
     assert of_sshd(build(f"hosts: [a, {node}]\nnode_rank: 1\n")).get("ListenAddress") == address
 
 
 @pytest.mark.parametrize(("user", "allowed"), [("ma-user", "no"), ("root", "prohibit-password")])
-def test_root_logs_in_only_where_the_job_is_root_s_and_with_its_key(user: str, allowed: str) -> None:
+def test_root_logs_in_only_where_the_job_is_root_s_and_with_its_key(
+    user: str, allowed: str
+) -> None:
     made = of_sshd(build(TWO.format(1), facts(user=user)))
     assert (made["PermitRootLogin"], made["AllowUsers"]) == (allowed, user)
     assert (made["PasswordAuthentication"], made["AuthenticationMethods"]) == ("no", "publickey")
@@ -316,12 +392,14 @@ def test_workdir() -> None:
     assert build("workdir: /data").workdir == "/data"
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What the roll call brought
 
 
 def members(*reports: tuple[int, str]) -> Members:
-    return Members(tuple(NodeReport(rank, slots, "0.1.0", mpi) for rank, (slots, mpi) in enumerate(reports)))
+    return Members(
+        tuple(NodeReport(rank, slots, "0.1.0", mpi) for rank, (slots, mpi) in enumerate(reports))
+    )
 
 
 def test_a_dry_run_assumes_and_says_so() -> None:
@@ -348,7 +426,12 @@ def test_ssh_goes_where_the_roll_call_went() -> None:
     spec, topology = settle(TWO.format(0) + "command: [prog]\nssh: {client: files}", facts())
     called = members((1, "4.1.4"), (1, "4.1.4"))
     called = Members((called.reports[0], replace(called.reports[1], address="10.9.9.9")))
-    lines = [line.split() for line in file(planning.settle(spec, facts(), topology, called), "ssh_config").splitlines()]
+    lines = [
+        line.split()
+        for line in file(
+            planning.settle(spec, facts(), topology, called), "ssh_config"
+        ).splitlines()
+    ]
     start = lines.index(["Host", "b"])
     assert lines[start + 1 : start + 3] == [["HostName", "10.9.9.9"], ["HostKeyAlias", "b"]]
 
@@ -378,7 +461,7 @@ def test_different_majors(versions: tuple[str, ...], seen: str) -> None:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The environment
 
 
@@ -387,7 +470,9 @@ def test_the_container_s_own_environment_stays() -> None:
     assert planning.environment(own, ()) == own
 
 
-@pytest.mark.parametrize("name", ["ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"])
+@pytest.mark.parametrize(
+    "name", ["ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"]
+)
 def test_what_is_ours_or_the_shell_s_is_not_passed_on(name: str) -> None:
     assert planning.environment({name: "x", "KEPT": "y"}, ()) == {"KEPT": "y"}
 
@@ -395,15 +480,21 @@ def test_what_is_ours_or_the_shell_s_is_not_passed_on(name: str) -> None:
 def test_defaults_yield_and_the_rest_wins() -> None:
     own = {"PATH": "/usr/bin", "JOB_ID": "mine", "X": "user", "RANK_ID": "7"}
     logs = "ASCEND_PROCESS_LOG_PATH"
-    made = build(f"launcher: ascend\nascend: {{rank_table: none}}\nenv: {{X: asked, {logs}: /logs}}", facts(own))
+    made = build(
+        f"launcher: ascend\nascend: {{rank_table: none}}\nenv: {{X: asked, {logs}: /logs}}",
+        facts(own),
+    )
     (program,) = made.launch.programs
     got = planning.environment(own, (*made.env, *program.env))
     assert (got["JOB_ID"], got["X"], got["RANK_ID"], got[logs]) == ("mine", "asked", "0", "/logs")
-    assert {"JOB_ID", logs} & values(program.env).keys() == set(), "what has no effect is not in the plan"
+    assert {"JOB_ID", logs} & values(program.env).keys() == set(), (
+        "what has no effect is not in the plan"
+    )
 
 
 def test_order_of_the_plan_s_variables() -> None:
-    """The spec's own value wins over the device's default, and every value says where it is from."""
+    """The spec's own value wins over the device's default, and every value says where it is
+    from."""
     device = Device("nvidia", 1, "1 /dev/nvidia*", env={"NCCL_DEBUG": "INFO", "X": "device"})
     made = build("run_dir: /run/job\nenv: {X: mine}", device=device)
     assert [(var.name, var.value, var.origin, var.default) for var in made.env] == [
@@ -418,7 +509,9 @@ def test_order_of_the_plan_s_variables() -> None:
 def test_a_worker_takes_the_leader_s_variables() -> None:
     spec, topology = settle(TWO.format(1) + "command: [prog]\nenv: {X: here}", facts())
     made = planning.settle(spec, facts(), topology, leader_env={"X": "there"})
-    assert [(var.value, var.origin) for var in made.env if var.name == "X"] == [("there", "worker-0's spec")]
+    assert [(var.value, var.origin) for var in made.env if var.name == "X"] == [
+        ("there", "worker-0's spec")
+    ]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -434,7 +527,9 @@ def test_the_secret_is_nowhere(rank: int) -> None:
     assert "ENTRYPOINT_SECRET" not in planning.environment(
         env, (*made.env, *(var for program in made.launch.programs for var in program.env))
     )
-    assert [each.name for each in made.files if SECRET in each.text or "ENTRYPOINT_SECRET" in each.text] == []
+    assert [
+        each.name for each in made.files if SECRET in each.text or "ENTRYPOINT_SECRET" in each.text
+    ] == []
 
 
 def test_values_are_on_no_command_line() -> None:
@@ -459,8 +554,15 @@ def test_values_are_on_no_command_line() -> None:
         ("tensorflow", "[mpiexec, python, train.py]", "set launcher: mpirun "),
     ],
 )
-def test_a_command_that_is_a_launcher_is_refused_by_name(launcher: str, command: str, ours: str) -> None:
-    spec = load(f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n", "job.yaml", {}, {})
+def test_a_command_that_is_a_launcher_is_refused_by_name(
+    launcher: str, command: str, ours: str
+) -> None:
+    spec = load(
+        f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n",
+        "job.yaml",
+        {},
+        {},
+    )
     topology = topologies.build(spec, facts(), Site("local"), Device("cpu", 0, ""))
     with pytest.raises(SpecError) as raised:
         planning.settle(spec, facts(), topology)
@@ -477,7 +579,12 @@ def test_a_command_that_is_a_launcher_is_refused_by_name(launcher: str, command:
     ],
 )
 def test_a_command_that_is_none_is_not(launcher: str, command: str) -> None:
-    spec = load(f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n", "job.yaml", {}, {})
+    spec = load(
+        f"launcher: {launcher}\ncommand: {command}\nhosts: [a, b]\nnode_rank: 0\n",
+        "job.yaml",
+        {},
+        {},
+    )
     topology = topologies.build(spec, facts(), Site("local"), Device("cpu", 0, ""))
     assert planning.settle(spec, facts(), topology).launcher == launcher
 
@@ -491,16 +598,26 @@ def test_a_command_that_is_none_is_not(launcher: str, command: str) -> None:
         ("4.1.4", ["fd00::7"], False),
     ],
 )
-def test_open_mpi_5_on_ipv6_alone_is_refused(mpi: str, addresses: list[str], refused: bool, tmp_path: Path) -> None:
+def test_open_mpi_5_on_ipv6_alone_is_refused(
+    mpi: str, addresses: list[str], refused: bool, tmp_path: Path
+) -> None:
     path = str(tmp_path)
     for name in ("mpirun", "orted", "prted"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o700)
-    here = replace(facts(), mpi=mpi, interfaces=tuple(Interface("eth0", each, "n") for each in addresses))
+    here = replace(
+        facts(), mpi=mpi, interfaces=tuple(Interface("eth0", each, "n") for each in addresses)
+    )
     here = replace(here, env={"PATH": path})
-    for text, refuses in ((TWO.format(0), refused), ("slots: 2", False), (TWO.format(0) + "launcher: plain", False)):
+    for text, refuses in (
+        (TWO.format(0), refused),
+        ("slots: 2", False),
+        (TWO.format(0) + "launcher: plain", False),
+    ):
         error = checks.launcher(here, build(text, here).launch)
         assert (error is not None) == refuses
         if error:
-            assert error.reason.startswith("EP405 Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | ")
+            assert error.reason.startswith(
+                "EP405 Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | "
+            )
             assert error.status == 78

@@ -1,6 +1,8 @@
-"""Kubeflow's operators: one of the two for PyTorch is recognised, or none; who is not told its rank is found by name.
+"""Kubeflow's operators: one of the two for PyTorch is recognised, or none; who is not told its rank
+is found by name.
 
-Both set the same variables, torchrun's own, which people set by hand in containers of other systems, too.
+Both set the same variables, torchrun's own, which people set by hand in containers of other
+systems, too.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ from entrypoint.spec import load
 from entrypoint.values import replace
 
 MASTER = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "MASTER_ADDR": "a-master-0", "RANK": "1"}
-ELASTIC = {"PET_NNODES": "1:2", "PET_RDZV_ENDPOINT": "a-worker-0:23456", "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+ELASTIC = {
+    "PET_NNODES": "1:2",
+    "PET_RDZV_ENDPOINT": "a-worker-0:23456",
+    "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+}
 TORCH = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "a-node-0-0.a"}
 JAX = {"JAX_COORDINATOR_ADDRESS": "a-node-0-0.a:29500"}
 
@@ -34,7 +40,11 @@ def facts(hostname: str, env: dict[str, str]) -> Facts:
         ("a-worker-1", ELASTIC, "pytorchjob"),
         ("a-worker-1", ELASTIC | {"PET_RDZV_ENDPOINT": "etcd:2379"}, "pytorchjob"),
         ("a-node-0-1", TORCH, "trainer"),
-        ("a-node-0-1", TORCH | {"JOB_COMPLETION_INDEX": "1", "KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "trainer"),
+        (
+            "a-node-0-1",
+            TORCH | {"JOB_COMPLETION_INDEX": "1", "KUBERNETES_SERVICE_HOST": "10.96.0.1"},
+            "trainer",
+        ),
         ("a-node-0-1", JAX, "trainer"),
         # Both at once: the TrainJob's address is the more telling one.
         ("a-worker-1", MASTER | TORCH, "trainer"),
@@ -62,12 +72,17 @@ def facts(hostname: str, env: dict[str, str]) -> Facts:
 def test_who_is_recognised(hostname: str, env: dict[str, str], found: str) -> None:
     container = facts(hostname, env)
     adapters = {"pytorchjob": pytorchjob, "trainer": trainer}
-    assert [name for name, module in adapters.items() if module.matches(container)] == ([found] if found else [])
+    assert [name for name, module in adapters.items() if module.matches(container)] == (
+        [found] if found else []
+    )
 
 
 def test_a_volcano_job_with_an_endpoint_is_no_pytorchjob() -> None:
     """Its files tell it, where the plugin env gave it no index."""
-    container = replace(facts("a-worker-1", ELASTIC), files={"/etc/volcano/worker.host": "a-worker-0.a\na-worker-1.a"})
+    container = replace(
+        facts("a-worker-1", ELASTIC),
+        files={"/etc/volcano/worker.host": "a-worker-0.a\na-worker-1.a"},
+    )
     assert not pytorchjob.matches(container)
 
 
@@ -79,10 +94,14 @@ def test_a_volcano_job_with_an_endpoint_is_no_pytorchjob() -> None:
     ],
 )
 @pytest.mark.parametrize("platform", ["mpijob", "pytorchjob"])
-def test_a_worker_without_a_rank_is_found_among_the_hosts_of_the_spec(platform: str, hosts: str, rank: int) -> None:
+def test_a_worker_without_a_rank_is_found_among_the_hosts_of_the_spec(
+    platform: str, hosts: str, rank: int
+) -> None:
     """Its own number says nothing about its place there."""
     container = facts("a-worker-1", ELASTIC | {"K_MPI_JOB_ROLE": "worker"})
     site = {"mpijob": mpijob, "pytorchjob": pytorchjob}[platform].site(container)
     assert (site.hosts, site.index, list(site.unknown)) == ((), None, ["hosts"])
-    made = topology.build(load(f"hosts: [{hosts}]", "job.yaml", {}, {}), container, site, Device("cpu", 0, "none"))
+    made = topology.build(
+        load(f"hosts: [{hosts}]", "job.yaml", {}, {}), container, site, Device("cpu", 0, "none")
+    )
     assert (made.me, made.job) == (rank, "a")

@@ -1,4 +1,5 @@
-"""Pods of Jobs and JobSets: what a spec says is enough, and `entrypoint deploy kubernetes` writes such specs."""
+"""Pods of Jobs and JobSets: what a spec says is enough, and `entrypoint deploy kubernetes` writes
+such specs."""
 
 from __future__ import annotations
 
@@ -29,17 +30,26 @@ def deployed(name: str, nodes: int) -> list[Facts]:
     """The Pods of a rendered Job, as Kubernetes starts them."""
     text = f"name: {name}"
     spec = load(text, "job.yaml", {}, {})
-    manifests = list(yaml.safe_load_all(render(spec, Options(image="image", nodes=nodes, spec_text=text))))
+    manifests = list(
+        yaml.safe_load_all(render(spec, Options(image="image", nodes=nodes, spec_text=text)))
+    )
     (job,) = [each["spec"] for each in manifests if each["kind"] == "Job"]
     (container,) = job["template"]["spec"]["containers"]
     assert job["completions"] == nodes
-    return [pod(f"{name}-{index}", index, **environment(container, index)) for index in range(nodes)]
+    return [
+        pod(f"{name}-{index}", index, **environment(container, index)) for index in range(nodes)
+    ]
 
 
 def environment(container: dict[str, Any], index: int) -> dict[str, str]:
-    """A container's variables, but for the files that are not here; the only reference is to the Pod's index."""
+    """A container's variables, but for the files that are not here; the only reference is to the
+    Pod's index."""
     env = {each["name"]: each.get("value", str(index)) for each in container["env"]}
-    return {name: value for name, value in env.items() if name not in ("ENTRYPOINT_SPEC", "ENTRYPOINT_SECRET_FILE")}
+    return {
+        name: value
+        for name, value in env.items()
+        if name not in ("ENTRYPOINT_SPEC", "ENTRYPOINT_SECRET_FILE")
+    }
 
 
 # Pods of the last have host names as a JobSet's have.
@@ -48,7 +58,9 @@ def test_what_deploy_writes_says_all(name: str, platform: str) -> None:
     for index, facts in enumerate(deployed(name, 3)):
         topology = located(facts)
         assert (topology.platform, topology.job, topology.me) == (platform, name, index)
-        assert [node.host for node in topology.nodes] == [f"{name}-{rank}.{name}" for rank in range(3)]
+        assert [node.host for node in topology.nodes] == [
+            f"{name}-{rank}.{name}" for rank in range(3)
+        ]
 
 
 @pytest.mark.parametrize(("name", "platform"), [("train", "kubernetes"), ("my-model-7", "jobset")])
@@ -76,14 +88,22 @@ def test_a_pod_of_a_jobset_is_found_by_its_whole_name() -> None:
     ("facts", "text", "message"),
     [
         (pod("train-0", 0), "", "EP201 Kubernetes does not say how many Pods this Job has"),
-        (pod("js-w-0-0", 0), "", "EP201 a JobSet does not say which Pods it has, and neither does a Job"),
+        (
+            pod("js-w-0-0", 0),
+            "",
+            "EP201 a JobSet does not say which Pods it has, and neither does a Job",
+        ),
         (pod("train-2", 2), "hosts: [a, b]", "EP203 node_rank is beyond the last node"),
         (
             pod("machine", 1),
             "hosts: [a, b]",
             "EP202 the host name does not say whether this Pod is a Job's, or a JobSet's",
         ),
-        (pod("js-w-1-0", 0), "hosts: [a, b]", "EP202 node index unknown: 2 nodes are given and no index"),
+        (
+            pod("js-w-1-0", 0),
+            "hosts: [a, b]",
+            "EP202 node index unknown: 2 nodes are given and no index",
+        ),
     ],
 )
 def test_what_is_missing_is_said(facts: Facts, text: str, message: str) -> None:
@@ -119,5 +139,9 @@ def test_what_the_messages_ask_for_cures(hostname: str) -> None:
 def test_job_or_jobset(hostname: str, index: int, platform: str) -> None:
     """Never both: that would be an error."""
     assert chosen("platforms", pod(hostname, index), "local") == platform
-    others = {name for line in registry.matching("platforms", pod(hostname, index), "local") for name in line}
+    others = {
+        name
+        for line in registry.matching("platforms", pod(hostname, index), "local")
+        for name in line
+    }
     assert others == {platform}

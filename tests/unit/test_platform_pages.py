@@ -1,7 +1,8 @@
-"""The pages of clouds: what each block gives a container, with what its platform says, is a job of two nodes.
+"""The pages of clouds: what each block gives a container, with what its platform says, is a job of
+two nodes.
 
-A block is read as its platform reads it: which variables it sets, and what it starts. What the platform adds is a case
-of tests/platforms.
+A block is read as its platform reads it: which variables it sets, and what it starts. What the
+platform adds is a case of tests/platforms.
 """
 
 from __future__ import annotations
@@ -32,18 +33,30 @@ Given = tuple[dict[str, str], list[str]]  # variables, and the words that the co
 
 def block(page: str, heading: str) -> str:
     """The first block of a section, whatever its language."""
-    section = (HOW_TO / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    section = (
+        (HOW_TO / page)
+        .read_text(encoding="utf-8")
+        .partition(f"\n## {heading}\n")[2]
+        .partition("\n## ")[0]
+    )
     found = re.search(r"(?ms)^```\w+\n(.*?)^```$", section)
     assert found, f"{page} has no block under {heading}"
     return found[1]
 
 
 def sagemaker(text: str) -> Given:
-    call = next(each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Call) and len(each.keywords) > 3)
+    call = next(
+        each
+        for each in ast.walk(ast.parse(text))
+        if isinstance(each, ast.Call) and len(each.keywords) > 3
+    )
     given = {each.arg: ast.unparse(each.value) for each in call.keywords}
     assert given["instance_count"] == "2"
     made = given["environment"].replace("secrets.token_hex(32)", repr(SECRET))
-    words = [*ast.literal_eval(given["container_entry_point"]), *ast.literal_eval(given["container_arguments"])]
+    words = [
+        *ast.literal_eval(given["container_entry_point"]),
+        *ast.literal_eval(given["container_arguments"]),
+    ]
     return ast.literal_eval(made), words
 
 
@@ -61,7 +74,10 @@ def vertex(text: str) -> Given:
     pools = yaml.safe_load(text)["workerPoolSpecs"]
     first, second = (pool["containerSpec"] for pool in pools)
     assert (first, sum(pool["replicaCount"] for pool in pools)) == (second, 2)
-    return {each["name"]: each["value"] for each in first["env"]}, ["entrypoint", *(cli.of_image(first["args"]) or [])]
+    return {each["name"]: each["value"] for each in first["env"]}, [
+        "entrypoint",
+        *(cli.of_image(first["args"]) or []),
+    ]
 
 
 def volcengine(text: str) -> Given:
@@ -78,7 +94,9 @@ def skypilot(text: str) -> Given:
     image = words.index("REGISTRY/team/train:1.2")
     passed = {words[at + 1] for at in range(image) if words[at] == "-e"}
     facts = read_facts(ROOT / "platforms/skypilot/two-nodes")
-    assert passed == {name for name in facts.env if name != "SKYPILOT_TASK_ID"} | set(job["secrets"])
+    assert passed == {name for name in facts.env if name != "SKYPILOT_TASK_ID"} | set(
+        job["secrets"]
+    )
     return dict.fromkeys(job["secrets"], SECRET), words[image + 1 :]
 
 
@@ -89,7 +107,8 @@ def dstack(text: str) -> Given:
 
 
 CLOUDS, LAUNCHERS = "managed-clouds.md", "skypilot-and-dstack.md"
-# The page, its heading, how its block is read; the case of what the platform says, and this node's rank in it.
+# The page, its heading, how its block is read; the case of what the platform says, and this node's
+# rank in it.
 PAGES: dict[str, tuple[str, str, Callable[[str], Given], str, int]] = {
     "sagemaker": (CLOUDS, "SageMaker", sagemaker, "two-nodes", 1),
     "azureml": (CLOUDS, "Azure Machine Learning", azureml, "two-nodes", 1),
@@ -141,6 +160,8 @@ def test_a_page_s_block_is_a_job_of_two_nodes(name: str) -> None:
 def test_vertex_listens_where_its_services_pass_it_on() -> None:
     env, words = vertex(block(CLOUDS, "Vertex AI"))
     container = read_facts(ROOT / "platforms/vertex/primary")
-    made = planned(replace(container, env={**container.env, **env, "ENTRYPOINT_SECRET": SECRET}), words)
+    made = planned(
+        replace(container, env={**container.env, **env, "ENTRYPOINT_SECRET": SECRET}), words
+    )
     assert made.topology.this.ssh_port == 2222
     assert "3333" in str(made.launch.programs[0])

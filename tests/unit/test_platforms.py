@@ -1,8 +1,10 @@
-"""Platforms: each folder tests/platforms/<name>/<case> holds a container's facts and the Site that they are.
+"""Platforms: each folder tests/platforms/<name>/<case> holds a container's facts and the Site that
+they are.
 
-expect.yaml: `chosen` (who is recognised; the folder's platform where not given), and either the fields of the Site,
-all of them but those that have their default, or `error` with its exact text and `status`. Instead of both files,
-seen.yaml holds what `entrypoint facts` printed in such a container.
+expect.yaml: `chosen` (who is recognised; the folder's platform where not given), and either the
+  fields of the Site,
+all of them but those that have their default, or `error` with its exact text and `status`. Instead
+of both files, seen.yaml holds what `entrypoint facts` printed in such a container.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a small machine is told: the checks as functions; tests/compose/test_small_machine.py has the containers."""
+"""What a small machine is told: the checks as functions; tests/compose/test_small_machine.py has
+the containers."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ FACTS = Facts(env={}, hostname="worker-0", cwd="/", uid=1000, user="ma-user", ho
 
 def topology(run_dir: Path | str, nodes: int = 1, slots: int = 2, cards: int = 0) -> Topology:
     places = tuple(Node(rank, f"worker-{rank}", slots) for rank in range(nodes))
-    return Topology("job", places, 0, "local", Device("cpu", cards, "test"), str(run_dir), "ma-user")
+    return Topology(
+        "job", places, 0, "local", Device("cpu", cards, "test"), str(run_dir), "ma-user"
+    )
 
 
 def draft(where: Topology) -> Plan:
@@ -56,19 +59,24 @@ def test_an_ordinary_machine_is_told_nothing(tmp_path: Path, handles: list[int])
 
 def test_no_shared_memory(tmp_path: Path) -> None:
     (words,) = preflight.check(draft(topology(tmp_path)), tmp_path)
-    assert words == (
-        "EP422 little shared memory | /dev/shm: No such file or directory, needed: 8 MiB"
+    assert (
+        words == "EP422 little shared memory | /dev/shm: No such file or directory, needed: 8 MiB"
         " | start the container with --shm-size 1g, or mount a tmpfs of at least 8 MiB at /dev/shm"
     )
 
 
 @pytest.mark.parametrize(("nodes", "slots", "needed"), [(1, 2, 80), (64, 2, 206)])
-def test_too_few_file_handles(nodes: int, slots: int, needed: int, tmp_path: Path, handles: list[int]) -> None:
+def test_too_few_file_handles(
+    nodes: int, slots: int, needed: int, tmp_path: Path, handles: list[int]
+) -> None:
     """64 of our own, 2 for each peer's session, 8 for each rank here."""
     plan = draft(topology(tmp_path, nodes, slots))
     handles[:] = needed - 1, needed - 1
     with pytest.raises(
-        OsError, match=rf"EP420 too few file handles \| {needed - 1} may be open, needed: {needed} \(nodes: "
+        OsError,
+        match=(
+            rf"EP420 too few file handles \| {needed - 1} may be open, needed: {needed} \(nodes: "
+        ),
     ):
         preflight.check(plan)
     handles[:] = needed - 1, needed
@@ -83,11 +91,15 @@ def test_the_hard_limit_is_there_to_be_taken(tmp_path: Path, handles: list[int])
     assert handles == [16064, 1_000_000]  # two for each of the 8000 ranks, and 64
 
 
-def test_file_handles_for_a_connection_from_every_rank_to_every_other(tmp_path: Path, handles: list[int]) -> None:
+def test_file_handles_for_a_connection_from_every_rank_to_every_other(
+    tmp_path: Path, handles: list[int]
+) -> None:
     (tmp_path / "dev/shm").mkdir(parents=True)
     assert preflight.check(draft(topology(tmp_path, 60, 8)), tmp_path) == []
     (words,) = preflight.check(draft(topology(tmp_path, 61, 8)), tmp_path)
-    assert words.startswith("EP421 few file handles | 1024 may be open, needed: 1040 for each of 488 ranks | ")
+    assert words.startswith(
+        "EP421 few file handles | 1024 may be open, needed: 1040 for each of 488 ranks | "
+    )
 
 
 def test_a_worker_keeps_no_sessions(tmp_path: Path, handles: list[int]) -> None:
@@ -103,11 +115,15 @@ def test_all_that_is_wrong_is_said_at_once(handles: list[int]) -> None:
     assert "EP420 too few file handles | 70 may be open" in str(caught.value)
 
 
-def test_locked_memory_matters_where_there_is_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_memory_matters_where_there_is_rdma(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = resource.getrlimit
     limit = 8 << 20
     monkeypatch.setattr(
-        resource, "getrlimit", lambda which: (limit, limit) if which == resource.RLIMIT_MEMLOCK else real(which)
+        resource,
+        "getrlimit",
+        lambda which: (limit, limit) if which == resource.RLIMIT_MEMLOCK else real(which),
     )
     plan = draft(topology(tmp_path))
     (tmp_path / "dev/shm").mkdir(parents=True)
@@ -115,9 +131,9 @@ def test_locked_memory_matters_where_there_is_rdma(tmp_path: Path, monkeypatch: 
     (tmp_path / "dev/infiniband").mkdir()
     (tmp_path / "dev/infiniband/uverbs0").touch()
     (words,) = preflight.check(plan, tmp_path)
-    assert words == (
-        "EP423 little memory can be locked | 8 MiB, needed: no limit, with RDMA devices in /dev/infiniband"
-        " | start the container with --ulimit memlock=-1"
+    assert (
+        words == "EP423 little memory can be locked | 8 MiB, needed: no limit, with RDMA devices in"
+        " /dev/infiniband | start the container with --ulimit memlock=-1"
     )
     (tmp_path / "proc/self").mkdir(parents=True)
     status = tmp_path / "proc/self/status"
@@ -138,8 +154,8 @@ def test_clocks_minutes_apart() -> None:
 
     assert said(0, 0.4, -119, 119) == []
     assert said(0, 300.2, 2, -121) == [
-        "warning: EP424 clocks differ | worker-1 is 300s ahead of the others, worker-3 is 121s behind the others"
-        " | set the clocks of these hosts by NTP"
+        "warning: EP424 clocks differ | worker-1 is 300s ahead of the others, worker-3 is 121s"
+        " behind the others | set the clocks of these hosts by NTP"
     ]
     leader_is_wrong, two = said(0, -300, -300, -300), said(0, -300)
     assert "| worker-0 is 300s ahead of the others |" in leader_is_wrong[0]

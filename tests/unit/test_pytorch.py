@@ -1,4 +1,5 @@
-"""The launcher `pytorch`: which arguments it adds, where they stand, and which of the user's it refuses."""
+"""The launcher `pytorch`: which arguments it adds, where they stand, and which of the user's it
+refuses."""
 
 from __future__ import annotations
 
@@ -34,20 +35,36 @@ def line(text: str, command: str) -> str:
         ("", ""),
         ("slots: 8", INIT),
         ("slots: 8\ntorch: {rank_args: always}", f"{INIT} --rank 0 --world_size 1"),
-        ("torch: {rank_args: always, port: 7}", "--init_method tcp://127.0.0.1:7 --rank 0 --world_size 1"),
+        (
+            "torch: {rank_args: always, port: 7}",
+            "--init_method tcp://127.0.0.1:7 --rank 0 --world_size 1",
+        ),
         ("hosts: [a]\nslots: 8", "--init_method tcp://a:6060"),
         (TWO, NODES),
         (TWO + "slots: 8", NODES),
-        ("hosts: [a=10.0.0.1, b]\nnode_rank: 0", "--init_method tcp://10.0.0.1:6060 --rank 0 --world_size 2"),
-        ('hosts: ["a=fd00::1", b]\nnode_rank: 0', "--init_method 'tcp://[fd00::1]:6060' --rank 0 --world_size 2"),
+        (
+            "hosts: [a=10.0.0.1, b]\nnode_rank: 0",
+            "--init_method tcp://10.0.0.1:6060 --rank 0 --world_size 2",
+        ),
+        (
+            'hosts: ["a=fd00::1", b]\nnode_rank: 0',
+            "--init_method 'tcp://[fd00::1]:6060' --rank 0 --world_size 2",
+        ),
     ],
 )
 def test_what_is_added(text: str, added: str) -> None:
-    assert line(text, "python train.py --epochs 5") == " ".join(f"python train.py {added} --epochs 5".split())
+    assert line(text, "python train.py --epochs 5") == " ".join(
+        f"python train.py {added} --epochs 5".split()
+    )
 
 
 def test_the_port_of_torch_s_own_variable() -> None:
-    spec = load("launcher: pytorch\nslots: 2\ncommand: [python, a.py]", "job.yaml", {"MASTER_PORT": "7070"}, {})
+    spec = load(
+        "launcher: pytorch\nslots: 2\ncommand: [python, a.py]",
+        "job.yaml",
+        {"MASTER_PORT": "7070"},
+        {},
+    )
     topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, "no accelerator"))
     (program,) = planning.settle(spec, FACTS, topology).launch.programs
     assert program.argv == ("python", "a.py", "--init_method", "tcp://127.0.0.1:7070")
@@ -84,12 +101,16 @@ def test_a_script_alone_gets_the_image_s_python() -> None:
     assert line(TWO, "train.py --epochs 5") == f"python train.py {NODES} --epochs 5"
 
 
-@pytest.mark.parametrize("word", ["--init_method", "--init-method=tcp://x:1", "--rank", "--rank=0", "--world-size"])
+@pytest.mark.parametrize(
+    "word", ["--init_method", "--init-method=tcp://x:1", "--rank", "--rank=0", "--world-size"]
+)
 def test_what_is_added_may_not_be_given_too(word: str) -> None:
     with pytest.raises(SpecError) as caught:
         line(TWO, f"python train.py --epochs 5 {word}")
     assert caught.value.status == 65
-    assert f"is added by the launcher | `{word}` | remove it; its value comes from " in str(caught.value)
+    assert f"is added by the launcher | `{word}` | remove it; its value comes from " in str(
+        caught.value
+    )
 
 
 def test_only_what_is_added_is_refused() -> None:

@@ -19,7 +19,9 @@ from entrypoint.model import Facts
 from entrypoint.ranktable import NotReady, RankTable
 
 TABLES = Path(__file__).parents[1] / "ranktables"
-EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((TABLES / "expect.yaml").read_text(encoding="utf-8"))
+EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load(
+    (TABLES / "expect.yaml").read_text(encoding="utf-8")
+)
 
 
 def read(name: str) -> RankTable:
@@ -40,7 +42,7 @@ def rows(table: RankTable) -> list[list[Any]]:
     ]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Reading
 
 
@@ -71,7 +73,8 @@ def test_not_ready(name: str) -> None:
 @pytest.mark.parametrize("name", EXPECTED["bad"])
 def test_bad(name: str) -> None:
     wrong = EXPECTED["bad"][name]
-    id = "EP701" if wrong.startswith(" is ") else "EP700"  # it is no table, or something in it is wrong
+    # it is no table, or something in it is wrong
+    id = "EP701" if wrong.startswith(" is ") else "EP700"
     assert refusal(read, f"bad/{name}") == f"{id} rank table <file>{wrong}"
 
 
@@ -96,23 +99,53 @@ def test_utf_16_is_not_waited_for(encoding: str) -> None:
     assert message.endswith(" | save it as UTF-8")
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"status": "completed", "server_count": ' + "9" * 5000 + "}"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"status": "completed", "server_count": ' + "9" * 5000 + "}"]
+)
 def test_what_python_itself_gives_up_on_is_an_error_of_ours(text: str) -> None:
     with pytest.raises(EntrypointError):
         ranktable.parse(text, "<file>")
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)
-       | st.dictionaries(st.sampled_from(["server_list", "device", "devices", "group_list", "instance_list", "rank_id",
-       "pod_name", "server_id", "device_id", "device_ip", "version"]), inner, max_size=4), max_leaves=20))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "server_list",
+                        "device",
+                        "devices",
+                        "group_list",
+                        "instance_list",
+                        "rank_id",
+                        "pod_name",
+                        "server_id",
+                        "device_id",
+                        "device_ip",
+                        "version",
+                    ]
+                ),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=20,
+    )
+)
 def test_no_content_is_a_defect_of_ours(value: Any) -> None:
-    document = {**(value if isinstance(value, dict) else {"group_list": value}), "status": "completed"}
+    document = {
+        **(value if isinstance(value, dict) else {"group_list": value}),
+        "status": "completed",
+    }
     for version in ({}, {"version": "1.0"}, {"version": "1.2"}):
         with contextlib.suppress(EntrypointError):
             ranktable.parse(json.dumps({**document, **version}), "<file>")
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Writing
 
 
@@ -195,16 +228,23 @@ def test_what_v1_says_besides_is_kept() -> None:
             "host_nic_ip": "reserve",
             "host_ip": "172.16.0.100",
             "container_ip": "fd00::7",
-            "device": [{"device_id": "0", "rank_id": "0"}, {"device_id": "1", "device_port": "16666", "rank_id": "1"}],
+            "device": [
+                {"device_id": "0", "rank_id": "0"},
+                {"device_id": "1", "device_port": "16666", "rank_id": "1"},
+            ],
         }
     ]
 
 
 def test_super_pods_stay_v1_2_and_have_no_v0() -> None:
     table = read("good/v1.2-super-pods")
-    assert json.loads(ranktable.to_v1(table)) == json.loads((TABLES / "good/v1.2-super-pods.json").read_text("utf-8"))
-    assert refusal(ranktable.to_v0, table) == (
-        "EP706 rank table <file> cannot be written as v0.1 | it has super-pods (v1.2) | keep it as it is"
+    assert json.loads(ranktable.to_v1(table)) == json.loads(
+        (TABLES / "good/v1.2-super-pods.json").read_text("utf-8")
+    )
+    assert (
+        refusal(ranktable.to_v0, table)
+        == "EP706 rank table <file> cannot be written as v0.1 | it has super-pods (v1.2) | keep it"
+        " as it is"
     )
 
 
@@ -216,16 +256,29 @@ def test_v0_keeps_its_pods_and_ranks(name: str) -> None:
 
 @st.composite
 def tables(draw: st.DrawFn) -> RankTable:
-    """Any v1.0 table: several servers, any device numbers, ranks in any order, even alternating between servers."""
+    """Any v1.0 table: several servers, any device numbers, ranks in any order, even alternating
+    between servers."""
     owners = draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
     numbers = draw(st.permutations(range(20)))
     servers: dict[int, list[dict[str, str]]] = {}
     for rank, owner in enumerate(owners):
-        entry = {"device_id": str(numbers[rank]), "device_ip": f"10.{owner}.0.{rank}", "rank_id": str(rank)}
+        entry = {
+            "device_id": str(numbers[rank]),
+            "device_ip": f"10.{owner}.0.{rank}",
+            "rank_id": str(rank),
+        }
         servers.setdefault(owner, []).append(entry)
     shuffled = draw(st.permutations(list(servers)))
-    listed = [{"server_id": f"node_{owner}", "device": draw(st.permutations(servers[owner]))} for owner in shuffled]
-    document = {"status": "completed", "version": "1.0", "server_count": len(listed), "server_list": listed}
+    listed = [
+        {"server_id": f"node_{owner}", "device": draw(st.permutations(servers[owner]))}
+        for owner in shuffled
+    ]
+    document = {
+        "status": "completed",
+        "version": "1.0",
+        "server_count": len(listed),
+        "server_list": listed,
+    }
     return ranktable.parse(json.dumps(document), "<file>")
 
 
@@ -247,10 +300,12 @@ def test_pods_sort_by_number(numbers: set[int], shuffle: random.Random) -> None:
     ]  # fmt: skip
     document = {"status": "completed", "group_list": [{"instance_list": instances}]}
     table = ranktable.parse(json.dumps(document), "<file>")
-    assert [card.pod for _, card in table.cards] == [f"job-worker-{number}" for number in sorted(numbers)]
+    assert [card.pod for _, card in table.cards] == [
+        f"job-worker-{number}" for number in sorted(numbers)
+    ]
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # This node
 
 
@@ -261,12 +316,20 @@ def test_pods_sort_by_number(numbers: set[int], shuffle: random.Random) -> None:
         ("v0.1-twelve-pods", {"POD_NAME": "job-worker-10"}, [10]),
         ("v0.1-twelve-pods", {"host name": "job-worker-11.job.default.svc"}, [11]),
         ("v0.1-twelve-pods", {"host name": "JOB-Worker-2"}, [2]),
-        ("v0.1-twelve-pods", {"MA_CURRENT_INSTANCE_NAME": "unknown", "MA_CURRENT_HOST_IP": "10.0.0.10"}, [9]),
+        (
+            "v0.1-twelve-pods",
+            {"MA_CURRENT_INSTANCE_NAME": "unknown", "MA_CURRENT_HOST_IP": "10.0.0.10"},
+            [9],
+        ),
         ("v0.1-two-pods-on-one-server", {"POD_NAME": "1"}, [2, 3]),
         ("v0.1-two-pods-on-one-server", {"HOST_IP": "192.168.0.25", "POD_NAME": "0"}, [0, 1]),
         ("v1.0-numbers", {"MA_CURRENT_HOST_IP": "192.168.0.26"}, [2, 3]),
         ("v1.2-super-pods", {"HOST_IP": "172.16.0.101"}, [2, 3]),
-        ("v1.0-documented", {"host name": "3f1c2ad0b1e5"}, [0]),  # the only server of a table without pods
+        (
+            "v1.0-documented",
+            {"host name": "3f1c2ad0b1e5"},
+            [0],
+        ),  # the only server of a table without pods
         ("v1.0-optional-fields", {}, [0, 1]),
         ("lab-documented", {"POD_IP": "10.155.111.140"}, [0, 1]),
     ],
@@ -286,21 +349,27 @@ def test_own(name: str, called: dict[str, str], ranks: list[int]) -> None:
         (
             "v0.1-documented",
             {"POD_NAME": "jobxxxxxxxx-job-trainjob"},
-            "looked for POD_NAME=jobxxxxxxxx-job-trainjob among jobxxxxxxxx-job-trainjob-0 192.168.0.25",
+            (
+                "looked for POD_NAME=jobxxxxxxxx-job-trainjob among jobxxxxxxxx-job-trainjob-0"
+                " 192.168.0.25"
+            ),
         ),
         # An address is no name with labels: 1.0.0.9 is not the pod called 1.
         (
             "v0.1-two-pods-on-one-server",
             {"POD_IP": "1.0.0.9", "HOST_IP": "192.168.0.25"},
-            "HOST_IP=192.168.0.25 is said of 2 nodes; looked for POD_IP=1.0.0.9, HOST_IP=192.168.0.25"
-            " among 0 192.168.0.25, 1 192.168.0.25",
+            (
+                "HOST_IP=192.168.0.25 is said of 2 nodes; looked for POD_IP=1.0.0.9,"
+                " HOST_IP=192.168.0.25 among 0 192.168.0.25, 1 192.168.0.25"
+            ),
         ),
         ("v1.0-numbers", {}, "looked for nothing among 192.168.0.25, 192.168.0.26"),
     ],
 )
 def test_own_is_not_there(name: str, called: dict[str, str], seen: str) -> None:
-    assert refusal(ranktable.own, read(f"good/{name}"), called) == (
-        f"EP702 this node is not identified in rank table <file> | {seen}"
+    assert (
+        refusal(ranktable.own, read(f"good/{name}"), called)
+        == f"EP702 this node is not identified in rank table <file> | {seen}"
         " | name it as the table does: its pod in POD_NAME, or its server in HOST_IP"
     )
 
@@ -320,7 +389,12 @@ def test_nodes() -> None:
 
 
 def test_names_come_from_the_environment_then_the_host_name() -> None:
-    env = {"POD_IP": "10.0.0.7", "MA_CURRENT_INSTANCE_NAME": "modelarts-job-worker-1", "HOST_IP": "", "HOME": "/root"}
+    env = {
+        "POD_IP": "10.0.0.7",
+        "MA_CURRENT_INSTANCE_NAME": "modelarts-job-worker-1",
+        "HOST_IP": "",
+        "HOME": "/root",
+    }
     facts = Facts(env=env, hostname="worker-1", cwd="/", uid=0, user="root", home="/root")
     assert list(ranktable.names(facts).items()) == [
         ("MA_CURRENT_INSTANCE_NAME", "modelarts-job-worker-1"),
@@ -354,30 +428,37 @@ SERVER = ranktable.from_hccn_conf("address_4=10.0.0.4\naddress_5=10.0.0.5\n", "n
         (
             (3, 4, 5, 6),
             (1, 2),
-            "EP703 2 devices of this container are not in the rank table and stay idle"
-            " | the table has 4,5, the container 3,4,5,6",
+            (
+                "EP703 2 devices of this container are not in the rank table and stay idle"
+                " | the table has 4,5, the container 3,4,5,6"
+            ),
         ),
         (
             (0, 1),
             (0, 1),
-            "EP703 the rank table's devices are numbered otherwise than the container's, taking them in order"
-            " | the table has 4,5, the container 0,1",
+            (
+                "EP703 the rank table's devices are numbered otherwise than the container's, taking"
+                " them in order | the table has 4,5, the container 0,1"
+            ),
         ),
     ],
 )
-def test_devices_of_table_and_container(cards: tuple[int, ...], logical: tuple[int, ...], warning: str) -> None:
+def test_devices_of_table_and_container(
+    cards: tuple[int, ...], logical: tuple[int, ...], warning: str
+) -> None:
     assert ranktable.logical_ids(SERVER, cards) == (logical, warning)
 
 
 def test_devices_that_the_container_does_not_have() -> None:
     do = "give the container its devices, or fix ASCEND_RT_VISIBLE_DEVICES"
-    assert refusal(ranktable.logical_ids, SERVER, ()) == (
-        "EP703 the rank table gives this node 2 devices and the container has 0"
+    assert (
+        refusal(ranktable.logical_ids, SERVER, ())
+        == "EP703 the rank table gives this node 2 devices and the container has 0"
         f" | the table has 4,5, the container none | {do}"
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Making
 
 HCCN = """# written by the driver's installer
@@ -399,9 +480,15 @@ def test_hccn_conf() -> None:
     [
         (
             "",
-            "EP707 hccn.conf names no device | no line address_N=IP | run hccn_tool on the server, or give --addresses",
+            (
+                "EP707 hccn.conf names no device | no line address_N=IP | run hccn_tool on the"
+                " server, or give --addresses"
+            ),
         ),
-        ("address_0=1.2.3\n", 'EP707 hccn.conf: device 0 has no IP address | "1.2.3" | fix the address'),
+        (
+            "address_0=1.2.3\n",
+            'EP707 hccn.conf: device 0 has no IP address | "1.2.3" | fix the address',
+        ),
     ],
 )
 def test_hccn_conf_that_is_wrong(text: str, message: str) -> None:
@@ -420,12 +507,16 @@ def test_servers_merge_in_the_order_given() -> None:
 
 def test_a_server_merges_once() -> None:
     table = ranktable.from_addresses(["10.1.0.1"], "10.0.0.1", "a")
-    assert refusal(ranktable.merge, [table, table]) == (
-        'EP700 rank table a: server_list[1].server_id is listed twice | "10.0.0.1" | list each server once'
+    assert (
+        refusal(ranktable.merge, [table, table])
+        == 'EP700 rank table a: server_list[1].server_id is listed twice | "10.0.0.1" | list each'
+        " server once"
     )
 
 
 def test_super_pods_do_not_merge() -> None:
-    assert refusal(ranktable.merge, [read("good/v1.2-super-pods")]) == (
-        "EP707 rank tables <file> cannot be merged | one has super-pods (v1.2) | merge v1.0 tables"
+    assert (
+        refusal(ranktable.merge, [read("good/v1.2-super-pods")])
+        == "EP707 rank tables <file> cannot be merged | one has super-pods (v1.2) | merge v1.0"
+        " tables"
     )

@@ -14,13 +14,17 @@ from entrypoint.values import replace
 FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me")
 
 
-def launch(text: str, node: int = 0, hosts: str = "[a, b]", interface: Interface | None = None) -> Launch:
+def launch(
+    text: str, node: int = 0, hosts: str = "[a, b]", interface: Interface | None = None
+) -> Launch:
     job = spec.load(f"hosts: {hosts}\nnode_rank: {node}\n{text}", "job.yaml", {}, {})
     site = registry.choose("platforms", None, FACTS, "local").site(FACTS)
     device = registry.choose("devices", None, FACTS, "cpu").device(FACTS)
     there = topology.build(job, FACTS, site, device)
     members = assume_members(there, FACTS)
-    return ray.plan(job, there, Members(tuple(replace(each, interface=interface) for each in members.reports)))
+    return ray.plan(
+        job, there, Members(tuple(replace(each, interface=interface) for each in members.reports))
+    )
 
 
 def words(made: Launch) -> list[str]:
@@ -31,7 +35,11 @@ def words(made: Launch) -> list[str]:
 
 PORTS = [
     *("--node-manager-port=6380", "--object-manager-port=6381", "--runtime-env-agent-port=6382"),
-    *("--dashboard-agent-grpc-port=6383", "--dashboard-agent-listen-port=6384", "--metrics-export-port=6385"),
+    *(
+        "--dashboard-agent-grpc-port=6383",
+        "--dashboard-agent-listen-port=6384",
+        "--metrics-export-port=6385",
+    ),
 ]
 CLOSED = ["--include-dashboard=false", "--dashboard-host=127.0.0.1", "--dashboard-port=8265"]
 
@@ -73,15 +81,27 @@ def test_one_node() -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ("ray: {extra_args: [--head]}", "EP119 --head is set by the launcher | `--head` | set hosts"),
-        ("ray: {extra_args: ['--num-cpus=4']}", "EP119 --num_cpus is set by the launcher | `--num-cpus=4` | set slots"),
+        (
+            "ray: {extra_args: [--head]}",
+            "EP119 --head is set by the launcher | `--head` | set hosts",
+        ),
+        (
+            "ray: {extra_args: ['--num-cpus=4']}",
+            "EP119 --num_cpus is set by the launcher | `--num-cpus=4` | set slots",
+        ),
         (
             "ray: {extra_args: [--dashboard-host=0.0.0.0]}",
-            "EP119 --dashboard_host is set by the launcher | `--dashboard-host=0.0.0.0` | set ray.dashboard",
+            (
+                "EP119 --dashboard_host is set by the launcher | `--dashboard-host=0.0.0.0` | set"
+                " ray.dashboard"
+            ),
         ),
         (
             "env: {RAY_ADDRESS: auto}",
-            "env.RAY_ADDRESS: EP119 RAY_ADDRESS is set by the launcher | `auto` | remove it, and set launcher: plain",
+            (
+                "env.RAY_ADDRESS: EP119 RAY_ADDRESS is set by the launcher | `auto` | remove it,"
+                " and set launcher: plain"
+            ),
         ),
     ],
 )

@@ -86,7 +86,10 @@ def test_a_worker() -> None:
     ]  # fmt: skip
     told = kept.told(125.0)
     assert (told.answered, told.started, told.released, told.told) == (107.0, 111.0, 124.0, 125.0)
-    assert told.phases[-2:] == (("first output", 112.0, 114.0, "rank 0"), ("run", 114.0, 120.0, "rank 0"))
+    assert told.phases[-2:] == (
+        ("first output", 112.0, 114.0, "rank 0"),
+        ("run", 114.0, 120.0, "rank 0"),
+    )
 
 
 def test_a_leader_and_what_it_knows_of_others() -> None:
@@ -108,14 +111,28 @@ def test_a_leader_and_what_it_knows_of_others() -> None:
         (111.0, events.MessageReceived(1, part)),
         (111.5, events.SessionLost(1, "")),
     )
-    assert own(kept, 112.0)[2:] == [("keys", 2), ("roll call", 4), ("files", 1), ("launch", 2), ("release", 2)]
-    spans = [(each.name, each.start, each.end, each.about) for each in kept.phases(112.0) if each.about]
+    assert own(kept, 112.0)[2:] == [
+        ("keys", 2),
+        ("roll call", 4),
+        ("files", 1),
+        ("launch", 2),
+        ("release", 2),
+    ]
+    spans = [
+        (each.name, each.start, each.end, each.about) for each in kept.phases(112.0) if each.about
+    ]
     assert sorted(spans) == [
         ("DNS", 103.0, 103.2, "node-2"), ("DNS", 103.0, 105.5, "node-1"),
         ("roll call", 103.2, 112.0, "node-2"), ("roll call", 105.5, 106.0, "node-1"),
     ]  # fmt: skip
     one, two = kept.peers[1], kept.peers[2]
-    assert (one.part, one.answered, one.started, one.released, one.told) == (part, 106.0, 108.0, 110.0, 111.0)
+    assert (one.part, one.answered, one.started, one.released, one.told) == (
+        part,
+        106.0,
+        108.0,
+        110.0,
+        111.0,
+    )
     assert (two.part, two.answered, two.why) == (None, 0.0, "its session ended")
 
 
@@ -144,10 +161,17 @@ def test_a_leader_that_calls_again_and_a_rank_that_starts_again_have_an_end() ->
             events.SessionLost(0),
             enters(Phase.ROLL_CALL),
         )
-        play(kept, *((now, each) for each in step), (now, ("start", "rank 0")), (now, ("end", "rank 0")))
+        play(
+            kept,
+            *((now, each) for each in step),
+            (now, ("start", "rank 0")),
+            (now, ("end", "rank 0")),
+        )
     own(kept, 200.0)
     assert len(kept.told(200.0).phases) < messages.PHASES
-    packed = {"phases": [("first output", 1e8 / 3, 1e8 / 3, "x" * messages.LABEL)] * messages.PHASES}
+    packed = {
+        "phases": [("first output", 1e8 / 3, 1e8 / 3, "x" * messages.LABEL)] * messages.PHASES
+    }
     assert len(repr(packed)) < 1024 * 1024, "the longest that a worker may say"
 
 

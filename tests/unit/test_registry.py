@@ -1,4 +1,5 @@
-"""The registry: a folder's listing is the list of adapters; a name wins, else exactly one must match."""
+"""The registry: a folder's listing is the list of adapters; a name wins, else exactly one must
+match."""
 
 from __future__ import annotations
 
@@ -58,14 +59,16 @@ def test_names_are_the_folder(kind: str) -> None:
 def test_every_adapter_keeps_its_promise(kind: str, functions: list[str]) -> None:
     for name in registry.names(kind):
         module = registry.load(kind, name)
-        assert [f for f in functions if not callable(getattr(module, f, None))] == [], f"{kind}/{name}"
+        assert [f for f in functions if not callable(getattr(module, f, None))] == [], (
+            f"{kind}/{name}"
+        )
 
 
 @pytest.mark.parametrize("kind", ["platforms", "devices", "launchers", "deploy"])
 def test_every_adapter_has_cases(kind: str) -> None:
-    assert sorted({case.parent.name for case in (ROOT / kind).glob("*/*") if any(case.iterdir())}) == registry.names(
-        kind
-    )
+    assert sorted(
+        {case.parent.name for case in (ROOT / kind).glob("*/*") if any(case.iterdir())}
+    ) == registry.names(kind)
 
 
 def test_an_adapter_is_one_file_more(more: Path) -> None:
@@ -73,11 +76,17 @@ def test_an_adapter_is_one_file_more(more: Path) -> None:
     (more / "zeta.py").write_text(ADAPTER.format(mark="ZETA"))
     (more / "_shared.py").write_text("")
     assert registry.names("platforms") == [*before, "zeta"]
-    assert registry.choose("platforms", None, facts(ZETA="1"), "local").__name__ == "entrypoint.platforms.zeta"
+    assert (
+        registry.choose("platforms", None, facts(ZETA="1"), "local").__name__
+        == "entrypoint.platforms.zeta"
+    )
 
 
 def test_none_matches() -> None:
-    assert registry.choose("platforms", None, facts(), "local").__name__ == "entrypoint.platforms.local"
+    assert (
+        registry.choose("platforms", None, facts(), "local").__name__
+        == "entrypoint.platforms.local"
+    )
 
 
 def test_one_matches() -> None:
@@ -104,7 +113,9 @@ def test_two_match(more: Path) -> None:
 def test_the_one_asked_for_wins_over_two(more: Path) -> None:
     (more / "zeta.py").write_text(ADAPTER.format(mark="ZETA"))
     both = facts(ZETA="1", MA_NUM_HOSTS="1")
-    assert registry.choose("platforms", "zeta", both, "local").__name__ == "entrypoint.platforms.zeta"
+    assert (
+        registry.choose("platforms", "zeta", both, "local").__name__ == "entrypoint.platforms.zeta"
+    )
 
 
 @pytest.mark.control("a new launcher is one file, one template and one folder of cases")

@@ -1,4 +1,5 @@
-"""The renderer: whatever a value holds, who reads the file gets that value, or we refuse to write it."""
+"""The renderer: whatever a value holds, who reads the file gets that value, or we refuse to write
+it."""
 
 from __future__ import annotations
 
@@ -24,19 +25,22 @@ AWKWARD = [
     *("\udcff\udc80", "a\x81\x88b", '{"a": [1, "b"]}', "x" * 5000),
 ]  # fmt: skip
 
-# What a variable or an argument of a process can hold: bytes but NUL, those that are no UTF-8 as surrogates.
+# What a variable or an argument of a process can hold: bytes but NUL, those that are no UTF-8 as
+# surrogates.
 values = (
     st.sampled_from(AWKWARD)
     | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
-    | st.binary(max_size=40).map(lambda data: data.replace(b"\0", b"").decode("utf-8", "surrogateescape"))
+    | st.binary(max_size=40).map(
+        lambda data: data.replace(b"\0", b"").decode("utf-8", "surrogateescape")
+    )
 )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Shells
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # OpenSSH
 
 LINE_ENDS = ["\n", "a\nb", "\r", "x\r", "a\0b", "ok\nPermitRootLogin yes"]
@@ -58,7 +62,7 @@ def test_a_line_end_is_refused_for_ssh(folder: Path, text: str) -> None:
         render("ssh/sshd_config.j2", sshd_context(folder, user=text))
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Templates with nothing but values need no Jinja
 
 FOLDER = Path(renderer.TEMPLATES)
@@ -67,14 +71,17 @@ PLAIN = [name for name in ALL if renderer.holds_only_values((FOLDER / name).read
 
 
 def context_of(template: str, text: str) -> dict[str, Any]:
-    """Return the text for every value that a template names, such as those of a launcher that was just added."""
+    """Return the text for every value that a template names, such as those of a launcher that was
+    just added."""
     names = {name for name, _, _ in renderer._VALUE.findall((FOLDER / template).read_text())}
     return dict.fromkeys(names - {"version"}, text)
 
 
 @pytest.mark.parametrize("template", PLAIN)
 @given(text=values, words=st.lists(values, max_size=4))
-def test_what_is_filled_without_jinja_is_what_jinja_makes(template: str, text: str, words: list[str]) -> None:
+def test_what_is_filled_without_jinja_is_what_jinja_makes(
+    template: str, text: str, words: list[str]
+) -> None:
     context = {
         **context_of(template, text),
         **sshd_context(Path("/run")), "run_dir": text, "user": text, "origin": text, "host": text, "supervisor": words,
@@ -95,20 +102,39 @@ def test_what_is_filled_without_jinja_is_what_jinja_makes(template: str, text: s
 @pytest.mark.parametrize("template", PLAIN)
 def test_jinja_is_not_asked_for_these(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(renderer, "_environment")
-    mpirun = {"nodes": [], "given": "", "agent": "", "hostfile": "", "np": 1, "mpi_major": "4", "grace": 30}
+    mpirun = {
+        "nodes": [],
+        "given": "",
+        "agent": "",
+        "hostfile": "",
+        "np": 1,
+        "mpi_major": "4",
+        "grace": 30,
+    }
     mpirun |= {"number": "", "after": "", "tags": ""}
     others = context_of(template, "")
-    render(template, {**others, **sshd_context(Path("/run")), "supervisor": ["a", "b c"], "restarted": [75], **mpirun})
+    render(
+        template,
+        {
+            **others,
+            **sshd_context(Path("/run")),
+            "supervisor": ["a", "b c"],
+            "restarted": [75],
+            **mpirun,
+        },
+    )
     with pytest.raises(NameError):
         render("ssh/ssh_config.j2", {"peers": []})  # it has a loop
 
 
-@pytest.mark.parametrize("template", ["mpirun/hostfile.j2", "mpirun/run_mpi.sh.j2", "ssh/sshd_config.j2"])
+@pytest.mark.parametrize(
+    "template", ["mpirun/hostfile.j2", "mpirun/run_mpi.sh.j2", "ssh/sshd_config.j2"]
+)
 def test_what_nodes_write_for_themselves_needs_no_jinja(template: str) -> None:
     assert template in PLAIN
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Words, YAML
 
 
@@ -138,7 +164,7 @@ def test_yaml_values(value: Any) -> None:
     assert quote_compose(value) == quote_yaml(value).replace("$", "$$")
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Templates
 
 
@@ -162,7 +188,10 @@ def test_values_are_no_templates() -> None:
     text = render("mpirun/hostfile.j2", {"nodes": [("{{nodes}}", "slots=1")]})
     assert text.splitlines()[1] == "{{nodes}} slots=1"
     context = {"origin": "", "run_dir": "", "user": "u", "port": 1, "alive_interval": 1}
-    text = render("ssh/ssh_config.j2", {**context, "peers": [{"host": "{{peers}}", "address": "b", "port": 1}]})
+    text = render(
+        "ssh/ssh_config.j2",
+        {**context, "peers": [{"host": "{{peers}}", "address": "b", "port": 1}]},
+    )
     assert text.splitlines()[1] == 'Host "{{peers}}"'
 
 
@@ -173,13 +202,16 @@ PAGES = sorted((Path(__file__).parents[2] / "templates").rglob("*.html.j2"))
 @pytest.mark.promise("every page's policy lets it load and run nothing")
 @pytest.mark.parametrize("template", PAGES, ids=lambda path: path.stem)
 def test_a_page_may_load_and_run_nothing(template: Path) -> None:
-    """Every page has the strict policy ahead of all that it applies to, and nothing that the policy would stop."""
+    """Every page has the strict policy ahead of all that it applies to, and nothing that the policy
+    would stop."""
     head, policy, rest = template.read_text().partition(
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
     )
     assert policy, f"{template.name} has no such Content-Security-Policy"
     assert re.findall(r"<(\w+)", head) == ["html", "head", *["meta"] * head.count("<meta ")]
-    assert not re.search(r"<(script|link|img|iframe|form|base|object)\b|\bon\w+=|url\(|@import", rest)
+    assert not re.search(
+        r"<(script|link|img|iframe|form|base|object)\b|\bon\w+=|url\(|@import", rest
+    )
 
 
 @pytest.mark.control("every page's policy lets it load and run nothing")

@@ -1,4 +1,5 @@
-"""What `entrypoint report` makes of what the nodes recorded: one axis, who was last, what is missing."""
+"""What `entrypoint report` makes of what the nodes recorded: one axis, who was last, what is
+missing."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ THEIRS = {"answered": 10.0, "started": 11.0, "released": 90.0, "told": 91.0}
 
 
 def shifted(by: float, later: float = 0.0, way: float = 0.25) -> dict[str, float]:
-    """What worker-0 notes, where its clock is so far ahead, at the end so much more, and a message takes `way`."""
+    """What worker-0 notes, where its clock is so far ahead, at the end so much more, and a message
+    takes `way`."""
     return {
         "answered": 10.0 + by + way,
         "started": 11.0 + by - way,
@@ -74,12 +76,20 @@ def test_the_late_node_is_the_last_and_each_node_s_phases_add_up() -> None:
 def test_a_late_leader_is_the_last_though_the_others_answer_after_it() -> None:
     given = recorded(late=0.5)
     for peer in given["peers"].values():  # all began nine seconds before it
-        peer["part"]["phases"][0] = ("facts", peer["part"]["phases"][0][1] - 9, *peer["part"]["phases"][0][2:])
+        peer["part"]["phases"][0] = (
+            "facts",
+            peer["part"]["phases"][0][1] - 9,
+            *peer["part"]["phases"][0][2:],
+        )
         peer["part"]["phases"][1:4] = [
             (name, start - 9 * (name != "roll call"), end - 9 * (name != "roll call"), "")
             for name, start, end, _ in peer["part"]["phases"][1:4]
         ]
-        peer["part"]["phases"][3] = ("roll call", peer["part"]["phases"][3][1] - 9, *peer["part"]["phases"][3][2:])
+        peer["part"]["phases"][3] = (
+            "roll call",
+            peer["part"]["phases"][3][1] - 9,
+            *peer["part"]["phases"][3][2:],
+        )
     made = merged(given)
     assert made.last is not None
     assert made.last.host == "worker-0"
@@ -124,11 +134,17 @@ def test_a_node_s_own_file_says_that_it_is(change: dict[str, Any], note: str) ->
 
 def test_the_trace_has_a_process_for_each_node_and_a_thread_for_each_rank() -> None:
     made = json.loads(trace(timeline()))
-    names = {each["args"]["name"]: each["pid"] for each in made["traceEvents"] if each["name"] == "process_name"}
+    names = {
+        each["args"]["name"]: each["pid"]
+        for each in made["traceEvents"]
+        if each["name"] == "process_name"
+    }
     assert list(names) == [f"worker-{rank}" for rank in range(4)]
     first = names["worker-0"]
     events = [each for each in made["traceEvents"] if each["ph"] == "X"]
-    (run,) = (each for each in events if (each["name"], each["pid"], each["tid"]) == ("run", first, first))
+    (run,) = (
+        each for each in events if (each["name"], each["pid"], each["tid"]) == ("run", first, first)
+    )
     assert run["dur"] == 40_000_000
     threads = {
         (each["pid"], each["tid"]): each["args"]["name"]
@@ -144,7 +160,8 @@ def test_the_trace_has_a_process_for_each_node_and_a_thread_for_each_rank() -> N
     control="a trace that began at 0, before it was changed",
 )
 def test_the_trace_is_what_perfetto_asks_for() -> None:
-    """Whole numbers, no process or thread 0, no time before 0, no thread of two processes, nothing that overlaps."""
+    """Whole numbers, no process or thread 0, no time before 0, no thread of two processes, nothing
+    that overlaps."""
     made = json.loads(trace(timeline()))
     threads: dict[int, set[int]] = {}
     ends: dict[int, int] = {}
@@ -188,7 +205,10 @@ def test_a_run_of_hours_does_not_hide_the_boot() -> None:
     [
         *("", "{", "[]", "{}", '{"version": 1}', "[" * 100_000),
         '{"version": 1, "toolkit": "", "timeline": {"me": 7, "hosts": [], "peers": {}}}',
-        '{"version": 1, "toolkit": "", "timeline": {"me": 0, "hosts": ["a"], "peers": [], "phases": [1]}}',
+        (
+            '{"version": 1, "toolkit": "", "timeline": {"me": 0, "hosts": ["a"], "peers": [],'
+            ' "phases": [1]}}'
+        ),
         '{"version": 2, "toolkit": "", "timeline": null}',
     ],
 )

@@ -43,7 +43,15 @@ def test_whose_it_is(status: int, reason: str, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(0, "success"), (7, "job"), (75, "job"), (78, "job"), (70, "job"), (137, "job"), (143, "stopped")],
+    [
+        (0, "success"),
+        (7, "job"),
+        (75, "job"),
+        (78, "job"),
+        (70, "job"),
+        (137, "job"),
+        (143, "stopped"),
+    ],
 )
 def test_a_program_may_use_our_statuses_itself(status: int, kind: str) -> None:
     assert classify(Outcome(status, "rank 3 on worker-1 ended", program=True)) == kind
@@ -63,7 +71,9 @@ def test_it_is_never_longer_than_kubernetes_takes(character: str, length: int) -
     assert length == 100 or len(text) > 3900
     whole = fields["reason"] == "lost: " + character * length
     assert whole == (length == 100 or (length == 3900 and character == "x"))
-    assert whole or (fields["reason"].startswith("lost: " + character * 100) and fields["reason"].endswith("..."))
+    assert whole or (
+        fields["reason"].startswith("lost: " + character * 100) and fields["reason"].endswith("...")
+    )
 
 
 def test_secrets_are_not_in_it() -> None:
@@ -78,7 +88,7 @@ def test_secrets_are_not_in_it() -> None:
     assert fields["reason"] == "EP440 cannot start prog-(not shown): (not shown), short, visible1"
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Its place, where others may write as well
 
 
@@ -114,9 +124,10 @@ def test_another_user_s_file_in_its_place_is_refused(shared: Path) -> None:
     file = forge(shared)
     with pytest.raises(ConfigError) as caught:
         RecordFile(print).about(topology(shared))
-    assert str(caught.value) == (
-        f"EP411 another user's file is where this job's record goes | {file} is owned by 1234, we are 65534"
-        " | remove it, or set ENTRYPOINT_RUN_DIR to another place"
+    assert (
+        str(caught.value)
+        == f"EP411 another user's file is where this job's record goes | {file} is owned by 1234,"
+        " we are 65534 | remove it, or set ENTRYPOINT_RUN_DIR to another place"
     )
 
 
@@ -126,10 +137,15 @@ def test_a_result_that_cannot_be_written_is_said(shared: Path) -> None:
     result = RecordFile(said.append)
     result.about(topology(shared))
     assert result.end(Outcome(7, "x")).status == 7
-    assert (json.loads((shared / "run-state.json").read_text())["result"]["status"], said) == (7, [])
+    assert (json.loads((shared / "run-state.json").read_text())["result"]["status"], said) == (
+        7,
+        [],
+    )
     result.about(topology(shared))
     file = forge(shared)
     assert result.end(Outcome(7, "x")).status == 7
     hint = "whatever is there is not this job's result"
-    assert said == [f"EP415 the result cannot be written | {file}: Operation not permitted | {hint}"]
+    assert said == [
+        f"EP415 the result cannot be written | {file}: Operation not permitted | {hint}"
+    ]
     assert sorted(os.listdir(shared)) == ["run-state.json"]

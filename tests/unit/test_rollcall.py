@@ -16,7 +16,9 @@ def hello(rank: int, hosts: tuple[str, ...] = HOSTS, toolkit: str = __version__)
 
 def of_node(rank: int) -> Misdirected:
     nodes = tuple(Node(each, host, 1) for each, host in enumerate(HOSTS))
-    return Misdirected(Topology("job", nodes, rank, "local", Device("cpu", 0, ""), run_dir="/r", user="u"))
+    return Misdirected(
+        Topology("job", nodes, rank, "local", Device("cpu", 0, ""), run_dir="/r", user="u")
+    )
 
 
 def test_an_address_may_be_stale_for_ten_seconds() -> None:

@@ -1,4 +1,5 @@
-"""The tables of tests: those named are there, and what the engines' look at would notice a job that went wrong."""
+"""The tables of tests: those named are there, and what the engines' look at would notice a job that
+went wrong."""
 
 from __future__ import annotations
 
@@ -27,17 +28,27 @@ def test_every_promise_has_a_test_and_a_control() -> None:
     assert len(every) > 100
     assert [(promise.text, promise.lacks) for promise in every if promise.lacks] == []
     # The control: one that has lost its test, and one without a control.
-    module = '@pytest.mark.control("a")\ndef test_a(): ...\n@pytest.mark.promise("b")\ndef test_b(): ...\n'
-    assert [promise.lacks for promise in promises({"unit/test_x.py": module})] == ["a test", "a control"]
+    module = (
+        '@pytest.mark.control("a")\ndef test_a(): ...\n@pytest.mark.promise("b")\ndef test_b():'
+        " ...\n"
+    )
+    assert [promise.lacks for promise in promises({"unit/test_x.py": module})] == [
+        "a test",
+        "a control",
+    ]
 
 
 def test_every_example_that_trains_is_in_a_row() -> None:
-    text = "".join((TREE / file).read_text() for file in {row.test.partition("::")[0] for row in ROWS})
+    text = "".join(
+        (TREE / file).read_text() for file in {row.test.partition("::")[0] for row in ROWS}
+    )
     text += " ".join(each.spec for each in EXAMPLES.values())
     for folder in sorted((TREE / "examples").iterdir()):
         if folder.name not in ("spec", "local") and list(folder.glob("*.yaml")):
             name = folder.name.removeprefix("pytorch-")
-            assert f'"{name}' in text or f'"{folder.name}' in text or f"{folder.name}/" in text, folder.name
+            assert f'"{name}' in text or f'"{folder.name}' in text or f"{folder.name}/" in text, (
+                folder.name
+            )
 
 
 def test_agreement_is_noticed() -> None:

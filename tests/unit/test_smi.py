@@ -1,4 +1,5 @@
-"""What nvidia-smi and npu-smi print, in the form of outputs that users published -> cards, and what is wrong."""
+"""What nvidia-smi and npu-smi print, in the form of outputs that users published -> cards, and what
+is wrong."""
 
 from __future__ import annotations
 
@@ -66,37 +67,44 @@ def test_nvidia_smi() -> None:
         smi.nvidia("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
 
 
-# What other drivers print otherwise, in the form of outputs that users published: the fields alone that differ.
+# What other drivers print otherwise, in the form of outputs that users published: the fields alone
+# that differ.
 CARD = "<gpu id='00000000:B3:00.0'><product_name>X</product_name>{}</gpu>"
 OF_DRIVERS = {
     # 390: no CUDA version, memory errors by how many bits they have
-    "<ecc_errors><volatile><single_bit><total>4</total></single_bit><double_bit><total>2</total></double_bit></volatile>"
-    "</ecc_errors><retired_pages><pending_retirement>Yes</pending_retirement></retired_pages>": (
+    "<ecc_errors><volatile><single_bit><total>4</total></single_bit><double_bit><total>2</total></double_bit></volatile></ecc_errors><retired_pages><pending_retirement>Yes</pending_retirement></retired_pages>": (
         "2 uncorrectable memory errors since the driver was loaded; "
         "a page of its memory is to be retired at the next reset"
     ),
-    "<ecc_errors><volatile><double_bit><total>N/A</total></double_bit></volatile></ecc_errors>"
-    "<retired_pages><pending_retirement>N/A</pending_retirement></retired_pages>": "",
+    "<ecc_errors><volatile><double_bit><total>N/A</total></double_bit></volatile></ecc_errors><retired_pages><pending_retirement>N/A</pending_retirement></retired_pages>": (
+        ""
+    ),
     # 535, with MIG: its instances count errors, too
-    "<mig_devices><mig_device><ecc_error_count><volatile_count><sram_uncorrectable>0</sram_uncorrectable></volatile_count>"
-    "</ecc_error_count></mig_device></mig_devices><remapped_rows>N/A</remapped_rows><gpu_reset_status><reset_required>No"
-    "</reset_required></gpu_reset_status><fabric><state>N/A</state><status>N/A</status></fabric>": "",
-    "<gpu_reset_status><reset_required>Yes</reset_required></gpu_reset_status>": "the driver asks for: Reset",
+    "<mig_devices><mig_device><ecc_error_count><volatile_count><sram_uncorrectable>0</sram_uncorrectable></volatile_count></ecc_error_count></mig_device></mig_devices><remapped_rows>N/A</remapped_rows><gpu_reset_status><reset_required>No</reset_required></gpu_reset_status><fabric><state>N/A</state><status>N/A</status></fabric>": (
+        ""
+    ),
+    "<gpu_reset_status><reset_required>Yes</reset_required></gpu_reset_status>": (
+        "the driver asks for: Reset"
+    ),
     # 550
-    "<ecc_errors><volatile><sram_uncorrectable_secded>1</sram_uncorrectable_secded></volatile><aggregate>"
-    "<sram_threshold_exceeded>Yes</sram_threshold_exceeded></aggregate></ecc_errors>": (
+    "<ecc_errors><volatile><sram_uncorrectable_secded>1</sram_uncorrectable_secded></volatile><aggregate><sram_threshold_exceeded>Yes</sram_threshold_exceeded></aggregate></ecc_errors>": (
         "1 uncorrectable memory errors since the driver was loaded; "
         "more errors of its on-chip memory than are allowed in its life"
     ),
     # 570: other names for what the driver asks for
-    "<gpu_reset_status><reset_required>Requested functionality has been deprecated</reset_required></gpu_reset_status>"
-    "<gpu_recovery_action>None</gpu_recovery_action>": "",
-    "<gpu_recovery_action>Drain and Reset</gpu_recovery_action>": "the driver asks for: Drain and Reset",
+    "<gpu_reset_status><reset_required>Requested functionality has been deprecated</reset_required></gpu_reset_status><gpu_recovery_action>None</gpu_recovery_action>": (
+        ""
+    ),
+    "<gpu_recovery_action>Drain and Reset</gpu_recovery_action>": (
+        "the driver asks for: Drain and Reset"
+    ),
     # 580
-    "<ecc_errors><unrepairable_memory>Yes</unrepairable_memory><tpc_repair_pending>No</tpc_repair_pending>"
-    "</ecc_errors>": "memory that cannot be repaired",
-    "<clocks_event_reasons><clocks_event_reason_hw_power_brake_slowdown>Active"
-    "</clocks_event_reason_hw_power_brake_slowdown></clocks_event_reasons>": "slowed down by its power supply",
+    "<ecc_errors><unrepairable_memory>Yes</unrepairable_memory><tpc_repair_pending>No</tpc_repair_pending></ecc_errors>": (
+        "memory that cannot be repaired"
+    ),
+    "<clocks_event_reasons><clocks_event_reason_hw_power_brake_slowdown>Active</clocks_event_reason_hw_power_brake_slowdown></clocks_event_reasons>": (
+        "slowed down by its power supply"
+    ),
     "<fabric><state>Completed</state><status>Success</status></fabric>": "",
     "<fabric><state>In Progress</state><status>N/A</status></fabric>": (
         "not part of its NVSwitch fabric: In Progress, N/A (see the machine's Fabric Manager)"
@@ -106,15 +114,21 @@ OF_DRIVERS = {
 
 @pytest.mark.parametrize("fields", OF_DRIVERS)
 def test_what_other_drivers_print(fields: str) -> None:
-    seen = smi.nvidia(f"<nvidia_smi_log><driver_version>1</driver_version>{CARD.format(fields)}</nvidia_smi_log>")
+    seen = smi.nvidia(
+        f"<nvidia_smi_log><driver_version>1</driver_version>{CARD.format(fields)}</nvidia_smi_log>"
+    )
     assert seen["cards"] == (Card(0, "X", OF_DRIVERS[fields], None, ()),)
 
 
 @pytest.mark.parametrize("where", ["after", "before"])
 def test_a_warning_beside_the_xml(where: str) -> None:
-    whole = f"<nvidia_smi_log>{CARD.format('')}{CARD.format('').replace('B3', '18')}</nvidia_smi_log>"
+    whole = (
+        f"<nvidia_smi_log>{CARD.format('')}{CARD.format('').replace('B3', '18')}</nvidia_smi_log>"
+    )
     words = "WARNING: infoROM is corrupted at gpu 0000:B3:00.0"
-    seen = smi.nvidia(f"{whole}\n{words}\n" if where == "after" else f"{words}\n<?xml version='1.0' ?>\n{whole}\n")
+    seen = smi.nvidia(
+        f"{whole}\n{words}\n" if where == "after" else f"{words}\n<?xml version='1.0' ?>\n{whole}\n"
+    )
     assert [each.problem for each in seen["cards"]] == ["its infoROM is corrupted", ""]
 
 
@@ -185,13 +199,19 @@ NPU_950 = """\
     [
         (
             NPU_910C,
-            (Card(8, "Ascend910", "npu-smi says Critical"), Card(9, "Ascend910", "", None, ("pid 4711 python3",))),
+            (
+                Card(8, "Ascend910", "npu-smi says Critical"),
+                Card(9, "Ascend910", "", None, ("pid 4711 python3",)),
+            ),
         ),
         (NPU_310, (Card(0, "310B1"), Card(1, "310P3", "npu-smi says Alarm"))),
         (NPU_26, (Card(0, "910B2", "npu-smi says Warning", None, ("pid 485946 pytest",)),)),
         (
             NPU_950,
-            (Card(0, "Ascend950DT", "", None, ("pid 1001 python",)), Card(3, "Ascend950DT", "npu-smi says Alarm")),
+            (
+                Card(0, "Ascend950DT", "", None, ("pid 1001 python",)),
+                Card(3, "Ascend950DT", "npu-smi says Alarm"),
+            ),
         ),
     ],
     ids=["910C", "310", "26.0", "950"],
@@ -203,7 +223,10 @@ def test_what_other_npu_smis_print(text: str, cards: tuple[Card, ...]) -> None:
 def test_npu_smi() -> None:
     seen = smi.npu(NPU)
     assert seen["driver"] == "23.0.6"
-    expected = (Card(0, "910B3"), Card(1, "910B3", "npu-smi says Alarm", None, ("pid 4711 python3",)))
+    expected = (
+        Card(0, "910B3"),
+        Card(1, "910B3", "npu-smi says Alarm", None, ("pid 4711 python3",)),
+    )
     assert seen["cards"] == expected
     with pytest.raises(ValueError, match="no table"):
         smi.npu("dcmi module initialize failed")

@@ -1,4 +1,5 @@
-"""Who may say what: a node is believed about itself, its own ranks and its own programs, and about nothing else."""
+"""Who may say what: a node is believed about itself, its own ranks and its own programs, and about
+nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FACTS = Facts(
     programs={name: f"/usr/bin/{name}" for name in ("sshd", "ssh", "mpirun", "orted", "python3", "mpiexec.hydra",
                                                     "hydra_pmi_proxy")},
 )  # fmt: skip
-MORE = {"elastic": "launcher: torchrun\nnodes: 2:3\n"}  # what such a job's spec has instead of its launcher
+# what such a job's spec has instead of its launcher
+MORE = {"elastic": "launcher: torchrun\nnodes: 2:3\n"}
 WELL = {"status": 0, "what": "mpirun", "reason": "mpirun exited with 0", "tail": (), "last": True}
 SAMPLES = {
     type(each): each
@@ -60,8 +62,13 @@ SAMPLES = {
 class Node:
     """A machine, and a clock that the test moves: three nodes of two slots each."""
 
-    def __init__(self, me: int = 0, launcher: str = "mpirun", check: bool = False, **settings: Any) -> None:
-        given = "hosts: [a=10.0.0.1, b=10.0.0.2, c=10.0.0.3]\nslots: 2\ncommand: [train]\nsecret_file: /none\n"
+    def __init__(
+        self, me: int = 0, launcher: str = "mpirun", check: bool = False, **settings: Any
+    ) -> None:
+        given = (
+            "hosts: [a=10.0.0.1, b=10.0.0.2, c=10.0.0.3]\nslots: 2\ncommand: [train]\nsecret_file:"
+            " /none\n"
+        )
         given += MORE.get(launcher, f"launcher: {launcher}\n")
         given += "".join(f"{name}: {value}\n" for name, value in settings.items())
         job = spec.load(given, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
@@ -81,12 +88,20 @@ class Node:
         return done
 
     def hears(self, *said: Any, sender: int = 1) -> list[Any]:
-        return [action for message in said for action in self.told(events.MessageReceived(sender, message))]
+        return [
+            action
+            for message in said
+            for action in self.told(events.MessageReceived(sender, message))
+        ]
 
     def answers(self, *nodes: int, attempt: int = 1) -> None:
         self.told(events.NameState("a", ""))
         for node in nodes:
-            self.told(events.Answered(node, NodeReport(node, 2, __version__, "4.1.4", attempt=attempt), "10.0.0.1"))
+            self.told(
+                events.Answered(
+                    node, NodeReport(node, 2, __version__, "4.1.4", attempt=attempt), "10.0.0.1"
+                )
+            )
 
     def start(self, *nodes: int) -> Node:
         self.answers(*(nodes or (1, 2)))
@@ -116,9 +131,27 @@ class Node:
         return {each.node for each in self.done if isinstance(each, actions.CloseSession)}
 
 
-LATER = {messages.NodeInfo, messages.Taken, messages.Reject}  # answers to the roll call, which is over
-NO_RANKS = {messages.RankStart, messages.RankEnd, messages.DaemonStarted, messages.Daemon, messages.Limit}
-NO_JOB = {messages.RankStart, messages.RankEnd, messages.Ended, messages.Met, messages.DaemonStarted, messages.Limit}
+# answers to the roll call, which is over
+LATER = {
+    messages.NodeInfo,
+    messages.Taken,
+    messages.Reject,
+}
+NO_RANKS = {
+    messages.RankStart,
+    messages.RankEnd,
+    messages.DaemonStarted,
+    messages.Daemon,
+    messages.Limit,
+}
+NO_JOB = {
+    messages.RankStart,
+    messages.RankEnd,
+    messages.Ended,
+    messages.Met,
+    messages.DaemonStarted,
+    messages.Limit,
+}
 REFUSED = {
     "mpirun": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Reply},
     "hydra": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Reply},
@@ -130,7 +163,9 @@ REFUSED = {
 
 def test_each_message_is_in_the_table() -> None:
     classes = {
-        each for each in vars(messages).values() if isinstance(each, type) and each.__module__ == messages.__name__
+        each
+        for each in vars(messages).values()
+        if isinstance(each, type) and each.__module__ == messages.__name__
     }
     assert classes == {*messages.FROM_WORKER, *messages.FROM_LEADER}
     assert set(SAMPLES) == {*messages.FROM_WORKER, *messages.FROM_LEADER}
@@ -178,7 +213,12 @@ def test_what_only_the_own_node_says(message: type) -> None:
 @pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
 @pytest.mark.parametrize(
     "said",
-    [messages.RankStart(0, 9), messages.Reply(2, {}), messages.Reply(99, {}), messages.Reply(1, {"handles": "many"})],
+    [
+        messages.RankStart(0, 9),
+        messages.Reply(2, {}),
+        messages.Reply(99, {}),
+        messages.Reply(1, {"handles": "many"}),
+    ],
     ids=["a rank", "for another node", "to no question", "nonsense"],
 )
 def test_a_check_hears_of_a_check_alone(said: Any) -> None:
@@ -237,7 +277,9 @@ def test_what_a_leader_may_say(message: type, called: bool, started: bool) -> No
     else:  # it waits for its leader
         assert node.outcome is None
         assert [
-            each for each in node.done[before:] if not isinstance(each, (actions.Entered, actions.ShowWaiting))
+            each
+            for each in node.done[before:]
+            if not isinstance(each, (actions.Entered, actions.ShowWaiting))
         ] == []
 
 
@@ -253,12 +295,22 @@ def test_a_leader_may_end_a_check_and_a_failure_before_the_start() -> None:
 
 
 def test_a_worker_names_what_it_waits_for() -> None:
-    """Until the leader calls, until all nodes are there, while they are asked, and after its session has ended."""
+    """Until the leader calls, until all nodes are there, while they are asked, and after its
+    session has ended."""
     node = Node(me=1, check=True)
     node.hears(node.hello, messages.Question(0, {}), sender=0)
     node.told(events.SessionLost(0, "its session ended"))
-    shown = [action.state for action in node.done if isinstance(action, actions.ShowWaiting) and action.host == "a"]
-    expected = ["it has not called yet", "it waits for other nodes", "it asks all nodes first", "its session ended"]
+    shown = [
+        action.state
+        for action in node.done
+        if isinstance(action, actions.ShowWaiting) and action.host == "a"
+    ]
+    expected = [
+        "it has not called yet",
+        "it waits for other nodes",
+        "it asks all nodes first",
+        "its session ended",
+    ]
     assert shown == expected
 
 
@@ -307,7 +359,10 @@ def test_the_end_of_a_rank_is_believed_of_its_own_node() -> None:
         node.hears(*starts(2 * sender, 2 * sender + 1), sender=sender)
     node.hears(*ends(4, status=9))
     assert node.outcome
-    assert "EP602 b is lost: it sent an invalid message: rank_end of a rank that does" in node.outcome.reason
+    assert (
+        "EP602 b is lost: it sent an invalid message: rank_end of a rank that does"
+        in node.outcome.reason
+    )
 
 
 def test_the_control_of_an_end_that_is_its_own() -> None:
@@ -364,7 +419,9 @@ def test_a_launcher_that_stays_when_every_rank_has_ended_well() -> None:
 
 
 @pytest.mark.parametrize(("restarts", "claimed", "believed"), [(0, 9, 1), (3, 9, 4), (3, 2, 2)])
-def test_no_node_has_started_more_often_than_restarts_allow(restarts: int, claimed: int, believed: int) -> None:
+def test_no_node_has_started_more_often_than_restarts_allow(
+    restarts: int, claimed: int, believed: int
+) -> None:
     node = Node(restarts=restarts)
     node.answers(1, 2, attempt=claimed)
     assert node.machine.attempt == believed

@@ -33,11 +33,17 @@ def _known_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "names", ADAPTERS.__getitem__)
 
 
-def job(text: str | None = None, env: Mapping[str, str] | None = None, /, **flags: Override) -> JobSpec:
-    return load(text, "job.yaml", env or {}, {path.replace("__", "."): flag for path, flag in flags.items()})
+def job(
+    text: str | None = None, env: Mapping[str, str] | None = None, /, **flags: Override
+) -> JobSpec:
+    return load(
+        text, "job.yaml", env or {}, {path.replace("__", "."): flag for path, flag in flags.items()}
+    )
 
 
-def problems(text: str | None = None, env: Mapping[str, str] | None = None, /, **flags: Override) -> list[str]:
+def problems(
+    text: str | None = None, env: Mapping[str, str] | None = None, /, **flags: Override
+) -> list[str]:
     with pytest.raises(SpecError) as caught:
         job(text, env, **flags)
     assert caught.value.status == 65
@@ -51,7 +57,7 @@ def at(spec: JobSpec, path: str) -> Any:
     return value
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Messages
 
 SIX_MISTAKES = """\
@@ -73,17 +79,30 @@ launcher: mpirum
 def test_six_mistakes_are_six_lines() -> None:
     assert problems(SIX_MISTAKES) == [
         "job.yaml:2:1: comand: EP102 unknown key | `comand` | did you mean `command`?",
-        'job.yaml:3:8: slots: EP100 a whole number from 1 to 4096 is needed | "four" | write for example 1',
-        "job.yaml:6:5: hosts.1: EP100 this is no host name: a label of it begins or ends with `-`"
-        ' | "worker_1-" | rename the host, or write NAME=ADDRESS',
-        "job.yaml:8:9: ssh.port: EP100 a whole number from 1 to 65535 is needed | 70000 | write for example 36666",
+        (
+            'job.yaml:3:8: slots: EP100 a whole number from 1 to 4096 is needed | "four" | write'
+            " for example 1"
+        ),
+        (
+            "job.yaml:6:5: hosts.1: EP100 this is no host name: a label of it begins or ends with"
+            ' `-` | "worker_1-" | rename the host, or write NAME=ADDRESS'
+        ),
+        (
+            "job.yaml:8:9: ssh.port: EP100 a whole number from 1 to 65535 is needed | 70000 | write"
+            " for example 36666"
+        ),
         "job.yaml:10:12: env.VERSION: EP100 text is needed | a list | write one value",
-        'job.yaml:11:11: launcher: EP100 there is no such launcher | "mpirum" | did you mean `mpirun`?',
+        (
+            'job.yaml:11:11: launcher: EP100 there is no such launcher | "mpirum" | did you mean'
+            " `mpirun`?"
+        ),
     ]
 
 
 NUMBER = "EP100 a whole number from 1 to 65535 is needed"
-UNSHARED = "EP105 a secret does not belong in a file that is shared | use secret_file or ENTRYPOINT_SECRET"
+UNSHARED = (
+    "EP105 a secret does not belong in a file that is shared | use secret_file or ENTRYPOINT_SECRET"
+)
 NO_HOST = "EP100 this is no host name"
 RENAME = "rename the host, or write NAME=ADDRESS"
 NUL = "EP100 text cannot hold a NUL byte"
@@ -91,7 +110,9 @@ NAME = "EP100 a variable's name is letters, digits and `_`, not a digit first"
 LONG = "a" * 64
 SEEN = "a" * 59 + "…"
 NO_SLOTS = "EP100 the slots of a host are a whole number from 1 to 4096"
-WRITE_SLOTS = "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
+WRITE_SLOTS = (
+    "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
+)
 ALL_SSH = "port, client_key, host_key, known_hosts, client, compat"
 RUN_DIR = "EP100 white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path"
 VERSION = "EP100 a version such as 2.1 is needed"
@@ -105,7 +126,7 @@ BAD = [
     ("ssh: {qqqq: 22}", f"1:7: ssh.qqqq: EP102 unknown key | `qqqq` | use one of {ALL_SSH}"),
     ("grace: 5", "1:1: grace: EP102 unknown key | `grace` | did you mean `timeouts.grace`?"),
     ("ssh_port: 5", "1:1: ssh_port: EP102 unknown key | `ssh_port` | did you mean `ssh.port`?"),
-    ("kubernetes: {patch: []}", "1:1: kubernetes: EP102 unknown key | `kubernetes` | adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"),  # noqa: E501
+    ("kubernetes: {patch: []}", "1:1: kubernetes: EP102 unknown key | `kubernetes` | adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"),
     ("secret_fil: x", "1:1: secret_fil: EP102 unknown key | (not shown) | did you mean `secret_file`?"),
     ("secret: hunter2", f"1:1: secret: {UNSHARED}"),
     ("ssh: {password: hunter2}", f"1:7: ssh.password: {UNSHARED}"),
@@ -121,21 +142,21 @@ BAD = [
     ("ssh: {port: 0}", f"1:13: ssh.port: {NUMBER} | 0 | write for example 36666"),
     ("node_rank: -1", "1:12: node_rank: EP100 a whole number of at least 0 is needed | -1 | write for example 0"),
     ("timeouts: {peers: 0}", "1:19: timeouts.peers: EP100 a number above 0 is needed | 0.0 | write for example 600"),
-    ("netcheck: {seconds: 0}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 0.0 | write for example 0.5"),  # noqa: E501
-    ("netcheck: {seconds: 61}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 61.0 | write for example 0.5"),  # noqa: E501
-    ("netcheck: {port: 7000}", "1:12: netcheck.port: EP102 unknown key | `port` | remove it: the network check uses the roll call's connections, and free ports between pairs of nodes"),  # noqa: E501
-    ("timeouts: {grace: .inf}", '1:19: timeouts.grace: EP100 a number of at least 0 is needed | ".inf" | write for example 30'),  # noqa: E501
+    ("netcheck: {seconds: 0}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 0.0 | write for example 0.5"),
+    ("netcheck: {seconds: 61}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 61.0 | write for example 0.5"),
+    ("netcheck: {port: 7000}", "1:12: netcheck.port: EP102 unknown key | `port` | remove it: the network check uses the roll call's connections, and free ports between pairs of nodes"),
+    ("timeouts: {grace: .inf}", '1:19: timeouts.grace: EP100 a number of at least 0 is needed | ".inf" | write for example 30'),
     ("name: My_Job", f'1:7: name: {LABEL} | "My_Job" | write for example job'),
     ("name: [a]", f"1:7: name: {LABEL} | a list | write one value"),
     ("torch: {version: 2}", f'1:18: torch.version: {VERSION} | "2" | write for example "2.1"'),
     ("torch: {version: two}", f'1:18: torch.version: {VERSION} | "two" | write for example "2.1"'),
-    ("torch: {rdzv_backend: c10}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "c10" | did you mean `c10d`?'),  # noqa: E501
-    ("torch: {rdzv_backend: etcd}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "etcd" | use one of auto, c10d, static'),  # noqa: E501
+    ("torch: {rdzv_backend: c10}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "c10" | did you mean `c10d`?'),
+    ("torch: {rdzv_backend: etcd}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "etcd" | use one of auto, c10d, static'),
     ("device: gpu", '1:9: device: EP100 there is no such device | "gpu" | did you mean `nvidia`?'),
     ("platform: aws", '1:11: platform: EP100 there is no such platform | "aws" | use one of local, modelarts'),
-    ("command: python train.py", '1:10: command: EP100 a list of texts is needed | "python train.py" | write a list: ["python", "train.py"]'),  # noqa: E501
+    ("command: python train.py", '1:10: command: EP100 a list of texts is needed | "python train.py" | write a list: ["python", "train.py"]'),
     ("hosts: a,b", '1:8: hosts: EP100 a list of texts is needed | "a,b" | write a list: ["a", "b"]'),
-    ("command: {a: b}", "1:10: command: EP100 a list of texts is needed | a mapping | write it as a list, one entry for each word"),  # noqa: E501
+    ("command: {a: b}", "1:10: command: EP100 a list of texts is needed | a mapping | write it as a list, one entry for each word"),
     ("command: [a, [b]]", "1:14: command.1: EP100 text is needed | a list | write one value"),
     ("command: [a, ~]", f"1:14: command.1: {NOTHING}"),
     ('command: ["a\\0b"]', f'1:11: command.0: {NUL} | "a\\x00b" | remove it'),
@@ -149,23 +170,23 @@ BAD = [
     ("env: {1: x}", f'1:7: env.1: {NAME} | "1" | rename it'),
     ("env: {1A: x}", f'1:7: env.1A: {NAME} | "1A" | rename it'),
     ("env: {A-B: x}", f'1:7: env.A-B: {NAME} | "A-B" | rename it'),
-    ("env: {ENTRYPOINT_SECRET: x}", "1:7: env.ENTRYPOINT_SECRET: EP105 a secret does not belong among the job's variables | set ENTRYPOINT_SECRET on the container, or use secret_file"),  # noqa: E501
-    (f"hosts: [{LONG}]", f'1:9: hosts.0: {NO_HOST}: a label of it has 64 characters, DNS allows 63 | "{SEEN}" | {RENAME}'),  # noqa: E501
+    ("env: {ENTRYPOINT_SECRET: x}", "1:7: env.ENTRYPOINT_SECRET: EP105 a secret does not belong among the job's variables | set ENTRYPOINT_SECRET on the container, or use secret_file"),
+    (f"hosts: [{LONG}]", f'1:9: hosts.0: {NO_HOST}: a label of it has 64 characters, DNS allows 63 | "{SEEN}" | {RENAME}'),
     ("hosts: [a, b, A]", '1:15: hosts.2: EP100 this host is hosts.0 too | "A" | name each node once'),
     ("hosts: [a:6666]", f'1:9: hosts.0: {NO_SLOTS} | "a:6666" | {WRITE_SLOTS}'),
     ("hosts: [a:0=10.0.0.1]", f'1:9: hosts.0: {NO_SLOTS} | "a:0=10.0.0.1" | {WRITE_SLOTS}'),
     ("hosts: ['a:']", f'1:9: hosts.0: {NO_SLOTS} | "a:" | {WRITE_SLOTS}'),
     ("hosts: [a:two]", f'1:9: hosts.0: {NO_SLOTS} | "a:two" | {WRITE_SLOTS}'),
     ("hosts: [a:1, A:2]", '1:14: hosts.1: EP100 this host is hosts.0 too | "A:2" | name each node once'),
-    ("hosts: ['fe80::1']", f'1:9: hosts.0: {NO_HOST}: it holds ":"; letters, digits, `-`, `_` and `.` are allowed | "fe80::1" | {RENAME}'),  # noqa: E501
-    ("hosts: [a=10.0.0.300]", '1:9: hosts.0: EP100 an address is an IP address or a host name | "a=10.0.0.300" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
-    ("hosts: [a=]", '1:9: hosts.0: EP100 an address is an IP address or a host name | "a=" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),  # noqa: E501
-    ("hosts: [a, b]\nnode_rank: 2", "2:12: node_rank: EP104 the last of 2 hosts is number 1 | 2 | count from 0, or add hosts"),  # noqa: E501
-    ("run_dir: /a/../", '1:10: run_dir: EP100 a directory of its own is needed | "/a/../" | end it with a name, such as /tmp/job'),  # noqa: E501
+    ("hosts: ['fe80::1']", f'1:9: hosts.0: {NO_HOST}: it holds ":"; letters, digits, `-`, `_` and `.` are allowed | "fe80::1" | {RENAME}'),
+    ("hosts: [a=10.0.0.300]", '1:9: hosts.0: EP100 an address is an IP address or a host name | "a=10.0.0.300" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),
+    ("hosts: [a=]", '1:9: hosts.0: EP100 an address is an IP address or a host name | "a=" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),
+    ("hosts: [a, b]\nnode_rank: 2", "2:12: node_rank: EP104 the last of 2 hosts is number 1 | 2 | count from 0, or add hosts"),
+    ("run_dir: /a/../", '1:10: run_dir: EP100 a directory of its own is needed | "/a/../" | end it with a name, such as /tmp/job'),
     ("run_dir: tmp", '1:10: run_dir: EP100 an absolute path is needed | "tmp" | begin it with /'),
     ("run_dir: /my dir", f'1:10: run_dir: {RUN_DIR} | "/my dir" | use another directory'),
     ("run_dir: /my:dir", f'1:10: run_dir: {RUN_DIR} | "/my:dir" | use another directory'),
-    ("ssh: {host_key: /k}", "1:17: ssh.host_key: EP104 ssh.client_key is needed too | set ssh.client_key, or remove ssh.host_key"),  # noqa: E501
+    ("ssh: {host_key: /k}", "1:17: ssh.host_key: EP104 ssh.client_key is needed too | set ssh.client_key, or remove ssh.host_key"),
     ("ssh:\n\tport: 22", "2:1: EP101 a tab in the indentation | use spaces, YAML allows no tabs here"),
 ]  # fmt: skip
 
@@ -177,21 +198,21 @@ def test_one_mistake_is_one_line(text: str, expected: str) -> None:
 
 
 BAD_VARIABLES = [
-    ({"ENTRYPOINT_SLOTS": "four"}, 'slots: EP100 a whole number from 1 to 4096 is needed' ' | "four" | write for example 1'),  # noqa: E501
+    ({"ENTRYPOINT_SLOTS": "four"}, 'slots: EP100 a whole number from 1 to 4096 is needed' ' | "four" | write for example 1'),
     ({"ENTRYPOINT_SSH_PORT": "99999"}, f"ssh.port: {NUMBER} | 99999 | write for example 36666"),
     ({"SSHD_PORT": "10.0.0.1:22"}, f'ssh.port: {NUMBER} | "10.0.0.1:22" | write for example 36666'),
-    ({"ENTRYPOINT_TIMEOUTS_PEERS": "inf"}, 'timeouts.peers: EP100 a number above 0 is needed' ' | "inf" | write for example 600'),  # noqa: E501
-    ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: EP100 a number above 0 is needed | "1e999" | write for example 600'),  # noqa: E501
+    ({"ENTRYPOINT_TIMEOUTS_PEERS": "inf"}, 'timeouts.peers: EP100 a number above 0 is needed' ' | "inf" | write for example 600'),
+    ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: EP100 a number above 0 is needed | "1e999" | write for example 600'),
     ({"ENTRYPOINT_SLOT": "4"}, "EP102 no such setting | did you mean `ENTRYPOINT_SLOTS`?"),
     ({"ENTRYPOINT_SECRT": "hunter2hunter2hunter2"}, "EP102 no such setting | did you mean `ENTRYPOINT_SECRET`?"),
-    ({"ENTRYPOINT_KUBERNETES_PATCH": "[]"}, "EP102 no such setting | adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"),  # noqa: E501
+    ({"ENTRYPOINT_KUBERNETES_PATCH": "[]"}, "EP102 no such setting | adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"),
     ({"ENTRYPOINT_QQ": "4"}, "EP102 no such setting | use one of the names in docs/reference/spec.md"),
-    ({"ENTRYPOINT_SECRET": "hunter2"}, "EP301 a secret has at least 16 bytes | 7 bytes | make one with: openssl rand -hex 32"),  # noqa: E501
-    ({"ENTRYPOINT_SECRET": secrets.token_hex(8), "ENTRYPOINT_SECRET_FILE": "/s"}, "EP103 one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),  # noqa: E501
-    ({"ENTRYPOINT_COMMAND": "a 'b"}, 'command: EP100 a list of texts is needed: No closing quotation | "a \'b" | write shell words, or a list: ["python", "train.py"]'),  # noqa: E501
+    ({"ENTRYPOINT_SECRET": "hunter2"}, "EP301 a secret has at least 16 bytes | 7 bytes | make one with: openssl rand -hex 32"),
+    ({"ENTRYPOINT_SECRET": secrets.token_hex(8), "ENTRYPOINT_SECRET_FILE": "/s"}, "EP103 one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),
+    ({"ENTRYPOINT_COMMAND": "a 'b"}, 'command: EP100 a list of texts is needed: No closing quotation | "a \'b" | write shell words, or a list: ["python", "train.py"]'),
     ({"ENTRYPOINT_COMMAND": '["a", null]'}, f"command.1: {NOTHING}"),
-    ({"ENTRYPOINT_ENV": "A=1"}, 'env: EP100 a mapping of names to texts is needed: this is not JSON at character 1 | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
-    ({"ENTRYPOINT_ENV": '{"A": "1", "A": "2"}'}, 'env: EP100 a mapping of names to texts is needed: "A" is given twice | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),  # noqa: E501
+    ({"ENTRYPOINT_ENV": "A=1"}, 'env: EP100 a mapping of names to texts is needed: this is not JSON at character 1 | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),
+    ({"ENTRYPOINT_ENV": '{"A": "1", "A": "2"}'}, 'env: EP100 a mapping of names to texts is needed: "A" is given twice | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),
     ({"ENTRYPOINT_ENV": '{"A": null}'}, f"env.A: {NOTHING}"),
     ({"ENTRYPOINT_HOSTS": "a b a"}, 'hosts.2: EP100 this host is hosts.0 too | "a" | name each node once'),
 ]  # fmt: skip
@@ -203,9 +224,12 @@ def test_a_variable_is_judged_like_the_file(env: dict[str, str], expected: str) 
 
 
 def test_a_list_in_a_variable_tells_where_in_it() -> None:
-    assert problems(None, {"ENTRYPOINT_COMMAND": "[a, ~]"}) == [f"ENTRYPOINT_COMMAND:1:5: command.1: {NOTHING}"]
+    assert problems(None, {"ENTRYPOINT_COMMAND": "[a, ~]"}) == [
+        f"ENTRYPOINT_COMMAND:1:5: command.1: {NOTHING}"
+    ]
     assert problems(None, {"ENTRYPOINT_COMMAND": "[a, !x b]"}) == [
-        "ENTRYPOINT_COMMAND:1:5: command.1: EP101 this tag is not allowed here | `!x` | remove the tag"
+        "ENTRYPOINT_COMMAND:1:5: command.1: EP101 this tag is not allowed here | `!x` | remove"
+        " the tag"
     ]
 
 
@@ -241,7 +265,11 @@ def test_a_file_that_is_no_yaml_hides_no_other_mistake() -> None:
         (None, {"ENTRYPOINT_SECRET": "hunter2hunter2"}, {}),
         (
             None,
-            {"ENTRYPOINT_SECRET": "hunter2hunter2" * 2, "ENTRYPOINT_SECRET_FILE": "/s", "ENTRYPOINT_SLOTS": "x"},
+            {
+                "ENTRYPOINT_SECRET": "hunter2hunter2" * 2,
+                "ENTRYPOINT_SECRET_FILE": "/s",
+                "ENTRYPOINT_SLOTS": "x",
+            },
             {},
         ),
         (None, {"ENTRYPOINT_SECRT": "hunter2hunter2"}, {}),
@@ -251,18 +279,22 @@ def test_a_file_that_is_no_yaml_hides_no_other_mistake() -> None:
         (None, {}, {"env": Override(["MY_TOKEN hunter2hunter2"], "--env")}),
     ],
 )
-def test_no_message_shows_a_secret(text: str | None, env: dict[str, str], flags: dict[str, Override]) -> None:
+def test_no_message_shows_a_secret(
+    text: str | None, env: dict[str, str], flags: dict[str, Override]
+) -> None:
     assert "hunter2" not in "\n".join(problems(text, env, **flags))
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Which value counts
 
 ENV = {"ENTRYPOINT_SSH_PORT": "3", "MY_SSHD_PORT": "4", "SSHD_PORT": "5"}
 SPEC_PORT = "\nssh:\n  port: 6\n"
 
 
-@pytest.mark.promise("a flag wins over a variable, a variable over the file", control="its own cases")
+@pytest.mark.promise(
+    "a flag wins over a variable, a variable over the file", control="its own cases"
+)
 @pytest.mark.parametrize(
     ("text", "env", "flag", "port", "source"),
     [
@@ -279,7 +311,9 @@ SPEC_PORT = "\nssh:\n  port: 6\n"
         (None, {}, None, 36666, Source("default")),
     ],
 )
-def test_precedence(text: str | None, env: dict[str, str], flag: str | None, port: int, source: Source) -> None:
+def test_precedence(
+    text: str | None, env: dict[str, str], flag: str | None, port: int, source: Source
+) -> None:
     result = job(text, env, **({"ssh__port": Override(flag, "--ssh-port")} if flag else {}))
     assert result.ssh.port == port
     assert result.source("ssh.port") == source
@@ -287,7 +321,8 @@ def test_precedence(text: str | None, env: dict[str, str], flag: str | None, por
 
 def test_a_mistake_in_the_file_is_reported_although_a_flag_overrides_it() -> None:
     assert problems("slots: x", slots=Override("2", "--slots")) == [
-        'job.yaml:1:8: slots: EP100 a whole number from 1 to 4096 is needed | "x" | write for example 1'
+        'job.yaml:1:8: slots: EP100 a whole number from 1 to 4096 is needed | "x" | write for'
+        " example 1"
     ]
 
 
@@ -295,13 +330,20 @@ def test_what_another_tool_left_does_not_matter_where_our_own_variable_is_set() 
     assert job(None, {"SSHD_PORT": "10.0.0.1:22", "ENTRYPOINT_SSH_PORT": "22"}).ssh.port == 22
 
 
-# What Kubernetes 1.37 set in a Pod beside Services named entrypoint, entrypoint-api, entrypoint-ssh and sshd.
+# What Kubernetes 1.37 set in a Pod beside Services named entrypoint, entrypoint-api, entrypoint-ssh
+# and sshd.
 SERVICES = {
     **dict.fromkeys(("ENTRYPOINT_SERVICE_HOST", "ENTRYPOINT_API_SERVICE_HOST"), "10.96.7.1"),
     **dict.fromkeys(("ENTRYPOINT_SERVICE_PORT", "ENTRYPOINT_API_SERVICE_PORT_HTTP"), "8080"),
-    **dict.fromkeys(("ENTRYPOINT_PORT", "ENTRYPOINT_API_PORT", "ENTRYPOINT_API_PORT_8080_TCP"), "tcp://10.96.7.1:8080"),
+    **dict.fromkeys(
+        ("ENTRYPOINT_PORT", "ENTRYPOINT_API_PORT", "ENTRYPOINT_API_PORT_8080_TCP"),
+        "tcp://10.96.7.1:8080",
+    ),
     **{"ENTRYPOINT_API_PORT_8080_TCP_PROTO": "tcp", "ENTRYPOINT_API_PORT_8080_TCP_PORT": "8080"},
-    **{"ENTRYPOINT_API_PORT_8080_TCP_ADDR": "10.96.7.1", "ENTRYPOINT_API_PORT_53_UDP": "udp://10.96.7.1:53"},
+    **{
+        "ENTRYPOINT_API_PORT_8080_TCP_ADDR": "10.96.7.1",
+        "ENTRYPOINT_API_PORT_53_UDP": "udp://10.96.7.1:53",
+    },
     **{"ENTRYPOINT_SSH_PORT": "tcp://10.96.7.2:22", "SSHD_PORT": "tcp://10.96.7.3:22"},
 }
 
@@ -312,7 +354,9 @@ def test_variables_of_kubernetes_services_are_no_settings() -> None:
     assert spec.load(None, "", {**SERVICES, "ENTRYPOINT_SSH_PORT": "22"}, {}).ssh.port == 22
 
 
-@pytest.mark.parametrize("name", ["ENTRYPOINT_PORT", "ENTRYPOINT_API_PORT_8080", "ENTRYPOINT_SERVICE_NAME"])
+@pytest.mark.parametrize(
+    "name", ["ENTRYPOINT_PORT", "ENTRYPOINT_API_PORT_8080", "ENTRYPOINT_SERVICE_NAME"]
+)
 def test_what_has_not_their_form_is_a_mistake_still(name: str) -> None:
     with pytest.raises(SpecError, match="EP102 no such setting"):
         job(None, {name: "8080"})
@@ -355,13 +399,31 @@ env: {A: no, B: 8, C: 1.10, D: 22:22, E: 0755, F: 2024-01-01, G: "null", H: ~/da
 
 def test_a_value_means_what_is_written() -> None:
     result = job(WRITTEN, {"ENTRYPOINT_ENV": '{"I": 1.50, "J": true, "K": 8}'})
-    assert (result.name, result.nodes, result.slots, result.torch.version) == ("5", "2:4", 8, "2.10")
+    assert (result.name, result.nodes, result.slots, result.torch.version) == (
+        "5",
+        "2:4",
+        8,
+        "2.10",
+    )
     assert result.command == ("prog", "5", "on", "1.10")
     assert (result.timeouts.grace, result.timeouts.peers) == (10, 60)
-    file = {"A": "no", "B": "8", "C": "1.10", "D": "22:22", "E": "0755", "F": "2024-01-01", "G": "null", "H": "~/data"}
+    file = {
+        "A": "no",
+        "B": "8",
+        "C": "1.10",
+        "D": "22:22",
+        "E": "0755",
+        "F": "2024-01-01",
+        "G": "null",
+        "H": "~/data",
+    }
     assert result.env == {**file, "I": "1.50", "J": "true", "K": "8"}
     apis.validator(schema()).validate(
-        {"env": {"A": False, "B": 8, "C": 1.1}, "torch": {"version": 2.1}, "command": ["prog", 5, True]}
+        {
+            "env": {"A": False, "B": 8, "C": 1.1},
+            "torch": {"version": 2.1},
+            "command": ["prog", 5, True],
+        }
     )
 
 
@@ -385,7 +447,14 @@ SECRET_TEXT = secrets.token_hex(8)
         ("secret_file: s", {"ENTRYPOINT_SECRET": SECRET_TEXT}, "f", None, "f"),
         (None, {"ENTRYPOINT_SECRET": "éàüöçñøå"}, None, "éàüöçñøå", None),
     ],
-    ids=["variable", "empty", "file", "variable over spec", "flag over variable", "bytes, not letters, count"],
+    ids=[
+        "variable",
+        "empty",
+        "file",
+        "variable over spec",
+        "flag over variable",
+        "bytes, not letters, count",
+    ],
 )
 def test_one_secret_counts(
     text: str | None, env: dict[str, str], flag: str | None, secret: str | None, file: str | None
@@ -396,7 +465,7 @@ def test_one_secret_counts(
     assert SECRET_TEXT not in f"{result!r} {result} {vars(result)} {result.secret!r}"
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Values as text
 
 TEXTS = {
@@ -436,7 +505,11 @@ TEXTS = {
     "deepspeed.extra_args": ("[--quiet]", ("--quiet",)),
     "mindspore.extra_args": ("[--bind_core=True]", ("--bind_core=True",)),
 }
-OTHERS = {"text": ("some text, as is ", "some text, as is "), "integer": (" 7 ", 7), "number": ("2.5", 2.5)}
+OTHERS = {
+    "text": ("some text, as is ", "some text, as is "),
+    "integer": (" 7 ", 7),
+    "number": ("2.5", 2.5),
+}
 
 
 @pytest.mark.parametrize("field", fields(), ids=lambda field: str(field.path))
@@ -505,7 +578,7 @@ def test_host_names(name: str, wrong: str | None) -> None:
     assert check_host(name) == wrong
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The rest of the promise
 
 
@@ -560,28 +633,48 @@ def test_the_schema_is_one_an_editor_can_use() -> None:
     assert result["title"] == "entrypoint job spec"
     assert result["properties"]["name"]["default"] == "job"
     assert result["properties"]["slots"]["description"].startswith("Processes (ranks) on each node")
-    assert result["properties"]["launcher"]["anyOf"][0]["enum"] == ["mpirun", "plain", "torchlaunch", "torchrun"]
+    assert result["properties"]["launcher"]["anyOf"][0]["enum"] == [
+        "mpirun",
+        "plain",
+        "torchlaunch",
+        "torchrun",
+    ]
     assert '"x-' not in json.dumps(result)
 
 
 KEYS = st.sampled_from([*vars(JobSpec()), "port", "version", "secret", "x", "a b", "1"])
 VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(["a", "no"])),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=8),
+        st.sampled_from(["a", "no"]),
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
     max_leaves=8,
 )
 DOCUMENTS = st.one_of(
     st.text(),
     st.binary().map(lambda data: data.decode(errors="surrogateescape")),
-    st.dictionaries(KEYS, VALUES).map(lambda document: yaml.safe_dump(document, allow_unicode=True)),
+    st.dictionaries(KEYS, VALUES).map(
+        lambda document: yaml.safe_dump(document, allow_unicode=True)
+    ),
     st.dictionaries(KEYS, VALUES).map(json.dumps),
 )
-VARIABLES = st.dictionaries(st.sampled_from([field.env for field in fields()]), st.one_of(st.text(), VALUES.map(str)))
+VARIABLES = st.dictionaries(
+    st.sampled_from([field.env for field in fields()]), st.one_of(st.text(), VALUES.map(str))
+)
 
 
 @given(DOCUMENTS, VARIABLES, st.lists(st.text()))
-@example("", {"ENTRYPOINT_SLOTS": "4\x1f", "ENTRYPOINT_TIMEOUTS_GRACE": "\x1c.5"}, [])  # white space, but not to int()
-def test_nothing_but_a_spec_error_comes_out(text: str, env: dict[str, str], words: list[str]) -> None:
+@example(
+    "", {"ENTRYPOINT_SLOTS": "4\x1f", "ENTRYPOINT_TIMEOUTS_GRACE": "\x1c.5"}, []
+)  # white space, but not to int()
+def test_nothing_but_a_spec_error_comes_out(
+    text: str, env: dict[str, str], words: list[str]
+) -> None:
     flags = {"command": Override(words, "--"), "env": Override(words, "--env")}
     lines = ["fine"]
     try:

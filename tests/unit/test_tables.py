@@ -43,7 +43,9 @@ def test_a_line_holds_when_all_of_its_tests_do(phases: list[Any], result: str) -
 def a_run(every: bool, file: Path | None, *phases: Any) -> tuple[int, list[str]]:
     """Exit status and table of a run of one test of the table of faults."""
     tally = Tally(
-        Table("faults", lambda item: ("key", ("1", "kill", "any", "5 s")), TABLES["faults"].cells), every, file
+        Table("faults", lambda item: ("key", ("1", "kill", "any", "5 s")), TABLES["faults"].cells),
+        every,
+        file,
     )
     tally.pytest_itemcollected(cast(Any, SimpleNamespace(nodeid="test")))
     for each in phases:
@@ -51,14 +53,22 @@ def a_run(every: bool, file: Path | None, *phases: Any) -> tuple[int, list[str]]
     session = SimpleNamespace(exitstatus=0)
     said: list[str] = []
     tally.pytest_sessionfinish(cast(Any, session))
-    tally.pytest_terminal_summary(cast(Any, SimpleNamespace(section=said.append, write_line=said.append)))
+    tally.pytest_terminal_summary(
+        cast(Any, SimpleNamespace(section=said.append, write_line=said.append))
+    )
     return session.exitstatus, said
 
 
 def test_rounds_add_up(tmp_path: Path) -> None:
     file = tmp_path / "rounds"
-    assert a_run(True, file, phase("passed", seconds=1)) == (0, ["faults", "1  kill  any    5 s  1.00  ok"])
-    assert a_run(True, file, phase("failed", seconds=2)) == (1, ["faults", "1  kill  any    5 s  1.00 2.00  FAILED"])
+    assert a_run(True, file, phase("passed", seconds=1)) == (
+        0,
+        ["faults", "1  kill  any    5 s  1.00  ok"],
+    )
+    assert a_run(True, file, phase("failed", seconds=2)) == (
+        1,
+        ["faults", "1  kill  any    5 s  1.00 2.00  FAILED"],
+    )
     assert a_run(True, file, phase("passed", seconds=3)) == (
         0,
         ["faults", "1  kill  any    5 s  1.00 2.00 3.00  FAILED"],
@@ -81,7 +91,9 @@ def test_what_was_seen_is_in_the_table() -> None:
 
 def test_every_row_of_the_table_of_faults_has_a_test() -> None:
     texts = [path.read_text() for path in sorted((TREE / "tests").glob("*/test_*.py"))]
-    found = {int(row) for text in texts for row in re.findall(r'pytest\.mark\.fault\("(\d+)"', text)}
+    found = {
+        int(row) for text in texts for row in re.findall(r'pytest\.mark\.fault\("(\d+)"', text)
+    }
     assert found == set(range(1, 18))
 
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.text import brief, columns, count, duration, figure, is_utf16, markdown_table, quoted, size, some
+from entrypoint.text import (
+    brief,
+    columns,
+    count,
+    duration,
+    figure,
+    is_utf16,
+    markdown_table,
+    quoted,
+    size,
+    some,
+)
 
 MIB = 1 << 20
 
@@ -43,24 +54,38 @@ def test_figures(value: float, words: str) -> None:
 
 def test_counts() -> None:
     assert [count(number, "rank") for number in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
-    assert [count(number, "process", "processes") for number in (1, 2)] == ["1 process", "2 processes"]
+    assert [count(number, "process", "processes") for number in (1, 2)] == [
+        "1 process",
+        "2 processes",
+    ]
 
 
 def test_some_of_many() -> None:
     assert some([], 2) == ""
     assert some(iter("ab"), 2) == "a, b"
     assert some("abcd", 1) == "a and 3 more"
-    assert some(["a is slow: 1, 2", "b is slow", "c"], 2, "; ") == "a is slow: 1, 2; b is slow; and 1 more"
+    assert (
+        some(["a is slow: 1, 2", "b is slow", "c"], 2, "; ")
+        == "a is slow: 1, 2; b is slow; and 1 more"
+    )
 
 
 def test_columns() -> None:
     rows = [("node", "ms", "peers", ""), ("worker-0", "12.5", "1", "ok"), ("b", "3", "10", "")]
-    assert columns(rows, (1, 2)) == ["node        ms  peers", "worker-0  12.5      1  ok", "b            3     10"]
+    assert columns(rows, (1, 2)) == [
+        "node        ms  peers",
+        "worker-0  12.5      1  ok",
+        "b            3     10",
+    ]
     assert columns(rows)[0] == "node      ms    peers"
 
 
 def test_a_table_in_markdown() -> None:
-    assert markdown_table([("a", "b"), ("1 | 2", "3")]) == ["| a | b |", "|---|---|", r"| 1 \| 2 | 3 |"]
+    assert markdown_table([("a", "b"), ("1 | 2", "3")]) == [
+        "| a | b |",
+        "|---|---|",
+        r"| 1 \| 2 | 3 |",
+    ]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])

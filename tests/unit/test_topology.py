@@ -26,9 +26,15 @@ def facts(hostname: str = "container", **more: Any) -> Facts:
 
 
 def build(
-    text: str = "", site: Site = LOCAL, device: Device = CPU, hostname: str = "container", **flags: str
+    text: str = "",
+    site: Site = LOCAL,
+    device: Device = CPU,
+    hostname: str = "container",
+    **flags: str,
 ) -> Topology:
-    spec = load(text, "job.yaml", {}, {path: Override(value, f"--{path}") for path, value in flags.items()})
+    spec = load(
+        text, "job.yaml", {}, {path: Override(value, f"--{path}") for path, value in flags.items()}
+    )
     return topology.build(spec, facts(hostname), site, device)
 
 
@@ -43,7 +49,7 @@ def hosts(*names: str) -> str:
     return f"hosts: [{', '.join(names)}]"
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Nodes
 
 
@@ -59,7 +65,10 @@ def test_no_host_name_at_all() -> None:
 
 
 def test_name_and_address() -> None:
-    made = build(hosts("worker-0=10.0.0.7", "worker-1=fd00::2", "worker-2=node.example", "worker-3"), node_rank="3")
+    made = build(
+        hosts("worker-0=10.0.0.7", "worker-1=fd00::2", "worker-2=node.example", "worker-3"),
+        node_rank="3",
+    )
     assert [(node.host, node.address) for node in made.nodes] == [
         ("worker-0", "10.0.0.7"),
         ("worker-1", "fd00::2"),
@@ -82,7 +91,14 @@ def test_addresses_of_a_platform(rank: int) -> None:
 
 def test_a_worker_and_a_parameter_server_at_one_address_of_a_platform() -> None:
     """As names they would be one host; their sshds have a port each."""
-    made = build(site=Site("p", hosts=("10.0.0.1", "10.0.0.2", "10.0.0.1"), index=2, tasks=("worker", "worker", "ps")))
+    made = build(
+        site=Site(
+            "p",
+            hosts=("10.0.0.1", "10.0.0.2", "10.0.0.1"),
+            index=2,
+            tasks=("worker", "worker", "ps"),
+        )
+    )
     assert [(node.host, node.where, node.label) for node in made.nodes] == [
         ("node-0", "10.0.0.1", "worker-0"),
         ("10.0.0.2", "10.0.0.2", "worker-1"),
@@ -92,15 +108,17 @@ def test_a_worker_and_a_parameter_server_at_one_address_of_a_platform() -> None:
 
 
 def test_two_workers_at_one_address_of_a_platform() -> None:
-    assert refusal(site=Site("p", hosts=("10.0.0.1", "10.0.0.1"), index=0)) == (
-        "EP206 two hosts have one address (platform p) | node-0 and node-1 are both 10.0.0.1"
+    assert (
+        refusal(site=Site("p", hosts=("10.0.0.1", "10.0.0.1"), index=0))
+        == "EP206 two hosts have one address (platform p) | node-0 and node-1 are both 10.0.0.1"
         " | give each node an address of its own"
     )
 
 
 def test_one_address_in_two_spellings() -> None:
-    assert refusal(site=Site("p", hosts=("fd00::1", "fd00:0::1"), index=0)) == (
-        "EP206 two hosts have one address (platform p) | node-0 and node-1 are both fd00:0::1"
+    assert (
+        refusal(site=Site("p", hosts=("fd00::1", "fd00:0::1"), index=0))
+        == "EP206 two hosts have one address (platform p) | node-0 and node-1 are both fd00:0::1"
         " | give each node an address of its own"
     )
 
@@ -114,16 +132,22 @@ def test_slots_of_a_host(rank: str) -> None:
         ("c", 2, "fd00::3"),
     ]
     assert made.world_size == 6
-    assert str(made.origins["slots"]) == ("spec job.yaml:2:8" if rank == "2" else "spec job.yaml:1:8")
+    assert str(made.origins["slots"]) == (
+        "spec job.yaml:2:8" if rank == "2" else "spec job.yaml:1:8"
+    )
 
 
 def test_what_each_node_sees() -> None:
     made = build(hosts("a", "b", "c") + "\nslots: 2", node_rank="1")
-    assert (made.leader.host, made.this.host, [node.host for node in made.peers]) == ("a", "b", ["a", "c"])
+    assert (made.leader.host, made.this.host, [node.host for node in made.peers]) == (
+        "a",
+        "b",
+        ["a", "c"],
+    )
     assert (made.is_leader, made.world_size) == (False, 6)
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Which node is this one
 
 
@@ -139,7 +163,11 @@ LONG = [f"job-7-worker-{number}.job-7" for number in range(12)]
         (WORKERS, "worker-11.job-7.svc.cluster.local", 11),
         (LONG, "job-7-worker-1", 1),
         (LONG, "job-7-worker-10.job-7", 10),
-        (["node.rack1", "node.rack2"], "node.rack2", 1),  # equal first labels: the whole name decides
+        (
+            ["node.rack1", "node.rack2"],
+            "node.rack2",
+            1,
+        ),  # equal first labels: the whole name decides
         (["a=10.0.0.1", "b=10.0.0.2"], "b", 1),
     ],
 )
@@ -152,7 +180,11 @@ def test_found_by_host_name(names: list[str], hostname: str, me: int) -> None:
 @pytest.mark.parametrize(
     ("names", "hostname", "seen"),
     [
-        (WORKERS, "worker-12", "host name 'worker-12' among worker-0, worker-1, worker-2, worker-3 and 8 more"),
+        (
+            WORKERS,
+            "worker-12",
+            "host name 'worker-12' among worker-0, worker-1, worker-2, worker-3 and 8 more",
+        ),
         (["worker-10", "worker-11"], "worker-1", "host name 'worker-1' among worker-10, worker-11"),
         (["aworker-1", "b"], "worker-1", "host name 'worker-1' among aworker-1, b"),
         (["node.rack1", "node.rack2"], "node", "host name 'node' among node.rack1, node.rack2"),
@@ -161,9 +193,10 @@ def test_found_by_host_name(names: list[str], hostname: str, me: int) -> None:
     ],
 )
 def test_not_found_by_host_name(names: list[str], hostname: str, seen: str) -> None:
-    assert refusal(hosts(*names), hostname=hostname) == (
-        f"EP202 node index unknown: {len(names)} nodes are given and no index | {seen}"
-        " | set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names"
+    assert (
+        refusal(hosts(*names), hostname=hostname)
+        == f"EP202 node index unknown: {len(names)} nodes are given and no index | {seen} | set"
+        " ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host names"
     )
 
 
@@ -176,22 +209,42 @@ def test_one_host_is_this_one_whatever_it_is_called() -> None:
 @pytest.mark.parametrize(
     ("text", "site", "seen"),
     [
-        ("", Site("p", index=1, origins={"node_rank": "VC_TASK_INDEX"}), "1, with 1 host (default this container's"),
-        ("", Site("p", ("a",), 5, origins={"node_rank": "VC_TASK_INDEX"}), "5, with 1 host (platform p)"),
-        (hosts("a"), Site("p", index=1, origins={"node_rank": "VC_TASK_INDEX"}), "1, with 1 host (spec job.yaml:1:8)"),
+        (
+            "",
+            Site("p", index=1, origins={"node_rank": "VC_TASK_INDEX"}),
+            "1, with 1 host (default this container's",
+        ),
+        (
+            "",
+            Site("p", ("a",), 5, origins={"node_rank": "VC_TASK_INDEX"}),
+            "5, with 1 host (platform p)",
+        ),
+        (
+            hosts("a"),
+            Site("p", index=1, origins={"node_rank": "VC_TASK_INDEX"}),
+            "1, with 1 host (spec job.yaml:1:8)",
+        ),
     ],
 )
-def test_a_later_node_of_one_known_host_is_no_job_of_its_own(text: str, site: Site, seen: str) -> None:
+def test_a_later_node_of_one_known_host_is_no_job_of_its_own(
+    text: str, site: Site, seen: str
+) -> None:
     """Each node would run the whole job alone, and end with 0."""
     message = refusal(text, site, hostname="b")
-    assert message.startswith(f"EP203 node_rank is beyond the last node (platform VC_TASK_INDEX) | {seen}")
+    assert message.startswith(
+        f"EP203 node_rank is beyond the last node (platform VC_TASK_INDEX) | {seen}"
+    )
 
 
 @pytest.mark.parametrize(
     ("site", "flags", "message"),
     [
         (LOCAL, {"node_rank": "0"}, None),
-        (Site("p", hosts=("a", "b"), index=2, origins={"node_rank": "VC_TASK_INDEX"}), {}, "platform VC_TASK_INDEX"),
+        (
+            Site("p", hosts=("a", "b"), index=2, origins={"node_rank": "VC_TASK_INDEX"}),
+            {},
+            "platform VC_TASK_INDEX",
+        ),
         (Site("p", hosts=("a", "b"), index=0), {"node_rank": "2"}, "flag --node_rank"),
         (Site("p", hosts=("a", "b"), index=7), {"node_rank": "1"}, None),
     ],
@@ -200,13 +253,14 @@ def test_rank_beyond_the_last(site: Site, flags: dict[str, str], message: str | 
     if message is None:
         build("", site, **flags)
     else:
-        assert refusal("", site, **flags) == (
-            f"EP203 node_rank is beyond the last node ({message}) | 2, with 2 hosts (platform p)"
+        assert (
+            refusal("", site, **flags)
+            == f"EP203 node_rank is beyond the last node ({message}) | 2, with 2 hosts (platform p)"
             " | count from 0, or name all hosts"
         )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What wins
 
 
@@ -216,7 +270,12 @@ SITE = Site(
     index=2,
     slots=4,
     job="ma-job-1",
-    origins={"hosts": "VC_WORKER_HOSTS", "node_rank": "MA_TASK_INDEX", "slots": "MA_NUM_GPUS", "name": "MA_VJ_NAME"},
+    origins={
+        "hosts": "VC_WORKER_HOSTS",
+        "node_rank": "MA_TASK_INDEX",
+        "slots": "MA_NUM_GPUS",
+        "name": "MA_VJ_NAME",
+    },
 )
 GPUS = Device("nvidia", 8, "8 /dev/nvidia*")
 
@@ -276,10 +335,12 @@ def test_a_cpu_node_has_one_slot() -> None:
 
 def test_platform_without_origins_is_named_itself() -> None:
     made = build("", Site("slurm", hosts=("a", "b"), index=1, slots=2))
-    assert {str(made.origins[field]) for field in ("hosts", "node_rank", "slots")} == {"platform slurm"}
+    assert {str(made.origins[field]) for field in ("hosts", "node_rank", "slots")} == {
+        "platform slurm"
+    }
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What a platform cannot say
 
 
@@ -289,7 +350,12 @@ def modelarts(text: str = "", flags: Mapping[str, str] | None = None, **env: str
 
 
 INDEX = {"MA_NUM_HOSTS": "2", "VC_WORKER_HOSTS": "a,b"}
-NO_SERVER = {"MA_TASK_NAME": "ps", "TF_PS_HOSTS": "[]", "TF_WORKER_HOSTS": "[w:1]", "VC_TASK_INDEX": "0"}
+NO_SERVER = {
+    "MA_TASK_NAME": "ps",
+    "TF_PS_HOSTS": "[]",
+    "TF_WORKER_HOSTS": "[w:1]",
+    "VC_TASK_INDEX": "0",
+}
 COUNT = {"MA_NUM_HOSTS": "2", "VC_WORKER_HOSTS": "a,b,c", "VC_TASK_INDEX": "1"}
 NAMES = {"MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "1"}
 
@@ -299,23 +365,33 @@ NAMES = {"MA_NUM_HOSTS": "2", "VC_TASK_INDEX": "1"}
     [
         (
             INDEX,
-            "EP202 the platform gives 2 hosts and no index of this one"
-            " | MA_TASK_INDEX, VC_TASK_INDEX, VK_TASK_INDEX are unset | set ENTRYPOINT_NODE_RANK (0 for worker-0)",
+            (
+                "EP202 the platform gives 2 hosts and no index of this one | MA_TASK_INDEX,"
+                " VC_TASK_INDEX, VK_TASK_INDEX are unset | set ENTRYPOINT_NODE_RANK (0 for"
+                " worker-0)"
+            ),
         ),
         (
             COUNT,
-            "EP201 the platform names another number of hosts than it counts"
-            " | VC_WORKER_HOSTS has 3, MA_NUM_HOSTS is 2 | set ENTRYPOINT_HOSTS to the right list",
+            (
+                "EP201 the platform names another number of hosts than it counts | VC_WORKER_HOSTS"
+                " has 3, MA_NUM_HOSTS is 2 | set ENTRYPOINT_HOSTS to the right list"
+            ),
         ),
         (
             NAMES,
-            "EP201 MA_NUM_HOSTS is 2 and nothing names the hosts"
-            " | VC_WORKER_HOSTS and MA_VJ_NAME are unset | set ENTRYPOINT_HOSTS",
+            (
+                "EP201 MA_NUM_HOSTS is 2 and nothing names the hosts"
+                " | VC_WORKER_HOSTS and MA_VJ_NAME are unset | set ENTRYPOINT_HOSTS"
+            ),
         ),
         (
             NO_SERVER,
-            "EP202 this container is a parameter server, and none is named | MA_TASK_NAME is ps, TF_PS_HOSTS is '[]'"
-            " | set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS, ENTRYPOINT_TENSORFLOW_PS and ENTRYPOINT_NODE_RANK",
+            (
+                "EP202 this container is a parameter server, and none is named | MA_TASK_NAME is"
+                " ps, TF_PS_HOSTS is '[]' | set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS,"
+                " ENTRYPOINT_TENSORFLOW_PS and ENTRYPOINT_NODE_RANK"
+            ),
         ),
     ],
 )
@@ -334,14 +410,17 @@ def test_an_error_where_nobody_says_it(env: dict[str, str], message: str) -> Non
         (NO_SERVER, {"hosts": "x,y", "node_rank": "1"}, ["x", "y"]),
     ],
 )
-def test_what_the_error_asks_for_cures_it(env: dict[str, str], flags: dict[str, str], names: list[str]) -> None:
+def test_what_the_error_asks_for_cures_it(
+    env: dict[str, str], flags: dict[str, str], names: list[str]
+) -> None:
     made = modelarts(flags=flags, **env)
     assert ([node.host for node in made.nodes], made.me) == (names, 1)
 
 
 @pytest.mark.parametrize(("name", "folder"), collect("platforms"))
 def test_the_spec_can_say_what_a_platform_does_not(name: str, folder: Path) -> None:
-    """Hosts and a rank cure every case but those where a variable is wrong; and what is unknown asks for them."""
+    """Hosts and a rank cure every case but those where a variable is wrong; and what is unknown
+    asks for them."""
     if not (folder / "expect.yaml").exists() or "error" in read_expected(folder):
         return
     site = registry.load("platforms", name).site(read_facts(folder))
@@ -357,27 +436,33 @@ def test_hosts_of_the_spec_on_a_platform_that_knows_none() -> None:
     assert modelarts(hosts("c-0", "c-1"), MA_NUM_HOSTS="1", VC_TASK_INDEX="0").me == 0
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What cannot be
 
 
 def test_a_label_over_63_characters_from_the_platform() -> None:
-    site = Site("p", hosts=("a" * 63, "b" * 64 + ".job"), index=0, origins={"hosts": "VC_WORKER_HOSTS"})
-    assert refusal("", site) == (
-        "EP205 1 of 2 host names cannot be one (platform VC_WORKER_HOSTS)"
-        f" | {'b' * 64}.job (a label of it has 64 characters, DNS allows 63) | shorten the job's name"
+    site = Site(
+        "p", hosts=("a" * 63, "b" * 64 + ".job"), index=0, origins={"hosts": "VC_WORKER_HOSTS"}
+    )
+    assert (
+        refusal("", site)
+        == f"EP205 1 of 2 host names cannot be one (platform VC_WORKER_HOSTS) | {'b' * 64}.job (a"
+        " label of it has 64 characters, DNS allows 63) | shorten the job's name"
     )
 
 
 def test_63_characters_are_fine() -> None:
-    assert build("", Site("p", hosts=("a" * 63, "b" * 63 + "." + "c" * 63), index=0)).world_size == 2
+    assert (
+        build("", Site("p", hosts=("a" * 63, "b" * 63 + "." + "c" * 63), index=0)).world_size == 2
+    )
 
 
 def test_a_label_over_63_characters_from_the_spec() -> None:
     with pytest.raises(SpecError) as caught:
         build(hosts("a", "b" * 64))
     assert caught.value.lines() == [
-        "job.yaml:1:12: hosts.1: EP100 this is no host name: a label of it has 64 characters, DNS allows 63"
+        "job.yaml:1:12: hosts.1: EP100 this is no host name: a label of it has 64 characters, DNS"
+        " allows 63"
         f' | "{"b" * 59}…" | rename the host, or write NAME=ADDRESS'
     ]
 
@@ -405,8 +490,10 @@ def test_advice_fits_what_was_seen(names: tuple[str, ...], do: str) -> None:
     ],
 )
 def test_two_hosts_at_one_address(names: tuple[str, ...], seen: str) -> None:
-    assert refusal(hosts(*names), node_rank="0") == (
-        f"EP206 two hosts have one address (spec job.yaml:1:8) | {seen} | give each node an address of its own"
+    assert (
+        refusal(hosts(*names), node_rank="0")
+        == f"EP206 two hosts have one address (spec job.yaml:1:8) | {seen} | give each node an"
+        " address of its own"
     )
 
 
@@ -419,18 +506,24 @@ def test_all_bad_names_at_once() -> None:
     site = Site("p", hosts=("a b", "fine", "-c", "d..e", "f" * 64), index=1)
     message = refusal("", site)
     assert message.startswith("EP205 4 of 5 host names cannot be one (platform p) | ")
-    assert [name for name in ("a b (", "-c (", "d..e (", "f" * 64 + " (") if name not in message] == []
+    assert [
+        name for name in ("a b (", "-c (", "d..e (", "f" * 64 + " (") if name not in message
+    ] == []
 
 
 def test_a_host_named_twice_by_the_platform() -> None:
     site = Site("p", hosts=("a", "b", "a", "b", "c"), index=4, origins={"hosts": "VC_WORKER_HOSTS"})
-    assert refusal("", site) == "EP206 a host is named twice (platform VC_WORKER_HOSTS) | a, b | name each node once"
+    assert (
+        refusal("", site)
+        == "EP206 a host is named twice (platform VC_WORKER_HOSTS) | a, b | name each node once"
+    )
 
 
 def test_a_host_named_twice_in_another_case_by_the_platform() -> None:
     """DNS knows no case, so sshd's keys and the hostfile would name one machine twice."""
-    assert refusal("", Site("p", hosts=("Node-0", "node-0"), index=0)) == (
-        "EP206 a host is named twice (platform p) | node-0 | name each node once"
+    assert (
+        refusal("", Site("p", hosts=("Node-0", "node-0"), index=0))
+        == "EP206 a host is named twice (platform p) | node-0 | name each node once"
     )
 
 
@@ -439,7 +532,7 @@ def test_a_host_named_twice_in_the_spec() -> None:
         build(hosts("a", "A"))
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # run_dir
 
 
@@ -466,18 +559,25 @@ def test_run_dir_must_hold_a_socket(run_dir: str, fits: bool) -> None:
     if fits:
         assert build(f"run_dir: {run_dir}").run_dir == run_dir
     else:
-        assert refusal(f"run_dir: {run_dir}") == (
-            f"EP125 run_dir is too long for a socket in it | 87 bytes: {run_dir} | give one of at most 86 bytes"
+        assert (
+            refusal(f"run_dir: {run_dir}")
+            == f"EP125 run_dir is too long for a socket in it | 87 bytes: {run_dir} | give one of"
+            " at most 86 bytes"
         )
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Bounds
 
 
 def test_many_hosts_cost_little() -> None:
     """Seconds of CPU for as many as a job may have: each host is looked at once."""
-    many = Site("modelarts", tuple(f"h{number}" for number in range(16384)), index=1, tasks=("worker",) * 16384)
+    many = Site(
+        "modelarts",
+        tuple(f"h{number}" for number in range(16384)),
+        index=1,
+        tasks=("worker",) * 16384,
+    )
     begun = time.process_time()
     made = build(site=many)
     assert time.process_time() - begun < 3
@@ -485,8 +585,12 @@ def test_many_hosts_cost_little() -> None:
 
 
 def test_too_many() -> None:
-    seen = refusal(site=Site("modelarts", ("h",) * 16385, index=0, origins={"hosts": "VC_WORKER_HOSTS"}))
-    assert seen == "EP204 too many hosts (platform VC_WORKER_HOSTS) | 16385 | a job has 16384 at most"
+    seen = refusal(
+        site=Site("modelarts", ("h",) * 16385, index=0, origins={"hosts": "VC_WORKER_HOSTS"})
+    )
+    assert (
+        seen == "EP204 too many hosts (platform VC_WORKER_HOSTS) | 16385 | a job has 16384 at most"
+    )
     seen = refusal(site=Site("modelarts", index=0, slots=4097, origins={"slots": "MA_NUM_GPUS"}))
     do = "a node has 4096 at most; ENTRYPOINT_SLOTS wins over the platform"
     assert seen == f"EP126 too many slots (platform MA_NUM_GPUS) | 4097 | {do}"
@@ -497,12 +601,16 @@ def test_too_many() -> None:
 def test_logs_lie_outside_the_run_directory() -> None:
     seen = refusal("run_dir: /x/run\nlog_dir: /x/run/log/")
     what = "EP124 logs are to outlive the job (spec job.yaml:2:10)"
-    assert seen == f"{what} | /x/run/log is in /x/run, which goes away with the job | give log_dir another place"
+    assert (
+        seen
+        == f"{what} | /x/run/log is in /x/run, which goes away with the job | give log_dir another"
+        " place"
+    )
     assert build("run_dir: /x/run\nlog_dir: /x/runs").log_dir == "/x/runs"
     assert build("run_dir: /x/run/").log_dir == "/x/run-log"
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The script that a platform's own boot would run first
 
 
@@ -519,12 +627,14 @@ def test_two_of_them_are_an_error_unless_they_are_refused() -> None:
     assert build("pre_start: skip", site=site).pre_start == ""
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # TensorFlow's chief
 
 
 def test_the_platform_s_chief_is_one_among_the_platform_s_hosts() -> None:
-    site = Site("tfjob", hosts=("c", "w", "p"), index=0, tasks=("worker", "worker", "ps"), chief=True)
+    site = Site(
+        "tfjob", hosts=("c", "w", "p"), index=0, tasks=("worker", "worker", "ps"), chief=True
+    )
     made = build(site=site)
     assert (made.chief, str(made.origins["tensorflow.chief"])) == (True, "platform tfjob")
     assert not build(f"{hosts('a', 'b')}\nnode_rank: 0", site=site).chief

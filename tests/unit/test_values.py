@@ -40,7 +40,12 @@ DEEDS: dict[str, Callable[[Any, Any], Any]] = {
     "a default of its own": lambda by, P: P(1).tags is not P(1).tags,
     "a default on the class": lambda by, P: (P.y, hasattr(P, "x")),
     "repr": lambda by, P: repr(P(1)).rpartition(".")[2],
-    "equal": lambda by, P: (P(1) == P(1), P(1) == P(2), P(1, where="a") == P(1), P(1) == (1, 2, [], "")),
+    "equal": lambda by, P: (
+        P(1) == P(1),
+        P(1) == P(2),
+        P(1, where="a") == P(1),
+        P(1) == (1, 2, [], ""),
+    ),
     "hash": lambda by, P: hash(P(1, tags=())),
     "set": lambda by, P: setattr(P(1), "x", 2),
     "delete": lambda by, P: delattr(P(1), "x"),
@@ -68,7 +73,8 @@ def seen(deed: Callable[[Any, Any], Any], by: Any, frozen: bool) -> Any:
 
 
 @pytest.mark.promise(
-    "our dataclasses do what the standard library's do", control="the standard library, in the same test"
+    "our dataclasses do what the standard library's do",
+    control="the standard library, in the same test",
 )
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("deed", DEEDS)
@@ -98,13 +104,34 @@ def test_none_of_ours_inherits_or_needs_what_is_not_supported() -> None:
         if module.name.endswith("__main__"):
             continue
         for name, each in vars(importlib.import_module(module.name)).items():
-            if isinstance(each, type) and each.__module__ == module.name and values.is_dataclass(each):
+            if (
+                isinstance(each, type)
+                and each.__module__ == module.name
+                and values.is_dataclass(each)
+            ):
                 checked += 1
                 assert each.__bases__ == (object,), f"{module.name}.{name} inherits"
                 own = vars(each)["__annotations__"].values()
-                odd = [kind for kind in own if "ClassVar" in str(kind) or "InitVar" in str(kind) or kind == "KW_ONLY"]
+                odd = [
+                    kind
+                    for kind in own
+                    if "ClassVar" in str(kind) or "InitVar" in str(kind) or kind == "KW_ONLY"
+                ]
                 assert not odd, f"{module.name}.{name}: {odd}"
-                written = {"__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__"}
-                theirs = {it for it in written if getattr(vars(each).get(it), "__module__", "") == module.name}
-                assert not theirs, f"{module.name}.{name} has its own {theirs}, which would be replaced"
+                written = {
+                    "__init__",
+                    "__repr__",
+                    "__eq__",
+                    "__hash__",
+                    "__setattr__",
+                    "__delattr__",
+                }
+                theirs = {
+                    it
+                    for it in written
+                    if getattr(vars(each).get(it), "__module__", "") == module.name
+                }
+                assert not theirs, (
+                    f"{module.name}.{name} has its own {theirs}, which would be replaced"
+                )
     assert checked > 80

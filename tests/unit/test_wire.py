@@ -1,4 +1,5 @@
-"""JSON of another process -> values: what the annotations allow, and where what they do not allow stands."""
+"""JSON of another process -> values: what the annotations allow, and where what they do not allow
+stands."""
 
 from __future__ import annotations
 
@@ -91,7 +92,9 @@ def test_a_text_is_one_line_and_cut() -> None:
     assert list(read(Outer, GOOD | {"by_name": {"a\nb": {}}}).by_name or ()) == ["a b"]
 
 
-@pytest.mark.parametrize("kind", [int, float, str, tuple[Name, ...], Mapping[str, Name], list[Name], Any])
+@pytest.mark.parametrize(
+    "kind", [int, float, str, tuple[Name, ...], Mapping[str, Name], list[Name], Any]
+)
 def test_a_field_without_a_limit_is_an_error_of_ours(kind: Any) -> None:
     @dataclass(frozen=True)
     class Open:
@@ -103,7 +106,8 @@ def test_a_field_without_a_limit_is_an_error_of_ours(kind: Any) -> None:
 
 
 def test_every_class_that_arrives_from_elsewhere_has_limits() -> None:
-    """Those of a module that uses wire.py: none waits for its first message to show that it has none."""
+    """Those of a module that uses wire.py: none waits for its first message to show that it has
+    none."""
     checked = 0
     for module in pkgutil.walk_packages(entrypoint.__path__, "entrypoint."):
         if module.name.endswith(("__main__", "wire")):

@@ -73,7 +73,10 @@ def test_every_value_knows_its_place() -> None:
         ("a: y\nb: 2024-13-45", {"a": "y", "b": "2024-13-45"}),
         ("a: |\n  \tx\n  y\n", {"a": "\tx\ny\n"}),
         ("a: &x [1]\nb: *x", {"a": ["1"], "b": ["1"]}),
-        ("a: &x {p: 1, q: 2}\nb: {<<: *x, q: 3}", {"a": {"p": "1", "q": "2"}, "b": {"p": "1", "q": "3"}}),
+        (
+            "a: &x {p: 1, q: 2}\nb: {<<: *x, q: 3}",
+            {"a": {"p": "1", "q": "2"}, "b": {"p": "1", "q": "3"}},
+        ),
         ("a: {'<<': 1}", {"a": {"<<": "1"}}),
         (
             "a: &x {p: 1}\nb: &y {p: 2, q: 2}\nc: {<<: [*x, *y]}",
@@ -85,7 +88,19 @@ def test_values(text: str, expected: object) -> None:
     assert value(text) == expected
 
 
-WRITTEN = ["no", "Yes", "on", "true", "1.10", "22:22", "0600", "0x1F", "1_000", ".inf", "2024-01-01"]
+WRITTEN = [
+    "no",
+    "Yes",
+    "on",
+    "true",
+    "1.10",
+    "22:22",
+    "0600",
+    "0x1F",
+    "1_000",
+    ".inf",
+    "2024-01-01",
+]
 
 
 @pytest.mark.parametrize("written", WRITTEN)
@@ -127,7 +142,7 @@ AT = (
         ("a: b: c", f"f:1:5: EP101 this is not YAML | {COLON}"),
         ("a: @b", f"f:1:4: EP101 this is not YAML | {AT}"),
         ("b: 1\na: [1, 2\n", f"f:2:4: EP101 this is not YAML | {OPEN} ',' or ']', but got '<stream end>' | {FIX}"),
-        ("a: 'b", f"f:1:4: EP101 this is not YAML" f" | while scanning a quoted scalar: found unexpected end of stream | {FIX}"),  # noqa: E501
+        ("a: 'b", f"f:1:4: EP101 this is not YAML" f" | while scanning a quoted scalar: found unexpected end of stream | {FIX}"),
         ("a: b\nc: \0", 'f:2:4: EP101 a character that YAML does not allow | U+0000 | write it as an escape in "..."'),
         ('a: "\\UFFFFFFFF"', "f:1:7: EP101 this is not YAML | a number out of range | fix or remove it"),
         ("[" * 100, "f:1:33: EP101 values are nested more than 32 deep | a job spec needs fewer"),
@@ -139,7 +154,10 @@ def test_what_is_refused(text: str, expected: str) -> None:
 
 
 def test_a_billion_laughs_cost_nothing() -> None:
-    lines = ['a0: &a0 ["lol"]', *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30))]
+    lines = [
+        'a0: &a0 ["lol"]',
+        *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)),
+    ]
     start = time.monotonic()
     # a3 holds 2,111 values; with the 2,350 before, the fourth alias of it is the one too many.
     assert problems("\n".join(lines)) == [
@@ -149,14 +167,19 @@ def test_a_billion_laughs_cost_nothing() -> None:
 
 
 def test_without_the_limit_the_laughs_would_be_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ['a0: &a0 ["lol"]', *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 5))]
+    lines = [
+        'a0: &a0 ["lol"]',
+        *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 5)),
+    ]
     monkeypatch.setattr(yamlfile, "MAX_VALUES", 1_000_000)
     assert str(value("\n".join(lines))["a4"]).count("lol") == 10_000
 
 
 def test_a_long_chain_of_anchors_is_refused_by_its_depth() -> None:
     chain = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 2000))]
-    assert problems("\n".join(chain)) == ["f:31:12: EP101 values are nested more than 32 deep | a job spec needs fewer"]
+    assert problems("\n".join(chain)) == [
+        "f:31:12: EP101 values are nested more than 32 deep | a job spec needs fewer"
+    ]
 
 
 def test_a_large_file_of_values_is_refused_early() -> None:
@@ -174,16 +197,47 @@ def test_one_mistake_under_an_anchor_is_one_line() -> None:
 
 
 def test_names_of_secrets() -> None:
-    assert all(map(is_secret, ("MY_SECRET", "db_password", "WANDB_API_KEY", "HF_TOKEN", "env.AWS_ACCESS_KEY_ID")))
+    assert all(
+        map(
+            is_secret,
+            ("MY_SECRET", "db_password", "WANDB_API_KEY", "HF_TOKEN", "env.AWS_ACCESS_KEY_ID"),
+        )
+    )
     assert not any(map(is_secret, ("TOKENIZERS_PARALLELISM", "ssh.host_key", "slots", "KEYBOARD")))
 
 
-WORDS = ["0b_", "0x", "1:1", "&a", "*a", "<<:", "!!int", "!!", "!<", ">\n", "%YAML", "1.1", "\\x", '"\\U', ".inf"]
+WORDS = [
+    "0b_",
+    "0x",
+    "1:1",
+    "&a",
+    "*a",
+    "<<:",
+    "!!int",
+    "!!",
+    "!<",
+    ">\n",
+    "%YAML",
+    "1.1",
+    "\\x",
+    '"\\U',
+    ".inf",
+]
 WORDS += ["2024-99-99", "é", "yes"]
-YAMLISH = st.lists(st.sampled_from([*"[]{}:,-?!&*|>%@#'\"\n\t ~<=.a0\0\ud800", *WORDS, "\n  ", ": ", "- ", "---\n"]))
+YAMLISH = st.lists(
+    st.sampled_from(
+        [*"[]{}:,-?!&*|>%@#'\"\n\t ~<=.a0\0\ud800", *WORDS, "\n  ", ": ", "- ", "---\n"]
+    )
+)
 
 
-@given(st.one_of(YAMLISH.map("".join), st.text(), st.binary().map(lambda b: b.decode(errors="surrogateescape"))))
+@given(
+    st.one_of(
+        YAMLISH.map("".join),
+        st.text(),
+        st.binary().map(lambda b: b.decode(errors="surrogateescape")),
+    )
+)
 def test_no_text_breaks_the_reader(text: str) -> None:
     report = ProblemList()
     item = read(text, "f", report)

@@ -1,4 +1,5 @@
-"""The whole boot beside bare mpirun and beside a shell script; the same on a busy machine; and many ranks on a node."""
+"""The whole boot beside bare mpirun and beside a shell script; the same on a busy machine; and many
+ranks on a node."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ FLOOR = "bare mpirun, each rank below an empty Python"
 PROGRAM = ("python3", "/bench/inside.py", "place")
 _LINE = " ".join(PROGRAM)
 # Without threads, as ours, so that no run of it stands still for a minute.
-_BELOW = f"-mca odls_base_num_threads 0 sh -c 'exec \"$@\"' sh python3 -I -S /bench/below.py {_LINE}"
+_BELOW = (
+    f"-mca odls_base_num_threads 0 sh -c 'exec \"$@\"' sh python3 -I -S /bench/below.py {_LINE}"
+)
 _PATIENCE = 20.0  # seconds in which the script's workers may end after worker-0
 LOOPS = 8
 
@@ -66,7 +69,9 @@ def by_hand(floor: Bare, slots: int = 1, seconds: float = 120, line: str = _LINE
     return took
 
 
-def by_toolkit(table: Table, nodes: int, network: str, slots: int = 1, seconds: float = 120) -> float:
+def by_toolkit(
+    table: Table, nodes: int, network: str, slots: int = 1, seconds: float = 120
+) -> float:
     """Seconds from the last container's start to worker-0's end."""
     env = {"ENTRYPOINT_LAUNCHER": "mpirun", "ENTRYPOINT_SLOTS": str(slots)}
     job = boot(table.engine, table.image, nodes, network, *PROGRAM, env=env, seconds=seconds)
@@ -105,14 +110,18 @@ def _by_script(table: Table, nodes: int, network: str) -> dict[str, float]:
             raise Failed(f"worker-0 ended with {after[names[0]].status}: {err[-200:]}")
         _check(out, nodes, 1)
         seconds = after[names[0]].finished - max(each.started for each in after.values())
-        return {SCRIPT: seconds, "workers that the script left": float(sum(each.running for each in after.values()))}
+        return {
+            SCRIPT: seconds,
+            "workers that the script left": float(sum(each.running for each in after.values())),
+        }
 
 
 _HOW = (
-    "Toolkit: seconds from the last container's start to worker-0's end, by Docker's timestamps, including names, "
-    "sshd, roll call, ranks and release. Bare: mpirun by hand with the same options and the same program, timed on "
-    "worker-0, in containers of the same image that run sshd with throw-away keys. Their sshd are up and their "
-    "addresses are known before the clock starts. Containers are started one after the other, worker-0 first."
+    "Toolkit: seconds from the last container's start to worker-0's end, by Docker's timestamps,"
+    " including names, sshd, roll call, ranks and release. Bare: mpirun by hand with the same"
+    " options and the same program, timed on worker-0, in containers of the same image that run"
+    " sshd with throw-away keys. Their sshd are up and their addresses are known before the clock"
+    " starts. Containers are started one after the other, worker-0 first."
 )
 
 ROW = Row(

@@ -54,7 +54,8 @@ def measure(table: Table) -> None:
 
 
 def last(out: str, nodes: int) -> float:
-    """The time at which the last rank ended, as the ranks printed it. Raises Failed if one has not."""
+    """The time at which the last rank ended, as the ranks printed it. Raises Failed if one has
+    not."""
     ends = [float(line.split()[1]) for line in out.splitlines() if line.startswith("node-")]
     if len(ends) != nodes:
         raise Failed(f"{len(ends)} of {nodes} ranks said when they ended")

@@ -33,10 +33,14 @@ def measure(table: Table) -> None:
 
 def _worker(table: Table, network: str, seconds: float) -> dict[str, float]:
     env = {"ENTRYPOINT_LAUNCHER": "mpirun", "ENTRYPOINT_SLOTS": "1"}
-    names = create_job(table.engine, table.image, 2, network, *_WAIT, env=env, options=("--no-healthcheck",))
+    names = create_job(
+        table.engine, table.image, 2, network, *_WAIT, env=env, options=("--no-healthcheck",)
+    )
     names.append(
         table.engine.create(
-            table.image, *_SLEEP, options=("--no-healthcheck", "--entrypoint", "/opt/entrypoint/bin/python3")
+            table.image,
+            *_SLEEP,
+            options=("--no-healthcheck", "--entrypoint", "/opt/entrypoint/bin/python3"),
         )
     )
     try:

@@ -1,4 +1,5 @@
-"""A gigabyte of output through mpirun: its rate, whether all of it arrives, and our memory meanwhile."""
+"""A gigabyte of output through mpirun: its rate, whether all of it arrives, and our memory
+meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from .idle import of
 OURS, BARE, FLOOR = "entrypoint", "bare mpirun", "bare mpirun, each rank below script(1)"
 _RANKS = 4
 _MOST, _MORE = "our memory on worker-{}, at most", "our memory on worker-{}, growth"
-_UNITS = {OURS: "MB/s", "bytes lost": "bytes"} | {each.format(rank): "MB" for rank in (0, 1) for each in (_MOST, _MORE)}
+_UNITS = {OURS: "MB/s", "bytes lost": "bytes"} | {
+    each.format(rank): "MB" for rank in (0, 1) for each in (_MOST, _MORE)
+}
 
 
 def measure(table: Table) -> None:
@@ -31,7 +34,8 @@ def measure(table: Table) -> None:
         for _ in range(table.runs):
             table.take(case, BARE, "MB/s", _by_hand, floor, _program(each), each)
             below = f"script -qec 'stty raw; {_program(each)}' /dev/null"
-            table.take(case, FLOOR, "MB/s", _by_hand, floor, below, each, 99)  # it adds some characters of its own
+            # it adds some characters of its own
+            table.take(case, FLOOR, "MB/s", _by_hand, floor, below, each, 99)
             table.take_all(case, _UNITS, _by_toolkit, table, network, each)
 
 
@@ -41,7 +45,9 @@ def _program(each: int) -> str:
 
 def _by_hand(floor: Bare, program: str, each: int, more: int = 0) -> float:
     script = f"set -o pipefail; {floor.line(program, 2)} | python3 /bench/inside.py count 2>&1"
-    found = json.loads(docker("exec", floor.names[0], "bash", "-c", script, timeout=300).splitlines()[-1])
+    found = json.loads(
+        docker("exec", floor.names[0], "bash", "-c", script, timeout=300).splitlines()[-1]
+    )
     if (lost := _lost(found, each)) > more:
         raise Failed(f"{lost} bytes are not there")
     return _rate(found)
@@ -51,14 +57,21 @@ def _by_toolkit(table: Table, network: str, each: int) -> dict[str, float]:
     env = {"ENTRYPOINT_LAUNCHER": "mpirun", "ENTRYPOINT_SLOTS": "2"}
     script = f"set -o pipefail; image-entry {_program(each)} | python3 /bench/inside.py count"
     options = ("--no-healthcheck", "--init", "--entrypoint", "bash")
-    names = create_job(table.engine, table.image, 2, network, "-c", script, env=env, options=options)
+    names = create_job(
+        table.engine, table.image, 2, network, "-c", script, env=env, options=options
+    )
     try:
         docker("start", *names)
         with _memory(names) as samples:
             after = ended(names, 300)
         if any(state.status for state in after.values()):
-            raise Failed(f"exit statuses {[state.status for state in after.values()]}: {said(names[0])[1][-200:]}")
-        found = json.loads(next(line for line in said(names[0])[1].splitlines() if line.startswith('{"letters"')))
+            raise Failed(
+                f"exit statuses {[state.status for state in after.values()]}:"
+                f" {said(names[0])[1][-200:]}"
+            )
+        found = json.loads(
+            next(line for line in said(names[0])[1].splitlines() if line.startswith('{"letters"'))
+        )
         given = {OURS: _rate(found), "bytes lost": float(_lost(found, each))}
         for rank, name in enumerate(names):
             given[_MOST.format(rank)], given[_MORE.format(rank)] = grown(samples[name])
@@ -67,20 +80,27 @@ def _by_toolkit(table: Table, network: str, each: int) -> dict[str, float]:
         table.engine.remove(names)
 
 
-Samples = dict[str, list[tuple[int, float]]]  # container -> number of our processes, their memory (MB), in time's order
+# container -> number of our processes, their memory (MB), in time's order
+Samples = dict[str, list[tuple[int, float]]]
 
 
 @contextlib.contextmanager
 def _memory(names: list[str]) -> Iterator[Samples]:
-    """Our processes in each container and their resident memory during the block, seen twice a second."""
+    """Our processes in each container and their resident memory during the block, seen twice a
+    second."""
     samples: Samples = {name: [] for name in names}
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(0.5):
             for name in names:
-                with contextlib.suppress(AssertionError, OSError, IndexError, KeyError, ValueError):  # it has ended
-                    ours = [each for each in of(processes(name), "ours") if "/bench/inside.py" not in each.words[:2]]
+                # it has ended
+                with contextlib.suppress(AssertionError, OSError, IndexError, KeyError, ValueError):
+                    ours = [
+                        each
+                        for each in of(processes(name), "ours")
+                        if "/bench/inside.py" not in each.words[:2]
+                    ]
                     samples[name].append((len(ours), sum(each.resident for each in ours)))
 
     thread = threading.Thread(target=look, daemon=True)
@@ -93,7 +113,8 @@ def _memory(names: list[str]) -> Iterator[Samples]:
 
 
 def grown(samples: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """The most memory, and by how much it is over the first look at as many processes, both in MB."""
+    """The most memory, and by how much it is over the first look at as many processes, both in
+    MB."""
     count, most = max(samples, key=lambda each: each[1])
     return most, most - next(memory for number, memory in samples if number == count)
 

@@ -39,11 +39,16 @@ def measure_real(table: Table) -> None:
     """127 real nodes on loopback addresses, all sshd up; then the leader starts."""
     workers = 3 if table.quick else 127
     for _ in range(table.runs):
-        table.take_all(f"{workers} real workers", {_LOGINS: "s", **_UNITS, "release": "s"}, _real, workers)
+        table.take_all(
+            f"{workers} real workers", {_LOGINS: "s", **_UNITS, "release": "s"}, _real, workers
+        )
 
 
 def _real(workers: int) -> dict[str, float]:
-    with _keys() as keys, real(workers + 1, ENTRYPOINT_TIMEOUTS_PEERS="300", **_given(keys)) as made:
+    with (
+        _keys() as keys,
+        real(workers + 1, ENTRYPOINT_TIMEOUTS_PEERS="300", **_given(keys)) as made,
+    ):
         for rank in range(1, workers + 1):
             made.start(rank, "true")
         made.await_sshd(workers, 240)
@@ -57,7 +62,8 @@ def _real(workers: int) -> dict[str, float]:
 
 
 def _log_in(made: Nodes, keys: Path, workers: int) -> float:
-    """Seconds until OpenSSH's client has logged in to every worker; then its connections are closed."""
+    """Seconds until OpenSSH's client has logged in to every worker; then its connections are
+    closed."""
     line = f"-F none -i {keys}/client -p {made.port} {LOGIN}"
 
     def log_in(rank: int) -> None:
@@ -87,7 +93,12 @@ def measure_simulated(table: Table) -> None:
         few, many = (data[f"{workers} simulated workers", way] for workers in (sizes[0], sizes[-1]))
         for one, other in zip(many.runs, few.runs, strict=True):
             failed = isinstance(one, str) or isinstance(other, str)
-            table.add(f"{sizes[-1]} over {sizes[0]}", way, "", "no number" if failed else float(one) / float(other))
+            table.add(
+                f"{sizes[-1]} over {sizes[0]}",
+                way,
+                "",
+                "no number" if failed else float(one) / float(other),
+            )
 
 
 def _simulated(workers: int) -> dict[str, float]:
@@ -110,7 +121,9 @@ def _called(made: Nodes, workers: int, seconds: float, *command: str) -> dict[st
     """Start the leader, whose program notes the time; look at what it costs until then."""
     mark = Path(made.folder / "begun")
     begun = time.time()
-    leader = made.start(0, "sh", "-c", f'date +%s.%N >{mark}.new; mv {mark}.new {mark}; exec "$@"', "sh", *command)
+    leader = made.start(
+        0, "sh", "-c", f'date +%s.%N >{mark}.new; mv {mark}.new {mark}; exec "$@"', "sh", *command
+    )
     most, threads, used = 0.0, 0, 0.0
     deadline = time.monotonic() + seconds
     while not mark.exists():
@@ -126,7 +139,8 @@ def _called(made: Nodes, workers: int, seconds: float, *command: str) -> dict[st
 
 
 def measure_starved(table: Table) -> None:
-    """256 real nodes that all start at once on this machine: how many end with 75, or with something else but 0."""
+    """256 real nodes that all start at once on this machine: how many end with 75, or with
+    something else but 0."""
     count = 4 if table.quick else 256
     units = {"ended with 75": "nodes", "ended with another failure": "nodes", "seconds in all": "s"}
     for _ in range(table.runs):
@@ -167,7 +181,14 @@ def _idle(workers: int, seconds: float) -> dict[str, float]:
 
 def _idle_floor(workers: int, seconds: float) -> float:
     with _keys() as keys, _leader_of(1, keys, workers) as (made, _):
-        argv = [sys.executable, "-m", "scripts.bench.floor", str(keys), str(made.port), str(workers)]
+        argv = [
+            sys.executable,
+            "-m",
+            "scripts.bench.floor",
+            str(keys),
+            str(made.port),
+            str(workers),
+        ]
         with _started(argv, 60) as floor:
             return _used(floor.pid, seconds)
 
@@ -180,7 +201,7 @@ def _used(pid: int, seconds: float) -> float:
     return (cpu_of(pid) - before) / (time.monotonic() - begun) * 100
 
 
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Simulated workers
 
 
@@ -194,7 +215,10 @@ def _keys() -> Iterator[Path]:
 
 
 def _given(keys: Path) -> dict[str, str]:
-    return {"ENTRYPOINT_SSH_CLIENT_KEY": str(keys / "client"), "ENTRYPOINT_SSH_HOST_KEY": str(keys / "host")}
+    return {
+        "ENTRYPOINT_SSH_CLIENT_KEY": str(keys / "client"),
+        "ENTRYPOINT_SSH_HOST_KEY": str(keys / "host"),
+    }
 
 
 @contextlib.contextmanager
@@ -204,9 +228,18 @@ def _leader_of(
     """A leader that is not started yet, and the process that answers for its workers."""
     with contextlib.ExitStack() as stack:
         keys = keys or stack.enter_context(_keys())
-        hosts = ",".join(["leader=127.1.0.1", *(f"w{each}={address(each)}" for each in range(1, workers + 1))])
+        hosts = ",".join(
+            ["leader=127.1.0.1", *(f"w{each}={address(each)}" for each in range(1, workers + 1))]
+        )
         made = stack.enter_context(nodes(hosts, ENTRYPOINT_TIMEOUTS_PEERS="300", **_given(keys)))
-        argv = [sys.executable, "-m", "scripts.bench.workers", str(keys), str(made.port), str(servers or workers)]
+        argv = [
+            sys.executable,
+            "-m",
+            "scripts.bench.workers",
+            str(keys),
+            str(made.port),
+            str(servers or workers),
+        ]
         yield made, stack.enter_context(_started(argv, 60))
 
 
@@ -230,9 +263,10 @@ def _started(argv: list[str], seconds: float) -> Iterator[subprocess.Popen[str]]
 
 
 _SIMULATED = (
-    "A simulated worker is an address of one process that implements ssh (key exchange, host key, signature of the "
-    "login, one session) and answers the roll call's question and pings as a worker does. It has no sshd, no "
-    "process and no name to look up, and its server shares the host's cores with the leader."
+    "A simulated worker is an address of one process that implements ssh (key exchange, host key,"
+    " signature of the login, one session) and answers the roll call's question and pings as a"
+    " worker does. It has no sshd, no process and no name to look up, and its server shares the"
+    " host's cores with the leader."
 )
 
 REAL = Row(

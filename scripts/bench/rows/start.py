@@ -1,4 +1,5 @@
-"""What a start costs: one node, a worker's CPU until its sshd answers, the version, the health check."""
+"""What a start costs: one node, a worker's CPU until its sshd answers, the version, the health
+check."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from ..table import Row, Table
 
 OURS, PLAIN = "entrypoint", "without ENTRYPOINT"
 ALONE = "bare Python"
-_PYTHON = ["/opt/entrypoint/bin/python3", "-I", "-c", "pass"]  # the toolkit's own, with nothing imported
+# the toolkit's own, with nothing imported
+_PYTHON = [
+    "/opt/entrypoint/bin/python3",
+    "-I",
+    "-c",
+    "pass",
+]
 _INSIDE = ("python3", "/bench/inside.py")
 _PASS = ("python", "-c", "pass")
 _MPIRUN = ("-np", "1", *shlex.split(OPTIONS), "-mca", "plm", "^rsh", *_PASS)
@@ -25,7 +32,8 @@ _AS_IT_IS, _RANK = "passthrough", "one rank under mpirun"
 
 
 def measure_one_node(table: Table) -> None:
-    """One container from its start to its end, by the engine's stamps, with and without the toolkit."""
+    """One container from its start to its end, by the engine's stamps, with and without the
+    toolkit."""
     launch = {"ENTRYPOINT_LAUNCHER": "mpirun"}
     for _ in range(table.runs):
         table.take(_AS_IT_IS, PLAIN, "ms", _container, table, _PASS[1:], _PASS[0])
@@ -50,15 +58,36 @@ def _container(
 
 
 def measure_worker(table: Table) -> None:
-    """Inside one container: worker-1 of 2, killed as soon as its sshd answers; an empty Python beside it."""
-    argv = ["banner", str(table.runs), "/usr/local/bin/image-entry", "--launcher", "mpirun", "--", "true"]
-    options = ("--rm", "--init", "--no-healthcheck", "--hostname", "node-1", "--entrypoint", "python3")
+    """Inside one container: worker-1 of 2, killed as soon as its sshd answers; an empty Python
+    beside it."""
+    argv = [
+        "banner",
+        str(table.runs),
+        "/usr/local/bin/image-entry",
+        "--launcher",
+        "mpirun",
+        "--",
+        "true",
+    ]
+    options = (
+        "--rm",
+        "--init",
+        "--no-healthcheck",
+        "--hostname",
+        "node-1",
+        "--entrypoint",
+        "python3",
+    )
     found = _inside(table, argv, "", *options, env=settings(2, 1, secrets.token_hex(32)))
-    beside = _inside(table, ["times", str(table.runs)], json.dumps({ALONE: _PYTHON}), *options)[ALONE]
+    beside = _inside(table, ["times", str(table.runs)], json.dumps({ALONE: _PYTHON}), *options)[
+        ALONE
+    ]
     for (took, cpu, status), (_, empty, _) in zip(found, beside, strict=True):
         table.add("a worker's start", ALONE, "s", empty)
         table.add("a worker's start", OURS, "s", "its sshd did not answer" if status else cpu)
-        table.add("a worker's start", "seconds until sshd answers", "s", "it did not" if status else took)
+        table.add(
+            "a worker's start", "seconds until sshd answers", "s", "it did not" if status else took
+        )
 
 
 def measure_version(table: Table) -> None:
@@ -70,13 +99,20 @@ def measure_version(table: Table) -> None:
 
 
 def measure_health(table: Table) -> None:
-    """CPU of the health check in a container whose job runs, as the image has it and as a command."""
+    """CPU of the health check in a container whose job runs, as the image has it and as a
+    command."""
     config = json.loads(docker("inspect", table.image))[0]["Config"]["Healthcheck"]["Test"]
     check = config[1:] if config[0] == "CMD" else ["/bin/sh", "-c", config[1]]
-    commands = {"sh -c :": ["/bin/sh", "-c", ":"], "the image's HEALTHCHECK": check, OURS: ["entrypoint", "health"]}
+    commands = {
+        "sh -c :": ["/bin/sh", "-c", ":"],
+        "the image's HEALTHCHECK": check,
+        OURS: ["entrypoint", "health"],
+    }
     env = {"ENTRYPOINT_LAUNCHER": "mpirun", "ENTRYPOINT_SLOTS": "2"}
     options = ("--no-healthcheck",)
-    name = table.engine.create(table.image, "sh", "-c", "echo begun; exec sleep 600", options=options, env=env)
+    name = table.engine.create(
+        table.image, "sh", "-c", "echo begun; exec sleep 600", options=options, env=env
+    )
     try:
         docker("start", name)
         await_words(name, "begun", 30)
@@ -86,7 +122,9 @@ def measure_health(table: Table) -> None:
         table.engine.remove([name])
 
 
-def _inside(table: Table, argv: list[str], stdin: str, *options: str, env: dict[str, str] | None = None) -> Any:
+def _inside(
+    table: Table, argv: list[str], stdin: str, *options: str, env: dict[str, str] | None = None
+) -> Any:
     name = table.engine.create(table.image, _INSIDE[1], *argv, options=("-i", *options), env=env)
     try:
         return _answer(["docker", "start", "-a", "-i", name], stdin)
@@ -95,7 +133,9 @@ def _inside(table: Table, argv: list[str], stdin: str, *options: str, env: dict[
 
 
 def _answer(argv: list[str], stdin: str) -> Any:
-    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        argv, input=stdin, capture_output=True, text=True, timeout=300, check=False
+    )
     if done.returncode:
         raise Failed(f"{argv[-1]}: {done.stderr[-300:]}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -1,4 +1,5 @@
-"""torchrun started by the toolkit beside torchrun started by hand, in containers of the same image."""
+"""torchrun started by the toolkit beside torchrun started by hand, in containers of the same
+image."""
 
 from __future__ import annotations
 
@@ -27,11 +28,18 @@ def _by_hand(table: Table, nodes: int, network: str) -> float:
     try:
         for rank in range(nodes):
             line = (
-                f"--nnodes={nodes} --nproc_per_node=1 --rdzv_id=bench --rdzv_backend=c10d --rdzv_endpoint=node-0:6060 "
-                f"--rdzv_conf=is_host={int(rank == 0)},join_timeout=600,read_timeout=600 --local_addr=node-{rank} "
-                f"--max_restarts=0 {_SCRIPT}"
+                f"--nnodes={nodes} --nproc_per_node=1 --rdzv_id=bench --rdzv_backend=c10d"
+                " --rdzv_endpoint=node-0:6060"
+                f" --rdzv_conf=is_host={int(rank == 0)},join_timeout=600,read_timeout=600"
+                f" --local_addr=node-{rank} --max_restarts=0 {_SCRIPT}"
             )
-            options = (*members(rank, network), "--init", "--no-healthcheck", "--entrypoint", "torchrun")
+            options = (
+                *members(rank, network),
+                "--init",
+                "--no-healthcheck",
+                "--entrypoint",
+                "torchrun",
+            )
             names.append(table.engine.create(table.image, *line.split(), options=options, env=_ENV))
         job = finish(names, 200)
         _check(job.out, nodes)

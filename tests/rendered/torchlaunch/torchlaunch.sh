@@ -168,19 +168,23 @@ for pair in "${reserved[@]}"; do
 done
 
 # What runs torch's launcher: its own text says why.
-agent='"""Runs a launcher of torch'"'"'s, torch.distributed.run or .launch; torchrun.sh and torchlaunch.sh carry this text.
+agent='"""Runs a launcher of torch'"'"'s, torch.distributed.run or .launch; torchrun.sh and torchlaunch.sh
+carry this text.
 
-Alone, they end with 1 whatever a program ended with. This ends with the status of the first program that failed on this
-node, 128+n for one that signal n ended; their own report is printed all the same.
-And at SIGTERM they may hear nothing for minutes, while they ask a store on a node that is gone, or look up their own
-name in a network that is gone: a thread tells the ranks then, and does not wait for more than those.
+Alone, they end with 1 whatever a program ended with. This ends with the status of the first program
+that failed on this node, 128+n for one that signal n ended; their own report is printed all the
+same. And at SIGTERM they may hear nothing for minutes, while they ask a store on a node that is
+gone, or look up their own name in a network that is gone: a thread tells the ranks then, and does
+not wait for more than those.
 
     python -c TEXT SCRATCH NODE_RANK EXIT_BARRIER EXIT_TOGETHER NAME MODULE OPTION ...
 
-SCRATCH: folder to remove at the end, or "". EXIT_BARRIER: seconds that the launcher, whose programs have all ended
-well, waits for those of the other nodes, or "" for its own 300. EXIT_TOGETHER: not "" where the store of all nodes is
-all that tells them of each other: the first node that fails tells the others, and none ends with 0 before all have
-ended well. NAME: what its report calls the program, or "" for what it runs. Python 3.7 may run it.
+SCRATCH: folder to remove at the end, or "". EXIT_BARRIER: seconds that the launcher, whose programs
+  have all ended
+well, waits for those of the other nodes, or "" for its own 300. EXIT_TOGETHER: not "" where the
+store of all nodes is all that tells them of each other: the first node that fails tells the others,
+and none ends with 0 before all have ended well. NAME: what its report calls the program, or "" for
+what it runs. Python 3.7 may run it.
 """
 
 import functools
@@ -201,10 +205,16 @@ signal.set_wakeup_fd(waker)
 scratch, node_rank, exit_barrier, together, program = sys.argv[1:6]
 del sys.argv[:6]
 agents = []  # torch'"'"'s own, whose store the other nodes share
-# Keys of the store: which node failed first, how many have ended well, and what grows while any works.
+# Keys of the store: which node failed first, how many have ended well, and what grows while any
+# works.
 FAILED, ENDED, WORKS = "entrypoint/failed", "entrypoint/ended", "entrypoint/works"
 # What torch raises where other nodes, or their store, do not answer.
-UNHEARD = ("RendezvousTimeoutError", "RendezvousConnectionError", "DistStoreError", "DistNetworkError")
+UNHEARD = (
+    "RendezvousTimeoutError",
+    "RendezvousConnectionError",
+    "DistStoreError",
+    "DistNetworkError",
+)
 
 
 class Elsewhere(Exception):
@@ -222,7 +232,9 @@ def noting(number, handler):
         heard.set()
         return handler(*given)
 
-    return set_handler(number, called if number == signal.SIGTERM and callable(handler) else handler)
+    return set_handler(
+        number, called if number == signal.SIGTERM and callable(handler) else handler
+    )
 
 
 def ranks():
@@ -238,13 +250,18 @@ def ranks():
 
 
 def stand_in():
-    """Tell the ranks of a SIGTERM that Python has not handled within a second, and go a second after they are gone."""
+    """Tell the ranks of a SIGTERM that Python has not handled within a second, and go a second
+    after they are gone."""
     while os.read(woken, 1)[0] != signal.SIGTERM:
         pass
     if not heard.wait(1):
         for pid in ranks():
             with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGTERM) if os.getpgid(pid) == pid else os.kill(pid, signal.SIGTERM)
+                (
+                    os.killpg(pid, signal.SIGTERM)
+                    if os.getpgid(pid) == pid
+                    else os.kill(pid, signal.SIGTERM)
+                )
     while list(ranks()):
         time.sleep(0.1)
     time.sleep(1)
@@ -265,11 +282,15 @@ def tidy():
 def watch_agents():
     """Have torch'"'"'s agent wait as long as was asked, for which it has no option, and remember it."""
     try:
-        from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent as Agent
+        from torch.distributed.elastic.agent.server.local_elastic_agent import (
+            LocalElasticAgent as Agent,
+        )
     except ImportError:
         return
     if exit_barrier:
-        Agent.__init__ = functools.partialmethod(Agent.__init__, exit_barrier_timeout=float(exit_barrier))
+        Agent.__init__ = functools.partialmethod(
+            Agent.__init__, exit_barrier_timeout=float(exit_barrier)
+        )
     meet, wait, monitor = Agent._rendezvous, Agent._exit_barrier, Agent._monitor_workers
 
     def meeting(agent, *given):
@@ -293,11 +314,17 @@ def watch_agents():
 
 
 def unheard(error):
-    """Return what it means that the others, or their store, do not answer: they never came, or have gone."""
+    """Return what it means that the others, or their store, do not answer: they never came, or have
+    gone."""
     seen = (str(error) or type(error).__name__).splitlines()[0][:200]
     if agents:
-        return Elsewhere(75, f"EP632 the other nodes cannot be asked how they are | {seen} | see worker-0'"'"'s log")
-    return Elsewhere(69, f"EP633 no word of the other nodes | {seen} | see that all run; timeouts.peers is the wait")
+        return Elsewhere(
+            75, f"EP632 the other nodes cannot be asked how they are | {seen} | see worker-0'"'"'s log"
+        )
+    return Elsewhere(
+        69,
+        f"EP633 no word of the other nodes | {seen} | see that all run; timeouts.peers is the wait",
+    )
 
 
 def look_elsewhere(agent):
@@ -309,19 +336,30 @@ def look_elsewhere(agent):
     if failed:
         node, status = map(int, failed.split())
         status = status if 0 < status < 256 else 1  # the store has no password
-        raise Elsewhere(status, f"EP631 worker-{node} has failed | its launcher ended with {status} | see its log")
+        raise Elsewhere(
+            status,
+            f"EP631 worker-{node} has failed | its launcher ended with {status} | see its log",
+        )
 
 
 def await_others(agent):
-    """Wait until every node has ended well; torch'"'"'s own wait ends as if they had, whatever happened to them."""
+    """Wait until every node has ended well; torch'"'"'s own wait ends as if they had, whatever happened
+    to them."""
     if agent._worker_group.state.name != "SUCCEEDED":
         return  # older torch has a node that failed wait as well
-    store, nodes, limit = agent._store, agent._worker_group.group_world_size, agent._exit_barrier_timeout
+    store, nodes, limit = (
+        agent._store,
+        agent._worker_group.group_world_size,
+        agent._exit_barrier_timeout,
+    )
     look_elsewhere(agent)
     ended, heard, word = store.add(ENDED, 1), time.monotonic(), None
     while ended < nodes:
         if time.monotonic() - heard > limit:
-            what = f"EP633 {ended} of {nodes} nodes have ended well | no word of the others within {limit:g}s"
+            what = (
+                f"EP633 {ended} of {nodes} nodes have ended well | no word of the others within"
+                f" {limit:g}s"
+            )
             raise Elsewhere(69, f"{what} | see the others'"'"' logs")
         time.sleep(0.1)
         look_elsewhere(agent)
@@ -337,14 +375,22 @@ def tell(status):
 
 
 def part():
-    """The store of all nodes goes with the launcher on the first one: it stays until the others ask no more."""
+    """The store of all nodes goes with the launcher on the first one: it stays until the others ask
+    no more."""
     for agent in agents:
         with suppress(Exception):
             # Older torch looks after its programs, and with that at the other nodes, every 5 s.
-            others, deadline = agent._worker_group.group_world_size - 1, time.monotonic() + (10 if together else 5)
+            others, deadline = (
+                agent._worker_group.group_world_size - 1,
+                time.monotonic() + (10 if together else 5),
+            )
             if node_rank != "0":
                 agent._store.add("parted", 1)
-            while node_rank == "0" and agent._store.add("parted", 0) < others and time.monotonic() < deadline:
+            while (
+                node_rank == "0"
+                and agent._store.add("parted", 0) < others
+                and time.monotonic() < deadline
+            ):
                 time.sleep(0.02)
 
 

@@ -1,0 +1,75 @@
+"""What this node answers when the leader asks on behalf of `check` or `netcheck`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from entrypoint.job import messages
+from entrypoint.model import Facts, Plan
+from entrypoint.output.log import Callbacks
+from entrypoint.spec import JobSpec
+
+if TYPE_CHECKING:
+    from entrypoint.netcheck.process import HelperProcess
+
+
+class Respondent:
+    """Answers the leader's questions by the feature that asks: the last one only, as a question
+    replaces another."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        facts: Facts,
+        plan: Plan,
+        env: Mapping[str, str],
+        callbacks: Callbacks,
+    ) -> None:
+        self._spec = spec
+        self._facts = facts
+        self._plan = plan
+        self._env = env
+        self._tell = callbacks.tell
+        self._background = callbacks.background
+        self._answering: asyncio.Task[None] | None = None
+        # that measures the network, once it was asked for
+        self._helper: HelperProcess | None = None
+        self.token = ""  # of the job, once its keys are known
+
+    def ask(self, question: messages.Question) -> None:
+        """Find the answer, and tell it."""
+        self._cancel()
+        self._answering = self._background(self._reply(question))
+
+    async def _reply(self, question: messages.Question) -> None:
+        assert self._plan.inquiry
+        # A job that runs needs neither of these modules.
+        if self._plan.inquiry.name == "check":
+            from entrypoint.check.probe import observe
+
+            body = await observe(self._spec, self._facts, self._plan)
+        else:
+            from entrypoint.netcheck.process import HelperProcess
+
+            self._helper = self._helper or HelperProcess(
+                self._plan.topology.python, self._env, self.token
+            )
+            body = await self._helper.reply(question.body)
+        self._tell(messages.Reply(question.number, body))
+
+    def _cancel(self) -> None:
+        if self._answering is not None:
+            self._answering.cancel()
+
+    def stop(self) -> None:
+        """Answer nothing more."""
+        self._cancel()
+        if self._helper is not None:
+            self._helper.end()
+
+    async def close(self) -> None:
+        """Return when the helper has ended."""
+        if self._helper is not None:
+            await self._helper.close()
