@@ -74,9 +74,8 @@ def execute(
     _check_secret(spec, draft, log)
     begun = time.monotonic()
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
-    recorder = TimelineRecorder(
-        draft.topology, timeline.before(begun, time.monotonic()), time.monotonic()
-    )
+    hooked = time.monotonic()
+    recorder = TimelineRecorder(draft.topology, timeline.before(begun, hooked), hooked)
     not_ready = failed or checks.machine(spec, facts, draft, log)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)

@@ -512,7 +512,7 @@ class Leader:
             self._settle(end)
 
     def _settle(self, end: ProgramExit) -> None:
-        """The outcome is the cause, or this end if nothing failed. A rank's last lines are shown."""
+        """The outcome is the cause, or this end if nothing failed. Its last lines are shown."""
         if self.outcome is not None:
             return
         if self._peers.stood_still(self._machine.now) and not self._asked:

@@ -68,8 +68,7 @@ class Programs:
         self._members = draft.members
         self._leader_env: Mapping[str, str] | None = None
         self._by_ranks = draft.launch.ranks.reports == "ranks"
-        # programs of this node, or their supervisors
-        self._started: list[asyncio.subprocess.Process] = []
+        self._started: list[asyncio.subprocess.Process] = []  # of this node, or their supervisors
         # programs that have not ended: number -> name for messages
         self._running: dict[int, str] = {}
         self._ranks_started = 0  # by mpirun's daemon
@@ -89,7 +88,9 @@ class Programs:
         process.adopt_orphans()
         self._memory = Memory()
         self._processes = Processes()
-        self._ranks, self._program_ranks = self._open_ranks()
+        ranks, program_ranks = self._open_ranks()
+        self._ranks = ranks
+        self._program_ranks = program_ranks
         self._reaper = Reaper(self._daemon_ended)
 
     def _open_ranks(self) -> tuple[Ranks, Ranks]:

@@ -86,8 +86,12 @@ class Bed:
         return process
 
     def ended(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
+        """Its status and output, without the program that it may leave, which holds the output."""
+        status = process.wait(timeout=20)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate(timeout=20)
-        return process.returncode, out, err
+        return status, out, err
 
     def rays(self) -> list[int]:
         """The processes of its Ray."""

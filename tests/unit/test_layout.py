@@ -48,6 +48,7 @@ WITH_EFFECTS = {
 WITH_EFFECTS |= {"registry.py", "render.py", "supervised.py"}
 # Limits for readers: of a file, of a function, and arguments of a constructor besides self.
 MOST_LINES = 600
+MOST_COLUMNS = 100
 MOST_LINES_OF_A_FUNCTION = 45
 MOST_ARGUMENTS = 6
 # One of them, ascend, is also the name of a device.
@@ -204,11 +205,15 @@ def functions(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.Asy
 
 
 def lengths(sources: Sources) -> list[str]:
-    return [
-        f"{path}: {len(text.splitlines())} lines"
-        for path, text in sources.items()
-        if len(text.splitlines()) > MOST_LINES
-    ]
+    wrong = []
+    for path, text in sources.items():
+        lines = text.splitlines()
+        if len(lines) > MOST_LINES:
+            wrong.append(f"{path}: {len(lines)} lines")
+        for number, line in enumerate(lines, 1):
+            if len(line) > MOST_COLUMNS:
+                wrong.append(f"{path}:{number}: {len(line)} columns")
+    return wrong
 
 
 def divided(sources: Sources) -> list[str]:
@@ -430,6 +435,7 @@ BREACHES = [
         "spec.py:4: Spec.load",
     ),
     (lengths, "spec.py", "x = 1\n" * 601, "spec.py: 601 lines"),
+    (lengths, "spec.py", f"# {'x' * 99}", "spec.py:1: 101 columns"),
     (divided, "spec.py", "def load():\n" + "    x = 1\n" * 45, "spec.py:1: load has 46 lines"),
     (
         divided,
@@ -493,6 +499,7 @@ def test_a_second_definition_is_named(rule: Rule, text: str, breach: str | None)
             '"""Tree.\n\n|- UsageError 64"""\nclass UsageError: ...\ndef _f(): ...',
         ),
         (lengths, "spec.py", "x = 1\n" * 600),
+        (lengths, "spec.py", f"# {'x' * 98}"),
         (divided, "spec.py", "def load():\n" + "    x = 1\n" * 44),
         (divided, "spec.py", "class Spec:\n    def __init__(self, a, b, c, d, e, f): ..."),
         (divided, "spec.py", "self.a, b = 1, 2"),
