@@ -139,15 +139,16 @@ def is_shell(program: str) -> bool:
 def unwrapped(argv: Sequence[str]) -> Sequence[str]:
     """Return the command line without wrappers (env, timeout, nice, ...) and assignments before its
     program."""
-    while argv:
-        if is_assignment(argv[0]):
-            argv = argv[1:]
+    start = 0  # of what is left; slicing once keeps the time linear
+    while start < len(argv):
+        if is_assignment(argv[start]):
+            start += 1
             continue
-        at = 1
-        name = _name(argv[0])
-        pair = f"{name} {''.join(argv[1:2])}"
+        at = start + 1
+        name = _name(argv[start])
+        pair = f"{name} {''.join(argv[at : at + 1])}"
         if pair in _WRAPPERS:  # conda run
-            at = 2
+            at += 1
             name = pair
         if name not in _WRAPPERS:
             break
@@ -155,8 +156,8 @@ def unwrapped(argv: Sequence[str]) -> Sequence[str]:
         while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
             at += 2 if argv[at] in valued else 1
         at += argv[at : at + 1] in (["--"], ("--",))
-        argv = argv[at + before :]
-    return argv
+        start = at + before
+    return argv[start:]
 
 
 def is_assignment(argument: str) -> bool:
@@ -196,13 +197,14 @@ def starts_own_job(argv: Sequence[str]) -> bool:
             for index, entry in enumerate(arguments)
         )
         return not is_single or ":" in arguments
-    return not any(_joins(entry, arguments[index + 1 :]) for index, entry in enumerate(arguments))
+    following = [*arguments[1:], ""]
+    return not any(map(_joins, arguments, following))
 
 
-def _joins(argument: str, rest: Sequence[str]) -> bool:
-    """Return whether this option, followed by `rest`, makes the launcher one of several of the same
-    job."""
+def _joins(argument: str, following: str) -> bool:
+    """Return whether this option, with the argument `following` it, makes the launcher one of
+    several of the same job."""
     option, has_value, value = argument.lstrip("-").replace("_", "-").partition("=")
     if not argument.startswith("-") or option not in _JOINS:
         return argument.startswith("-") and option == "no-ssh"
-    return (value if has_value else "".join(rest[:1])) not in _JOINS[option]
+    return (value if has_value else following) not in _JOINS[option]
