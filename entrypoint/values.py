@@ -82,10 +82,8 @@ else:
 
     def _init(self: Any, *args: Any, **given: Any) -> None:
         # written to directly, since a frozen class refuses its attributes
-        own, mine = (
-            fields(self),
-            vars(self),
-        )
+        own = fields(self)
+        mine = vars(self)
         for each, value in zip(own, args, strict=False):  # the others follow
             mine[each.name] = value
         for each in own[len(args) :]:

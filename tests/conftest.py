@@ -103,11 +103,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what `make test` leaves to other targets as slow; skip what this machine has no programs
     or images for."""
-    folder, row, fixtures = (
-        item.nodeid.split("/")[1],
-        ROW_OF.get(item.nodeid),
-        getattr(item, "fixturenames", ()),
-    )
+    folder = item.nodeid.split("/")[1]
+    row = ROW_OF.get(item.nodeid)
+    fixtures = getattr(item, "fixturenames", ())
     if row and row.table == "launchers":
         item.add_marker("launcher")
     elif row or folder == "engines":

@@ -28,10 +28,8 @@ def shared_memory(root: Path = Path("/")) -> Seen:
 
 def limits(root: Path = Path("/")) -> Seen:
     """Limits of this process and its cgroup: locked memory, file handles, processes."""
-    handles, memlock = (
-        resource.getrlimit(resource.RLIMIT_NOFILE)[1],
-        resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
-    )
+    handles = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     pids = [
         int(text)
         for text in readings("pids", {2: "pids.max", 1: "pids.max"}, root)

@@ -120,11 +120,9 @@ def _mpich(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
 
 def _shared_memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     if seen.shm_problem or seen.shm_free is not None:
-        slots, free, total = (
-            plan.topology.nodes[rank].slots,
-            seen.shm_free or 0,
-            seen.shm_total or 0,
-        )
+        slots = plan.topology.nodes[rank].slots
+        free = seen.shm_free or 0
+        total = seen.shm_total or 0
         yield limits.shared_memory(slots, seen.devices or 0, free, total, seen.shm_problem)
 
 
@@ -209,10 +207,8 @@ def _network(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
             fix,
         )
     for port in seen.ports:
-        found, well = (
-            f"{port.link} {port.state} {port.rate}".strip(),
-            "active" in port.state.lower(),
-        )
+        found = f"{port.link} {port.state} {port.rate}".strip()
+        well = "active" in port.state.lower()
         fix = (
             "see the cable, the switch and the subnet manager; if it is to be unused, NCCL leaves"
             " it out by itself"
@@ -220,10 +216,8 @@ def _network(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
         what = f"RDMA {port.device} port {port.port}"
         yield Finding("ok" if well else "warning", "rdma", what, found, "ACTIVE", fix)
     if seen.ports and seen.rdma_files == 0:
-        found, fix = (
-            f"{len(seen.ports)} ports, no device file",
-            "give the container /dev/infiniband, and memlock -1",
-        )
+        found = f"{len(seen.ports)} ports, no device file"
+        fix = "give the container /dev/infiniband, and memlock -1"
         yield Finding(
             "warning", "rdma-files", "RDMA device files", found, "/dev/infiniband/uverbs*", fix
         )

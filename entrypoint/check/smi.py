@@ -136,11 +136,8 @@ def npu(text: str) -> dict[str, Any]:
     cards: list[_Chip] = []
     busy: dict[tuple[str, str], list[str]] = {}  # NPU and chip -> processes
     first: list[str] | None = None  # a card's first row, until its second one
-    # whether number and name are one column; whether these rows are processes
-    joined, processes = (
-        True,
-        False,
-    )
+    joined = True  # whether number and name are one column
+    processes = False  # whether these rows are processes
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if cells[0].startswith("NPU"):

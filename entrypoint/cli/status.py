@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 
 _EVERY = 1.0  # seconds between two requests of --watch
 _HEAD = ("node", "host", "phase", "since", "heartbeat", "ranks", "idle", "detail")
-# cursor to the top; clear the rest of the line; all below
-_TOP, _REST, _BELOW = (
-    "\x1b[H",
-    "\x1b[K",
-    "\x1b[J",
-)
+_TOP = "\x1b[H"  # cursor to the top
+_REST = "\x1b[K"  # clear the rest of the line
+_BELOW = "\x1b[J"  # clear all below
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -130,13 +127,12 @@ def _text(state: dict[str, Any], most: int = 0) -> str:
         f"job {state['job']}, launcher {state['launcher']}, attempt {state['attempt']},"
         f" up {_time(state['up_seconds'])}, seen from {state['node']} ({state['host']})"
     )
-    nodes, left = state["nodes"], 0
+    nodes = state["nodes"]
+    left = 0
     if 0 < most < len(nodes):  # nodes in rare phases first
         phases = [node["phase"] for node in nodes]
-        nodes, left = (
-            sorted(nodes, key=lambda node: phases.count(node["phase"]))[:most],
-            len(nodes) - most,
-        )
+        left = len(nodes) - most
+        nodes = sorted(nodes, key=lambda node: phases.count(node["phase"]))[:most]
     if state.get("roll_call") == "none" and state.get("job_nodes", 1) > 1:
         title += f"; of its {state['job_nodes']} nodes only this one is known: no roll call"
     lines = columns([_HEAD, *(_row(node) for node in nodes)])

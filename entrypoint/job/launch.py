@@ -168,13 +168,11 @@ class LaunchMonitor:
         """mpirun hangs. It is a success only if each node has reported its own ranks and no
         others."""
         if above := self.heard.above_slots(self._own):
-            what, do = (
-                (
-                    f"EP620 {self._name} did not end, though every rank is reported to have ended"
-                    " with 0"
-                ),
-                "retry",
+            what = (
+                f"EP620 {self._name} did not end, though every rank is reported to have ended"
+                " with 0"
             )
+            do = "retry"
             self._decide(
                 RetryError(what, "; ".join([*above, placement(self.heard.placed)]), do).outcome
             )

@@ -26,18 +26,12 @@ _MAGIC = b"entrypoint netcheck 3\n"
 _CHALLENGE = _PROOF = 32  # bytes
 SEALED = 64  # bytes of what PeerLink.seal gives
 _ORDER = struct.Struct(">cd")
-# send back what comes; take a stream and say how fast it came; send a stream
-ECHO, DRAIN, POUR = (
-    b"e",
-    b"d",
-    b"p",
-)
+ECHO = b"e"  # send back what comes
+DRAIN = b"d"  # take a stream and say how fast it came
+POUR = b"p"  # send a stream
 _LONGEST = 60.0  # seconds of a stream
-# connections that may prove themselves at one time; those of one address
-_MOST_WAITING, _MOST_OF_ONE = (
-    128,
-    32,
-)
+_MOST_WAITING = 128  # connections that may prove themselves at one time
+_MOST_OF_ONE = 32  # those of one address
 _MOST_SERVED = 256  # that have done so, and are served at one time
 _AGAIN = 0.05  # seconds until connections are accepted again, where that failed
 _never = threading.Event()

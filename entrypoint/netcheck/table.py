@@ -70,10 +70,8 @@ def _row(
             peers,
             mark,
         )
-    trip, worst = (
-        median_low(pair.latency_ms for pair in measured),
-        max(pair.worst_ms for pair in measured),
-    )
+    trip = median_low(pair.latency_ms for pair in measured)
+    worst = max(pair.worst_ms for pair in measured)
     sends = median_high(pair.there_gbps if pair.a == node else pair.back_gbps for pair in measured)
     receives = median_high(
         pair.back_gbps if pair.a == node else pair.there_gbps for pair in measured

@@ -317,10 +317,10 @@ def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
             for name, is_valid in variables.items()
             if is_valid
         ]
-    origin, values = (
-        "the roll call" if setting == interfaces.AUTO else str(spec.source("network.interface")),
-        {},
+    origin = (
+        "the roll call" if setting == interfaces.AUTO else str(spec.source("network.interface"))
     )
+    values = {}
     # NCCL and HCCL take a name without `=` for the beginning of one
     if name := interfaces.of_node(report, setting):
         values = {

@@ -199,10 +199,8 @@ def _node_rank(
     elif len(names) == 1:
         return 0, None
     else:
-        rank, source = (
-            _own_name(facts.hostname, names),
-            Source("default", f"host name {facts.hostname}"),
-        )
+        rank = _own_name(facts.hostname, names)
+        source = Source("default", f"host name {facts.hostname}")
     if rank >= len(names):
         raise ConfigError(
             f"EP203 node_rank is beyond the last node ({source})",

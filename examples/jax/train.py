@@ -67,10 +67,8 @@ def train(args: argparse.Namespace) -> int:
     targets = np.sin(inputs.sum(axis=1, keepdims=True))
 
     mesh = Mesh(np.array(jax.devices()), ("batch",))
-    sharded, copied = (
-        NamedSharding(mesh, PartitionSpec("batch")),
-        NamedSharding(mesh, PartitionSpec()),
-    )
+    sharded = NamedSharding(mesh, PartitionSpec("batch"))
+    copied = NamedSharding(mesh, PartitionSpec())
 
     def spread(whole: np.ndarray, sharding: NamedSharding) -> jax.Array:
         return jax.make_array_from_callback(whole.shape, sharding, whole.__getitem__)

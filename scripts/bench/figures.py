@@ -69,10 +69,8 @@ class Goal:
 
     def words(self, unit: str) -> str:
         """The limit for readers, such as "at most +0.3 s"."""
-        number, each = (
-            f"{self.limit:g}",
-            ", each run" if self.kind in ("each", "each ratio") else "",
-        )
+        number = f"{self.limit:g}"
+        each = ", each run" if self.kind in ("each", "each ratio") else ""
         if self.kind == "more":
             return f"at most +{number} {unit}"
         if self.kind in ("value", "each"):

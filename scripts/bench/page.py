@@ -8,10 +8,8 @@ from typing import Any
 
 from .figures import Goal, Series, by_name, figure, number, unpacked
 
-BEGIN, END = (
-    "<!-- figures: `make bench` writes these, do not edit -->",
-    "<!-- end of the figures -->",
-)
+BEGIN = "<!-- figures: `make bench` writes these, do not edit -->"
+END = "<!-- end of the figures -->"
 
 
 @dataclass(frozen=True)

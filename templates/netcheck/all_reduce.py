@@ -13,13 +13,11 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-rank, nodes, host, port, seconds = (
-    int(sys.argv[1]),
-    int(sys.argv[2]),
-    sys.argv[3],
-    int(sys.argv[4]),
-    float(sys.argv[5]),
-)
+rank = int(sys.argv[1])
+nodes = int(sys.argv[2])
+host = sys.argv[3]
+port = int(sys.argv[4])
+seconds = float(sys.argv[5])
 limit, end = timedelta(seconds=seconds), time.monotonic() + seconds
 AT_MOST, EACH = 50, 0.3  # repetitions of a size, and the seconds that they should take
 

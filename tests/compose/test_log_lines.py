@@ -102,10 +102,8 @@ def test_every_line_of_every_rank_is_whole(
         )
     printed, errors = ((tmp_path / "worker-0" / name) for name in ("out", "err"))
     assert ended(containers, 150) == dict.fromkeys(HOSTS, 0), errors.read_bytes()[-2000:]
-    found, all_of_them = (
-        lines(printed.read_bytes()),
-        sum(map(wanted, range(RANKS)), Counter[bytes]()),
-    )
+    found = lines(printed.read_bytes())
+    all_of_them = sum(map(wanted, range(RANKS)), Counter[bytes]())
     if not asked:
         all_of_them = Counter(line.split(b"] ", 1)[1] for line in all_of_them.elements())
         found[b"last\n"] += found.pop(b"last", 0)  # the very last one has no end

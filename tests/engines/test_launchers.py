@@ -48,10 +48,8 @@ def trained(name: str, hosts: Iterable[str], log: str) -> None:
     """Every process ran where it belongs, and all together trained as one would."""
     example = EXAMPLES[name]
     host_of = {int(rank): host for rank, host in re.findall(r"rank (\d+) of \d+ on ([\w.-]+)", log)}
-    found, wanted = (
-        [host_of[rank] for rank in sorted(host_of)],
-        [host for host in hosts for _ in range(example.slots)],
-    )
+    found = [host_of[rank] for rank in sorted(host_of)]
+    wanted = [host for host in hosts for _ in range(example.slots)]
     assert (sorted(found) if example.anywhere else found) == wanted, log
     agrees(log, example.tolerance)
 

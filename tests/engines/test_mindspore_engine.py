@@ -19,10 +19,8 @@ def test_mpirun(request: pytest.FixtureRequest, given: str) -> None:
             MINDSPORE, "mindspore/job.yaml", seconds=200
         )
     else:
-        run, command = (
-            request.getfixturevalue("variables"),
-            ("sh", "ranks.sh", "python", "train.py"),
-        )
+        run = request.getfixturevalue("variables")
+        command = ("sh", "ranks.sh", "python", "train.py")
         containers, log = run(MINDSPORE, "mindspore", *command, env=QUIET, seconds=200)
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-05")

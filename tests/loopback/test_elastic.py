@@ -84,10 +84,8 @@ def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
 def test_those_that_are_there_measure_the_network_and_one_that_comes_meanwhile_joins(
     job: Job,
 ) -> None:
-    made, env = (
-        job.cluster,
-        {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "2"},
-    )
+    made = job.cluster
+    env = {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "2"}
     env["ENTRYPOINT_LOG_DIR"] = str(made.folder / "log")
     for rank in (1, 0):
         job.start(rank, **env)

@@ -154,10 +154,8 @@ def test_one_count_of_restarts_for_all(cluster: Make, first: int, then: int) -> 
     The leader's replacement hears it from the others."""
     job = cluster(3, slots=1)
     argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--restarts", "1")
-    words, env = (
-        (*argv, "--", "sh", "-c", "echo up; exec sleep 600"),
-        {"ENTRYPOINT_TIMEOUTS_GRACE": "2"},
-    )
+    words = (*argv, "--", "sh", "-c", "echo up; exec sleep 600")
+    env = {"ENTRYPOINT_TIMEOUTS_GRACE": "2"}
     for rank in range(3):
         job.start(rank, argv=words, env=env)
     up(job, 3)

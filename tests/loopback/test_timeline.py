@@ -69,10 +69,8 @@ def test_a_worker_that_is_late_is_the_last_and_the_phases_add_up(
         for rank in range(3)
     }
     rows = [f"{bar.host:9}{sums[bar.rank]:13.3f}{walls[bar.rank]:14.3f}" for bar in made.bars]
-    least, most = (
-        min(sums[rank] / walls[rank] for rank in range(3)),
-        max(sums[rank] / walls[rank] for rank in range(3)),
-    )
+    least = min(sums[rank] / walls[rank] for rank in range(3))
+    most = max(sums[rank] / walls[rank] for rank in range(3))
     record_property(
         "seen",
         f"{made.last.host} was last; phases add up to {least:.1%} to {most:.1%} of the wall time",

@@ -106,10 +106,8 @@ class Pods:
         bridge = docker(
             "network", "inspect", "-f", "br-{{slice .Id 0 12}}", self._name(MAIN)
         ).strip()
-        there, pid = (
-            inspect(self._holders[host])["NetworkSettings"]["Networks"][self._name(MAIN)],
-            os.getpid(),
-        )
+        there = inspect(self._holders[host])["NetworkSettings"]["Networks"][self._name(MAIN)]
+        pid = os.getpid()
         self._carriers.append(netdelay.start(f"a{pid}", f"b{pid}", seconds))
         self._ip(host, "link set eth0 down")
         self._ip(host, "link set eth0 name taken")

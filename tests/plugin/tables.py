@@ -70,11 +70,9 @@ class Line:
 
     def add(self, before: Line) -> None:
         """Put an earlier round before this one."""
-        self.runs, self.good, self.bad = (
-            self.runs + before.runs,
-            self.good + before.good,
-            self.bad + before.bad,
-        )
+        self.runs = self.runs + before.runs
+        self.good = self.good + before.good
+        self.bad = self.bad + before.bad
         self.seconds = before.seconds + self.seconds
 
 
@@ -352,10 +350,8 @@ class Tally:
         for cells in table:
             terminalreporter.write_line("  ".join(cells).rstrip())
         if self.every and self.table.foot:
-            good, first = (
-                sum(line.result == "ok" for line in lines),
-                {line.says[0] for line in lines},
-            )
+            good = sum(line.result == "ok" for line in lines)
+            first = {line.says[0] for line in lines}
             terminalreporter.write_line(
                 self.table.foot.format(good=good, all=len(lines), rows=len(first))
             )

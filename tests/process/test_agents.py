@@ -41,10 +41,8 @@ async def agent(folder: Path, host: str, *options: str) -> asyncio.subprocess.Pr
 async def test_each_agent_gets_its_own_nodes_status(folder: Path) -> None:
     """Answers come in another order than the questions; the options of an ssh are passed over."""
     async with agents(folder) as (listening, asked):
-        first, second = (
-            await agent(folder, "node-0", "-x"),
-            await agent(folder, "node-1", "-p", "22", "-q"),
-        )
+        first = await agent(folder, "node-0", "-x")
+        second = await agent(folder, "node-1", "-p", "22", "-q")
         assert {await asked.get(), await asked.get()} == {(0, COMMAND), (1, COMMAND)}
         listening.answer(1, 7)
         assert await second.wait() == 7

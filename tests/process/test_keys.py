@@ -54,10 +54,8 @@ def keygen(path: Path, *options: str) -> str:
 
 
 def test_mounted_keys(tmp_path: Path) -> None:
-    client, host = (
-        keygen(tmp_path / "client", "-t", "ed25519"),
-        keygen(tmp_path / "host", "-t", "ed25519"),
-    )
+    client = keygen(tmp_path / "client", "-t", "ed25519")
+    host = keygen(tmp_path / "host", "-t", "ed25519")
     made = make(secret=None, text=mounted(tmp_path))
     assert made.client_public == client
     assert public_of(made.client_private, tmp_path) == client

@@ -86,12 +86,8 @@ class Bed:
         return process
 
     def ended(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
-        """Its status and output, without the program that it may leave, which holds the output."""
-        status = process.wait(timeout=20)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate(timeout=20)
-        return status, out, err
+        return process.returncode, out, err
 
     def rays(self) -> list[int]:
         """The processes of its Ray."""
@@ -145,6 +141,10 @@ def test_a_ray_that_ends_before_the_job(bed: Bed, head: bool) -> None:
     process = leader if head else bed.start(False, "sleep", "60")
     until(lambda: len(bed.rays()) == (1 if head else 2), 10, "Ray is up")
     (bed.folder / "crash").touch()
+    # If the program had begun, it is left to the entrypoint, and holds the output open.
+    process.wait(timeout=20)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     status, _, err = bed.ended(process)
     assert status == 75
     assert "ray start | my last words\n" in err

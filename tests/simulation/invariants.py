@@ -341,13 +341,13 @@ def _in_inquiry(schedule: Schedule, world: World) -> list[str]:
         return []
     if _final(world, 0)[0] < fault.at + 5 * schedule.latency:
         return []  # the inquiry was over when the leader heard of it
-    wrong, soon = (
-        [],
+    wrong = []
+    soon = (
         fault.at
         + GRACE
         + _PATIENCE
         + _MARGIN
-        + (LIMIT + CHECK_MARGIN if schedule.look is not None else 0),
+        + (LIMIT + CHECK_MARGIN if schedule.look is not None else 0)
     )
     for each in world.containers:
         ended, status, reason = (

@@ -101,11 +101,9 @@ class Programs:
 
     def _answer(self, question: messages.Question) -> None:
         """Answer, unless another question comes before that."""
-        schedule, me, kind = (
-            self._world.schedule,
-            self._container.rank,
-            question.body.get("kind", ""),
-        )
+        schedule = self._world.schedule
+        me = self._container.rank
+        kind = question.body.get("kind", "")
         self._question = question.number
         peer = int.from_bytes(
             map(int, question.body.get("host", "10.255.255.255").split(".")[1:]), "big"

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from random import Random
 
 # seconds, in every simulated job
-GRACE, HEARTBEAT, PEERS, LAUNCH, JOIN, LIMIT = (
-    10.0,
-    5.0,
-    40.0,
-    30.0,
-    10.0,
-    6.0,
-)
+GRACE = 10.0
+HEARTBEAT = 5.0
+PEERS = 40.0
+LAUNCH = 30.0
+JOIN = 10.0
+LIMIT = 6.0
 MEASURES = 20.0  # seconds for the rounds of a network check
 NEVER = 1e6  # seconds: later than any simulated job may last
 

@@ -83,10 +83,8 @@ class Session:
     stay in order."""
 
     def __init__(self, world: World, leader: Container, worker: Container) -> None:
-        self._world, self._ends = (
-            world,
-            {0: (leader, leader.boots), worker.rank: (worker, worker.boots)},
-        )
+        self._world = world
+        self._ends = {0: (leader, leader.boots), worker.rank: (worker, worker.boots)}
         self._last = {0: 0.0, worker.rank: 0.0}  # when the last message of a side arrives
         self.worker, self.open = worker.rank, True
         self.silent = False  # a side of it is gone, and the other has heard nothing of that
@@ -514,11 +512,9 @@ class Container:
         self._leave()
         self.outcomes.append((self._world.now, outcome))
         if outcome.again:
-            self.attempt, self.between, self.programs = (
-                attempt + 1,
-                True,
-                Programs(self._world, self),
-            )
+            self.attempt = attempt + 1
+            self.between = True
+            self.programs = Programs(self._world, self)
             boot = self.boots
             self._world.attempt_is_over(self)
             self._world.after(

@@ -69,10 +69,8 @@ def test_goals(kind: str, limit: float, value: float, words: str, held: bool) ->
 def test_the_interval_is_that_of_a_textbook() -> None:
     # mean 2, standard deviation 1, 3 values: 4.30 / sqrt(3) to both sides
     assert interval([1, 2, 3]) == pytest.approx((2 - 2.483, 2 + 2.483), abs=0.01)
-    ours, bare = (
-        Series("2 nodes", "ours", "s", (1.0, 1.02, 0.99)),
-        Series("2 nodes", "bare", "s", (1.0, 1.0, 1.0)),
-    )
+    ours = Series("2 nodes", "ours", "s", (1.0, 1.02, 0.99))
+    bare = Series("2 nodes", "bare", "s", (1.0, 1.0, 1.0))
     assert found("interval", 1.0, ours, bare).held
     slow = Series("2 nodes", "ours", "s", (1.10, 1.11, 1.12))
     assert not found("interval", 1.0, slow, bare).held
@@ -222,10 +220,8 @@ def test_a_plot_leaves_cases_out_that_are_no_number_of_workers() -> None:
 
 def test_the_committed_page_is_that_of_the_committed_numbers() -> None:
     docs = Path(__file__).parents[2] / "docs"
-    page, kept = (
-        (docs / "performance.md").read_text(),
-        json.loads((docs / "performance.json").read_text()),
-    )
+    page = (docs / "performance.md").read_text()
+    kept = json.loads((docs / "performance.json").read_text())
     assert laid(page, text([row.about for row in ROWS], kept)) == page
     # Control: other numbers, another page.
     assert laid(page, text([ROW], {"boot": KEPT})) != page

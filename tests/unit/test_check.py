@@ -476,11 +476,9 @@ def test_what_moves_a_cursor_does_not_arrive() -> None:
     )
 
 
-WELL, ODD, BAD = (
-    Finding("ok", "a", "A", "1"),
-    Finding("warning", "b", "B", "2"),
-    Finding("error", "c", "C", "3"),
-)
+WELL = Finding("ok", "a", "A", "1")
+ODD = Finding("warning", "b", "B", "2")
+BAD = Finding("error", "c", "C", "3")
 
 
 def test_worst_first_and_the_same_once() -> None:

@@ -72,10 +72,8 @@ def started(kind: str, nodes: int, text: str = SPEC) -> list[Facts]:
         elif kind == "volcano":
             (task,) = spec["tasks"]
             host = f"{name}-{task['name']}-{index}"
-            env["VC_TASK_INDEX"], env[f"VC_{task['name'].upper()}_NUM"] = (
-                str(index),
-                str(task["replicas"]),
-            )
+            env["VC_TASK_INDEX"] = str(index)
+            env[f"VC_{task['name'].upper()}_NUM"] = str(task["replicas"])
             listed = ",".join(
                 f"{name}-{task['name']}-{each}.{name}" for each in range(task["replicas"])
             )

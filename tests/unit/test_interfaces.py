@@ -304,10 +304,8 @@ def test_a_name_that_means_two_networks(
         mpi="4.1.4",
         interfaces=(ETH0, ETH1),
     )
-    where, members = (
-        build(spec, here, Site("local"), Device("cpu", 0, "")),
-        Members((answer(0, own, 2), answer(1, other, 2))),
-    )
+    where = build(spec, here, Site("local"), Device("cpu", 0, ""))
+    members = Members((answer(0, own, 2), answer(1, other, 2)))
     if not refused:
         plan.settle(spec, here, where, members)
         return

@@ -23,13 +23,11 @@ from ..page import About
 from ..table import Row, Table
 from ..workers import address
 
-OURS, CPU, MEMORY, THREADS, PER = (
-    "roll call",
-    "leader's CPU",
-    "leader's memory, at most",
-    "leader's threads",
-    "per worker",
-)
+OURS = "roll call"
+CPU = "leader's CPU"
+MEMORY = "leader's memory, at most"
+THREADS = "leader's threads"
+PER = "per worker"
 _UNITS = {OURS: "s", PER: "ms", CPU: "s", MEMORY: "MB", THREADS: ""}
 _IDLE, _FLOOR, _LOGINS = "entrypoint", "paramiko alone", "ssh logins alone"
 _AT_ONCE = 16  # more take no less time on a machine of a few cores

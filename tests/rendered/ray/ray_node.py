@@ -73,10 +73,8 @@ def main():
         )
     if os.environ.get("RAY_AUTH_MODE") == "token":
         if tuple(map(int, release.split(".")[:2])) < (2, 52):
-            what, seen = (
-                "warning: EP306 Ray is open to whoever reaches its ports",
-                f"Ray {release} knows no token",
-            )
+            what = "warning: EP306 Ray is open to whoever reaches its ports"
+            seen = f"Ray {release} knows no token"
             say(0, what, seen, "use Ray 2.52 or newer")
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:  # one node, which asks nobody else
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))

@@ -347,11 +347,9 @@ def await_others(agent):
     to them."""
     if agent._worker_group.state.name != "SUCCEEDED":
         return  # older torch has a node that failed wait as well
-    store, nodes, limit = (
-        agent._store,
-        agent._worker_group.group_world_size,
-        agent._exit_barrier_timeout,
-    )
+    store = agent._store
+    nodes = agent._worker_group.group_world_size
+    limit = agent._exit_barrier_timeout
     look_elsewhere(agent)
     ended, heard, word = store.add(ENDED, 1), time.monotonic(), None
     while ended < nodes:
@@ -380,10 +378,8 @@ def part():
     for agent in agents:
         with suppress(Exception):
             # Older torch looks after its programs, and with that at the other nodes, every 5 s.
-            others, deadline = (
-                agent._worker_group.group_world_size - 1,
-                time.monotonic() + (10 if together else 5),
-            )
+            others = agent._worker_group.group_world_size - 1
+            deadline = time.monotonic() + (10 if together else 5)
             if node_rank != "0":
                 agent._store.add("parted", 1)
             while (
