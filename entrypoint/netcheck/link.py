@@ -17,9 +17,9 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from entrypoint.netcheck.messages import HANDSHAKE, STRANGERS
+from entrypoint.netcheck.messages import PATIENCE, STRANGERS
 from entrypoint.values import dataclass
 
 _MAGIC = b"entrypoint netcheck 3\n"
@@ -50,6 +50,7 @@ class Deadline:
     """A moment at which a wait ends."""
 
     def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
         self._end = time.monotonic() + seconds
 
     @property
@@ -57,11 +58,24 @@ class Deadline:
         """Seconds until then; 0 once it is over."""
         return max(0.0, self._end - time.monotonic())
 
-    def arm(self, link: socket.socket) -> None:
-        """Have the link's next wait end by then. Raises TimeoutError where it is over."""
+    def rest(self) -> float:
+        """Return the seconds until then. Raises TimeoutError where it is over."""
         if not (left := self.left):
             raise TimeoutError("out of time")
-        link.settimeout(left)
+        return left
+
+    def arm(self, link: socket.socket) -> None:
+        """Have the link's next wait end by then. Raises TimeoutError where it is over."""
+        link.settimeout(self.rest())
+
+
+@contextlib.contextmanager
+def explained(missing: str, until: Deadline) -> Iterator[None]:
+    """Have a TimeoutError say what did not come, and within how many seconds."""
+    try:
+        yield
+    except TimeoutError:
+        raise TimeoutError(f"{missing} within {until.seconds:g} s") from None
 
 
 def read(link: socket.socket, size: int, until: Deadline) -> bytes:
@@ -118,30 +132,40 @@ def listen() -> socket.socket:
     return socket.create_server(("", 0), backlog=256)
 
 
-def connect(host: str, port: int, token: bytes, order: bytes, seconds: float) -> PeerLink:
+def connect(
+    host: str, port: int, token: bytes, order: bytes, seconds: float, until: Deadline
+) -> PeerLink:
     """A link to a node that has proved itself.
 
     Raises OSError where it cannot be reached in time, Unauthenticated where it has another token.
     """
-    link = socket.create_connection((host, port), timeout=HANDSHAKE)
+    with explained("no connection", until):
+        link = socket.create_connection((host, port), timeout=until.rest())
     try:
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        until = Deadline(HANDSHAKE)
-        theirs = read(link, len(_MAGIC) + _CHALLENGE, until)
-        if not theirs.startswith(_MAGIC):
-            raise Unauthenticated("something else answers there")
-        said = os.urandom(_CHALLENGE) + _ORDER.pack(order, seconds)
-        both = theirs[len(_MAGIC) :] + said
-        link.sendall(said + _proof(token, b"client", both))
-        try:
-            answer = read(link, _PROOF, until)
-        except ConnectionError:
-            raise RejectedByPeer("it turned this node away: another secret?") from None
-        if not hmac.compare_digest(answer, _proof(token, b"server", both)):
-            raise Unauthenticated("it does not have this job's token")
+        with explained("connected, but no answer", until):
+            return _introduced(link, token, order, seconds, until)
     except BaseException:
         link.close()
         raise
+
+
+def _introduced(
+    link: socket.socket, token: bytes, order: bytes, seconds: float, until: Deadline
+) -> PeerLink:
+    """The link, once both sides have proved themselves."""
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    theirs = read(link, len(_MAGIC) + _CHALLENGE, until)
+    if not theirs.startswith(_MAGIC):
+        raise Unauthenticated("something else answers there")
+    said = os.urandom(_CHALLENGE) + _ORDER.pack(order, seconds)
+    both = theirs[len(_MAGIC) :] + said
+    link.sendall(said + _proof(token, b"client", both))
+    try:
+        answer = read(link, _PROOF, until)
+    except ConnectionError:
+        raise RejectedByPeer("it turned this node away: another secret?") from None
+    if not hmac.compare_digest(answer, _proof(token, b"server", both)):
+        raise Unauthenticated("it does not have this job's token")
     return PeerLink(
         link, order, seconds, _proof(token, b"to server", both), _proof(token, b"to client", both)
     )
@@ -155,7 +179,7 @@ def admit(
     Raises Unauthenticated where he cannot, or takes too long, or orders what no node does, or then
     may not stay.
     """
-    until, mine = Deadline(HANDSHAKE), os.urandom(_CHALLENGE)
+    until, mine = Deadline(PATIENCE), os.urandom(_CHALLENGE)
     try:
         until.arm(link)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

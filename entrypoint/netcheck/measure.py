@@ -23,9 +23,10 @@ from entrypoint.netcheck.link import (
     RejectedByPeer,
     Unauthenticated,
     connect,
+    explained,
     read,
 )
-from entrypoint.netcheck.messages import HANDSHAKE, MARGIN, TRIPS_SECONDS, Figures
+from entrypoint.netcheck.messages import HANDSHAKE, MARGIN, PATIENCE, TRIPS_SECONDS, Figures
 
 _TRIPS, _LEAST_TRIPS = 200, 5
 _WARM = 3  # round trips that do not count: the first ones wait for routes and processors
@@ -43,12 +44,12 @@ def measure(
 
     Raises OSError or Unauthenticated, with words for people, where it fails.
     """
-    with _reach(host, port, token, ECHO, 0.0) as link:
+    with _reach(host, port, token, ECHO, 0.0, HANDSHAKE) as link:
         trips = sorted(_trips(link))
-    with _reach(host, port, token, DRAIN, seconds) as link:
+    with _reach(host, port, token, DRAIN, seconds, PATIENCE) as link:
         _pour(link.socket, seconds)
         there = _result(link)
-    with _reach(host, port, token, POUR, seconds) as link:
+    with _reach(host, port, token, POUR, seconds, PATIENCE) as link:
         back = _drain(link.socket, seconds)
     return Figures(median(trips) * 1e3, trips[-1] * 1e3, there, back, strangers)
 
@@ -66,28 +67,32 @@ def serve(link: PeerLink) -> None:
             result = _RESULT.pack(_drain(link.socket, link.seconds))
             link.socket.sendall(result + link.seal(result))
         # to close with data unread would take from the other side what was just sent
-        until = Deadline(MARGIN)
+        until = Deadline(PATIENCE)
         while True:
             until.arm(link.socket)
             if not link.socket.recv(len(_CHUNK)):
                 return
 
 
-def _reach(host: str, port: int, token: bytes, order: bytes, seconds: float) -> PeerLink:
+def _reach(
+    host: str, port: int, token: bytes, order: bytes, seconds: float, limit: float
+) -> PeerLink:
     """As `connect`, and again while the other side ends the connection, as it may where many call
     it."""
-    until = Deadline(HANDSHAKE)
+    until = Deadline(limit)
     while True:
         try:
-            return connect(host, port, token, order, seconds)
+            return connect(host, port, token, order, seconds, until)
         except (RejectedByPeer, ConnectionError) as error:
-            if isinstance(error, ConnectionRefusedError) or not until.left:
+            if isinstance(error, ConnectionRefusedError) or until.left <= _AGAIN:
                 raise
             _never.wait(_AGAIN)
 
 
 def _result(link: PeerLink) -> float:
-    said = read(link.socket, _RESULT.size + SEALED, Deadline(link.seconds + 2 * MARGIN))
+    until = Deadline(link.seconds + MARGIN + PATIENCE)
+    with explained("no figures of what it was sent", until):
+        said = read(link.socket, _RESULT.size + SEALED, until)
     result, seal = said[: _RESULT.size], said[_RESULT.size :]
     (gbps,) = _RESULT.unpack(result)
     if not link.is_sealed(result, seal) or not 0 <= gbps <= _MOST:
@@ -103,7 +108,8 @@ def _trips(link: PeerLink) -> list[float]:
         trip = os.urandom(SEALED)
         begun = time.perf_counter()
         link.socket.sendall(trip)
-        answer = read(link.socket, SEALED, until)
+        with explained(f"only {len(took)} round trips", until):
+            answer = read(link.socket, SEALED, until)
         took.append(time.perf_counter() - begun)
         if not link.is_sealed(trip, answer):
             raise Unauthenticated("a round trip that was changed on its way")
@@ -124,8 +130,10 @@ def _pour(link: socket.socket, seconds: float) -> None:
 def _drain(link: socket.socket, seconds: float) -> float:
     """Gbit/s of what arrives until the sender's end, from its first byte on."""
     buffer, got = bytearray(len(_CHUNK)), 0
-    link.settimeout(2 * HANDSHAKE)
-    first = link.recv_into(buffer)
+    first_byte = Deadline(PATIENCE)
+    with explained("nothing of its stream", first_byte):
+        first_byte.arm(link)
+        first = link.recv_into(buffer)
     begun, until = time.perf_counter(), Deadline(seconds + MARGIN)
     last = begun
     with contextlib.suppress(TimeoutError):

@@ -21,10 +21,12 @@ from entrypoint.wire import Invalid, Length, Range, read
 MOST = 1 << 16  # bytes of a message in the helper's pipes
 _NODES = 1 << 20
 STRANGERS = 16  # that a node names
-# Seconds in which a helper answers: to connect to a peer, and again to prove itself; small round
-# trips; more than a stream's own time, until what was sent has arrived or is given up; for all
-# sizes of an all-reduce, and with the import of torch and the meeting.
-HANDSHAKE = 5.0
+# Seconds in which a helper answers: until a peer is connected and has proved itself; the same for
+# a peer that has answered before, which may be slow or behind a full link, but is not gone; small
+# round trips; more than a stream's own time, until what was sent has arrived or is given up; for
+# all sizes of an all-reduce, and with the import of torch and the meeting.
+HANDSHAKE = 8.0
+PATIENCE = 15.0
 TRIPS_SECONDS = 1.0
 MARGIN = 2.0
 SWEEP_SECONDS = 20.0
@@ -118,7 +120,8 @@ ANSWERS: Mapping[type, type] = {
 
 def pair_limit(seconds: float) -> float:
     """Return the seconds in which a pair has measured, or has failed, and has said so."""
-    return 3 * 3 * HANDSHAKE + TRIPS_SECONDS + 2 * HANDSHAKE + 2 * (seconds + 2 * MARGIN)
+    trips = HANDSHAKE + TRIPS_SECONDS + HANDSHAKE
+    return trips + 2 * (PATIENCE + seconds + MARGIN + PATIENCE)
 
 
 def packed(message: Any) -> dict[str, Any]:
