@@ -27,6 +27,7 @@ from entrypoint.spec import HostEntry, JobSpec
 
 __all__ = ["TAKES", "Options", "notes", "render"]
 
+ALSO = ("k8s", "k3s")  # other names
 TAKES = ("image", "nodes", "resource", "kind")
 
 _SECRET = "/run/secrets/entrypoint"

@@ -28,6 +28,7 @@ from entrypoint.spec import HostEntry, JobSpec
 
 __all__ = ["NEEDS_IMAGE", "TAKES", "Options", "render"]
 
+ALSO = ("sbatch",)  # other names
 TAKES = (*DEFAULT, "runtime", "time")
 NEEDS_IMAGE = False  # the toolkit may be installed on the nodes
 

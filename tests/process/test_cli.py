@@ -148,7 +148,7 @@ def test_a_plain_program_of_many_is_told_where_it_stands(rank: str, cwd: Path) -
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["run"], ["plan"], ["render"], ["deploy"], ["schema"], ["explain"]]
+    "command", [[], ["help"], ["run"], ["plan"], ["render"], ["deploy"], ["schema"], ["explain"]]
 )
 def test_help_is_on_stdout_with_no_environment_at_all(command: list[str], cwd: Path) -> None:
     done = entrypoint(cwd, *command, "--help", env={})
@@ -172,7 +172,11 @@ def test_help_names_what_can_be_chosen(command: str, cwd: Path) -> None:
 
 def test_a_command_of_ours_taken_for_a_program(cwd: Path) -> None:
     """As `docker run IMAGE plan` does."""
-    for word, hint in (("plan", " | did you mean: entrypoint plan?"), ("plam", "")):
+    for word, hint in (
+        ("plan", " | did you mean: entrypoint plan?"),
+        ("help", " | did you mean: entrypoint help?"),
+        ("plam", ""),
+    ):
         done = entrypoint(cwd, "run", "--passthrough", "--", word)
         words = (
             f"[entrypoint] EP440 cannot start {word}: No such file or directory{hint}; exit 127\n"
@@ -181,13 +185,43 @@ def test_a_command_of_ours_taken_for_a_program(cwd: Path) -> None:
 
 
 def test_every_command_is_known_to_the_hint(cwd: Path) -> None:
-    listed = entrypoint(cwd, "fly").stderr.partition("choose from ")[2].partition(")")[0]
+    listed = entrypoint(cwd, "fly").stderr.partition("use one of ")[2]
     assert tuple(re.findall(r"[a-z]+", listed)) == tuple(cli.NAMES)
 
 
-def test_version(cwd: Path) -> None:
-    done = entrypoint(cwd, "--version", env={})
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_version(flag: str, cwd: Path) -> None:
+    done = entrypoint(cwd, flag, env={})
     assert (done.returncode, done.stdout, done.stderr) == (0, f"entrypoint {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        ([], ["--help"]),
+        (["help"], ["--help"]),
+        (["help", "run"], ["run", "-h"]),
+        (["help", "ranktable", "make"], ["ranktable", "make", "-h"]),
+    ],
+)
+def test_help_is_a_command_too(words: list[str], same: list[str], cwd: Path) -> None:
+    done = entrypoint(cwd, *words, env={})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == entrypoint(cwd, *same, env={}).stdout
+
+
+def test_help_shows_the_common_options_first_and_each_group_in_order(cwd: Path) -> None:
+    """Of a job's options, eight are used most; those of the command alone come last."""
+    text = entrypoint(cwd, "plan", "--help", env={"COLUMNS": "300"}).stdout
+    groups = re.findall(r"^(\w[^\n]*):\n((?:  .*\n)+)", text, re.MULTILINE)
+    flags = {title: re.findall(r"^  (?:-\w, )?--([a-z-]+)", lines, re.M) for title, lines in groups}
+    assert next(iter(flags)) == "common options"
+    assert list(flags)[-1] == "options"
+    assert len(flags["common options"]) == 8
+    assert {"spec", "launcher", "env", "hosts"} < set(flags["common options"])
+    for title, names in flags.items():
+        assert names == sorted(names), title
+    assert len(text.splitlines()) < 70
 
 
 def test_schema_is_a_json_schema(cwd: Path) -> None:
@@ -207,9 +241,14 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([], r"EP110 the following arguments are required: COMMAND \| try: entrypoint --help"),
+        (
+            ["--", "train.py"],
+            r"EP110 the following arguments are required: COMMAND \| try: entrypoint --help",
+        ),
         (["run", "--bogus", "--", "true"], r".*--bogus.*"),
-        (["plan", "--jso", "--", "true"], r".*--jso.*"),
+        (["plan", "--jso", "--", "true"], r".*--jso \| did you mean `--json`\?.*"),
+        (["run", "--lau", "mpirun"], r".*--lau mpirun \| did you mean `--launcher`\?.*"),
+        (["run", "--node-rnak=1"], r".*--node-rnak=1 \| did you mean `--node-rank`\?.*"),
         (
             ["run", "--dry-run", "--", "true"],
             r".* \| use `entrypoint plan`: it prints what run will do",
@@ -235,7 +274,15 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
             ["plan", "--epochs", "3"],
             r".*--epochs 3 \| put -- before the program: -- python train\.py",
         ),
-        (["fly"], r".*invalid choice: 'fly'.*"),
+        (["fly"], r"EP110 there is no such command \| fly \| use one of run, local, .*"),
+        (["runn"], r"EP110 there is no such command \| runn \| did you mean `run`\?"),
+        (["help", "runn"], r"EP110 there is no such command \| runn \| did you mean `run`\?"),
+        (["ranktable", "mak"], r"EP110 there is no such command \| mak \| did you mean `make`\?"),
+        (["deploy", "k8s"], r"EP110 there is no such target \| k8s \| did you mean `kubernetes`\?"),
+        (
+            ["ranktable", "convert", "t.json", "--to", "v1"],
+            r"EP110 there is no such value of --to \| v1 \| .*",
+        ),
         (["render"], r".*--out.*"),
     ],
 )
