@@ -76,6 +76,7 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
         os.environ.pop(name, None)
     spec, text = inputs.spec(args)
     log.shape(spec.logs.format, spec.logs.timestamps == "utc")
+    log.quiet = spec.logs.level == "warning"
     count = local.node_count(spec, _number(args.count))
     wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, args.late_dns, count)
     by_name = wanted.late_dns is not None

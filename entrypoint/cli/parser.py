@@ -184,6 +184,10 @@ def job_arguments(parser: _Parser, spec: str | None, hidden: Sequence[str] = ())
                 metavar=field.path.rsplit(".", 1)[-1].upper(),
                 help=argparse.SUPPRESS if field.path in hidden else _help(field),
             )
+    text = "print only warnings and errors: --log-level warning"
+    groups[_GROUPS["logs"]].add_argument(
+        "--quiet", "-q", dest="logs.level", action="store_const", const="warning", help=text
+    )
     # those of the command alone come last
     parser._action_groups.append(parser._action_groups.pop(1))
 

@@ -391,7 +391,61 @@ def test_plan_as_text(cwd: Path) -> None:
     assert lines[0] == "job demo: 1 node, 2 ranks, launcher mpirun, platform local, device cpu"
     assert "  bash /run/job/run_mpi.sh env 'an arg'" in lines
     assert "  slots: 2  # flag --slots" in lines
-    assert "  ssh.port: 36666  # default" in lines
+
+
+def test_plan_shows_defaults_only_if_asked(cwd: Path) -> None:
+    words = ("plan", "--slots", "2", "--", "true")
+    shown, whole = (
+        entrypoint(cwd, *words[:1], *more, *words[1:]).stdout for more in ((), ("--all",))
+    )
+    assert "  slots: 2  # flag --slots\n" in shown
+    assert "  ssh.port: 36666  # default\n" in whole
+    assert "  # default\n" not in shown.partition("\nsettings")[2]
+    left = int(re.findall(r"\nsettings; --all shows (\d+) defaults, too\n", shown)[0])
+    assert len(whole.splitlines()) == len(shown.splitlines()) + left
+
+
+@pytest.mark.parametrize(
+    ("launcher", "line"),
+    [
+        ("mpirun", r"mpirun .*-np 2 .* rank python train\.py"),
+        (
+            "torchrun",
+            r"python3 -m torch\.distributed\.run --nnodes=1 --nproc_per_node=2 .* python3 .*train\.py",
+        ),
+        ("torchlaunch", r"python3 -m torch\.distributed\.launch --nnodes=1 .* python3 .*train\.py"),
+    ],
+)
+def test_plan_shows_the_line_that_the_launcher_s_script_builds(
+    launcher: str, line: str, cwd: Path
+) -> None:
+    (cwd / "train.py").touch()
+    env = {**PATH, "PYTHON": "python3", "TORCH_VERSION": "2.4.1"}
+    env |= {"OPENMPI_X_ARGS": "-x API_TOKEN=planted-planted"}
+    program = ("python", "train.py") if launcher == "mpirun" else ("train.py",)
+    words = (
+        "plan",
+        "--launcher",
+        launcher,
+        "--slots",
+        "2",
+        "--run-dir",
+        "/run/job",
+        "--",
+        *program,
+    )
+    done = entrypoint(cwd, *words, env=env)
+    assert re.search(rf"\n  which starts: {line}\n", done.stdout), done
+    assert "planted" not in done.stdout + done.stderr
+    assert tree(cwd) == ["train.py"]
+
+
+def test_plan_says_why_it_does_not_know_the_line(cwd: Path) -> None:
+    words = ("plan", "--launcher", "torchrun", "--", "true")
+    done = entrypoint(cwd, *words, env={**PATH, "PYTHON": "/no/python"})
+    assert re.search(
+        r"\n  which starts: not known here: torchrun\.sh: EP650 .*/no/python", done.stdout
+    )
 
 
 def test_plan_as_json(cwd: Path) -> None:
