@@ -136,7 +136,7 @@ class Worker:
             return
         limit = self._spec.timeouts.peers
         seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
-        do = "see its log, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS"
+        do = f"see its log, or wait longer: {self._spec.setting('timeouts.peers')}, in seconds"
         raise UnavailableError(
             f"EP501 {self._topology.leader.host} did not call within {limit:.0f}s", seen, do
         )

@@ -368,6 +368,33 @@ def test_a_platform_s_lack_is_cured_by_what_its_message_asks_for(cwd: Path) -> N
     assert (done.returncode, json.loads(done.stdout)["this_node"]) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("set_by", "named"),
+    [
+        ("flag", "--timeout"),
+        ("env", "ENTRYPOINT_TIMEOUTS_PEERS"),
+        ("spec", "timeouts.peers (job.yaml:1:19)"),
+    ],
+)
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_the_hint_names_the_setting_that_was_given(
+    set_by: str, named: str, rank: str, cwd: Path
+) -> None:
+    """And that nothing listens at the other node's port."""
+    (cwd / "job.yaml").write_text("timeouts: {peers: 0.3}\n" if set_by == "spec" else "{}")
+    env = {**PATH, "ENTRYPOINT_SECRET": SECRET, "ENTRYPOINT_SSH_PORT": "38211"}
+    env |= {"ENTRYPOINT_TIMEOUTS_PEERS": "0.3"} if set_by == "env" else {}
+    hosts = (
+        "worker-0=127.0.0.1,worker-1=127.0.0.213" if rank == "0" else "b=127.0.0.213,a=127.0.0.1"
+    )
+    words = ("--spec", "job.yaml", "--hosts", hosts, "--node-rank", rank)
+    flags = ("--run-dir", str(cwd.parent / "run"), *(("--timeout", "0.3") * (set_by == "flag")))
+    done = entrypoint(cwd, "run", *words, *flags, "--", "true", env=env)
+    assert done.returncode == 69, done.stderr
+    assert f" or wait longer: {named}, in seconds; exit 69\n" in done.stderr
+    assert ("worker-1 (nothing listens there yet)" in done.stderr) == (rank == "0")
+
+
 # --------------------------------------------------------------------------------------------------
 # plan
 
