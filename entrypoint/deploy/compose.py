@@ -12,8 +12,9 @@ from entrypoint.errors import ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
 
-__all__ = ["Options", "render"]
+__all__ = ["NEEDS_NAMES", "Options", "render"]
 
+NEEDS_NAMES = True  # each node is a service of its own
 _SECRET = "/run/secrets/entrypoint"
 
 
