@@ -61,7 +61,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Print or write the file of that system. Returns 0."""
     from entrypoint import spec as specs
 
-    spec, text = inputs.spec(args)
+    spec, text = inputs.spec(args, here=False)
     if not args.spec:
         raise UsageError(
             "EP805 deploy needs a job spec",
@@ -70,6 +70,9 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         )
     module = registry.load("deploy", args.target)
     folder, name = os.path.split(os.path.abspath(args.spec))
+    if getattr(module, "SECRET_IS_HERE", False) and spec.source("secret_file").origin != "spec":
+        # as everywhere, a flag's path starts at the current folder
+        spec = replace(spec, secret_file=spec.secret_file and os.path.abspath(spec.secret_file))
     nodes = _number(args.nodes)
     if nodes and spec.hosts and nodes != len(spec.hosts):
         spec = _resized(spec, nodes, args.target, getattr(module, "NEEDS_NAMES", False))

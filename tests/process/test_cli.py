@@ -292,10 +292,49 @@ def test_a_wrong_flag(args: list[str], message: str, cwd: Path) -> None:
     assert re.fullmatch(rf"\[entrypoint\] {message}\n", done.stderr)
 
 
+def settings_of(plan: str) -> dict[str, Any]:
+    return {path: entry["value"] for path, entry in json.loads(plan)["settings"].items()}
+
+
+@pytest.mark.parametrize("path", ["mpi.tune_file", "workdir", "log_dir", "secret_file"])
+def test_a_relative_path_starts_where_it_was_written(path: str, cwd: Path) -> None:
+    """In the spec's file at its folder; in a flag or a variable at the current folder."""
+    folder = cwd / "conf"
+    folder.mkdir()
+    section, _, name = path.rpartition(".")
+    (folder / "job.yaml").write_text(
+        f"{section}: {{{name}: sub/x}}\n" if section else f"{name}: sub/x\n"
+    )
+    words = ("plan", "--json", "--spec", "conf/job.yaml", "--", "true")
+    variable = "ENTRYPOINT_" + path.replace(".", "_").upper()
+    found = [
+        settings_of(entrypoint(cwd, *words, env={**PATH, **env}).stdout)[path]
+        for env in ({}, {variable: "sub/x"})
+    ]
+    assert found == [f"{folder}/sub/x", f"{cwd}/sub/x"]
+
+
+def test_a_spec_that_is_no_file_has_paths_from_the_current_folder(cwd: Path) -> None:
+    script = 'exec "$0" -m entrypoint plan --json --spec <(echo "workdir: sub") -- true'
+    done = subprocess.run(
+        ["bash", "-c", script, sys.executable], cwd=cwd, env=PATH, capture_output=True, text=True
+    )
+    assert settings_of(done.stdout)["workdir"] == f"{cwd}/sub"
+
+
+def test_a_message_shows_the_whole_path(cwd: Path) -> None:
+    (cwd / "conf").mkdir()
+    (cwd / "conf/job.yaml").write_text("secret_file: key\nhosts: [a, b]\nnode_rank: 0\n")
+    done = entrypoint(cwd, "plan", "--spec", "conf/job.yaml", "--", "true")
+    assert (
+        f"EP303 cannot read secret_file | {cwd}/conf/key: No such file or directory" in done.stderr
+    )
+
+
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_a_missing_spec(command: str, cwd: Path) -> None:
     message = (
-        "[entrypoint] EP111 cannot read the job spec job.yaml | No such file or directory"
+        f"[entrypoint] EP111 cannot read the job spec {cwd}/job.yaml | No such file or directory"
         " | give --spec or ENTRYPOINT_SPEC a file that is there\n"
     )
     for done in (

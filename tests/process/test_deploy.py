@@ -89,6 +89,7 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
         flag,
         FLAGS[flag],
     ]
+    monkeypatch.chdir(tmp_path)
     status, said = cli.main(words), capfd.readouterr()
     if flag == "--node-rank" or (flag, target) in REFUSED:
         assert (status, said.out) == (64, "")
@@ -98,7 +99,7 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
     if (flag, target) == ("--secret-file", "compose"):
         assert (
             yaml.safe_load(said.out)["secrets"]["entrypoint"]["file"]
-            == "${ENTRYPOINT_SECRET_FILE:-./key/secret}"
+            == f"${{ENTRYPOINT_SECRET_FILE:-{Path.cwd()}/key/secret}}"
         )
         return
     (field,) = (
@@ -112,7 +113,7 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
             "job-0.job,job-1.job"
         )
     if (flag, target) == ("--secret-file", "slurm"):
-        expected = f"{tmp_path}/key/secret"
+        expected = f"{Path.cwd()}/key/secret"
     found = containers(said.out, target)
     assert found
     for env in found:
