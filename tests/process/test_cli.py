@@ -434,6 +434,25 @@ def test_the_hint_names_the_setting_that_was_given(
     assert ("worker-1 (nothing listens there yet)" in done.stderr) == (rank == "0")
 
 
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        (["--log-dir", "logs"], "--log-dir"),
+        (["--spec", "job.yaml"], "log_dir (job.yaml:1:10)"),
+        (["--log-dir", "logs", "--log-files", "ranks"], ""),
+        ([], ""),
+    ],
+)
+def test_a_directory_for_logs_that_nothing_uses(words: list[str], warned: str, cwd: Path) -> None:
+    (cwd / "job.yaml").write_text("log_dir: logs\n")
+    run_dir = str(cwd.parent / "run")
+    done = entrypoint(cwd, "run", *words, "--run-dir", run_dir, "--", "true")
+    hint = "add --log-files ranks for a copy of each rank's output, or remove it"
+    line = f"[entrypoint] warning: EP131 nothing writes logs into {cwd}/logs | {warned} | {hint}\n"
+    assert (done.returncode, done.stderr) == (0, line if warned else "")
+    assert (cwd / "logs").exists() == ("ranks" in words)
+
+
 # --------------------------------------------------------------------------------------------------
 # plan
 
