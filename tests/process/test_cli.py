@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import stat
 import subprocess
@@ -825,3 +826,32 @@ def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: 
         "",
         f"[entrypoint] EP440 cannot start {program}: {seen}; exit {status}\n",
     )
+
+
+@pytest.mark.parametrize("flags", [(), ("--launcher", "mpirun", "--slots", "1")])
+@pytest.mark.parametrize(
+    ("program", "mode", "status", "why"),
+    [
+        ("train.py", 0o644, 127, "is there, but is not a program on PATH"),
+        ("train.py", 0o755, 127, "is there, but is not a program on PATH"),
+        ("./train.py", 0o644, 126, "is not executable"),
+    ],
+)
+def test_a_script_without_python_gets_the_words_that_work(
+    program: str, mode: int, status: int, why: str, flags: tuple[str, ...], cwd: Path
+) -> None:
+    (cwd / "train.py").write_text("print('ran')\n")
+    (cwd / "train.py").chmod(mode)
+    env = {**PATH, "HOME": "/root"}
+    run = ("run", *flags, "--run-dir", str(cwd.parent / "run"))
+    if flags and not shutil.which("mpirun"):
+        pytest.skip("no mpirun here")
+    done = entrypoint(cwd, *run, "--", program, env=env)
+    hint = f" | {cwd}/train.py {why} | write: python {program}"
+    kind = "Permission denied" if status == 126 else "No such file or directory"
+    assert f"EP440 cannot start {program}: {kind}{hint}" in done.stderr
+    assert done.returncode == status
+    done = entrypoint(cwd, "plan", *run[1:], "--", program, env=env)
+    assert (done.returncode, hint in done.stderr) == (status, True), done.stderr
+    python = entrypoint(cwd, *run, "--", "python3", program, env=env)
+    assert (python.returncode, python.stdout) == (0, "ran\n")
