@@ -146,7 +146,7 @@ class Node:
     """One container of the job."""
 
     rank: int
-    host: str  # name in the hostfile, and in what people read
+    host: str  # name in the hostfile
     slots: int
     address: str | None = None  # fixed address where the user gave one; else DNS says
     task: str = "worker"  # what it does: "worker", or "ps" for a parameter server
@@ -163,6 +163,12 @@ class Node:
     def label(self) -> str:
         """What people call it, such as `worker-3`."""
         return f"{self.task}-{self.index}"
+
+    @property
+    def name(self) -> str:
+        """What messages call it: its label, with its host name if that is another: `worker-3
+        (gpu-17)`."""
+        return self.label if self.host == self.label else f"{self.label} ({self.host})"
 
 
 @dataclass(frozen=True)
@@ -201,6 +207,10 @@ class Topology:
     @property
     def is_leader(self) -> bool:
         return self.me == 0
+
+    def name(self, rank: int) -> str:
+        """What messages call a node: `worker-3 (gpu-17)`; the only one of a job by its host."""
+        return self.nodes[rank].name if len(self.nodes) > 1 else self.nodes[rank].host
 
     @property
     def peers(self) -> tuple[Node, ...]:

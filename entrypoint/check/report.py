@@ -117,7 +117,7 @@ def _roll_call(
                 "warning",
                 "missing",
                 "node",
-                f"{each.host} is not there",
+                f"{each.name} is not there",
                 "",
                 "see its log",
                 (each.label,),

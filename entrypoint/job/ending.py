@@ -120,7 +120,7 @@ class Ending:
     def _await_the_silent(self) -> None:
         nodes = self._topology.nodes
         silent = [
-            nodes[node].host
+            nodes[node].name
             for node in self._peers.alive()
             if not self._talk.has_said(node, messages.Goodbye)
         ]

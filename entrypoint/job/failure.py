@@ -207,8 +207,15 @@ def of_program(end: ProgramExit) -> Outcome:
 
 
 def named(missing: Mapping[str, str], most: int | None = None) -> str:
-    """Hosts, `most` of them, with what is known of each: `a (no DNS), b (not reached yet)`."""
-    return some((f"{host} ({state})" for host, state in missing.items()), most or len(missing))
+    """Nodes, `most` of them, with what is known of each: `worker-1 (no DNS), worker-2 (gpu-17, not
+    reached yet)`."""
+    return some(
+        (
+            f"{host[:-1]}, {state})" if host.endswith(")") else f"{host} ({state})"
+            for host, state in missing.items()
+        ),
+        most or len(missing),
+    )
 
 
 def short(value: object) -> str:
@@ -238,16 +245,16 @@ def placement(placed: Mapping[int, str]) -> str:
     return f"{count(len(placed), 'rank')} on {count(len(used), 'node')}: {words}"
 
 
-def without_rank(nodes: Iterable[Node], placed: Mapping[int, str]) -> list[str]:
+def without_rank(names: Iterable[str], placed: Mapping[int, str]) -> list[str]:
     """The hosts on which no rank runs: a job that runs on fewer nodes than asked must not count as
     a success."""
     used = set(placed.values())
-    return [node.host for node in nodes if node.host not in used]
+    return [name for name in names if name not in used]
 
 
 def not_ready(nodes: Sequence[Node], members: Members) -> Outcome | None:
     """Return the outcome of a job whose nodes cannot all take part, with each one's reason."""
-    failed = [(each.not_ready, nodes[each.rank].host) for each in members.reports if each.not_ready]
+    failed = [(each.not_ready, nodes[each.rank].name) for each in members.reports if each.not_ready]
     if not failed:
         return None
     return replace(

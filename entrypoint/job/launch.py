@@ -39,7 +39,8 @@ class LaunchMonitor:
         self._machine = state.scheduler
         self._spec = state.spec
         self._nodes = state.topology.nodes
-        self._own = state.topology.this.host
+        self._names = [state.topology.name(node.rank) for node in self._nodes]
+        self._own = state.topology.name(state.topology.me)
         self._act = state.scheduler.act
         self._talk = outbox
         self._failures = failures
@@ -74,7 +75,7 @@ class LaunchMonitor:
 
     def _show_placement(self) -> None:
         self._machine.log(words := placement(self.heard.placed))
-        empty = without_rank(self._nodes, self.heard.placed)
+        empty = without_rank(self._names, self.heard.placed)
         # then the user decides where ranks run
         chosen = self._spec.mpi.hostfile or self._spec.mpi.np
         if empty and not chosen:
@@ -194,7 +195,7 @@ class LaunchMonitor:
             return
         self._answer(node, status)
         if status and status not in _CANNOT_START:
-            what = f"EP608 the start of {self._name}'s daemon failed on {self._nodes[node].host}"
+            what = f"EP608 the start of {self._name}'s daemon failed on {self._names[node]}"
             self._lost = (
                 self._lost or f"{what} | its shell exited with {status} | see that node's log"
             )
@@ -206,7 +207,7 @@ class LaunchMonitor:
     def daemon(self, node: int, message: messages.Daemon) -> None:
         """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end,
         too, but slowly."""
-        host = self._nodes[node].host
+        host = self._names[node]
         if self._agents_stay and node in self._asked:
             self._answer(node, message.status)
         if not message.status or self.heard.all_well():

@@ -99,7 +99,7 @@ class Leader:
         return {self._me, *self._peers}
 
     def _host(self, node: int) -> str:
-        return self._topology.nodes[node].host
+        return self._topology.name(node)
 
     def _decide(self, outcome: Outcome) -> None:
         """Set the job's outcome, unless it is set already."""
@@ -402,9 +402,9 @@ class Leader:
         if not other:
             self._note_start(node)
         if other and node == self._me:  # what runs here is known
-            (liar,) = (each.rank for each in self._topology.nodes if each.host == other)
+            (liar,) = (each.rank for each in self._topology.nodes if self._host(each.rank) == other)
             self._reject(liar, f"that {what} runs there, which runs on {host}")
-        elif other == self._topology.this.host:
+        elif other == self._host(self._me):
             self._reject(node, f"that {what} runs there, which runs on {other}")
         elif other:
             summary = f"EP619 {other} and {host} both report that {what} runs there"

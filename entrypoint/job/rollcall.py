@@ -97,12 +97,12 @@ class RollCall:
 
     def miss(self, node: Node, why: str) -> None:
         """Note why a peer is not there; "" once it is."""
-        self._missing[node.host] = why
+        self._missing[node.name] = why
         if why:
             self._state.enter(Phase.MISSING, node.rank, why)
         else:
-            self._refused.pop(node.host, None)
-        self._machine.act(actions.ShowWaiting(node.host, why))
+            self._refused.pop(node.name, None)
+        self._machine.act(actions.ShowWaiting(node.name, why))
 
     def _words(self, but: str = "") -> str:
         """All that are missing, and why."""
@@ -111,7 +111,7 @@ class RollCall:
     def unreached(self, node: Node, event: events.Unreachable, now: float) -> None:
         """A login failed. Raises RefusedError once it is sure that the peer belongs to another
         job."""
-        host = node.host
+        host = node.name
         self.miss(node, event.why)
         since = self._refused.setdefault(host, now)
         if not event.refused:
@@ -124,7 +124,7 @@ class RollCall:
 
     def disagreed(self, node: Node, event: events.Rejected) -> None:
         """A peer has answered that it cannot be of this job."""
-        self._disagreed[node.host] = event
+        self._disagreed[node.name] = event
         self._state.enter(Phase.MISSING, node.rank, f"{event.summary}: {event.detail}")
         self.miss(node, "")
         self._machine.after(_HEAR_ALL, self._disagree)

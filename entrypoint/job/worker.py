@@ -99,7 +99,7 @@ class Worker:
             self.state.enter(Phase.ROLL_CALL)
         self._heard = self._opened = self._machine.now
         leader, limit = self._topology.leader, self._spec.timeouts.peers
-        self._miss(leader.host, "it has not called yet")
+        self._miss(leader.name, "it has not called yet")
         # An answer needs neither name, but a name without an address is often why no call comes. So
         # look and say it.
         self._act(actions.Resolve((leader.rank, self._me)))
@@ -125,7 +125,7 @@ class Worker:
     def _on_unreached(self, event: events.Unreachable) -> None:
         """A login to this node failed; it may be the leader with another key."""
         if not self.state.has_started:
-            self._miss(self._topology.leader.host, event.why)
+            self._miss(self._topology.leader.name, event.why)
             if self.state.of(_LEADER) is Phase.MISSING:
                 self.state.note(_LEADER, event.why)
 
@@ -138,7 +138,7 @@ class Worker:
         seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
         do = f"see its log, or wait longer: {self._spec.setting('timeouts.peers')}, in seconds"
         raise UnavailableError(
-            f"EP501 {self._topology.leader.host} did not call within {limit:.0f}s", seen, do
+            f"EP501 {self._topology.leader.name} did not call within {limit:.0f}s", seen, do
         )
 
     def _leader_is_there(self) -> bool:
@@ -196,7 +196,7 @@ class Worker:
         self.state.enter(Phase.FILES)
         self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop))
         self.state.enter(Phase.WAITING)
-        self._miss(self._topology.leader.host, "it waits for other nodes")
+        self._miss(self._topology.leader.name, "it waits for other nodes")
         if self.state.stop:
             self._machine.drop("roll call")
             self._give_up(self.state.stop, stop=True)
@@ -213,7 +213,7 @@ class Worker:
         }
         for name, value in mine.items():
             if getattr(hello, name) != value:
-                here, there = self._topology.this.host, self._topology.leader.host
+                here, there = self._topology.this.name, self._topology.leader.name
                 seen = difference(value, here, getattr(hello, name), there)
                 return (
                     f"EP504 the nodes disagree on {name}",
@@ -235,14 +235,14 @@ class Worker:
             if self._draft.launch.programs
             else "this node's ranks are started from there"
         )
-        self._machine.log(f"{self._topology.leader.host} has reached all nodes; {role}")
+        self._machine.log(f"{self._topology.leader.name} has reached all nodes; {role}")
         self._do(message)
         self._due = self._machine.now
         self._look_for_silence()
 
     def _question(self, message: messages.Question) -> None:
         self.state.enter(Phase.INQUIRY)
-        self._miss(self._topology.leader.host, "it asks all nodes first")
+        self._miss(self._topology.leader.name, "it asks all nodes first")
         self._do(message)
 
     def _do(self, message: Any) -> None:
@@ -280,7 +280,7 @@ class Worker:
         silent = now - self._heard
         if silent > patience and self.outcome is None:
             reason = (
-                f"EP602 {self._topology.leader.host} is lost: nothing heard of it for {silent:.0f}s"
+                f"EP602 {self._topology.leader.name} is lost: nothing heard of it for {silent:.0f}s"
             )
             outcome = RetryError(reason).outcome
             self.state.enter(Phase.LOST, _LEADER, reason)
@@ -304,9 +304,9 @@ class Worker:
             self.state.enter(Phase.ROLL_CALL)
         self.state.enter(Phase.LOST if self._takes_part() else Phase.MISSING, _LEADER, why)
         if not self._takes_part():
-            self._miss(self._topology.leader.host, why)
+            self._miss(self._topology.leader.name, why)
         else:
-            self._decide(RetryError(f"EP602 {self._topology.leader.host} is lost: {why}").outcome)
+            self._decide(RetryError(f"EP602 {self._topology.leader.name} is lost: {why}").outcome)
 
     # -- what happens here
 

@@ -37,7 +37,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     slots = [report.slots for report in members.reports]
     if len(set(slots)) > 1:
         detail = ", ".join(
-            f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
+            f"{node.name} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
         )
         summary = "EP121 accelerate needs as many processes on one node as on any other"
         raise ConfigError(summary, detail, "set slots for all nodes")

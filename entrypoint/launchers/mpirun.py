@@ -120,7 +120,7 @@ def _check_majors(topology: Topology, members: Members) -> None:
     majors: dict[str, list[str]] = {}
     for node, report in zip(topology.nodes, members.reports, strict=True):
         majors.setdefault(report.mpi.split(".")[0], []).append(
-            f"{node.host} has {report.mpi or 'none'}"
+            f"{node.name} has {report.mpi or 'none'}"
         )
     if len(majors) > 1:
         detail = "; ".join(", ".join(hosts) for hosts in majors.values())
@@ -186,7 +186,7 @@ def _names_differ(topology: Topology, found: Sequence[Interface | None]) -> Conf
     for node, interface in zip(topology.nodes, found, strict=True):
         if interface:
             node_of_name.setdefault(
-                interface.name, f"{interface.name} {interface.network} on {node.host}"
+                interface.name, f"{interface.name} {interface.network} on {node.name}"
             )
     detail = ", ".join(node_of_name.values())
     return ConfigError(

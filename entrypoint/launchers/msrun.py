@@ -74,7 +74,7 @@ def _equal_slots(topology: Topology, members: Members) -> list[int]:
     slots = [report.slots for report in members.reports]
     if len(set(slots)) > 1:
         detail = ", ".join(
-            f"{node.host} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
+            f"{node.name} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
         )
         raise ConfigError(
             "EP121 msrun needs as many processes on one node as on any other",

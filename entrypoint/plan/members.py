@@ -96,8 +96,8 @@ def check_networks(spec: JobSpec, facts: Facts, topology: Topology, members: Mem
                 f"EP404 network.interface {wanted} means two networks"
                 f" ({spec.source('network.interface')})"
             )
-            detail = f"{local.name} {local.network} on {topology.this.host},"
-            detail += f" {remote.name} {remote.network} on {node.host}"
+            detail = f"{local.name} {local.network} on {topology.this.name},"
+            detail += f" {remote.name} {remote.network} on {node.name}"
             raise ConfigError(summary, detail, f"choose by network, such as {local.network}")
 
 
@@ -108,6 +108,6 @@ def clock_warnings(topology: Topology, members: Members) -> list[str]:
     if not apart:
         return []
     differences = ", ".join(
-        f"{topology.nodes[rank].host} is {difference}" for rank, difference in apart.items()
+        f"{topology.name(rank)} is {difference}" for rank, difference in apart.items()
     )
     return [f"warning: EP424 clocks differ | {differences} | set the clocks of these hosts by NTP"]

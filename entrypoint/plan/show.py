@@ -140,7 +140,8 @@ def plan_text(
     topology, launch = plan.topology, plan.launch
     lines = [*_heading(plan), "", "nodes"]
     lines += [
-        f"  {node.rank:<4} {node.host}  slots {node.slots}{'  leader' * (node.rank == 0)}"
+        f"  {node.rank:<4} {topology.name(node.rank)}  slots {node.slots}"
+        + "  leader" * (node.rank == 0)
         for node in topology.nodes
     ]
     lines += ["", "command"]
@@ -193,7 +194,7 @@ def _heading(plan: Plan) -> list[str]:
             f"job {topology.job}: {count(nodes, 'node')}, {count(plan.ranks, 'rank')}, "
             f"launcher {plan.launcher}, platform {topology.platform}, device {topology.device.kind}"
         ),
-        f"this node: {topology.this.label} ({topology.this.host})",
+        f"this node: {topology.this.name}",
         f"mode: {plan.mode}, {_MODES[plan.mode]}",
     ]
     if plan.no_roll_call:

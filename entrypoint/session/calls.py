@@ -254,7 +254,7 @@ class Caller:
         answer, early = await _first_answer(client, channel, intake, address, limit)
         middle = (sent + time.time()) / 2
         if isinstance(answer, messages.Reject):
-            raise ConfigError(f"{node.host}: {answer.summary}", answer.detail, answer.hint)
+            raise ConfigError(f"{node.name}: {answer.summary}", answer.detail, answer.hint)
         report = NodeReport(
             node.rank,
             answer.slots,

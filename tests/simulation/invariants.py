@@ -164,7 +164,8 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
     by, wrong = max(schedule.starts) + _MARGIN, []
     for each in world.containers:
         ended, status, reason = _final(world, each.rank)
-        if status != 73 or f"on node-{schedule.unwritable}" not in reason or ended > by:
+        name = f"worker-{schedule.unwritable} (node-{schedule.unwritable})"
+        if status != 73 or f"on {name}" not in reason or ended > by:
             wrong.append(f"node-{schedule.unwritable} could not open its session, and node-{each.rank} ended at "
                          f"{ended:.1f} s, not by {by:.1f} s, with {status} ({reason})")  # fmt: skip
     return wrong

@@ -55,11 +55,11 @@ _PHASES = {
     "phases: mpirun starts no rank on the leader": Named(_job(2, empty=0), (0, 0), by=30),
     "phases: mpirun starts no rank on a worker": Named(_job(2, empty=1), (0, 0), by=30),
 }
-_LIES = "node-1 is lost: it sent an invalid message: "
+_LIES = "worker-1 (node-1) is lost: it sent an invalid message: "
 NAMED = {
     **_PHASES,
     "5: a worker's own failure after the roll call": Named(
-        _job(2, Fault(5, "fault", 1)), (71, 71), by=10, reason="node-1: sshd ended"
+        _job(2, Fault(5, "fault", 1)), (71, 71), by=10, reason="worker-1 (node-1): sshd ended"
     ),
     "6: SIGTERM while an attempt ends, with restarts left": Named(
         _job(3, Fault(5, "kill", 2), Fault(6, "stop", 0), save=(5.0, 5.0, 0.0), restarts=3),
@@ -81,13 +81,13 @@ NAMED = {
     ),
     "12: SIGUSR1": Named(_job(2, Fault(5, "user", 1)), (0, 0)),
     "15b: mpirun's daemon is killed": Named(
-        _job(2, Fault(5, "daemon", 1)), (75, 75), by=10, reason="orted on node-1"
+        _job(2, Fault(5, "daemon", 1)), (75, 75), by=10, reason="orted on worker-1 (node-1)"
     ),
     "15c and 47: mpirun's daemon does not start": Named(
         _job(2, mpirun="fails"),
         (75, 75),
         by=6,
-        reason="EP608 the start of mpirun's daemon failed on node-1",
+        reason="EP608 the start of mpirun's daemon failed on worker-1 (node-1)",
     ),
     "15g: one count of restarts, also for a node that is replaced": Named(
         _job(3, Fault(5, "kill", 1, seconds=1.0), Fault(12, "kill", 2), restarts=1),
@@ -118,10 +118,10 @@ NAMED = {
     "15j: the leader stood still": Named(
         _job(2, Fault(5, "freeze", 0, seconds=3 * HEARTBEAT)),
         (75, 75),
-        reason="node-0 was suspended for",
+        reason="worker-0 (node-0) was suspended for",
     ),
     "15k: a node cannot write": Named(
-        _job(3, not_ready=2), (73, 73, 73), by=10, reason="the disk is full on node-2"
+        _job(3, not_ready=2), (73, 73, 73), by=10, reason="the disk is full on worker-2 (node-2)"
     ),
     "15l: another leader calls a running job's node": Named(
         _job(2, Fault(5, "stranger", 1)), (0, 0)
@@ -142,7 +142,7 @@ NAMED = {
         _elastic(Fault(5, "kill", 2), Fault(6, "kill", 1)),
         (75, None, None),
         by=20,
-        reason="node-1 is lost",
+        reason="worker-1 (node-1) is lost",
     ),
     "elastic: the leader is killed": Named(_elastic(Fault(5, "kill", 0)), (None, 75, 75), by=20),
     "elastic: a program fails": Named(_elastic(Fault(5, "fail", 1, status=7)), (7, 7, 7), by=20),
@@ -179,7 +179,10 @@ NAMED = {
     ),
     "check: a node hangs": Named(_job(3, look=2.0, hangs=1), (78, 78, 78), by=20, reason="1 error"),
     "check: a node is killed while it looks": Named(
-        _job(3, Fault(2, "kill", 1), look=3.0), (75, None, 75), by=10, reason="node-1 is lost"
+        _job(3, Fault(2, "kill", 1), look=3.0),
+        (75, None, 75),
+        by=10,
+        reason="worker-1 (node-1) is lost",
     ),
     "check: a node comes when the others have left": Named(
         _job(3, look=1.0, starts=(0.0, 0.0, 60.0)),
@@ -225,7 +228,10 @@ NAMED = {
         _job(3, measure=0.5, nonsense=1), (75, 69, 75), by=50, reason=f"{_LIES}neither"
     ),
     "netcheck: a node is lost in a round": Named(
-        _job(3, Fault(2, "kill", 1), measure=1.0), (75, None, 75), by=20, reason="node-1 is lost"
+        _job(3, Fault(2, "kill", 1), measure=1.0),
+        (75, None, 75),
+        by=20,
+        reason="worker-1 (node-1) is lost",
     ),
     "netcheck: SIGTERM to a worker in a round": Named(
         _job(3, Fault(2, "stop", 1), measure=1.0), (143, 143, 143), by=5
@@ -250,10 +256,16 @@ NAMED = {
         _elastic(Fault(4, "kill", 2), Fault(4.5, "kill", 1), measure=2.0), (75, None, None), by=20
     ),
     "issue 25, 6: a worker has no room for its session": Named(
-        _job(3, unwritable=2), (73, 73, 73), by=10, reason="no room for the session on node-2"
+        _job(3, unwritable=2),
+        (73, 73, 73),
+        by=10,
+        reason="no room for the session on worker-2 (node-2)",
     ),
     "issue 25, 6: the leader has no room for its session": Named(
-        _job(3, unwritable=0), (73, 73, 73), by=10, reason="no room for the session on node-0"
+        _job(3, unwritable=0),
+        (73, 73, 73),
+        by=10,
+        reason="no room for the session on worker-0 (node-0)",
     ),
     "issue 25, 5: SIGTERM to the leader between two attempts": Named(
         _job(3, Fault(5, "kill", 2), Fault(0, BETWEEN, 0, seconds=0.1), restarts=1),
@@ -267,7 +279,7 @@ NAMED = {
         (143, 143, 143),
         by=16,
         attempts=2,
-        reason="this node was ended by SIGTERM (143) on node-2",
+        reason="this node was ended by SIGTERM (143) on worker-2 (node-2)",
     ),
     "issue 25, 5: SIGTERM to all between two attempts": Named(
         _job(

@@ -155,7 +155,7 @@ def test_the_way_of_a_job_on_worker_0() -> None:
     seen.says(1, messages.Goodbye())
     assert (seen.phases(), seen.details()[0]) == (
         ["ended", "ended"],
-        "EP600 rank 3 on b exited with 7; exit 7",
+        "EP600 rank 3 on worker-1 (b) exited with 7; exit 7",
     )
     assert seen.shown(DONE)["outcome"] == {"status": 7, "reason": "rank 1 on b exited with 7"}
 
@@ -190,7 +190,7 @@ def test_a_lost_node_stays_lost_until_it_comes_back() -> None:
     )
     seen.says(2, messages.Met())
     assert seen.phases()[1] == "lost"
-    assert seen.details()[1].startswith("EP602 b is lost: its session ended")
+    assert seen.details()[1].startswith("EP602 worker-1 (b) is lost: its session ended")
     seen.says(1, messages.Goodbye())
     assert seen.phases() == ["running", "lost", "running"], "worker-0 does not wait for it"
     seen.step(events.Answered(1, report(1)))

@@ -169,7 +169,7 @@ def test_a_node_whose_launcher_fails_since_the_others_end() -> None:
     job.comes(2)
     job.ends(1, 2)
     said = actions.Log(
-        "EP621 c has not joined the others, which go on without it: torchrun exited with 1"
+        "EP621 worker-2 (c) has not joined the others, which go on without it: torchrun exited with 1"
     )
     assert said in job.done
     job.ends(0, 0, 1)
@@ -189,7 +189,7 @@ def test_a_node_that_has_met_the_others_counts() -> None:
     assert job.outcome is None
     job.ends(7, 2)
     assert job.outcome
-    assert job.outcome.reason == "EP600 torchrun exited with 7 on c"
+    assert job.outcome.reason == "EP600 torchrun exited with 7 on worker-2 (c)"
 
 
 def test_worker_0_counts_always() -> None:

@@ -40,7 +40,7 @@ PASSED_ON = {
     "job/worker.py": ["*wrong", "**vars(message)"],
     "netcheck/coordinator.py": ["words"],  # all is well
     "node.py": ["what"],  # sshd's failure
-    "session/calls.py": ["f'{node.host}: {answer.summary}'", "*answer.not_ready"],
+    "session/calls.py": ["f'{node.name}: {answer.summary}'", "*answer.not_ready"],
     "job/failure.py": ["f'{id}{end.reason}'"],
 }
 

@@ -269,7 +269,8 @@ def test_what_mpirun_is_told_of_what_was_asked_for(
 
 def test_open_mpi_has_no_word_for_ipv6_networks() -> None:
     with pytest.raises(
-        ConfigError, match=r"by name alone, and the nodes' names differ \| eth0 fd00::/64 on a, ib0"
+        ConfigError,
+        match=r"by name alone, and the nodes' names differ \| eth0 fd00::/64 on worker-0 \(a\), ib0",
     ):
         planned("mpirun", (V6, 1), (replace(V6, name="ib0"), 1), ASKED.format("fd00::/64"))
     # nobody asked: Open MPI looks by itself
@@ -311,7 +312,7 @@ def test_a_name_that_means_two_networks(
         return
     with pytest.raises(
         ConfigError,
-        match=r"eth1 means two networks .* \| eth1 10.9.0.0/24 on a, eth1 10.0.0.0/24 on b \|",
+        match=r"eth1 means two networks .* \| eth1 10.9.0.0/24 on worker-0 \(a\), eth1 10.0.0.0/24 on worker-1 \(b\) \|",
     ):
         plan.settle(spec, here, where, members)
     plan.settle(spec, here, where, replace(members, assumed=True))  # the others are not known yet

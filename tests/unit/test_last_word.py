@@ -146,7 +146,9 @@ def test_one_that_leaves_and_was_not_released_is_lost() -> None:
     node.told(events.Prepared(0, None))
     assert node.hears(messages.Goodbye()) == [actions.CloseSession(1)]
     lost = node.told(events.SessionLost(1))
-    assert any(isinstance(each, actions.Log) and "EP602 b is lost" in each.text for each in lost)
+    assert any(
+        isinstance(each, actions.Log) and "EP602 worker-1 (b) is lost" in each.text for each in lost
+    )
     assert node.machine.outcome is not None
     assert node.machine.outcome.status == 75
 

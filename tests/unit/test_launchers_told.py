@@ -223,7 +223,8 @@ def test_accelerate_needs_as_many_processes_on_every_node() -> None:
     topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, ""))
     first, second = planning.assume_members(topology, FACTS).reports
     with pytest.raises(
-        ConfigError, match=r"as many processes on one node .* a has 2, b has 3 .* set slots"
+        ConfigError,
+        match=r"as many processes on one node .* worker-0 \(a\) has 2, worker-1 \(b\) has 3 .* set slots",
     ):
         accelerate.plan(spec, topology, Members((first, replace(second, slots=3))))
 

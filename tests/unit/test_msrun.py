@@ -49,6 +49,7 @@ def test_nodes_of_different_sizes_are_refused() -> None:
     job, there, members = settle(f"{HOSTS}command: [train.py]\n")
     first, second = members.reports
     with pytest.raises(
-        ConfigError, match=r"as many processes on one node .* a has 2, b has 3 .* set slots"
+        ConfigError,
+        match=r"as many processes on one node .* worker-0 \(a\) has 2, worker-1 \(b\) has 3 .* set slots",
     ):
         msrun.plan(job, there, Members((first, replace(second, slots=3))))

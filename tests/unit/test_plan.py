@@ -447,8 +447,14 @@ def test_one_major_is_fine() -> None:
 @pytest.mark.parametrize(
     ("versions", "seen"),
     [
-        (("4.1.4", "5.0.7", "4.1.6"), "a has 4.1.4, c has 4.1.6; b has 5.0.7"),
-        (("4.1.4", "", "4.1.4"), "a has 4.1.4, c has 4.1.4; b has none"),
+        (
+            ("4.1.4", "5.0.7", "4.1.6"),
+            "worker-0 (a) has 4.1.4, worker-2 (c) has 4.1.6; worker-1 (b) has 5.0.7",
+        ),
+        (
+            ("4.1.4", "", "4.1.4"),
+            "worker-0 (a) has 4.1.4, worker-2 (c) has 4.1.4; worker-1 (b) has none",
+        ),
     ],
 )
 def test_different_majors(versions: tuple[str, ...], seen: str) -> None:

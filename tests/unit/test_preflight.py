@@ -20,7 +20,7 @@ FACTS = Facts(env={}, hostname="worker-0", cwd="/", uid=1000, user="ma-user", ho
 
 
 def topology(run_dir: Path | str, nodes: int = 1, slots: int = 2, cards: int = 0) -> Topology:
-    places = tuple(Node(rank, f"worker-{rank}", slots) for rank in range(nodes))
+    places = tuple(Node(rank, f"worker-{rank}", slots, index=rank) for rank in range(nodes))
     return Topology(
         "job", places, 0, "local", Device("cpu", cards, "test"), str(run_dir), "ma-user"
     )

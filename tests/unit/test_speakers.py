@@ -184,7 +184,9 @@ def test_what_a_worker_may_say_of_a_running_job(launcher: str, message: type) ->
     if refused and launcher != "elastic":
         assert node.outcome
         assert node.outcome.status == 75
-        assert node.outcome.reason.startswith("EP602 b is lost: it sent an invalid message: ")
+        assert node.outcome.reason.startswith(
+            "EP602 worker-1 (b) is lost: it sent an invalid message: "
+        )
         assert messages.kind_of(message) in node.outcome.reason
 
 
@@ -303,7 +305,7 @@ def test_a_worker_names_what_it_waits_for() -> None:
     shown = [
         action.state
         for action in node.done
-        if isinstance(action, actions.ShowWaiting) and action.host == "a"
+        if isinstance(action, actions.ShowWaiting) and action.host == "worker-0 (a)"
     ]
     expected = [
         "it has not called yet",
@@ -331,7 +333,8 @@ def test_a_worker_that_reports_all_ranks_ends_no_job_well(launcher: str) -> None
     node.hears(*starts(0, 1), sender=0)
     node.hears(*starts(*range(6)), *ends(*range(6)), messages.Ended(**WELL))
     assert node.outcome == Outcome(
-        75, "EP602 b is lost: it sent an invalid message: that rank 0 runs there, which runs on a"
+        75,
+        "EP602 worker-1 (b) is lost: it sent an invalid message: that rank 0 runs there, which runs on worker-0 (a)",
     )
 
 
@@ -350,7 +353,9 @@ def test_two_workers_that_report_one_rank_are_both_named() -> None:
     node.hears(*starts(4), sender=2)
     assert node.outcome
     assert node.outcome.status == 75
-    assert node.outcome.reason.startswith("EP619 b and c both report that rank 4 runs there | see")
+    assert node.outcome.reason.startswith(
+        "EP619 worker-1 (b) and worker-2 (c) both report that rank 4 runs there | see"
+    )
 
 
 def test_the_end_of_a_rank_is_believed_of_its_own_node() -> None:
@@ -360,7 +365,7 @@ def test_the_end_of_a_rank_is_believed_of_its_own_node() -> None:
     node.hears(*ends(4, status=9))
     assert node.outcome
     assert (
-        "EP602 b is lost: it sent an invalid message: rank_end of a rank that does"
+        "EP602 worker-1 (b) is lost: it sent an invalid message: rank_end of a rank that does"
         in node.outcome.reason
     )
 
@@ -372,7 +377,7 @@ def test_the_control_of_an_end_that_is_its_own() -> None:
     node.hears(*ends(4, status=9), sender=2)
     node.waits(1)
     assert node.outcome
-    assert node.outcome.reason == "EP600 rank 4 on c exited with 9"
+    assert node.outcome.reason == "EP600 rank 4 on worker-2 (c) exited with 9"
 
 
 def test_a_worker_that_reports_every_rank_first_is_the_one_that_is_named() -> None:
@@ -381,7 +386,8 @@ def test_a_worker_that_reports_every_rank_first_is_the_one_that_is_named() -> No
     assert node.outcome
     assert node.outcome.status == 78
     assert node.outcome.reason.startswith(
-        "EP604 b reports 6 ranks and has 2 slots: none runs on a, c | 6 ranks on 1 node"
+        "EP604 worker-1 (b) reports 6 ranks and has 2 slots: none runs on worker-0 (a), worker-2 (c) |"
+        " 6 ranks on 1 node"
     )
 
 
@@ -405,7 +411,7 @@ def test_a_launcher_that_stays_is_a_success_only_where_each_node_reports_its_sha
     assert node.outcome.reason.startswith(
         "EP620 mpirun did not end, though every rank is reported to have ended with 0 | "
     )
-    assert "b reports 2 ranks and has 2 slots" in node.outcome.reason
+    assert "worker-1 (b) reports 2 ranks and has 2 slots" in node.outcome.reason
 
 
 def test_a_launcher_that_stays_when_every_rank_has_ended_well() -> None:
