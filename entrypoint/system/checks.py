@@ -183,7 +183,7 @@ def _check_interface(spec: JobSpec, facts: Facts, plan: Plan) -> None:
     name = spec.network.interface
     if name != interfaces.AUTO and interfaces.pick(facts.interfaces, name) is None:
         summary = (
-            f"EP403 {plan.topology.this.host} has no network interface {name}"
+            f"EP403 {plan.topology.name(plan.topology.me)} has no network interface {name}"
             f" ({spec.source('network.interface')})"
         )
         actual = ", ".join(

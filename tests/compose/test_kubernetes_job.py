@@ -171,4 +171,4 @@ def test_probes_and_what_a_lost_pod_makes_of_the_others(kubelet: Kubelet) -> Non
     assert exit_code(leader) == 75, kubelet.said()
     result = kubelet.result(0)
     assert (result["status"], result["class"]) == (75, "infrastructure")
-    assert "demo-1.demo is lost" in result["reason"]
+    assert "worker-1 (demo-1.demo) is lost" in result["reason"]

@@ -180,11 +180,12 @@ def test_the_first_failing_card_ends_the_others(
     start(job, "sh", "-c", f"{fails}; {SAVES.replace('echo up', 'echo up; touch up-$RANK_ID')}")
     assert job.ends() == {0: status, 1: status}, job.both()
     assert (job.out(0) + job.out(1)).count("saved") == 3, job.both()
-    host = f"rank {rank} on node-{rank // 2}"
+    host = f"rank {rank} on worker-{rank // 2} (node-{rank // 2})"
     assert f"last 1 line of {host}:\n" in job.err(0), job.both()
-    assert all(f" on node-{rank // 2}; exit {status}\n" in job.err(node) for node in range(2)), (
-        job.both()
-    )
+    assert all(
+        f" on worker-{rank // 2} (node-{rank // 2}); exit {status}\n" in job.err(node)
+        for node in range(2)
+    ), job.both()
     assert job.err(0).count("| why") == 1, job.both()
     assert max(job.ended_at.values()) - min(job.ended_at.values()) < 2
     assert job.survivors() == []

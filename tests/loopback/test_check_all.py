@@ -162,7 +162,7 @@ def test_a_missing_node_is_named_and_the_others_have_their_table(
     assert job.ends() == {0: 69, 1: 69}, job.both()
     assert found(job) == {("error", "roll-call", ""), ("warning", "shared-memory", "worker-1")}
     assert sorted(whole(job)["observed"]) == ["worker-0", "worker-1"]
-    assert "node-2 (nothing listens there yet)" in whole(job)["reason"]
+    assert "worker-2 (node-2, nothing listens there yet)" in whole(job)["reason"]
 
 
 @pytest.mark.promise(
@@ -187,7 +187,7 @@ def test_a_node_that_answers_nonsense_or_nothing(
     assert {each for each in found(job) if each[0] == "error"} == errors
     assert sorted(whole(job)["observed"]) == ["worker-0", "worker-2"]
     if code == LIES:
-        assert "node-1 is lost: it sent an invalid message" in whole(job)["reason"]
+        assert "worker-1 (node-1) is lost: it sent an invalid message" in whole(job)["reason"]
 
 
 def test_a_job_and_a_check_are_not_one(cluster: Callable[..., Cluster]) -> None:

@@ -13,7 +13,7 @@ from tests.cluster import Cluster
 
 pytestmark = pytest.mark.fault("16", "clocks minutes apart", launcher="all")
 
-LINE = r"warning: EP424 clocks differ \| node-1 is (299|30\d)s ahead of the others \| "
+LINE = r"warning: EP424 clocks differ \| worker-1 \(node-1\) is (299|30\d)s ahead of the others \| "
 # The entrypoint with another clock. Not by faketime: a Python under it cannot start programs
 # reliably (EINVAL).
 SHIFTED = (

@@ -72,11 +72,11 @@ def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
     for rank in (1, 0):
         job.start(rank)
     job.up(2)
-    assert "EP507 the job starts without node-2 (" in job.cluster.err(0)
+    assert "EP507 the job starts without worker-2 (node-2, " in job.cluster.err(0)
     assert "2 of 3 nodes are here, 2 slots" in job.cluster.err(0)
     job.start(2)
     job.up(3)
-    assert "node-2 joins: 3 nodes" in job.cluster.err(0)
+    assert "worker-2 (node-2) joins: 3 nodes" in job.cluster.err(0)
     assert job.finish() == {0: 0, 1: 0, 2: 0}, job.cluster.both()
     assert job.cluster.survivors() == []
 
@@ -118,7 +118,7 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     until(lambda: any(begun.search(made.out(node)) for node in range(3)), 90, "all train")
     made.signal(2, signal.SIGKILL)
     assert made.ends(90) == {0: 0, 1: 0, 2: -9}, made.both()
-    assert "node-2 is lost" in made.err(0)
+    assert "worker-2 (node-2) is lost" in made.err(0)
     assert "the job goes on with 2 nodes" in made.err(0)
     after = "".join(made.out(node).rpartition(" of 3 on ")[2] for node in (0, 1))
     again = re.findall(
@@ -140,7 +140,7 @@ def test_a_node_that_comes_while_the_others_end(job: Job) -> None:
         job.start(rank)
     job.up(2)
     job.start(2, PYTHON=str(late))
-    until(lambda: "node-2 joins: 3 nodes" in made.err(0), 30, "the third joins")
+    until(lambda: "worker-2 (node-2) joins: 3 nodes" in made.err(0), 30, "the third joins")
     begun = time.monotonic()
     assert job.finish() == {0: 0, 1: 0, 2: 0}, made.both()
     assert time.monotonic() - begun < 15
@@ -157,7 +157,7 @@ def test_with_too_few_left_it_is_over(job: Job) -> None:
     job.up(2)
     job.cluster.signal(1, signal.SIGKILL)
     assert job.cluster.ends(30) == {0: 75, 1: -9}, job.cluster.both()
-    assert "node-1 is lost" in job.cluster.err(0)
+    assert "worker-1 (node-1) is lost" in job.cluster.err(0)
 
 
 def test_one_alone_waits_for_the_second_until_the_deadline(job: Job) -> None:

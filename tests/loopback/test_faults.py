@@ -50,9 +50,9 @@ def daemon(job: Cluster, node: int) -> int:
 @pytest.mark.parametrize(
     ("program", "status", "words"),
     [
-        ("exit 7", 7, "rank 3 on node-1 exited with 7"),
-        ("kill -9 $$", 137, "rank 3 on node-1 was ended by SIGKILL (137)"),
-        ("kill -11 $$", 139, "rank 3 on node-1 was ended by SIGSEGV (139)"),
+        ("exit 7", 7, "rank 3 on worker-1 (node-1) exited with 7"),
+        ("kill -9 $$", 137, "rank 3 on worker-1 (node-1) was ended by SIGKILL (137)"),
+        ("kill -11 $$", 139, "rank 3 on worker-1 (node-1) was ended by SIGSEGV (139)"),
     ],
 )
 def test_the_first_failing_rank_is_the_job_s_result_on_every_node(
@@ -77,8 +77,8 @@ def test_a_worker_that_is_killed_stops_the_job_with_75(cluster: Make) -> None:
     killed = time.monotonic()
     statuses = job.ends()
     assert statuses == {0: 75, 1: 75, 2: -9}, job.both()
-    assert "node-2 is lost" in job.err(0)
-    assert "node-2 is lost" in job.err(1)
+    assert "worker-2 (node-2) is lost" in job.err(0)
+    assert "worker-2 (node-2) is lost" in job.err(1)
     assert max(job.ended_at.values()) - killed < 5
 
 
@@ -92,7 +92,7 @@ def test_a_loss_is_told_at_once_and_when_all_are_stopped_already(cluster: Make) 
     job.signal(1, signal.SIGKILL)
     assert job.ends() == {0: 143, 1: -9}, job.both()
     lines = job.err(0).splitlines()
-    (told,) = [line for line in lines if "] EP602 node-1 is lost: " in line]
+    (told,) = [line for line in lines if "] EP602 worker-1 (node-1) is lost: " in line]
     assert lines.index(told) < len(lines) - 1
     assert lines[-1].endswith("; exit 143")
 
@@ -117,7 +117,7 @@ def test_programs_have_their_grace_when_the_leader_is_killed(
         until((job.folder / "told-1").exists, 10, "the worker's program is told")
     job.signal(0, signal.SIGKILL)
     assert job.ends() == {0: -9, 1: 75}, job.both()
-    assert "node-0 is lost" in job.err(1)
+    assert "worker-0 (node-0) is lost" in job.err(1)
     assert (job.folder / "saved-1").exists(), job.both()
 
 
@@ -165,7 +165,9 @@ def test_a_node_that_falls_silent_is_lost_after_the_heartbeat_timeout(
     other = job.processes[1 - frozen]
     until(lambda: other.poll() is not None, 12, "the other node's end")
     assert other.returncode == 75, job.both()
-    assert f"EP602 node-{frozen} is lost: nothing heard of it for" in job.err(1 - frozen)
+    assert f"EP602 worker-{frozen} (node-{frozen}) is lost: nothing heard of it for" in job.err(
+        1 - frozen
+    )
     assert time.monotonic() - stopped < 2 + 5
     job.signal(frozen, signal.SIGKILL)
 
@@ -204,7 +206,7 @@ def test_missing_peers_are_all_named_at_the_deadline_and_the_others_leave(cluste
     begun = time.monotonic()
     assert job.ends(20) == {0: 69, 2: 69}, job.both()
     assert (
-        "2 of 3 peers did not answer within 4s | node-1 (nothing listens there yet), node-3 (nothing listens there yet)"
+        "2 of 3 peers did not answer within 4s | worker-1 (node-1, nothing listens there yet), worker-3 (node-3, nothing listens there yet)"
         in job.err(0)
     )
     assert time.monotonic() - begun < 10
@@ -214,7 +216,10 @@ def test_a_worker_whose_leader_never_comes_leaves_at_the_deadline(cluster: Make)
     job = cluster(2)
     job.start(1, "hostname", env={"ENTRYPOINT_TIMEOUTS_PEERS": "2"})
     assert job.ends(20) == {1: 69}
-    assert "EP501 node-0 did not call within 2s | node-0: it has not called yet" in job.err(1)
+    assert (
+        "EP501 worker-0 (node-0) did not call within 2s | worker-0 (node-0): it has not called yet"
+        in job.err(1)
+    )
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -254,7 +259,7 @@ def test_an_mpirun_that_starts_nothing_is_not_waited_for_for_ever(cluster: Make)
 @pytest.mark.parametrize(
     ("extra", "seen"),
     [
-        ("-np 1", "1 of 2 ranks | 1 rank on 1 node: node-0 0"),
+        ("-np 1", "1 of 2 ranks | 1 rank on 1 node: worker-0 (node-0) 0"),
         ("--do-not-launch", "0 of 2 ranks | none ran"),
     ],
 )
@@ -289,7 +294,7 @@ def test_a_daemon_that_is_killed_is_named_at_once_with_its_node(cluster: Make) -
     killed = time.monotonic()
     assert job.ends() == {0: 75, 1: 75, 2: 75}, job.both()
     assert max(job.ended_at.values()) - killed < 2
-    words = "EP608 mpirun's daemon orted on node-1 was ended by SIGKILL (137); exit 75"
+    words = "EP608 mpirun's daemon orted on worker-1 (node-1) was ended by SIGKILL (137); exit 75"
     assert all(words in job.err(node) for node in range(3)), job.both()
     assert job.survivors() == []
 
@@ -319,7 +324,7 @@ def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(cluster: M
         assert job.ends() == {0: 75, 1: 75}, job.both()
         assert max(job.ended_at.values()) - begun < 4
         words = (
-            "EP609 node-1 cannot start its ranks: the container's limit of 9 processes was reached,"
+            "EP609 worker-1 (node-1) cannot start its ranks: the container's limit of 9 processes was reached,"
             " raise --pids-limit"
         )
         assert all(f"{words}; exit 75" in job.err(node) for node in range(2)), job.both()
@@ -342,7 +347,7 @@ def test_a_daemon_of_mpirun_s_that_does_not_start_is_the_infrastructure_s(cluste
         )
     assert job.ends() == {0: 75, 1: 75, 2: 75}, job.both()
     words = (
-        "EP608 the start of mpirun's daemon failed on node-2 | its shell exited with 3 | see that"
+        "EP608 the start of mpirun's daemon failed on worker-2 (node-2) | its shell exited with 3 | see that"
         " node's log; exit 75"
     )
     assert "the daemon is broken" in job.err(2)
@@ -374,9 +379,11 @@ def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
         "the leader's verdict",
     )
     assert job.processes[0].returncode == 77, job.both()
-    assert "EP503 node-1 is not of this job | another host key at 127.0.0.3" in job.err(0)
+    assert "EP503 worker-1 (node-1) is not of this job | another host key at 127.0.0.3" in job.err(
+        0
+    )
     until(
-        lambda: "node-0 (someone called, not with this job's keys" in job.err(1),
+        lambda: "worker-0 (node-0, someone called, not with this job's keys" in job.err(1),
         15,
         "the worker's hint",
     )
@@ -459,7 +466,7 @@ def test_two_nodes_with_one_index_are_named_once_no_address_can_be_stale(cluster
     job.start(0, "hostname")
     job.start(2, "hostname")
     until(
-        lambda: "node-1 (that is node 2 of this job, at 127.0.0.3)" in job.err(0),
+        lambda: "worker-1 (node-1, that is node 2 of this job, at 127.0.0.3)" in job.err(0),
         10,
         "what is seen meanwhile",
     )
@@ -483,7 +490,7 @@ def test_an_address_that_is_stale_for_a_while_costs_nothing_but_time(cluster: Ma
     job.start(0, "hostname")
     job.start(2, "hostname")
     until(
-        lambda: "node-1 (that is node 2 of this job, at 127.0.0.3)" in job.err(0),
+        lambda: "worker-1 (node-1, that is node 2 of this job, at 127.0.0.3)" in job.err(0),
         10,
         "what is seen meanwhile",
     )

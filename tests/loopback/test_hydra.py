@@ -157,7 +157,9 @@ def test_the_first_failing_rank_is_the_job_s_result(cluster: Make, path: str, ra
         f'if [ "$PMI_RANK" = {rank} ]; then sleep 0.5; echo out; exit 7; fi; {STAYS}',
     )
     assert job.ends() == {0: 7, 1: 7}, job.both()
-    assert f"rank {rank} on node-{rank // 2} exited with 7" in job.err(1), job.both()
+    assert f"rank {rank} on worker-{rank // 2} (node-{rank // 2}) exited with 7" in job.err(1), (
+        job.both()
+    )
     told = sorted(re.findall(r"rank (\d) told", job.out(0)))
     assert told == [str(each) for each in range(4) if each != rank], job.both()
     assert job.survivors() == []
@@ -195,5 +197,5 @@ def test_a_node_that_is_lost_ends_the_job(cluster: Make, path: str) -> None:
     until(lambda: len(re.findall(r"rank \d is up", job.out(0))) == 4, 30, "all ranks are up")
     job.signal(1, signal.SIGKILL)
     assert job.ends() == {0: 75, 1: -9}, job.both()
-    assert "node-1 is lost" in job.err(0)
+    assert "worker-1 (node-1) is lost" in job.err(0)
     until(lambda: job.survivors() == [], 10, "nothing is left")

@@ -98,8 +98,10 @@ def test_the_first_process_of_jax_that_fails_ends_all(
     )
     assert job.ends() == {0: status, 1: status}, job.both()
     assert (job.out(0) + job.out(1)).count("saved") == 3, job.both()
-    assert "last 1 line of rank 3 on node-1:\n" in job.err(0), job.both()
-    assert all(f" on node-1; exit {status}\n" in job.err(node) for node in range(2)), job.both()
+    assert "last 1 line of rank 3 on worker-1 (node-1):\n" in job.err(0), job.both()
+    assert all(f" on worker-1 (node-1); exit {status}\n" in job.err(node) for node in range(2)), (
+        job.both()
+    )
     assert job.survivors() == []
 
 
@@ -163,9 +165,10 @@ def test_a_failing_rank_gives_its_status_on_both_nodes(
     start(job, launcher, *program, ENTRYPOINT_TIMEOUTS_GRACE="5")
     assert job.ends(120) == {0: 7, 1: 7}, job.both()
     said = re.findall(r"^\[entrypoint[^]]*\] (.*)", job.err(0), re.M)
-    assert said[-1] == "EP600 rank 3 exited with 7 on node-1; exit 7", job.both()
+    assert said[-1] == "EP600 rank 3 exited with 7 on worker-1 (node-1); exit 7", job.both()
     assert any(
-        line.startswith("last ") and line.endswith("of rank 3 on node-1:") for line in said
+        line.startswith("last ") and line.endswith("of rank 3 on worker-1 (node-1):")
+        for line in said
     ), job.both()
     assert job.survivors() == []
 

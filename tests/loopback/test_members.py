@@ -99,7 +99,8 @@ def test_a_node_whose_run_directory_takes_no_files_tells_all(cluster: Make, node
     assert time.monotonic() - begun < 10, job.both()
     why = f"EP410 cannot write {job.folder}/file/run | File exists | "
     assert all(
-        why in job.err(rank) and f" on node-{node}; exit 73" in job.err(rank) for rank in range(3)
+        why in job.err(rank) and f" on worker-{node} (node-{node}); exit 73" in job.err(rank)
+        for rank in range(3)
     ), job.both()
     assert not list(Path("/dev/shm").glob(f"entrypoint-*-{job.port}-*"))
 
@@ -151,7 +152,7 @@ def test_a_node_with_few_inodes_left_tells_all(
     assert job.ends() == {0: 73, 1: 73}, job.both()
     assert time.monotonic() - begun < 10, job.both()
     why = re.compile(
-        rf"EP410 cannot write {small}/run/\S+ \| No space left on device \| .* on node-{node};"
+        rf"EP410 cannot write {small}/run/\S+ \| No space left on device \| .* on worker-{node} \(node-{node}\);"
         r" exit 73"
     )
     assert all(why.search(job.err(rank)) for rank in range(2)), job.both()
@@ -178,7 +179,9 @@ def test_who_leaves_before_the_start_is_waited_for_again(cluster: Make) -> None:
     for rank in (1, 0):
         job.start(rank, "sh", "-c", "echo up $NODE")
     for rank in (1, 0):
-        until(lambda: "waiting for 1 of 2 peers: node-2" in job.err(0), 20, "all but node-2")
+        until(
+            lambda: "waiting for 1 of 2 peers: worker-2 (node-2" in job.err(0), 20, "all but node-2"
+        )
         job.signal(rank, signal.SIGTERM)
         assert job.processes[rank].wait(10) == 143, job.both()
         passed(0.3)
@@ -249,11 +252,12 @@ def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
     until(lambda: job.processes[1].poll() is not None, 10, "the worker's end")
     job.signal(0, signal.SIGCONT)
     assert job.ends() == {0: 75, 1: 75}, job.both()
-    assert "EP602 node-0 is lost: nothing heard of it for 1s" in job.err(1), job.both()
+    assert "EP602 worker-0 (node-0) is lost: nothing heard of it for 1s" in job.err(1), job.both()
     assert re.search(
-        r"EP603 node-0 was suspended for [1-9]s, and its peers wait for 1s; exit 75", job.err(0)
+        r"EP603 worker-0 \(node-0\) was suspended for [1-9]s, and its peers wait for 1s; exit 75",
+        job.err(0),
     ), job.both()
-    assert "node-1 is lost" not in job.err(0), job.both()
+    assert "worker-1 (node-1) is lost" not in job.err(0), job.both()
 
 
 # -- who leads
@@ -276,9 +280,10 @@ def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
     }
     job.start(2, env=second, argv=(*RUN, "--launcher", "plain", "--", "true"))
     assert job.processes[2].wait(15) == 69, job.both()
-    assert "1 of 1 peers did not answer within 2s | node-1 (another leader has it)" in job.err(2), (
-        job.both()
-    )
+    assert (
+        "1 of 1 peers did not answer within 2s | worker-1 (node-1, another leader has it)"
+        in job.err(2)
+    ), job.both()
     (job.folder / "go").touch()
     assert job.ends() == {0: 0, 1: 0, 2: 69}, job.both()
 
@@ -292,7 +297,7 @@ def test_two_nodes_that_both_lead_notice_it(cluster: Make) -> None:
     begun = time.monotonic()
     assert job.ends() == {0: 78, 1: 78}, job.both()
     assert time.monotonic() - begun < 10, job.both()
-    one, other = "node-0 has node-0, node-1; ", "node-1 has node-1, node-0; "
+    one, other = "worker-0 (node-0) has node-0, node-1; ", "worker-1 (node-1) has node-1, node-0; "
     for rank in range(2):
         assert "EP504 two nodes act as worker-0 | " in job.err(rank), job.both()
         assert one in job.err(rank), job.both()

@@ -218,7 +218,7 @@ def test_a_node_that_is_lost_while_it_is_measured_ends_the_job_and_its_helper(
     until(lambda: helper(job, 0) and helper(job, 1), 20, "it measures")
     job.signal(1, signal.SIGKILL)
     assert job.ends(40) == {0: 75, 1: -9}, job.both()
-    assert "EP602 node-1 is lost" in job.err(0)
+    assert "EP602 worker-1 (node-1) is lost" in job.err(0)
     assert job.out(0) == ""
     until(lambda: not helper(job, 1), 10, "its helper has ended")
 

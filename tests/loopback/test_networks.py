@@ -147,7 +147,7 @@ def test_a_node_without_the_interface_is_named_with_what_it_has(
     assert job.out(0) + job.out(1) == ""
     for rank in (0, 1):
         assert (
-            "EP403 node-1 has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE)"
+            "EP403 worker-1 (node-1) has no network interface eth1 (env ENTRYPOINT_NETWORK_INTERFACE)"
             in job.err(rank)
         )
         assert "it has net7 10.77.0.2" in job.err(rank)
@@ -171,7 +171,7 @@ def test_an_interface_that_a_start_hook_brings_up_counts(
     start(job, places, "plain", "sh", "-c", ALL, asked="ib", hooks=folder)
     if hook == "true":  # the control
         assert job.ends(30) == {0: 78, 1: 78}, job.both()
-        assert "EP403 node-1 has no network interface ib" in job.err(1)
+        assert "EP403 worker-1 (node-1) has no network interface ib" in job.err(1)
         return
     assert job.ends(30) == {0: 0, 1: 0}, job.both()
     assert sorted((job.out(0) + job.out(1)).splitlines()) == [
@@ -206,7 +206,7 @@ def test_ipv6_alone(
     if launcher == "mpirun" and not refused and asked != "auto" and there != "eth1":
         refused = (
             "EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ | eth1"
-            " fd77::/64 on node-0"
+            " fd77::/64 on worker-0 (node-0)"
         )
     if refused:
         assert job.ends(30) == {0: 78, 1: 78}, job.both()

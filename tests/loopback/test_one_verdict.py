@@ -61,7 +61,9 @@ def test_the_first_failing_node_is_the_job_s_result(
     start(job, f"[ $NODE = {node} ] || sleep 300; {program}")
     assert job.ends() == {0: status, 1: status}, job.both()
     assert max(job.ended_at.values()) - begun < 10
-    assert all(f" on node-{node}; exit {status}" in job.err(rank) for rank in range(2)), job.both()
+    assert all(
+        f" on worker-{node} (node-{node}); exit {status}" in job.err(rank) for rank in range(2)
+    ), job.both()
     assert spread(job) < 2
     assert job.survivors() == []
 
@@ -73,7 +75,10 @@ def test_a_1_that_may_be_the_consequence_waits_for_its_cause(cluster: Make, last
     start(job, f"[ $NODE = 0 ] || exit 1; sleep 0.7; {last}")
     wanted = 7 if last == "exit 7" else 1
     assert job.ends() == {0: wanted, 1: wanted}, job.both()
-    assert f" on node-{0 if wanted == 7 else 1}; exit {wanted}" in job.err(1), job.both()
+    assert (
+        f" on worker-{0 if wanted == 7 else 1} (node-{0 if wanted == 7 else 1}); exit {wanted}"
+        in job.err(1)
+    ), job.both()
     assert spread(job) < 2
 
 

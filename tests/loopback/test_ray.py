@@ -103,7 +103,9 @@ def test_ray_train(job: Job) -> None:
 def test_the_program_s_status_is_everybody_s(job: Job) -> None:
     job.start(str(EXAMPLES / "actors.py"), "--fail", "7")
     assert job.cluster.ends(120) == {0: 7, 1: 7}, job.cluster.both()
-    assert "ray exited with 7 on node-0; exit 7" in job.cluster.err(1), job.cluster.both()
+    assert "ray exited with 7 on worker-0 (node-0); exit 7" in job.cluster.err(1), (
+        job.cluster.both()
+    )
     assert job.cluster.survivors() == []
 
 
@@ -130,7 +132,7 @@ def test_a_lost_node_ends_the_job(job: Job) -> None:
     job.cluster.signal(1, signal.SIGKILL)
     assert job.cluster.ends(60) == {0: 75, 1: -9}, job.cluster.both()
     assert max(job.cluster.ended_at.values()) - lost < 3 + 7, job.cluster.both()
-    assert "node-1 is lost" in job.cluster.err(0), job.cluster.both()
+    assert "worker-1 (node-1) is lost" in job.cluster.err(0), job.cluster.both()
     until(lambda: job.cluster.survivors() == [], 10, "nothing is left")
 
 

@@ -97,7 +97,7 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
                 " **own)"
             ),
             75,
-            "EP602 node-1 is lost: it sent an invalid message",
+            "EP602 worker-1 (node-1) is lost: it sent an invalid message",
         ),
         (
             "say('node_info', **facts); await_start()\nwhile True: os.write(1, b'x' * 65536)",
@@ -143,7 +143,7 @@ while not os.path.exists("up"):
 WELL = "say('ended', status=0, what='mpirun', reason='mpirun exited with 0', tail=[], last=True)"
 START_OF = "say('rank_start', rank=rank, pid=os.getpid())"
 END_OF = "say('rank_end', rank=rank, status=0, tail=[], why='')"
-SAYS = "EP602 node-1 is lost: it sent an invalid message: "
+SAYS = "EP602 worker-1 (node-1) is lost: it sent an invalid message: "
 
 
 @pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
@@ -193,7 +193,7 @@ def test_a_peer_that_ends_well_before_the_start_ends_no_job(cluster: Make) -> No
     rogue(job, 1, lies)
     lead(job, "true", seconds="4")  # node-2 never comes
     assert leader_ends(job) == 69, job.both()
-    assert "node-1 (it sent an invalid message: ended before the start)" in job.err(0)
+    assert "worker-1 (node-1, it sent an invalid message: ended before the start)" in job.err(0)
 
 
 def test_what_a_session_says_beside_its_messages_is_shown_once_and_costs_nothing(
@@ -206,7 +206,7 @@ def test_what_a_session_says_beside_its_messages_is_shown_once_and_costs_nothing
     begun, before = time.monotonic(), cpu_seconds(job.processes[0].pid)
     until(lambda: time.monotonic() - begun > 0.7, 5, "a part of a second to look at")
     assert cpu_seconds(job.processes[0].pid) - before < 0.15
-    said = "EP508 node-1's session says: bash: libtinfo.so.6: no version information available"
+    said = "EP508 worker-1 (node-1)'s session says: bash: libtinfo.so.6: no version information available"
     assert job.err(0).count(said) == 1
 
 

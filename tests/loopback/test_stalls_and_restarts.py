@@ -34,12 +34,14 @@ def test_the_first_failing_rank_is_named_once_with_its_last_lines(cluster: Make)
     fails = 'seq 1 50; echo "why it failed" >&2; exit 7'
     job.start_all("sh", "-c", f'[ "$OMPI_COMM_WORLD_RANK" = 3 ] || exec sleep 600; {fails}')
     assert job.ends() == {0: 7, 1: 7}, job.both()
-    head, _, tail = job.err(0).partition("last 20 lines of rank 3 on node-1:\n")
+    head, _, tail = job.err(0).partition("last 20 lines of rank 3 on worker-1 (node-1):\n")
     assert tail, job.both()
     lines = [line.partition("  | ")[2] for line in tail.splitlines()[:20]]
     assert sorted(lines) == sorted([*map(str, range(32, 51)), "why it failed"])
     assert "last 20 lines" not in head + job.err(1)
-    assert job.err(1).endswith("EP600 rank 3 on node-1 exited with 7; exit 7\n"), job.both()
+    assert job.err(1).endswith("EP600 rank 3 on worker-1 (node-1) exited with 7; exit 7\n"), (
+        job.both()
+    )
 
 
 @pytest.mark.promise("a job that prints nothing shows every rank's stack")
@@ -122,7 +124,7 @@ def test_a_lost_node_that_comes_back_is_another_attempt(
     job.start(lost, argv=words, env=env)
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert sum(job.out(rank).count("done") for rank in range(3)) == 3, job.both()
-    assert f"node-{lost} is lost" in job.err(others[0])
+    assert f"worker-{lost} (node-{lost}) is lost" in job.err(others[0])
     # Nobody was left on the lost node to end Open MPI's daemon, which ends itself some graces
     # later.
     until(lambda: job.survivors() == [], 15, "the end of the lost node's daemon")

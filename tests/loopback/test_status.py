@@ -101,7 +101,7 @@ def test_a_frozen_node_and_then_a_lost_one(cluster: Make) -> None:
     )
     seen = ask(job, 0)[1]
     if "nodes" in seen:
-        assert "node-1 is lost: nothing heard of it" in seen["nodes"][1]["detail"]
+        assert "worker-1 (node-1) is lost: nothing heard of it" in seen["nodes"][1]["detail"]
         assert seen["outcome"]["status"] == 75
     until(lambda: job.processes[0].poll() == 75, 30, "worker-0's end")
     job.signal(1, signal.SIGCONT)

@@ -125,9 +125,9 @@ def test_the_rank_that_failed_on_another_node(cluster: Make) -> None:
     )
     assert job.ends() == {0: 7, 1: 7}, job.both()
     said = ours(job)
-    at = said.index("last 20 lines of rank 3 on node-1:")
+    at = said.index("last 20 lines of rank 3 on worker-1 (node-1):")
     assert said[at + 1 : at + 21] == [f"  | line {line}" for line in range(11, 31)], job.both()
-    assert said[-1] == "EP600 rank 3 exited with 7 on node-1; exit 7"
+    assert said[-1] == "EP600 rank 3 exited with 7 on worker-1 (node-1); exit 7"
     assert "ChildFailedError: sh FAILED" in job.err(1), job.both()
     assert job.survivors() == []
 
@@ -222,10 +222,13 @@ def test_worker_0_shows_which_rank_failed_and_its_last_lines(
     start(job, launcher, "train.py", python=torch_python, FAILS="3", HOW=how)
     assert job.ends(60) == {0: int(how), 1: int(how)}, job.both()
     said = ours(job)
-    at = said.index("last 20 lines of rank 3 on node-1:")
+    at = said.index("last 20 lines of rank 3 on worker-1 (node-1):")
     assert said[at + 1 : at + 21] == [f"  | line {line} of rank 3" for line in range(10, 30)]
     ended = "exited with 7" if how == "7" else "was ended by SIGKILL (137)"
-    assert said[-1] == f"{'EP600' if how == '7' else 'EP601'} rank 3 {ended} on node-1; exit {how}"
+    assert (
+        said[-1]
+        == f"{'EP600' if how == '7' else 'EP601'} rank 3 {ended} on worker-1 (node-1); exit {how}"
+    )
     assert "train.py FAILED" in job.err(1), job.err(1)  # torch's own report
 
 

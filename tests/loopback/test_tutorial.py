@@ -45,7 +45,7 @@ def test_it_says_what_happens(tmp_path: Path) -> None:
     assert [line for line in lines if line.isdigit()] == ["7", "69", "7", "7"]
     for said in (
         "EP600 rank 1 on ",
-        "EP500 1 of 1 peers did not answer within 5s | node-1 (nothing listens there yet)",
-        "EP600 sh exited with 7 on node-1; exit 7",
+        "EP500 1 of 1 peers did not answer within 5s | worker-1 (node-1, nothing listens there yet)",
+        "EP600 sh exited with 7 on worker-1 (node-1); exit 7",
     ):
         assert said in done.stderr
