@@ -362,7 +362,7 @@ def test_a_name_without_dns_is_named(cluster: Make) -> None:
     }
     job.start(0, "hostname", env=hosts)
     assert job.ends(20) == {0: 69}
-    assert "no-such-host.invalid (no DNS)" in job.err(0)
+    assert "worker-1 (no-such-host.invalid, no DNS)" in job.err(0)
 
 
 def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
@@ -402,7 +402,7 @@ def test_nodes_that_disagree_are_told_how(cluster: Make) -> None:
     job.start(0, "hostname")
     assert job.ends(20) == {0: 78, 1: 78}, job.both()
     seen = (
-        "node-1 has other, node-1; other has node-0, node-1; they first differ in entry 0: other,"
+        "worker-1 (node-1) has other, node-1; worker-0 (other) has node-0, node-1; they first differ in entry 0: other,"
         " node-0"
     )
     assert f"EP504 the nodes disagree on hosts | {seen} | give all" in job.err(1), job.both()
@@ -417,7 +417,7 @@ def test_nodes_that_disagree_are_told_how(cluster: Make) -> None:
             ["node-0=127.0.0.2", "node-1.ns.svc=127.0.0.3", "node-2=127.0.0.4"],
             1,
             (
-                "node-1.ns.svc has node-0, node-1.ns.svc, node-2; node-0 has node-0, node-1,"
+                "worker-1 (node-1.ns.svc) has node-0, node-1.ns.svc, node-2; worker-0 (node-0) has node-0, node-1,"
                 " node-2; they first differ in entry 1: node-1.ns.svc, node-1"
             ),
         ),
@@ -472,7 +472,8 @@ def test_two_nodes_with_one_index_are_named_once_no_address_can_be_stale(cluster
     )
     assert job.ends(25) == {0: 78, 1: 78, 2: 78}, job.both()
     assert all(
-        "the nodes disagree on rank | node-2 has 2; node-0 has 1" in job.err(rank)
+        "the nodes disagree on rank | worker-2 (node-2) has 2; worker-0 (node-0) has 1"
+        in job.err(rank)
         for rank in range(3)
     )
 

@@ -109,7 +109,7 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
             143,
             "SIGTERM",
         ),
-        (FORGED, 9, "node-1: a [entrypoint] forged x"),
+        (FORGED, 9, "worker-1 (node-1): a [entrypoint] forged x"),
     ],
     ids=["not_ready-0", "failed-256", "endless", "flood", "forged"],
 )
@@ -164,7 +164,7 @@ SAYS = "EP602 worker-1 (node-1) is lost: it sent an invalid message: "
         (
             f"await_start()\nfor rank in (0, 1): {START_OF}; {END_OF}",
             78,
-            "EP604 node-1 reports 2 ranks and has 1 slot: none runs on node-0",
+            "EP604 worker-1 (node-1) reports 2 ranks and has 1 slot: none runs on worker-0 (node-0)",
         ),
     ],
     ids=["the launcher's end", "ends", "starts and ends", "before mpirun has started any"],
