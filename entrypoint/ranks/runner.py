@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -40,6 +41,8 @@ _GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to
 _UNREAD = 5.0  # seconds for the reader of our output to take some of the programs' last lines
 # seconds to show the stacks of programs whose grace is over, before they are killed
 _LAST_LOOK = 1.5
+# the last line of a launcher's own script that cannot start it
+_SCRIPT_ERROR = re.compile(r"[a-z_]{1,40}\.(?:sh|py): (EP650 [^|]+ \| [^|]+ \| [^|]+)")
 
 
 class Programs:
@@ -314,6 +317,9 @@ class Programs:
         name = self._running.pop(number)
         # a launcher has no supervisor
         tail = () if self._by_ranks else self._last_lines(str(number), status)
+        if own := tail and _SCRIPT_ERROR.fullmatch(tail[-1]):
+            reason = own[1]
+            tail = ()
         end = ProgramExit(status, name, reason or ended(name, status, self._shortage(status)), tail)
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
