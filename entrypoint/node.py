@@ -136,6 +136,7 @@ def _attempts(
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
         attempt = replace(attempt, number=number + 1)
+        log.attempt = attempt.number
         if machine and machine.state.has_started and attempt.plan.inquiry:
             answered = replace(attempt.plan.inquiry, is_over=True)
             attempt = replace(attempt, plan=replace(attempt.plan, inquiry=answered))

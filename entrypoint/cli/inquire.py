@@ -65,7 +65,7 @@ def _outcome(
     log.shape(spec.logs.format, spec.logs.timestamps == "utc")
     spec = replace(spec, **{"command": spec.command or _NO_PROGRAM, "restarts": 0, **settings})
     topology = locate(spec, facts)
-    log.node = topology.this.label
+    log.about(topology)
     if record:
         record.about(topology)
     plan = settle(spec, facts, topology)

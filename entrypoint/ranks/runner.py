@@ -18,6 +18,7 @@ from entrypoint.job.messages import LINE, LINES
 from entrypoint.launchers import mpirun
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.model import Facts, File, Launch, Members, Plan
+from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
@@ -115,8 +116,8 @@ class Programs:
     def do(self, message: Any) -> None:
         """Execute an order of the leader."""
         match message:
-            case messages.Start():
-                self._background(self._start_all())
+            case messages.Start(attempt):
+                self._background(self._start_all(attempt))
                 if self._by_ranks:
                     self._background(self._watch_limit())
             case messages.StartDaemon(command):
@@ -172,7 +173,10 @@ class Programs:
             if file.text:
                 self._run_dir.write(file.name, file.text, file.mode)
 
-    async def _start_all(self) -> None:
+    async def _start_all(self, attempt: int) -> None:
+        self._log.attempt = attempt
+        if self._spec.logs.format == "json":  # supervisors read it
+            self._run_dir.write(ATTEMPT, str(attempt), 0o600)
         if self._draft.launch.start.needs_rank_table:
             from entrypoint.ranks import rank_table
 
