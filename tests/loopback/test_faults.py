@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -364,7 +365,7 @@ def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
     job.start(
         1,
         "hostname",
-        env={"ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_TIMEOUTS_PEERS": "25"},
+        env={"ENTRYPOINT_SECRET": secrets.token_hex(32), "ENTRYPOINT_TIMEOUTS_PEERS": "14"},
     )
     job.start(0, "hostname")
     until(
@@ -374,11 +375,10 @@ def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
     )
     assert job.processes[0].returncode == 77, job.both()
     assert "EP503 node-1 is not of this job | another host key at 127.0.0.3" in job.err(0)
-    until(
-        lambda: "node-0 (someone called, not with this job's keys" in job.err(1),
-        15,
-        "the worker's hint",
-    )
+    assert "node-0 (someone called, not with this job's keys" in job.err(1)
+    assert job.processes[1].wait(25) == 69, job.both()
+    last = job.err(1).splitlines()[-1]
+    assert re.search(r"EP501 node-0 did not call within 14s \| .*; \d+ logins refused \| give", last)
 
 
 def test_without_a_secret_nothing_starts(cluster: Make) -> None:
