@@ -378,7 +378,9 @@ def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
     assert "node-0 (someone called, not with this job's keys" in job.err(1)
     assert job.processes[1].wait(25) == 69, job.both()
     last = job.err(1).splitlines()[-1]
-    assert re.search(r"EP501 node-0 did not call within 14s \| .*; \d+ logins refused \| give", last)
+    assert re.search(
+        r"EP501 node-0 did not call within 14s \| .*; \d+ logins refused \| give", last
+    )
 
 
 def test_without_a_secret_nothing_starts(cluster: Make) -> None:
