@@ -166,3 +166,28 @@ def readings(controller: str, names: Mapping[int, str], root: Path = Path("/")) 
         if texts:
             return texts
     return []
+
+
+def cpu_limit(root: Path = Path("/")) -> float | None:
+    """Return how many CPUs this process's cgroup may use at a time; None if it has no limit."""
+    given = []
+    for text in readings("cpu", {2: "cpu.max"}, root):
+        quota, _, period = text.partition(" ")
+        if quota.isdigit() and period.isdigit():
+            given.append(int(quota) / int(period))
+    quotas, periods = (
+        readings("cpu", {1: f"cpu.cfs_{name}_us"}, root) for name in ("quota", "period")
+    )
+    given += [
+        int(quota) / int(period)
+        for quota, period in zip(quotas, periods, strict=False)
+        if quota.isdigit()
+    ]
+    return min(given, default=None)
+
+
+def cpus() -> float:
+    """Return how many CPUs this process may use at a time."""
+    limit = cpu_limit()
+    allowed = float(len(os.sched_getaffinity(0)))
+    return allowed if limit is None else min(allowed, limit)
