@@ -124,7 +124,7 @@ def _attempts(
     coordinated = attempt.plan.mode == "coordinated"
     while True:
         outcome, machine = asyncio.run(boot(attempt, signals, log, recorder, record))
-        record.timeline = recorder.recording(time.monotonic(), not coordinated)
+        record.timeline = recorder.recording(time.monotonic(), not coordinated, time.time())
         if not outcome.again:
             return outcome
         number = machine.attempt if machine else attempt.number
