@@ -110,6 +110,10 @@ images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base
 wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of your own, docs/how-to/images.md
 	@scripts/wheel
 
+.PHONY: completion
+completion:  ## completion for bash and zsh, and the man page, in build/share or SHARE=FOLDER: docs/how-to/completion.md
+	@$$(scripts/dev/venv test lint demo)/bin/python scripts/completion.py $${SHARE:-build/share}
+
 .PHONY: bench
 bench:  ## every row of docs/performance.md beside its comparison, and that page from it (an hour); ROWS="boot end" RUNS=3
 	@scripts/build-image mpi && scripts/bench/run --keep $(ROWS) $(if $(RUNS),--runs $(RUNS))

@@ -286,6 +286,8 @@ class Program:
     label: str = ""
     log: str = ""  # path of a file that gets what it prints, too
     rank: int | None = None  # its number among all ranks, where it is one
+    # the file of the run directory that builds the launcher's command line, where one does
+    script: str = ""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ def is_secret(name: str) -> bool:
 
 def hides(name: str, value: str) -> bool:
     """Whether nothing shows this value: it may be a secret, also one in the place of its file's
-    name."""
+    name: of a path, the part after `/./`."""
+    value = value.rpartition("/./")[2]
     if is_secret(name) or "PRIVATE KEY-----" in value:
         return True
     if not name.lower().endswith(("file", "path")) or not re.search(_SECRET, name):

@@ -33,6 +33,7 @@ NAMES = (
     "explain",
     "facts",
     "schema",
+    "help",
 )  # in the order of --help
 _SCRIPTS = {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh"}  # what `entrypoint render` writes
 
@@ -43,9 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     log = Logger()
     try:
         words, program = _split(list(sys.argv[1:] if argv is None else argv))
-        if words == ["--version"]:
+        if words in (["--version"], ["-V"]):
             answer(f"entrypoint {__version__}\n")
             return 0
+        if not words and not program:
+            words = ["help"]
         from entrypoint.cli.parser import parser
 
         args = parser(os.environ.get("ENTRYPOINT_SPEC") or None, words).parse_args(words)
@@ -92,7 +95,7 @@ def of_image(words: Sequence[str]) -> list[str] | None:
     first = words[0] if words else ""
     if first == "entrypoint" or any(word.rpartition("/")[2] in _SCRIPTS for word in words[:2]):
         return None
-    if first in ("--help", "--version"):
+    if first in ("--help", "--version", "-V"):
         return [first]
     return (
         ["run", "--passthrough", "--", *words]

@@ -9,6 +9,7 @@ from entrypoint import registry
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import PROGRAM, command, job_arguments
 from entrypoint.errors import UsageError
+from entrypoint.values import replace
 
 if TYPE_CHECKING:
     import argparse
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
     from entrypoint.cli.parser import Commands
     from entrypoint.output.log import Logger
+    from entrypoint.spec import JobSpec
 
 OPTIONS = {
     "image": ("IMAGE", "image with the toolkit in it; optional for slurm"),
-    "nodes": ("N", "number of nodes, if the spec names no hosts"),
+    "nodes": ("N", "number of nodes; wins over the number of hosts in the spec"),
     "resource": (
         "NAME=N",
         "resource of each node: nvidia.com/gpu=8; not for modelarts; may be repeated",
@@ -59,7 +61,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Print or write the file of that system. Returns 0."""
     from entrypoint import spec as specs
 
-    spec, text = inputs.spec(args)
+    spec, text = inputs.spec(args, here=False)
     if not args.spec:
         raise UsageError(
             "EP805 deploy needs a job spec",
@@ -68,14 +70,12 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         )
     module = registry.load("deploy", args.target)
     folder, name = os.path.split(os.path.abspath(args.spec))
-    nodes = (
-        int(args.nodes) if args.nodes and args.nodes.isdecimal() and len(args.nodes) < 9 else None
-    )
-    if args.nodes and (not nodes or (spec.hosts and nodes != len(spec.hosts))):
-        detail = f"{args.nodes}, {len(spec.hosts)} hosts in the spec"
-        raise UsageError(
-            "EP800 --nodes is not a number of nodes", detail, "leave it out if the spec has hosts"
-        )
+    if getattr(module, "SECRET_IS_HERE", False) and spec.source("secret_file").origin != "spec":
+        # as everywhere, a flag's path starts at the current folder
+        spec = replace(spec, secret_file=spec.secret_file and os.path.abspath(spec.secret_file))
+    nodes = _number(args.nodes)
+    if nodes and spec.hosts and nodes != len(spec.hosts):
+        spec = _resized(spec, nodes, args.target, getattr(module, "NEEDS_NAMES", False))
     extra: dict[str, Any] = _options(args, module)
     image, resources = extra.pop("image", ""), tuple(args.resource or ())
     options = module.Options(image, folder, name, text, nodes, resources, **extra)
@@ -93,6 +93,37 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     for line in module.notes(spec, options) if hasattr(module, "notes") else ():
         log(line)
     return outputs.give(rendered, args.out, log)
+
+
+def _number(text: str | None) -> int | None:
+    """Return the value of --nodes. Raises UsageError if it is no number."""
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 8 or not int(text):
+        raise UsageError("EP800 --nodes is not a number of nodes", text, "write --nodes 2")
+    return int(text)
+
+
+def _resized(spec: JobSpec, nodes: int, target: str, needs_names: bool) -> JobSpec:
+    """Return the spec with so many hosts, for a target that uses only their number: the flag wins.
+
+    Raises UsageError if the target needs their names, or if they say more than a number.
+    """
+    from entrypoint.spec import HostEntry
+
+    slots = {HostEntry.of(host).slots for host in spec.hosts}
+    reason = f"the target {target} needs a name for each node" if needs_names else ""
+    reason = reason or "they have different slots" * (len(slots) > 1)
+    reason = reason or "the job is elastic (`nodes`)" * bool(spec.nodes)
+    if not reason and spec.source("hosts").origin == "spec":
+        own = f":{count}" if (count := slots.pop()) else ""
+        return replace(spec, hosts=tuple(f"node-{rank}{own}" for rank in range(nodes)))
+    hosts, where = len(spec.hosts), spec.source("hosts").where
+    raise UsageError(
+        f"EP800 --nodes {nodes} contradicts {hosts} hosts",
+        f"{where}{f'; {reason}' if reason else ''}",
+        f"leave --nodes out, or change hosts to {nodes} names",
+    )
 
 
 def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:

@@ -71,6 +71,8 @@ def text(question: str, columns: int) -> str:
 def _status(number: int, columns: int) -> str:
     from entrypoint import explain
 
+    if entry := explain.messages().get(f"EP{number}") if number > 255 else None:
+        return f"{entry.text(columns)}\n"
     if number > 255:
         raise UsageError(
             "EP130 there is no such exit status",

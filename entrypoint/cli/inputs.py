@@ -23,8 +23,12 @@ def job(args: argparse.Namespace) -> tuple[JobSpec, Facts]:
     return spec(args)[0], facts.of_job(facts.read())()
 
 
-def spec(args: argparse.Namespace) -> tuple[JobSpec, str]:
-    """Return the job spec, and the text of its file, "" if there is none."""
+def spec(args: argparse.Namespace, here: bool = True) -> tuple[JobSpec, str]:
+    """Return the job spec, and the text of its file, "" if there is none.
+
+    A relative path in the file starts at the file's folder, one of a flag or a variable at the
+    current folder; if the job does not run `here`, they stay as they are.
+    """
     from entrypoint.spec import expanded, load
 
     file = None
@@ -32,11 +36,25 @@ def spec(args: argparse.Namespace) -> tuple[JobSpec, str]:
         args.spec = expanded(args.spec, os.environ)
         data = _read(
             args.spec,
-            f"the job spec {args.spec}",
+            f"the job spec {os.path.abspath(args.spec)}",
             "give --spec or ENTRYPOINT_SPEC a file that is there",
         )
         file = data.decode("utf-8", "surrogateescape")
-    return load(file, args.spec or "", environ(), overrides(args)), file or ""
+    starts = folders(args) if here else {}
+    return load(file, args.spec or "", environ(), overrides(args), starts), file or ""
+
+
+def folders(args: argparse.Namespace) -> dict[str, str]:
+    """Return the folder where relative paths start, for each origin of a value: none if the current
+    folder has been removed."""
+    try:
+        cwd = os.getcwd()
+    except OSError:
+        return {}
+    # <(...) is in no folder of the user's
+    is_file = args.spec and os.path.isfile(args.spec)
+    own = os.path.dirname(os.path.abspath(args.spec)) if is_file else cwd
+    return {"spec": own, "flag": cwd, "env": cwd}
 
 
 def environ() -> dict[str, str]:

@@ -63,6 +63,7 @@ def _outcome(
 
     spec, facts = inputs.job(args)
     log.shape(spec.logs.format, spec.logs.timestamps == "utc")
+    log.quiet = spec.logs.level == "warning"
     spec = replace(spec, **{"command": spec.command or _NO_PROGRAM, "restarts": 0, **settings})
     topology = locate(spec, facts)
     log.about(topology)

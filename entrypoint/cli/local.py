@@ -76,6 +76,7 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
         os.environ.pop(name, None)
     spec, text = inputs.spec(args)
     log.shape(spec.logs.format, spec.logs.timestamps == "utc")
+    log.quiet = spec.logs.level == "warning"
     count = local.node_count(spec, _number(args.count))
     wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, args.late_dns, count)
     by_name = wanted.late_dns is not None
@@ -84,10 +85,13 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
     device = registry.choose("devices", spec.device, here, "cpu").device(here)
     visible = registry.access(device.kind).visible
     port, envs = _free_ports(), []
+    # A spec that is not a file is copied to another folder.
+    paths = {} if not args.spec or os.path.isfile(args.spec) else local.paths(spec)
     for node in range(count):
         settings = local.settings(spec, count, node, child.folder, port, by_name)
         inherited = {**here.env, **local.share(visible, here.env, device.count, count, node)}
         env = local.environment(inherited, settings, node, child.folder)
+        env |= paths
         envs.append(local.with_names(env, library, child.folder, node) if library else env)
     _check(args, text, replace(here, env=envs[0]), by_name and not library)
     names = _files(child.folder, text, args, count)
@@ -190,7 +194,11 @@ def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -
     from entrypoint.system import process, sshd
 
     spec = specs.load(
-        text if args.spec else None, args.spec or "", here.env, inputs.overrides(args)
+        text if args.spec else None,
+        args.spec or "",
+        here.env,
+        inputs.overrides(args),
+        inputs.folders(args),
     )
     plan = settle(spec, here)
     many = len(plan.topology.nodes) > 1

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from entrypoint import __version__, errors, secret
+from entrypoint import __version__, errors, registry, secret
 from entrypoint.cli import NAMES
 from entrypoint.errors import UsageError
 from entrypoint.output.log import answer, width
 from entrypoint.spec import fields
+from entrypoint.spec.rules import FieldInfo, nearest, suggestion
 
 _EXIT_STATUSES = "\n\n".join((errors.__doc__ or "").split("\n\n")[1:3])
 _EPILOG = f"""{_EXIT_STATUSES}
@@ -21,22 +22,69 @@ Every field of the spec has a variable, ENTRYPOINT_<FIELD>, such as ENTRYPOINT_S
 See docs/reference/spec.md."""
 
 
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    return argparse.RawDescriptionHelpFormatter(prog, width=width())
+_COMMON = {
+    "hosts",
+    "launcher",
+    "log_dir",
+    "node_rank",
+    "secret_file",
+    "slots",
+}  # fields whose flags are shown first, with --spec and --env
+_GROUPS = {
+    "logs": "what is printed, and where it is kept",
+    "ssh": "network",
+    "network": "network",
+    "timeouts": "network",
+}
+_OTHERS = "job and node"
+_SENTENCE = re.compile(r"(.*?)(?:;|\.(?=\s)|\.?$)", re.DOTALL)
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Options in alphabetical order, with one mention of what they take: `-s, --spec FILE`."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=width())
+
+    def add_arguments(self, actions: Iterable[argparse.Action]) -> None:
+        super().add_arguments(
+            sorted(actions, key=lambda action: max(action.option_strings, key=len, default=""))
+        )
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        names = sorted(action.option_strings, key=len)
+        return f"{', '.join(names)} {action.metavar or action.dest.upper()}"
 
 
 class _Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, epilog=_EPILOG, formatter_class=_formatter, allow_abbrev=False)
+        super().__init__(**options, epilog=_EPILOG, formatter_class=_Formatter, allow_abbrev=False)
 
     def error(self, message: str) -> None:  # type: ignore[override]
         _, unknown, flags = message.partition("unrecognized arguments: ")
         hint = (
-            _advice(flags.split(" ")[0].partition("=")[0])
+            _advice(flags.split(" ")[0].partition("=")[0], _flags_of(self))
             if unknown
             else f"try: {self.prog} --help"
         )
         raise UsageError(f"EP110 {' '.join(secret.masked_words(message.split(' ')))}", "", hint)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        is_command = isinstance(action, argparse._SubParsersAction)
+        kind = "command" if is_command else action.dest
+        if action.option_strings:
+            kind = f"value of {action.option_strings[-1]}"
+        homes = {str(choice): str(choice) for choice in action.choices}
+        also = registry.also("deploy") if action.dest == "target" else {}
+        raise UsageError(
+            f"EP110 there is no such {kind}",
+            secret.masked(str(value)),
+            suggestion(str(value), homes | also, homes),
+        )
 
     def _print_message(self, message: str, file: object = None) -> None:  # --help and --version
         answer(message)
@@ -45,8 +93,18 @@ class _Parser(argparse.ArgumentParser):
 Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 
-def _advice(flag: str) -> str:
-    """Return a hint on what an unknown flag may stand for."""
+def _flags_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the long flags of a parser and of its commands."""
+    flags = []
+    for action in parser._actions:
+        flags += [name for name in action.option_strings if name.startswith("--")]
+        if isinstance(action, argparse._SubParsersAction):
+            flags += [name for inner in action.choices.values() for name in _flags_of(inner)]
+    return flags
+
+
+def _advice(flag: str, flags: Sequence[str]) -> str:
+    """Return a hint on what an unknown flag may stand for, where a command has these."""
     name = re.sub("[-_.]", "", flag)
     if name == "dryrun":
         return "use `entrypoint plan`: it prints what run will do"
@@ -66,6 +124,9 @@ def _advice(flag: str) -> str:
                 if field.flags
                 else f"set {field.path} in the spec, or {field.env}"
             )
+    names = {name.lstrip("-"): name for name in flags}
+    if flag.startswith("--") and (meant := nearest(flag[2:], names)):
+        return f"did you mean `{names[meant]}`? options of the program go after --"
     return "put -- before the program: -- python train.py"
 
 
@@ -78,7 +139,10 @@ def parser(spec: str | None = None, words: Sequence[str] = ()) -> argparse.Argum
     """
     about = "Boot a training job: run `entrypoint run --spec job.yaml` on every node."
     parser = _Parser(prog="entrypoint", description=about)
-    parser.add_argument("--version", action="version", version=f"entrypoint {__version__}")
+    version = f"entrypoint {__version__}"
+    parser.add_argument(
+        "-V", "--version", action="version", version=version, help="print the version"
+    )
     commands = parser.add_subparsers(prog="entrypoint", metavar="COMMAND", required=True)
     for name in words[:1] if words and words[0] in NAMES else NAMES:
         importlib.import_module(f"entrypoint.cli.{name}").arguments(commands, spec)
@@ -99,22 +163,38 @@ def command(commands: Commands, name: str, usage: str, text: str) -> _Parser:
 
 def job_arguments(parser: _Parser, spec: str | None, hidden: Sequence[str] = ()) -> None:
     """Add the options of every command that works on a job; --help leaves `hidden` fields out."""
-    parser.add_argument(
+    common = parser.add_argument_group("common options")
+    groups = {title: parser.add_argument_group(title) for title in (_OTHERS, *_GROUPS.values())}
+    common.add_argument(
         "--spec",
         "-s",
         metavar="FILE",
         default=spec,
         help="job spec, a YAML file (or ENTRYPOINT_SPEC)",
     )
+    text = "variable for the program, on every node; may be repeated"
+    common.add_argument("--env", "-e", action="append", metavar="NAME=VALUE", help=text)
     for field in fields():
         if field.flags:
-            names = ", ".join(field.adapters)
-            text = (
-                f"{field.description.split(';')[0].rstrip('.')}{f': {names}' if names else ''} (or"
-                f" {field.env})"
+            title = _GROUPS.get(field.path.partition(".")[0], _OTHERS)
+            group = common if field.path in _COMMON else groups[title]
+            group.add_argument(
+                *field.flags,
+                dest=field.path,
+                metavar=field.path.rsplit(".", 1)[-1].upper(),
+                help=argparse.SUPPRESS if field.path in hidden else _help(field),
             )
-            metavar = field.path.rsplit(".", 1)[-1].upper()
-            text = argparse.SUPPRESS if field.path in hidden else text.replace("%", "%%")
-            parser.add_argument(*field.flags, dest=field.path, metavar=metavar, help=text)
-    text = "variable for the program, on every node"
-    parser.add_argument("--env", "-e", action="append", metavar="NAME=VALUE", help=text)
+    text = "print only warnings and errors: --log-level warning"
+    groups[_GROUPS["logs"]].add_argument(
+        "--quiet", "-q", dest="logs.level", action="store_const", const="warning", help=text
+    )
+    # those of the command alone come last
+    parser._action_groups.append(parser._action_groups.pop(1))
+
+
+def _help(field: FieldInfo) -> str:
+    """Return the first sentence of a field's description, the adapters, and its variable."""
+    sentence = _SENTENCE.match(field.description)
+    names = ", ".join(field.adapters)
+    text = f"{sentence[1] if sentence else ''}{f': {names}' if names else ''} (or {field.env})"
+    return " ".join(text.split()).replace("%", "%%")

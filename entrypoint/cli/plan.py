@@ -23,6 +23,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     )
     plan = command(commands, "plan", PROGRAM, text)
     job_arguments(plan, spec)
+    plan.add_argument("--all", action="store_true", help="also show settings that have defaults")
     plan.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -30,11 +31,15 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the plan. Returns 0, or the status with which `run` would refuse it."""
     from entrypoint.plan import settle
     from entrypoint.plan.show import plan_json, plan_text
-    from entrypoint.system import checks
+    from entrypoint.system import checks, command_line
 
     spec, facts = inputs.job(args)
     plan, refused = checks.dry_run(spec, facts, settle(spec, facts), log)
-    answer(plan_json(spec, plan) if args.json else plan_text(spec, plan))
+    if args.json:
+        answer(plan_json(spec, plan))
+    else:
+        lines = [command_line.of(program, plan, facts) for program in plan.launch.programs]
+        answer(plan_text(spec, plan, lines, args.all))
     for outcome in refused:
         log(f"run would end: {outcome.reason}; exit {outcome.status}")
     return refused[0].status if refused else 0

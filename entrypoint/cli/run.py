@@ -43,6 +43,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
             spec, facts = inputs.spec(args)[0], read()
             log.shape(spec.logs.format, spec.logs.timestamps == "utc")
+            log.quiet = spec.logs.level == "warning"
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, facts):
                 return _pass_through(spec, facts, record, log)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError, UsageError
-from entrypoint.spec import JobSpec, given
+from entrypoint.spec import JobSpec, fields, given
 from entrypoint.values import dataclass
 
 DEFAULT = ("image", "nodes", "resource")
@@ -55,6 +55,19 @@ def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
 def own_command(spec: JobSpec) -> list[str]:
     """Return the command after --; empty without it, since the containers have that of the spec."""
     return list(spec.command) if spec.source("command").origin == "flag" else []
+
+
+def relative_paths(spec: JobSpec) -> dict[str, str]:
+    """Return the relative paths of the spec's file as variables, which start at the containers'
+    working directory."""
+    paths = {
+        field.env: (field.path, spec.value(field.path)) for field in fields() if field.rule.is_path
+    }
+    return {
+        name: value
+        for name, (path, value) in paths.items()
+        if value and not value.startswith("/") and spec.source(path).origin == "spec"
+    }
 
 
 def same_slots(spec: JobSpec, summary: str) -> int | None:

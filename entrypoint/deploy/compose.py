@@ -12,8 +12,10 @@ from entrypoint.errors import ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
 
-__all__ = ["Options", "render"]
+__all__ = ["NEEDS_NAMES", "SECRET_IS_HERE", "Options", "render"]
 
+NEEDS_NAMES = True  # each node is a service of its own
+SECRET_IS_HERE = True  # the secret's file is mounted from this machine
 _SECRET = "/run/secrets/entrypoint"
 
 

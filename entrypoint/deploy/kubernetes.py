@@ -19,7 +19,14 @@ import yaml
 from entrypoint import registry
 from entrypoint.deploy._dump import dump
 from entrypoint.deploy._kinds import KINDS, Kind, host_names
-from entrypoint.deploy._options import RESTARTS, Options, own_command, resources, settings
+from entrypoint.deploy._options import (
+    RESTARTS,
+    Options,
+    own_command,
+    relative_paths,
+    resources,
+    settings,
+)
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import Raw
 from entrypoint.render import render as render_template
@@ -27,6 +34,7 @@ from entrypoint.spec import HostEntry, JobSpec
 
 __all__ = ["TAKES", "Options", "notes", "render"]
 
+ALSO = ("k8s", "k3s")  # other names
 TAKES = ("image", "nodes", "resource", "kind")
 
 _SECRET = "/run/secrets/entrypoint"
@@ -179,7 +187,9 @@ def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
         raise UsageError(
             "EP802 the Pods take the job's secret from a Secret", spec.secret_file or "", hint
         )
-    variables = {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
+    # The folder of the spec, where its relative paths start, is not in the Pods.
+    variables = {name: path for name, path in relative_paths(spec).items() if name not in _OWN}
+    variables |= {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
     if spec.calls(len(hosts)):
         variables["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"
     return {

@@ -28,7 +28,9 @@ from entrypoint.spec import HostEntry, JobSpec
 
 __all__ = ["NEEDS_IMAGE", "TAKES", "Options", "render"]
 
+ALSO = ("sbatch",)  # other names
 TAKES = (*DEFAULT, "runtime", "time")
+SECRET_IS_HERE = True  # the secret's file is in a folder that the nodes share
 NEEDS_IMAGE = False  # the toolkit may be installed on the nodes
 
 _RUNTIMES = ("none", "pyxis", "apptainer")

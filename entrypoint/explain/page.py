@@ -57,7 +57,8 @@ def markdown() -> str:
         if any(entry.id == "EP500" for entry in entries):
             out += [
                 "### States of missing nodes\n",
-                "`waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused) 12s/600s`\n",
+                "`waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (nothing listens there yet)"
+                " 12s/600s`\n",
             ]
             out += _table("in the brackets", explain.source()["waiting"])
     out += ["## Messages of other programs\n", *_table("you see", explain.source()["others"])]

@@ -207,7 +207,7 @@ def of_program(end: ProgramExit) -> Outcome:
 
 
 def named(missing: Mapping[str, str], most: int | None = None) -> str:
-    """Hosts, `most` of them, with what is known of each: `a (no DNS), b (refused)`."""
+    """Hosts, `most` of them, with what is known of each: `a (no DNS), b (not reached yet)`."""
     return some((f"{host} ({state})" for host, state in missing.items()), most or len(missing))
 
 

@@ -184,7 +184,8 @@ class RollCall:
             f"EP500 {number} of {len(self._topology.peers)} peers did not answer within"
             f" {self._limit:.0f}s"
         )
-        do = "see that they run, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS, in seconds"
+        setting = self._state.spec.setting("timeouts.peers")
+        do = f"see that they run, or wait longer: {setting}, in seconds"
         raise UnavailableError(what, self._words(), do)
 
     def called(self, hello: messages.Hello, decide: Callable[[Outcome], None]) -> None:

@@ -9,6 +9,7 @@ from entrypoint.job import messages
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome
+from entrypoint.text import duration
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
 
@@ -48,7 +49,7 @@ class StallDetector:
             self._warned = False
         elif idle >= self._limit and not self._warned:
             self._warned = True
-            reason = f"no rank has printed anything for {idle / 60:.3g} minutes"
+            reason = f"no rank has printed anything for {duration(idle)}"
             self._machine.log(f"EP610 {reason}; this is what they do:")
             self._talk.forget(answer=messages.StacksShown)
             self._talk.tell_all(messages.Stacks())

@@ -139,7 +139,7 @@ class Worker:
             return
         limit = self._spec.timeouts.peers
         seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
-        do = "see its log, or wait longer: ENTRYPOINT_TIMEOUTS_PEERS"
+        do = f"see its log, or wait longer: {self._spec.setting('timeouts.peers')}, in seconds"
         if self._refused:
             seen += f"; {count(self._refused, 'login')} refused"
             do = "give all nodes the same secret and job name; see its log"

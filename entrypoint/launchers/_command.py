@@ -36,7 +36,7 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
             f"EP118 the command is a launcher itself, and launcher {launcher} would start it once a"
             " rank or node"
         )
-        program = "the program alone, such as: -- train.py"
+        program = "the program alone, such as: -- python train.py"
         hint = f"give it {program}"
         if replacement != launcher:
             hint = f"set launcher: {replacement} (ENTRYPOINT_LAUNCHER), with {program}"

@@ -62,7 +62,7 @@ def launch(
     barrier = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
     bounded = EnvVar("EXIT_BARRIER", f"{spec.timeouts.peers:g}", "timeouts.peers", default=True)
     argv = ("bash", f"{topology.run_dir}/{file.name}", *spec.command)
-    program = Program(argv, (*_settings(spec, topology), *settings))
+    program = Program(argv, (*_settings(spec, topology), *settings), script=file.name)
     return Launch(
         (program,),
         files=(file, rank_script(spec, topology)),

@@ -3,7 +3,6 @@ released."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from entrypoint import interfaces
@@ -23,7 +22,6 @@ from entrypoint.model import (
     Topology,
 )
 from entrypoint.render import quote_sh
-from entrypoint.secret import masked_words
 from entrypoint.spec import Given, JobSpec, given
 from entrypoint.values import replace
 
@@ -100,7 +98,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
         launch,
-        programs=(Program(argv, _settings(spec, topology, members)),),
+        programs=(Program(argv, _settings(spec, topology, members), script=script.name),),
         files=(
             _mpi.file("hostfile", {"nodes": nodes}),
             script,
@@ -255,30 +253,3 @@ def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[En
         ),
         EnvVar("NCCL_SOCKET_IFNAME", nccl, origin, default=True),
     )
-
-
-# --------------------------------------------------------------------------------------------------
-# The record of mpirun's start that run_mpi.sh writes into the run directory
-
-LINE = "line"  # the file with its argv
-_SHOWN = 32 << 10  # bytes of it that are shown
-_ESCAPES = {"\n": "\\n", "\t": "\\t", "'": "\\'", "\\": "\\\\"}  # in bash's $'...'
-
-
-def shown(line: bytes) -> str:
-    """Return mpirun's command line without secrets; "" if the file is not written yet.
-
-    A very long one is cut: the event loop waits meanwhile, and a log should not contain megabytes.
-    """
-    first = line[:_SHOWN].rpartition(b"\0")[0]
-    argv = masked_words(first.decode(errors="replace").split("\0")) if first else []
-    rest = len(line) - len(first) - 1
-    return " ".join(map(_shell_quoted, argv)) + (f" and {rest} bytes more" if argv and rest else "")
-
-
-def _shell_quoted(argument: str) -> str:
-    """Return an argument quoted for bash on one line: that of `python -c` may have many lines."""
-    if argument.isprintable():
-        return shlex.quote(argument)
-    escaped = (_ESCAPES.get(c, c if c.isprintable() else f"\\U{ord(c):08x}") for c in argument)
-    return f"$'{''.join(escaped)}'"

@@ -101,6 +101,16 @@ def settings(
     return {variables[path]: value for path, value in values.items()}
 
 
+def paths(spec: JobSpec) -> dict[str, str]:
+    """Return the paths of the spec's file as variables, for a copy of it in another folder."""
+    own = [field for field in fields() if field.rule.is_path and field.path not in OWN]
+    return {
+        field.env: spec.value(field.path)
+        for field in own
+        if spec.source(field.path).origin == "spec"
+    }
+
+
 def environment(
     env: Mapping[str, str], variables: Mapping[str, str], node: int, folder: str
 ) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import threading
 from collections import deque
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a caller waits for its line to be written
 _CLEAR = b"\r\033[K"  # erases the last line of a terminal
+# Warnings, and errors with what explains them: the last lines of a rank, what a node lacks.
+_IMPORTANT = r"^warning: |\bEP\d{3}\b|^  \| |^last |^seen here: |; exit \d+$"
 _LAST = 2.0  # seconds to write the remaining lines at the end
 
 
@@ -71,6 +74,7 @@ class Logger:
 
     def __init__(self, fd: int = 2) -> None:
         self.name = ""
+        self.quiet = False  # whether only warnings and errors are logged
         # Whose lines they are, in JSON; the first three once they are known.
         self.job = ""
         self.node = ""
@@ -97,6 +101,8 @@ class Logger:
         self._writer: threading.Thread | None = None
 
     def __call__(self, text: str) -> None:
+        if self.quiet and not re.search(_IMPORTANT, text):
+            return
         line = self._line(escaped(scrubbed(text, os.environ)))
         with self._changed:
             self._lines.append(line)
@@ -128,7 +134,8 @@ class Logger:
     def live(self) -> Callable[[str], None] | None:
         """Return the function that shows a text as the last line of a terminal until the next call;
         None for a log."""
-        return self._show if self._terminal and self._shape is None else None
+        is_shown = self._terminal and self._shape is None and not self.quiet
+        return self._show if is_shown else None
 
     def _show(self, text: str) -> None:
         with self._changed:

@@ -99,6 +99,21 @@ def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[Fi
     return [File(launch.ranks.env_file, text, "the environment", mode=0o600, secret=True)]
 
 
+def unused_log_dir(spec: JobSpec, plan: Plan) -> str:
+    """Return a warning if the user names a directory for logs and nothing writes one; else "".
+
+    A variable gives none: it may be there for other jobs. One node of a job says it.
+    """
+    topology = plan.topology
+    is_asked = spec.source("log_dir").origin in ("flag", "spec")
+    is_used = topology.log_dir in plan.launch.folders or spec.netcheck.when == "before"
+    if not is_asked or is_used or not topology.is_leader:
+        return ""
+    where = spec.setting("log_dir")
+    hint = "add --log-files ranks for a copy of each rank's output, or remove it"
+    return f"EP131 nothing writes logs into {topology.log_dir} | {where} | {hint}"
+
+
 def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
     """The launch, with what the logs that were asked for need."""
     if spec.logs.files == "ranks":

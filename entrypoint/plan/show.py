@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from entrypoint import secret, values
@@ -127,8 +128,14 @@ def _file(file: File) -> dict[str, Any]:
     return values if file.secret or not file.text else {**values, "text": file.text}
 
 
-def plan_text(spec: JobSpec, plan: Plan) -> str:
-    """The plan for a reader: topology, command, environment, files, settings."""
+def plan_text(
+    spec: JobSpec, plan: Plan, lines_of: Sequence[tuple[str, str]] = (), all_settings: bool = False
+) -> str:
+    """The plan for a reader: topology, command, environment, files, settings.
+
+    `lines_of`: for each program the command line of the launcher that its script builds, or why it
+    is unknown. Settings that have their defaults are only counted, unless all are wanted.
+    """
     plan = _shown(plan)
     topology, launch = plan.topology, plan.launch
     lines = [*_heading(plan), "", "nodes"]
@@ -139,10 +146,13 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
     lines += ["", "command"]
     if not launch.programs:
         lines.append("  none: waits until worker-0 releases it")
-    for program in launch.programs:
+    for number, program in enumerate(launch.programs):
         copy = f", also into {program.log}" if program.log else ""
         note = f"  # {program.label}{copy}" if program.label else ""
         lines.append(f"  {shlex.join(program.argv)}{note}")
+        line, unknown = lines_of[number] if lines_of else ("", "")
+        if line or unknown:
+            lines.append(f"  which starts: {line or f'not known here: {unknown}'}")
     lines += [f"  in {plan.workdir}", "", "environment, beside the container's own"]
     lines += _variables(plan.env)
     lines += [f"  {var.name}={var.value}  # {var.origin}" for var in launch.ranks.env_of_each]
@@ -159,13 +169,19 @@ def plan_text(spec: JobSpec, plan: Plan) -> str:
             f"  {file.name}  {file.mode:04o}  {file.origin}{'  secret' * file.secret}"
             for file in plan.files
         ]
-    lines += ["", "settings"]
-    for path, value, origin in _settings(spec, plan):
-        if value is not None:
-            lines.append(
-                f"  {path}: {' '.join(value) if isinstance(value, list) else value}  # {origin}"
-            )
+    lines += _setting_lines(spec, plan, all_settings)
     return "".join(f"{escaped(line)}\n" for line in lines)
+
+
+def _setting_lines(spec: JobSpec, plan: Plan, all_settings: bool) -> list[str]:
+    rows = [row for row in _settings(spec, plan) if row[1] is not None]
+    shown = [row for row in rows if all_settings or row[2] != "default"]
+    left = len(rows) - len(shown)
+    head = f"settings; --all shows {count(left, 'default')}, too" if left else "settings"
+    return ["", head] + [
+        f"  {path}: {' '.join(value) if isinstance(value, list) else value}  # {origin}"
+        for path, value, origin in shown
+    ]
 
 
 def _heading(plan: Plan) -> list[str]:

@@ -219,9 +219,10 @@ def _own_name(hostname: str, names: list[str]) -> int:
         rank for rank, name in enumerate(names) if label and name.split(".")[0] == label
     ]
     if len(ranks) != 1:
+        is_one = "matches several" if ranks else "is not one"
         raise ConfigError(
             f"EP202 node index unknown: {len(names)} nodes are given and no index",
-            f"host name {hostname!r} among {some(names, 4)}",
+            f"host name {hostname!r} {is_one} of {some(names, 4)}",
             "set ENTRYPOINT_NODE_RANK (0 for worker-0), or give the container one of these host"
             " names",
         )

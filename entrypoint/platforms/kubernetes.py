@@ -13,6 +13,8 @@ from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._pods import INDEX, job_of, may_be_jobset
 
+ALSO = ("k8s", "k3s")  # other names
+
 
 def matches(facts: Facts) -> bool:
     """Return whether this is a Pod of a Job, and not of a JobSet, where each Job counts its Pods

@@ -15,7 +15,7 @@ from entrypoint.errors import EntrypointError
 from entrypoint.job import messages
 from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended
 from entrypoint.job.messages import LINE, LINES
-from entrypoint.launchers import mpirun
+from entrypoint.launchers import _command_line as command_line
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.model import Facts, File, Launch, Members, Plan
 from entrypoint.output.lines import ATTEMPT
@@ -32,7 +32,7 @@ from entrypoint.system import checks, children, proc, process
 from entrypoint.system.cgroups import Memory, Processes
 from entrypoint.system.clock import rest
 from entrypoint.system.files import RunDir, make_folders
-from entrypoint.text import one_line
+from entrypoint.text import count, one_line
 from entrypoint.values import replace
 
 # seconds between two reads of the count of refused processes, which version 1 cgroups do not
@@ -394,11 +394,21 @@ class Programs:
             return 0.0
 
     def show_line(self) -> None:
-        """Log once how mpirun was started."""
-        file = self._run_dir.path / mpirun.LINE
-        if not self._line_shown and file.is_file() and (line := mpirun.shown(file.read_bytes())):
+        """Log once that the launcher was started, with the place of its whole command line."""
+        file = self._run_dir.path / command_line.RECORD
+        if self._line_shown or not file.is_file():
+            return
+        if line := command_line.shown(file.read_bytes()):
             self._line_shown = True
-            self._log(f"started: {line}")
+            self._run_dir.write(command_line.TEXT, f"{line}\n", 0o600)
+            nodes = len(self._plan.topology.nodes)
+            where = f" on {count(nodes, 'node')}" if nodes > 1 else ""
+            ranks = count(self._plan.ranks, "rank")
+            name = self._plan.launch.ranks.name
+            text = self._run_dir.path / command_line.TEXT
+            self._log(
+                f"started: {name} with {ranks}{where} | whole line: {text}, or `entrypoint plan`"
+            )
 
     def written(self) -> int:
         """Return the bytes that the programs of this node have written so far."""

@@ -70,8 +70,8 @@ from entrypoint.system.proc import (
     python_set_locale,
     script,
     stat,
-    too_long,
     undo_launcher,
+    why_not_started,
 )
 
 if False:  # only for type checkers: importing it is slow
@@ -93,7 +93,6 @@ _OS_ERROR = 71
 _CANT_CREATE = 73
 _RETRY = 75
 _NESTED = 78
-_E2BIG = 7  # too long for execve(2)
 _EAGAIN = 11  # limit on processes reached
 # from the process that the launcher knows: the launcher has sent it SIGTERM
 _LAUNCHER_ENDS = _signal.SIGRTMIN
@@ -561,12 +560,9 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], mask: set[int]) -
         execute(program, os.environ)
     except OSError as error:
         status = 127 if isinstance(error, FileNotFoundError) else 126
-        place = f"{error.filename}: " if error.filename not in (None, program[0]) else ""
         from entrypoint.text import escaped
 
-        reason = (
-            error.errno == _E2BIG and too_long(program, os.environ)
-        ) or f"{place}{error.strerror}"
+        reason = why_not_started(program, error, os.environ)
         text = escaped(f"EP440 cannot start {program[0]}: {reason}")
         write_all(2, f"{text}\n".encode("utf-8", "backslashreplace"))
     finally:

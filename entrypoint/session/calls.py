@@ -343,7 +343,7 @@ async def _connect(addresses: list[Address], seconds: float) -> socket.socket:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return connection
         except ConnectionRefusedError:
-            reason = "refused"
+            reason = "nothing listens there yet"
         except (TimeoutError, asyncio.TimeoutError):
             reason = f"no answer from {address[0]}"
             late = True

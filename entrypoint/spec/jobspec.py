@@ -379,6 +379,14 @@ class JobSpec:
         """Return the source of the value at `path` (such as `ssh.port`)."""
         return self._sources.get(path, DEFAULT)
 
+    def setting(self, path: str) -> str:
+        """Return what sets the value at `path`, for a hint: the flag or variable that the user
+        gave, its place in the file, else the variable that would."""
+        source = self.source(path)
+        if source.origin == "spec":
+            return f"{path} ({source.where})"
+        return source.where or f"ENTRYPOINT_{path.replace('.', '_').upper()}"
+
     def value(self, path: str) -> Any:
         """Return the value at `path`."""
         return functools.reduce(getattr, path.split("."), self)

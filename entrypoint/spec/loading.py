@@ -19,10 +19,10 @@ from types import MappingProxyType
 from typing import Any
 
 from entrypoint import values
-from entrypoint.secret import Secret, is_secret, weakness
+from entrypoint.secret import Secret, hides, is_secret, weakness
 from entrypoint.spec.items import Item, Place, ProblemList
 from entrypoint.spec.jobspec import JobSpec
-from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, suggestion
+from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, plain_path, suggestion
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
 from entrypoint.text import brief, count, quoted
 from entrypoint.values import dataclass
@@ -50,14 +50,22 @@ class Override:
     where: str
 
 
+_AS_WRITTEN: Mapping[str, str] = MappingProxyType({})
+
+
 def load(
-    text: str | None, file: str, env: Mapping[str, str], flags: Mapping[str, Override]
+    text: str | None,
+    file: str,
+    env: Mapping[str, str],
+    flags: Mapping[str, Override],
+    folders: Mapping[str, str] = _AS_WRITTEN,
 ) -> JobSpec:
     """Return the job spec from a spec file, the environment and the command line.
 
     `text` is the file's content (None: there is no file) and `file` its name in positions; `flags`
     maps dotted paths to values of the command line. A variable that is empty counts as unset.
-    Sources are in `JobSpec.source(path)`.
+    `folders`: where relative paths start, for each origin (`spec`, `env`, `flag`); without one they
+    stay as they are. Sources are in `JobSpec.source(path)`.
 
     Raises SpecError with every problem of all three, sorted: file by position, then variables, then
     flags.
@@ -73,16 +81,9 @@ def load(
     for field in fields():
         flag = _from_flag(field, flags.get(field.path), report)
         for item in filter(None, (flag, _from_env(field, env, report), written.get(field.path))):
-            value = _expanded(field, checked(field, item, report), env)
-            items.setdefault(field.path, item)
-            if isinstance(value, dict):  # entry by entry, each with its own origin
-                chosen[field.path] = {**value, **chosen.get(field.path, {})}
-                items = {
-                    **{f"{field.path}.{name}": entry for name, entry in item.value.items()},
-                    **items,
-                }
-            elif value is not None:
-                chosen.setdefault(field.path, value)
+            folder = folders.get(item.place.source.origin, "")
+            value = _expanded(field, checked(field, item, report), env, folder)
+            _choose(field.path, item, value, chosen, items)
     _unknown_variables(env, report)
     secret = _secret(env, chosen, items, report)
     if text is None or root is not None:  # a broken file would look like a contradiction
@@ -95,12 +96,31 @@ def load(
     return functools.reduce(_with, chosen.items(), empty)
 
 
-def _expanded(field: FieldInfo, value: Any, env: Mapping[str, str]) -> Any:
+def _choose(
+    path: str, item: Item, value: Any, chosen: dict[str, Any], items: dict[str, Item]
+) -> None:
+    """Add a value and its item, unless one of a higher origin is there."""
+    items.setdefault(path, item)
+    if isinstance(value, dict):  # entry by entry, each with its own origin
+        chosen[path] = {**value, **chosen.get(path, {})}
+        for name, entry in item.value.items():
+            items.setdefault(f"{path}.{name}", entry)
+    elif value is not None:
+        chosen.setdefault(path, value)
+
+
+def _expanded(field: FieldInfo, value: Any, env: Mapping[str, str], folder: str) -> Any:
     """Return the value; in a command or a path, a platform's folder is expanded as a shell would do
-    it."""
+    it, and a relative path starts at `folder`."""
     if field.path == "command" and value:
         return tuple(expanded(argument, env) for argument in value)
-    return expanded(value, env) if field.rule.is_path and value else value
+    if not field.rule.is_path or not value:
+        return value
+    path = expanded(value, env)
+    if not folder or path.startswith("/"):
+        return path
+    # `hides` looks only at what was given, not at the folder
+    return f"{folder}/./{path}" if hides(field.path, path) else plain_path(f"{folder}/{path}")
 
 
 def _with(section: Any, chosen: tuple[str, Any]) -> Any:

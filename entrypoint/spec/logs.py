@@ -34,6 +34,8 @@ class LogsSpec:
       Beginning of each line that a rank prints, such as `"[{node} {rank}] "`: text with {job},
       {node} (`worker-1`), {host}, {rank} (`-` if it is not a rank's line) and {stream} (stdout or
       stderr) in it.
+    level: Least level of the toolkit's own messages: `warning` leaves out how the boot goes on, and
+      keeps warnings, errors and the last lines of a failed rank.
     timestamps: With `utc`, each line of a rank or of the toolkit begins with the time (RFC 3339,
       UTC). JSON always has the time.
     files: With `ranks`, each rank's output is also copied, byte for byte, into a file of its own:
@@ -48,6 +50,7 @@ class LogsSpec:
         str | None, Rule("text with {node} or {rank} in it", check=_check_prefix), "--log-prefix"
     ] = None
     timestamps: Annotated[Literal["none", "utc"], "--log-timestamps"] = "none"
+    level: Annotated[Literal["info", "warning"], "--log-level"] = "info"
     files: Annotated[Literal["none", "ranks"], "--log-files"] = "none"
     max_size: Annotated[int, Rule(ge=4096), "--log-max-size"] = 10 << 20
     max_files: Annotated[int, Rule(ge=1, le=1000), "--log-max-files"] = 5

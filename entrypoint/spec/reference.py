@@ -38,6 +38,9 @@ In a variable or a flag, the entries of `hosts` are separated by commas or white
 lists are shell words, or a JSON or YAML list if they begin with `[`. `ENTRYPOINT_ENV` is a JSON
 object. Its entries, like those of the flag, override those of the file one by one.
 
+A relative path in the file starts at the file's folder, one in a variable or a flag at the current
+folder. On Kubernetes and ModelArts, `entrypoint deploy` passes the file's paths as variables.
+
 A secret belongs neither in this file nor on the command line: mount a file and name it in
 `secret_file`, or set `ENTRYPOINT_SECRET`. If both are set, the one with the higher origin wins;
 if both are variables, this is an error.

@@ -376,11 +376,20 @@ def adapter(kind: str) -> Rule:
 def suggestion(text: str, homes: Mapping[str, str], names: Iterable[str] = ()) -> str:
     """Return a hint with the entry of `homes` for the name nearest to `word`, or else with all
     `names`."""
-    import difflib  # slow to import, and most starts have no typing error
-
-    matches = difflib.get_close_matches(text[:100], homes, 1)
+    name = nearest(text, homes)
     return (
-        f"did you mean `{homes[matches[0]]}`?"
-        if matches
+        f"did you mean `{homes[name]}`?"
+        if name is not None
         else f"use one of {', '.join(names or homes)}"
     )
+
+
+def nearest(text: str, names: Iterable[str]) -> str | None:
+    """Return the name that the text may stand for: the only one that begins with it, or the most
+    similar one."""
+    import difflib  # slow to import, and most starts have no typing error
+
+    known = list(names)
+    begun = [name for name in known if len(text) > 1 and name.startswith(text)]
+    matches = begun if len(begun) == 1 else difflib.get_close_matches(text[:100], known, 1)
+    return matches[0] if matches else None

@@ -10,7 +10,7 @@ import os
 from entrypoint import interfaces
 from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.model import Facts, Launch, Outcome, Plan, Program
-from entrypoint.plan import environment, settle
+from entrypoint.plan import environment, settle, unused_log_dir
 from entrypoint.spec import JobSpec
 from entrypoint.system import keys, preflight, process, sshd
 from entrypoint.system.files import RunDir, RunDirTaken
@@ -55,7 +55,7 @@ def machine(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> Outcome | None
     try:
         _check_device(spec, plan)
         _check_interface(spec, facts, plan)
-        for warning in preflight.check(plan):
+        for warning in filter(None, (*preflight.check(plan), unused_log_dir(spec, plan))):
             log(f"warning: {warning}")
     except EntrypointError as error:
         return error.outcome

@@ -11,6 +11,7 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import NoReturn
 
+_E2BIG = 7  # too long for execve(2)
 CAP_IPC_LOCK = 14  # linux/capability.h: exempt from the limit on locked memory
 
 
@@ -188,6 +189,25 @@ def too_long(argv: Sequence[str], env: Mapping[str, str]) -> str:
     if not longest or sizes[longest] <= limit:
         return ""
     return f"{longest} has {sizes[longest]} bytes, and the kernel takes {limit}"
+
+
+def why_not_started(
+    argv: Sequence[str], error: OSError, env: Mapping[str, str], cwd: str = ""
+) -> str:
+    """Return why a program could not be executed in this directory, with a hint for a script."""
+    program = argv[0]
+    if error.errno == _E2BIG and (reason := too_long(argv, env)):
+        return reason
+    # the program, its last candidate on PATH, or the working directory
+    name = os.fsdecode(error.filename or program)
+    place = "" if name == program or os.path.basename(name) == program else f"{name}: "
+    reason = f"{place}{error.strerror}"
+    file = os.path.abspath(os.path.join(cwd, program))
+    if not program.endswith(".py") or not os.path.isfile(file):
+        return reason
+    is_program = "/" in program and os.access(file, os.X_OK)
+    why = "is not executable" if "/" in program else "is there, but is not a program on PATH"
+    return reason if is_program else f"{reason} | {file} {why} | write: python {program}"
 
 
 def execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:

@@ -34,18 +34,13 @@ def exit_status(returncode: int) -> int:
 
 
 def cannot_start(
-    argv: Sequence[str], error: OSError, env: Mapping[str, str] | None = None
+    argv: Sequence[str], error: OSError, env: Mapping[str, str] | None = None, cwd: str = ""
 ) -> Outcome:
-    """Return the outcome of a program that could not be executed: 127 if it does not exist,
-    otherwise 126."""
-    if error.errno == errno.E2BIG and (reason := proc.too_long(argv, env or {})):
-        return Outcome(EXIT_NOT_EXECUTABLE, f"EP440 cannot start {argv[0]}: {reason}", program=True)
-    missing = isinstance(error, FileNotFoundError)
-    # the program, its last candidate on PATH, or the working directory
-    name = os.fsdecode(error.filename or argv[0])
-    place = "" if name == argv[0] or os.path.basename(name) == argv[0] else f"{name}: "
-    status = EXIT_NOT_FOUND if missing else EXIT_NOT_EXECUTABLE
-    return Outcome(status, f"EP440 cannot start {argv[0]}: {place}{error.strerror}", program=True)
+    """Return the outcome of a program that could not be executed in this directory: 127 if it does
+    not exist, otherwise 126."""
+    status = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_EXECUTABLE
+    reason = proc.why_not_started(argv, error, env or {}, cwd)
+    return Outcome(status, f"EP440 cannot start {argv[0]}: {reason}", program=True)
 
 
 def show(name: str) -> None:
@@ -90,7 +85,8 @@ def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome | No
     program = os.path.join(cwd, argv[0]) if "/" in argv[0] else argv[0]
     if which(program, env.get("PATH", os.defpath)) is None:
         exists = any(map(os.path.exists, proc.places(program, env.get("PATH", ""))))
-        return cannot_start(argv, _os_error(errno.EACCES if exists else errno.ENOENT, argv[0]))
+        error = _os_error(errno.EACCES if exists else errno.ENOENT, argv[0])
+        return cannot_start(argv, error, cwd=cwd)
     return None
 
 

@@ -59,6 +59,7 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
             hosts = [f"worker-{rank}" for rank in range(3)]
             expected |= {
                 "line",
+                "started.txt",
                 "agents",
                 *(f"agent.{each}" for each in hosts),
                 *(f"agent.{each}.command" for each in hosts[1:]),

@@ -219,7 +219,7 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
         }
         # mpirun knows neither node by the name of this machine, so it wants a daemon on each
         if rank == 0:
-            expected |= {"line", "agents", "agent.node-0", "agent.node-1"}
+            expected |= {"line", "started.txt", "agents", "agent.node-0", "agent.node-1"}
             expected |= {"agent.node-0.command", "agent.node-1.command"}
         assert set(written) == expected, "run wrote what plan did not name"
     launcher = next(

@@ -162,7 +162,7 @@ def test_a_missing_node_is_named_and_the_others_have_their_table(
     assert job.ends() == {0: 69, 1: 69}, job.both()
     assert found(job) == {("error", "roll-call", ""), ("warning", "shared-memory", "worker-1")}
     assert sorted(whole(job)["observed"]) == ["worker-0", "worker-1"]
-    assert "node-2 (refused)" in whole(job)["reason"]
+    assert "node-2 (nothing listens there yet)" in whole(job)["reason"]
 
 
 @pytest.mark.promise(

@@ -154,7 +154,7 @@ def test_a_short_freeze_is_no_loss(local: Callable[..., Local]) -> None:
 def test_a_node_that_is_late(local: Callable[..., Local]) -> None:
     job = local("--nodes", "2", *PLAIN, "--late", "worker-1@3s", "--", "true")
     assert job.ends() == 0
-    assert "waiting for 1 of 1 peers: worker-1 (refused)" in job.err
+    assert "waiting for 1 of 1 peers: worker-1 (nothing listens there yet)" in job.err
     assert "3s after the start: starting worker-1 (--late worker-1@3s)" in job.err
 
 

@@ -18,7 +18,7 @@ TREE = Path(__file__).parents[2]
 _OTHER = (
     r"ssh port \d+|\d+ processes|last message [\d.]+s|heard of it for [\d.]+s|after [\d.]+s$|step"
     r" \d+|\d+s/600s"
-    r"|\((no DNS|refused|not reached yet)\)"
+    r"|\((no DNS|nothing listens there yet|not reached yet)\)"
 )
 
 

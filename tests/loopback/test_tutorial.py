@@ -56,7 +56,7 @@ def _holds(done: subprocess.CompletedProcess[str]) -> None:
     assert [line for line in lines if line.isdigit()] == ["7", "69", "7", "7"]
     for said in (
         "EP600 rank 1 on ",
-        "EP500 1 of 1 peers did not answer within 5s | node-1 (refused)",
+        "EP500 1 of 1 peers did not answer within 5s | node-1 (nothing listens there yet)",
         "EP600 sh exited with 7 on node-1; exit 7",
     ):
         assert said in done.stderr

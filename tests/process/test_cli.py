@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import stat
 import subprocess
@@ -148,7 +149,7 @@ def test_a_plain_program_of_many_is_told_where_it_stands(rank: str, cwd: Path) -
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["run"], ["plan"], ["render"], ["deploy"], ["schema"], ["explain"]]
+    "command", [[], ["help"], ["run"], ["plan"], ["render"], ["deploy"], ["schema"], ["explain"]]
 )
 def test_help_is_on_stdout_with_no_environment_at_all(command: list[str], cwd: Path) -> None:
     done = entrypoint(cwd, *command, "--help", env={})
@@ -172,7 +173,11 @@ def test_help_names_what_can_be_chosen(command: str, cwd: Path) -> None:
 
 def test_a_command_of_ours_taken_for_a_program(cwd: Path) -> None:
     """As `docker run IMAGE plan` does."""
-    for word, hint in (("plan", " | did you mean: entrypoint plan?"), ("plam", "")):
+    for word, hint in (
+        ("plan", " | did you mean: entrypoint plan?"),
+        ("help", " | did you mean: entrypoint help?"),
+        ("plam", ""),
+    ):
         done = entrypoint(cwd, "run", "--passthrough", "--", word)
         words = (
             f"[entrypoint] EP440 cannot start {word}: No such file or directory{hint}; exit 127\n"
@@ -181,13 +186,43 @@ def test_a_command_of_ours_taken_for_a_program(cwd: Path) -> None:
 
 
 def test_every_command_is_known_to_the_hint(cwd: Path) -> None:
-    listed = entrypoint(cwd, "fly").stderr.partition("choose from ")[2].partition(")")[0]
+    listed = entrypoint(cwd, "fly").stderr.partition("use one of ")[2]
     assert tuple(re.findall(r"[a-z]+", listed)) == tuple(cli.NAMES)
 
 
-def test_version(cwd: Path) -> None:
-    done = entrypoint(cwd, "--version", env={})
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_version(flag: str, cwd: Path) -> None:
+    done = entrypoint(cwd, flag, env={})
     assert (done.returncode, done.stdout, done.stderr) == (0, f"entrypoint {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        ([], ["--help"]),
+        (["help"], ["--help"]),
+        (["help", "run"], ["run", "-h"]),
+        (["help", "ranktable", "make"], ["ranktable", "make", "-h"]),
+    ],
+)
+def test_help_is_a_command_too(words: list[str], same: list[str], cwd: Path) -> None:
+    done = entrypoint(cwd, *words, env={})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == entrypoint(cwd, *same, env={}).stdout
+
+
+def test_help_shows_the_common_options_first_and_each_group_in_order(cwd: Path) -> None:
+    """Of a job's options, eight are used most; those of the command alone come last."""
+    text = entrypoint(cwd, "plan", "--help", env={"COLUMNS": "300"}).stdout
+    groups = re.findall(r"^(\w[^\n]*):\n((?:  .*\n)+)", text, re.MULTILINE)
+    flags = {title: re.findall(r"^  (?:-\w, )?--([a-z-]+)", lines, re.M) for title, lines in groups}
+    assert next(iter(flags)) == "common options"
+    assert list(flags)[-1] == "options"
+    assert len(flags["common options"]) == 8
+    assert {"spec", "launcher", "env", "hosts"} < set(flags["common options"])
+    for title, names in flags.items():
+        assert names == sorted(names), title
+    assert len(text.splitlines()) < 70
 
 
 def test_schema_is_a_json_schema(cwd: Path) -> None:
@@ -207,9 +242,14 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([], r"EP110 the following arguments are required: COMMAND \| try: entrypoint --help"),
+        (
+            ["--", "train.py"],
+            r"EP110 the following arguments are required: COMMAND \| try: entrypoint --help",
+        ),
         (["run", "--bogus", "--", "true"], r".*--bogus.*"),
-        (["plan", "--jso", "--", "true"], r".*--jso.*"),
+        (["plan", "--jso", "--", "true"], r".*--jso \| did you mean `--json`\?.*"),
+        (["run", "--lau", "mpirun"], r".*--lau mpirun \| did you mean `--launcher`\?.*"),
+        (["run", "--node-rnak=1"], r".*--node-rnak=1 \| did you mean `--node-rank`\?.*"),
         (
             ["run", "--dry-run", "--", "true"],
             r".* \| use `entrypoint plan`: it prints what run will do",
@@ -235,7 +275,15 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
             ["plan", "--epochs", "3"],
             r".*--epochs 3 \| put -- before the program: -- python train\.py",
         ),
-        (["fly"], r".*invalid choice: 'fly'.*"),
+        (["fly"], r"EP110 there is no such command \| fly \| use one of run, local, .*"),
+        (["runn"], r"EP110 there is no such command \| runn \| did you mean `run`\?"),
+        (["help", "runn"], r"EP110 there is no such command \| runn \| did you mean `run`\?"),
+        (["ranktable", "mak"], r"EP110 there is no such command \| mak \| did you mean `make`\?"),
+        (["deploy", "k8s"], r"EP110 there is no such target \| k8s \| did you mean `kubernetes`\?"),
+        (
+            ["ranktable", "convert", "t.json", "--to", "v1"],
+            r"EP110 there is no such value of --to \| v1 \| .*",
+        ),
         (["render"], r".*--out.*"),
     ],
 )
@@ -245,10 +293,49 @@ def test_a_wrong_flag(args: list[str], message: str, cwd: Path) -> None:
     assert re.fullmatch(rf"\[entrypoint\] {message}\n", done.stderr)
 
 
+def settings_of(plan: str) -> dict[str, Any]:
+    return {path: entry["value"] for path, entry in json.loads(plan)["settings"].items()}
+
+
+@pytest.mark.parametrize("path", ["mpi.tune_file", "workdir", "log_dir", "secret_file"])
+def test_a_relative_path_starts_where_it_was_written(path: str, cwd: Path) -> None:
+    """In the spec's file at its folder; in a flag or a variable at the current folder."""
+    folder = cwd / "conf"
+    folder.mkdir()
+    section, _, name = path.rpartition(".")
+    (folder / "job.yaml").write_text(
+        f"{section}: {{{name}: sub/x}}\n" if section else f"{name}: sub/x\n"
+    )
+    words = ("plan", "--json", "--spec", "conf/job.yaml", "--", "true")
+    variable = "ENTRYPOINT_" + path.replace(".", "_").upper()
+    found = [
+        settings_of(entrypoint(cwd, *words, env={**PATH, **env}).stdout)[path]
+        for env in ({}, {variable: "sub/x"})
+    ]
+    assert found == [f"{folder}/sub/x", f"{cwd}/sub/x"]
+
+
+def test_a_spec_that_is_no_file_has_paths_from_the_current_folder(cwd: Path) -> None:
+    script = 'exec "$0" -m entrypoint plan --json --spec <(echo "workdir: sub") -- true'
+    done = subprocess.run(
+        ["bash", "-c", script, sys.executable], cwd=cwd, env=PATH, capture_output=True, text=True
+    )
+    assert settings_of(done.stdout)["workdir"] == f"{cwd}/sub"
+
+
+def test_a_message_shows_the_whole_path(cwd: Path) -> None:
+    (cwd / "conf").mkdir()
+    (cwd / "conf/job.yaml").write_text("secret_file: key\nhosts: [a, b]\nnode_rank: 0\n")
+    done = entrypoint(cwd, "plan", "--spec", "conf/job.yaml", "--", "true")
+    assert (
+        f"EP303 cannot read secret_file | {cwd}/conf/key: No such file or directory" in done.stderr
+    )
+
+
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_a_missing_spec(command: str, cwd: Path) -> None:
     message = (
-        "[entrypoint] EP111 cannot read the job spec job.yaml | No such file or directory"
+        f"[entrypoint] EP111 cannot read the job spec {cwd}/job.yaml | No such file or directory"
         " | give --spec or ENTRYPOINT_SPEC a file that is there\n"
     )
     for done in (
@@ -321,6 +408,52 @@ def test_a_platform_s_lack_is_cured_by_what_its_message_asks_for(cwd: Path) -> N
     assert (done.returncode, json.loads(done.stdout)["this_node"]) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("set_by", "named"),
+    [
+        ("flag", "--timeout"),
+        ("env", "ENTRYPOINT_TIMEOUTS_PEERS"),
+        ("spec", "timeouts.peers (job.yaml:1:19)"),
+    ],
+)
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_the_hint_names_the_setting_that_was_given(
+    set_by: str, named: str, rank: str, cwd: Path
+) -> None:
+    """And that nothing listens at the other node's port."""
+    (cwd / "job.yaml").write_text("timeouts: {peers: 0.3}\n" if set_by == "spec" else "{}")
+    env = {**PATH, "ENTRYPOINT_SECRET": SECRET, "ENTRYPOINT_SSH_PORT": "38211"}
+    env |= {"ENTRYPOINT_TIMEOUTS_PEERS": "0.3"} if set_by == "env" else {}
+    hosts = (
+        "worker-0=127.0.0.1,worker-1=127.0.0.213" if rank == "0" else "b=127.0.0.213,a=127.0.0.1"
+    )
+    words = ("--spec", "job.yaml", "--hosts", hosts, "--node-rank", rank)
+    flags = ("--run-dir", str(cwd.parent / "run"), *(("--timeout", "0.3") * (set_by == "flag")))
+    done = entrypoint(cwd, "run", *words, *flags, "--", "true", env=env)
+    assert done.returncode == 69, done.stderr
+    assert f" or wait longer: {named}, in seconds; exit 69\n" in done.stderr
+    assert ("worker-1 (nothing listens there yet)" in done.stderr) == (rank == "0")
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        (["--log-dir", "logs"], "--log-dir"),
+        (["--spec", "job.yaml"], "log_dir (job.yaml:1:10)"),
+        (["--log-dir", "logs", "--log-files", "ranks"], ""),
+        ([], ""),
+    ],
+)
+def test_a_directory_for_logs_that_nothing_uses(words: list[str], warned: str, cwd: Path) -> None:
+    (cwd / "job.yaml").write_text("log_dir: logs\n")
+    run_dir = str(cwd.parent / "run")
+    done = entrypoint(cwd, "run", *words, "--run-dir", run_dir, "--", "true")
+    hint = "add --log-files ranks for a copy of each rank's output, or remove it"
+    line = f"[entrypoint] warning: EP131 nothing writes logs into {cwd}/logs | {warned} | {hint}\n"
+    assert (done.returncode, done.stderr) == (0, line if warned else "")
+    assert (cwd / "logs").exists() == ("ranks" in words)
+
+
 # --------------------------------------------------------------------------------------------------
 # plan
 
@@ -344,7 +477,61 @@ def test_plan_as_text(cwd: Path) -> None:
     assert lines[0] == "job demo: 1 node, 2 ranks, launcher mpirun, platform local, device cpu"
     assert "  bash /run/job/run_mpi.sh env 'an arg'" in lines
     assert "  slots: 2  # flag --slots" in lines
-    assert "  ssh.port: 36666  # default" in lines
+
+
+def test_plan_shows_defaults_only_if_asked(cwd: Path) -> None:
+    words = ("plan", "--slots", "2", "--", "true")
+    shown, whole = (
+        entrypoint(cwd, *words[:1], *more, *words[1:]).stdout for more in ((), ("--all",))
+    )
+    assert "  slots: 2  # flag --slots\n" in shown
+    assert "  ssh.port: 36666  # default\n" in whole
+    assert "  # default\n" not in shown.partition("\nsettings")[2]
+    left = int(re.findall(r"\nsettings; --all shows (\d+) defaults, too\n", shown)[0])
+    assert len(whole.splitlines()) == len(shown.splitlines()) + left
+
+
+@pytest.mark.parametrize(
+    ("launcher", "line"),
+    [
+        ("mpirun", r"mpirun .*-np 2 .* rank python train\.py"),
+        (
+            "torchrun",
+            r"python3 -m torch\.distributed\.run --nnodes=1 --nproc_per_node=2 .* python3 .*train\.py",
+        ),
+        ("torchlaunch", r"python3 -m torch\.distributed\.launch --nnodes=1 .* python3 .*train\.py"),
+    ],
+)
+def test_plan_shows_the_line_that_the_launcher_s_script_builds(
+    launcher: str, line: str, cwd: Path
+) -> None:
+    (cwd / "train.py").touch()
+    env = {**PATH, "PYTHON": "python3", "TORCH_VERSION": "2.4.1"}
+    env |= {"OPENMPI_X_ARGS": "-x API_TOKEN=planted-planted"}
+    program = ("python", "train.py") if launcher == "mpirun" else ("train.py",)
+    words = (
+        "plan",
+        "--launcher",
+        launcher,
+        "--slots",
+        "2",
+        "--run-dir",
+        "/run/job",
+        "--",
+        *program,
+    )
+    done = entrypoint(cwd, *words, env=env)
+    assert re.search(rf"\n  which starts: {line}\n", done.stdout), done
+    assert "planted" not in done.stdout + done.stderr
+    assert tree(cwd) == ["train.py"]
+
+
+def test_plan_says_why_it_does_not_know_the_line(cwd: Path) -> None:
+    words = ("plan", "--launcher", "torchrun", "--", "true")
+    done = entrypoint(cwd, *words, env={**PATH, "PYTHON": "/no/python"})
+    assert re.search(
+        r"\n  which starts: not known here: torchrun\.sh: EP650 .*/no/python", done.stdout
+    )
 
 
 def test_plan_as_json(cwd: Path) -> None:
@@ -639,3 +826,32 @@ def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: 
         "",
         f"[entrypoint] EP440 cannot start {program}: {seen}; exit {status}\n",
     )
+
+
+@pytest.mark.parametrize("flags", [(), ("--launcher", "mpirun", "--slots", "1")])
+@pytest.mark.parametrize(
+    ("program", "mode", "status", "why"),
+    [
+        ("train.py", 0o644, 127, "is there, but is not a program on PATH"),
+        ("train.py", 0o755, 127, "is there, but is not a program on PATH"),
+        ("./train.py", 0o644, 126, "is not executable"),
+    ],
+)
+def test_a_script_without_python_gets_the_words_that_work(
+    program: str, mode: int, status: int, why: str, flags: tuple[str, ...], cwd: Path
+) -> None:
+    (cwd / "train.py").write_text("print('ran')\n")
+    (cwd / "train.py").chmod(mode)
+    env = {**PATH, "HOME": "/root"}
+    run = ("run", *flags, "--run-dir", str(cwd.parent / "run"))
+    if flags and not shutil.which("mpirun"):
+        pytest.skip("no mpirun here")
+    done = entrypoint(cwd, *run, "--", program, env=env)
+    hint = f" | {cwd}/train.py {why} | write: python {program}"
+    kind = "Permission denied" if status == 126 else "No such file or directory"
+    assert f"EP440 cannot start {program}: {kind}{hint}" in done.stderr
+    assert done.returncode == status
+    done = entrypoint(cwd, "plan", *run[1:], "--", program, env=env)
+    assert (done.returncode, hint in done.stderr) == (status, True), done.stderr
+    python = entrypoint(cwd, *run, "--", "python3", program, env=env)
+    assert (python.returncode, python.stdout) == (0, "ran\n")

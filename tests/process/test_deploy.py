@@ -22,7 +22,7 @@ FLAGS = {
     "--name": "other", "--launcher": "torchrun", "--workdir": "/data", "--platform": "local", "--device": "cpu",
     "--hosts": "x,y", "--node-rank": "1", "--slots": "3", "--secret-file": "key/secret", "--restarts": "2",
     "--run-dir": "/run/job", "--log-dir": "/logs", "--ssh-port": "2222", "--timeout": "77", "--env": "A=b $c",
-    "--network-interface": "ib", "--log-format": "json", "--log-prefix": "[{node} {rank}] ", "--log-timestamps": "utc",
+    "--network-interface": "ib", "--log-format": "json", "--log-prefix": "[{node} {rank}] ", "--log-timestamps": "utc", "--log-level": "warning",
     "--log-files": "ranks", "--log-max-size": "99999", "--log-max-files": "3",
 }  # fmt: skip
 
@@ -89,6 +89,7 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
         flag,
         FLAGS[flag],
     ]
+    monkeypatch.chdir(tmp_path)
     status, said = cli.main(words), capfd.readouterr()
     if flag == "--node-rank" or (flag, target) in REFUSED:
         assert (status, said.out) == (64, "")
@@ -98,7 +99,7 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
     if (flag, target) == ("--secret-file", "compose"):
         assert (
             yaml.safe_load(said.out)["secrets"]["entrypoint"]["file"]
-            == "${ENTRYPOINT_SECRET_FILE:-./key/secret}"
+            == f"${{ENTRYPOINT_SECRET_FILE:-{Path.cwd()}/key/secret}}"
         )
         return
     (field,) = (
@@ -112,7 +113,7 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
             "job-0.job,job-1.job"
         )
     if (flag, target) == ("--secret-file", "slurm"):
-        expected = f"{tmp_path}/key/secret"
+        expected = f"{Path.cwd()}/key/secret"
     found = containers(said.out, target)
     assert found
     for env in found:
@@ -276,25 +277,55 @@ def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(
     )
 
 
-@pytest.mark.parametrize(
-    ("nodes", "message"),
-    [("2", ""), ("3", "3, 2 hosts in the spec"), ("many", "many, 2 hosts"), ("0", "0, 2 hosts")],
-)
+NUMBERS = {
+    # target, hosts, other words, what is rendered or the message
+    "a flag that says the same": ("kubernetes", "[a, b]", "--nodes=2", "completions: 2"),
+    "the flag wins on Kubernetes": ("kubernetes", "[a, b]", "--nodes=4", "completions: 4"),
+    "with the slots of the hosts": ("kubernetes", "['a:2', 'b:2']", "--nodes=3", "job-2.job:2"),
+    "the flag wins on Slurm": ("slurm", "[a, b]", "--nodes=4", "#SBATCH --nodes=4"),
+    "the flag wins on ModelArts": (
+        "modelarts",
+        "[a, b]",
+        "--nodes=4 --flavor f --code obs://b/c/",
+        '"node_count": 4',
+    ),
+    "compose needs names": (
+        "compose",
+        "[a, b]",
+        "--nodes=4",
+        "EP800 --nodes 4 contradicts 2 hosts | job.yaml:1:8; the target compose needs a name for each"
+        " node | leave --nodes out, or change hosts to 4 names",
+    ),
+    "hosts that differ": (
+        "kubernetes",
+        "['a:2', 'b:3']",
+        "--nodes=4",
+        "EP800 --nodes 4 contradicts 2 hosts | job.yaml:1:8; they have different slots | ",
+    ),
+    "two flags": (
+        "kubernetes",
+        "[]",
+        "--nodes=4 --hosts=a,b",
+        "EP800 --nodes 4 contradicts 2 hosts | --hosts | ",
+    ),
+    "no number": ("kubernetes", "[a, b]", "--nodes=many", "EP800 --nodes is not a number of nodes | many | write"),
+    "no node": ("kubernetes", "[a, b]", "--nodes=0", "EP800 --nodes is not a number of nodes | 0 | write"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NUMBERS)
 def test_the_number_of_nodes(
-    nodes: str,
-    message: str,
+    case: str,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in set(os.environ) - set(clean_environment()):
         monkeypatch.delenv(name)
-    spec = tmp_path / "job.yaml"
-    spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
-    status = cli.main(
-        ["deploy", "kubernetes", "--spec", str(spec), "--image", "image", "--nodes", nodes]
-    )
+    monkeypatch.chdir(tmp_path)
+    target, hosts, words, expected = NUMBERS[case]
+    Path("job.yaml").write_text(f"hosts: {hosts}\nslots: 2\ncommand: [prog]\nsecret_file: secret\n")
+    status = cli.main(["deploy", target, "--spec", "job.yaml", "--image", "image", *words.split()])
     said = capfd.readouterr()
-    assert status == (64 if message else 0)
-    assert message in said.err
-    assert ("completions: 2" in said.out) == (not message)
+    assert status == (64 if expected.startswith("EP") else 0), said.err
+    assert expected in (said.err if status else said.out)

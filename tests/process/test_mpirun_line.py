@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.bench import Bench
+from tests.process.bench import Bench, until
 
 SECRET = secrets.token_hex(32)
 LAST = [
@@ -156,19 +156,37 @@ def test_what_x_sets_is_kept_from_the_node_s_own(bench: Bench) -> None:
     assert bench.notes == ["1 a=b"]
 
 
-def test_the_line_is_logged_once_without_secrets(bench: Bench) -> None:
+def test_the_line_is_in_the_run_directory_without_secrets_and_the_log_names_it(
+    bench: Bench,
+) -> None:
     env = {"OPENMPI_X_ARGS": "-x A=1 -x API_TOKEN=planted-planted"}
-    program = "exit 3\n# 'said'\t\\ \u2028"  # a line of ours is one, whatever is in it
-    assert bench.run("sh", "-c", program, "a b", slots=2, **env) == 3, bench.err
-    (said,) = [text for text in bench.err.splitlines() if "] started: " in text]
-    assert said.startswith("[entrypoint] started: mpirun --tag-output -np 2 -hostfile ")
-    assert said.endswith(r"rank sh -c $'exit 3\n# \'said\'\t\\ \U00002028' 'a b'")
-    words = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {said.partition('started: ')[2]}"], capture_output=True
-    )
+    # a line of ours is one, whatever is in it
+    program = "until [ -e go ]; do sleep 0.02; done; exit 3\n# 'said'\t\\ \u2028"
+    process = bench.start("sh", "-c", program, "a b", slots=2, **env)
+    file = bench.run_dir / "started.txt"
+    said = until(lambda: file.exists() and file.read_text(), bench.err)
+    mode = file.stat().st_mode & 0o777
+    (bench.folder / "cwd/go").touch()
+    assert (process.wait(30), mode, file.exists()) == (3, 0o600, False), bench.err
+    (text,) = [text for text in bench.err.splitlines() if "] started: " in text]
+    where = f"whole line: {file}, or `entrypoint plan`"
+    assert text == f"[entrypoint] started: mpirun with 2 ranks | {where}"
+    assert said.startswith("mpirun --tag-output -np 2 -hostfile ")
+    assert said.endswith(r"exit 3\n# \'said\'\t\\ \U00002028' 'a b'" + "\n")
+    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {said}"], capture_output=True)
     assert words.stdout.decode().split("\0")[-3:] == [program, "a b", ""]
     assert "-x A=1 -x 'API_TOKEN=(not shown)'" in said
     assert "planted" not in bench.err
+
+
+@pytest.mark.parametrize("how", ["--quiet", "-q", "--log-level=warning", "logs.level", ""])
+def test_quiet_leaves_errors_alone(how: str, bench: Bench) -> None:
+    env = {"ENTRYPOINT_LOGS_LEVEL": "warning"} if how == "logs.level" else {}
+    flags = (how,) if how.startswith("-") else ()
+    assert bench.run("sh", "-c", "echo ran; exit 3", flags=flags, **env) == 3
+    assert ("] started: " in bench.err) == (how == "")
+    assert bench.err.splitlines()[-1].startswith("[entrypoint] EP600 rank ")
+    assert "ran\n" in bench.out
 
 
 def test_mpirun_is_given_no_secret_and_nothing_of_the_boot(bench: Bench) -> None:

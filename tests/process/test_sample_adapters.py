@@ -101,7 +101,7 @@ def test_a_deploy_target_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> 
     words = (*ENTRYPOINT, "deploy", "acme", "--spec", "job.yaml", "--image", "train:1.2")
     before = copy.python(*words)
     assert (before.returncode, before.stdout) == (64, "")
-    assert "invalid choice: 'acme'" in before.stderr
+    assert "there is no such target | acme |" in before.stderr
     add(copy, "deploy", "Add a deploy target", names, "test_deploy.test_golden")
     hostile = ["prog", "a b", "$HOME", "`id`", "'", '"', "{{ 7 * 7 }}", "", "é"]
     done = copy.python(*words, "--resource", "lumen.example/card=8", "--", *hostile)

@@ -67,7 +67,7 @@ def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
     assert {benches[status].out for status in statuses} == {""}
     said = {status: benches[status].err.splitlines() for status in (7, 137)}
     assert all(
-        lines[0].startswith("[entrypoint] started: mpirun --tag-output -np 2 ")
+        lines[0].startswith("[entrypoint] started: mpirun with 2 ranks | whole line: ")
         for lines in said.values()
     )
     assert said[7][1:] == ["[entrypoint] EP600 mpirun exited with 7; exit 7"]

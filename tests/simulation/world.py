@@ -367,7 +367,7 @@ class Container:
         """A leader logs in and asks; why that failed, or "" where the answer is under way."""
         world = self._world
         if self.machine is None or not self.door or world.is_cut(self.rank):
-            return "refused"
+            return "nothing listens there yet"
         if self._frozen:
             return "slow to answer"
         hello = self._hello(leader.rank, f"leader-{leader.boots}")

@@ -163,7 +163,7 @@ def test_the_way_of_a_job_on_worker_0() -> None:
 def test_a_phase_has_its_own_time_and_a_detail_does_not_change_it() -> None:
     seen = Seen(0).open()
     for _ in range(5):
-        seen.step(events.Unreachable(1, "refused"))
+        seen.step(events.Unreachable(1, "nothing listens there yet"))
     assert [each["since_seconds"] for each in seen.shown()["nodes"]] == [5.0, 8.0]
 
 

@@ -500,3 +500,16 @@ def test_every_secret_of_a_spec_is_named() -> None:
     said, kept = specs.written(specs.load(text, "job.yaml", {}, {}))
     assert sorted(kept) == ["S3_SECRET_KEY", "URL", "command", "mpi.x_args"]
     assert said == {"ENTRYPOINT_ENV": '{"OK": "x"}'}
+
+
+def test_pods_have_relative_paths_of_the_spec_from_their_own_folder() -> None:
+    """The folder of the spec, where they start otherwise, is not in the Pods."""
+    text = "hosts: [a, b]\nworkdir: src\nmpi: {tune_file: /abs}\nsecret_file: secret\n"
+    spec = specs.load(text, "job.yaml", {}, {})
+    rendered = kubernetes.render(spec, kubernetes.Options(image="i", spec_text=text))
+    job = next(each for each in yaml.safe_load_all(rendered) if each["kind"] == "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert env["ENTRYPOINT_WORKDIR"] == "src"
+    assert env["ENTRYPOINT_SECRET_FILE"].startswith("/")
+    assert "ENTRYPOINT_MPI_TUNE_FILE" not in env

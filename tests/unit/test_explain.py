@@ -233,7 +233,7 @@ def test_the_page_is_up_to_date() -> None:
         ),
         ("no network interface", "EP403  (exit 78)"),
         ("Shared memory", "EP422  (a warning: the job goes on)"),
-        ("refused", "  cause    the node is up, but its sshd is not"),
+        ("nothing listens there yet", "  cause    the node is up, but its sshd is not"),
         ("bus error", "docker run --shm-size 1g"),
         ("is not", "\n  EP"),
         ("75", "\n  EP602  "),

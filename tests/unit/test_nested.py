@@ -67,7 +67,10 @@ def refused(command: str) -> str:
 def test_a_launcher_is_seen(command: str, ours: str) -> None:
     said = refused(command)
     assert "EP118 the command is a launcher itself" in said, "it is taken"
-    assert f"set launcher: {ours} (ENTRYPOINT_LAUNCHER), with the program alone" in said
+    assert (
+        f"set launcher: {ours} (ENTRYPOINT_LAUNCHER), with the program alone, such as: -- python train.py"
+        in said
+    )
 
 
 @pytest.mark.control("a nested launcher is refused by name, in the command and in a rank's script")

@@ -490,6 +490,7 @@ TEXTS = {
     "netcheck.when": ("before", "before"),
     "netcheck.action": ("stop", "stop"),
     "logs.format": ("json", "json"),
+    "logs.level": ("warning", "warning"),
     "logs.timestamps": ("utc", "utc"),
     "logs.files": ("ranks", "ranks"),
     "logs.max_size": (" 4096 ", 4096),

@@ -183,13 +183,21 @@ def test_found_by_host_name(names: list[str], hostname: str, me: int) -> None:
         (
             WORKERS,
             "worker-12",
-            "host name 'worker-12' among worker-0, worker-1, worker-2, worker-3 and 8 more",
+            "host name 'worker-12' is not one of worker-0, worker-1, worker-2, worker-3 and 8 more",
         ),
-        (["worker-10", "worker-11"], "worker-1", "host name 'worker-1' among worker-10, worker-11"),
-        (["aworker-1", "b"], "worker-1", "host name 'worker-1' among aworker-1, b"),
-        (["node.rack1", "node.rack2"], "node", "host name 'node' among node.rack1, node.rack2"),
-        (["a", "b"], "", "host name '' among a, b"),
-        (["a=10.0.0.1", "b=10.0.0.2"], "10.0.0.1", "host name '10.0.0.1' among a, b"),
+        (
+            ["worker-10", "worker-11"],
+            "worker-1",
+            "host name 'worker-1' is not one of worker-10, worker-11",
+        ),
+        (["aworker-1", "b"], "worker-1", "host name 'worker-1' is not one of aworker-1, b"),
+        (
+            ["node.rack1", "node.rack2"],
+            "node",
+            "host name 'node' matches several of node.rack1, node.rack2",
+        ),
+        (["a", "b"], "", "host name '' is not one of a, b"),
+        (["a=10.0.0.1", "b=10.0.0.2"], "10.0.0.1", "host name '10.0.0.1' is not one of a, b"),
     ],
 )
 def test_not_found_by_host_name(names: list[str], hostname: str, seen: str) -> None:

@@ -10,7 +10,8 @@
 # OPENMPI_MCA_ARGS OPENMPI_EXTRA_ARGS, and MY_SSHD_PORT MY_MPI_BTL_TCP_IF MY_MPI_SLOTS MY_TASK_INDEX MY_HOME.
 set -euo pipefail
 
-if [ "${ENTRYPOINT_STAGE:-}" != launch ]; then
+stage=${ENTRYPOINT_STAGE:-} # "launch" where the entrypoint started this, "plan" where it only asks for the line
+if [ "$stage" != launch ] && [ "$stage" != plan ]; then
   if ! command -v entrypoint >/dev/null; then
     echo "run_mpi.sh: EP650 the job cannot boot | no entrypoint on PATH | use an image that has the toolkit" >&2
     exit 127
@@ -116,6 +117,7 @@ done
 # Every rank starts through this node's own wrapper; the program's words are passed as they are.
 # shellcheck disable=SC2016
 line+=(-x ENTRYPOINT_KEEP sh -c '. "$ENTRYPOINT_RUN_DIR/rank.sh"' rank "${words[@]}")
-# The entrypoint logs it, without secrets.
+if [ "$stage" = plan ]; then printf '%s\0' "${line[@]}" && exit; fi
+# The entrypoint shows it in started.txt, without secrets.
 (umask 077 && printf '%s\0' "${line[@]}" >/tmp/entrypoint-1000-36666/line) || true
 exec "${line[@]}"

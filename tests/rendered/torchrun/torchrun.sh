@@ -29,7 +29,9 @@ whole() { # variable that is to hold a whole number; 08 is 8
   printf -v "$1" %d "$((10#${!1}))"
 }
 
-stage=${ENTRYPOINT_STAGE:-} # "launch" where the entrypoint started this
+stage=${ENTRYPOINT_STAGE:-} # "launch" where the entrypoint started this, "plan" where it only asks for the line
+shown=
+if [ "$stage" = plan ]; then stage=launch shown=yes; fi
 unset ENTRYPOINT_STAGE
 # As scripts of ModelArts' documents name the program.
 if [ $# -eq 0 ] && [ -n "${PYTHON_SCRIPT:-}" ]; then
@@ -481,6 +483,10 @@ start() {
     words=(sh "${run_dir//\$/$dollars}/rank.sh" "$tag" "${words[@]}")
   elif [ "${form[*]}" = --no_python ]; then
     words[0]=${program[0]}
+  fi
+  # What runs torch's launcher is left out: its options are what a reader looks for.
+  if [ -n "$shown" ]; then
+    printf '%s\0' "$PYTHON" -m "$@" --log_dir="$LOG_DIR" "${extra[@]}" "${form[@]}" -- "${words[@]}" && exit
   fi
   line=("$PYTHON" -c "$agent" "$scratch" "$NODE_RANK" "${EXIT_BARRIER:-}" "${EXIT_TOGETHER:-}" "$name" "$@" --log_dir="$LOG_DIR")
   exec "${line[@]}" "${extra[@]}" "${form[@]}" -- "${words[@]}"

@@ -1,0 +1,26 @@
+"""`entrypoint help`: print what `--help` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrypoint.cli.parser import command, parser
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.output.log import Logger
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    text = "print the help of a command, or of all; also without any argument"
+    options = command(commands, "help", "[COMMAND]", text)
+    options.add_argument("about", nargs="*", metavar="COMMAND", help="command, such as run")
+
+
+def act(args: argparse.Namespace, log: Logger) -> int:
+    """Print the help, and end with 0. Raises UsageError if there is no such command."""
+    parser(None, args.about).parse_args([*args.about, "--help"])
+    return 0
