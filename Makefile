@@ -110,6 +110,22 @@ images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base
 wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of your own, docs/how-to/images.md
 	@scripts/wheel
 
+.PHONY: release
+release:  ## wheel, source archive, images, lists, provenance, checksums, in build/release; KEY=~/.ssh/id_ed25519 signs; IMAGES= for none
+	@$$(scripts/dev/venv test lint demo)/bin/python scripts/release.py $(if $(KEY),--key $(KEY)) $(if $(filter undefined,$(origin IMAGES)),,--images "$(IMAGES)")
+
+.PHONY: verify
+verify:  ## check a release with no network: SIGNERS=FILE or UNSIGNED=1; FROM=FOLDER (default: build/release)
+	@scripts/verify.py $(FROM) $(if $(SIGNERS),--signers $(SIGNERS)) $(if $(UNSIGNED),--unsigned)
+
+.PHONY: test-release
+test-release:  ## a release made twice has the same bytes, and no byte of it can be changed unnoticed; IMAGES="toolkit"
+	@IMAGES="$(IMAGES)" scripts/test -m slow tests/process/test_release.py -v
+
+.PHONY: mutants
+mutants:  ## wrong changes of spec, plan and job that no test notices: a sample by a seed (an hour); ARGS="--sample 100 --seed 1"
+	@$$(scripts/dev/venv test mutants)/bin/python scripts/mutants.py $(ARGS)
+
 .PHONY: bench
 bench:  ## every row of docs/performance.md beside its comparison, and that page from it (an hour); ROWS="boot end" RUNS=3
 	@scripts/build-image mpi && scripts/bench/run --keep $(ROWS) $(if $(RUNS),--runs $(RUNS))

@@ -35,7 +35,7 @@ def version(tree: Path = TREE) -> str:
     # its own repository, not one that it lies in
     if not (tree / ".git").exists() or not shutil.which("git"):
         return named("")
-    words = "git describe --tags --match v[0-9]*.[0-9]*.[0-9]* --long --always --abbrev=10 --dirty=.dirty"
+    words = "git describe --tags --match v[0-9]* --long --always --abbrev=10 --dirty=.dirty"
     told = subprocess.run(words.split(), cwd=tree, capture_output=True, text=True, check=False)
     return named(told.stdout.strip())
 

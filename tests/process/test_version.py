@@ -88,13 +88,13 @@ def test_a_repository_around_the_tree_is_not_its_own(tree: Path) -> None:
 
 def test_what_is_built_says_its_version(tree: Path, tmp_path: Path) -> None:
     """Wheel and source archive, and the wheel that is built from that archive."""
-    build(tree, tmp_path / "one", "--sdist", "--wheel", ENTRYPOINT_VERSION="3.1.4")
+    build(tree, tmp_path / "one", "sdist", "wheel", ENTRYPOINT_VERSION="3.1.4")
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [
         "training_entrypoint-3.1.4-py3-none-any.whl",
         "training_entrypoint-3.1.4.tar.gz",
     ]
     shutil.unpack_archive(tmp_path / "one/training_entrypoint-3.1.4.tar.gz", tmp_path)
-    build(tmp_path / "training_entrypoint-3.1.4", tmp_path / "two", "--wheel")
+    build(tmp_path / "training_entrypoint-3.1.4", tmp_path / "two", "wheel")
     wheels = [
         tmp_path / each / "training_entrypoint-3.1.4-py3-none-any.whl" for each in ("one", "two")
     ]
@@ -110,19 +110,13 @@ def test_what_is_built_says_its_version(tree: Path, tmp_path: Path) -> None:
     assert said.stdout == "entrypoint 3.1.4\n", said.stderr
 
 
-def build(tree: Path, out: Path, *words: str, **env: str) -> None:
+def build(tree: Path, out: Path, *targets: str, **env: str) -> None:
     """Build with what is installed here, without an index."""
-    argv = [
-        sys.executable,
-        "-m",
-        "build",
-        "--no-isolation",
-        "--outdir",
-        str(out),
-        *words,
-        str(tree),
-    ]
-    done = subprocess.run(argv, env=os.environ | env, capture_output=True, text=True, check=False)
+    wanted = [word for target in targets for word in ("--target", target)]
+    argv = [sys.executable, "-m", "hatchling", "build", *wanted, "--directory", str(out)]
+    done = subprocess.run(
+        argv, cwd=tree, env=os.environ | env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
