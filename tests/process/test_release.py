@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.process.test_version import BUILT_FROM
+
 TREE = Path(__file__).parents[2]
 VERSION = "1.2.3"
 sys.path.insert(0, str(TREE / "scripts"))
@@ -64,7 +66,7 @@ def made(tmp_path: Path) -> release.Release:
     for name in ("entrypoint", "templates"):
         shutil.copytree(TREE / name, source / name, ignore=skip)
     (source / "scripts").mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "scripts/version.py"):
+    for name in BUILT_FROM:
         shutil.copy(TREE / name, source / name)
     argv = [
         sys.executable,

@@ -17,6 +17,14 @@ from packaging.version import Version
 import entrypoint
 
 TREE = Path(__file__).parents[2]
+BUILT_FROM = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "scripts/version.py",
+    "scripts/build_hook.py",
+)
 spec = importlib.util.spec_from_file_location("version", TREE / "scripts/version.py")
 assert spec
 assert spec.loader
@@ -38,7 +46,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(TREE / "entrypoint", here / "entrypoint", ignore=skip)
     shutil.copytree(TREE / "templates", here / "templates", ignore=skip)
     (here / "scripts").mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "scripts/version.py"):
+    for name in BUILT_FROM:
         shutil.copy(TREE / name, here / name)
     return here
 
@@ -108,6 +116,15 @@ def test_what_is_built_says_its_version(tree: Path, tmp_path: Path) -> None:
         cwd=tmp_path / "installed", capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert said.stdout == "entrypoint 3.1.4\n", said.stderr
+
+
+def test_an_editable_install_is_the_checkout(tmp_path: Path) -> None:
+    """Nothing that is written for a wheel shadows the checkout's package; these tests run in
+    one."""
+    argv = [sys.executable, "-c", "import entrypoint; print(entrypoint.__file__)"]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    said = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert said.stdout == f"{TREE}/entrypoint/__init__.py\n"
 
 
 def build(tree: Path, out: Path, *targets: str, **env: str) -> None:
