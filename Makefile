@@ -34,7 +34,7 @@ test-bake:  ## the toolkit in images as others have them, by two lines of a Dock
 	@scripts/test-bake
 
 .PHONY: lint
-lint:  ## ruff, mypy --strict, shellcheck, hadolint
+lint:  ## ruff, mypy --strict, shellcheck, hadolint, and an audit that fails in CI if nobody can be asked
 	@scripts/lint
 
 .PHONY: test-audit
