@@ -31,7 +31,8 @@ def version(tree: Path = TREE) -> str:
         return given
     made = tree / "PKG-INFO"
     if made.exists():
-        return re.findall(r"(?m)^Version: (.+)$", made.read_text())[0]
+        lines = made.read_text().splitlines()
+        return next(line[9:] for line in lines if line.startswith("Version: "))
     # its own repository, not one that it lies in
     if not (tree / ".git").exists() or not shutil.which("git"):
         return named("")
