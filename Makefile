@@ -122,6 +122,10 @@ verify:  ## check a release with no network: SIGNERS=FILE or UNSIGNED=1; FROM=FO
 test-release:  ## a release made twice has the same bytes, and no byte of it can be changed unnoticed; IMAGES="toolkit"
 	@IMAGES="$(IMAGES)" scripts/test -m slow tests/process/test_release.py -v
 
+.PHONY: test-wheel
+test-wheel:  ## the tests that start the command, with the built wheel in place of the checkout (some minutes)
+	@scripts/test-wheel
+
 .PHONY: mutants
 mutants:  ## wrong changes of spec, plan and job that no test notices: a sample by a seed (an hour); ARGS="--sample 100 --seed 1"
 	@$$(scripts/dev/venv test mutants)/bin/python scripts/mutants.py $(ARGS)

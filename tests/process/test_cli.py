@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint import __version__, cli
+from entrypoint import cli
 from tests import apis
 
 PROGRAM = (sys.executable, "-m", "entrypoint")
@@ -187,7 +187,10 @@ def test_every_command_is_known_to_the_hint(cwd: Path) -> None:
 
 def test_version(cwd: Path) -> None:
     done = entrypoint(cwd, "--version", env={})
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"entrypoint {__version__}\n", "")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"entrypoint \d+\.\d+\.\d+\S*\n", done.stdout), (
+        "test_version.py has the rest"
+    )
 
 
 def test_schema_is_a_json_schema(cwd: Path) -> None:
