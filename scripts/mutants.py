@@ -32,6 +32,7 @@ TREE = Path(__file__).resolve().parent.parent
 COPY = TREE / "build/mutants"
 EXPLAINED = TREE / "tests/survivors.yaml"
 PACKAGES = ("spec", "plan", "job")
+_KINDS: dict[int | None, str] = {0: "survived", 33: "untested"}
 MUTMUT = (sys.executable, "-m", "mutmut")
 
 
@@ -127,9 +128,7 @@ def table(names: list[str], found: dict[str, int | None]) -> str:
     ]
     for package in (*PACKAGES, ""):
         tried = [name for name in names if name.startswith(f"entrypoint.{package}")]
-        kinds = Counter(
-            {0: "survived", 33: "untested"}.get(found[name], "killed") for name in tried
-        )
+        kinds = Counter(_KINDS.get(found[name], "killed") for name in tried)
         score = 100 * kinds["killed"] / max(1, len(tried))
         lines.append(
             f"{package or 'all':<8} {len(tried):>8} {kinds['killed']:>8} {kinds['survived']:>9}"

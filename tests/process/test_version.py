@@ -128,6 +128,7 @@ def test_what_is_started_is_the_checkout_or_the_wheel(tmp_path: Path) -> None:
     said = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     file, version = said.stdout.split()
     installed = Path(sysconfig.get_path("purelib"), "entrypoint/__init__.py")
+    assert installed.exists() == (os.environ.get("TESTED") == "wheel")
     expected = (
         (str(installed), program.version())
         if installed.exists()
