@@ -107,7 +107,7 @@ def change(name: str) -> dict[str, str]:
     after."""
     lines = mutmut("show", name).splitlines()
     module, _, function = name.rpartition("__mutmut_")[0].rpartition(".")
-    parts = function.removeprefix("x").replace("ǁ", ".").strip("._")
+    parts = function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
     taken = {
         mark: " ".join(
             line[1:].strip() for line in lines if line[:1] == mark and line[1:3] != mark * 2
