@@ -3,6 +3,7 @@ limits at their edges, options of the supervisor, and what a plan shows."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from entrypoint import __version__
 from entrypoint.job import actions, events, messages
+from entrypoint.job.failure import ProgramExit, of_program
 from entrypoint.job.leader import Leader
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.rollcall import SURE, two_leaders
@@ -304,3 +306,35 @@ def test_a_program_is_shown_with_its_label_and_log() -> None:
     text = show.plan_text(spec, replace(plan, launch=replace(plan.launch, programs=programs)))
     assert "  one 'a b'  # the head, also into /logs/head\n  two  # the rest\n  three\n" in text
     assert "every node is assumed to be like this one" in text
+
+
+def test_a_plan_s_settings_have_value_and_origin_and_its_files_their_text() -> None:
+    """A secret file has no text, in JSON neither."""
+    text = "hosts: [a, b]\nnode_rank: 0\nlauncher: mpirun\nstall: {minutes: 7}\ncommand: [x]\n"
+    spec = load(text, "job.yaml", SECRET, {})
+    values = json.loads(show.plan_json(spec, settle(spec, facts())))
+    minutes = values["settings"]["stall.minutes"]
+    assert minutes["value"] == 7
+    assert minutes["origin"] == "spec job.yaml:4:18"
+    files = {file["name"]: file for file in values["files"]}
+    assert "Port" in files["sshd_config"]["text"]
+    assert {name for name, file in files.items() if file["secret"] and "text" in file} == set()
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "said"),
+    [
+        (0, "it ended", "it ended"),
+        (1, "it ended", "EP600 it ended"),
+        (128, "it ended", "EP600 it ended"),
+        (129, "it ended", "EP601 it ended"),
+        (137, "it was killed", "EP601 it was killed"),
+        (192, "it was killed", "EP601 it was killed"),
+        (193, "it ended", "EP600 it ended"),
+        (78, "EP100 known already", "EP100 known already"),
+    ],
+)
+def test_a_program_s_end_has_the_id_of_its_kind(status: int, reason: str, said: str) -> None:
+    """A failure, or a signal; unless its sentence has one."""
+    outcome = of_program(ProgramExit(status, "python", reason))
+    assert (outcome.status, outcome.reason, outcome.program) == (status, said, True)
