@@ -338,3 +338,9 @@ def test_a_program_s_end_has_the_id_of_its_kind(status: int, reason: str, said: 
     """A failure, or a signal; unless its sentence has one."""
     outcome = of_program(ProgramExit(status, "python", reason))
     assert (outcome.status, outcome.reason, outcome.program) == (status, said, True)
+
+
+@pytest.mark.parametrize("text", ["a,b", "a b", " a, b ", "a,b,", ",a,\tb ,\n", "[a, b]"])
+def test_hosts_of_a_variable_may_have_commas_anywhere(text: str) -> None:
+    spec = load("command: [x]\n", "job.yaml", {**SECRET, "ENTRYPOINT_HOSTS": text}, {})
+    assert spec.hosts == ("a", "b")
