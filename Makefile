@@ -134,6 +134,10 @@ test-wheel:  ## the tests that start the command, with the built wheel in place 
 mutants:  ## wrong changes of spec, plan and job that no test notices: a sample by a seed (an hour); ARGS="--sample 100 --seed 1"
 	@$$(scripts/dev/venv test mutants)/bin/python scripts/mutants.py $(ARGS)
 
+.PHONY: docs
+docs:  ## the docs site, in build/docs: search, light and dark; a dead link or anchor fails
+	@scripts/docs
+
 .PHONY: bench
 bench:  ## every row of docs/performance.md beside its comparison, and that page from it (an hour); ROWS="boot end" RUNS=3
 	@scripts/build-image mpi && scripts/bench/run --keep $(ROWS) $(if $(RUNS),--runs $(RUNS))

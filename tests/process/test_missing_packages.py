@@ -43,3 +43,17 @@ def test_a_missing_package_is_the_last_line(launcher: str, tmp_path: Path) -> No
     assert "install it there" in last
     assert last.endswith("; exit 78")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.control("a launcher whose package is missing ends with 78, and says in which Python")
+def test_a_launcher_that_needs_no_package_starts(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--slots", "1"]
+    done = subprocess.run(
+        [*words, "--", sys.executable, "-S", "-c", "print('ran')"],
+        env={"PATH": "/usr/bin:/bin", "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n")

@@ -136,7 +136,7 @@ def test_what_follows_the_stacks(action: str, ends: list[int]) -> None:
     assert (answer, seconds) == (messages.StacksShown, 15.0)
     then()
     assert [outcome.status for outcome in job.ends] == ends
-    assert not ends or "no rank has printed anything for 2.5 minutes" in job.ends[0].reason
+    assert not ends or "no rank has printed anything for 2m30s" in job.ends[0].reason
 
 
 def test_forgetting_one_answer_or_one_node_keeps_the_others() -> None:
@@ -266,7 +266,7 @@ def test_the_middle_clock_counts() -> None:
         (LogsSpec(), {}, ()),
         (LogsSpec(), {"mixed": True}, ("--lines", "whole")),
         (LogsSpec(), {"mixed": True, "through": "pipe"}, ("--lines", "whole", "--through", "pipe")),
-        (LogsSpec(format="json"), {}, ("--lines", "json", "--node", "worker-0")),
+        (LogsSpec(format="json"), {}, ("--lines", "json", "--node", "worker-0", "--job", "job", "--host", "a")),
         (
             LogsSpec(timestamps="utc"),
             {"rank": "3"},
