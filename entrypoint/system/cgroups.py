@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from entrypoint.errors import RetryError
 from entrypoint.system import proc
 from entrypoint.text import size
 
@@ -68,6 +69,17 @@ class Processes:
         limit = f"of {min(limits)} processes" if limits else "on processes"
         return f"the container's limit {limit} was reached, raise --pids-limit"
 
+    def ever_refused(self) -> str | None:
+        """Return the same sentence if the kernel has refused one since the cgroup was made."""
+        self._cgroup.before = 0
+        return self.refused()
+
+
+def refused(kind: str) -> RetryError:
+    """Return the error of a process or thread (`kind`) that the kernel refused to start."""
+    why = Processes().ever_refused() or "the limit on processes (ulimit -u) was reached"
+    return RetryError(f"EP609 cannot start another {kind}: {why}")
+
 
 class _Cgroup:
     """This process's cgroup of a controller, and the value of its counter `line` when the watch
@@ -84,7 +96,7 @@ class _Cgroup:
                 self.folders = folders
                 break
         self._line = line
-        self._before = self._count()
+        self.before = self._count()
 
     def _count(self) -> int:
         return (
@@ -92,7 +104,7 @@ class _Cgroup:
         )
 
     def counted_more(self) -> bool:
-        return self._count() > self._before
+        return self._count() > self.before
 
     def limits(self) -> list[int]:
         numbers = (_number(folder / self.files[1]) for folder in self.folders)
