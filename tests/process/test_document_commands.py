@@ -64,11 +64,16 @@ HELD = {
     "run_mpi.sh": "tests/process/test_mpirun_line.py runs the rendered one",
     "torchrun.sh": "tests/process/test_torch_scripts.py runs the rendered one",
 }
-PAGES_FILES = {  # what a page takes for granted: the spec that stands on it, or beside it
+# what a page takes for granted: the spec that stands on it, or beside it; None if it has none
+PAGES_FILES: dict[str, dict[str, str | None]] = {
     "docs/how-to/compose.md": {
         "job.yaml": (
             "hosts: [worker-0, worker-1]\nslots: 1\nsecret_file: secret\ncommand: [train.py]\n"
         )
+    },
+    "docs/how-to/job-yaml.md": {
+        "job.yaml": None,
+        "run_mpi.sh": (TREE / "tests/samples/modelarts/run_mpi.sh").read_text(),
     },
 }
 JOB = "name: demo\nlauncher: torchrun\nslots: 8\ncommand: [train.py]\n"
@@ -123,21 +128,27 @@ def workplace(tmp_path: Path, page: str) -> Path:
     )
     (tmp_path / "bin/python3").chmod(0o755)
     (here / "examples").symlink_to(TREE / "examples")
-    files = {
+    own = PAGES_FILES.get(page, {})
+    files: dict[str, str | None] = {
         "job.yaml": JOB,
         "secret": "0123456789abcdef" * 4,
         "train.py": "",
-        **PAGES_FILES.get(page, {}),
+        "run_mpi.sh": "",
+        "torchrun.sh": "",
+        **own,
     }
-    for name in ("job.yaml", "run_mpi.sh"):
-        files[f"code/demo-code/{name}"] = files.get(name, "")
+    files |= {
+        "code/demo-code/job.yaml": own.get("job.yaml") or JOB,
+        "code/demo-code/run_mpi.sh": "",
+    }
     table = (TREE / "tests/ranktables/good/v0.1-twelve-pods.json").read_text()
     files |= {
         "jobstart_hccl.json": table,
         "a/hccn.conf": "address_0=192.3.0.1\naddress_1=192.4.0.1\n",
     }
-    files |= {"run_mpi.sh": "", "torchrun.sh": ""}
     for name, text in files.items():
+        if text is None:
+            continue
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(text)
     return here
