@@ -15,7 +15,6 @@ import pytest
 from scripts.translations import Section, Translation, main, pages, sections, translation
 
 TREE = Path(__file__).parents[2]
-PROMISE = "each Chinese page translates its English page as it is now, with the same commands"
 _BLOCK = re.compile(r"(?ms)^(?:<!-- [^\n]+ -->\n)? *```.*?^ *```$")
 
 
@@ -125,7 +124,9 @@ def differences(tree: Path) -> list[tuple[str, str, str]]:
     return [(name, *found) for name in every.chinese for found in every.differences(name)]
 
 
-@pytest.mark.promise(PROMISE)
+@pytest.mark.promise(
+    "each Chinese page translates its English page as it is now, with the same commands"
+)
 def test_each_chinese_page_is_its_english_page() -> None:
     assert pages(TREE) == [
         "README.zh-CN.md",
@@ -159,7 +160,9 @@ ENGLISH, CHINESE, BOTH = "docs/how-to/modelarts.md", "docs/zh/modelarts.md", "On
 STALE = f"stale: {ENGLISH} has changed"
 
 
-@pytest.mark.control(PROMISE)
+@pytest.mark.control(
+    "each Chinese page translates its English page as it is now, with the same commands"
+)
 @pytest.mark.parametrize(
     ("file", "old", "new", "found"),
     [
@@ -178,7 +181,9 @@ def test_a_change_is_named(copy: Path, file: str, old: str, new: str, found: lis
     assert differences(copy) == [(CHINESE, BOTH, each) for each in found]
 
 
-@pytest.mark.control(PROMISE)
+@pytest.mark.control(
+    "each Chinese page translates its English page as it is now, with the same commands"
+)
 def test_a_section_without_a_translation_is_named(copy: Path) -> None:
     with (copy / ENGLISH).open("a") as page:
         page.write("\n## More\n")
