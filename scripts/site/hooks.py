@@ -28,5 +28,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def on_nav(nav: Any, **_: Any) -> Any:
     """Return the navigation, with a Chinese name for the folder of the Chinese pages."""
     for item in nav.items:
-        item.title = "中文" if item.is_section and item.title == "Zh" else item.title
+        if item.is_section and item.title == "Zh":
+            item.title = "中文"
     return nav
