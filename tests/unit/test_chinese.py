@@ -198,3 +198,11 @@ def test_the_stamp_says_that_a_changed_section_was_translated(copy: Path) -> Non
     assert differences(copy) == []
     changed = zip(before.splitlines(), after.splitlines(), strict=True)
     assert [old.split(" ", 1)[1] for old, new in changed if old != new] == [BOTH]
+
+
+def test_the_search_of_the_site_finds_a_word_within_a_chinese_sentence() -> None:
+    config = (TREE / "mkdocs.yml").read_text(encoding="utf-8")
+    separators = re.findall(r"(?m)^ +separator: '(.+)'$", config)
+    assert len(separators) == 1
+    words = [word for word in re.split(separators[0], "exit-codes：所有密钥。") if word]
+    assert words == ["exit", "codes", "所", "有", "密", "钥"]
