@@ -24,6 +24,8 @@ NAMES = (
     "plan",
     "check",
     "netcheck",
+    "init",
+    "migrate",
     "render",
     "deploy",
     "ranktable",

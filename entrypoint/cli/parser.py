@@ -37,7 +37,6 @@ _GROUPS = {
     "timeouts": "network",
 }
 _OTHERS = "job and node"
-_SENTENCE = re.compile(r"(.*?)(?:;|\.(?=\s)|\.?$)", re.DOTALL)
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -194,7 +193,6 @@ def job_arguments(parser: _Parser, spec: str | None, hidden: Sequence[str] = ())
 
 def _help(field: FieldInfo) -> str:
     """Return the first sentence of a field's description, the adapters, and its variable."""
-    sentence = _SENTENCE.match(field.description)
     names = ", ".join(field.adapters)
-    text = f"{sentence[1] if sentence else ''}{f': {names}' if names else ''} (or {field.env})"
+    text = f"{field.summary}{f': {names}' if names else ''} (or {field.env})"
     return " ".join(text.split()).replace("%", "%%")

@@ -84,6 +84,10 @@ class FieldInfo:
     def description(self) -> str:  # its meaning on one line
         return " ".join(self.meaning.split())
 
+    @property
+    def summary(self) -> str:  # the first sentence of its description, without its end
+        return re.split(r";|\. |\.$", self.description, maxsplit=1)[0]
+
 
 def checked(field: FieldInfo, item: Item, report: ProblemList) -> Any:
     """Return the field's value, or None if it is not valid, which is then in the report."""
@@ -270,15 +274,15 @@ def _is_address(text: str) -> bool:
 
 
 def expanded(text: str, env: Mapping[str, str]) -> str:
-    """Return the text with `$MA_JOB_DIR/` or `${MA_JOB_DIR}/` at its beginning expanded, if that is
-    set.
+    """Return the text with `$MA_JOB_DIR/` or `${MA_JOB_DIR}/` at its beginning expanded, or without
+    the slash as the whole text, if that is set.
 
     ModelArts' boot commands begin so ("Boot Command"), and it starts those of custom images without
     a shell.
     """
     for variable in _FOLDERS:
         for written in (f"${variable}/", f"${{{variable}}}/"):
-            if env.get(variable) and text.startswith(written):
+            if env.get(variable) and f"{text}/".startswith(written):
                 return f"{env[variable].rstrip('/')}/{text[len(written) :]}"
     return text
 

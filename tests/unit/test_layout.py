@@ -28,7 +28,7 @@ LAYERS = (
     ("system",),
     ("output",),
     ("ranks", "session"),
-    ("check", "netcheck", "record", "local", "explain"),
+    ("adopt", "check", "netcheck", "record", "local", "explain"),
     ("respondent",),
     ("node",),
     ("cli", "__main__"),

@@ -1,0 +1,5 @@
+"""Writes a job.yaml for somebody who has none yet: from what is found here (`init`), or from a
+shell script of ModelArts' documents (`migrate`)."""
+
+EFFECTS = ("document", "init")
+"""Modules with effects; all others of this package are pure."""

@@ -1,0 +1,51 @@
+"""`entrypoint init`: write a first job.yaml."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from entrypoint.cli import inputs
+from entrypoint.cli.parser import PROGRAM, command, job_arguments
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.output.log import Logger
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    text = "write a first job.yaml, from flags and what is found here"
+    init = command(commands, "init", PROGRAM, text)
+    job_arguments(init, None)
+    init.add_argument(
+        "--out",
+        default="job.yaml",
+        metavar="FILE",
+        help="new file, or - for stdout (default: job.yaml)",
+    )
+
+
+def act(args: argparse.Namespace, log: Logger) -> int:
+    """Write the file. Returns 0."""
+    from entrypoint.adopt.document import create, document
+    from entrypoint.adopt.init import head, settings
+    from entrypoint.plan import locate
+    from entrypoint.spec import left_out
+
+    # One file for all nodes: this machine needs no place among the hosts.
+    if args.node_rank is None:
+        args.node_rank = "0"
+    spec, facts = inputs.job(args)
+    topology = locate(spec, facts)
+    text = document(head(topology), list(settings(spec, topology, os.curdir)))
+    if names := left_out(spec):
+        log(
+            f"EP128 secrets are left out of the file | {', '.join(names)} | give them to the"
+            " containers"
+        )
+    if create(args.out, text):
+        log(f"wrote {args.out} | try: entrypoint plan --spec {args.out}")
+    return 0
