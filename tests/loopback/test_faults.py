@@ -384,7 +384,9 @@ def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
         "the leader's verdict",
     )
     assert job.processes[0].returncode == 77, job.both()
-    assert "EP503 worker-1 (node-1) is not of this job | another host key at 127.0.0.3" in job.err(0)
+    assert "EP503 worker-1 (node-1) is not of this job | another host key at 127.0.0.3" in job.err(
+        0
+    )
     assert "worker-0 (node-0, someone called, not with this job's keys" in job.err(1)
     assert job.processes[1].wait(25) == 69, job.both()
     last = job.err(1).splitlines()[-1]

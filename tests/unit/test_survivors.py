@@ -180,7 +180,7 @@ def test_a_peer_of_another_job_is_named_with_those_that_are_missing() -> None:
     assert made.outcome is not None
     assert made.outcome.status == 77
     assert (
-        "EP503 b is not of this job | another key; also missing: c (no DNS) | give all nodes"
+        "EP503 worker-1 (b) is not of this job | another key; also missing: worker-2 (c, no DNS) |"
         in (made.outcome.reason)
     )
 
