@@ -65,13 +65,16 @@ def script(page: str, text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(tree: Path, folder: Path) -> None:
-    """Write one script for README and each of its starting pages into `folder`, by number."""
-    pages = ["README.md", *starting_pages((tree / "README.md").read_text(encoding="utf-8"))]
+def main(tree: Path, folder: Path, *chosen: str) -> None:
+    """Write one script for README and each of its starting pages, or for the chosen ones, into
+    `folder`, by number."""
+    readme = (tree / "README.md").read_text(encoding="utf-8")
+    pages = chosen or ("README.md", *starting_pages(readme))
+    folder.mkdir(parents=True, exist_ok=True)
     for number, page in enumerate(pages):
         text = (tree / page).read_text(encoding="utf-8")
         (folder / f"{number}.sh").write_text(script(page, text), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
