@@ -135,6 +135,10 @@ mutants:  ## wrong changes of spec, plan and job that no test notices: a sample 
 	@$$(scripts/dev/venv test mutants)/bin/python scripts/mutants.py $(ARGS)
 
 .PHONY: docs
+rehearse:  ## follow README and its pages "I have ..." word by word in a bare Debian 12; PAGES="docs/how-to/docker.md"
+	@scripts/rehearse $(PAGES)
+
+.PHONY: docs
 docs:  ## the docs site, in build/docs: search, light and dark; a dead link or anchor fails
 	@scripts/docs
 
