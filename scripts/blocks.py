@@ -23,7 +23,7 @@ docker() {
   if [ "$1" = rm ] && [ "$2" != -f ]; then
     for name in "${@:2}"; do
       status=$(command docker wait "$name")
-      if [ "$status" != 0 ]; then echo "[rehearse] container $name ended with $status" >&2; return 1; fi
+      [ "$status" = 0 ] || { echo "[rehearse] container $name ended with $status" >&2; return 1; }
     done
   fi
   command docker "$@"

@@ -84,7 +84,7 @@ def test_a_container_that_failed_is_noticed_where_it_is_removed(tmp_path: Path) 
         )
         (tmp_path / "docker").chmod(0o755)
         done = subprocess.run(
-            ["bash", "-c", blocks.script("page.md", text)],
+            ["bash", "-c", script("page.md", text)],
             env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
             capture_output=True,
             text=True,
