@@ -134,6 +134,10 @@ test-wheel:  ## the tests that start the command, with the built wheel in place 
 mutants:  ## wrong changes of spec, plan and job that no test notices: a sample by a seed (an hour); ARGS="--sample 100 --seed 1"
 	@$$(scripts/dev/venv test mutants)/bin/python scripts/mutants.py $(ARGS)
 
+.PHONY: rehearse
+rehearse:  ## follow README and its pages "I have ..." word by word in a bare Debian 12; PAGES="docs/how-to/docker.md"
+	@scripts/rehearse $(PAGES)
+
 .PHONY: docs
 docs:  ## the docs site, in build/docs: search, light and dark; a dead link or anchor fails
 	@scripts/docs

@@ -16,6 +16,20 @@ from pathlib import Path
 _BLOCK = re.compile(r"(?ms)^(?:<!-- rehearse: ([^\n]+) -->\n)?( *)```sh\n(.*?)^ *```$")
 
 
+# `docker logs -f worker-0; docker rm worker-0` shows a reader what went wrong, and ends with 0.
+_DOCKER = """\
+docker() {
+  local name status
+  if [ "$1" = rm ] && [ "$2" != -f ]; then
+    for name in "${@:2}"; do
+      status=$(command docker wait "$name")
+      [ "$status" = 0 ] || { echo "[rehearse] container $name ended with $status" >&2; return 1; }
+    done
+  fi
+  command docker "$@"
+}"""
+
+
 @dataclass(frozen=True)
 class Block:
     """The commands of one fenced block, the line of its fence, and why it is not rehearsed."""
@@ -44,11 +58,11 @@ def script(page: str, text: str) -> str:
 
     A block that shows `$?` expects failures. Its commands may fail, except for "command not found".
     """
-    lines = [
-        "set -Eeuo pipefail",
+    trap = (
         "trap 'status=$?; "
-        'echo "[rehearse] FAILED at $place: $BASH_COMMAND" >&2; exit $status\' ERR',
-    ]
+        'echo "[rehearse] FAILED at $place: $BASH_COMMAND" >&2; exit $status\' ERR'
+    )
+    lines = [_DOCKER, "set -Eeuo pipefail", trap]
     for block in blocks(text):
         place = f"{page}:{block.line}"
         if block.needs:
@@ -59,19 +73,22 @@ def script(page: str, text: str) -> str:
             missing = f'echo "[rehearse] FAILED at {place}: $1: command not found" >&2; kill $$'
             lines.append(f"command_not_found_handle() {{ {missing}; }}; trap - ERR; set +e")
             lines += [block.commands.rstrip("\n"), "set -e"]
-            lines.append(lines[1])
+            lines.append(trap)
         else:
             lines.append(block.commands.rstrip("\n"))
     return "\n".join(lines) + "\n"
 
 
-def main(tree: Path, folder: Path) -> None:
-    """Write one script for README and each of its starting pages into `folder`, by number."""
-    pages = ["README.md", *starting_pages((tree / "README.md").read_text(encoding="utf-8"))]
+def main(tree: Path, folder: Path, *chosen: str) -> None:
+    """Write one script for README and each of its starting pages, or for the chosen ones, into
+    `folder`, by number."""
+    readme = (tree / "README.md").read_text(encoding="utf-8")
+    pages = chosen or ("README.md", *starting_pages(readme))
+    folder.mkdir(parents=True, exist_ok=True)
     for number, page in enumerate(pages):
         text = (tree / page).read_text(encoding="utf-8")
         (folder / f"{number}.sh").write_text(script(page, text), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

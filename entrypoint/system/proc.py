@@ -202,6 +202,13 @@ def why_not_started(
     name = os.fsdecode(error.filename or program)
     place = "" if name == program or os.path.basename(name) == program else f"{name}: "
     reason = f"{place}{error.strerror}"
+    if place and os.path.isdir(name) and not os.access(name, os.X_OK):
+        user = os.geteuid()
+        return (
+            f"{reason} | it is the working directory, and user {user}, group {os.getegid()} may not"
+            f" enter it | choose another (docker run -w, workdir), or group 0 for the image's own:"
+            f" docker run --user {user}:0"
+        )
     file = os.path.abspath(os.path.join(cwd, program))
     if not program.endswith(".py") or not os.path.isfile(file):
         return reason

@@ -162,6 +162,17 @@ def test_programs_that_pip_brings_are_on_path(image: str, folder: Path) -> None:
     ]
 
 
+def test_pip_keeps_the_images_torch() -> None:
+    """A version that no index is asked for: the constraint is met before any file is needed."""
+    image = "entrypoint-gpu:dev"
+    kept = sh(image, "cat /etc/pip-constraints.txt")
+    version = sh(image, "python -c 'import torch; print(torch.__version__)'")
+    assert f"torch=={version}" in kept.split()
+    ask = "pip install --no-index --dry-run torch==0.1 2>&1 || true"
+    assert f"The user requested (constraint) torch=={version}" in sh(image, ask)
+    assert "(constraint)" not in sh(image, f"export PIP_CONSTRAINT=; {ask}"), "a control"
+
+
 def _variables(plan: object) -> list[dict[str, str]]:
     """Every variable that the plan names, wherever it is."""
     if isinstance(plan, dict):

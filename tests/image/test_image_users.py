@@ -136,3 +136,17 @@ def test_mounted_keys(image: str, folder: Path, mode: int, owner: str, works: bo
         pair.start_both("true")
         assert pair.ends() == ([0, 0] if works else [66, 66]), pair.logs()
         assert works or "fsGroup" in pair.logs()
+
+
+def test_a_user_who_may_not_enter_the_working_directory_is_told_how(image: str) -> None:
+    """4.9 the image's folders are for group 0; any other folder is fine"""
+    done = run(image, "echo", "there", options=("--user", "4321:4321"))
+    assert done.status == 126
+    said_ = (
+        "it is the working directory, and user 4321, group 4321 may not enter it | choose another"
+    )
+    assert "EP440 cannot start echo: /home/ma-user: Permission denied" in done.err
+    assert f"{said_} (docker run -w, workdir), or group 0" in done.err
+    assert "docker run --user 4321:0; exit 126" in done.err
+    for options in (("--user", "4321:0"), ("--user", "4321:4321", "-w", "/tmp")):
+        assert said(image, "echo", "there", options=options) == "there\n"

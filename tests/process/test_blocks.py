@@ -72,3 +72,23 @@ def test_readme_leads_to_five_pages_and_fits() -> None:
     assert all((TREE / page).is_file() for page in pages)
     assert len(text.splitlines()) <= 120
     assert text.index("**Never tried**") < text.index("```")
+
+
+def test_a_container_that_failed_is_noticed_where_it_is_removed(tmp_path: Path) -> None:
+    """`docker logs -f worker-0; docker rm worker-0` ends with 0, whatever the job did."""
+    text = "```sh\ndocker logs -f a; docker rm a b\n```\n"
+    for status in (0, 7):
+        (tmp_path / "docker").write_text(
+            f'#!/bin/sh\n[ "$1" != wait ] || [ "$2" != b ] || exec echo {status}\n'
+            '[ "$1" != wait ] || exec echo 0\n'
+        )
+        (tmp_path / "docker").chmod(0o755)
+        done = subprocess.run(
+            ["bash", "-c", script("page.md", text)],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode == 0) == (status == 0)
+        assert ("container b ended with 7" in done.stderr) == (status == 7)

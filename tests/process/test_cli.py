@@ -96,9 +96,9 @@ def test_only_what_describes_a_job_makes_one_of_a_program(
 
 
 def trials() -> list[str]:
-    """The lines of docs/how-to/engines.md that start a job on Ascend cards, or as if there were
+    """The lines of docs/how-to/ascend.md that start a job on Ascend cards, or as if there were
     some."""
-    text = (Path(__file__).parents[2] / "docs/how-to/engines.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/how-to/ascend.md").read_text()
     return [
         line
         for line in text.splitlines()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__
+from entrypoint.errors import SpecError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import ProgramExit, of_program
 from entrypoint.job.leader import Leader
@@ -344,3 +345,24 @@ def test_a_program_s_end_has_the_id_of_its_kind(status: int, reason: str, said: 
 def test_hosts_of_a_variable_may_have_commas_anywhere(text: str) -> None:
     spec = load("command: [x]\n", "job.yaml", {**SECRET, "ENTRYPOINT_HOSTS": text}, {})
     assert spec.hosts == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("rival", "line"),
+    [
+        (None, ""),
+        ("ssh.host_key", "  host_key: /r"),
+        ("ssh.known_hosts", "  known_hosts: /r"),
+        ("secret_file", "secret_file: /r"),
+    ],
+)
+def test_the_keys_of_an_old_image_take_no_second_secret(rival: str | None, line: str) -> None:
+    text = f"ssh:\n  compat: baked-keys\n  client_key: /k\n{line}\n"
+    if rival is None:
+        assert load(text, "job.yaml", {}, {}).ssh.compat == "baked-keys"
+        return
+    with pytest.raises(SpecError) as caught:
+        load(text, "job.yaml", {}, {})
+    (said,) = caught.value.lines()
+    assert f"{rival} is given too | spec job.yaml:4:" in said
+    assert said.endswith(f"remove ssh.compat, or {rival}")

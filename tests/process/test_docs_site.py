@@ -1,0 +1,156 @@
+"""The docs site, built strictly from docs/ and shown by a real Chromium: on a telephone and a
+screen, light and dark."""
+
+from __future__ import annotations
+
+import functools
+import html
+import http.server
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from tests.pages import browser, missing
+
+pytestmark = [
+    pytest.mark.see,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+]
+TREE = Path(__file__).parents[2]
+SITE = TREE / "build/docs"
+SCREENS = TREE / "build/docs-screens"
+REPO = "https://git.example.org/team/entrypoint"
+LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 400)]
+PAGES = ("index.html", "how-to/docker.html", "reference/spec.html", "zh/first-job.html")
+
+
+def build(tree: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [tree / "scripts/docs"], cwd=tree, env={**os.environ, "DOCS_REPO": REPO},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    done = build(TREE)
+    assert done.returncode == 0, done.stderr
+    return SITE
+
+
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[str]:
+    """The site's address on a web server of this machine: browsers read no index from a folder."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as made:
+        yield made
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """The file and the anchor that each link within the site leads to."""
+    for written in re.findall(r'<a\b[^>]*\bhref="([^"]*)"', page.read_text(encoding="utf-8")):
+        address, _, anchor = html.unescape(written).partition("#")
+        if not re.match(r"[a-z]+:", address):
+            yield (page.parent / unquote(address)).resolve() if address else page, unquote(anchor)
+
+
+def test_each_page_is_there_and_each_link_within_the_site_leads_somewhere(
+    site: Path, record_property: Callable[[str, object], None]
+) -> None:
+    pages = [path for path in site.rglob("*.html") if path.name != "404.html"]
+    ids = {
+        page: set(re.findall(r'\bid="([^"]*)"', page.read_text(encoding="utf-8"))) for page in pages
+    }
+    made = {page.relative_to(site).with_suffix("").as_posix() for page in pages}
+    wanted = {
+        path.relative_to(TREE / "docs").with_suffix("").as_posix()
+        for path in (TREE / "docs").rglob("*.md")
+    }
+    assert made - {"index"} == wanted - {"README"}
+    dead, count = [], 0
+    for page in pages:
+        for target, anchor in links(page):
+            count += 1
+            there = target / "index.html" if target.is_dir() else target
+            known = anchor in ids.get(there, ()) or anchor in ("", "__skip")
+            if not there.exists() or not known:
+                dead.append(f"{page.relative_to(site)}: {target.name}#{anchor}")
+    record_property("pages", len(pages))
+    record_property("links", count)
+    assert (dead, count > 1000) == ([], True)
+
+
+def test_each_page_has_a_link_to_its_source(site: Path) -> None:
+    text = (site / "how-to/docker.html").read_text(encoding="utf-8")
+    assert f'href="{REPO}/edit/main/docs/how-to/docker.md"' in text
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_and_asks_nobody(
+    name: str, scheme: str, width: int, site: Path, chromium: Any
+) -> None:
+    asked: list[str] = []
+    size = {"width": width, "height": 800}
+    tab = chromium.new_page(viewport=size, color_scheme=scheme)
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto((site / name).as_uri(), wait_until="load")
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert tab.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    colour = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    light = sum(map(int, re.findall(r"\d+", colour)[:3])) > 3 * 128
+    assert light == (scheme == "light"), colour
+    if name == PAGES[1]:
+        SCREENS.mkdir(parents=True, exist_ok=True)
+        tab.screenshot(path=SCREENS / f"{scheme}-{width}.png")
+    tab.close()
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize(("words", "page"), [("rank table", "ranktables"), ("密钥", "zh/")])
+def test_the_search_finds_words(
+    words: str, page: str, width: int, served: str, chromium: Any
+) -> None:
+    tab = chromium.new_page(viewport={"width": width, "height": 800})
+    tab.goto(f"{served}/index.html", wait_until="load")
+    if width == 400:
+        tab.click("label[for=__search].md-icon >> visible=true")
+    tab.fill("input.md-search__input", words)
+    tab.wait_for_selector(".md-search-result__link", timeout=10_000)
+    found = tab.eval_on_selector_all(".md-search-result__link", "all => all.map(a => a.href)")
+    assert any(page in link for link in found), found
+    tab.close()
+
+
+@pytest.mark.parametrize(
+    ("page", "wrong"),
+    [("how-to/docker.md", "[a](no-such-page.md)"), ("README.md", "[a](how-to/docker.md#no-such)")],
+)
+def test_a_link_that_leads_nowhere_fails_the_build(page: str, wrong: str, tmp_path: Path) -> None:
+    for name in ("docs", "scripts/dev", "scripts/site"):
+        shutil.copytree(TREE / name, tmp_path / name)
+    for name in ("mkdocs.yml", "scripts/docs"):
+        shutil.copy(TREE / name, tmp_path / name)
+    with (tmp_path / "docs" / page).open("a", encoding="utf-8") as file:
+        file.write(f"\n{wrong}\n")
+    done = build(tmp_path)
+    assert done.returncode != 0
+    assert "no-such" in done.stderr
