@@ -34,7 +34,7 @@ test-bake:  ## the toolkit in images as others have them, by two lines of a Dock
 	@scripts/test-bake
 
 .PHONY: lint
-lint:  ## ruff, mypy --strict, shellcheck, hadolint
+lint:  ## ruff, mypy --strict, shellcheck, hadolint, and an audit that fails in CI if nobody can be asked
 	@scripts/lint
 
 .PHONY: test-audit
@@ -113,6 +113,30 @@ wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of
 .PHONY: completion
 completion:  ## completion for bash and zsh, and the man page, in build/share or SHARE=FOLDER: docs/how-to/completion.md
 	@$$(scripts/dev/venv test lint demo)/bin/python scripts/completion.py $${SHARE:-build/share}
+
+.PHONY: release
+release:  ## wheel, source archive, images, lists, provenance, checksums, in build/release; KEY=~/.ssh/id_ed25519 signs; IMAGES= for none
+	@$$(scripts/dev/venv test lint demo)/bin/python scripts/release.py $(if $(KEY),--key $(KEY)) $(if $(filter undefined,$(origin IMAGES)),,--images "$(IMAGES)")
+
+.PHONY: verify
+verify:  ## check a release with no network: SIGNERS=FILE or UNSIGNED=1; FROM=FOLDER (default: build/release)
+	@scripts/verify.py $(FROM) $(if $(SIGNERS),--signers $(SIGNERS)) $(if $(UNSIGNED),--unsigned)
+
+.PHONY: test-release
+test-release:  ## a release made twice has the same bytes, and no byte of it can be changed unnoticed; IMAGES="toolkit"
+	@IMAGES="$(IMAGES)" scripts/test -m slow tests/process/test_release.py -v
+
+.PHONY: test-wheel
+test-wheel:  ## the tests that start the command, with the built wheel in place of the checkout (some minutes)
+	@scripts/test-wheel
+
+.PHONY: mutants
+mutants:  ## wrong changes of spec, plan and job that no test notices: a sample by a seed (an hour); ARGS="--sample 100 --seed 1"
+	@$$(scripts/dev/venv test mutants)/bin/python scripts/mutants.py $(ARGS)
+
+.PHONY: docs
+docs:  ## the docs site, in build/docs: search, light and dark; a dead link or anchor fails
+	@scripts/docs
 
 .PHONY: bench
 bench:  ## every row of docs/performance.md beside its comparison, and that page from it (an hour); ROWS="boot end" RUNS=3

@@ -56,6 +56,7 @@ class Facts:
     # name -> absolute path, of those we may start
     programs: Mapping[str, str] = field(default_factory=dict)
     mpi: str = ""  # version of Open MPI, "" where there is none
+    cpus: float | None = None  # that we may use at a time; None where it is not known
     python: str = "python3"  # the interpreter we run in
     # looked at again after the start hooks, which may bring one up
     interfaces: tuple[Interface, ...] = ()
@@ -328,6 +329,7 @@ class LaunchRanks:
     # that it starts on all nodes, a slot each. None: one for each program of each node
     count: int | None = None
     env: tuple[EnvVar, ...] = ()  # for the ranks of every node
+    crowded_env: tuple[EnvVar, ...] = ()  # also on a node that has more slots than CPUs
     # for each rank its own; the value names the variable that it is taken from
     env_of_each: tuple[EnvVar, ...] = ()
     # file of that name gets the environment of this node's ranks, NAME=VALUE and NUL each

@@ -124,7 +124,7 @@ def _attempts(
     coordinated = attempt.plan.mode == "coordinated"
     while True:
         outcome, machine = asyncio.run(boot(attempt, signals, log, recorder, record))
-        record.timeline = recorder.recording(time.monotonic(), not coordinated)
+        record.timeline = recorder.recording(time.monotonic(), not coordinated, time.time())
         if not outcome.again:
             return outcome
         number = machine.attempt if machine else attempt.number
@@ -136,6 +136,7 @@ def _attempts(
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
         attempt = replace(attempt, number=number + 1)
+        log.attempt = attempt.number
         if machine and machine.state.has_started and attempt.plan.inquiry:
             answered = replace(attempt.plan.inquiry, is_over=True)
             attempt = replace(attempt, plan=replace(attempt.plan, inquiry=answered))
@@ -210,7 +211,7 @@ class Loop:
         self.machine = _machine(attempt)
         # The leader's RollCall, once the door is open.
         self._calls: Any = None
-        self._waiting: dict[bool, Waiting] = {}
+        self._waiting: Waiting | None = None
         self._agents: Agents | None = None
         self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with)
         self._sshd: Sshd | None = None
@@ -322,12 +323,9 @@ class Loop:
         show(scrubbed(action.text, self._facts.env))
 
     def _show_waiting(self, action: actions.ShowWaiting) -> None:
-        waiting = self._waiting.get(action.peers)
-        if waiting is None:
-            what = "peers" if action.peers else ""
-            waiting = Waiting(self._log, self._spec.timeouts.peers, what, self._log.live)
-            self._waiting[action.peers] = waiting
-        waiting.update(action.host, action.state)
+        if self._waiting is None:
+            self._waiting = Waiting(self._log, self._spec.timeouts.peers, self._log.live)
+        self._waiting.update(action.host, action.state, action.peers)
 
     def _resolve_names(self, action: actions.Resolve) -> None:
         for rank in action.nodes:
@@ -340,8 +338,8 @@ class Loop:
     def _stop_calling(self, action: actions.StopCalling) -> None:
         if self._calls:
             self._calls.stop()
-        for waiting in self._waiting.values():
-            waiting.close()
+        if self._waiting:
+            self._waiting.close()
 
     def _send(self, action: actions.Send) -> None:
         if action.node != self._me and self._calls:
@@ -514,8 +512,8 @@ class Loop:
 
     async def close(self) -> None:
         """Nothing of ours outlives us: processes, socket, files."""
-        for waiting in self._waiting.values():
-            waiting.close()
+        if self._waiting:
+            self._waiting.close()
         if self._writing is not None:
             await asyncio.wait({self._writing}, timeout=_WRITE_LIMIT)
         for task in list(self._tasks):

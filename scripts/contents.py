@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 TOOLKIT = "/opt/entrypoint"
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # a machine's name -> Debian's
 PYTHON = Path(TOOLKIT, "python")  # its own, with libraries of Debian, in images of others
 
 
@@ -96,6 +98,8 @@ def package(name: str, version: str, architecture: str, copyrights: Path) -> dic
 def debian() -> list[dict[str, Any]]:
     """Return the packages that dpkg has installed."""
     if not shutil.which("dpkg-query"):
+        if not any(Path(each).exists() for each in ("/bin", "/usr", "/etc/os-release")):
+            return []  # the toolkit's own image: nothing but its folder
         raise SystemExit("there is no dpkg | only images of Debian and Ubuntu can be listed")
     form = "${Package} ${Version} ${Architecture} ${db:Status-Status}\n"
     done = subprocess.run(
@@ -146,15 +150,15 @@ def pythons(text: str) -> dict[str, list[dict[str, Any]]]:
 
 def everything(text: str) -> dict[str, Any]:
     """Return all that is in this image."""
-    own = PYTHON / "os-release"
-    system = debian()
+    own, here = PYTHON / "os-release", Path("/etc/os-release")
     return {
-        "system": {"release": release(Path("/etc/os-release")), "packages": system},
+        "system": {
+            "release": release(here) if here.exists() else ("debian", ""),
+            "packages": debian(),
+        },
         "toolkit": {
             "release": release(own) if own.exists() else ("debian", ""),
-            "packages": collected(
-                next(each["architecture"] for each in system if each["architecture"] != "all")
-            ),
+            "packages": collected(ARCHITECTURES.get(platform.machine(), platform.machine())),
         },
         "pythons": pythons(text),
     }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """sbom.py IMAGE... - what is in an image, as CycloneDX 1.5 JSON: build/sbom/NAME.cdx.json for each.
+scripts/release.py also lists a wheel's packages with it.
 
 Every Debian package by dpkg, those whose files the toolkit brings along (its Python, its libraries,
 tini), and every Python package of the job's Python and of the toolkit's own, by their metadata;
@@ -101,27 +102,35 @@ def python_purl(package: dict[str, Any]) -> str:
     )
 
 
-def bom(image: str) -> dict[str, Any]:
-    """The whole document."""
-    described, found = look(image)
-    name, _, tag = image.partition(":")
+def document(
+    subject: dict[str, Any], digest: str, created: str, parts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the document of a subject with that SHA-256, made at that time in UTC."""
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
-        "serialNumber": f"urn:uuid:{uuid.uuid5(NAMESPACE, described['Id'])}",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(NAMESPACE, f'sha256:{digest}')}",
         "version": 1,
         "metadata": {
-            "timestamp": f"{described['Created'].split('.')[0].rstrip('Z')}Z",
-            "component": {
-                "type": "container",
-                "bom-ref": described["Id"],
-                "name": name,
-                "version": tag or "latest",
-                "hashes": [{"alg": "SHA-256", "content": described["Id"].removeprefix("sha256:")}],
-            },
+            "timestamp": created,
+            "component": {**subject, "hashes": [{"alg": "SHA-256", "content": digest}]},
         },
-        "components": components(found),
+        "components": parts,
     }
+
+
+def bom(image: str) -> dict[str, Any]:
+    """Return the document of an image."""
+    described, found = look(image)
+    name, _, tag = image.partition(":")
+    subject = {
+        "type": "container",
+        "bom-ref": described["Id"],
+        "name": name,
+        "version": tag or "latest",
+    }
+    created = f"{described['Created'].split('.')[0].rstrip('Z')}Z"
+    return document(subject, described["Id"].removeprefix("sha256:"), created, components(found))
 
 
 def main(images: list[str]) -> int:

@@ -1,9 +1,9 @@
 """What users rely on, as sets of texts: commands, fields, variables, messages, statuses, JSON keys,
-adapters.
+adapters, and the names that templates are given.
 
-`python -m tests.contract` wrote tests/contract.yaml before the redesign of issue 26 (commit
-ca688ba). It is not written
-again: tests/process/test_contract.py compares the toolkit with it.
+tests/contract.yaml has those of the last release; before the first one, of commit ca688ba.
+tests/process/test_contract.py compares the toolkit with it. `python -m tests.contract` writes it
+anew, in the commit of a release (CONTRIBUTING.md) and at no other time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from typing import Any
 from unittest import mock
 
 import yaml
+from jinja2 import meta
 
 from entrypoint import cli, errors, explain, registry
 from entrypoint.cli.parser import parser
 from entrypoint.record import metrics
+from entrypoint.render import TEMPLATES, _environment
 from entrypoint.spec import table
 
 LIST = Path(__file__).with_name("contract.yaml")
@@ -50,6 +52,7 @@ def contract() -> dict[str, list[str]]:
         "statuses": [f"{status} {kind}" for status, kind in errors.CLASSES.items()],
         "adapters": [f"{kind}/{name}" for kind in KINDS for name in registry.names(kind)],
         "metrics": list(metrics.METRICS),
+        "templates": [*_template_names()],
         "json": [key for name, words in COMMANDS.items() for key in _json_keys(name, words)],
     }
     return {name: sorted({*found}) for name, found in parts.items()}
@@ -83,6 +86,27 @@ def _flags_of(command: str, options: argparse.ArgumentParser) -> Iterator[str]:
                 yield f"{command} {name}"
                 yield from _flags_of(f"{command} {name}", inner)
         yield from (f"{command} {flag}" for flag in action.option_strings)
+
+
+def _template_names() -> Iterator[str]:
+    """Yield what each template is given, as `template: name`; a name that is not given is an error
+    when it is rendered, so those that it uses are."""
+    parse = _environment("sh").parse
+    for path in sorted(Path(TEMPLATES).rglob("*.j2")):
+        for name in meta.find_undeclared_variables(parse(path.read_text())):
+            yield f"{path.relative_to(TEMPLATES).as_posix()}: {name}"
+
+
+def least_version(last: str, lost: bool, more: bool) -> str:
+    """Return the least version, by the rules of https://semver.org, that may follow the last one.
+
+    `lost`: something that users rely on is gone. `more`: something is new. Before 1.0.0 a loss
+    raises the minor number.
+    """
+    major, minor, patch = map(int, last.split("."))
+    if lost and major:
+        return f"{major + 1}.0.0"
+    return f"{major}.{minor + 1}.0" if lost or more else f"{major}.{minor}.{patch + 1}"
 
 
 def _json_keys(name: str, words: tuple[str, ...]) -> Iterator[str]:

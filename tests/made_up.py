@@ -61,6 +61,7 @@ def recorded(
         "alone": False,
         "phases": leader,
         "peers": peers,
+        "began": 1795000000.0,
     }
 
 
@@ -88,4 +89,4 @@ def merged(given: dict[str, Any]) -> Timeline:
 
 def timeline_page() -> str:
     """A page with four nodes: one was late, one was lost."""
-    return page(timeline(lost=(2,)), "ended with 75: worker-2 is lost: its session ended")
+    return page(timeline(lost=(2,)), "ended with 75: worker-2 is lost: its session ended", True)

@@ -13,7 +13,7 @@ from entrypoint.check.observed import Disk, Link, Port
 from entrypoint.model import Plan
 from entrypoint.plan.limits import RUN_DIR, UNLIMITED
 from entrypoint.system import network, preflight, proc
-from entrypoint.system.cgroups import NO_LIMIT, readings
+from entrypoint.system.cgroups import NO_LIMIT, cpu_limit, readings
 
 _LINKS = 64  # addresses that are told
 
@@ -47,20 +47,7 @@ def limits(root: Path = Path("/")) -> Seen:
 
 def processors(root: Path = Path("/")) -> Seen:
     """CPUs that this process may run on, and the cgroup's limit on how many at a time."""
-    given = []
-    for text in readings("cpu", {2: "cpu.max"}, root):
-        quota, _, period = text.partition(" ")
-        if quota.isdigit() and period.isdigit():
-            given.append(int(quota) / int(period))
-    quotas, periods = (
-        readings("cpu", {1: f"cpu.cfs_{name}_us"}, root) for name in ("quota", "period")
-    )
-    given += [
-        int(quota) / int(period)
-        for quota, period in zip(quotas, periods, strict=False)
-        if quota.isdigit()
-    ]
-    return {"cpus": len(os.sched_getaffinity(0)), "cpu_limit": min(given, default=None)}
+    return {"cpus": len(os.sched_getaffinity(0)), "cpu_limit": cpu_limit(root)}
 
 
 def memory(root: Path = Path("/")) -> Seen:

@@ -66,7 +66,7 @@ def _outcome(
     log.quiet = spec.logs.level == "warning"
     spec = replace(spec, **{"command": spec.command or _NO_PROGRAM, "restarts": 0, **settings})
     topology = locate(spec, facts)
-    log.node = topology.this.label
+    log.about(topology)
     if record:
         record.about(topology)
     plan = settle(spec, facts, topology)

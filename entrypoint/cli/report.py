@@ -42,11 +42,11 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the page and the trace, or print a table if neither was asked for. Returns 0."""
     from entrypoint.record import words
 
-    timeline, outcome = _read(args.run_dir)
+    timeline, outcome, failed = _read(args.run_dir)
     if args.html:
         from entrypoint.record.page import page
 
-        outputs.give(page(timeline, outcome), args.html, log)
+        outputs.give(page(timeline, outcome, failed), args.html, log)
     if args.trace:
         from entrypoint.record.trace import trace
 
@@ -56,8 +56,8 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     return 0
 
 
-def _read(place: str) -> tuple[Timeline, str]:
-    """Return the timeline in a record, and how the job ended: "" if it has not.
+def _read(place: str) -> tuple[Timeline, str, bool]:
+    """Return the timeline in a record, how the job ended, "" if it has not, and whether it failed.
 
     Raises NoInputError if there is none, RefusedError if another user may have put it there.
     """
@@ -82,4 +82,7 @@ def _read(place: str) -> tuple[Timeline, str]:
         detail = f"{error}; this toolkit is {__version__}"
         raise NoInputError(f"EP042 {file} is no record", detail, hint) from None
     result = record.result
-    return timeline, f"ended with {result['status']}: {escaped(result['reason'])}" if result else ""
+    if not result:
+        return timeline, "", False
+    outcome = f"ended with {result['status']}: {escaped(result['reason'])}"
+    return timeline, outcome, bool(result["status"])

@@ -82,7 +82,7 @@ def _pass_through(spec: JobSpec, facts: Facts, record: RecordFile, log: Logger) 
 
 def _name_lines(log: Logger, spec: JobSpec, topology: Topology) -> None:
     """Let each line of the log name this node, as `prefix` asks."""
-    log.node = topology.this.label
+    log.about(topology)
     if len(topology.nodes) > 1:
         log.name = topology.this.label
     if spec.prefix == "job":

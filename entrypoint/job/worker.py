@@ -16,6 +16,7 @@ from entrypoint.job.state import JobState
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import Phase
 from entrypoint.spec import JobSpec
+from entrypoint.text import count
 
 _LEADER = 0
 
@@ -38,6 +39,7 @@ class Worker:
         self._opened = math.inf  # when this node could be called
         self._heard = 0.0  # when the leader last sent something
         self._missing: dict[str, str] = {}  # what is waited for before the start -> why
+        self._refused = 0  # logins that had not this job's keys
         self._has_stopped = False  # whether nothing of the job runs here any more
         self._stays = False  # whether the leader may not have read our last message yet
         self._due = 0.0  # when we planned to look whether the leader is silent
@@ -125,6 +127,7 @@ class Worker:
     def _on_unreached(self, event: events.Unreachable) -> None:
         """A login to this node failed; it may be the leader with another key."""
         if not self.state.has_started:
+            self._refused += 1
             self._miss(self._topology.leader.name, event.why)
             if self.state.of(_LEADER) is Phase.MISSING:
                 self.state.note(_LEADER, event.why)
@@ -137,6 +140,9 @@ class Worker:
         limit = self._spec.timeouts.peers
         seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
         do = f"see its log, or wait longer: {self._spec.setting('timeouts.peers')}, in seconds"
+        if self._refused:
+            seen += f"; {count(self._refused, 'login')} refused"
+            do = "give all nodes the same secret and job name; see its log"
         raise UnavailableError(
             f"EP501 {self._topology.leader.name} did not call within {limit:.0f}s", seen, do
         )

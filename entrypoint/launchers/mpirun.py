@@ -44,6 +44,15 @@ _NETWORK_HINT = (
 # a spawned process fails, or a daemon is lost: so the supervisor is a process that the daemon does
 # not know. When a rank that has not finalized MPI ends, the daemon reads no more output: such a
 # rank stays until the others have ended.
+# Ranks that wait spin, and take the CPU from those that work (Open MPI's FAQ, "running", degraded
+# mode); mpirun turns that off only where the hostfile has fewer slots than ranks.
+_YIELD = EnvVar(
+    "OMPI_MCA_mpi_yield_when_idle",
+    "1",
+    "more ranks than CPUs",
+    default=True,
+    chosen_by=r"(OMPI_MCA_)?mpi_yield_when_idle",
+)
 _AT_A_RANKS_END = ("--group", "apart", "--hold", "yes")
 # PyTorch's names for mpirun's variables; without them many scripts would run as jobs of a single
 # process.
@@ -75,8 +84,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     why = f"Open MPI {mpi} cannot start ranks over IPv6 alone"
     ipv4 = (why, "or use an image with Open MPI 4") if is_new else None
     number = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}"
-    tagged = _tags(spec, topology, members)
-    ranks = LaunchRanks(name="mpirun", network_hint=_NETWORK_HINT, tagged=tagged)
+    ranks = _ranks(spec, _tags(spec, topology, members))
     launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, *_AT_A_RANKS_END, ranks=ranks)
     if many:
         launch = replace(launch, start=replace(launch.start, needs_programs=needs, needs_ipv4=ipv4))
@@ -98,6 +106,16 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
             *((_mpi.agent(topology),) if many else ()),
         ),
         ranks=replace(launch.ranks, agents=many),
+    )
+
+
+def _ranks(spec: JobSpec, tagged: str) -> LaunchRanks:
+    options = " ".join(filter(None, (spec.mpi.mca_args, spec.mpi.extra_args)))
+    return LaunchRanks(
+        name="mpirun",
+        network_hint=_NETWORK_HINT,
+        tagged=tagged,
+        crowded_env=() if "mpi_yield_when_idle" in options else (_YIELD,),
     )
 
 

@@ -58,6 +58,7 @@ class LocalCluster:
         self._pending = list(faults.entries)  # faults that are still to be injected
         self._causes: dict[int, str] = {}  # node -> the fault that ended it
         self._frozen: dict[int, float | None] = {}  # node -> when it continues, None for never
+        self._returning: set[int] = set()  # killed nodes that are to start again
         self._stops = 0  # requests to stop
         self._last_stop = -_SAME  # time of the last one
         self._over = asyncio.Event()
@@ -74,7 +75,7 @@ class LocalCluster:
         if self._faults.late_dns is not None:
             timers.append(self._loop.call_later(self._faults.late_dns, self._name))
         timers += [
-            self._loop.call_later(fault.ends, self._continue, fault)
+            self._loop.call_later(fault.ends, self._end, fault)
             for fault in self._faults.entries
             if fault.ends is not None
         ]
@@ -131,8 +132,12 @@ class LocalCluster:
             self._over.set()
 
     def _check_end(self) -> None:
-        """End the run if no node can end by itself any more, and worker-0 was started."""
+        """End the run if no node can end by itself any more, and worker-0 was started.
+
+        A killed node does not start again once the others have ended."""
         active = [node for node in self._running if self._frozen.get(node, 0.0) is not None]
+        if self._returning and not self._stops and not self._ended.keys() - self._causes.keys():
+            return
         if not active and (self._stops or 0 in self._running or 0 in self._ended):
             self._over.set()
 
@@ -229,10 +234,26 @@ class LocalCluster:
             self._frozen[fault.node] = fault.ends
             self._check_end()
             return
-        self._log_at(fault.at, f"SIGKILL to {target} ({fault.option})")
+        again = f"; it starts again at {duration(fault.ends)}" if fault.ends is not None else ""
+        self._log_at(fault.at, f"SIGKILL to {target}{again} ({fault.option})")
         self._causes[fault.node] = fault.option
+        if fault.ends is not None:
+            self._returning.add(fault.node)
         self._frozen.pop(fault.node, None)
         proc.kill(tree, signal.SIGKILL)
+
+    def _end(self, fault: Fault) -> None:
+        """End a fault: a killed node starts again, a frozen one continues."""
+        if fault.kind == "freeze":
+            self._continue(fault)
+        elif fault.node in self._running:  # its end is not known yet
+            self._loop.call_later(_SAME, self._end, fault)
+        elif fault.node in self._returning and not self._stops:
+            self._returning.remove(fault.node)
+            self._causes.pop(fault.node, None)
+            self._ended.pop(fault.node, None)
+            self._log_at(fault.ends or 0.0, f"starting worker-{fault.node} again ({fault.option})")
+            self._background(self._start(fault.node))
 
     def _continue(self, fault: Fault) -> None:
         if fault.node in self._running and self._frozen.pop(fault.node, None) is not None:

@@ -12,7 +12,10 @@ from entrypoint.errors import UsageError
 from entrypoint.values import dataclass
 
 KINDS = {
-    "kill": "SIGKILL to a node and all its processes, as if a host is lost",
+    "kill": (
+        "SIGKILL to a node and all its processes, as if a host is lost; with a second time, the"
+        " node starts again after that: worker-1@3s+5s"
+    ),
     "freeze": (
         "SIGSTOP to all processes of a node; with a second time, they continue after that:"
         " worker-2@3s+5s"
@@ -22,6 +25,7 @@ KINDS = {
 }
 """The options that name a node and a time, and their help."""
 
+_ENDING = ("freeze", "kill")  # kinds that may have a second time
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TIME = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)"
 _FAULT = re.compile(rf"worker-([0-9]{{1,4}})@{_TIME}(?:\+{_TIME})?")
@@ -30,7 +34,8 @@ _HINT = "write NODE@TIME, such as worker-1@5s; times are like 500ms, 5s, 2m"
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. `at` is in seconds after the start, and so is `ends`, the end of a freeze."""
+    """One fault. `at` is in seconds after the start, and so is `ends`, when a frozen node continues
+    or a killed one starts again."""
 
     kind: str
     node: int
@@ -99,8 +104,8 @@ def _fault(kind: str, text: str, nodes: int) -> Fault | str:
             if nodes > 1
             else "the only node is worker-0"
         )
-    if parsed[4] and kind != "freeze":
-        return "only a freeze ends"
+    if parsed[4] and kind not in _ENDING:
+        return "only a freeze and a kill end"
     ends = at + _seconds(parsed[4], parsed[5]) if parsed[4] else None
     return Fault(kind, node, at, ends, f"--{kind} {text}")
 

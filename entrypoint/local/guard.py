@@ -53,7 +53,7 @@ def split(prefix: str) -> Parent | Child:
     try:
         folder = tempfile.mkdtemp(prefix=prefix)  # 0700
     except OSError as error:
-        hint = "make room, or set TMPDIR to a writable place"
+        hint = "make room, start the container with --tmpfs /tmp, or set TMPDIR to a writable place"
         raise CantCreateError(
             "EP410 cannot make a folder for the nodes", error.strerror or str(error), hint
         ) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+ATTEMPT = "attempt"  # file in the run directory with the number of the attempt, for JSON lines
 LONGEST = 2 << 20  # bytes of a line without an end; the bytes after them are a line of their own
 
 if False:  # only for type checkers: importing it is slow
@@ -87,8 +88,19 @@ def text(prefix: bytes, timestamps: bool) -> Shape:
     return shape
 
 
-def json(node: str, rank: str, stream: str) -> Shape:
-    """Return the shape of JSON lines: time, node, rank (a number or null), stream, text; at need:
+def origin(job: str, node: str, host: str, number: int) -> str:
+    """Return the fields of a JSON object that say whose line it is: job, node and its host name,
+    each "" while unknown, and the attempt's number."""
+    from _json import encode_basestring as quote
+
+    names = (("job", job), ("node", node), ("host", host))
+    named = (f'"{name}":{quote(value) if value else "null"}' for name, value in names)
+    return f'{",".join(named)},"attempt":{number}'
+
+
+def json(whose: str, rank: str, stream: str) -> Shape:
+    """Return the shape of JSON lines: time, what `origin` gives (job, node, host, attempt), rank (a
+    number or null), stream, text; at need:
 
     base64   the bytes of a line that is not UTF-8, whose text has U+FFFD for invalid bytes
     partial  true if no `\\n` ended the line: a progress bar's, one cut at LONGEST, and the last
@@ -98,7 +110,7 @@ def json(node: str, rank: str, stream: str) -> Shape:
     # The module `json` takes longer to import than a supervisor takes to start.
     from _json import encode_basestring as quote
 
-    head = f'"node":{quote(node)},"rank":{rank or "null"},"stream":{quote(stream)},"text":'
+    head = f'{whose},"rank":{rank or "null"},"stream":{quote(stream)},"text":'
 
     def shape(lines: list[bytes]) -> bytes:
         begin = f'{{"time":"{stamp(time.time())}",{head}'
@@ -123,32 +135,54 @@ def _base64(data: bytes) -> str:
     return b2a_base64(data, newline=False).decode()
 
 
+def level_and_id(text: str) -> tuple[str, str]:
+    """Return `info`, `warning` or `error` for one of our messages, and its id such as `EP600`, ""
+    for none. An error has an id."""
+    warning = "warning: "
+    is_warning = text.startswith(warning)
+    start = len(warning) if is_warning else 0
+    id = text[start : start + 5]
+    if not (id[:2] == "EP" and id[2:].isdigit() and len(id) == 5):
+        id = ""
+    return "warning" if is_warning else "error" if id else "info", id
+
+
 def message(form: str) -> Callable[[str, str, str], bytes]:
-    """Return the function that formats our messages (text, prefix, node): as `json`, or as text
-    with the time."""
+    """Return the function that formats our messages (text, prefix, origin): as `json`, which also
+    has their level and id, or as text with the time."""
     from _json import encode_basestring as quote
 
-    def as_json(text: str, prefix: str, node: str) -> bytes:
-        parts = (stamp(time.time()), node or None, None, "entrypoint", text)
-        values = ("null" if part is None else quote(part) for part in parts)
-        names = ("time", "node", "rank", "stream", "text")
-        pairs = ",".join(f'"{name}":{value}' for name, value in zip(names, values, strict=True))
-        return f"{{{pairs}}}\n".encode("utf-8", "backslashreplace")
+    def as_json(text: str, prefix: str, whose: str) -> bytes:
+        level, id = level_and_id(text)
+        head = f'"time":"{stamp(time.time())}","level":"{level}","id":{quote(id) if id else "null"}'
+        tail = f'"rank":null,"stream":"entrypoint","text":{quote(text)}'
+        return f"{{{head},{whose},{tail}}}\n".encode("utf-8", "backslashreplace")
 
-    def as_text(text: str, prefix: str, node: str) -> bytes:
+    def as_text(text: str, prefix: str, whose: str) -> bytes:
         return f"{stamp(time.time())} {prefix} {text}\n".encode("utf-8", "backslashreplace")
 
     return as_json if form == "json" else as_text
 
 
+def attempt(run_dir: str) -> int:
+    """Return the number of the attempt that a node has begun, as in its run directory (ATTEMPT);
+    1 where nothing is there."""
+    try:
+        with open(f"{run_dir}/{ATTEMPT}", "rb") as file:
+            return int(file.read(9))
+    except (OSError, ValueError):
+        return 1
+
+
 def shape(options: dict[str, str], stream: str) -> Shape:
-    """Return the shape for a supervisor's --lines, --node, --rank, --prefix and --timestamps, and
-    for this stream."""
+    """Return the shape for a supervisor's --lines, --job, --node, --host, --rank, --prefix and
+    --timestamps, and for this stream."""
     if options["--lines"] == "whole":
         return as_it_is
     rank = options.get("--rank", "")
     if options["--lines"] == "json":
-        return json(options.get("--node", ""), rank, stream)
+        job, node, host = (options.get(name, "") for name in ("--job", "--node", "--host"))
+        return json(origin(job, node, host, attempt(options.get("--run-dir", ""))), rank, stream)
     prefix = options.get("--prefix") or options.get("--label", "")
     for name, value in (("{rank}", rank or "-"), ("{stream}", stream)):
         prefix = prefix.replace(name, value)

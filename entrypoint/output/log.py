@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import asyncio
     from pathlib import Path
 
+    from entrypoint.model import Topology
+
 
 _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a caller waits for its line to be written
@@ -73,7 +75,11 @@ class Logger:
     def __init__(self, fd: int = 2) -> None:
         self.name = ""
         self.quiet = False  # whether only warnings and errors are logged
-        self.node = ""  # this node's name in a JSON line
+        # Whose lines they are, in JSON; the first three once they are known.
+        self.job = ""
+        self.node = ""
+        self.host = ""
+        self.attempt = 1
         self._fd = fd
         # formats a line, if `shape` was called
         self._shape: Callable[[str, str, str], bytes] | None = None
@@ -118,6 +124,12 @@ class Logger:
 
             self._shape = lines.message(form)
 
+    def about(self, topology: Topology) -> None:
+        """Name the job and this node in each JSON line from now on."""
+        self.job = topology.job
+        self.node = topology.this.label
+        self.host = topology.this.host
+
     @property
     def live(self) -> Callable[[str], None] | None:
         """Return the function that shows a text as the last line of a terminal until the next call;
@@ -150,7 +162,10 @@ class Logger:
     def _line(self, text: str) -> bytes:
         prefix = f"[entrypoint {self.name}]" if self.name else "[entrypoint]"
         if self._shape is not None:
-            return self._shape(text, prefix, self.node)
+            from entrypoint.output.lines import origin
+
+            whose = origin(self.job, self.node, self.host, self.attempt)
+            return self._shape(text, prefix, whose)
         if self._colour:
             prefix = f"\033[{33 if text.startswith('warning:') else 36}m{prefix}\033[m"
         return f"{prefix} {text}\n".encode("utf-8", "backslashreplace")

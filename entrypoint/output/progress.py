@@ -11,21 +11,24 @@ from entrypoint.text import Log
 _SUMMARY = 10.0  # seconds between two summaries
 _DELAY = 1.0  # seconds for which changes are collected
 _LIVE = 1.0  # seconds between two updates of the live line
-_NAMED = 8  # missing peers named in one line; the last message names all
+_NAMED = 8  # missing ones named in one line; the last message names all
 
 
 class Waiting:
-    """Logs the missing peers and why they are missing; with a count of `noun`, such as peers, if it
-    is set."""
+    """Logs what is missing and why; peers among it are counted.
 
-    def __init__(self, log: Log, limit: float, noun: str, live: Log | None = None) -> None:
-        """`live` shows a text as a terminal's last line, instead of summaries (log.py)."""
+    One per node, since a terminal has one live line.
+    """
+
+    def __init__(self, log: Log, limit: float, live: Log | None = None) -> None:
+        """`limit` in seconds. `live` shows a text as a terminal's last line, instead of summaries
+        (log.py)."""
         self._log = log
         self._limit = limit
-        self._noun = noun
         self._live = live
         self._begun = time.monotonic()
-        self._states: dict[str, str] = {}  # host -> why it is missing; "" once it has answered
+        self._states: dict[str, str] = {}  # what -> why it is missing; "" once it is there
+        self._peers: set[str] = set()  # those of them that are peers
         self._closed = False
         self._pending: asyncio.TimerHandle | None = None
         self._timer = asyncio.get_running_loop().call_later(
@@ -41,12 +44,18 @@ class Waiting:
             _LIVE if self._live else _SUMMARY, self._summary
         )
 
+    def _missing(self) -> tuple[dict[str, str], int]:
+        """Return what is missing and why, peers first, and how many of it are peers."""
+        missing = [(what, why) for what, why in self._states.items() if why]
+        missing.sort(key=lambda item: item[0] not in self._peers)
+        return dict(missing), sum(what in self._peers for what, _ in missing)
+
     def _status_line(self) -> str:
         """Return a line such as `6 of 8 nodes are here, 12s of 600s | waiting for worker-5 (no
         DNS)`; "" for none."""
-        missing = {host: state for host, state in self._states.items() if state}
-        nodes = len(self._states) + 1
-        here = f"{nodes - len(missing)} of {nodes} nodes are here, " if self._noun else ""
+        missing, peers = self._missing()
+        nodes = len(self._peers) + 1
+        here = f"{nodes - peers} of {nodes} nodes are here, " if self._peers else ""
         return (
             f"{here}{self.elapsed():.0f}s of {self._limit:.0f}s | waiting for {named(missing)}"
             if missing
@@ -57,20 +66,22 @@ class Waiting:
         """Log a line such as `waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused)
         12s/600s`."""
         self._pending = None
-        missing = {host: state for host, state in self._states.items() if state}
+        missing, peers = self._missing()
         if missing:
-            count = f"{len(missing)} of {len(self._states)} {self._noun}: " if self._noun else ""
+            count = f"{peers} of {len(self._peers)} peers: " if peers else ""
             self._log(
                 f"waiting for {count}{named(missing, _NAMED)}"
                 f" {self.elapsed():.0f}s/{self._limit:.0f}s"
             )
 
-    def update(self, host: str, state: str) -> None:
-        """Note why a peer is missing ("" when it has answered); all changes within a second make
-        one line."""
-        if self._states.get(host) != state and self._pending is None and not self._closed:
+    def update(self, what: str, state: str, is_peer: bool = False) -> None:
+        """Note why it is missing ("" once it is there); all changes within a second make one
+        line."""
+        if self._states.get(what) != state and self._pending is None and not self._closed:
             self._pending = asyncio.get_running_loop().call_later(_DELAY, self._tell)
-        self._states[host] = state
+        self._states[what] = state
+        if is_peer:
+            self._peers.add(what)
 
     def elapsed(self) -> float:
         """Return the seconds since the wait began."""

@@ -306,11 +306,13 @@ def _env(
     ]
     if leader_env is not None:
         spec_env = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
+    is_crowded = facts.cpus is not None and topology.this.slots > facts.cpus
     ours = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", "")))
     return (
         *device,
         *_network(spec, facts, members.reports[topology.me]),
         *launch.ranks.env,
+        *(launch.ranks.crowded_env if is_crowded else ()),
         *spec_env,
         ours,
     )

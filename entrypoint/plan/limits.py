@@ -9,6 +9,7 @@ from entrypoint.text import count, size
 
 UNLIMITED = -1  # as resource.RLIM_INFINITY
 RUN_DIR = "run directory"  # what that disk is used for
+READ_ONLY = "read-only file system"
 # Seconds, two on purpose: `run` starts in any case, and a busy node may answer its roll call late,
 # so it warns only of minutes. Whoever asks for a `check` wants to know of less.
 CLOCKS_OF_RUN, CLOCKS_OF_CHECK = 120.0, 10.0
@@ -82,7 +83,16 @@ def disk(use: str, path: str, free: int | None, files: int | None, problem: str)
         found, needed = f"room for {count(files, 'file')} at {path}", count(least_files, "file")
     elif free >= least:
         level = "ok"
-    return Finding(level, "disk", f"disk: {use}", found, needed, f"make room at {path}, or {other}")
+    fix = writable(path, problem == READ_ONLY, other)
+    return Finding(level, "disk", f"disk: {use}", found, needed, fix)
+
+
+def writable(place: str, is_read_only: bool, otherwise: str) -> str:
+    """Return what to do about a place where nothing can be written; `otherwise` is another way."""
+    cure = f"make room at {place}"
+    if is_read_only:
+        cure = f"start the container with --tmpfs {place} (in Kubernetes, an emptyDir there)"
+    return f"{cure}, or {otherwise}"
 
 
 def clocks_apart(clocks: Mapping[int, float], most: float) -> dict[int, str]:

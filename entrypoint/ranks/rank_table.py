@@ -20,7 +20,7 @@ async def wait(facts: Facts, topology: Topology, limit: float, log: Log) -> Card
     Raises NotReady after `limit` seconds; ConfigError and SpecError for a table that waiting cannot
     fix.
     """
-    waiting = Waiting(log, limit, "")
+    waiting = Waiting(log, limit)
     try:
         while True:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,7 @@ from entrypoint.job.messages import LINE, LINES
 from entrypoint.launchers import _command_line as command_line
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.model import Facts, File, Launch, Members, Plan
+from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
@@ -40,6 +42,8 @@ _GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to
 _UNREAD = 5.0  # seconds for the reader of our output to take some of the programs' last lines
 # seconds to show the stacks of programs whose grace is over, before they are killed
 _LAST_LOOK = 1.5
+# the last line of a launcher's own script that cannot start it
+_SCRIPT_ERROR = re.compile(r"[a-z_]{1,40}\.(?:sh|py): (EP650 [^|]+ \| [^|]+ \| [^|]+)")
 
 
 class Programs:
@@ -112,8 +116,8 @@ class Programs:
     def do(self, message: Any) -> None:
         """Execute an order of the leader."""
         match message:
-            case messages.Start():
-                self._background(self._start_all())
+            case messages.Start(attempt):
+                self._background(self._start_all(attempt))
                 if self._by_ranks:
                     self._background(self._watch_limit())
             case messages.StartDaemon(command):
@@ -169,7 +173,10 @@ class Programs:
             if file.text:
                 self._run_dir.write(file.name, file.text, file.mode)
 
-    async def _start_all(self) -> None:
+    async def _start_all(self, attempt: int) -> None:
+        self._log.attempt = attempt
+        if self._spec.logs.format == "json":  # supervisors read it
+            self._run_dir.write(ATTEMPT, str(attempt), 0o600)
         if self._draft.launch.start.needs_rank_table:
             from entrypoint.ranks import rank_table
 
@@ -314,6 +321,9 @@ class Programs:
         name = self._running.pop(number)
         # a launcher has no supervisor
         tail = () if self._by_ranks else self._last_lines(str(number), status)
+        if own := tail and _SCRIPT_ERROR.fullmatch(tail[-1]):
+            reason = own[1]
+            tail = ()
         end = ProgramExit(status, name, reason or ended(name, status, self._shortage(status)), tail)
         self._program_ranks.read()  # reports may still be in the pipe
         if status:

@@ -39,6 +39,7 @@ Run alone and isolated, for each rank and each program of a node:
     --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one,
                `{rank}` in it is the number; what begins each line, where not --label; yes: the
                time does
+    --job, --host  the job's name and the node's host name, for JSON lines
     --through  how lines reach the one who prints them (framing.py). pipe: in pieces that others'
                do not mix with; tags, spaced-tags: as an MPI cuts and tags them; ranks: others'
                pieces come here, and go on as lines

@@ -118,6 +118,8 @@ class Recording:
     alone: bool  # the nodes held no roll call
     phases: Annotated[tuple[Row, ...], Length(1 << 23)]
     peers: Annotated[Mapping[messages.Label, PeerTimes], Nodes]  # by rank
+    # its first phase, in seconds since 1970; 0 where it is not known
+    began: Annotated[float, Range(0, 1e11)] = 0.0
 
 
 @dataclass(frozen=True)

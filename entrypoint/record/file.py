@@ -147,9 +147,14 @@ class RecordFile:
             try:
                 self._finish(result)
             except OSError as error:
+                from pathlib import Path
+
+                from entrypoint.system.files import cure
+
                 detail = f"{self._path}: {error.strerror or error}"
-                hint = "whatever is there is not this job's result"
-                self._log(f"EP415 the result cannot be written | {detail} | {hint}")
+                hint = cure(error, Path(self._path), "set ENTRYPOINT_RUN_DIR to a writable place")
+                old = "a file that is there is not this job's result"
+                self._log(f"warning: EP415 the result cannot be written | {detail}; {old} | {hint}")
         return outcome
 
     def _finish(self, result: Mapping[str, Any]) -> None:

@@ -48,12 +48,14 @@ class Bar:
 @dataclass(frozen=True)
 class Timeline:
     """The job's nodes, in seconds since the first of them began. `last`: the one that came last,
-    None for one node."""
+    None for one node. `began`: that moment in seconds since 1970, by this node's clock; 0 where it
+    is not known."""
 
     job: str
     me: int
     bars: tuple[Bar, ...]
     last: Bar | None
+    began: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -86,7 +88,8 @@ def merge(recording: Recording) -> Timeline:
     moved = tuple(_moved(bar, -zero) for bar in bars)
     arrived = [bar for bar in moved if bar.came is not None]
     last = max(arrived, key=lambda bar: bar.came or 0.0) if len(arrived) > 1 else None
-    return Timeline(recording.job, me, moved, last)
+    began = recording.began - moved[me].phases[0].start if recording.began else 0.0
+    return Timeline(recording.job, me, moved, last, began)
 
 
 def _peer_bar(rank: int, host: str, peer: PeerTimes, recording: Recording) -> Bar:

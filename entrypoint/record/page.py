@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from entrypoint.output.lines import stamp
 from entrypoint.phases import DNS, MEANING, Phase, Span
 from entrypoint.record.merge import Bar, Timeline
 from entrypoint.record.words import longest, notes, totals, who_was_last
@@ -14,6 +15,7 @@ from entrypoint.values import dataclass
 
 _CUT = 12.0  # per cent of the width for the time in which all nodes ran, if it would dwarf the boot
 _TICKS = 6
+_TOLD = 6  # phases of a peer or a rank that are told in words
 _SPANS = 40  # rows of peers and ranks that the page has for one node
 
 
@@ -80,7 +82,7 @@ def _tick(seconds: float, axis: Axis) -> str:
     return f"+{seconds - axis.on:g}s" if after else f"{seconds:g}s"
 
 
-def page(timeline: Timeline, outcome: str) -> str:
+def page(timeline: Timeline, outcome: str, failed: bool = False) -> str:
     """Return the page's text. `outcome`: how the job ended, as text; "" if that is not known."""
     axis = Axis.of(timeline)
     used = {phase.name for bar in timeline.bars for phase in (*bar.phases, *bar.spans)}
@@ -93,6 +95,15 @@ def page(timeline: Timeline, outcome: str) -> str:
         "seconds": duration(timeline.seconds),
         "nodes": [_node(bar, timeline, axis) for bar in timeline.bars],
         "legend": [
+            {
+                "name": name,
+                "kind": kind,
+                "phases": ", ".join(each for each in phases if each in used),
+            }
+            for kind, (name, phases) in _KINDS.items()
+            if used.intersection(phases)
+        ],
+        "meanings": [
             {"name": name, "kind": _kind(name), "text": meaning}
             for name, meaning in _MEANING.items()
             if name in used
@@ -104,6 +115,8 @@ def page(timeline: Timeline, outcome: str) -> str:
         ],
         "notes": [*([cut] if axis.on else []), *notes(timeline)],
         "outcome": outcome,
+        "failed": failed,
+        "began": f"{stamp(timeline.began)[:19]}Z" if timeline.began else "",
     }
     return render("report/timeline.html.j2", context)
 
@@ -111,8 +124,33 @@ def page(timeline: Timeline, outcome: str) -> str:
 _MEANING = {**MEANING, DNS: "of a peer: until its name had an address"}
 
 
+# Colour, its name, and the phases that have it: six that people see as different who do not see all
+# colours (Okabe and Ito, "Color Universal Design", 2008).
+_KINDS = {
+    "start": (
+        "start",
+        tuple(
+            each.timeline
+            for each in (Phase.CONTAINER, Phase.FACTS, Phase.HOOKS, Phase.CHECKS, Phase.EARLIER)
+        ),
+    ),
+    "sshd": ("sshd", (Phase.KEYS.timeline, Phase.SSHD.timeline, DNS)),
+    "call": (
+        "roll call",
+        (Phase.ROLL_CALL.timeline, Phase.INQUIRY.timeline, Phase.WAITING.timeline),
+    ),
+    "launch": (
+        "launch",
+        (Phase.FILES.timeline, Phase.LAUNCHING.timeline, Phase.OUTPUT.timeline),
+    ),
+    "run": ("run", (Phase.RUNNING.timeline,)),
+    "end": ("end", (Phase.ENDING.timeline, Phase.RELEASED.timeline)),
+}
+_KIND_OF = {name: kind for kind, (_, names) in _KINDS.items() for name in names}
+
+
 def _kind(name: str) -> str:
-    return name.lower().replace(" ", "-")
+    return _KIND_OF[name]
 
 
 def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
@@ -129,15 +167,26 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
     return {
         "host": bar.host,
         "last": timeline.last is not None and timeline.last.rank == bar.rank,
+        "lost": bool(bar.note) and not bar.phases,
         "note": bar.note,
         "seconds": duration(bar.seconds) if bar.phases else "no part",
         "parts": _parts(bar.phases, axis),
         "table": [
-            {"name": name, "kind": _kind(name), "seconds": duration(seconds)}
+            {
+                "name": name,
+                "kind": _kind(name),
+                "seconds": duration(seconds),
+                "began": duration(next(each.start for each in bar.phases if each.name == name)),
+            }
             for name, seconds in took.items()
         ],
         "rows": [
-            {"about": about, "parts": _parts(rows[about], axis), "seconds": duration(waits[about])}
+            {
+                "about": about,
+                "parts": _parts(rows[about], axis),
+                "seconds": duration(waits[about]),
+                "text": "; ".join(part["title"] for part in _parts(rows[about][:_TOLD], axis)),
+            }
             for about in slowest
         ],
         "more": len(rows) - len(slowest),

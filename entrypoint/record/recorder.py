@@ -84,10 +84,13 @@ class TimelineRecorder:
             for span in self.phases(now)
         )
 
-    def recording(self, now: float, alone: bool) -> Recording:
-        """Return the recording until now; `alone`: the nodes hold no roll call."""
+    def recording(self, now: float, alone: bool, wall: float) -> Recording:
+        """Return the recording until now; `alone`: the nodes hold no roll call; `wall`: the same
+        moment in seconds since 1970."""
         peers = {str(node): peer for node, peer in self.peers.items()}
-        return Recording(self._job, self._hosts, self._me, alone, self.rows(now), peers)
+        rows = self.rows(now)
+        began = round(max(0.0, wall - (now - rows[0][1])), 3)
+        return Recording(self._job, self._hosts, self._me, alone, rows, peers, began)
 
     # -- input
 

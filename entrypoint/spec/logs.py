@@ -29,7 +29,7 @@ class LogsSpec:
 
     format:
       `json` turns each line of a rank or of the toolkit into one JSON object: time (RFC 3339, UTC),
-      node, rank, stream, text.
+      job, node, host, attempt, rank, stream, text; of the toolkit also level and id.
     prefix:
       Beginning of each line that a rank prints, such as `"[{node} {rank}] "`: text with {job},
       {node} (`worker-1`), {host}, {rank} (`-` if it is not a rank's line) and {stream} (stdout or
@@ -86,6 +86,8 @@ def options(
         argv += ["--through", through] if through else []
     if logs.lines:
         argv += ["--node", topology.this.label]
+        if logs.format == "json":
+            argv += ["--job", topology.job, "--host", topology.this.host]
         argv += ["--rank", rank] if rank else []
         argv += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
         if logs.prefix is not None:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from entrypoint.errors import RetryError
 from entrypoint.system import proc
 from entrypoint.text import size
 
@@ -68,6 +69,17 @@ class Processes:
         limit = f"of {min(limits)} processes" if limits else "on processes"
         return f"the container's limit {limit} was reached, raise --pids-limit"
 
+    def ever_refused(self) -> str | None:
+        """Return the same sentence if the kernel has refused one since the cgroup was made."""
+        self._cgroup.before = 0
+        return self.refused()
+
+
+def refused(kind: str) -> RetryError:
+    """Return the error of a process or thread (`kind`) that the kernel refused to start."""
+    why = Processes().ever_refused() or "the limit on processes (ulimit -u) was reached"
+    return RetryError(f"EP609 cannot start another {kind}: {why}")
+
 
 class _Cgroup:
     """This process's cgroup of a controller, and the value of its counter `line` when the watch
@@ -84,7 +96,7 @@ class _Cgroup:
                 self.folders = folders
                 break
         self._line = line
-        self._before = self._count()
+        self.before = self._count()
 
     def _count(self) -> int:
         return (
@@ -92,7 +104,7 @@ class _Cgroup:
         )
 
     def counted_more(self) -> bool:
-        return self._count() > self._before
+        return self._count() > self.before
 
     def limits(self) -> list[int]:
         numbers = (_number(folder / self.files[1]) for folder in self.folders)
@@ -166,3 +178,28 @@ def readings(controller: str, names: Mapping[int, str], root: Path = Path("/")) 
         if texts:
             return texts
     return []
+
+
+def cpu_limit(root: Path = Path("/")) -> float | None:
+    """Return how many CPUs this process's cgroup may use at a time; None if it has no limit."""
+    given = []
+    for text in readings("cpu", {2: "cpu.max"}, root):
+        quota, _, period = text.partition(" ")
+        if quota.isdigit() and period.isdigit():
+            given.append(int(quota) / int(period))
+    quotas, periods = (
+        readings("cpu", {1: f"cpu.cfs_{name}_us"}, root) for name in ("quota", "period")
+    )
+    given += [
+        int(quota) / int(period)
+        for quota, period in zip(quotas, periods, strict=False)
+        if quota.isdigit()
+    ]
+    return min(given, default=None)
+
+
+def cpus() -> float:
+    """Return how many CPUs this process may use at a time."""
+    limit = cpu_limit()
+    allowed = float(len(os.sched_getaffinity(0)))
+    return allowed if limit is None else min(allowed, limit)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from entrypoint.system import proc
+from entrypoint.system import cgroups, proc
 from entrypoint.system.clock import rest
 from entrypoint.system.process import sweep, tied
 
@@ -27,12 +27,16 @@ async def start(
 
     The kernel kills it when this process dies, if setpriv is installed. A supervisor (`supervised`)
     notices that itself and ends more processes than the kernel would. Raises OSError if the program
-    does not exist or cannot be executed.
+    does not exist or cannot be executed, RetryError if the kernel refuses another process.
     """
     argv = argv if supervised else tied(argv)
-    return await asyncio.create_subprocess_exec(
-        *argv, env=env, cwd=cwd, start_new_session=True, **streams
-    )
+    try:
+        return await asyncio.create_subprocess_exec(
+            *argv, env=env, cwd=cwd, start_new_session=True, **streams
+        )
+    except (BlockingIOError, RuntimeError) as error:
+        # RuntimeError: of asyncio's thread that awaits the end, before Python 3.12
+        raise cgroups.refused("process") from error
 
 
 def on_end(pid: int, callback: Callable[[], None]) -> Callable[[], object]:

@@ -86,13 +86,14 @@ def of_job(facts: Facts) -> Callable[[], Facts]:
     It takes 15 ms. Returns a function that waits for mpirun's answer and returns the complete
     facts.
     """
-    from entrypoint.system import network, openmpi
+    from entrypoint.system import cgroups, network, openmpi
 
     mpirun = facts.programs.get("mpirun")
     version = openmpi.version(mpirun) if mpirun else lambda: ""
     params = openmpi.params(mpirun, facts.home) if mpirun else ()
     interfaces = network.interfaces()
-    return lambda: replace(facts, interfaces=interfaces, mpi=version(), mpi_params=params)
+    facts = replace(facts, interfaces=interfaces, mpi_params=params, cpus=cgroups.cpus())
+    return lambda: replace(facts, mpi=version())
 
 
 def environment() -> dict[str, str]:

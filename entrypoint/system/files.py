@@ -326,7 +326,18 @@ def explained(path: Path, setting: str = "ENTRYPOINT_RUN_DIR") -> Iterator[None]
     try:
         yield
     except OSError as error:
-        hint = f"make room, or set {setting} to a writable place"
+        hint = cure(error, path, f"set {setting} to a writable place")
         raise CantCreateError(
             f"EP410 cannot write {path}", error.strerror or str(error), hint
         ) from error
+
+
+def cure(error: OSError, path: Path, otherwise: str) -> str:
+    """Return what to do about this error of a file that could not be written; `otherwise` is
+    another way."""
+    from entrypoint.plan.limits import writable
+
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return otherwise
+    folder = next((str(each) for each in path.parents if each.is_dir()), "/")
+    return writable(folder, error.errno == errno.EROFS, otherwise)

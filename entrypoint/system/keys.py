@@ -233,7 +233,7 @@ def _read(path: str, field: str) -> bytes:
         hint = "mount it where this user can read it"
         if isinstance(error, PermissionError):
             hint += (
-                f", uid {os.geteuid()}: with mode 0444, or 0440 and a group of its own (in"
+                f", uid {os.geteuid()}: start the container as its owner, --user OWNER:0 (in"
                 " Kubernetes, fsGroup)"
             )
         shown = path

@@ -74,7 +74,7 @@ def room(path: str, writes: bool = True) -> tuple[str, int | None, int | None, s
     except OSError as error:
         return place, None, None, error.strerror or str(error)
     if writes and disk.f_flag & os.ST_RDONLY:
-        return place, None, None, "read-only file system"
+        return place, None, None, limits.READ_ONLY
     return place, disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else None, ""
 
 

@@ -15,7 +15,7 @@ from entrypoint.plan.topology import NAMES, login
 from entrypoint.secret import is_secret
 from entrypoint.system import children, proc
 from entrypoint.system.clock import rest
-from entrypoint.system.files import put
+from entrypoint.system.files import cure, put
 from entrypoint.system.signals import USERS, ignoring
 
 _BUSY = 0.2  # seconds until the next attempt if sshd refuses the test connection
@@ -213,7 +213,7 @@ def _name(facts: Facts, run_dir: Path) -> dict[str, str]:
             0o600,
         )
     except OSError as error:
-        hint = "make room, or set ENTRYPOINT_RUN_DIR"
+        hint = cure(error, passwd, "set ENTRYPOINT_RUN_DIR to a writable place")
         raise CantCreateError(
             f"EP410 cannot write {passwd}", error.strerror or str(error), hint
         ) from error

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from entrypoint.system import cgroups
+
 T = TypeVar("T")
 
 
@@ -24,7 +26,7 @@ class _Threads:
         self._lock = threading.Lock()
 
     def do(self, work: Callable[[], None]) -> None:
-        """Do the work soon. Raises RuntimeError if a thread is needed and none can start."""
+        """Do the work soon. Raises RetryError if a thread is needed and none can start."""
         with self._lock:
             self._work.append(work)
             if self._count == self._most:
@@ -32,12 +34,12 @@ class _Threads:
             self._count += 1
         try:
             threading.Thread(target=self._run, daemon=True).start()
-        except RuntimeError:
+        except RuntimeError as error:
             with self._lock:
                 self._count -= 1
                 with contextlib.suppress(ValueError):  # another thread does it
                     self._work.remove(work)
-            raise
+            raise cgroups.refused("thread") from error
 
     def _run(self) -> None:
         while True:

@@ -20,11 +20,10 @@ from types import SimpleNamespace
 try:
     from deepspeed.launcher import launch
 except ModuleNotFoundError as error:
-    print(
-        f"EP440 deepspeed cannot be started | {sys.executable}: {error} | install it there",
-        file=sys.stderr,
-    )
-    sys.exit(127)
+    what = f"{error.name} is not installed in {sys.executable}"
+    do = "install it there, or start the program with the Python that has it"
+    print(f"deepspeed_launch.py: EP650 {what} | DeepSpeed needs it | {do}", file=sys.stderr)
+    sys.exit(78)
 
 started, stopped = [], []
 rank_script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank.sh")

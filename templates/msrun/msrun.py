@@ -8,6 +8,13 @@ import runpy
 import sys
 import time
 import traceback
+from importlib.util import find_spec
+
+if find_spec("mindspore") is None:
+    what = f"mindspore is not installed in {sys.executable}"
+    do = "install it there, or start the program with the Python that has it"
+    print(f"msrun.py: EP650 {what} | msrun is a part of it | {do}", file=sys.stderr)
+    sys.exit(78)
 
 failed = []
 try:

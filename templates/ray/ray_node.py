@@ -65,12 +65,9 @@ def main():
     try:
         release = metadata.version("ray")
     except metadata.PackageNotFoundError:
-        return say(
-            127,
-            "EP440 Ray cannot be started",
-            f"{sys.executable} has none",
-            "install ray for it, or name its python",
-        )
+        what = f"EP650 ray is not installed in {sys.executable}"
+        do = "install it there, or start the program with the Python that has it"
+        return say(78, what, "the launcher needs it", do)
     if os.environ.get("RAY_AUTH_MODE") == "token":
         if tuple(map(int, release.split(".")[:2])) < (2, 52):
             what = "warning: EP306 Ray is open to whoever reaches its ports"

@@ -20,6 +20,7 @@ _VALUED = {
     "-v",
     "-w",
     "--name",
+    "--user",
     "--hostname",
     "--network",
     "--network-alias",

@@ -78,16 +78,11 @@ class Kubelet:
             (self.folder / "secret/secret").chmod(0o444)
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-        words = [
-            "--security-opt",
-            "no-new-privileges",
-            "--cap-drop",
-            "ALL",
-            "--group-add",
-            str(group),
-        ]
+        words = ["--security-opt", "no-new-privileges", "--read-only", "--cap-drop", "ALL"]
+        words += ["--group-add", str(group)]
         words += [
             "--hostname",
             f"{job}-{index}",
@@ -104,8 +99,8 @@ class Kubelet:
             words += ["-e", f"{each['name']}={value}"]
         for mount in container["volumeMounts"]:
             (kind,) = (kind for kind in self.volume(mount["name"]) if kind != "name")
-            if kind == "emptyDir":
-                words += ["--tmpfs", f"{mount['mountPath']}:size=1g,mode=1777"]
+            if kind == "emptyDir":  # as the kubelet makes it for fsGroup: no sticky bit
+                words += ["--tmpfs", f"{mount['mountPath']}:size=1g,mode=2777,gid={group}"]
             else:
                 words += ["-v", f"{self.folder / kind}:{mount['mountPath']}:ro"]
         log = self.folder / f"termination-{index}"

@@ -73,7 +73,7 @@ def test_what_a_machine_lacks_is_named_before_ranks_start() -> None:
         before = [
             words
             for words in before
-            if not words.startswith("[entrypoint] EP415 the result cannot be written | ")
+            if not words.startswith("[entrypoint] warning: EP415 the result cannot be written | ")
         ]
         assert [words[: len(line) + 13] for words in before] == (
             [f"[entrypoint] {line}"] if line else []

@@ -103,6 +103,34 @@ def test_a_node_that_is_killed(local: Callable[..., Local], launcher: str) -> No
         assert sorted(job.out.splitlines()[3:]) == ["saved worker-0", "saved worker-2"]
 
 
+@pytest.mark.parametrize("node", ["worker-1", "worker-0"])
+def test_a_killed_node_that_comes_back_joins_the_next_attempt(
+    node: str, local: Callable[..., Local], tmp_path: Path
+) -> None:
+    """A rehearsal of `restarts`: as a platform replaces a lost node."""
+    program = (
+        f"echo up; [ -e {tmp_path}/again ] || {{ sleep 3; touch {tmp_path}/again; exec sleep 60; }}"
+    )
+    fault = ("--kill", f"{node}@4s+1s")
+    job = local("--nodes", "2", *PLAIN, "--restarts", "1", *fault, "--", "sh", "-c", program)
+    assert job.ends() == 0, job.err
+    assert re.search(rf"4s after the start: SIGKILL to {node}, .*; it starts again at 5s", job.err)
+    assert f"5s after the start: starting {node} again (--kill {node}@4s+1s)" in job.err
+    assert "attempt 1 of 2 is over" in job.err
+    assert "all 2 nodes ended with 0" in job.err
+    assert job.out.count("up") == 4
+
+
+def test_a_killed_node_does_not_come_back_to_a_job_that_is_over(
+    local: Callable[..., Local],
+) -> None:
+    """The control: without `restarts` the others have ended."""
+    fault = ("--kill", "worker-1@3s+60s")
+    job = local("--nodes", "2", *PLAIN, *fault, "--", "sh", "-c", "exec sleep 60")
+    assert job.ends() == 75, job.err
+    assert "starting worker-1 again" not in job.err
+
+
 def test_a_frozen_node_is_lost(local: Callable[..., Local]) -> None:
     env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "2"}
     job = local("--nodes", "2", *PLAIN, "--freeze", "worker-1@4s", "--", "sh", "-c", UP, **env)

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,16 @@ def test_who_is_waited_for_is_the_last_line_of_a_terminal(
     shown = b""
     while b" nodes are here, " not in shown if terminal else b"waiting for" not in shown:
         shown += os.read(ours, 4096)
+    for _ in range(10 if terminal else 0):  # 5 s, in which the line stays, and counts
+        time.sleep(0.5)
+        os.set_blocking(ours, False)
+        with contextlib.suppress(BlockingIOError):
+            shown += os.read(ours, 1 << 16)
+        os.set_blocking(ours, True)
+        last = shown.rpartition(b"\n")[2].rpartition(b"\r\x1b[K")[2].decode()
+        assert re.fullmatch(
+            r"1 of 2 nodes are here, \d+s of \d+s \| waiting for node-1 \([^)]+\)?", last
+        )  # cut to the terminal's width
     job.start(1, "true")
     with contextlib.suppress(OSError):  # a terminal that nobody holds any more
         while data := os.read(ours, 4096):

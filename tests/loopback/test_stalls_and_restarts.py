@@ -3,6 +3,7 @@ was lost."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -108,7 +109,8 @@ def test_a_lost_node_that_comes_back_is_another_attempt(
     job = cluster(3, slots=1)
     program = "[ -e again ] && { echo done; exit 0; }; echo up; exec sleep 600"
     argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--restarts", "1")
-    words, env = (*argv, "--", "sh", "-c", program), {"ENTRYPOINT_TIMEOUTS_GRACE": "2"}
+    words = (*argv, "--log-format", "json", "--", "sh", "-c", program)
+    env = {"ENTRYPOINT_TIMEOUTS_GRACE": "2"}
     for rank in range(3):
         job.start(rank, argv=words, env=env)
     up(job, 3)
@@ -123,7 +125,10 @@ def test_a_lost_node_that_comes_back_is_another_attempt(
     )
     job.start(lost, argv=words, env=env)
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
-    assert sum(job.out(rank).count("done") for rank in range(3)) == 3, job.both()
+    lines = [json.loads(line) for rank in range(3) for line in job.out(rank).splitlines()]
+    attempts = [(line["text"], line["attempt"]) for line in lines if line["rank"] is not None]
+    assert attempts.count(("done", 2)) == 3, job.both()
+    assert set(attempts) <= {("up", 1), ("done", 2)}
     assert f"worker-{lost} (node-{lost}) is lost" in job.err(others[0])
     # Nobody was left on the lost node to end Open MPI's daemon, which ends itself some graces
     # later.

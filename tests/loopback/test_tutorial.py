@@ -35,9 +35,20 @@ def test_it_says_what_happens(tmp_path: Path) -> None:
         "HOME": str(tmp_path),
         "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run",
     }
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
-    )
+    for _ in range(2):
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        _holds(done)
+
+
+def _holds(done: subprocess.CompletedProcess[str]) -> None:
+    """What the page says is what was seen."""
     lines = done.stdout.splitlines()
     # Those that fail. The others may be stopped before they print.
     assert {"rank 1 of 2", "node 1 of 2"} <= set(lines)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint import __version__, cli
+from entrypoint import cli
 from tests import apis
 
 PROGRAM = (sys.executable, "-m", "entrypoint")
@@ -193,7 +193,10 @@ def test_every_command_is_known_to_the_hint(cwd: Path) -> None:
 @pytest.mark.parametrize("flag", ["--version", "-V"])
 def test_version(flag: str, cwd: Path) -> None:
     done = entrypoint(cwd, flag, env={})
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"entrypoint {__version__}\n", "")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"entrypoint \d+\.\d+\.\d+\S*\n", done.stdout), (
+        "test_version.py has the rest"
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -94,6 +95,12 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     assert [each["text"] for each in found if each["stream"] == "stderr"] == ["error"]
     assert ours[-1]["text"].endswith("exited with 3; exit 3")
     assert {(each["node"], each["rank"]) for each in ours} == {("worker-0", None)}
+    host = socket.gethostname()
+    for each in found:
+        assert (each["job"], each["host"], each["attempt"]) == ("job", host, 1)
+    assert (ours[-1]["level"], ours[-1]["id"]) == ("error", "EP600")
+    assert {each["level"] for each in ours} <= {"info", "warning", "error"}
+    assert all("level" not in each for each in found if each not in ours)
 
 
 @pytest.mark.control(

@@ -29,13 +29,12 @@ LAST = [
 ROOT = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 # The documented default is used where one of its interfaces exists.
 THERE = [name for name in ("ib0", "bond0", "eth0") if Path("/sys/class/net", name).exists()]
-INTERFACE = ["-x", "NCCL_SOCKET_IFNAME=ib0,bond0,eth0"] if THERE else []
+INTERFACE = ["-x", "NCCL_SOCKET_IFNAME=ib0,bond0,eth0"] if THERE else []  # on ModelArts
 
 BIND = ["--bind-to", "none", "--map-by", "slot"]
-X = [
-    *("-x", "HOROVOD_MPI_THREADS_DISABLE=1", "-x", "NCCL_DEBUG=INFO"),
-    *("-x", "NCCL_SOCKET_FAMILY=AF_INET", "-x", "NCCL_IB_DISABLE=0"),
-]
+FAMILY = ("-x", "NCCL_SOCKET_FAMILY=AF_INET", "-x", "NCCL_IB_DISABLE=0")
+X = ["-x", "HOROVOD_MPI_THREADS_DISABLE=1", *FAMILY]
+MODELARTS = ["-x", "HOROVOD_MPI_THREADS_DISABLE=1", "-x", "NCCL_DEBUG=INFO", *FAMILY]
 MCA = ["-mca", "pml", "ob1", "-mca", "btl", "^openib,ofi", "-mca", "plm_rsh_no_tree_spawn", "true"]
 
 
@@ -59,7 +58,7 @@ def line(
             *tune,
             *ROOT,
             *bind,
-            *([*X, *INTERFACE] if x is None else x),
+            *(X if x is None else x),
             *mca,
             *extra,
             *LAST,
@@ -69,6 +68,15 @@ def line(
 
 SETTINGS: list[tuple[dict[str, str], dict[str, Any]]] = [
     ({}, {}),
+    # ModelArts' documents ask for these
+    ({"MA_JOB_DIR": "/home/ma-user/modelarts"}, {"x": [*MODELARTS, *INTERFACE]}),
+    (
+        {"MA_JOB_DIR": "/m", "NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "lo"},
+        {
+            "x": [each.replace("INFO", "WARN") for each in MODELARTS]
+            + ["-x", "NCCL_SOCKET_IFNAME=lo"]
+        },
+    ),
     ({"OPENMPI_NP": "5"}, {"np": "5"}),
     ({"OPENMPI_HOST_FILE_PATH": "/my/hosts"}, {"hostfile": "/my/hosts"}),
     ({"TUNE_ENV_FILE": "/my/tune file"}, {"tune": ("-tune", "/my/tune file")}),
@@ -219,7 +227,7 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
         *("--tag-output", "-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
         *("-mca", "plm_rsh_agent", f"sh {bench.run_dir}/agent"),
         *("-mca", "orte_keep_fqdn_hostnames", "1"),
-        *(*ROOT, *BIND, *X, *INTERFACE, *MCA, *LAST),
+        *(*ROOT, *BIND, *X, *MCA, *LAST),
     ]
 
 

@@ -202,8 +202,8 @@ def test_a_program_that_cannot_be_started(bed: Bed, program: str, status: int) -
 
 def test_a_python_without_ray(bed: Bed) -> None:
     status, _, err = bed.ended(bed.start(True, "true", PYTHONPATH="/none"))
-    assert status == 127
-    assert "EP440 Ray cannot be started | " in err
+    assert status == 78
+    assert f"ray_node.py: EP650 ray is not installed in {sys.executable} | " in err
 
 
 @pytest.mark.parametrize(("version", "warns"), [("2.51.2", True), ("2.52.0", False)])

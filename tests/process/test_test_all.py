@@ -174,7 +174,10 @@ def calls(tmp_path: Path) -> dict[str, list[list[str]]]:
     shutil.copy(TREE / "Makefile", here)
     (here / "tests").symlink_to(TREE / "tests")
     (tmp_path / ".cache/entrypoint").mkdir(parents=True)
-    own = [here / "scripts" / name for name in ("build-image", "bake", "demo", "lint", "audit.py")]
+    own = [
+        here / "scripts" / name
+        for name in ("build-image", "bake", "demo", "lint", "audit.py", "wheel")
+    ]
     for file in (
         *(here / "scripts/dev").iterdir(),
         *own,

@@ -35,7 +35,7 @@ for rank in range(64):
     for what in ("start", "output", "end"):
         record.rank(what, f"rank {{rank}}", time.monotonic())
 size = len(codec.pack(record.told(time.monotonic())))
-record_file.timeline = record.recording(time.monotonic(), False)
+record_file.timeline = record.recording(time.monotonic(), False, time.time())
 record_file.end(Outcome(0, "done"))
 print((time.process_time() - begun) * 1000, size)
 """

@@ -391,12 +391,13 @@ def test_what_cannot_be_a_job(bench: Bench, env: dict[str, str], message: str) -
 def test_a_python_without_torch_is_named(bench: Bench) -> None:
     got = bench.run("/bin/false.py", PYTHON="/bin/false")
     assert (got.status, got.error) == (
-        127,
-        (
-            "torchrun.sh: EP650 torch cannot be started | /bin/false has none | set PYTHON to the"
-            " one that has it\n"
-        ),
+        78,
+        "torchrun.sh: EP650 torch cannot be imported by /bin/false | its own error is above | "
+        "correct its installation, or set PYTHON to another\n",
     )
+    got = bench.run("/no.py", PYTHON="/no/python")
+    assert got.status == 127
+    assert "EP650 /no/python cannot be started | it is to start torch | " in got.error
 
 
 def test_a_program_is_needed(bench: Bench) -> None:

@@ -22,6 +22,7 @@ from entrypoint.errors import EntrypointError
 from entrypoint.model import Device, Facts, Site
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
+from entrypoint.spec.rules import plain_path
 from tests import slurm
 from tests.cluster import Cluster, clean_environment
 from tests.security.door import needs_ssh
@@ -172,7 +173,13 @@ def test_a_rendered_script_says_again_what_was_given(
     argv, env = json.loads(done.stdout)
     assert argv == ["run", "--launcher", "mpirun", "--", *words]
     assert json.loads(env["ENTRYPOINT_ENV"]) == {"V": value}
-    assert env.get("ENTRYPOINT_WORKDIR") == (value if directory else None)
+    # a relative path starts at the folder that `render` was started in
+    places = (
+        [value]
+        if value.startswith("/")
+        else [plain_path(f"{folder}/{value}"), f"{folder}/./{value}"]
+    )
+    assert env.get("ENTRYPOINT_WORKDIR") in (places if directory else [None])
 
 
 # of targets, beside an image

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from entrypoint.netcheck.messages import pair_limit
 from tests.simulation.invariants import check
 from tests.simulation.schedule import BETWEEN, HEARTBEAT, PEERS, Fault, Schedule
 from tests.simulation.world import World
@@ -222,7 +223,7 @@ NAMED = {
         _job(3, measure=0.5, hangs=1, seed=1),
         (75, 75, 75),
         by=90,
-        reason="does not answer: no answer within 64.2s",
+        reason=f"does not answer: no answer within {pair_limit(0.1):g}s",
     ),
     "netcheck: a node lies": Named(
         _job(3, measure=0.5, nonsense=1), (75, 69, 75), by=50, reason=f"{_LIES}neither"

@@ -190,3 +190,19 @@ def test_every_port_and_launcher_is_in_the_table_of_ports() -> None:
     launchers = names("launchers")
     assert len(ports) > 5
     assert [name for name in (*ports, *launchers) if f"`{name}`" not in text] == []
+
+
+def test_readme_is_short_and_begins_with_what_to_know() -> None:
+    lines = (TREE / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    screen = "\n".join(lines[:25])
+    for needed in ("**Status:**", "**Never tried**", "make demo", "make wheel", "docker run"):
+        assert needed in screen
+
+
+def test_no_page_installs_a_name_that_is_not_ours() -> None:
+    """Nobody has registered the distribution's name: whoever does would run in users' images."""
+    for page in PAGES:
+        assert not re.search(r"pip3? install [^\n`]*\btraining-entrypoint\b", page.read_text()), (
+            page
+        )

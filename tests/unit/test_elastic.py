@@ -163,6 +163,18 @@ def test_a_node_that_comes_while_the_others_end() -> None:
     assert actions.Send(2, messages.Stop(30.0)) in job.done, "it still runs"
 
 
+def test_a_node_of_another_version_that_comes_late_cannot_join() -> None:
+    """The others go on without it, and say why: docs/how-to/upgrade.md."""
+    job = Job()
+    job.meet(0, 1)
+    job.hears(events.Rejected(2, "EP504 the nodes disagree on toolkit", "c has 9", "one image"))
+    said = "c cannot join: EP504 the nodes disagree on toolkit | c has 9 | one image"
+    assert actions.Log(said) in job.done
+    assert job.outcome is None
+    job.ends(0, 0, 1)
+    assert job.outcome == WELL
+
+
 def test_a_node_whose_launcher_fails_since_the_others_end() -> None:
     job = Job()
     job.meet(0, 1)

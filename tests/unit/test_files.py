@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.errors import CantCreateError, ConfigError
+from entrypoint.system import files
 from entrypoint.system.files import RunDir, make_folders, read
 
 ROOT_ONLY = pytest.mark.skipif(
@@ -148,7 +149,8 @@ def test_a_failed_write_leaves_the_old(tmp_path: Path) -> None:
     assert (str(caught.value), caught.value.status) == (
         (
             f"EP410 cannot write {tmp_path}/run/file"
-            " | File too large | make room, or set ENTRYPOINT_RUN_DIR to a writable place"
+            f" | File too large | make room at {tmp_path}/run, or set ENTRYPOINT_RUN_DIR to a writable"
+            " place"
         ),
         73,
     )
@@ -278,7 +280,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     assert (str(caught.value), caught.value.status) == (
         (
             f"EP410 cannot write {tmp_path}/closed/run | Permission denied"
-            " | make room, or set ENTRYPOINT_RUN_DIR to a writable place"
+            " | set ENTRYPOINT_RUN_DIR to a writable place"
         ),
         73,
     )
@@ -414,3 +416,19 @@ def test_what_has_no_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read("/dev/zero")
     with pytest.raises(IsADirectoryError):
         read(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        (
+            errno.EROFS,
+            "start the container with --tmpfs {} (in Kubernetes, an emptyDir there), or x",
+        ),
+        (errno.ENOSPC, "make room at {}, or x"),
+        (errno.EACCES, "x"),
+    ],
+)
+def test_the_cure_is_that_of_the_error(kind: int, hint: str, tmp_path: Path) -> None:
+    error = OSError(kind, os.strerror(kind))
+    assert files.cure(error, tmp_path / "not/there", "x") == hint.format(tmp_path)

@@ -185,6 +185,7 @@ ELSEWHERE = {
     "system/cgroups.py": "three digits",
     "system/openmpi.py": "classes that have no character in common",
     "launchers/hydra.py": "one class",
+    "ranks/runner.py": "a name of bounded length, then a class that ends at each |",
     "plan/__init__.py": "the launchers' own, above",
     "platforms/_names.py": "a job's name, above",
     "output/log.py": "literals and digits",

@@ -24,9 +24,10 @@ pytestmark = pytest.mark.see
         ("worker-2@0s+500ms", 0.0, 0.5),
     ],
 )
-def test_a_time(word: str, at: float, ends: float | None) -> None:
-    assert faults.read({"freeze": [word]}, None, 3) == Faults(
-        (Fault("freeze", 2, at, ends, f"--freeze {word}"),)
+@pytest.mark.parametrize("kind", ["freeze", "kill"])
+def test_a_time(kind: str, word: str, at: float, ends: float | None) -> None:
+    assert faults.read({kind: [word]}, None, 3) == Faults(
+        (Fault(kind, 2, at, ends, f"--{kind} {word}"),)
     )
 
 
@@ -57,7 +58,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     assert (
         raised.value.detail
         == "--kill 'worker-3@5s' (the nodes are worker-0 to worker-2), --stop 'worker-1@2s+1s'"
-        " (only a freeze ends), --late 'worker-1@2s' (worker-1 is late twice), --late-dns 'soon'"
+        " (only a freeze and a kill end), --late 'worker-1@2s' (worker-1 is late twice), --late-dns 'soon'"
         " (not a time, such as 20s)"
     )
 

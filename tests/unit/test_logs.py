@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -45,7 +46,7 @@ def through(maker: framing.Framer, given: list[bytes]) -> list[bytes]:
 @pytest.mark.promise("a line cut anywhere is whole again, and JSON returns every byte")
 @given(given=pieces)
 def test_json_lines_are_what_was_printed(given: list[bytes]) -> None:
-    maker = lines.Lines(lines.json("worker-1", "3", "stdout"))
+    maker = lines.Lines(lines.json(lines.origin("job", "worker-1", "w1", 2), "3", "stdout"))
     text = b"".join([maker.take(data) for data in given]) + maker.rest()
     back = b""
     for line in text.splitlines():
@@ -56,6 +57,32 @@ def test_json_lines_are_what_was_printed(given: list[bytes]) -> None:
         assert ("base64" in found) == (body.decode(errors="replace").encode() != body)
         back += body + (b"" if found.get("partial") else b"\n")
     assert back == b"".join(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "id"),
+    [
+        ("EP600 rank 3 exited with 1; exit 1", "error", "EP600"),
+        ("warning: EP609 no more processes", "warning", "EP609"),
+        ("warning: something", "warning", ""),
+        ("started: mpirun", "info", ""),
+        ("EPOCH 3", "info", ""),
+        ("", "info", ""),
+    ],
+)
+def test_a_message_has_a_level_and_an_id(text: str, level: str, id: str) -> None:
+    assert lines.level_and_id(text) == (level, id)
+
+
+@pytest.mark.parametrize("content", ["", "x", None])
+def test_a_run_directory_without_a_number_is_the_first_attempt(
+    content: str | None, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / lines.ATTEMPT).write_text(content)
+    assert lines.attempt(str(tmp_path)) == 1
+    (tmp_path / lines.ATTEMPT).write_text("3")
+    assert lines.attempt(str(tmp_path)) == 3
 
 
 def test_each_line_has_its_prefix() -> None:

@@ -512,6 +512,32 @@ def test_order_of_the_plan_s_variables() -> None:
     assert planning.environment({"X": "container"}, made.env)["X"] == "mine"
 
 
+@pytest.mark.parametrize(
+    ("cpus", "more", "yields"),
+    [
+        (4.0, "", []),
+        (None, "", []),
+        (3.5, "", ["1"]),
+        (2.0, "mpi: {mca_args: -mca mpi_yield_when_idle 0}", []),
+        (2.0, "env: {OMPI_MCA_mpi_yield_when_idle: '0'}", ["0"]),
+        (2.0, "launcher: plain", []),
+    ],
+)
+def test_ranks_without_a_cpu_each_yield_theirs(
+    cpus: float | None, more: str, yields: list[str]
+) -> None:
+    made = build(f"slots: 4\n{more}", facts(cpus=cpus))
+    name = "OMPI_MCA_mpi_yield_when_idle"
+    got = planning.environment({}, made.env).get(name)
+    assert ([got] if got else []) == yields
+
+
+def test_the_container_s_own_choice_of_yielding_wins() -> None:
+    own = {"OMPI_MCA_mpi_yield_when_idle": "0", "PATH": "/bin"}
+    made = build("slots: 4", facts(own, cpus=2.0), env=own)
+    assert planning.environment(own, made.env)["OMPI_MCA_mpi_yield_when_idle"] == "0"
+
+
 def test_a_worker_takes_the_leader_s_variables() -> None:
     spec, topology = settle(TWO.format(1) + "command: [prog]\nenv: {X: here}", facts())
     made = planning.settle(spec, facts(), topology, leader_env={"X": "there"})

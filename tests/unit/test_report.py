@@ -221,3 +221,27 @@ def test_what_is_no_record_is_refused(text: str, tmp_path: Path) -> None:
     timeline = load(str(tmp_path / "run-state.json")).timeline
     assert timeline
     assert timeline.job == "resnet-50", "the control"
+
+
+def test_a_failed_job_s_page_begins_with_the_cause() -> None:
+    lost = timeline(lost=(2,))
+    text = page(lost, "ended with 75: worker-2 is lost", True)
+    assert '<p class="banner">The job ended with 75: worker-2 is lost</p>' in text
+    assert text.count('class="node lost"') == 1
+    assert 'banner">' not in page(lost, "ended with 0: done", False)
+
+
+def test_a_page_says_when_the_job_began() -> None:
+    assert timeline().began == pytest.approx(1795000000.0)
+    assert "began 2026-11-18T" in page(timeline(), "")
+    assert "began 2" not in page(merged({**recorded(), "began": 0.0}), "")
+
+
+def test_a_page_has_six_colours_and_its_details_in_words() -> None:
+    """What a pointer shows over a part of a bar is also there for who touches."""
+    text = page(timeline(lost=(2,)), "")
+    assert len(set(re.findall(r"\.k-([a-z]+) ", text))) <= 6
+    for title in set(re.findall(r'title="([^"]+)"', text)):
+        name, _, _ = title.partition(": ")
+        assert f"</span>{name}</td>" in text or title in text.replace(f'title="{title}"', ""), title
+    assert "<td>from " in text

@@ -13,6 +13,15 @@ fail() { # exit status, what failed, what was seen, what to do
   echo "$self: EP650 ${words[1]} | ${words[2]} | ${words[3]}" >&2
   exit "$1"
 }
+missing() { # exit status of the Python that looked for a package, and the package
+  local python
+  python=$(type -P -- "$PYTHON") || python=$PYTHON
+  case $1 in
+    78) fail 78 "$2 is not installed in $python" "$self needs it" "install it there, or set PYTHON to the one that has it" ;;
+    126 | 127) fail "$1" "$python cannot be started" "it is to start $2" "set PYTHON to another" ;;
+    *) fail 78 "$2 cannot be imported by $python" "its own error is above" "correct its installation, or set PYTHON to another" ;;
+  esac
+}
 whole() { # variable that is to hold a whole number; 08 is 8
   case ${!1} in '' | *[!0-9]* | ??????????*) fail 78 "$1 is not a whole number" "'${!1}'" "set $1" ;; esac
   printf -v "$1" %d "$((10#${!1}))"
@@ -114,17 +123,22 @@ esac
 # The spelling of some options depends on torch's version; its metadata tell it without the second an import takes.
 TORCH_VERSION=${TORCH_VERSION:-''}
 if [ -z "$TORCH_VERSION" ]; then
-  TORCH_VERSION=$("$PYTHON" -c '"""Prints the version of torch; torchrun.sh and torchlaunch.sh carry this text."""
+  TORCH_VERSION=$("$PYTHON" -c '"""Prints the version of torch; without torch it exits with 78. Carried by torchrun.sh and
+torchlaunch.sh."""
 
 try:
     from importlib.metadata import version
 
     print(version("torch"))
 except Exception:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise SystemExit(78) from None
     import torch
 
     print(torch.__version__)
-') || fail $(($? == 126 ? 126 : 127)) "torch cannot be started" "$PYTHON has none" "set PYTHON to the one that has it"
+') || missing $? torch
 fi
 case $TORCH_VERSION in [0-9]*.[0-9]*) ;; *) fail 78 "TORCH_VERSION is no version" "'$TORCH_VERSION'" "write for example 2.1" ;; esac
 minor=${TORCH_VERSION#*.}
@@ -486,8 +500,7 @@ MAX_RESTARTS=${MAX_RESTARTS:-0}
 RDZV_TIMEOUT=${RDZV_TIMEOUT:-600}
 whole MAX_RESTARTS
 whole RDZV_TIMEOUT
-"$PYTHON" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("accelerate") is None)' ||
-  fail 127 "accelerate cannot be started" "$PYTHON has none" "install it there, or set PYTHON to the one that has it"
+"$PYTHON" -c 'import importlib.util as u, sys; sys.exit(78 * (u.find_spec("accelerate") is None))' || missing $? accelerate
 
 if [ "$torch" -lt 200 ]; then fail 78 "accelerate needs torch 2.0 or newer" "$TORCH_VERSION" "install a newer one"; fi
 

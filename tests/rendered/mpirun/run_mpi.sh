@@ -29,11 +29,14 @@ TUNE_ENV_FILE=${TUNE_ENV_FILE:-}
 OPENMPI_BIND_ARGS=${OPENMPI_BIND_ARGS:-"--bind-to none --map-by slot"}
 OPENMPI_EXTRA_ARGS=${OPENMPI_EXTRA_ARGS:-}
 
-# NCCL gives up when none of the named interfaces exists, so the documented default is used only where one does.
+# ModelArts' documents ask for NCCL's log and these interfaces; elsewhere NCCL keeps its own defaults. It gives up when none
+# of the named interfaces exists, so they are named only where one does.
 interfaces=${MY_MPI_BTL_TCP_IF:-}
-if [ -z "$interfaces" ]; then
+nccl_debug=${NCCL_DEBUG:-}
+if [ -n "${MA_JOB_DIR:-}${MA_VJ_NAME:-}${MA_NUM_HOSTS:-}" ]; then
+  nccl_debug=${nccl_debug:-INFO}
   for name in ib0 bond0 eth0; do
-    if [ -e "/sys/class/net/$name" ]; then interfaces=ib0,bond0,eth0; fi
+    if [ -z "${MY_MPI_BTL_TCP_IF:-}" ] && [ -e "/sys/class/net/$name" ]; then interfaces=ib0,bond0,eth0; fi
   done
 fi
 
@@ -43,7 +46,8 @@ for word in ${OPENMPI_X_ARGS:-} $OPENMPI_EXTRA_ARGS; do
   case $word in [A-Za-z_]*=*) keep+="${word%%=*} " ;; esac
 done
 if [ -z "${OPENMPI_X_ARGS:-}" ]; then
-  OPENMPI_X_ARGS="-x HOROVOD_MPI_THREADS_DISABLE=${HOROVOD_MPI_THREADS_DISABLE:-1} -x NCCL_DEBUG=${NCCL_DEBUG:-INFO}"
+  OPENMPI_X_ARGS="-x HOROVOD_MPI_THREADS_DISABLE=${HOROVOD_MPI_THREADS_DISABLE:-1}"
+  if [ -n "$nccl_debug" ]; then OPENMPI_X_ARGS+=" -x NCCL_DEBUG=$nccl_debug"; fi
   OPENMPI_X_ARGS+=" -x NCCL_SOCKET_FAMILY=${NCCL_SOCKET_FAMILY:-AF_INET} -x NCCL_IB_DISABLE=${NCCL_IB_DISABLE:-0}"
   if [ -n "${NCCL_SOCKET_IFNAME:-$interfaces}" ]; then
     OPENMPI_X_ARGS+=" -x NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-$interfaces}"

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""mutants.py [--sample N] [--seed N] - the mutation score of entrypoint/spec, plan and job, and
+which changes no test noticed.
+
+mutmut changes one place at a time, such as `<` into `<=`, and runs the unit tests and simulations
+that reach it (`[tool.mutmut]` in pyproject.toml). It works on a copy, in build/mutants. Only
+changes of what the program does are drawn, by a seed: a text that reads differently is held by the
+golden files and by test_explain.py.
+
+    --sample N   so many (default: 600); 0: all, which takes hours
+    --seed N     other ones (default: 27)
+
+tests/survivors.yaml has the survivors that are known. The status is 1 if there is another one.
+"""
+
+import argparse
+import ast
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+TREE = Path(__file__).resolve().parent.parent
+COPY = TREE / "build/mutants"
+EXPLAINED = TREE / "tests/survivors.yaml"
+PACKAGES = ("spec", "plan", "job")
+_KINDS: dict[int | None, str] = {0: "survived", 33: "untested"}
+MUTMUT = (sys.executable, "-m", "mutmut")
+
+
+def say(text: str) -> None:
+    print(f"[mutants] {text}", file=sys.stderr, flush=True)
+
+
+def copy() -> None:
+    """Make the copy anew: what git has of the tree, with its changes."""
+    shutil.rmtree(COPY, ignore_errors=True)
+    words = ["git", "ls-files", "-co", "--exclude-standard"]
+    for name in subprocess.run(words, cwd=TREE, capture_output=True, text=True).stdout.splitlines():
+        if (TREE / name).is_file():
+            (COPY / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(TREE / name, COPY / name)
+
+
+def mutmut(*words: str) -> str:
+    """Run mutmut in the copy, and return what it prints. Its status does not tell a survivor from a
+    failure of its own: `verdicts` has all that were tried."""
+    done = subprocess.run([*MUTMUT, *words], cwd=COPY, capture_output=True, text=True, check=False)
+    (COPY / "mutmut.log").write_text(done.stdout + done.stderr)
+    return done.stdout
+
+
+class Blank(ast.NodeTransformer):
+    """Make all texts one."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        return ast.Constant("") if isinstance(node.value, str) else node
+
+
+def functions(file: Path) -> Iterator[tuple[str, ast.AST]]:
+    """Yield each function that mutmut wrote, with the name that mutmut gives it."""
+    module = ".".join(file.relative_to(COPY / "mutants").with_suffix("").parts)
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and "__mutmut_" in node.name:
+            yield f"{module.removesuffix('.__init__')}.{node.name}", node
+
+
+def behaviour(node: ast.AST) -> str:
+    """Return a function's code without its name and texts."""
+    node.name = ""  # type: ignore[attr-defined]
+    return ast.dump(Blank().visit(node))
+
+
+def drawn(sample: int, seed: int) -> list[str]:
+    """Return the names of so many mutants that change more than a text; of all, if 0."""
+    names = []
+    for package in PACKAGES:
+        for file in sorted((COPY / "mutants/entrypoint" / package).glob("*.py")):
+            found = {name: behaviour(node) for name, node in functions(file)}
+            for name, code in found.items():
+                stem, _, number = name.rpartition("__mutmut_")
+                if number.isdecimal() and code != found[f"{stem}__mutmut_orig"]:
+                    names.append(name)
+    say(f"{len(names)} changes of what the program does")
+    return sorted(random.Random(seed).sample(names, sample)) if 0 < sample < len(names) else names
+
+
+def verdicts() -> dict[str, int | None]:
+    """Return the exit status of the tests for each mutant: 0 is a survivor, 33 was reached by no
+    test, None was not tried; all others are killed, those that ran out of time too."""
+    found: dict[str, int | None] = {}
+    for file in (COPY / "mutants/entrypoint").rglob("*.meta"):
+        found |= json.loads(file.read_text())["exit_code_by_key"]
+    return found
+
+
+def change(name: str) -> dict[str, str]:
+    """Return a mutant as tests/survivors.yaml names it: the function, the lines before and
+    after."""
+    lines = mutmut("show", name).splitlines()
+    module, _, function = name.rpartition("__mutmut_")[0].rpartition(".")
+    parts = function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
+    taken = {
+        mark: " ".join(
+            line[1:].strip() for line in lines if line[:1] == mark and line[1:3] != mark * 2
+        )
+        for mark in "-+"
+    }
+    return {
+        "in": f"{module.removeprefix('entrypoint.')}: {parts}",
+        "old": taken["-"],
+        "new": taken["+"],
+    }
+
+
+def table(names: list[str], found: dict[str, int | None]) -> str:
+    """Return the score of each package."""
+    lines = [
+        f"{'package':<8} {'mutants':>8} {'killed':>8} {'survived':>9} {'untested':>9} {'score':>6}"
+    ]
+    for package in (*PACKAGES, ""):
+        tried = [name for name in names if name.startswith(f"entrypoint.{package}")]
+        kinds = Counter(_KINDS.get(found[name], "killed") for name in tried)
+        score = 100 * kinds["killed"] / max(1, len(tried))
+        lines.append(
+            f"{package or 'all':<8} {len(tried):>8} {kinds['killed']:>8} {kinds['survived']:>9}"
+            f" {kinds['untested']:>9} {score:>5.1f}%"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make mutants", description="Score the tests.")
+    parser.add_argument("--sample", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=27)
+    parser.add_argument("--children", type=int, default=1, help="mutants at the same time")
+    options = parser.parse_args()
+    copy()
+    say("writing the mutants, and looking which test reaches which")
+    mutmut("run", "--max-children", "1", "entrypoint.job.state.none*")
+    names = drawn(options.sample, options.seed)
+    say(f"trying {len(names)} of them, seed {options.seed}")
+    mutmut("run", "--max-children", str(options.children), *names)
+    found = verdicts()
+    if untried := [name for name in names if found.get(name) is None]:
+        log = COPY / "mutmut.log"
+        say(f"not all were tried | {len(untried)} of {len(names)} | see the end of {log}")
+        return 1
+    rows: list[dict[str, str]] = yaml.safe_load(EXPLAINED.read_text()) or []
+    known = {tuple(row[key] for key in ("in", "old", "new")): row for row in rows}
+    left = [change(name) for name in names if found[name] in (0, 33)]
+    listed = [known[tuple(row.values())] for row in left if tuple(row.values()) in known]
+    unknown = [row for row in left if tuple(row.values()) not in known]
+    explained = sum("why" in row for row in listed)
+    print(table(names, found))
+    print(
+        f"of {len(left)} that no fast test noticed, {explained} are explained,"
+        f" {len(listed) - explained} have a slower test that was not tried, {len(unknown)} are new"
+    )
+    if unknown:
+        print(yaml.safe_dump(unknown, sort_keys=False, width=200, allow_unicode=True))
+    return 1 if unknown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

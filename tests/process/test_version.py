@@ -1,0 +1,185 @@
+"""The version is that of the git tag, and each thing that is built has it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+import entrypoint
+
+TREE = Path(__file__).parents[2]
+BUILT_FROM = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "scripts/version.py",
+    "scripts/build_hook.py",
+)
+spec = importlib.util.spec_from_file_location("version", TREE / "scripts/version.py")
+assert spec
+assert spec.loader
+program = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(program)
+
+
+def git(tree: Path, *words: str) -> None:
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.invalid")
+    subprocess.run(["git", *who, *words], cwd=tree, check=True, capture_output=True)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a wheel is built of, in no repository."""
+    monkeypatch.delenv("ENTRYPOINT_VERSION", raising=False)
+    here = tmp_path / "tree"
+    skip = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(TREE / "entrypoint", here / "entrypoint", ignore=skip)
+    shutil.copytree(TREE / "templates", here / "templates", ignore=skip)
+    (here / "scripts").mkdir()
+    for name in BUILT_FROM:
+        shutil.copy(TREE / name, here / name)
+    return here
+
+
+@pytest.mark.parametrize(
+    ("described", "named"),
+    [
+        ("v1.2.3-0-g0123456789", "1.2.3"),
+        ("v1.2.3-0-g0123456789.dirty", "1.2.4.dev0+g0123456789.dirty"),
+        ("v1.2.9-5-g0123456789", "1.2.10.dev5+g0123456789"),
+        ("0123456789", "0.1.0.dev0+g0123456789"),
+        ("0123456789.dirty", "0.1.0.dev0+g0123456789.dirty"),
+        ("", "0.0.0.dev0"),
+        ("fatal: not a git repository", "0.0.0.dev0"),
+    ],
+)
+def test_what_git_says(described: str, named: str) -> None:
+    assert program.named(described) == named
+    assert str(Version(named)) == named, "PEP 440, as pip would write it"
+
+
+def test_a_version_is_later_than_its_tag_and_earlier_than_the_next() -> None:
+    named = [program.named(f"v1.2.{n}-{m}-gabc") for n, m in ((3, 0), (3, 1), (3, 12), (4, 0))]
+    assert sorted(named, key=Version) == named
+
+
+def test_the_tag_is_the_version(tree: Path) -> None:
+    """Without a repository, without a commit, without a tag, on a tag, and after it."""
+    assert program.version(tree) == "0.0.0.dev0"
+    git(tree, "init", "--quiet")
+    assert program.version(tree) == "0.0.0.dev0"
+    git(tree, "add", ".")
+    git(tree, "commit", "--quiet", "--message", "one")
+    assert re.fullmatch(r"0\.1\.0\.dev0\+g[0-9a-f]{10}", program.version(tree))
+    git(tree, "tag", "v2.0.1")
+    assert program.version(tree) == "2.0.1"
+    (tree / "README.md").write_text("changed")
+    assert re.fullmatch(r"2\.0\.2\.dev0\+g[0-9a-f]{10}\.dirty", program.version(tree))
+
+
+def test_a_repository_around_the_tree_is_not_its_own(tree: Path) -> None:
+    git(tree.parent, "init", "--quiet")
+    git(tree.parent, "add", ".")
+    git(tree.parent, "commit", "--quiet", "--message", "somebody else's")
+    assert program.version(tree) == "0.0.0.dev0"
+
+
+def test_what_is_built_says_its_version(tree: Path, tmp_path: Path) -> None:
+    """Wheel and source archive, and the wheel that is built from that archive."""
+    build(tree, tmp_path / "one", "sdist", "wheel", ENTRYPOINT_VERSION="3.1.4")
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [
+        "training_entrypoint-3.1.4-py3-none-any.whl",
+        "training_entrypoint-3.1.4.tar.gz",
+    ]
+    shutil.unpack_archive(tmp_path / "one/training_entrypoint-3.1.4.tar.gz", tmp_path)
+    build(tmp_path / "training_entrypoint-3.1.4", tmp_path / "two", "wheel")
+    wheels = [
+        tmp_path / each / "training_entrypoint-3.1.4-py3-none-any.whl" for each in ("one", "two")
+    ]
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            assert '__version__ = "3.1.4"\n' in archive.read("entrypoint/__init__.py").decode()
+            assert archive.namelist().count("entrypoint/__init__.py") == 1
+    shutil.unpack_archive(wheels[0], tmp_path / "installed", "zip")
+    said = subprocess.run(
+        [sys.executable, "-c", "from entrypoint.cli import main; main()", "--version"],
+        cwd=tmp_path / "installed", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert said.stdout == "entrypoint 3.1.4\n", said.stderr
+
+
+def test_what_is_started_is_the_checkout_or_the_wheel(tmp_path: Path) -> None:
+    """Nothing that is written for a wheel shadows the checkout's package, which these tests run;
+    `make test-wheel` runs them with the wheel, of this tree's version."""
+    words = "import entrypoint; print(entrypoint.__file__, entrypoint.__version__)"
+    argv = [sys.executable, "-c", words]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    said = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    file, version = said.stdout.split()
+    installed = Path(sysconfig.get_path("purelib"), "entrypoint/__init__.py")
+    assert installed.exists() == (os.environ.get("TESTED") == "wheel")
+    expected = (
+        (str(installed), program.version())
+        if installed.exists()
+        else (f"{TREE}/entrypoint/__init__.py", entrypoint.__version__)
+    )
+    assert (file, version) == expected
+
+
+def build(tree: Path, out: Path, *targets: str, **env: str) -> None:
+    """Build with what is installed here, without an index."""
+    wanted = [word for target in targets for word in ("--target", target)]
+    argv = [sys.executable, "-m", "hatchling", "build", *wanted, "--directory", str(out)]
+    done = subprocess.run(
+        argv, cwd=tree, env=os.environ | env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_checkout_and_a_build_without_git_say_that_they_are_neither() -> None:
+    """One text, in the package, in scripts/version.py and in the Dockerfiles."""
+    assert entrypoint.__version__ == program.named("")
+    for kind in ("gpu", "ascend", "toolkit"):
+        text = (TREE / f"Dockerfile.{kind}").read_text()
+        assert set(re.findall(r"(?m)^ARG VERSION=(.*)$", text)) == {program.named("")}
+
+
+def test_the_changelog_names_what_is_released() -> None:
+    """A version in the changelog has its tag; the newest one may be the one that is being made,
+    when nothing is left unreleased."""
+    text = (TREE / "CHANGELOG.md").read_text()
+    assert not early(text, tags())
+    assert early("## [Unreleased]\n\n- a\n\n## [0.1.0] - 2026-11-21\n", set()) == ["0.1.0"]
+    assert not early("## [Unreleased]\n\n## [0.1.0] - 2026-11-21\n\n- a\n", set())
+
+
+def early(changelog: str, tagged: set[str]) -> list[str]:
+    """Return the versions of a changelog that are released by its words alone."""
+    unreleased, *released = re.split(r"(?m)^## \[(?=\d)", changelog)
+    made = [part.partition("]")[0] for part in released]
+    if not re.search(r"(?m)^- ", unreleased):
+        made = made[1:]
+    return [name for name in made if f"v{name}" not in tagged]
+
+
+def tags() -> set[str]:
+    """Return the tags of this repository."""
+    words = "git rev-parse --is-shallow-repository", "git tag --list v*"
+    shallow, names = (
+        subprocess.run(line.split(), cwd=TREE, capture_output=True, text=True, check=False)
+        for line in words
+    )
+    if shallow.stdout.strip() != "false":
+        pytest.skip("this repository has not all tags")
+    return set(names.stdout.split())
