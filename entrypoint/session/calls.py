@@ -19,7 +19,7 @@ from typing import Any
 
 import paramiko
 
-from entrypoint.errors import ConfigError
+from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job import events, messages
 from entrypoint.model import Interface, Node, NodeReport, Outcome
 from entrypoint.output.log import Callbacks
@@ -136,9 +136,9 @@ class Caller:
                 )
                 self._named.setdefault(node.rank, time.monotonic())
                 session = await self._login(node, addresses)
-            # RuntimeError and OSError: no thread or file is available now; a later attempt may get
+            # RetryError and OSError: no thread or file is available now; a later attempt may get
             # one.
-            except (AttemptFailed, RuntimeError, OSError) as error:
+            except (AttemptFailed, RetryError, OSError) as error:
                 reason = one_line(str(error) or type(error).__name__)
                 refused = isinstance(error, AttemptFailed) and error.refused
                 named = self._named.get(node.rank, 0.0)

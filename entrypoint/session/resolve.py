@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from entrypoint.errors import RetryError
 from entrypoint.system.clock import rest
 from entrypoint.system.threads import in_thread
 
@@ -46,7 +47,7 @@ async def _ask(host: str, port: int | None, failures: list[str]) -> list[Address
         return await in_thread(lambda: addresses(host, port))
     except LookupError:  # also an answer: there is no address yet
         return []
-    except (RuntimeError, OSError) as error:  # no thread or file is available now
+    except (RetryError, OSError) as error:  # no thread or file is available now
         failures.append(str(error))
         return []
 

@@ -300,7 +300,7 @@ def test_a_daemon_that_is_killed_is_named_at_once_with_its_node(cluster: Make) -
     assert job.survivors() == []
 
 
-@pytest.mark.parametrize("most", (6, 8, 9))
+@pytest.mark.parametrize("most", [6, 8, 9])
 def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(
     most: int, cluster: Make
 ) -> None:

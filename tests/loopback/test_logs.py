@@ -250,7 +250,7 @@ def test_who_is_waited_for_is_the_last_line_of_a_terminal(
     assert job.ends() == {0: 0, 1: 0}
     text = shown.decode()
     live = re.findall(
-        r"\r\x1b\[K1 of 2 nodes are here, \d+s of \d+s \| waiting for node-1 \([^)]+\)", text
+        r"\r\x1b\[K1 of 2 nodes are here, \d+s of \d+s \| waiting for node-1 \([^)]+", text
     )
     assert bool(live) == terminal
     if terminal:
