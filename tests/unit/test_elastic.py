@@ -168,7 +168,7 @@ def test_a_node_of_another_version_that_comes_late_cannot_join() -> None:
     job = Job()
     job.meet(0, 1)
     job.hears(events.Rejected(2, "EP504 the nodes disagree on toolkit", "c has 9", "one image"))
-    said = "c cannot join: EP504 the nodes disagree on toolkit | c has 9 | one image"
+    said = "worker-2 (c) cannot join: EP504 the nodes disagree on toolkit | c has 9 | one image"
     assert actions.Log(said) in job.done
     assert job.outcome is None
     job.ends(0, 0, 1)
