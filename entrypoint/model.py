@@ -142,6 +142,12 @@ def beside(port: int) -> int:
     return port + 1 if port < 65535 else port - 1
 
 
+def node_name(label: str, host: str) -> str:
+    """What messages call a node: its label, with its host name if that is another: `worker-3
+    (gpu-17)`."""
+    return label if label == host else f"{label} ({host})"
+
+
 @dataclass(frozen=True)
 class Node:
     """One container of the job."""
@@ -167,9 +173,8 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What messages call it: its label, with its host name if that is another: `worker-3
-        (gpu-17)`."""
-        return self.label if self.host == self.label else f"{self.label} ({self.host})"
+        """What messages call it: `worker-3 (gpu-17)`."""
+        return node_name(self.label, self.host)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.cli.parser import command
+from entrypoint.model import node_name
 from entrypoint.output.log import answer
 from entrypoint.system.descriptors import write_all
 from entrypoint.text import columns, duration, json_document, one_line
@@ -125,7 +126,7 @@ def _text(state: dict[str, Any], most: int = 0) -> str:
         )
     title = (
         f"job {state['job']}, launcher {state['launcher']}, attempt {state['attempt']},"
-        f" up {_time(state['up_seconds'])}, seen from {state['node']} ({state['host']})"
+        f" up {_time(state['up_seconds'])}, seen from {node_name(state['node'], state['host'])}"
     )
     nodes = state["nodes"]
     left = 0
@@ -167,7 +168,7 @@ def _changing(state: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return what is printed if it changes: everything except times."""
     if "nodes" not in state:
         return [(_text(state).rstrip(),)]
-    return [(f"{row[0]} ({row[1]})", row[2], row[-1]) for row in map(_row, state["nodes"])]
+    return [(node_name(row[0], row[1]), row[2], row[-1]) for row in map(_row, state["nodes"])]
 
 
 def _prefix(state: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from entrypoint.errors import CantCreateError, RetryError
-from entrypoint.model import Members, Node, Outcome
+from entrypoint.model import Members, Node, Outcome, Topology
 from entrypoint.text import count, one_line, some
 from entrypoint.values import dataclass, field, replace
 
@@ -252,9 +252,11 @@ def without_rank(names: Iterable[str], placed: Mapping[int, str]) -> list[str]:
     return [name for name in names if name not in used]
 
 
-def not_ready(nodes: Sequence[Node], members: Members) -> Outcome | None:
+def not_ready(topology: Topology, members: Members) -> Outcome | None:
     """Return the outcome of a job whose nodes cannot all take part, with each one's reason."""
-    failed = [(each.not_ready, nodes[each.rank].name) for each in members.reports if each.not_ready]
+    failed = [
+        (each.not_ready, topology.name(each.rank)) for each in members.reports if each.not_ready
+    ]
     if not failed:
         return None
     return replace(

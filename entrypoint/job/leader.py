@@ -234,7 +234,7 @@ class Leader:
         members = Members(tuple(report for _, report in sorted(reports.items())))
         here = [peer.local for peer in self._peers.values()]
         members = self._members = with_interface(members, self._me, self._spec, self._facts, here)
-        if outcome := not_ready(self._topology.nodes, members):
+        if outcome := not_ready(self._topology, members):
             self._decide(outcome)
             return
         # A leader that has replaced a lost one does not know how often the others have started.

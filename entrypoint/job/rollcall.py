@@ -12,7 +12,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.failure import difference, named, short
 from entrypoint.job.state import JobState
-from entrypoint.model import Node, Outcome, Topology
+from entrypoint.model import Node, Outcome, Topology, node_name
 from entrypoint.phases import Phase
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
@@ -38,12 +38,13 @@ class Misdirected:
     def __init__(self, topology: Topology) -> None:
         self._hosts = tuple(node.host for node in topology.nodes)
         self._me = topology.me
+        self._label = topology.this.label
         self._since = math.inf
 
     @property
     def words(self) -> str:
         """What the leader is answered."""
-        return f"that is node {self._me} of this job"
+        return f"that is {self._label} of this job"
 
     def takes(self, hello: messages.Hello, now: float) -> bool:
         """Whether this is such a call, and no mistake yet."""
@@ -211,8 +212,9 @@ class RollCall:
 def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, str]:
     """What, seen, do: another node with these hosts leads, too; both know the hosts in another
     order."""
-    hosts, theirs = tuple(node.host for node in topology.nodes), theirs or ("another node",)
+    other = node_name(topology.this.label, theirs[0]) if theirs else "another node"
+    hosts, theirs = tuple(node.host for node in topology.nodes), theirs or (other,)
     do = "give all nodes the same hosts, in the same order, and each its own index and address"
     same = f"both have index {topology.me} of {short(hosts)}"
-    seen = same if hosts == theirs else difference(hosts, topology.this.host, theirs, theirs[0])
+    seen = same if hosts == theirs else difference(hosts, topology.this.name, theirs, other)
     return "EP504 two nodes act as worker-0", seen, do

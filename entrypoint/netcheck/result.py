@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from entrypoint.model import node_name
 from entrypoint.values import dataclass
 
 
@@ -51,9 +52,8 @@ class NetcheckResult:
         return sorted(set(range(len(self.nodes))) - set(self.absent))
 
     def name(self, node: int) -> str:
-        """Return a node's name: its label, and its host if that differs."""
-        label, host = self.nodes[node]
-        return label if label == host else f"{label} ({host})"
+        """Return what messages call a node."""
+        return node_name(*self.nodes[node])
 
 
 @dataclass(frozen=True)

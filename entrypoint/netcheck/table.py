@@ -30,7 +30,7 @@ def text(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> str:
     if not findings:
         lines.append("no node is slow compared with the others")
     if result.absent:
-        lines.append(f"not there: {', '.join(result.nodes[node][0] for node in result.absent)}")
+        lines.append(f"not there: {', '.join(map(result.name, result.absent))}")
     lines += [f"rejected, without the job's token: {address}" for address in result.rejected]
     lines += ["", *_sweep(result)]
     return "\n".join(lines) + "\n"

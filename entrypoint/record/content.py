@@ -120,6 +120,7 @@ class Recording:
     peers: Annotated[Mapping[messages.Label, PeerTimes], Nodes]  # by rank
     # its first phase, in seconds since 1970; 0 where it is not known
     began: Annotated[float, Range(0, 1e11)] = 0.0
+    names: Annotated[tuple[Name, ...], Nodes] = ()  # what messages call the nodes, by rank
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Bar:
     """
 
     rank: int
-    host: str
+    name: str  # what messages call the node
     phases: tuple[Span, ...] = ()
     spans: tuple[Span, ...] = ()
     error: float = 0.0  # largest error of its place on the axis, in seconds
@@ -72,17 +72,20 @@ def merge(recording: Recording) -> Timeline:
     me = recording.me
     if me >= len(recording.hosts):
         raise Invalid("me: not one of the hosts")
-    own_bar = _bar(me, recording.hosts[me], recording, ClockShift())
+    # An older version's file has no names.
+    named = len(recording.names) == len(recording.hosts)
+    names = recording.names if named else recording.hosts
+    own_bar = _bar(me, names[me], recording, ClockShift())
     if not own_bar.phases:
         raise Invalid("phases: none is the node's own")
     bars = []
-    for rank, host in enumerate(recording.hosts):
+    for rank, name in enumerate(names):
         if rank == me:
             bars.append(own_bar)
         else:
             peer = recording.peers.get(str(rank), PeerTimes())
             bars.append(
-                _with_late_login(_peer_bar(rank, host, peer, recording), own_bar, peer.answered)
+                _with_late_login(_peer_bar(rank, name, peer, recording), own_bar, peer.answered)
             )
     zero = min(bar.phases[0].start for bar in bars if bar.phases)
     moved = tuple(_moved(bar, -zero) for bar in bars)
@@ -92,10 +95,10 @@ def merge(recording: Recording) -> Timeline:
     return Timeline(recording.job, me, moved, last, began)
 
 
-def _peer_bar(rank: int, host: str, peer: PeerTimes, recording: Recording) -> Bar:
+def _peer_bar(rank: int, name: str, peer: PeerTimes, recording: Recording) -> Bar:
     shift = ClockShift.between(vars(peer.part), vars(peer)) if peer.part else None
     if peer.part and shift:
-        return _bar(rank, host, peer.part, shift)
+        return _bar(rank, name, peer.part, shift)
     if recording.alone:
         note = "not in this file: the nodes held no roll call, so each has a file of its own"
     elif recording.me:
@@ -105,7 +108,7 @@ def _peer_bar(rank: int, host: str, peer: PeerTimes, recording: Recording) -> Ba
         note = f"its part did not arrive: {why}"
     else:
         note = f"it never answered: {peer.why or 'not reached'}"
-    return Bar(rank, host, note=note, came=peer.answered or None)
+    return Bar(rank, name, note=note, came=peer.answered or None)
 
 
 def _with_late_login(bar: Bar, leader: Bar, answered: float) -> Bar:
@@ -117,18 +120,20 @@ def _with_late_login(bar: Bar, leader: Bar, answered: float) -> Bar:
         and answered
         and answered - max(bar.came, leader.came) > LOGIN
     ):
-        return Bar(bar.rank, bar.host, bar.phases, bar.spans, bar.error, bar.note, answered)
+        return Bar(bar.rank, bar.name, bar.phases, bar.spans, bar.error, bar.note, answered)
     return bar
 
 
-def _bar(rank: int, host: str, node: Recording | Phases, shift: ClockShift) -> Bar:
-    moved = [Span(name, shift(start), shift(end), about) for name, start, end, about in node.phases]
+def _bar(rank: int, name: str, node: Recording | Phases, shift: ClockShift) -> Bar:
+    moved = [
+        Span(phase, shift(start), shift(end), about) for phase, start, end, about in node.phases
+    ]
     own_phases = tuple(phase for phase in moved if not phase.about)
     spans = tuple(phase for phase in moved if phase.about)
     listened = next(
         (phase.start for phase in own_phases if phase.name == Phase.ROLL_CALL.timeline), None
     )
-    return Bar(rank, host, own_phases, spans, shift.error, "", listened)
+    return Bar(rank, name, own_phases, spans, shift.error, "", listened)
 
 
 def _moved(bar: Bar, by: float) -> Bar:
@@ -138,7 +143,7 @@ def _moved(bar: Bar, by: float) -> Bar:
     )
     return Bar(
         bar.rank,
-        bar.host,
+        bar.name,
         phases,
         spans,
         bar.error,

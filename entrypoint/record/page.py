@@ -165,7 +165,7 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
     }
     slowest = sorted(rows, key=lambda about: -waits[about])[:_SPANS]
     return {
-        "host": bar.host,
+        "host": bar.name,
         "last": timeline.last is not None and timeline.last.rank == bar.rank,
         "lost": bool(bar.note) and not bar.phases,
         "note": bar.note,

@@ -25,6 +25,7 @@ class TimelineRecorder:
         self._job = topology.job
         self._me = topology.me
         self._hosts = tuple(node.host for node in topology.nodes)
+        self._names = tuple(topology.name(node.rank) for node in topology.nodes)
         self._before = tuple(before)
         self._begun = now
         self._attempts = 0
@@ -90,7 +91,7 @@ class TimelineRecorder:
         peers = {str(node): peer for node, peer in self.peers.items()}
         rows = self.rows(now)
         began = round(max(0.0, wall - (now - rows[0][1])), 3)
-        return Recording(self._job, self._hosts, self._me, alone, rows, peers, began)
+        return Recording(self._job, self._hosts, self._me, alone, rows, peers, began, self._names)
 
     # -- input
 
@@ -125,16 +126,16 @@ class TimelineRecorder:
 
     def _on_answered(self, event: events.Answered, now: float) -> None:
         self._named(event.node, event.named)
-        self._turn(self._hosts[event.node], "", now)
+        self._turn(self._names[event.node], "", now)
         self._peer(event.node).answered = now
         self._peer(event.node).why = ""
 
     def _named(self, node: int, when: float) -> None:
         """Record when a peer's name first had an address; 0 if it has none yet."""
-        host = self._hosts[node]
-        name, since = self._open.get(host, ("", 0.0))
+        peer = self._names[node]
+        name, since = self._open.get(peer, ("", 0.0))
         if name == DNS and when >= since:
-            self._turn(host, Phase.ROLL_CALL.timeline, when)
+            self._turn(peer, Phase.ROLL_CALL.timeline, when)
 
     def _on_lost(self, event: events.SessionLost, now: float) -> None:
         if event.node and not self._peer(event.node).part:
@@ -163,7 +164,7 @@ class TimelineRecorder:
         return self.peers.setdefault(node, PeerTimes())
 
     def _on_call(self, action: actions.Call, now: float) -> None:
-        self._turn(self._hosts[action.node], DNS, now)
+        self._turn(self._names[action.node], DNS, now)
 
     def _on_send(self, action: actions.Send, now: float) -> None:
         match action.message:

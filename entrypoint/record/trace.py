@@ -23,7 +23,7 @@ def trace(timeline: Timeline) -> str:
     for bar in timeline.bars:
         process = next(numbers)
         threads = {"": process}
-        about = f"{bar.host} ({bar.note})" if bar.note else bar.host
+        about = f"{bar.name} ({bar.note})" if bar.note else bar.name
         events.append(_named("process_name", process, process, name=about))
         events.append(_named("process_sort_index", process, process, sort_index=bar.rank))
         for phase in (*bar.phases, *bar.spans):

@@ -27,7 +27,7 @@ def who_was_last(timeline: Timeline) -> str:
     others = [bar.came for bar in timeline.bars if bar.rank != last.rank and bar.came is not None]
     behind = duration(last.came - max(others))
     sentence = (
-        f"{last.host} was last: it was there at {duration(last.came)}, {behind} after the others"
+        f"{last.name} was last: it was there at {duration(last.came)}, {behind} after the others"
     )
     others_took = [totals(bar) for bar in timeline.bars if bar.phases and bar.rank != last.rank]
     if not last.phases or not others_took:
@@ -40,7 +40,7 @@ def who_was_last(timeline: Timeline) -> str:
     ]
     if last.came - max(listened, default=0.0) > LOGIN:
         calls = timeline.bars[timeline.me].spans
-        dns = sum(call.seconds for call in calls if (call.name, call.about) == (DNS, last.host))
+        dns = sum(call.seconds for call in calls if (call.name, call.about) == (DNS, last.name))
         part = f", {duration(dns)} of that for DNS" if dns >= 0.0005 else ""
         return (
             f"{sentence}; worker-0 reached it {duration(last.came - max(listened))} after its sshd"
@@ -68,17 +68,17 @@ def who_was_last(timeline: Timeline) -> str:
 def longest(timeline: Timeline) -> str:
     """Return a sentence that names the longest phase before the run, and its node."""
     rows = [
-        (seconds, name, bar.host)
+        (seconds, name, bar.name)
         for bar in timeline.bars
         for name, seconds in totals(bar).items()
         if name != Phase.RUNNING.timeline
     ]
     if not rows:
         return ""
-    seconds, name, host = max(rows)
+    seconds, phase, node = max(rows)
     return (
-        f"The longest phase apart from the run: {name} on {host}, {duration(seconds)}"
-        f" ({MEANING[name]})."
+        f"The longest phase apart from the run: {phase} on {node}, {duration(seconds)}"
+        f" ({MEANING[phase]})."
     )
 
 
@@ -94,7 +94,7 @@ def table(timeline: Timeline, outcome: str) -> str:
         begun, whole = (
             (f"{bar.phases[0].start:.3f}", f"{bar.seconds:.3f}") if bar.phases else ("-", "-")
         )
-        rows.append([bar.host, begun, *seconds, whole])
+        rows.append([bar.name, begun, *seconds, whole])
     lines = [
         f"job {timeline.job}, {duration(timeline.seconds)}{f', {outcome}' if outcome else ''}",
         "",
@@ -110,10 +110,10 @@ def table(timeline: Timeline, outcome: str) -> str:
 def notes(timeline: Timeline) -> list[str]:
     """Return notes on single nodes: those whose part is missing, and the one whose place is least
     exact."""
-    missing = [f"{bar.host}: {bar.note}." for bar in timeline.bars if bar.note]
+    missing = [f"{bar.name}: {bar.note}." for bar in timeline.bars if bar.note]
     vague = max(timeline.bars, key=lambda bar: bar.error)
     if vague.error >= 0.0005:
         missing.append(
-            f"Each node's place is exact to {duration(vague.error)} ({vague.host}) or better."
+            f"Each node's place is exact to {duration(vague.error)} ({vague.name}) or better."
         )
     return missing

@@ -92,7 +92,7 @@ def test_those_that_are_there_measure_the_network_and_one_that_comes_meanwhile_j
     until(lambda: "EP507" in made.err(0), 30, "the roll call is over")
     job.start(2, **env)
     job.up(3)
-    assert "not there: worker-2" in made.err(0)
+    assert "not there: worker-2 (node-2)" in made.err(0)
     assert made.err(0).count("nodes are here") == 1
     assert job.finish() == {0: 0, 1: 0, 2: 0}, made.both()
     assert made.survivors() == []

@@ -472,7 +472,7 @@ def test_two_nodes_with_one_index_are_named_once_no_address_can_be_stale(cluster
     job.start(0, "hostname")
     job.start(2, "hostname")
     until(
-        lambda: "worker-1 (node-1, that is node 2 of this job, at 127.0.0.3)" in job.err(0),
+        lambda: "worker-1 (node-1, that is worker-2 of this job, at 127.0.0.3)" in job.err(0),
         10,
         "what is seen meanwhile",
     )
@@ -497,7 +497,7 @@ def test_an_address_that_is_stale_for_a_while_costs_nothing_but_time(cluster: Ma
     job.start(0, "hostname")
     job.start(2, "hostname")
     until(
-        lambda: "worker-1 (node-1, that is node 2 of this job, at 127.0.0.3)" in job.err(0),
+        lambda: "worker-1 (node-1, that is worker-2 of this job, at 127.0.0.3)" in job.err(0),
         10,
         "what is seen meanwhile",
     )

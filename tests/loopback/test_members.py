@@ -297,7 +297,7 @@ def test_two_nodes_that_both_lead_notice_it(cluster: Make) -> None:
     begun = time.monotonic()
     assert job.ends() == {0: 78, 1: 78}, job.both()
     assert time.monotonic() - begun < 10, job.both()
-    one, other = "node-0 has node-0, node-1; ", "node-1 has node-1, node-0; "
+    one, other = "worker-0 (node-0) has node-0, node-1; ", "worker-0 (node-1) has node-1, node-0; "
     for rank in range(2):
         assert "EP504 two nodes act as worker-0 | " in job.err(rank), job.both()
         assert one in job.err(rank), job.both()
@@ -323,7 +323,7 @@ def test_a_leader_that_finds_itself_at_a_worker_s_address_calls_again(cluster: M
     job.start(0, "true", env={"ENTRYPOINT_HOSTS": "127.0.0.2,127.0.0.3"})
     begun = time.monotonic()
     until(
-        lambda: "worker-1 (127.0.0.3, that is node 0 of this job, at 127.0.0.3)" in job.err(0),
+        lambda: "worker-1 (127.0.0.3, that is worker-0 of this job, at 127.0.0.3)" in job.err(0),
         20,
         "its own answer",
     )

@@ -151,7 +151,7 @@ def test_a_node_without_the_interface_is_named_with_what_it_has(
             in job.err(rank)
         )
         assert "it has net7 10.77.0.2" in job.err(rank)
-        assert "node-0 has no" not in job.err(rank)
+        assert "(node-0) has no" not in job.err(rank)
 
 
 @pytest.mark.promise(

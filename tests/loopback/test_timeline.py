@@ -60,7 +60,7 @@ def test_a_worker_that_is_late_is_the_last_and_the_phases_add_up(
 
     made = reported(job)
     assert made.last is not None
-    assert made.last.host == "node-2"
+    assert made.last.name == "worker-2 (node-2)"
     text = report(job)
     walls = {rank: job.ended_at[rank] - started[rank] for rank in range(3)}
     # Of a worker: by its own file, which goes on until it leaves.
@@ -68,16 +68,18 @@ def test_a_worker_that_is_late_is_the_last_and_the_phases_add_up(
         rank: sum(each.seconds for each in reported(job, rank).bars[rank].phases)
         for rank in range(3)
     }
-    rows = [f"{bar.host:9}{sums[bar.rank]:13.3f}{walls[bar.rank]:14.3f}" for bar in made.bars]
+    rows = [f"{bar.name:18}{sums[bar.rank]:13.3f}{walls[bar.rank]:14.3f}" for bar in made.bars]
     least = min(sums[rank] / walls[rank] for rank in range(3))
     most = max(sums[rank] / walls[rank] for rank in range(3))
     record_property(
         "seen",
-        f"{made.last.host} was last; phases add up to {least:.1%} to {most:.1%} of the wall time",
+        f"{made.last.name} was last; phases add up to {least:.1%} to {most:.1%} of the wall time",
     )
     record_property("shown", "\n".join([text, "seconds  phases added     wall time", *rows]))
     assert re.search(
-        r"^node-2 was last: .* started 1[45](\.\d)?s after the first\.$", text, re.MULTILINE
+        r"^worker-2 \(node-2\) was last: .* started 1[45](\.\d)?s after the first\.$",
+        text,
+        re.MULTILINE,
     ), text
     assert made.last.phases[0].start == pytest.approx(started[2] - started[0], abs=0.3), (
         "its place, by another clock than this"
@@ -85,7 +87,7 @@ def test_a_worker_that_is_late_is_the_last_and_the_phases_add_up(
     for bar in made.bars:
         assert sum(each.seconds for each in bar.phases) == pytest.approx(bar.seconds)
         # A node's clock begins before its Python, in steps of 10 ms.
-        assert sums[bar.rank] == pytest.approx(walls[bar.rank], rel=0.02), (bar.host, text)
+        assert sums[bar.rank] == pytest.approx(walls[bar.rank], rel=0.02), (bar.name, text)
     assert max(bar.error for bar in made.bars) < 0.2
 
 

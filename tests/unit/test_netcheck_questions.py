@@ -224,7 +224,7 @@ def test_a_node_that_leaves_an_elastic_job_takes_its_pairs_with_it() -> None:
     assert [(pair["a"], pair["b"]) for pair in seen["pairs"]] == [(0, 3)]
     assert seen["left_out"]["pairs"] == 0
     assert seen["absent"] == ["worker-1", "worker-2"]
-    assert "not there: worker-1, worker-2" in end.lines
+    assert "not there: worker-1 (n1), worker-2 (n2)" in end.lines
     assert "all-reduce: not measured, worker-0: no torch" in end.lines
 
 

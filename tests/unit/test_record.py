@@ -20,7 +20,7 @@ RELEASE = messages.Release(0, "", False, False)
 
 def record(me: int, nodes: int = 2) -> TimelineRecorder:
     """Of a node whose entrypoint was started at 98, and whose hooks ended at 100."""
-    hosts = tuple(Node(rank, f"node-{rank}", 1) for rank in range(nodes))
+    hosts = tuple(Node(rank, f"node-{rank}", 1, index=rank) for rank in range(nodes))
     topology = Topology("job", hosts, me, "local", Device("cpu", 0, ""), "/run", "u")
     return TimelineRecorder(topology, [Span("facts", 98.0, 100.0)], 100.0)
 
@@ -122,8 +122,9 @@ def test_a_leader_and_what_it_knows_of_others() -> None:
         (each.name, each.start, each.end, each.about) for each in kept.phases(112.0) if each.about
     ]
     assert sorted(spans) == [
-        ("DNS", 103.0, 103.2, "node-2"), ("DNS", 103.0, 105.5, "node-1"),
-        ("roll call", 103.2, 112.0, "node-2"), ("roll call", 105.5, 106.0, "node-1"),
+        ("DNS", 103.0, 103.2, "worker-2 (node-2)"), ("DNS", 103.0, 105.5, "worker-1 (node-1)"),
+        ("roll call", 103.2, 112.0, "worker-2 (node-2)"),
+        ("roll call", 105.5, 106.0, "worker-1 (node-1)"),
     ]  # fmt: skip
     one, two = kept.peers[1], kept.peers[2]
     assert (one.part, one.answered, one.started, one.released, one.told) == (

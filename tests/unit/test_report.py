@@ -66,7 +66,7 @@ def test_a_node_that_heard_nothing_has_no_place() -> None:
 def test_the_late_node_is_the_last_and_each_node_s_phases_add_up() -> None:
     made = timeline(late=15.0)
     assert made.last is not None
-    assert made.last.host == "worker-3"
+    assert made.last.name == "worker-3"
     assert who_was_last(made).endswith("its container or entrypoint started 15s after the first.")
     for bar in made.bars:
         assert sum(each.seconds for each in bar.phases) == pytest.approx(bar.seconds)
@@ -92,7 +92,7 @@ def test_a_late_leader_is_the_last_though_the_others_answer_after_it() -> None:
         )
     made = merged(given)
     assert made.last is not None
-    assert made.last.host == "worker-0"
+    assert made.last.name == "worker-0"
 
 
 def test_a_node_that_worker_0_found_late_is_the_last() -> None:

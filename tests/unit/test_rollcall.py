@@ -15,7 +15,7 @@ def hello(rank: int, hosts: tuple[str, ...] = HOSTS, toolkit: str = __version__)
 
 
 def of_node(rank: int) -> Misdirected:
-    nodes = tuple(Node(each, host, 1) for each, host in enumerate(HOSTS))
+    nodes = tuple(Node(each, host, 1, index=each) for each, host in enumerate(HOSTS))
     return Misdirected(
         Topology("job", nodes, rank, "local", Device("cpu", 0, ""), run_dir="/r", user="u")
     )
@@ -23,7 +23,7 @@ def of_node(rank: int) -> Misdirected:
 
 def test_an_address_may_be_stale_for_ten_seconds() -> None:
     calls = of_node(2)
-    assert calls.words == "that is node 2 of this job"
+    assert calls.words == "that is worker-2 of this job"
     assert calls.takes(hello(1), 100.0)
     assert calls.takes(hello(1), 110.0)
     assert not calls.takes(hello(1), 110.1), "then it is a mistake"
