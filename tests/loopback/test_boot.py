@@ -37,7 +37,7 @@ def test_ranks_land_on_every_node_whoever_starts_first(
         job.start(rank, "sh", "-c", WHERE)
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert placed(job) == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2)]
-    assert "6 ranks on 3 nodes: node-0 0-1, node-1 2-3, node-2 4-5" in job.err(0)
+    assert "6 ranks on 3 nodes: worker-0 (node-0) 0-1, worker-1 (node-1) 2-3, " in job.err(0)
     assert max(job.ended_at.values()) - min(job.ended_at.values()) < 2
     assert job.survivors() == []
     assert [path.name for path in job.folder.iterdir() if path.is_dir()] == []
@@ -159,7 +159,7 @@ def test_slots_of_each_host(cluster: Make) -> None:
     job = cluster(2)
     job.start_all("true", env={"ENTRYPOINT_HOSTS": "node-0:1=127.0.0.2,node-1:3=127.0.0.3"})
     assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert "4 ranks on 2 nodes: node-0 0, node-1 1-3" in job.err(0)
+    assert "4 ranks on 2 nodes: worker-0 (node-0) 0, worker-1 (node-1) 1-3" in job.err(0)
 
 
 def test_a_device_that_one_node_has_not_ends_all_before_ranks_start(cluster: Make) -> None:

@@ -240,7 +240,7 @@ def test_who_is_waited_for_is_the_last_line_of_a_terminal(
         os.set_blocking(ours, True)
         last = shown.rpartition(b"\n")[2].rpartition(b"\r\x1b[K")[2].decode()
         assert re.fullmatch(
-            r"1 of 2 nodes are here, \d+s of \d+s \| waiting for node-1 \([^)]+\)?", last
+            r"1 of 2 nodes are here, \d+s of \d+s \| waiting for worker-1 \(node-1, [^)]+\)?", last
         )  # cut to the terminal's width
     job.start(1, "true")
     with contextlib.suppress(OSError):  # a terminal that nobody holds any more
@@ -250,7 +250,8 @@ def test_who_is_waited_for_is_the_last_line_of_a_terminal(
     assert job.ends() == {0: 0, 1: 0}
     text = shown.decode()
     live = re.findall(
-        r"\r\x1b\[K1 of 2 nodes are here, \d+s of \d+s \| waiting for node-1 \([^)]+", text
+        r"\r\x1b\[K1 of 2 nodes are here, \d+s of \d+s \| waiting for worker-1 \(node-1, [^)]+",
+        text,
     )
     assert bool(live) == terminal
     if terminal:

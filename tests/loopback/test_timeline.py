@@ -113,8 +113,8 @@ def test_all_phases_are_there_and_a_rank_s_first_output(cluster: Callable[..., C
         assert waited.about == f"rank {bar.rank}"
         assert 0.4 < waited.seconds < 3
     assert {(each.name, each.about) for each in made.bars[0].spans} >= {
-        ("DNS", "node-1"),
-        ("roll call", "node-1"),
+        ("DNS", "worker-1 (node-1)"),
+        ("roll call", "worker-1 (node-1)"),
     }
     # A worker's own file has its own part alone.
     assert [bool(bar.phases) for bar in reported(job, rank=1).bars] == [False, True]
@@ -159,4 +159,4 @@ def test_a_node_that_is_killed_leaves_its_part_out(cluster: Callable[..., Cluste
     assert job.ends()[0] == 75, job.both()
     made = reported(job)
     assert [bool(bar.phases) for bar in made.bars] == [True, False]
-    assert "node-1: its part did not arrive: " in report(job)
+    assert "worker-1 (node-1): its part did not arrive: " in report(job)

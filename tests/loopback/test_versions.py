@@ -43,7 +43,7 @@ def test_two_versions_end_the_job_at_once(
     for rank in range(2):
         last = job.err(rank).splitlines()[-1]
         assert "EP504 the nodes disagree on toolkit | " in last, job.both()
-        assert f"node-{newer} has 99.0.0" in last, job.both()
+        assert f"worker-{newer} (node-{newer}) has 99.0.0" in last, job.both()
 
 
 @pytest.mark.control("nodes of two versions never train together: all end with 78 before a rank")

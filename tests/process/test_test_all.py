@@ -176,7 +176,7 @@ def calls(tmp_path: Path) -> dict[str, list[list[str]]]:
     (tmp_path / ".cache/entrypoint").mkdir(parents=True)
     own = [
         here / "scripts" / name
-        for name in ("build-image", "bake", "demo", "lint", "audit.py", "wheel")
+        for name in ("build-image", "bake", "demo", "lint", "audit.py", "wheel", "rehearse")
     ]
     for file in (
         *(here / "scripts/dev").iterdir(),
@@ -241,6 +241,7 @@ def test_every_test_is_run_by_a_target_of_test_all(
         "lint",
         "test-audit",
         "simulate",
+        "rehearse",
     ]
 
     def left(*targets: str) -> list[str]:
