@@ -76,7 +76,7 @@ def test_every_rank_is_where_it_belongs_with_its_own_nodes_environment(
         f"{rank} of 6, local {rank % 2} of 2, node {rank // 2}: it's node {rank // 2}, a  b : $HOME"
         for rank in range(6)
     ]
-    assert "6 ranks on 3 nodes: node-0 0-1, node-1 2-3, node-2 4-5" in job.err(0)
+    assert "6 ranks on 3 nodes: worker-0 (node-0) 0-1, worker-1 (node-1) 2-3, " in job.err(0)
     assert "did not end" not in job.err(0)  # its agents have
     assert job.survivors() == []
 
@@ -187,7 +187,7 @@ def test_a_daemon_that_is_killed_is_named_with_its_node(cluster: Make, path: str
     start(job, path, "sh", "-c", kills, ENTRYPOINT_TIMEOUTS_GRACE="2")
     ends = job.ends(60)
     assert ends == {0: 75, 1: 75}, job.both()
-    assert re.search(r"EP608 mpiexec.hydra's daemon hydra_\w+ on node-1", job.err(0)), job.both()
+    assert re.search(r"EP608 mpiexec.hydra's daemon hydra_\w+ on worker-1 \(node-1\)", job.err(0)), job.both()
     assert job.survivors() == []
 
 
