@@ -163,7 +163,7 @@ def test_programs_that_pip_brings_are_on_path(image: str, folder: Path) -> None:
 
 
 def test_pip_keeps_the_images_torch() -> None:
-    """A version that no index is asked for: the constraint is met before any file is needed."""
+    """7 a version that no index is asked for: the constraint is met before any file is needed."""
     image = "entrypoint-gpu:dev"
     kept = sh(image, "cat /etc/pip-constraints.txt")
     version = sh(image, "python -c 'import torch; print(torch.__version__)'")
