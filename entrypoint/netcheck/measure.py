@@ -78,14 +78,22 @@ def _reach(
     host: str, port: int, token: bytes, order: bytes, seconds: float, limit: float
 ) -> PeerLink:
     """As `connect`, and again while the other side ends the connection, as it may where many call
-    it."""
+    it.
+
+    Once it has done so, that is the reason given: a last attempt that the time cuts short says
+    less.
+    """
     until = Deadline(limit)
+    ended: Exception | None = None
     while True:
         try:
             return connect(host, port, token, order, seconds, until)
+        except TimeoutError as error:
+            raise ended or error from None
         except (RejectedByPeer, ConnectionError) as error:
             if isinstance(error, ConnectionRefusedError) or until.left <= _AGAIN:
                 raise
+            ended = error
             _never.wait(_AGAIN)
 
 

@@ -80,6 +80,20 @@ def test_a_node_of_another_job_is_turned_away_and_named(server: Listener) -> Non
     assert [each.rpartition(":")[2] for each in server.strangers] == ["127.0.0.1"]
 
 
+def test_a_last_attempt_that_the_time_cuts_short_hides_no_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first attempt is turned away, the second one gets no answer before the end."""
+    errors = iter((netlink.RejectedByPeer("turned away"), TimeoutError("no answer")))
+
+    def fail(*_: object) -> None:
+        raise next(errors)
+
+    monkeypatch.setattr(measure, "connect", fail)
+    with pytest.raises(Unauthenticated, match="turned away"):
+        measure.measure("127.0.0.1", 9, OTHER, 0.1)
+
+
 @pytest.mark.promise("nobody without the job's token takes part in its network check")
 def test_who_answers_without_the_token_is_no_peer(peer: Callable[..., int]) -> None:
     """He cannot use what a node says to him, either: it answers his challenge as a client, never as
