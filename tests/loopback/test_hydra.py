@@ -187,7 +187,9 @@ def test_a_daemon_that_is_killed_is_named_with_its_node(cluster: Make, path: str
     start(job, path, "sh", "-c", kills, ENTRYPOINT_TIMEOUTS_GRACE="2")
     ends = job.ends(60)
     assert ends == {0: 75, 1: 75}, job.both()
-    assert re.search(r"EP608 mpiexec.hydra's daemon hydra_\w+ on worker-1 \(node-1\)", job.err(0)), job.both()
+    assert re.search(
+        r"EP608 mpiexec.hydra's daemon hydra_\w+ on worker-1 \(node-1\)", job.err(0)
+    ), job.both()
     assert job.survivors() == []
 
 
