@@ -479,6 +479,30 @@ class Plan:
         return len(self.launch.programs) * len(self.topology.nodes)
 
 
+Role = Literal["root", "cascade", "unclear"]
+Blame = Literal[
+    "program", "node", "device", "platform", "peer", "network", "storage", "unknown"
+]
+Retry = Literal["no", "same", "elsewhere", "unknown"]
+Certainty = Literal["high", "low"]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a rank or program failed, by what it printed and what its node measured."""
+
+    slug: str  # of the kind of cause, such as `gpu-ecc`: entrypoint/causes lists all
+    role: Role  # the first failure itself, or only a consequence of another one
+    blame: Blame
+    retry: Retry  # whether the same job may succeed: on the same nodes, or only on others
+    certainty: Certainty
+    # the cause in words, with `{device}` for the device: `{device} reported an ECC error`
+    says: str
+    fix: str = ""  # an instruction
+    device: str = ""  # such as `GPU 2`; "" if it is unknown or has nothing to do with it
+    lines: tuple[str, ...] = ()  # of the output, that show it
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How the job, or one attempt at it, ended: an exit status and the reason in one sentence."""
@@ -488,3 +512,4 @@ class Outcome:
     # it is a program's own end, whatever a status of ours with that number means
     program: bool = False
     again: bool = False  # only an attempt is over: the job boots again, on every node
+    cause: Cause | None = None  # why it failed, as far as that is known
