@@ -62,6 +62,10 @@ def act(args: argparse.Namespace, log: Logger) -> int:
                 after_failure(outcome, draft, log)
     except StoppedBySignal as stop:
         outcome = stop.outcome
+    if outcome.cause:
+        from entrypoint.causes.judge import as_json, phrase
+
+        log(f"cause: {phrase(outcome.cause)}", as_json(outcome.cause))
     if outcome.status:
         log(f"{outcome.reason}; exit {outcome.status}")
     elif len(topology.nodes) > 1:
