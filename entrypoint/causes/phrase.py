@@ -1,0 +1,45 @@
+"""A cause as part of a message, and which of several is the job's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from entrypoint.causes.kinds import KINDS
+from entrypoint.model import Cause
+
+_ROLES = ("root", "unclear", "cascade")
+_RETRIES = {
+    "no": "a retry does not help",
+    "same": "retry",
+    "elsewhere": "retry elsewhere",
+    "unknown": "whether a retry helps is unknown",
+}
+_BLAMES = {"peer": "another rank", "unknown": ""}
+
+
+def phrase(cause: Cause, node: str, rank: str = "") -> str:
+    """Return the cause as one sentence without its full stop: what, where, whose, retry.
+
+    `node` is the name of the node that it happened on, `rank` the rank's number, or "" if unknown.
+    """
+    where = f"rank {rank} on {node}" if rank else node
+    if "{device}" in cause.says:
+        says = cause.says.replace("{device}", f"{cause.device or 'an accelerator'} of {node}")
+        says += f", rank {rank}" if rank else ""
+    else:
+        says = f"{cause.says}, {'in' if rank else 'on'} {where}"
+    about = [_BLAMES.get(cause.blame, cause.blame), _RETRIES[cause.retry]]
+    if cause.certainty == "low":
+        about.append("not certain")
+    return f"{says} ({'; '.join(part for part in about if part)})"
+
+
+def first_cause(causes: Sequence[Cause]) -> Cause | None:
+    """Return the cause of the job, of those of its ranks and nodes in the order of their arrival:
+    a root before what is unclear, and that before a consequence; then the most decisive, the
+    certain, the first. None if there is none."""
+    return min(causes, key=_order, default=None)
+
+
+def _order(cause: Cause) -> tuple[int, int, bool]:
+    return _ROLES.index(cause.role), KINDS[cause.slug].weight, cause.certainty == "low"
