@@ -1,15 +1,19 @@
 """Why a rank or program failed: the value that nodes exchange, and that the job's result holds."""
 
 # Without `from __future__ import annotations`: wire.py reads the annotations as values.
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from entrypoint.values import dataclass
 from entrypoint.wire import Length, one_of
 
-ROLES = ("root", "cascade", "unclear")
-BLAMES = ("program", "node", "device", "platform", "peer", "network", "storage", "unknown")
-RETRIES = ("no", "same", "elsewhere", "unknown")
-CERTAINTIES = ("high", "low")
+Role = Literal["root", "cascade", "unclear"]
+Blame = Literal["program", "node", "device", "platform", "peer", "network", "storage", "unknown"]
+Retry = Literal["no", "same", "elsewhere", "unknown"]
+Certainty = Literal["high", "low"]
+ROLES = get_args(Role)
+BLAMES = get_args(Blame)
+RETRIES = get_args(Retry)
+CERTAINTIES = get_args(Certainty)
 LINES, LINE = 3, 300  # lines of the output that show the cause, characters in each
 _NAME = Length(200)
 _SENTENCE = Length(400)
@@ -22,11 +26,11 @@ class Cause:
     # The kind of cause, such as `gpu-ecc`: entrypoint/causes lists all.
     slug: Annotated[str, Length(40)]
     # The first failure itself, or only a consequence of another one.
-    role: Annotated[str, one_of(*ROLES)]
-    blame: Annotated[str, one_of(*BLAMES)]
+    role: Annotated[Role, one_of(*ROLES)]
+    blame: Annotated[Blame, one_of(*BLAMES)]
     # Whether the same job may succeed: on the same nodes, or only on others.
-    retry: Annotated[str, one_of(*RETRIES)]
-    certainty: Annotated[str, one_of(*CERTAINTIES)]
+    retry: Annotated[Retry, one_of(*RETRIES)]
+    certainty: Annotated[Certainty, one_of(*CERTAINTIES)]
     # The cause in words, with `{device}` for the device: `{device} reported an ECC error`.
     says: Annotated[str, _SENTENCE]
     fix: Annotated[str, _SENTENCE] = ""  # an instruction

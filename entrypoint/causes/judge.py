@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
+from entrypoint.cause import Cause, Certainty
 from entrypoint.causes import clean, measured
 from entrypoint.causes.clean import Output
 from entrypoint.causes.evidence import Evidence
@@ -25,7 +26,6 @@ from entrypoint.causes.kinds import (
 )
 from entrypoint.causes.signature import Signature
 from entrypoint.causes.signatures import SIGNATURES
-from entrypoint.model import Cause, Certainty
 from entrypoint.text import brief, escaped
 from entrypoint.values import dataclass
 

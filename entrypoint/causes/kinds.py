@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.model import Blame, Certainty, Retry, Role
+from entrypoint.cause import Blame, Certainty, Retry, Role
 from entrypoint.values import dataclass
 
 # How decisive a kind is. Of several that match, the smallest number wins; in doubt the one that was

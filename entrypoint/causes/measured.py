@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from entrypoint.cause import Cause, Certainty, Retry
 from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.kinds import KINDS
 from entrypoint.causes.signatures.devices import XIDS
-from entrypoint.model import Cause, Certainty, Retry
 from entrypoint.text import brief, escaped
 from entrypoint.values import replace
 

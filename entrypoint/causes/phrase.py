@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from entrypoint.cause import Cause
 from entrypoint.causes.kinds import KINDS
-from entrypoint.model import Cause
 
 _ROLES = ("root", "unclear", "cascade")
 _RETRIES = {
@@ -17,21 +18,32 @@ _RETRIES = {
 _BLAMES = {"peer": "another rank", "unknown": ""}
 
 
-def phrase(cause: Cause, node: str, rank: str = "") -> str:
-    """Return the cause as one sentence without its full stop: what, where, whose, retry.
-
-    `node` is the name of the node that it happened on, `rank` the rank's number, or "" if unknown.
-    """
-    where = f"rank {rank} on {node}" if rank else node
+def phrase(cause: Cause) -> str:
+    """Return the cause as one sentence without its full stop: what, where, whose, retry."""
+    where = f"{cause.rank} on {cause.node}" if cause.rank and cause.node else cause.node
     if "{device}" in cause.says:
-        says = cause.says.replace("{device}", f"{cause.device or 'an accelerator'} of {node}")
-        says += f", rank {rank}" if rank else ""
+        device = cause.device or "an accelerator"
+        says = cause.says.replace("{device}", f"{device} of {cause.node}" if cause.node else device)
+        says += f", {cause.rank}" if cause.rank else ""
     else:
-        says = f"{cause.says}, {'in' if rank else 'on'} {where}"
+        says = f"{cause.says}, {'in' if cause.rank else 'on'} {where}" if where else cause.says
     about = [_BLAMES.get(cause.blame, cause.blame), _RETRIES[cause.retry]]
     if cause.certainty == "low":
         about.append("not certain")
     return f"{says} ({'; '.join(part for part in about if part)})"
+
+
+def as_json(cause: Cause) -> dict[str, Any]:
+    """Return the fields that a result, a JSON line and `explain --json` have for a cause."""
+    return {
+        "cause": cause.slug,
+        "text": phrase(cause),
+        "role": cause.role,
+        "blame": cause.blame,
+        "retry": cause.retry,
+        "certainty": cause.certainty,
+        "lines": list(cause.lines),
+    }
 
 
 def first_cause(causes: Sequence[Cause]) -> Cause | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-
 from typing import NamedTuple
 
-from entrypoint.model import Blame, Certainty, Retry, Role
+from entrypoint.cause import Blame, Certainty, Retry, Role
 
 _COMPILED: dict[str, re.Pattern[str]] = {}
 

@@ -63,7 +63,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     except StoppedBySignal as stop:
         outcome = stop.outcome
     if outcome.cause:
-        from entrypoint.causes.judge import as_json, phrase
+        from entrypoint.causes.phrase import as_json, phrase
 
         log(f"cause: {phrase(outcome.cause)}", as_json(outcome.cause))
     if outcome.status:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from entrypoint.cause import Cause
-from entrypoint.causes.judge import first_cause
+from entrypoint.causes.phrase import first_cause
 from entrypoint.job.failure import ProgramExit, by_class, follow
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome

@@ -77,7 +77,7 @@ def _cause_of(outcome: Outcome, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a result that say why the job failed; none if that is unknown."""
     if outcome.cause is None:
         return {}
-    from entrypoint.causes.judge import as_json  # a job that ends well needs it never
+    from entrypoint.causes.phrase import as_json  # a job that ends well needs it never
 
     fields = as_json(outcome.cause)
     fields["lines"] = [scrubbed(line, environ) for line in fields["lines"]]
