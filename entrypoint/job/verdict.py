@@ -12,6 +12,8 @@ from entrypoint.model import Outcome
 from entrypoint.text import count
 from entrypoint.values import replace
 
+# The program's or its image's fault if all nodes have it; that node's fault if only one has it.
+_OF_ALL_OR_ONE = ("gpu-init",)
 _MOST = 16  # causes of one node that count: more only repeat the same
 
 
@@ -29,6 +31,16 @@ class Verdict:
         if self._count[node] <= _MOST:
             self._causes.append(replace(cause, node=self._state.topology.name(node)))
 
+    def _cause(self) -> Cause | None:
+        """Return the cause of the job's failure."""
+        cause = first_cause(self._causes)
+        if cause is None or cause.slug not in _OF_ALL_OR_ONE:
+            return cause
+        nodes = {other.node for other in self._causes if other.slug == cause.slug}
+        if len(nodes) == 1 and len(self._state.topology.nodes) > 1:
+            return replace(cause, blame="node", retry="elsewhere", certainty="high")
+        return cause
+
     def show_last_lines(self, end: ProgramExit) -> None:
         """Log the last lines that a failed program has printed."""
         if end.tail:
@@ -40,7 +52,7 @@ class Verdict:
         """Return the outcome with its cause, and whether the job boots again after this attempt
         (counted from 1)."""
         if outcome.program and outcome.status:
-            outcome = replace(outcome, cause=first_cause(self._causes))
+            outcome = replace(outcome, cause=self._cause())
         spec = self._state.spec
         followed = follow(outcome, attempt, spec.restarts, self._state.stop)
         if followed.again or spec.failures.status == "own":

@@ -73,7 +73,8 @@ class Diagnostician:
             text = f"internal error: {type(error).__name__}: {error}"
             self._log(f"warning: EP902 {text} | the cause of {failure.name}'s failure is unknown")
             return
-        self._tell(messages.Diagnosis(replace(cause, rank=failure.name)))
+        rank = failure.name if failure.name.startswith("rank ") else ""
+        self._tell(messages.Diagnosis(replace(cause, rank=rank)))
 
     async def settled(self, most: float) -> None:
         """Return when every diagnosis is reported, after `most` seconds at the latest."""

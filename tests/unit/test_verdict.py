@@ -76,6 +76,25 @@ def test_without_a_root_the_cause_is_a_consequence() -> None:
     assert FailedJob().fails().cause is None
 
 
+NO_GPU = replace(ECC, slug="gpu-init", blame="program", retry="unknown", certainty="low")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ((2,), ("node", "elsewhere", "high")),
+        ((0, 1, 2), ("program", "unknown", "low")),
+        ((1, 2), ("program", "unknown", "low")),
+    ],
+)
+def test_a_node_without_gpus_among_others_is_to_blame(
+    nodes: tuple[int, ...], expected: tuple[str, str, str]
+) -> None:
+    cause = FailedJob().fails(*((node, NO_GPU) for node in nodes)).cause
+    assert cause
+    assert (cause.blame, cause.retry, cause.certainty) == expected
+
+
 def test_a_node_speaks_for_itself() -> None:
     """A node that names another one as the place of its failure is not believed."""
     outcome = FailedJob().fails((1, replace(ECC, node="worker-0 (a)")))
