@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+from entrypoint.cause import Cause
 from entrypoint.causes.evidence import DeviceFault
 from entrypoint.causes.judge import judge
 from entrypoint.job import messages
@@ -46,8 +47,6 @@ class Diagnostician:
         self._count += 1
         if self._count > _MOST:
             return
-        if self._device_faults is None:
-            self._device_faults = self._start(self._ask_devices())
         self._start(self._diagnose(failure))
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -56,19 +55,25 @@ class Diagnostician:
         task.add_done_callback(self._pending.discard)
         return task
 
+    async def _devices(self) -> tuple[DeviceFault, ...]:
+        """Return the faults of this node's devices, which are asked once."""
+        if self._device_faults is None:
+            self._device_faults = self._start(self._ask_devices())
+        return await self._device_faults
+
     async def _ask_devices(self) -> tuple[DeviceFault, ...]:
         with contextlib.suppress(Exception):  # without an answer the output alone is judged
             return await in_thread(self._probe.device_faults)
         return ()
 
     async def _diagnose(self, failure: Failure) -> None:
-        assert self._device_faults is not None
+        judged = partial(judge, failure.lines, failure.status)
         try:
             counters = await in_thread(self._probe.counters)
-            faults = await self._device_faults
-            evidence = replace(counters, device_faults=faults)
-            work = partial(judge, failure.lines, failure.status, evidence=evidence)
-            cause = await in_thread(work)
+            cause = await in_thread(partial(judged, evidence=counters))
+            if _may_be_a_device(cause):
+                evidence = replace(counters, device_faults=await self._devices())
+                cause = await in_thread(partial(judged, evidence=evidence))
         except Exception as error:  # a job that fails must not fail once more for its diagnosis
             text = f"internal error: {type(error).__name__}: {error}"
             self._log(f"warning: EP902 {text} | the cause of {failure.name}'s failure is unknown")
@@ -80,3 +85,12 @@ class Diagnostician:
         """Return when every diagnosis is reported, after `most` seconds at the latest."""
         if self._pending:
             await asyncio.wait(self._pending, timeout=min(most, TOOL_LIMIT + _MARGIN))
+
+
+def _may_be_a_device(cause: Cause) -> bool:
+    """Whether a device may be the cause, or may have a name: then its tool is worth some seconds.
+
+    A consequence of another rank's failure must not delay the next attempt.
+    """
+    is_program_s = cause.certainty == "high" and cause.blame == "program"
+    return cause.role != "cascade" and not is_program_s
