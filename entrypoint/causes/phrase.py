@@ -33,6 +33,11 @@ def phrase(cause: Cause) -> str:
     return f"{says} ({'; '.join(part for part in about if part)})"
 
 
+def is_known(cause: Cause) -> bool:
+    """Return whether the cause says more than that the program failed."""
+    return bool(cause.lines) or cause.slug != "user-code"
+
+
 def as_json(cause: Cause) -> dict[str, Any]:
     """Return the fields that a result, a JSON line and `explain --json` have for a cause."""
     return {

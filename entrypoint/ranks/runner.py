@@ -334,7 +334,7 @@ class Programs:
         if status:
             failed = self._failed_ranks.values()
             end = AwaitedEnds(failures=[*(end for end, _ in failed), end]).cause() or end
-            if not self._by_ranks:
+            if not (self._by_ranks or own):
                 for failure in (*(failure for _, failure in failed), Failure(name, status, lines)):
                     self._diagnose(failure)
         message = messages.Ended(**vars(end), last=not self._running)
