@@ -112,7 +112,8 @@ class Coordinator:
             outcome = RetryError("EP013 the network is not fit for this job", reason, hint).outcome
         if self._how == "before":
             return Conclusion(outcome, lines=tuple(filter(None, table.split("\n"))), files=files)
-        done = Outcome(0, f"the network between {count(len(self._reports), 'node')} is measured")
+        message = f"the network between {count(len(self._reports), 'node')} is measured"
+        done = Outcome(0, message)
         return Conclusion(outcome or done, document if self._how == "json" else table, files=files)
 
     # -- what is asked

@@ -28,7 +28,7 @@ ENDS = {
 ENDS |= {"RunDirTaken": 78}
 # Where the words come from somewhere else, which gives them their id.
 PASSED_ON = {
-    "check/report.py": ["words"],  # nothing is wrong
+    "check/report.py": ["text"],  # nothing is wrong
     "errors.py": ["str(self)"],
     "record/file.py": ["'; '.join(error.lines())"],
     "job/leader.py": ["words"],  # another node's failure
@@ -38,7 +38,7 @@ PASSED_ON = {
     ],  # what two_leaders says
     "job/launch.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
-    "netcheck/coordinator.py": ["words"],  # all is well
+    "netcheck/coordinator.py": ["message"],  # all is well
     "node.py": ["what"],  # sshd's failure
     "session/calls.py": ["f'{node.name}: {answer.summary}'", "*answer.not_ready"],
     "job/failure.py": ["f'{id}{end.reason}'"],
