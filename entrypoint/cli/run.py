@@ -92,7 +92,7 @@ def _name_lines(log: Logger, spec: JobSpec, topology: Topology) -> None:
 
 
 def _describes_job(spec: JobSpec, facts: Facts) -> bool:
-    """Return whether anything but the program is given: a spec, a setting of ours, or a platform's
+    """Return whether anything but the program is given: a spec, a setting, or a platform's
     variables."""
     from entrypoint import registry
     from entrypoint import spec as specs
