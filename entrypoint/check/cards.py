@@ -14,41 +14,41 @@ _FILES = re.compile(r"(?<!\d)(\d{1,9}) /dev/")
 _BUSY = 1024  # MiB in use before a job: more than a driver takes for itself
 
 
-def judge(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+def judge(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     """What the driver's tool tells of the cards, and what torch and Horovod were built for."""
-    if not seen.devices and not seen.cards:
-        yield Finding("ok", "accelerators", "accelerators", seen.device_origin or "none")
+    if not observation.devices and not observation.cards:
+        yield Finding("ok", "accelerators", "accelerators", observation.device_origin or "none")
         return
     slots = plan.topology.nodes[rank].slots
-    kinds = sorted({each.name for each in seen.cards if each.name})
-    found = f"{seen.devices} {seen.device} ({seen.device_origin})"
-    found += f": {', '.join(kinds)}" if kinds else ""
-    level = "warning" if (seen.devices or 0) < slots else "ok"
-    fix = f"set slots to {seen.devices}, or give the container more devices"
-    yield Finding(level, "accelerators", "accelerators", found, f"{slots}, one a rank", fix)
-    yield from _answering(seen)
-    for card in seen.cards:
+    kinds = sorted({card.name for card in observation.cards if card.name})
+    actual = f"{observation.devices} {observation.device} ({observation.device_origin})"
+    actual += f": {', '.join(kinds)}" if kinds else ""
+    level = "warning" if (observation.devices or 0) < slots else "ok"
+    fix = f"set slots to {observation.devices}, or give the container more devices"
+    yield Finding(level, "accelerators", "accelerators", actual, f"{slots}, one a rank", fix)
+    yield from _answering(observation)
+    for card in observation.cards:
         yield from _card(card)
-    yield from _driver(seen)
-    if seen.device == "nvidia":
-        yield from _cuda(seen, slots)
-    if seen.device == "ascend":
-        yield from _npu(seen)
-    yield from _horovod(seen, plan)
+    yield from _driver(observation)
+    if observation.device == "nvidia":
+        yield from _cuda(observation, slots)
+    if observation.device == "ascend":
+        yield from _npu(observation)
+    yield from _horovod(observation, plan)
 
 
-def _answering(seen: Observation) -> Iterator[Finding]:
+def _answering(observation: Observation) -> Iterator[Finding]:
     """Whether the tool sees each card that has a device file."""
-    files = _FILES.search(seen.device_origin)
-    number = int(files[1]) if files else seen.devices or 0
-    if seen.cards and len(seen.cards) < number:
+    files = _FILES.search(observation.device_origin)
+    number = int(files[1]) if files else observation.devices or 0
+    if observation.cards and len(observation.cards) < number:
         fix = (
             "look at dmesg for Xid or card errors; reset or replace the card, or take the"
             " machine out"
         )
-        words = f"{len(seen.cards)} answer {seen.tool}"
+        actual = f"{len(observation.cards)} answer {observation.tool}"
         yield Finding(
-            "error", "accelerators-lost", "accelerators that answer", words, f"{number}", fix
+            "error", "accelerators-lost", "accelerators that answer", actual, f"{number}", fix
         )
 
 
@@ -68,15 +68,15 @@ def _card(card: Card) -> Iterator[Finding]:
         )
 
 
-def _driver(seen: Observation) -> Iterator[Finding]:
-    if seen.driver:
-        more = f", for CUDA up to {seen.driver_cuda}" if seen.driver_cuda else ""
-        more += f", CANN {seen.cann}" if seen.cann else ""
-        yield Finding("ok", "driver", "driver", f"{seen.driver}{more}")
+def _driver(observation: Observation) -> Iterator[Finding]:
+    if observation.driver:
+        more = f", for CUDA up to {observation.driver_cuda}" if observation.driver_cuda else ""
+        more += f", CANN {observation.cann}" if observation.cann else ""
+        yield Finding("ok", "driver", "driver", f"{observation.driver}{more}")
 
 
-def _cuda(seen: Observation, slots: int) -> Iterator[Finding]:
-    torch, built = seen.library("torch"), seen.library("torch cuda")
+def _cuda(observation: Observation, slots: int) -> Iterator[Finding]:
+    torch, built = observation.library("torch"), observation.library("torch cuda")
     if not torch:
         return
     build = "install a torch that is built for CUDA, from PyTorch's own index"
@@ -90,23 +90,23 @@ def _cuda(seen: Observation, slots: int) -> Iterator[Finding]:
             build,
         )
         return
-    if seen.driver_cuda and _major(built) > _major(seen.driver_cuda):
-        words = f"torch is built for {built}, the driver takes up to {seen.driver_cuda}"
+    if observation.driver_cuda and _major(built) > _major(observation.driver_cuda):
+        actual = f"torch is built for {built}, the driver takes up to {observation.driver_cuda}"
         fix = (
             "a newer driver on the machine, CUDA's compat package in the image, or a torch for"
-            f" {seen.driver_cuda}"
+            f" {observation.driver_cuda}"
         )
         yield Finding(
-            "error", "cuda-driver", "CUDA and the driver", words, "a driver as new as CUDA", fix
+            "error", "cuda-driver", "CUDA and the driver", actual, "a driver as new as CUDA", fix
         )
-    can = seen.library("torch cuda.is_available")
+    can = observation.library("torch cuda.is_available")
     if can == "no":
-        words = seen.library("torch why") or "torch.cuda.is_available() is False"
+        actual = observation.library("torch why") or "torch.cuda.is_available() is False"
         fix = "see the driver, /usr/local/nvidia and LD_LIBRARY_PATH of the container"
         yield Finding(
-            "error", "torch-cuda", "torch and CUDA", words, "cards that torch can use", fix
+            "error", "torch-cuda", "torch and CUDA", actual, "cards that torch can use", fix
         )
-    count = seen.library("torch cuda.device_count")
+    count = observation.library("torch cuda.device_count")
     if can == "yes" and count.isdigit() and int(count) < slots:
         fix = "see CUDA_VISIBLE_DEVICES, and MIG"
         yield Finding(
@@ -114,23 +114,23 @@ def _cuda(seen: Observation, slots: int) -> Iterator[Finding]:
         )
 
 
-def _npu(seen: Observation) -> Iterator[Finding]:
-    if not seen.driver and not seen.cann:
+def _npu(observation: Observation) -> Iterator[Finding]:
+    if not observation.driver and not observation.cann:
         fix = "mount /usr/local/Ascend/driver from the machine, and take an image with CANN"
         yield Finding(
             "warning", "cann", "CANN and the driver", "neither was found", "/usr/local/Ascend", fix
         )
-    if seen.library("torch") and not seen.library("torch npu"):
+    if observation.library("torch") and not observation.library("torch npu"):
         fix = "install the torch-npu of this torch's version"
         yield Finding(
             "warning", "torch-npu", "torch and CANN", "torch without torch_npu", "torch_npu", fix
         )
 
 
-def _horovod(seen: Observation, plan: Plan) -> Iterator[Finding]:
-    if not seen.library("horovod"):
+def _horovod(observation: Observation, plan: Plan) -> Iterator[Finding]:
+    if not observation.library("horovod"):
         return
-    if plan.launch.ranks.reports == "ranks" and seen.library("horovod mpi") == "no":
+    if plan.launch.ranks.reports == "ranks" and observation.library("horovod mpi") == "no":
         fix = "build Horovod with HOROVOD_WITH_MPI=1, or set HOROVOD_CONTROLLER=gloo"
         yield Finding(
             "warning",
@@ -140,7 +140,7 @@ def _horovod(seen: Observation, plan: Plan) -> Iterator[Finding]:
             f"MPI, under {plan.launcher}",
             fix,
         )
-    if seen.device == "nvidia" and seen.library("horovod nccl") == "no":
+    if observation.device == "nvidia" and observation.library("horovod nccl") == "no":
         fix = "build Horovod with HOROVOD_GPU_OPERATIONS=NCCL"
         yield Finding(
             "warning",

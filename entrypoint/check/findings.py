@@ -17,21 +17,21 @@ def sort(findings: Iterable[Finding]) -> list[Finding]:
     """Worst first, then as they were looked at; one line for the same on several nodes; no fix for
     what is well."""
     same: dict[Finding, list[str]] = {}
-    for each in findings:
+    for finding in findings:
         same.setdefault(
-            replace(each, nodes=(), fix=each.fix if each.level != "ok" else ""), []
-        ).extend(each.nodes)
-    lines = [replace(each, nodes=tuple(dict.fromkeys(nodes))) for each, nodes in same.items()]
-    return sorted(lines, key=lambda each: ORDER.index(each.level))
+            replace(finding, nodes=(), fix=finding.fix if finding.level != "ok" else ""), []
+        ).extend(finding.nodes)
+    lines = [replace(finding, nodes=tuple(dict.fromkeys(nodes))) for finding, nodes in same.items()]
+    return sorted(lines, key=lambda finding: ORDER.index(finding.level))
 
 
 def together(lines: Sequence[Finding]) -> list[Finding]:
     """The same lines, but few: what is well on several nodes is one, and of many alike the first
     are shown."""
     alike: dict[tuple[str, str, str], list[Finding]] = {}
-    for each in lines:
-        what = each.what if each.level == "ok" else ""
-        alike.setdefault((each.level, each.id, what), []).append(each)
+    for finding in lines:
+        what = finding.what if finding.level == "ok" else ""
+        alike.setdefault((finding.level, finding.id, what), []).append(finding)
     shown = []
     for same in alike.values():
         well = same[0].level == "ok"
@@ -39,27 +39,29 @@ def together(lines: Sequence[Finding]) -> list[Finding]:
         shown += same[:most]
         if more := same[most:]:
             nodes = tuple(
-                dict.fromkeys(node for each in (same if well else more) for node in each.nodes)
+                dict.fromkeys(
+                    node for finding in (same if well else more) for node in finding.nodes
+                )
             )
             if well:
                 shown[-1] = replace(
                     same[0], seen=f"{same[0].seen}, and others like it ({len(more)})", nodes=nodes
                 )
             else:
-                seen = f"and {len(more)} more like these; --json has them all"
-                shown.append(replace(more[0], seen=seen, needed="", fix="", nodes=nodes))
+                rest = f"and {len(more)} more like these; --json has them all"
+                shown.append(replace(more[0], seen=rest, needed="", fix="", nodes=nodes))
     return shown
 
 
 def status(findings: Iterable[Finding], strict: bool = False) -> int:
     """0, or 78 where the job would fail; `strict`: also where there is a warning."""
     bad = ("error", "warning") if strict else ("error",)
-    return ConfigError.status if any(each.level in bad for each in findings) else 0
+    return ConfigError.status if any(finding.level in bad for finding in findings) else 0
 
 
 def summary(findings: Iterable[Finding]) -> str:
     """Such as `2 errors, 1 warning`."""
-    levels = [each.level for each in findings]
+    levels = [finding.level for finding in findings]
     return (
         ", ".join(count(levels.count(level), level) for level in ORDER[:2] if level in levels)
         or "nothing is wrong"

@@ -15,18 +15,18 @@ from entrypoint.plan.limits import RUN_DIR, UNLIMITED
 from entrypoint.system import network, preflight, proc
 from entrypoint.system.cgroups import NO_LIMIT, cpu_limit, readings
 
-_LINKS = 64  # addresses that are told
+_LINKS = 64  # addresses that are reported
 
-Seen = dict[str, Any]  # fields of an Observation
+Fields = dict[str, Any]  # fields of an Observation
 
 
-def shared_memory(root: Path = Path("/")) -> Seen:
+def shared_memory(root: Path = Path("/")) -> Fields:
     """/dev/shm: bytes, or why it cannot be used."""
     free, total, problem = preflight.shared_memory(root)
     return {"shm_problem": problem} if problem else {"shm_free": free, "shm_total": total}
 
 
-def limits(root: Path = Path("/")) -> Seen:
+def limits(root: Path = Path("/")) -> Fields:
     """Limits of this process and its cgroup: locked memory, file handles, processes."""
     handles = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
@@ -45,33 +45,36 @@ def limits(root: Path = Path("/")) -> Seen:
     }
 
 
-def processors(root: Path = Path("/")) -> Seen:
+def processors(root: Path = Path("/")) -> Fields:
     """CPUs that this process may run on, and the cgroup's limit on how many at a time."""
     return {"cpus": len(os.sched_getaffinity(0)), "cpu_limit": cpu_limit(root)}
 
 
-def memory(root: Path = Path("/")) -> Seen:
+def memory(root: Path = Path("/")) -> Fields:
     """Bytes that can still be taken, of the machine and of the cgroup, whose page cache gives
     way."""
     free = (
-        [1024 * each]
-        if (each := proc.number(root / "proc/meminfo", "MemAvailable:")) is not None
+        [1024 * available]
+        if (available := proc.number(root / "proc/meminfo", "MemAvailable:")) is not None
         else []
     )
     limits = readings("memory", {2: "memory.max", 1: "memory.limit_in_bytes"}, root)
     usages = readings("memory", {2: "memory.current", 1: "memory.usage_in_bytes"}, root)
     caches = readings("memory", {2: "memory.stat", 1: "memory.stat"}, root)
-    known = []
+    container_limits = []
     for limit, usage, cache in zip(limits, usages, caches, strict=False):
         if limit.isdigit() and usage.isdigit() and int(limit) < NO_LIMIT:
-            known.append(int(limit))
+            container_limits.append(int(limit))
             rows = dict(line.split()[:2] for line in cache.splitlines() if len(line.split()) > 1)
             inactive = rows.get("total_inactive_file", rows.get("inactive_file", "0"))
             free.append(max(0, int(limit) - int(usage) + int(inactive)))
-    return {"memory_free": min(free, default=None), "memory_limit": min(known, default=None)}
+    return {
+        "memory_free": min(free, default=None),
+        "memory_limit": min(container_limits, default=None),
+    }
 
 
-def disks(plan: Plan) -> Seen:
+def disks(plan: Plan) -> Fields:
     """Where the job writes: each file system's room, or why it cannot be written."""
     topology = plan.topology
     uses = {
@@ -90,18 +93,18 @@ def _disk(use: str, path: str) -> Disk:
     return Disk(use, place, free, files, problem)
 
 
-def links(root: Path = Path("/")) -> Seen:
+def links(root: Path = Path("/")) -> Fields:
     """Network interfaces that are up, with MTU and speed as the kernel has them."""
-    found = []
-    for each in network.interfaces()[:_LINKS]:
+    rows = []
+    for interface in network.interfaces()[:_LINKS]:
         mtu, speed = (
-            _number(root / "sys/class/net" / each.name / name) for name in ("mtu", "speed")
+            _number(root / "sys/class/net" / interface.name / name) for name in ("mtu", "speed")
         )
-        found.append(Link(each.name, each.address, each.network, mtu, speed))
-    return {"links": tuple(found), "no_link": not found}
+        rows.append(Link(interface.name, interface.address, interface.network, mtu, speed))
+    return {"links": tuple(rows), "no_link": not rows}
 
 
-def rdma(root: Path = Path("/")) -> Seen:
+def rdma(root: Path = Path("/")) -> Fields:
     """Ports of InfiniBand and RoCE devices (Linux, sysfs-class-infiniband), and the device files
     that use them."""
     ports = []
@@ -118,7 +121,7 @@ def rdma(root: Path = Path("/")) -> Seen:
     }
 
 
-def image(root: Path = Path("/")) -> Seen:
+def image(root: Path = Path("/")) -> Fields:
     """What this image is made of: the distribution, the kernel below, and a digest of the installed
     packages."""
     import hashlib

@@ -1,4 +1,4 @@
-"""What one node sees of itself -> findings. The limits that `run` looks at, too, are judged in
+"""Judges the probe results of one node. The limits that `run` checks, too, are judged in
 plan/limits.py."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MEMORY_RANK = 512 << 20  # bytes: a Python with torch, before it has read any d
 _THREADS_RANK = 64  # of torch, NCCL and data loaders
 
 
-def judge(seen: Observation, plan: Plan, rank: int) -> list[Finding]:
+def judge(observation: Observation, plan: Plan, rank: int) -> list[Finding]:
     """The findings on one node of this plan, which need not be the one that it was made on."""
     label = plan.topology.nodes[rank].label
     parts = (
@@ -35,121 +35,154 @@ def judge(seen: Observation, plan: Plan, rank: int) -> list[Finding]:
         _network,
         _names,
     )
-    return [replace(each, nodes=(label,)) for part in parts for each in part(seen, plan, rank)]
+    return [
+        replace(finding, nodes=(label,))
+        for part in parts
+        for finding in part(observation, plan, rank)
+    ]
 
 
-def cheap(seen: Observation, plan: Plan, rank: int) -> list[Finding]:
+def cheap(observation: Observation, plan: Plan, rank: int) -> list[Finding]:
     """What is wrong, of what can be known without starting a program or asking the network."""
     parts = (_shared_memory, _limits, _memory, _disks, _network)
-    found = [each for part in parts for each in part(seen, plan, rank) if each.level != "ok"]
+    findings = [
+        finding
+        for part in parts
+        for finding in part(observation, plan, rank)
+        if finding.level != "ok"
+    ]
     # too few make a job slow, and fail no boot
-    return [each for each in found if each.id != "cpus"]
+    return [finding for finding in findings if finding.id != "cpus"]
 
 
-def _spec(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    found = "; ".join(seen.evidence)
-    yield Finding("ok", "spec", "spec", seen.spec or "no file: variables and flags alone")
-    yield Finding("ok", "platform", "platform", f"{seen.platform}{f' ({found})' if found else ''}")
-    where = f"{seen.system}, {seen.machine}, Linux {seen.kernel}".strip(", ")
+def _spec(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    evidence = "; ".join(observation.evidence)
+    yield Finding("ok", "spec", "spec", observation.spec or "no file: variables and flags alone")
     yield Finding(
-        "ok", "image", "image", f"{where}{f', packages {seen.packages}' if seen.packages else ''}"
+        "ok",
+        "platform",
+        "platform",
+        f"{observation.platform}{f' ({evidence})' if evidence else ''}",
+    )
+    where = f"{observation.system}, {observation.machine}, Linux {observation.kernel}".strip(", ")
+    yield Finding(
+        "ok",
+        "image",
+        "image",
+        f"{where}{f', packages {observation.packages}' if observation.packages else ''}",
     )
 
 
-def _refused(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+def _refused(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     """What `run` would end for."""
-    for each in seen.refused:
-        what, found, fix = message_parts(each.reason)
+    for refusal in observation.refused:
+        what, detail, fix = message_parts(refusal.reason)
         yield Finding(
-            "error", "refused", what, found, "", fix or f"run would end with {each.status}"
+            "error", "refused", what, detail, "", fix or f"run would end with {refusal.status}"
         )
 
 
-def _unseen(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    for each in seen.unseen:
+def _unseen(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    for row in observation.unseen:
         fix = "run it by hand on this node; it may hang in the job, too"
-        yield Finding("warning", "unseen", each.name, each.value, "an answer", fix)
+        yield Finding("warning", "unseen", row.name, row.value, "an answer", fix)
 
 
-def _programs(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    for each in seen.programs:
-        words = f"{each.version or each.problem or 'no version'} at {each.path}"
+def _programs(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    for program in observation.programs:
+        actual = f"{program.version or program.problem or 'no version'} at {program.path}"
         level, fix = (
             ("warning", "see that it starts: its libraries, its owner")
-            if each.problem
+            if program.problem
             else ("ok", "")
         )
-        yield Finding(level, "program", each.name, words, "a version" if each.problem else "", fix)
+        needed = "a version" if program.problem else ""
+        yield Finding(level, "program", program.name, actual, needed, fix)
     if plan.no_roll_call and rank == plan.topology.me:
         fix = "remove roll_call, and give all nodes a secret"
         yield Finding(
             "warning", "roll-call", "roll call", plan.no_roll_call, "one result for all", fix
         )
     for name in ("torch", "horovod"):
-        if problem := seen.library(f"{name} problem"):
+        if problem := observation.library(f"{name} problem"):
             fix = "see LD_LIBRARY_PATH, and that it was built for this torch and Python"
             yield Finding("warning", name, name, f"cannot be imported: {problem}", "", fix)
     for name in ("torch", "horovod", "mindspore", "tensorflow", "jax"):
-        if version := seen.library(name):
+        if version := observation.library(name):
             parts = [
-                each
-                for each in seen.libraries
-                if each.name.startswith(f"{name} ") and "problem" not in each.name
+                part
+                for part in observation.libraries
+                if part.name.startswith(f"{name} ") and "problem" not in part.name
             ]
-            more = ", ".join(f"{each.name.removeprefix(f'{name} ')} {each.value}" for each in parts)
+            more = ", ".join(f"{part.name.removeprefix(f'{name} ')} {part.value}" for part in parts)
             yield Finding("ok", name, name, f"{version}{f'; {more}' if more else ''}")
 
 
-def _mpich(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+def _mpich(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     """MPICH before 4.2 on UCX: ranks in MPI_Finalize wait for PMI and answer no other any more.
 
     Source: pmodels/mpich pull request 6596.
     """
-    found = seen.program("mpiexec.hydra")
+    program = observation.program("mpiexec.hydra")
     if (
-        found
+        program
         and len(plan.topology.nodes) > 1
-        and re.match(r"MPICH ([0-3]|4\.[01])\b.*ucx", found.version)
+        and re.match(r"MPICH ([0-3]|4\.[01])\b.*ucx", program.version)
     ):
-        words = (
+        fix = (
             "at times it never comes back from MPI_Finalize: take Debian 13's, or `pip install"
             " mpich`"
         )
-        yield Finding("warning", "mpich", "MPICH", found.version, "4.2 or later", words)
+        yield Finding("warning", "mpich", "MPICH", program.version, "4.2 or later", fix)
 
 
-def _shared_memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    if seen.shm_problem or seen.shm_free is not None:
+def _shared_memory(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    if observation.shm_problem or observation.shm_free is not None:
         slots = plan.topology.nodes[rank].slots
-        free = seen.shm_free or 0
-        total = seen.shm_total or 0
-        yield limits.shared_memory(slots, seen.devices or 0, free, total, seen.shm_problem)
-
-
-def _limits(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    if seen.handles is not None:
-        handles = limits.file_handles(plan, rank, seen.handles)
-        if handles.level != "error":  # else it is refused
-            yield handles
-    if seen.memlock is not None:
-        yield limits.locked_memory(seen.memlock, seen.may_lock, seen.rdma_files or 0)
-    if seen.pids is not None:
-        need = plan.topology.nodes[rank].slots * _THREADS_RANK
-        left = seen.pids - (seen.pids_used or 0)
-        few = seen.pids != limits.UNLIMITED and left < need
-        found = "no limit" if seen.pids == limits.UNLIMITED else f"{left} left of {seen.pids}"
-        fix = "start the container with --pids-limit -1, or raise podPidsLimit of the kubelet"
-        yield Finding(
-            "warning" if few else "ok", "pids", "processes and threads", found, f"about {need}", fix
+        free = observation.shm_free or 0
+        total = observation.shm_total or 0
+        yield limits.shared_memory(
+            slots, observation.devices or 0, free, total, observation.shm_problem
         )
 
 
-def _memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+def _limits(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    if observation.handles is not None:
+        handles = limits.file_handles(plan, rank, observation.handles)
+        if handles.level != "error":  # else it is refused
+            yield handles
+    if observation.memlock is not None:
+        yield limits.locked_memory(
+            observation.memlock, observation.may_lock, observation.rdma_files or 0
+        )
+    if observation.pids is not None:
+        need = plan.topology.nodes[rank].slots * _THREADS_RANK
+        left = observation.pids - (observation.pids_used or 0)
+        few = observation.pids != limits.UNLIMITED and left < need
+        actual = (
+            "no limit"
+            if observation.pids == limits.UNLIMITED
+            else f"{left} left of {observation.pids}"
+        )
+        fix = "start the container with --pids-limit -1, or raise podPidsLimit of the kubelet"
+        yield Finding(
+            "warning" if few else "ok",
+            "pids",
+            "processes and threads",
+            actual,
+            f"about {need}",
+            fix,
+        )
+
+
+def _memory(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     slots = plan.topology.nodes[rank].slots
-    if seen.cpus is not None:
-        usable = min(seen.cpus, seen.cpu_limit or seen.cpus)
-        found = f"{usable:g}" + (
-            f" (limit of the container, {seen.cpus:g} here)" if usable < seen.cpus else ""
+    if observation.cpus is not None:
+        usable = min(observation.cpus, observation.cpu_limit or observation.cpus)
+        actual = f"{usable:g}" + (
+            f" (limit of the container, {observation.cpus:g} here)"
+            if usable < observation.cpus
+            else ""
         )
         fix = (
             "give the container a CPU for each rank (--cpus, resources.limits.cpu), or set fewer"
@@ -159,44 +192,47 @@ def _memory(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
             "warning" if usable < slots else "ok",
             "cpus",
             "CPUs",
-            found,
+            actual,
             f"{slots}, one a rank",
             fix,
         )
-    if seen.memory_free is not None:
+    if observation.memory_free is not None:
         need = slots * _MEMORY_RANK
-        found = f"{size(seen.memory_free)} free"
-        if seen.memory_limit:
-            found += f" of {size(seen.memory_limit)} (limit of the container)"
+        actual = f"{size(observation.memory_free)} free"
+        if observation.memory_limit:
+            actual += f" of {size(observation.memory_limit)} (limit of the container)"
         fix = (
             "give the container more memory (--memory, resources.limits.memory), or set fewer slots"
         )
-        level = "warning" if seen.memory_free < need else "ok"
-        yield Finding(level, "memory", "memory", found, f"about {size(need)}", fix)
+        level = "warning" if observation.memory_free < need else "ok"
+        yield Finding(level, "memory", "memory", actual, f"about {size(need)}", fix)
 
 
-def _disks(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    """A run directory that cannot be used is refused; there is no second line about it, or what
-    lies beside it."""
+def _disks(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+    """A run directory that cannot be used is refused; there is no second line about that path."""
     refused = ""
-    for each in seen.disks:
-        if each.path == refused:
+    for disk in observation.disks:
+        if disk.path == refused:
             continue
-        disk = limits.disk(each.use, each.path, each.free, each.files, each.problem)
-        if disk.level == "error":
-            refused = each.path
+        finding = limits.disk(disk.use, disk.path, disk.free, disk.files, disk.problem)
+        if finding.level == "error":
+            refused = disk.path
         else:
-            yield disk
+            yield finding
 
 
-def _network(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+def _network(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     several = len(plan.topology.nodes) > 1
-    if seen.links:
-        found = ", ".join(
-            _link(each.name, each.address, each.mtu, each.speed) for each in seen.links
+    if observation.links:
+        actual = ", ".join(
+            _link(link.name, link.address, link.mtu, link.speed) for link in observation.links
         )
-        yield Finding("ok", "interfaces", "network interfaces", found)
-    elif seen.no_link and several and not _is_loopback([plan.topology.nodes[rank].address or ""]):
+        yield Finding("ok", "interfaces", "network interfaces", actual)
+    elif (
+        observation.no_link
+        and several
+        and not _is_loopback([plan.topology.nodes[rank].address or ""])
+    ):
         fix = "see the container's network"
         yield Finding(
             "warning",
@@ -206,20 +242,20 @@ def _network(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
             "one that is up",
             fix,
         )
-    for port in seen.ports:
-        found = f"{port.link} {port.state} {port.rate}".strip()
+    for port in observation.ports:
+        actual = f"{port.link} {port.state} {port.rate}".strip()
         well = "active" in port.state.lower()
         fix = (
             "see the cable, the switch and the subnet manager; if it is to be unused, NCCL leaves"
             " it out by itself"
         )
         what = f"RDMA {port.device} port {port.port}"
-        yield Finding("ok" if well else "warning", "rdma", what, found, "ACTIVE", fix)
-    if seen.ports and seen.rdma_files == 0:
-        found = f"{len(seen.ports)} ports, no device file"
+        yield Finding("ok" if well else "warning", "rdma", what, actual, "ACTIVE", fix)
+    if observation.ports and observation.rdma_files == 0:
+        actual = f"{len(observation.ports)} ports, no device file"
         fix = "give the container /dev/infiniband, and memlock -1"
         yield Finding(
-            "warning", "rdma-files", "RDMA device files", found, "/dev/infiniband/uverbs*", fix
+            "warning", "rdma-files", "RDMA device files", actual, "/dev/infiniband/uverbs*", fix
         )
 
 
@@ -229,60 +265,60 @@ def _link(name: str, address: str, mtu: float | None, speed: float | None) -> st
     return f"{name} {address}{f' ({chr(44).join(more)})' if more else ''}".replace(",", ", ")
 
 
-def _own_name(seen: Observation) -> Iterator[Finding]:
-    if seen.own.host and not seen.own.addresses:
+def _own_name(observation: Observation) -> Iterator[Finding]:
+    if observation.own.host and not observation.own.addresses:
         fix = (
             "give the container a name that it can look up (/etc/hosts, --hostname), or set"
             " network.interface"
         )
-        words = seen.own.problem or "no address"
+        actual = observation.own.problem or "no address"
         yield Finding(
             "warning",
             "own-name",
-            f"own name {seen.own.host}",
-            words,
+            f"own name {observation.own.host}",
+            actual,
             "an address, for Gloo",
             fix,
         )
-    elif _is_loopback(seen.own.addresses):
+    elif _is_loopback(observation.own.addresses):
         fix = "correct /etc/hosts, or set network.interface: Gloo listens where this name leads"
-        words = f"leads to {', '.join(seen.own.addresses)}"
+        actual = f"leads to {', '.join(observation.own.addresses)}"
         yield Finding(
             "warning",
             "own-name",
-            f"own name {seen.own.host}",
-            words,
+            f"own name {observation.own.host}",
+            actual,
             "no loopback address",
             fix,
         )
 
 
-def _names(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+def _names(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     leader = plan.topology.leader.host
-    found = [each for each in seen.names if each.addresses]
-    for each in seen.names:
-        if not each.addresses:
-            level = "error" if each.host == leader else "warning"
+    resolved = [name for name in observation.names if name.addresses]
+    for name in observation.names:
+        if not name.addresses:
+            level = "error" if name.host == leader else "warning"
             fix = "see that DNS knows it here, or give its address: hosts: [NAME=ADDRESS]"
             yield Finding(
                 level,
                 "dns",
-                f"the name {each.host}",
-                each.problem or "no address",
+                f"the name {name.host}",
+                name.problem or "no address",
                 "an address",
                 fix,
             )
-    if found:
+    if resolved:
         yield Finding(
             "ok",
             "dns",
             "names of the nodes",
-            f"{len(found)} of {len(seen.names)} have an address here",
+            f"{len(resolved)} of {len(observation.names)} have an address here",
         )
     fixed = plan.topology.nodes[rank].address
     if len(plan.topology.nodes) > 1 and not (fixed and _is_loopback([fixed])):
-        yield from _own_name(seen)
-    for back in seen.reverse:
+        yield from _own_name(observation)
+    for back in observation.reverse:
         yield Finding(
             "ok",
             "reverse-dns",
@@ -292,5 +328,7 @@ def _names(seen: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
 
 
 def _is_loopback(addresses: Iterable[str]) -> bool:
-    every = tuple(addresses)
-    return bool(every) and all(each.startswith("127.") or each == "::1" for each in every)
+    listed = tuple(addresses)
+    return bool(listed) and all(
+        address.startswith("127.") or address == "::1" for address in listed
+    )

@@ -1,4 +1,4 @@
-"""What all nodes see of themselves -> findings on what differs between them."""
+"""Compares the probe results of all nodes: findings on what differs between them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Get = Callable[[Observation], str]
 
 
 def _program(name: str) -> Get:
-    def version(seen: Observation) -> str:
-        found = seen.program(name)
-        return found.version if found else ""
+    def version(observation: Observation) -> str:
+        program = observation.program(name)
+        return program.version if program else ""
 
     return version
 
 
 def _library(name: str) -> Get:
-    return lambda seen: seen.library(name)
+    return lambda observation: observation.library(name)
 
 
-def _cards(seen: Observation) -> str:
-    kinds = Counter(each.name for each in seen.cards if each.name)
+def _cards(observation: Observation) -> str:
+    kinds = Counter(card.name for card in observation.cards if card.name)
     return ", ".join(f"{number} x {name}" for name, number in sorted(kinds.items()))
 
 
@@ -39,7 +39,9 @@ _SAME: tuple[tuple[str, str, Get, str, str], ...] = (
     (
         "accelerators",
         "accelerators",
-        lambda seen: "" if seen.devices is None else f"{seen.devices:g} {seen.device}",
+        lambda observation: (
+            "" if observation.devices is None else f"{observation.devices:g} {observation.device}"
+        ),
         "warning",
         (
             "take machines of one kind, and look for a card that fell off; or give each host its"
@@ -47,19 +49,25 @@ _SAME: tuple[tuple[str, str, Get, str, str], ...] = (
         ),
     ),
     ("accelerator-kinds", "kinds of accelerators", _cards, "warning", "take machines of one kind"),
-    ("driver", "driver", lambda seen: seen.driver, "warning", "install one driver on all machines"),
-    ("cann", "CANN", lambda seen: seen.cann, "warning", _SAME_IMAGE),
+    (
+        "driver",
+        "driver",
+        lambda observation: observation.driver,
+        "warning",
+        "install one driver on all machines",
+    ),
+    ("cann", "CANN", lambda observation: observation.cann, "warning", _SAME_IMAGE),
     (
         "image",
         "image",
-        lambda seen: f"{seen.system} {seen.packages}".strip(),
+        lambda observation: f"{observation.system} {observation.packages}".strip(),
         "warning",
         _SAME_IMAGE,
     ),
     (
         "architecture",
         "architecture",
-        lambda seen: seen.machine,
+        lambda observation: observation.machine,
         "warning",
         "take machines of one architecture",
     ),
@@ -75,14 +83,14 @@ _SAME: tuple[tuple[str, str, Get, str, str], ...] = (
     (
         "platform",
         "platform",
-        lambda seen: seen.platform,
+        lambda observation: observation.platform,
         "warning",
         "see `entrypoint facts` on both",
     ),
     (
         "rdma",
         "active RDMA ports",
-        lambda seen: str(sum("active" in each.state.lower() for each in seen.ports)),
+        lambda observation: str(sum("active" in port.state.lower() for port in observation.ports)),
         "warning",
         "see that every container has /dev/infiniband, and every port is up",
     ),
@@ -97,15 +105,20 @@ def differences(
 ) -> list[Finding]:
     """The findings on nodes that are not like most. `observed` and `reports`: by the node's
     rank."""
-    found = [*_clocks(reports, plan), *_late(reports, plan)]
+    findings = [*_clocks(reports, plan), *_late(reports, plan)]
     for id, what, get, level, fix in _SAME:
         if id in _PROGRAMS and id not in plan.launch.start.needs_programs:
             level = "warning"
-        found += _compared(
-            id, what, {rank: get(seen) for rank, seen in observed.items()}, level, fix, plan
+        findings += _compared(
+            id,
+            what,
+            {rank: get(observation) for rank, observation in observed.items()},
+            level,
+            fix,
+            plan,
         )
-    found += _settings(observed, plan)
-    found += _compared(
+    findings += _settings(observed, plan)
+    findings += _compared(
         "mtu",
         "MTU",
         _mtus(observed, reports),
@@ -113,8 +126,8 @@ def differences(
         "set one MTU on all nodes and switches",
         plan,
     )
-    found += _addresses(observed, plan)
-    return found
+    findings += _addresses(observed, plan)
+    return findings
 
 
 def _compared(
@@ -122,23 +135,23 @@ def _compared(
 ) -> Iterator[Finding]:
     """A line for each value that is not the one of most nodes; of two as frequent, it is the first
     node's."""
-    known = {rank: value for rank, value in sorted(values.items()) if value}
-    counts = Counter(known.values())
+    values = {rank: value for rank, value in sorted(values.items()) if value}
+    counts = Counter(values.values())
     if len(counts) < 2:
         return
     usual = counts.most_common(1)[0][0]
-    like = next(rank for rank, value in known.items() if value == usual)
+    like = next(rank for rank, value in values.items() if value == usual)
     needed = f"{usual}, as {_label(plan, like)}"
     if counts[usual] > 1:
         needed += f" and {counts[usual] - 1} more"
     for value in counts:
         if value != usual:
-            there = tuple(_label(plan, rank) for rank, own in known.items() if own == value)
-            yield Finding(level, f"differs-{id}", f"{what} differs", value, needed, fix, there)
+            labels = tuple(_label(plan, rank) for rank, actual in values.items() if actual == value)
+            yield Finding(level, f"differs-{id}", f"{what} differs", value, needed, fix, labels)
 
 
 def _clocks(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
-    clocks = {rank: each.clock for rank, each in reports.items()}
+    clocks = {rank: report.clock for rank, report in reports.items()}
     for rank, by in clocks_apart(clocks, CLOCKS_OF_CHECK).items():
         fix = "set the machine's clock by NTP: logs, certificates and checks for new files go wrong"
         yield Finding(
@@ -155,7 +168,9 @@ def _clocks(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
 def _late(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
     """Nodes whose packets take long to worker-0 and back: worker-0 itself, where those of several
     others all do."""
-    trips = {rank: each.round_trip for rank, each in sorted(reports.items()) if each.round_trip > 0}
+    trips = {
+        rank: report.round_trip for rank, report in sorted(reports.items()) if report.round_trip > 0
+    }
     late = {rank: trip for rank, trip in trips.items() if trip > _ROUND_TRIP}
     leader, many = plan.topology.leader.rank, len(trips) > 1
     if many and len(late) == len(trips):
@@ -166,37 +181,38 @@ def _late(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
         " link"
     )
     for rank, trip in late.items():
-        words = (
+        actual = (
             f"{trip * 1000:.0f} ms {'to worker-0' if rank != leader else 'to the others'} and back"
         )
-        there = (rank,) if many else (leader, rank)  # of two nodes nobody can tell which
+        ranks = (rank,) if many else (leader, rank)  # of two nodes nobody can tell which
         yield Finding(
             "warning",
             "latency",
             "round trip",
-            words,
+            actual,
             needed,
             fix,
-            tuple(_label(plan, it) for it in there),
+            tuple(_label(plan, it) for it in ranks),
         )
 
 
 def _settings(observed: Mapping[int, Observation], plan: Plan) -> Iterator[Finding]:
-    given = {
-        rank: {each.name: each.value for each in seen.settings} for rank, seen in observed.items()
+    settings = {
+        rank: {setting.name: setting.value for setting in observation.settings}
+        for rank, observation in observed.items()
     }
-    for name in sorted({name for each in given.values() for name in each}):
-        values = {rank: each.get(name, "not given") for rank, each in given.items()}
+    for name in sorted({name for of_node in settings.values() for name in of_node}):
+        values = {rank: of_node.get(name, "not given") for rank, of_node in settings.items()}
         fix = "give all nodes the same spec, variables and flags"
         yield from _compared("setting", f"setting {name}", values, "warning", fix, plan)
 
 
 def _mtus(observed: Mapping[int, Observation], reports: Mapping[int, NodeReport]) -> dict[int, str]:
     """Of the interface that the roll call came over; else of the only one."""
-    found = {}
-    for rank, seen in observed.items():
+    mtus = {}
+    for rank, observation in observed.items():
         report = reports.get(rank)
-        names = {each.name for each in seen.links}
+        names = {link.name for link in observation.links}
         name = (
             report.interface.name
             if report and report.interface
@@ -204,30 +220,33 @@ def _mtus(observed: Mapping[int, Observation], reports: Mapping[int, NodeReport]
             if len(names) == 1
             else ""
         )
-        found[rank] = next(
-            (f"{each.mtu:g}" for each in seen.links if each.name == name and each.mtu), ""
+        mtus[rank] = next(
+            (f"{link.mtu:g}" for link in observation.links if link.name == name and link.mtu), ""
         )
-    return found
+    return mtus
 
 
 def _addresses(observed: Mapping[int, Observation], plan: Plan) -> Iterator[Finding]:
     """Names that lead elsewhere on another node, or to an address that their node does not have."""
-    asked: dict[str, dict[int, str]] = {}  # name -> what it is on each node that has looked it up
-    for rank, seen in observed.items():
-        for each in seen.names:
-            if each.addresses:
-                asked.setdefault(each.host, {})[rank] = ", ".join(sorted(each.addresses))
+    # name -> its addresses, on each node that has looked it up
+    answers: dict[str, dict[int, str]] = {}
+    for rank, observation in observed.items():
+        for name in observation.names:
+            if name.addresses:
+                answers.setdefault(name.host, {})[rank] = ", ".join(sorted(name.addresses))
     for node in plan.topology.nodes:
-        there = asked.get(node.host, {})
-        there.pop(node.rank, None)  # its own /etc/hosts may say another thing
+        answers_of_peers = answers.get(node.host, {})
+        answers_of_peers.pop(node.rank, None)  # its own /etc/hosts may have another address
         fix = "see /etc/resolv.conf and /etc/hosts of the nodes: they ask different name servers"
-        yield from _compared("dns", f"the address of {node.host}", there, "warning", fix, plan)
-        own = (
-            {each.address for each in observed[node.rank].links} if node.rank in observed else set()
-        )
-        usual = Counter(there.values()).most_common(1)
-        if own and usual and not own & set(usual[0][0].split(", ")):
-            words = f"{node.host} leads to {usual[0][0]}, the node has {', '.join(sorted(own))}"
+        what = f"the address of {node.host}"
+        yield from _compared("dns", what, answers_of_peers, "warning", fix, plan)
+        links = observed[node.rank].links if node.rank in observed else ()
+        addresses = {link.address for link in links}
+        usual = Counter(answers_of_peers.values()).most_common(1)
+        if addresses and usual and not addresses & set(usual[0][0].split(", ")):
+            actual = (
+                f"{node.host} leads to {usual[0][0]}, the node has {', '.join(sorted(addresses))}"
+            )
             fix = (
                 "a name must lead to the container itself (in Kubernetes a headless Service): ranks"
                 " call each other"
@@ -236,7 +255,7 @@ def _addresses(observed: Mapping[int, Observation], plan: Plan) -> Iterator[Find
                 "warning",
                 "dns-elsewhere",
                 "name leads elsewhere",
-                words,
+                actual,
                 "its own address",
                 fix,
                 (node.label,),

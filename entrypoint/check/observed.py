@@ -136,8 +136,8 @@ class Observation:
 
     def library(self, name: str) -> str:
         """What the image's Python says of this library; "" for nothing."""
-        return next((each.value for each in self.libraries if each.name == name), "")
+        return next((row.value for row in self.libraries if row.name == name), "")
 
     def program(self, name: str) -> InstalledProgram | None:
         """This program of the image."""
-        return next((each for each in self.programs if each.name == name), None)
+        return next((program for program in self.programs if program.name == name), None)

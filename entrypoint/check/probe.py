@@ -52,8 +52,8 @@ async def observe(spec: JobSpec, facts: Facts, plan: Plan) -> Mapping[str, Any]:
     assert plan.inquiry is not None
     options: CheckOptions = plan.inquiry.options
     result = await in_thread(lambda: node(spec, facts, plan, options, patient=True))
-    seen: Mapping[str, Any] = from_json(to_json(result))
-    return seen
+    answer: Mapping[str, Any] = from_json(to_json(result))
+    return answer
 
 
 def node(
@@ -78,11 +78,11 @@ def node(
     until = begun + limit if patient else 0.0
     for host in _asked(plan.topology):
         looks[f"the name {host}"] = partial(_lookup, host, until)
-    for each in facts.interfaces[:_REVERSE]:
-        looks[f"the name of {each.address}"] = partial(_reverse, each.address)
-    seen = gather(looks, limit + _MARGIN)
-    seen |= _job(spec, plan, options.spec_file)
-    return Observation(**seen, seconds=round(time.monotonic() - begun, 1))
+    for interface in facts.interfaces[:_REVERSE]:
+        looks[f"the name of {interface.address}"] = partial(_reverse, interface.address)
+    values = gather(looks, limit + _MARGIN)
+    values |= _job(spec, plan, options.spec_file)
+    return Observation(**values, seconds=round(time.monotonic() - begun, 1))
 
 
 def cheap(plan: Plan, limit: float = 2.0) -> Observation:
@@ -105,7 +105,7 @@ def _cheap(plan: Plan) -> dict[str, Look]:
 
 
 def gather(looks: Mapping[str, Look], limit: float) -> dict[str, Any]:
-    """What all looks have seen after `limit` seconds at most; lists of several become one.
+    """Return the results of all probes after `limit` seconds at most; lists of several become one.
 
     One that fails, or has no end by then (a file system that is gone holds every process that asks
     for it), is named in `unseen`.
@@ -131,30 +131,30 @@ def gather(looks: Mapping[str, Look], limit: float) -> dict[str, Any]:
         except queue.Empty:
             break
         waiting.discard(name)
-    seen: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in looks:
         late = {"unseen": (Named(name, f"no end within {limit:g}s"),)}
         for key, value in parts.get(name, late).items():
-            seen[key] = seen.get(key, ()) + value if isinstance(value, tuple) else value
-    return seen
+            values[key] = values.get(key, ()) + value if isinstance(value, tuple) else value
+    return values
 
 
 def _job(spec: JobSpec, plan: Plan, spec_file: str) -> dict[str, Any]:
     """What was asked for, and by which evidence the platform was known."""
     topology = plan.topology
     device = topology.device
-    given = []
-    for each in fields():
-        value = spec.value(each.path)
+    settings = []
+    for field in fields():
+        value = spec.value(field.path)
         if (
-            spec.source(each.path).origin == "default"
-            or each.path in _OWN
-            or hides(each.path, str(value))
+            spec.source(field.path).origin == "default"
+            or field.path in _OWN
+            or hides(field.path, str(value))
         ):
             continue
         # of variables the names alone
-        words = ", ".join(sorted(value)) if each.path == "env" else masked(str(value))
-        given.append(Named(each.path, words[:200]))
+        text = ", ".join(sorted(value)) if field.path == "env" else masked(str(value))
+        settings.append(Named(field.path, text[:200]))
     evidence = (
         f"{name} from {source}"
         for name, source in topology.origins.items()
@@ -162,7 +162,7 @@ def _job(spec: JobSpec, plan: Plan, spec_file: str) -> dict[str, Any]:
     )
     return {
         "spec": spec_file,
-        "settings": tuple(given),
+        "settings": tuple(settings),
         "platform": topology.platform,
         "evidence": tuple(evidence)[:64],
         "device": device.kind,
@@ -173,23 +173,23 @@ def _job(spec: JobSpec, plan: Plan, spec_file: str) -> dict[str, Any]:
 
 def _refused(spec: JobSpec, facts: Facts, plan: Plan) -> dict[str, Any]:
     _, refused = checks.dry_run(spec, facts, plan, lambda text: None)
-    return {"refused": tuple(Refusal(each.status, each.reason) for each in refused)}
+    return {"refused": tuple(Refusal(outcome.status, outcome.reason) for outcome in refused)}
 
 
 def _asked(topology: Topology) -> list[str]:
     """Names of the leader, of this node, and of the next ones, that have no address in the spec."""
     nodes = topology.nodes
     turned = (nodes[0], *nodes[topology.me :], *nodes[: topology.me])
-    names = dict.fromkeys(each.host for each in turned[: _NAMES + 1] if not each.address)
+    names = dict.fromkeys(node.host for node in turned[: _NAMES + 1] if not node.address)
     return list(names) if len(nodes) > 1 else []
 
 
 def _lookup(host: str, until: float) -> dict[str, Any]:
-    found = _name(host)
-    while not found.addresses and time.monotonic() + _AGAIN < until:
+    name = _name(host)
+    while not name.addresses and time.monotonic() + _AGAIN < until:
         threading.Event().wait(_AGAIN)  # a name that appears sends no event
-        found = _name(host)
-    return {"names": (found,)}
+        name = _name(host)
+    return {"names": (name,)}
 
 
 def _name(host: str) -> Name:

@@ -23,32 +23,32 @@ _VERSION = re.compile(r"(?<!\d)\d+\.\d")
 _CANN_VERSION = re.compile(r"(?im)^version=(\S+)|\[(\d[\w.]*)\]")
 _CANN = ("latest/version.cfg", "latest/compiler/version.info", "latest/runtime/version.info")
 
-Seen = dict[str, Any]
+Fields = dict[str, Any]
 
 
-def programs(facts: Facts, plan: Plan, limit: float) -> Seen:
+def programs(facts: Facts, plan: Plan, limit: float) -> Fields:
     """sshd, ssh and launcher hydra's mpiexec with their versions, and mpirun, which was asked at
     the start."""
-    found = []
+    installed = []
     for name in ("sshd", "ssh"):
         if path := facts.programs.get(name):
-            # `sshd -V` is newer than many an sshd; both come in one release, and ssh is always
-            # beside it.
+            # Many versions of sshd have no `-V`; ssh comes from the same release, and is always
+            # installed with it.
             other = facts.programs.get("ssh", path) if name == "sshd" else path
-            found.append(_version(name, path, (other, "-V"), dict(facts.env), limit))
+            installed.append(_version(name, path, (other, "-V"), dict(facts.env), limit))
     if path := facts.programs.get("mpirun"):
         if facts.mpi:
-            found.append(InstalledProgram("mpirun", path, f"Open MPI {facts.mpi}"))
+            installed.append(InstalledProgram("mpirun", path, f"Open MPI {facts.mpi}"))
         else:
-            found.append(_version("mpirun", path, (path, "--version"), dict(facts.env), limit))
+            installed.append(_version("mpirun", path, (path, "--version"), dict(facts.env), limit))
     if plan.launcher.startswith("hydra") and (
         path := which("mpiexec.hydra", facts.env.get("PATH", os.defpath))
     ):
         if tool := which("mpichversion", os.path.dirname(path)):
-            found.append(_version("mpiexec.hydra", path, (tool,), facts.env, limit, _mpich))
+            installed.append(_version("mpiexec.hydra", path, (tool,), facts.env, limit, _mpich))
         else:  # Intel's
-            found.append(_version("mpiexec.hydra", path, (path, "--version"), facts.env, limit))
-    return {"programs": tuple(found)}
+            installed.append(_version("mpiexec.hydra", path, (path, "--version"), facts.env, limit))
+    return {"programs": tuple(installed)}
 
 
 def _first(text: str) -> str:
@@ -71,73 +71,73 @@ def _version(
     argv: Sequence[str],
     env: Mapping[str, str],
     limit: float,
-    told: Callable[[str], str] = _first,
+    version_of: Callable[[str], str] = _first,
 ) -> InstalledProgram:
     try:
         text = ask(argv, env, limit)
     except NoAnswerError as error:
         return InstalledProgram(name, path, problem=str(error))
-    return InstalledProgram(name, path, told(text)[:100])
+    return InstalledProgram(name, path, version_of(text)[:100])
 
 
-def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Seen:
+def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Fields:
     """What the Python that runs the program has of torch, Horovod and others."""
     env = environment(facts.env, plan.env)
     path = env.get("PATH", os.defpath)
     asked = [word for word in spec.command[:1] if os.path.basename(word).startswith("python")]
     python = next(
-        (found for name in (*asked, "python3", "python") if (found := which(name, path))), None
+        (file for name in (*asked, "python3", "python") if (file := which(name, path))), None
     )
     if python is None:
         return {"unseen": (Named("python", "none on PATH"),)}
-    seen: Seen = {}
+    fields: Fields = {}
     try:
         text = ask((python, _LIBRARIES), env, limit)
     except NoAnswerError as error:
         text = error.output
-        seen["unseen"] = (Named(f"libraries of {python}", str(error)),)
+        fields["unseen"] = (Named(f"libraries of {python}", str(error)),)
     rows = [line.partition("\t") for line in text.splitlines() if "\t" in line]
-    known = {name: value for name, _, value in rows}
-    seen["programs"] = (InstalledProgram("python", python, known.pop("python", "")),)
-    seen["libraries"] = tuple(Named(name, value) for name, value in known.items())
-    return seen
+    values = {name: value for name, _, value in rows}
+    fields["programs"] = (InstalledProgram("python", python, values.pop("python", "")),)
+    fields["libraries"] = tuple(Named(name, value) for name, value in values.items())
+    return fields
 
 
-def accelerators(facts: Facts, plan: Plan, limit: float) -> Seen:
+def accelerators(facts: Facts, plan: Plan, limit: float) -> Fields:
     """What the driver's own tool says, where this image has one, and CANN's files."""
     path = f"{facts.env.get('PATH', '')}:{PATH}"
-    seen: Seen = _cann(facts.env)
+    fields: Fields = _cann(facts.env)
     for name, tool in TOOLS.items():
-        if found := which(name, path):
-            seen["tool"] = name
+        if program := which(name, path):
+            fields["tool"] = name
             try:
-                seen |= tool.read(ask((found, *tool.options), facts.env, limit))
+                fields |= tool.read(ask((program, *tool.options), facts.env, limit))
             except (NoAnswerError, ValueError) as error:
                 if isinstance(error, NoAnswerError) and error.output:
                     # nvidia-smi ends with 14 where one card is not well
                     with contextlib.suppress(ValueError):
-                        seen |= tool.read(error.output)
+                        fields |= tool.read(error.output)
                 device = plan.topology.device
                 # An image may hold the tool of cards that this machine does not have.
                 if device.count or device.kind != "cpu" or "no answer" in str(error):
-                    seen["unseen"] = (Named(name, str(error)),)
-    return seen
+                    fields["unseen"] = (Named(name, str(error)),)
+    return fields
 
 
-def _cann(env: Mapping[str, str]) -> Seen:
-    """The versions that CANN and the driver wrote beside themselves."""
+def _cann(env: Mapping[str, str]) -> Fields:
+    """Return the versions in the files of CANN and the driver."""
     home = (
         env.get("ASCEND_TOOLKIT_HOME", "").removesuffix("/latest")
         or "/usr/local/Ascend/ascend-toolkit"
     )
-    seen: Seen = {}
+    fields: Fields = {}
     for name, files in (
-        ("cann", [f"{home}/{each}" for each in _CANN]),
+        ("cann", [f"{home}/{file}" for file in _CANN]),
         ("driver", ["/usr/local/Ascend/driver/version.info"]),
     ):
         for file in files:
             with contextlib.suppress(OSError), open(file, errors="replace") as opened:
-                if found := _CANN_VERSION.search(opened.read(65536)):
-                    seen[name] = found[1] or found[2]
+                if version := _CANN_VERSION.search(opened.read(65536)):
+                    fields[name] = version[1] or version[2]
                     break
-    return seen
+    return fields

@@ -80,24 +80,24 @@ def report(
     """
     topology = plan.topology
     findings = list(_roll_call(plan, observed, reports, failed))
-    for rank, seen in sorted(observed.items()):
-        findings += node.judge(seen, plan, rank)
+    for rank, observation in sorted(observed.items()):
+        findings += node.judge(observation, plan, rank)
     findings += nodes.differences(observed, reports, plan)
     lines = sort(findings)
-    found = status(lines, options.strict)
-    words = f"check of {count(len(observed), 'node')}: {summary(lines)}"
-    ended = failed or (Outcome(found, f"EP010 {words}") if found else Outcome(0, words))
+    exit_status = status(lines, options.strict)
+    text = f"check of {count(len(observed), 'node')}: {summary(lines)}"
+    ended = failed or (Outcome(exit_status, f"EP010 {text}") if exit_status else Outcome(0, text))
     if options.json:
-        named = {topology.nodes[rank].label: seen for rank, seen in sorted(observed.items())}
-        return Conclusion(ended, table.as_json(lines, named, ended))
+        by_label = {topology.nodes[rank].label: observed[rank] for rank in sorted(observed)}
+        return Conclusion(ended, table.as_json(lines, by_label, ended))
     nodes_of_job = len(topology.nodes)
     head = (
         f"job {topology.job}: {count(nodes_of_job, 'node')}, {count(plan.ranks, 'rank')}, launcher"
         f" {plan.launcher}"
     )
     if len(observed) < nodes_of_job:
-        there = some((topology.nodes[rank].label for rank in sorted(observed)), 8)
-        head += f"; looked at: {there or 'none'}"
+        labels = some((topology.nodes[rank].label for rank in sorted(observed)), 8)
+        head += f"; looked at: {labels or 'none'}"
     return Conclusion(ended, table.text(together(lines), len(observed), options.width, head))
 
 
@@ -109,18 +109,18 @@ def _roll_call(
 ) -> Iterator[Finding]:
     """Why nodes are not in the table, or cannot take part."""
     if failed:
-        what, seen, fix = message_parts(failed.reason)
-        yield Finding("error", "roll-call", what, seen, "", fix)
-    for each in plan.topology.nodes if len(reports) > 1 and not failed else ():
-        if each.rank not in reports:  # of an elastic job
+        what, detail, fix = message_parts(failed.reason)
+        yield Finding("error", "roll-call", what, detail, "", fix)
+    for member in plan.topology.nodes if len(reports) > 1 and not failed else ():
+        if member.rank not in reports:  # of an elastic job
             yield Finding(
                 "warning",
                 "missing",
                 "node",
-                f"{each.name} is not there",
+                f"{member.name} is not there",
                 "",
                 "see its log",
-                (each.label,),
+                (member.label,),
             )
     for rank, answer in sorted(reports.items()):
         label = (plan.topology.nodes[rank].label,)
@@ -136,7 +136,7 @@ def _roll_call(
                 label,
             )
         if answer.not_ready and not failed:
-            known = observed[rank].refused if rank in observed else ()
-            if answer.not_ready.reason not in {each.reason for each in known}:
-                what, seen, fix = message_parts(answer.not_ready.reason)
-                yield Finding("error", "not-ready", what, seen, "", fix, label)
+            refused = observed[rank].refused if rank in observed else ()
+            if answer.not_ready.reason not in {refusal.reason for refusal in refused}:
+                what, detail, fix = message_parts(answer.not_ready.reason)
+                yield Finding("error", "not-ready", what, detail, "", fix, label)

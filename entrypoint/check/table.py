@@ -30,8 +30,8 @@ def text(lines: Sequence[Finding], nodes: int, width: int, head: str) -> str:
     """The table of so many nodes under its `head`, in lines of at most `width` characters where
     that is possible."""
     rows = [
-        (each.level, _who(each.nodes, nodes), each.what, each.seen, each.needed, each.fix)
-        for each in lines
+        (line.level, _who(line.nodes, nodes), line.what, line.seen, line.needed, line.fix)
+        for line in lines
     ]
     shown = [number for number in range(len(_HEAD)) if number != 1 or nodes != 1]
     longest = [max(len(row[it]) for row in (_HEAD, *rows)) for it in shown]

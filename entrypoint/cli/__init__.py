@@ -45,15 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     hold_standard_streams()
     log = Logger()
     try:
-        words, program = _split(list(sys.argv[1:] if argv is None else argv))
-        if words in (["--version"], ["-V"]):
+        arguments, program = _split(list(sys.argv[1:] if argv is None else argv))
+        if arguments in (["--version"], ["-V"]):
             answer(f"entrypoint {__version__}\n")
             return 0
-        if not words and not program:
-            words = ["help"]
+        if not arguments and not program:
+            arguments = ["help"]
         from entrypoint.cli.parser import parser
 
-        args = parser(os.environ.get("ENTRYPOINT_SPEC") or None, words).parse_args(words)
+        args = parser(os.environ.get("ENTRYPOINT_SPEC") or None, arguments).parse_args(arguments)
         args.command = program
         status: int = importlib.import_module(f"entrypoint.cli.{args.action}").act(args, log)
         return status
@@ -91,18 +91,18 @@ def script() -> None:
     os._exit(main())
 
 
-def of_image(words: Sequence[str]) -> list[str] | None:
+def of_image(arguments: Sequence[str]) -> list[str] | None:
     """Return the toolkit's arguments for those of `docker run IMAGE`; None for a program that boots
     on its own."""
-    first = words[0] if words else ""
-    if first == "entrypoint" or any(word.rpartition("/")[2] in _SCRIPTS for word in words[:2]):
+    first = arguments[0] if arguments else ""
+    if first == "entrypoint" or any(word.rpartition("/")[2] in _SCRIPTS for word in arguments[:2]):
         return None
     if first in ("--help", "--version", "-V"):
         return [first]
     return (
-        ["run", "--passthrough", "--", *words]
+        ["run", "--passthrough", "--", *arguments]
         if first and not first.startswith("-")
-        else ["run", *words]
+        else ["run", *arguments]
     )
 
 
@@ -110,8 +110,8 @@ def image() -> None:
     """Run `image-entry` as a program, which an image starts; scripts/image-entry explains its
     arguments."""
     argv = sys.argv[1:]
-    words = of_image(argv)
-    if words is None:
+    arguments = of_image(argv)
+    if arguments is None:
         from entrypoint.system import facts, process
 
         hold_standard_streams()
@@ -120,7 +120,7 @@ def image() -> None:
         log(f"{outcome.reason}; exit {outcome.status}")
         log.flush()
         os._exit(outcome.status)
-    sys.argv[1:] = words
+    sys.argv[1:] = arguments
     script()
 
 

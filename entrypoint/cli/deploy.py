@@ -116,8 +116,8 @@ def _resized(spec: JobSpec, nodes: int, target: str, needs_names: bool) -> JobSp
     reason = reason or "they have different slots" * (len(slots) > 1)
     reason = reason or "the job is elastic (`nodes`)" * bool(spec.nodes)
     if not reason and spec.source("hosts").origin == "spec":
-        own = f":{count}" if (count := slots.pop()) else ""
-        return replace(spec, hosts=tuple(f"node-{rank}{own}" for rank in range(nodes)))
+        suffix = f":{count}" if (count := slots.pop()) else ""
+        return replace(spec, hosts=tuple(f"node-{rank}{suffix}" for rank in range(nodes)))
     hosts, where = len(spec.hosts), spec.source("hosts").where
     raise UsageError(
         f"EP800 --nodes {nodes} contradicts {hosts} hosts",

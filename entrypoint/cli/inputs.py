@@ -53,8 +53,8 @@ def folders(args: argparse.Namespace) -> dict[str, str]:
         return {}
     # <(...) is in no folder of the user's
     is_file = args.spec and os.path.isfile(args.spec)
-    own = os.path.dirname(os.path.abspath(args.spec)) if is_file else cwd
-    return {"spec": own, "flag": cwd, "env": cwd}
+    folder = os.path.dirname(os.path.abspath(args.spec)) if is_file else cwd
+    return {"spec": folder, "flag": cwd, "env": cwd}
 
 
 def environ() -> dict[str, str]:

@@ -76,7 +76,9 @@ def _outcome(
     if isinstance(asked, Outcome):
         return asked
     outcome = _ask(spec, facts, replace(plan, inquiry=asked), signals, log, record)
-    return record.end(outcome) if record else outcome
+    if record:
+        record.end(outcome)
+    return outcome
 
 
 def _ask(

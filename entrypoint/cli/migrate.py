@@ -38,22 +38,24 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.spec import load
     from entrypoint.text import brief, one_line
 
-    found = migrate(inputs.text(args.script), args.script, args.command)
+    migration = migrate(inputs.text(args.script), args.script, args.command)
     lost = [
-        f"line {lost.line}: {one_line(lost.text, _LONGEST)} | {lost.hint}" for lost in found.lost
+        f"line {lost.line}: {one_line(lost.text, _LONGEST)} | {lost.hint}"
+        for lost in migration.lost
     ]
     head = [f"Written by `entrypoint migrate {brief(args.script)}`."]
     head += ["What it does not do:", *(f"  {line}" for line in lost)] if lost else []
     settings = [
-        Setting(path, value, f"line {found.lines[path]}") for path, value in found.values.items()
+        Setting(path, value, f"line {migration.lines[path]}")
+        for path, value in migration.values.items()
     ]
     secret = "Several nodes need a secret, docs/how-to/secrets.md"
     settings.append(Setting("secret_file", "/run/secrets/entrypoint", secret, True))
-    if "command" not in found.values:
+    if "command" not in migration.values:
         program = "The program comes after --, or stands here"
         settings.append(Setting("command", ["python", "train.py"], program, True))
     text = document(head, settings)
-    load(text, args.out, {}, {})  # what the script says may be no value of ours
+    load(text, args.out, {}, {})  # a value of the script may be invalid in a spec
     written = create(args.out, text)
     for line in lost:
         log(f"warning: EP135 not carried over: {line}")

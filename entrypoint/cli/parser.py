@@ -129,11 +129,11 @@ def _advice(flag: str, flags: Sequence[str]) -> str:
     return "put -- before the program: -- python train.py"
 
 
-def parser(spec: str | None = None, words: Sequence[str] = ()) -> argparse.ArgumentParser:
+def parser(spec: str | None = None, arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Return the parser: `action` is the command's name, the rest are its options; `spec` is the
     default of --spec.
 
-    If `words` begin with a command, only that one is added, since all take time. Parsing raises
+    If `arguments` begin with a command, only that one is added, since all take time. Parsing raises
     UsageError if a flag is wrong.
     """
     about = "Boot a training job: run `entrypoint run --spec job.yaml` on every node."
@@ -143,7 +143,7 @@ def parser(spec: str | None = None, words: Sequence[str] = ()) -> argparse.Argum
         "-V", "--version", action="version", version=version, help="print the version"
     )
     commands = parser.add_subparsers(prog="entrypoint", metavar="COMMAND", required=True)
-    for name in words[:1] if words and words[0] in NAMES else NAMES:
+    for name in arguments[:1] if arguments and arguments[0] in NAMES else NAMES:
         importlib.import_module(f"entrypoint.cli.{name}").arguments(commands, spec)
     return parser
 

@@ -55,7 +55,8 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             _name_lines(log, spec, topology)
             facts = of_this_job()
             draft = settle(spec, facts, topology)
-            outcome = record.end(execute(spec, facts, draft, signals, log, record))
+            outcome = execute(spec, facts, draft, signals, log, record)
+            record.end(outcome)
             if outcome.status:
                 from entrypoint.cli.check import after_failure
 
@@ -79,7 +80,8 @@ def _pass_through(spec: JobSpec, facts: Facts, record: RecordFile, log: Logger) 
     """Become the program. Returns a status only if it could not be started."""
     from entrypoint.system import process
 
-    outcome = record.end(process.replace(spec.command, facts.env, facts.cwd))
+    outcome = process.replace(spec.command, facts.env, facts.cwd)
+    record.end(outcome)
     hint = f" | did you mean: entrypoint {spec.command[0]}?" if spec.command[0] in NAMES else ""
     log(f"{outcome.reason}{hint}; exit {outcome.status}")
     return outcome.status
@@ -95,7 +97,7 @@ def _name_lines(log: Logger, spec: JobSpec, topology: Topology) -> None:
 
 
 def _describes_job(spec: JobSpec, facts: Facts) -> bool:
-    """Return whether anything but the program is given: a spec, a setting of ours, or a platform's
+    """Return whether anything but the program is given: a spec, a setting, or a platform's
     variables."""
     from entrypoint import registry
     from entrypoint import spec as specs

@@ -73,13 +73,13 @@ def nvidia(text: str) -> dict[str, Any]:
         log = ElementTree.fromstring(whole)
     except ElementTree.ParseError as error:
         raise ValueError(f"prints no XML: {error}") from None
-    corrupted = tuple(each.lower() for each in _CORRUPTED.findall(text))
+    corrupted = tuple(id.lower() for id in _CORRUPTED.findall(text))
     cards = []
     for number, card in enumerate(log.iter("gpu")):
         used = _number(card.findtext("fb_memory_usage/used"))
         # A screen's (G) are no harm.
-        there = [each for each in card.iter("process_info") if each.findtext("type") != "G"]
-        processes = [_process(each) for each in there[:_PROCESSES]]
+        entries = [entry for entry in card.iter("process_info") if entry.findtext("type") != "G"]
+        processes = [_process(entry) for entry in entries[:_PROCESSES]]
         problems = (
             ["its infoROM is corrupted"] if card.get("id", "").lower().endswith(corrupted) else []
         )
@@ -101,26 +101,26 @@ def nvidia(text: str) -> dict[str, Any]:
     }
 
 
-def _process(found: ElementTree.Element) -> str:
-    name = (found.findtext("process_name") or "").rpartition("/")[2]
-    return f"pid {found.findtext('pid') or '?'} {name}".strip()
+def _process(entry: ElementTree.Element) -> str:
+    name = (entry.findtext("process_name") or "").rpartition("/")[2]
+    return f"pid {entry.findtext('pid') or '?'} {name}".strip()
 
 
 def _problems(card: ElementTree.Element) -> Iterator[str]:
     volatile = card.find("ecc_errors/volatile")
     counted = [
-        each
-        for each in (() if volatile is None else volatile.iter())
-        if each.tag.startswith(("dram_uncorrectable", "sram_uncorrectable"))
-        and (_number(each.text) or 0) > 0
+        element
+        for element in (() if volatile is None else volatile.iter())
+        if element.tag.startswith(("dram_uncorrectable", "sram_uncorrectable"))
+        and (_number(element.text) or 0) > 0
     ]
     double = _number(card.findtext("ecc_errors/volatile/double_bit/total")) or 0
     if counted or double:
-        number = sum(_number(each.text) or 0 for each in counted) or double
+        number = sum(_number(element.text) or 0 for element in counted) or double
         yield f"{number} uncorrectable memory errors since the driver was loaded"
-    for name, words in _SAID_YES.items():
+    for name, problem in _SAID_YES.items():
         if card.findtext(name) == "Yes":
-            yield words
+            yield problem
     action = card.findtext("gpu_recovery_action") or "None"
     if action not in ("None", "N/A"):
         yield f"the driver asks for: {action}"
@@ -129,13 +129,15 @@ def _problems(card: ElementTree.Element) -> Iterator[str]:
         yield (
             f"not part of its NVSwitch fabric: {state}, {status} (see the machine's Fabric Manager)"
         )
-    for each in card.iter():
-        if each.text == "Active" and (
-            by := next((by for name, by in _SLOWED.items() if each.tag.endswith(name)), "")
+    for element in card.iter():
+        if element.text == "Active" and (
+            by := next((by for name, by in _SLOWED.items() if element.tag.endswith(name)), "")
         ):
             yield f"slowed down by {by}"
-        if each.text and (bad := next((words for words in _BAD if words in each.text), "")):
-            yield f"{each.tag}: {bad}"
+        if element.text and (
+            bad := next((problem for problem in _BAD if problem in element.text), "")
+        ):
+            yield f"{element.tag}: {bad}"
 
 
 def npu(text: str) -> dict[str, Any]:
@@ -147,7 +149,7 @@ def npu(text: str) -> dict[str, Any]:
     """
     if "npu-smi" not in text:
         raise ValueError("prints no table of npu-smi")
-    cards: list[_Chip] = []
+    chips: list[_Chip] = []
     busy: dict[tuple[str, str], list[str]] = {}  # NPU and chip -> processes
     first: list[str] | None = None  # a card's first row, until its second one
     joined = True  # whether number and name are one column
@@ -168,14 +170,14 @@ def npu(text: str) -> dict[str, Any]:
             first = row if row[0].isdigit() and len(row) > 2 else None
         else:
             chip, *number = [word for word in cells[0].split() if word.isdigit()] or ["0"]
-            cards.append(_Chip((first[0], chip), int((number or first)[0]), *first[1:3]))
+            chips.append(_Chip((first[0], chip), int((number or first)[0]), *first[1:3]))
             first = None
     version = re.search(r"Version:\s*([\w.]+)", text)
-    found = tuple(
+    cards = tuple(
         _card(chip, busy.get(chip.place, ()))
-        for chip in sorted(cards, key=lambda chip: chip.number)
+        for chip in sorted(chips, key=lambda chip: chip.number)
     )
-    return {"cards": found} | ({"driver": version[1]} if version else {})
+    return {"cards": cards} | ({"driver": version[1]} if version else {})
 
 
 def _card(chip: _Chip, processes: Sequence[str]) -> Card:

@@ -1,4 +1,4 @@
-"""Renders docs/how-to/troubleshooting.md from messages.yaml, for `make golden`."""
+"""Renders the docs site's page of messages from messages.yaml, for `make docs`."""
 
 from __future__ import annotations
 
@@ -7,38 +7,20 @@ from collections.abc import Iterable, Mapping
 from entrypoint import explain
 from entrypoint.text import markdown_table
 
-_HEAD = """# Troubleshooting
-
-<!-- Generated from entrypoint/explain/messages.yaml by `make golden`: change that file. -->
-
-1. Read the last stderr line of the **leader** (worker-0): `EP… summary | detail | hint; exit 78`.
-2. Look it up by its id, by the exit status, or by a part of its text, on any host with the toolkit:
-
-   ```sh
-   entrypoint explain EP500
-   entrypoint explain 75
-   entrypoint explain "no network interface"
-   entrypoint explain
-   ```
-
-3. Run `entrypoint plan` with the same flags and variables, in the same container. It shows every
-   value with its origin, and the reasons for which `run` would reject the job: `run would end:
-   ...`.
-4. Run [`entrypoint check`](check.md) there, or `entrypoint check --all` on all nodes: it names
-   everything that is missing or wrong, with its fix. After a failed boot each node prints a short
-   form of it: `seen here: ...`.
+_HEAD = """# Messages
 
 Every message has an id, which stays the same if the text changes. This page lists all messages,
-with the same text as `entrypoint explain`. `…` stands for the parts that differ.
+with the same text as `entrypoint explain`. `…` stands for the parts that differ. Where to look for
+a message: [troubleshooting](../how-to/troubleshooting.md).
 """
 
 
 def markdown() -> str:
-    """Return the page."""
+    """Return the page, with links as of a page in docs/reference."""
     out = [
         _HEAD,
         "## Exit statuses\n",
-        "What a scheduler should do about each: [exit-codes.md](../reference/exit-codes.md).\n",
+        "What a scheduler should do about each: [exit-codes.md](exit-codes.md).\n",
     ]
     rows = [
         (f"`{entry.id}`", entry.says, entry.cause, entry.confirm, entry.fix)
@@ -77,7 +59,3 @@ def _plain(text: str) -> str:
 def _table(says: str, entries: Iterable[Mapping[str, str]]) -> list[str]:
     rows = [(entry["says"], entry["cause"], entry["fix"]) for entry in entries]
     return [*markdown_table([(says, "cause", "fix"), *rows]), ""]
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")

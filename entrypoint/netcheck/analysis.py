@@ -107,9 +107,9 @@ def _cells(result: NetcheckResult) -> tuple[dict[Cell, float], dict[Cell, float]
     latency, bandwidth = {}, {}
     for pair in result.pairs:
         if not pair.error:
-            there, back = (pair.a, pair.b), (pair.b, pair.a)
-            latency[there] = latency[back] = pair.latency_ms
-            bandwidth[there], bandwidth[back] = pair.there_gbps, pair.back_gbps
+            forth, back = (pair.a, pair.b), (pair.b, pair.a)
+            latency[forth] = latency[back] = pair.latency_ms
+            bandwidth[forth], bandwidth[back] = pair.there_gbps, pair.back_gbps
     return latency, bandwidth
 
 

@@ -31,7 +31,7 @@ from entrypoint.spec import JobSpec
 from entrypoint.text import count, json_document, one_line, some
 
 _TEXT = 300  # characters of an error
-_STRANGERS = 64  # that are named
+_MOST_REJECTED = 64  # that are named
 
 
 class Coordinator:
@@ -52,11 +52,11 @@ class Coordinator:
         self._peer: dict[int, int] = {}
         self._ports: dict[int, int] = {}
         # Nodes that are asked nothing more, and why; and those of them that have left the job.
-        self._gone: dict[int, str] = {}
+        self._silent: dict[int, str] = {}
         self._left: set[int] = set()
         self._pairs: list[Measured] = []
         self._why_left_out = ""
-        self._strangers: dict[str, None] = {}
+        self._rejected: dict[str, None] = {}
         self._port = 0  # where the first node of the all-reduce waits
         self._ends: dict[int, messages.SweepEnd] = {}
         self._no_sweep = ""
@@ -72,9 +72,9 @@ class Coordinator:
         question = self._asked[node]
         answer = messages.unpacked(body, messages.ANSWERS[type(question)], messages.Unable)
         del self._asked[node]
-        for stranger in getattr(answer, "strangers", ()):
-            if len(self._strangers) < _STRANGERS:
-                self._strangers[f"{stranger} on {self._names[node]}"] = None
+        for address in getattr(answer, "rejected", ()):
+            if len(self._rejected) < _MOST_REJECTED:
+                self._rejected[f"{address} on {self._names[node]}"] = None
         self._note(node, question, answer)
         return self._go_on(now)
 
@@ -84,7 +84,7 @@ class Coordinator:
         why = f"{self._names[node]} does not answer: {why}"
         if has_left:
             self._left.add(node)
-        self._gone.setdefault(node, why)
+        self._silent.setdefault(node, why)
         if node not in self._asked:
             return []
         self._fault(node, self._asked.pop(node), why)
@@ -100,22 +100,21 @@ class Coordinator:
         limits = Limits(
             settings.max_latency_ms, settings.min_bandwidth_gbps, settings.action == "stop"
         )
-        found = findings(result, limits)
-        seen, table = json_document(as_json(result, found)), text(result, found)
+        problems = findings(result, limits)
+        document, table = json_document(as_json(result, problems)), text(result, problems)
         files = (
-            ("netcheck.html", page(result, found, self._topology.job)),
-            ("netcheck.json", seen),
+            ("netcheck.html", page(result, problems, self._topology.job)),
+            ("netcheck.json", document),
         )
         outcome = None
-        if reason := summary(found):
+        if reason := summary(problems):
             hint = "start the job on other nodes, or see netcheck.html"
             outcome = RetryError("EP013 the network is not fit for this job", reason, hint).outcome
         if self._how == "before":
             return Conclusion(outcome, lines=tuple(filter(None, table.split("\n"))), files=files)
-        words = f"the network between {count(len(self._reports), 'node')} is measured"
-        return Conclusion(
-            outcome or Outcome(0, words), seen if self._how == "json" else table, files=files
-        )
+        message = f"the network between {count(len(self._reports), 'node')} is measured"
+        done = Outcome(0, message)
+        return Conclusion(outcome or done, document if self._how == "json" else table, files=files)
 
     # -- what is asked
 
@@ -129,7 +128,8 @@ class Coordinator:
             self._asked = dict(questions)
             if questions:
                 return [
-                    Ask(node, messages.packed(each), self._limit(each)) for node, each in questions
+                    Ask(node, messages.packed(question), self._limit(question))
+                    for node, question in questions
                 ]
         return []
 
@@ -154,10 +154,10 @@ class Coordinator:
                 self._why_left_out = f"netcheck.limit, {limit:g}s, was over"
                 break
             yield list(self._round((nodes[a], nodes[b]) for a, b in pairs))
-        nodes, silent = self._present, sorted(set(self._gone) - self._left)
-        if silent or len(nodes) < 2:
+        nodes, failed = self._present, sorted(set(self._silent) - self._left)
+        if failed or len(nodes) < 2:
             self._no_sweep = (
-                f"{some((self._names[node] for node in silent), 4) or 'one node alone'} cannot take"
+                f"{some((self._names[node] for node in failed), 4) or 'one node alone'} cannot take"
                 " part"
             )
             return
@@ -171,7 +171,7 @@ class Coordinator:
 
     def _round(self, pairs: Iterable[Pair]) -> Iterator[tuple[int, messages.MeasurePair]]:
         for a, b in pairs:
-            if why := next((self._gone[node] for node in (b, a) if node in self._gone), ""):
+            if why := next((self._silent[node] for node in (b, a) if node in self._silent), ""):
                 self._fail(a, b, why)
                 continue
             self._peer[a] = b
@@ -213,7 +213,7 @@ class Coordinator:
         if isinstance(question, messages.MeasurePair):
             self._fail(node, self._peer[node], why)
         elif isinstance(question, messages.Open):
-            self._gone.setdefault(node, f"{self._names[node]} cannot take part: {why}")
+            self._silent.setdefault(node, f"{self._names[node]} cannot take part: {why}")
         elif node not in self._left:
             self._no_sweep = self._no_sweep or f"{self._names[node]}: {why}"
 
@@ -244,5 +244,5 @@ class Coordinator:
                 for size, took in first.rows
             ),
             no_sweep=one_line(self._no_sweep or ("" if first.rows else "a node has left"), _TEXT),
-            rejected=tuple(self._strangers),
+            rejected=tuple(self._rejected),
         )

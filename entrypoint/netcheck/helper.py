@@ -39,14 +39,14 @@ class Helper:
 
     def answer(self, question: Any) -> Any:
         """Return the answer to a question, Unable if it could not be done."""
-        strangers = tuple(self._server.strangers)
+        rejected = tuple(self._server.rejected)
         try:
             match question:
                 case messages.Open():
                     return messages.Ready(self._server.port)
                 case messages.MeasurePair():
                     return measure(
-                        question.host, question.port, self._token, question.seconds, strangers
+                        question.host, question.port, self._token, question.seconds, rejected
                     )
                 case messages.ServeReduce():
                     self._sweep = Sweep(0, question.nodes, "localhost", 0)
@@ -59,10 +59,10 @@ class Helper:
                         self._sweep = Sweep(
                             question.rank, question.nodes, question.host, question.port
                         )
-                    return self._sweep.end(strangers)
+                    return self._sweep.end(rejected)
         except (OSError, Unauthenticated) as error:
             why = (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
-            return messages.Unable(one_line(why, _TEXT), strangers)
+            return messages.Unable(one_line(why, _TEXT), rejected)
         raise AssertionError(question)
 
     def close(self) -> None:

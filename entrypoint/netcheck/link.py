@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from entrypoint.netcheck.messages import PATIENCE, STRANGERS
+from entrypoint.netcheck.messages import MOST_REJECTED, PATIENCE
 from entrypoint.values import dataclass
 
 _MAGIC = b"entrypoint netcheck 3\n"
@@ -30,7 +30,7 @@ ECHO = b"e"  # send back what comes
 DRAIN = b"d"  # take a stream and say how fast it came
 POUR = b"p"  # send a stream
 _LONGEST = 60.0  # seconds of a stream
-_MOST_WAITING = 128  # connections that may prove themselves at one time
+_MOST_WAITING = 128  # connections that may prove themselves at the same time
 _MOST_OF_ONE = 32  # those of one address
 _MOST_SERVED = 256  # that have done so, and are served at one time
 _AGAIN = 0.05  # seconds until connections are accepted again, where that failed
@@ -154,12 +154,12 @@ def _introduced(
 ) -> PeerLink:
     """The link, once both sides have proved themselves."""
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    theirs = read(link, len(_MAGIC) + _CHALLENGE, until)
-    if not theirs.startswith(_MAGIC):
+    greeting = read(link, len(_MAGIC) + _CHALLENGE, until)
+    if not greeting.startswith(_MAGIC):
         raise Unauthenticated("something else answers there")
-    said = os.urandom(_CHALLENGE) + _ORDER.pack(order, seconds)
-    both = theirs[len(_MAGIC) :] + said
-    link.sendall(said + _proof(token, b"client", both))
+    request = os.urandom(_CHALLENGE) + _ORDER.pack(order, seconds)
+    both = greeting[len(_MAGIC) :] + request
+    link.sendall(request + _proof(token, b"client", both))
     try:
         answer = read(link, _PROOF, until)
     except ConnectionError:
@@ -179,13 +179,13 @@ def admit(
     Raises Unauthenticated where he cannot, or takes too long, or orders what no node does, or then
     may not stay.
     """
-    until, mine = Deadline(PATIENCE), os.urandom(_CHALLENGE)
+    until, challenge = Deadline(PATIENCE), os.urandom(_CHALLENGE)
     try:
         until.arm(link)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link.sendall(_MAGIC + mine)
-        said = read(link, _CHALLENGE + _ORDER.size, until)
-        both, (order, seconds) = mine + said, _ORDER.unpack(said[_CHALLENGE:])
+        link.sendall(_MAGIC + challenge)
+        request = read(link, _CHALLENGE + _ORDER.size, until)
+        both, (order, seconds) = challenge + request, _ORDER.unpack(request[_CHALLENGE:])
         if not hmac.compare_digest(read(link, _PROOF, until), _proof(token, b"client", both)):
             raise Unauthenticated("no token")
         if order not in (ECHO, DRAIN, POUR) or not 0 <= seconds <= _LONGEST:
@@ -208,7 +208,7 @@ class Listener:
     """Has everybody who connects prove himself, and serves those who can, each in a thread.
 
     Connections that prove nothing cannot keep others out: where too many wait, the oldest one ends,
-    first of the same address. `strangers` are the addresses of those that could not prove
+    first of the same address. `rejected` are the addresses of those that could not prove
     themselves.
     """
 
@@ -216,7 +216,7 @@ class Listener:
         """`serve` has the link, and is to close it."""
         self._socket = listen()
         self.port: int = self._socket.getsockname()[1]
-        self.strangers: list[str] = []
+        self.rejected: list[str] = []
         self._token = token
         self._serve = serve
         self._lock = threading.Lock()
@@ -232,16 +232,17 @@ class Listener:
             except OSError:
                 if self._socket.fileno() < 0:
                     return  # closed
-                self._end_oldest(list(self._waiting))  # too few file handles, as a rule
+                self._end_oldest(list(self._waiting))  # usually too few file handles
                 _never.wait(_AGAIN)
                 continue
             with self._lock:
-                same = [each for each, theirs in self._waiting.items() if theirs == address[0]]
+                same = [other for other, host in self._waiting.items() if host == address[0]]
                 self._waiting[link] = address[0]
-                every = list(self._waiting)
-            self._end_oldest(
-                same if len(same) >= _MOST_OF_ONE else every if len(every) > _MOST_WAITING else []
-            )
+                waiting = list(self._waiting)
+            if len(same) >= _MOST_OF_ONE:
+                self._end_oldest(same)
+            elif len(waiting) > _MOST_WAITING:
+                self._end_oldest(waiting)
             try:
                 threading.Thread(target=self._one, args=(link, address[0]), daemon=True).start()
             except RuntimeError:  # too many threads
@@ -265,8 +266,8 @@ class Listener:
         except Unauthenticated:
             self._leaves(connection)
             connection.close()
-            if address not in self.strangers and len(self.strangers) < STRANGERS:
-                self.strangers.append(address)
+            if address not in self.rejected and len(self.rejected) < MOST_REJECTED:
+                self.rejected.append(address)
             return
         if not self._room.acquire(blocking=False):
             connection.close()

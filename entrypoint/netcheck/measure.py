@@ -38,11 +38,11 @@ _never = threading.Event()
 
 
 def measure(
-    host: str, port: int, token: bytes, seconds: float, strangers: tuple[str, ...] = ()
+    host: str, port: int, token: bytes, seconds: float, rejected: tuple[str, ...] = ()
 ) -> Figures:
-    """The pair's figures; `strangers` go with them.
+    """Return the pair's figures, with the addresses of `rejected` peers.
 
-    Raises OSError or Unauthenticated, with words for people, where it fails.
+    Raises OSError or Unauthenticated, with a reason as text, if it fails.
     """
     with _reach(host, port, token, ECHO, 0.0, HANDSHAKE) as link:
         trips = sorted(_trips(link))
@@ -51,7 +51,7 @@ def measure(
         there = _result(link)
     with _reach(host, port, token, POUR, seconds, PATIENCE) as link:
         back = _drain(link.socket, seconds)
-    return Figures(median(trips) * 1e3, trips[-1] * 1e3, there, back, strangers)
+    return Figures(median(trips) * 1e3, trips[-1] * 1e3, there, back, rejected)
 
 
 def serve(link: PeerLink) -> None:
@@ -100,8 +100,8 @@ def _reach(
 def _result(link: PeerLink) -> float:
     until = Deadline(link.seconds + MARGIN + PATIENCE)
     with explained("no figures of what it was sent", until):
-        said = read(link.socket, _RESULT.size + SEALED, until)
-    result, seal = said[: _RESULT.size], said[_RESULT.size :]
+        sealed = read(link.socket, _RESULT.size + SEALED, until)
+    result, seal = sealed[: _RESULT.size], sealed[_RESULT.size :]
     (gbps,) = _RESULT.unpack(result)
     if not link.is_sealed(result, seal) or not 0 <= gbps <= _MOST:
         raise Unauthenticated("a result that was changed on its way, or is none")

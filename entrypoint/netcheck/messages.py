@@ -20,7 +20,7 @@ from entrypoint.wire import Invalid, Length, Range, read
 
 MOST = 1 << 16  # bytes of a message in the helper's pipes
 _NODES = 1 << 20
-STRANGERS = 16  # that a node names
+MOST_REJECTED = 16  # addresses that a node names
 # Seconds in which a helper answers: until a peer is connected and has proved itself; the same for
 # a peer that has answered before, which may be slow or behind a full link, but is not gone; small
 # round trips; more than a stream's own time, until what was sent has arrived or is given up; for
@@ -38,7 +38,7 @@ Seconds = Annotated[float, Range(0, 60)]
 Figure = Annotated[float, Range(0, 1e9)]
 Host = Annotated[str, Length(255)]
 Why = Annotated[str, Length(300)]
-Strangers = Annotated[tuple[Annotated[str, Length(60)], ...], Length(STRANGERS)]
+RejectedPeers = Annotated[tuple[Annotated[str, Length(60)], ...], Length(MOST_REJECTED)]
 Sizes = Annotated[tuple[tuple[Annotated[int, Range(1, 1 << 40)], Figure], ...], Length(64)]
 
 
@@ -71,7 +71,7 @@ class Figures:
     worst_ms: Figure
     there_gbps: Figure
     back_gbps: Figure
-    strangers: Strangers
+    rejected: RejectedPeers
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Unable:
     """Why a node could not do what it was asked."""
 
     why: Why
-    strangers: Strangers = ()
+    rejected: RejectedPeers = ()
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class SweepEnd:
     backend: Annotated[str, Length(20)]
     rows: Sizes
     why: Why
-    strangers: Strangers
+    rejected: RejectedPeers
 
 
 ANSWERS: Mapping[type, type] = {
@@ -129,9 +129,9 @@ def packed(message: Any) -> dict[str, Any]:
     return {"kind": type(message).__name__, **vars(message)}
 
 
-def unpacked(given: Any, *kinds: type) -> Any:
+def unpacked(body: Any, *kinds: type) -> Any:
     """Return the message, of one of these kinds. Raises Invalid."""
     for kind in kinds:
-        if isinstance(given, dict) and given.get("kind") == kind.__name__:
-            return read(kind, given, kind.__name__)
-    raise Invalid(f"neither {' nor '.join(each.__name__ for each in kinds)}")
+        if isinstance(body, dict) and body.get("kind") == kind.__name__:
+            return read(kind, body, kind.__name__)
+    raise Invalid(f"neither {' nor '.join(kind.__name__ for kind in kinds)}")

@@ -117,7 +117,7 @@ def _map(
         for (row, column), (value, worse, error) in zip(
             ((pair.a, pair.b), (pair.b, pair.a)), cells(pair), strict=True
         ):
-            here, there = result.nodes[row][0], result.nodes[column][0]
+            source, target = result.nodes[row][0], result.nodes[column][0]
             shown = "x" if error else figure(value)
             drawn.append(
                 {
@@ -125,7 +125,7 @@ def _map(
                     "y": _TOP + row * _CELL,
                     "kind": "error" if error else f"s{step(worse)}",
                     "shown": shown if nodes <= _FIGURES or error else "",
-                    "title": f"{here} to {there}: {error or f'{shown} {unit}'}",
+                    "title": f"{source} to {target}: {error or f'{shown} {unit}'}",
                 }
             )
     width, height = left + nodes * _CELL, _TOP + nodes * _CELL

@@ -50,10 +50,10 @@ class HelperProcess:
 
     async def _start(self) -> None:
         pipe = asyncio.subprocess.PIPE
-        words = (self._python, "-I", str(FILE))
+        command = (self._python, "-I", str(FILE))
         # Relative paths in the environment mean nothing to it, nor do modules in the job's folder.
         self._process = await children.start(
-            words, self._env, "/", stdin=pipe, stdout=pipe, limit=MOST
+            command, self._env, "/", stdin=pipe, stdout=pipe, limit=MOST
         )
         assert self._process.stdin
         self._process.stdin.write(f"{self._token}\n".encode())

@@ -25,10 +25,11 @@ class Sweep:
         """Raises OSError if there is no Python."""
         python = shutil.which("python") or shutil.which("python3") or "python"
         script = render("netcheck/all_reduce.py", {})
-        words = [python, "-c", script, str(rank), str(nodes), host, str(port), f"{SWEEP_SECONDS:g}"]
+        values = (rank, nodes, host, port, f"{SWEEP_SECONDS:g}")
+        command = [python, "-c", script, *map(str, values)]
         nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
         self._process = subprocess.Popen(
-            tied(words), stdin=nothing, stdout=pipe, stderr=pipe, text=True, errors="replace"
+            tied(command), stdin=nothing, stdout=pipe, stderr=pipe, text=True, errors="replace"
         )
         self._alarm = threading.Timer(SWEEP_LIMIT, self.kill)
         self._alarm.daemon = True
@@ -41,8 +42,8 @@ class Sweep:
                 return int(line["port"])
         return 0
 
-    def end(self, strangers: tuple[str, ...]) -> SweepEnd:
-        """Return what it has measured, once it has ended; `strangers` go with it."""
+    def end(self, rejected: tuple[str, ...]) -> SweepEnd:
+        """Return what it has measured when it has ended, with the addresses of `rejected` peers."""
         backend, rows, why = "", list[tuple[int, float]](), ""
         errors: list[str] = []
         stderr = self._process.stderr
@@ -58,20 +59,20 @@ class Sweep:
         self._alarm.cancel()
         reader.join(1.0)
         if status:
-            last = [each.strip() for each in "".join(errors).splitlines() if each.strip()][-1:]
+            last = [line.strip() for line in "".join(errors).splitlines() if line.strip()][-1:]
             why = f"all_reduce.py ended with {status}{': ' if last else ''}{''.join(last)[:200]}"
-        return SweepEnd(backend, tuple(rows), one_line(why, _TEXT), strangers)
+        return SweepEnd(backend, tuple(rows), one_line(why, _TEXT), rejected)
 
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
 
     def _next(self) -> dict[str, Any]:
-        """Its next object; {} at its end. Other lines are libraries' own."""
+        """Return its next object; {} at its end. Libraries print other lines."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with contextlib.suppress(ValueError):
-                told = json.loads(line)
-                if isinstance(told, dict) and told:
-                    return told
+                value = json.loads(line)
+                if isinstance(value, dict) and value:
+                    return value
         return {}

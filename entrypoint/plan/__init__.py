@@ -83,8 +83,8 @@ def _with_env(
         replace(program, env=_effective((*program.env, *extra), users))
         for program in launch.programs
     )
-    # A platform's own RANK is the same for all ranks of a node: it may count nodes, and means no
-    # rank of ours.
+    # A platform's own RANK is the same for all ranks of a node: it may count nodes, and is no
+    # rank of this job.
     env = _effective(launch.ranks.env_of_each, users if platform == "local" else {*spec_env})
     return replace(launch, programs=programs, ranks=replace(launch.ranks, env_of_each=env))
 
@@ -131,8 +131,8 @@ def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
 
 
 def environment(container_env: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:
-    """The program's environment: this container's own, less what is ours alone, with what the plan
-    adds."""
+    """Return the program's environment: the container's, without the entrypoint's own variables,
+    and with those that the plan adds."""
     result = {name: value for name, value in container_env.items() if name not in _HIDDEN}
     result.update({var.name: var.value for var in extra})
     return result
@@ -307,14 +307,16 @@ def _env(
     if leader_env is not None:
         spec_env = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
     is_crowded = facts.cpus is not None and topology.this.slots > facts.cpus
-    ours = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", "")))
+    run_dir = EnvVar(
+        "ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", ""))
+    )
     return (
         *device,
         *_network(spec, facts, members.reports[topology.me]),
         *launch.ranks.env,
         *(launch.ranks.crowded_env if is_crowded else ()),
         *spec_env,
-        ours,
+        run_dir,
     )
 
 
@@ -345,8 +347,8 @@ def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
             "GLOO_SOCKET_IFNAME": name,
             "HCCL_SOCKET_IFNAME": f"={name}",
         }
-    own = report.interface.name if report.interface else ""
-    addresses = [each.address for each in facts.interfaces if each.name == own]
+    name = report.interface.name if report.interface else ""
+    addresses = [interface.address for interface in facts.interfaces if interface.name == name]
     if addresses and all(":" in address for address in addresses):
         # Else HCCL, and NCCL under mpirun, look for IPv4 alone.
         values |= {"NCCL_SOCKET_FAMILY": "AF_INET6", "HCCL_SOCKET_FAMILY": "AF_INET6"}

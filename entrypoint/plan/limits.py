@@ -29,62 +29,65 @@ def shared_memory(slots: int, accelerators: int, free: int, total: int, problem:
     """Judge the bytes of /dev/shm by what this node's ranks may take; one rank shares none."""
     need = slots * (_SHM_CARD if accelerators else _SHM_RANK) if slots > 1 else 0
     level = "warning" if need and (problem or free < need) else "ok"
-    found = problem or f"{size(free)} free of {size(total)} in /dev/shm"
+    actual = problem or f"{size(free)} free of {size(total)} in /dev/shm"
     tmpfs = f"mount a tmpfs of at least {size(max(need, _MIB))} at /dev/shm"
     fix = f"start the container with --shm-size 1g, or {tmpfs}"
     needed = size(need) if need else ""
-    return Finding(level, "shared-memory", "shared memory", found, needed, fix)
+    return Finding(level, "shared-memory", "shared memory", actual, needed, fix)
 
 
 def open_files(plan: Plan, rank: int) -> tuple[int, int]:
     """Return the file handles of this node's entrypoint, and of a rank connected to all others."""
     nodes = plan.topology.nodes
     sessions = len(nodes) - 1 if rank == 0 and plan.mode == "coordinated" else 0
-    own = _OWN + _PEER * sessions + _RANK * nodes[rank].slots
+    handles = _OWN + _PEER * sessions + _RANK * nodes[rank].slots
     # In mode exec the entrypoint becomes the program.
-    return 0 if plan.mode == "exec" else own, _OWN + 2 * plan.topology.world_size
+    return 0 if plan.mode == "exec" else handles, _OWN + 2 * plan.topology.world_size
 
 
 def file_handles(plan: Plan, rank: int, limit: int) -> Finding:
     """Judge the limit on open files: an error if it is too small for the entrypoint itself."""
     nodes, ranks = plan.topology.nodes, plan.topology.world_size
-    own, of_rank = open_files(plan, rank)
-    level, needed = "ok", f"{max(own, of_rank)}"
-    if UNLIMITED < limit < own:
-        level, needed = "error", f"{own} (nodes: {len(nodes)}, ranks here: {nodes[rank].slots})"
+    needed_here, of_rank = open_files(plan, rank)
+    level, needed = "ok", f"{max(needed_here, of_rank)}"
+    if UNLIMITED < limit < needed_here:
+        level, needed = (
+            "error",
+            f"{needed_here} (nodes: {len(nodes)}, ranks here: {nodes[rank].slots})",
+        )
     elif ranks > 1 and UNLIMITED < limit < of_rank:
         level, needed = "warning", f"{of_rank} for each of {ranks} ranks"
-    found = "no limit" if limit == UNLIMITED else f"{limit} may be open"
+    actual = "no limit" if limit == UNLIMITED else f"{limit} may be open"
     fix = "start the container with --ulimit nofile=65536"
-    return Finding(level, "file-handles", "file handles", found, needed, fix)
+    return Finding(level, "file-handles", "file handles", actual, needed, fix)
 
 
 def locked_memory(limit: int, may_lock: bool, rdma_files: int) -> Finding:
     """Judge the limit on locked memory: with too little RDMA fails, `cannot allocate memory`."""
     unlimited = may_lock or limit == UNLIMITED
-    level, found = "ok", "no limit" if unlimited else size(limit)
+    level, actual = "ok", "no limit" if unlimited else size(limit)
     if rdma_files and not unlimited:
         level = "warning"
     needed = "no limit, with RDMA devices in /dev/infiniband" if rdma_files else ""
     fix = "start the container with --ulimit memlock=-1"
-    return Finding(level, "locked-memory", "locked memory", found, needed, fix)
+    return Finding(level, "locked-memory", "locked memory", actual, needed, fix)
 
 
 def disk(use: str, path: str, free: int | None, files: int | None, problem: str) -> Finding:
     """Judge the disk that a folder is on: an error for the run directory, else a warning."""
     free, (least, least_files) = free or 0, _RUN_DIR if use == RUN_DIR else _OTHER
-    found, needed = f"{size(free)} free at {path}", size(least)
+    actual, needed = f"{size(free)} free at {path}", size(least)
     level, other = "warning", f"choose another place for the {use}"
     if use == RUN_DIR:
         level, other = "error", "set ENTRYPOINT_RUN_DIR to a writable place"
     if problem:
-        found, needed = f"{path}: {problem}", ""
+        actual, needed = f"{path}: {problem}", ""
     elif free >= least and files is not None and files < least_files:
-        found, needed = f"room for {count(files, 'file')} at {path}", count(least_files, "file")
+        actual, needed = f"room for {count(files, 'file')} at {path}", count(least_files, "file")
     elif free >= least:
         level = "ok"
     fix = writable(path, problem == READ_ONLY, other)
-    return Finding(level, "disk", f"disk: {use}", found, needed, fix)
+    return Finding(level, "disk", f"disk: {use}", actual, needed, fix)
 
 
 def writable(place: str, is_read_only: bool, otherwise: str) -> str:

@@ -58,13 +58,13 @@ def interface_words(spec: JobSpec, members: Members) -> list[str]:
     and others IPv6."""
     if spec.network.interface == interfaces.AUTO:
         return []
-    each = list(
+    addresses = list(
         dict.fromkeys(
             f"{it.name} {it.network}" for report in members.reports if (it := report.interface)
         )
     )
-    detail = some(each, _SHOWN)
-    if len({":" in words for words in each}) > 1:
+    detail = some(addresses, _SHOWN)
+    if len({":" in address for address in addresses}) > 1:
         hint = (
             "give all nodes addresses of one kind there, or choose by network, such as 10.0.0.0/24"
         )
@@ -77,7 +77,7 @@ def interface_words(spec: JobSpec, members: Members) -> list[str]:
 
 def check_networks(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> None:
     """Refuse what means another network on another node, where this node has both: Open MPI would
-    wait for ever.
+    wait forever.
 
     Interfaces in networks that a router joins are no mistake. Raises ConfigError.
     """

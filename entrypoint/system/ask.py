@@ -45,15 +45,15 @@ def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
             os.killpg(asked.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             asked.communicate(timeout=_KILLED)
-        said = late.output or b""
-        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        output = late.output or b""
+        text = output.decode(errors="replace") if isinstance(output, bytes) else output
         raise NoAnswerError(f"no answer within {seconds:g}s", text) from None
     if asked.returncode:
-        words = (err.strip() or out.strip()).splitlines()
+        lines = (err.strip() or out.strip()).splitlines()
         status = (
             f"ends with {asked.returncode}"
             if asked.returncode > 0
             else f"ends by signal {-asked.returncode}"
         )
-        raise NoAnswerError(f"{status}{f': {words[-1][:300]}' if words else ''}", out[:_MOST])
+        raise NoAnswerError(f"{status}{f': {lines[-1][:300]}' if lines else ''}", out[:_MOST])
     return (out or err)[:_MOST]

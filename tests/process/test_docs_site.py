@@ -34,9 +34,9 @@ LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 400
 PAGES = ("index.html", "how-to/docker.html", "reference/spec.html", "zh/first-job.html")
 
 
-def build(tree: Path) -> subprocess.CompletedProcess[str]:
+def build(tree: Path, repo: str = REPO) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [tree / "scripts/docs"], cwd=tree, env={**os.environ, "DOCS_REPO": REPO},
+        [tree / "scripts/docs"], cwd=tree, env={**os.environ, "DOCS_REPO": repo},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -84,7 +84,7 @@ def test_each_page_is_there_and_each_link_within_the_site_leads_somewhere(
         path.relative_to(TREE / "docs").with_suffix("").as_posix()
         for path in (TREE / "docs").rglob("*.md")
     }
-    assert made - {"index"} == wanted - {"README"}
+    assert made - {"index"} == (wanted | {"reference/messages"}) - {"README"}
     dead, count = [], 0
     for page in pages:
         for target, anchor in links(page):
@@ -101,6 +101,13 @@ def test_each_page_is_there_and_each_link_within_the_site_leads_somewhere(
 def test_each_page_has_a_link_to_its_source(site: Path) -> None:
     text = (site / "how-to/docker.html").read_text(encoding="utf-8")
     assert f'href="{REPO}/edit/main/docs/how-to/docker.md"' in text
+
+
+def test_every_page_leads_to_the_generated_page_of_messages(site: Path) -> None:
+    for name in ("how-to/docker.html", "how-to/troubleshooting.html"):  # the second in its text
+        text = (site / name).read_text(encoding="utf-8")
+        assert 'href="../reference/messages.html"' in text
+    assert '<a href="../reference/messages.html"><code>' in text
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
@@ -125,7 +132,10 @@ def test_a_page_fits_and_asks_nobody(
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize(("words", "page"), [("rank table", "ranktables"), ("密钥", "zh/")])
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [("rank table", "ranktables"), ("密钥", "zh/"), ("EP602", "messages.html?h=ep602#ep602")],
+)
 def test_the_search_finds_words(
     words: str, page: str, width: int, served: str, chromium: Any
 ) -> None:
@@ -140,15 +150,26 @@ def test_the_search_finds_words(
     tab.close()
 
 
+def copy_sources(folder: Path) -> None:
+    for name in ("docs", "entrypoint", "scripts/dev", "scripts/site"):
+        shutil.copytree(TREE / name, folder / name)
+    for name in ("mkdocs.yml", "scripts/docs"):
+        shutil.copy(TREE / name, folder / name)
+
+
+def test_without_the_repository_s_address_the_site_has_no_links_to_sources(tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    done = build(tmp_path, repo="")
+    assert done.returncode == 0, done.stderr
+    assert "/edit/main" not in (tmp_path / "build/docs/how-to/docker.html").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("page", "wrong"),
     [("how-to/docker.md", "[a](no-such-page.md)"), ("README.md", "[a](how-to/docker.md#no-such)")],
 )
 def test_a_link_that_leads_nowhere_fails_the_build(page: str, wrong: str, tmp_path: Path) -> None:
-    for name in ("docs", "scripts/dev", "scripts/site"):
-        shutil.copytree(TREE / name, tmp_path / name)
-    for name in ("mkdocs.yml", "scripts/docs"):
-        shutil.copy(TREE / name, tmp_path / name)
+    copy_sources(tmp_path)
     with (tmp_path / "docs" / page).open("a", encoding="utf-8") as file:
         file.write(f"\n{wrong}\n")
     done = build(tmp_path)

@@ -102,7 +102,7 @@ def test_helpers_of_two_jobs_do_not() -> None:
             assert isinstance(failed, Unable)
             assert failed.why == "it turned this node away: another secret?"
             own = await ask(one, measured_by(port), Figures)
-            assert [each.rpartition(":")[2] for each in own.strangers] == ["127.0.0.1"]
+            assert [each.rpartition(":")[2] for each in own.rejected] == ["127.0.0.1"]
 
     run(test)
 

@@ -70,14 +70,14 @@ def test_two_nodes_of_a_job_measure(server: Listener) -> None:
     assert 0 < figures.latency_ms <= figures.worst_ms < 1000
     assert figures.there_gbps > 0.01
     assert figures.back_gbps > 0.01
-    assert server.strangers == []
+    assert server.rejected == []
 
 
 @pytest.mark.promise("nobody without the job's token takes part in its network check")
 def test_a_node_of_another_job_is_turned_away_and_named(server: Listener) -> None:
     with pytest.raises(Unauthenticated, match="it turned this node away: another secret"):
         measure.measure("127.0.0.1", server.port, OTHER, 0.1)
-    assert [each.rpartition(":")[2] for each in server.strangers] == ["127.0.0.1"]
+    assert [each.rpartition(":")[2] for each in server.rejected] == ["127.0.0.1"]
 
 
 def test_a_last_attempt_that_the_time_cuts_short_hides_no_reason(
@@ -292,7 +292,7 @@ def test_idle_connections_of_one_address_keep_nobody_out(server: Listener) -> No
     try:
         figures = measure.measure("127.0.0.1", server.port, TOKEN, 0.1)
         assert figures.there_gbps > 0.01
-        assert [each.rpartition(":")[2] for each in server.strangers] == ["127.0.0.1"]
+        assert [each.rpartition(":")[2] for each in server.rejected] == ["127.0.0.1"]
         assert len(server._waiting) <= netlink._MOST_OF_ONE
     finally:
         for each in idle:

@@ -26,7 +26,7 @@ DECIDED = {
     "cli": 6,
 }
 LOOP = "node"
-MOST_STOPS = 16
+MOST_STOPS = 15
 CODE = ("entrypoint", "examples", "scripts", "templates", "tests")
 
 

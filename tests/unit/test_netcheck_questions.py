@@ -275,8 +275,8 @@ NONSENSE = [
     {"kind": "Figures", **vars(FIGURES), "worst_ms": float("nan")},
     {"kind": "Figures", **vars(FIGURES), "back_gbps": -1},
     {"kind": "Figures", **vars(FIGURES), "there_gbps": 10**400},
-    {"kind": "Figures", **vars(FIGURES), "strangers": 5},
-    {"kind": "Figures", **vars(FIGURES), "strangers": ["x"] * 17},
+    {"kind": "Figures", **vars(FIGURES), "rejected": 5},
+    {"kind": "Figures", **vars(FIGURES), "rejected": ["x"] * 17},
     {"kind": ["Figures"]},
     {"kind": "Ready", "port": 7},
 ]
