@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from entrypoint.cause import Cause
-from entrypoint.causes.phrase import first_cause
 from entrypoint.job.failure import ProgramExit, by_class, follow
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome
@@ -32,9 +31,14 @@ class Verdict:
             self._causes.append(replace(cause, node=self._state.topology.name(node)))
 
     def _cause(self) -> Cause | None:
-        """Return the cause of the job's failure."""
+        """Return the cause of the job's failure; None if all that is known is that the program
+        failed."""
+        from entrypoint.causes.phrase import first_cause, is_known  # only a failure needs it
+
         cause = first_cause(self._causes)
-        if cause is None or cause.slug not in _OF_ALL_OR_ONE:
+        if cause is None or not is_known(cause):
+            return None
+        if cause.slug not in _OF_ALL_OR_ONE:
             return cause
         nodes = {other.node for other in self._causes if other.slug == cause.slug}
         if len(nodes) == 1 and len(self._state.topology.nodes) > 1:

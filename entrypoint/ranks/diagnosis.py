@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from entrypoint.cause import Cause
-from entrypoint.causes.evidence import DeviceFault
-from entrypoint.causes.judge import judge
 from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
 from entrypoint.ranks.evidence import TOOL_LIMIT, NodeProbe
 from entrypoint.system.threads import in_thread
 from entrypoint.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from entrypoint.causes.evidence import DeviceFault
 
 _MOST = 16  # failures of one attempt that are diagnosed: more only repeat the same
 _MARGIN = 1.0  # seconds for the judgement itself, on a busy machine
@@ -67,6 +68,9 @@ class Diagnostician:
         return ()
 
     async def _diagnose(self, failure: Failure) -> None:
+        # Nothing of this is imported while nothing fails.
+        from entrypoint.causes.judge import judge
+
         judged = partial(judge, failure.lines, failure.status)
         try:
             counters = await in_thread(self._probe.counters)

@@ -12,13 +12,14 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from entrypoint.causes.evidence import DeviceFault, Evidence
-from entrypoint.devices._smi import PATH, TOOLS, faults, xids
 from entrypoint.model import Facts, Topology
-from entrypoint.system.ask import NoAnswerError, ask
 from entrypoint.system.cgroups import Memory, Processes
 from entrypoint.system.process import which
+
+if TYPE_CHECKING:
+    from entrypoint.causes.evidence import DeviceFault, Evidence
 
 TOOL_LIMIT = 5.0  # seconds for a device's tool
 _KERNEL_LOG = "/dev/kmsg"
@@ -42,6 +43,8 @@ class NodeProbe:
 
     def counters(self) -> Evidence:
         """Return what the kernel counts, and the space that is left: at the time of the call."""
+        from entrypoint.causes.evidence import Evidence  # as all below: only a failure needs it
+
         free = size = None
         with contextlib.suppress(OSError):
             shm = os.statvfs("/dev/shm")
@@ -59,6 +62,9 @@ class NodeProbe:
     def device_faults(self) -> tuple[DeviceFault, ...]:
         """Return what the devices' tools and the kernel's log report. Takes up to TOOL_LIMIT
         seconds for each tool."""
+        from entrypoint.devices._smi import PATH, TOOLS, faults, xids
+        from entrypoint.system.ask import NoAnswerError, ask
+
         found = list(xids(_kernel_log(self._since), _minors()))
         path = f"{self._facts.env.get('PATH', '')}:{PATH}"
         device = self._topology.device

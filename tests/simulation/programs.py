@@ -23,7 +23,7 @@ CAUSE_LIMIT = 6.0  # seconds that a node waits for its diagnoses before it says 
 CAUSES = {
     "device": Cause("gpu-ecc", "root", "device", "elsewhere", "high", "{device} has an error"),
     "network": Cause("dns", "root", "network", "same", "high", "a name has no address"),
-    "mistake": Cause("user-code", "root", "program", "no", "low", "the program failed"),
+    "mistake": Cause("user-args", "root", "program", "no", "low", "an argument is wrong"),
     "guess": Cause("net-unreachable", "root", "network", "same", "low", "no route"),
 }
 # The same of one that the launcher has ended.

@@ -25,7 +25,9 @@ ECC = Cause(
 LOST_PEER = Cause(
     "peer-lost", "cascade", "peer", "unknown", "high", "a peer was lost", rank="rank 0"
 )
-MISTAKE = Cause("user-code", "root", "program", "no", "low", "the program failed", rank="rank 5")
+MISTAKE = Cause(
+    "user-code", "root", "program", "no", "low", "the program failed", lines=("KeyError",)
+)
 
 
 class FailedJob(Node):
@@ -93,6 +95,12 @@ def test_a_node_without_gpus_among_others_is_to_blame(
     cause = FailedJob().fails(*((node, NO_GPU) for node in nodes)).cause
     assert cause
     assert (cause.blame, cause.retry, cause.certainty) == expected
+
+
+def test_a_failure_without_a_word_has_no_cause() -> None:
+    """A consequence on another node is no better answer."""
+    silent = replace(MISTAKE, lines=())
+    assert FailedJob().fails((2, silent), (0, LOST_PEER)).cause is None
 
 
 def test_a_node_speaks_for_itself() -> None:
