@@ -168,20 +168,31 @@ def _matches(output: Output) -> Iterator[Match]:
 
 
 @cache
-def _by_probe() -> Mapping[str, Sequence[Signature]]:
-    """Return the signatures by the longest part of their needle that has no space."""
-    rows: dict[str, list[Signature]] = {}
+def _by_probe() -> tuple[Mapping[str, list[Signature]], Mapping[str, list[Signature]]]:
+    """Return the signatures by a part of their needle: those with a whole word, which has a space
+    on both sides, and the others by their longest part without a space."""
+    whole: dict[str, list[Signature]] = {}
+    part: dict[str, list[Signature]] = {}
     for signature in SIGNATURES:
-        rows.setdefault(max(signature.needle.split(), key=len), []).append(signature)
-    return rows
+        words = signature.needle.split(" ")
+        inner = max(words[1:-1], key=len, default="")
+        if inner:
+            whole.setdefault(inner, []).append(signature)
+        else:
+            part.setdefault(max(words, key=len), []).append(signature)
+    return whole, part
 
 
 def _candidates(text: str) -> Iterator[Signature]:
     """Yield the signatures whose needle may be in the text. To search it for every needle would
     take ten times as long as to search its different words."""
-    words = "\n".join(set(text.split()))
-    for probe, signatures in _by_probe().items():
-        if probe in words:
+    words = set(text.split())
+    joined = "\n".join(words)
+    whole, part = _by_probe()
+    for probe in whole.keys() & words:
+        yield from (signature for signature in whole[probe] if signature.needle in text)
+    for probe, signatures in part.items():
+        if probe in joined:
             yield from (signature for signature in signatures if signature.needle in text)
 
 

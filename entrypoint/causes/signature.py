@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-
 from typing import NamedTuple
 
 from entrypoint.model import Blame, Certainty, Retry, Role

@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parents[2] / "entrypoint"
 # fails the test.
 LAYERS = (
     ("values", "errors", "secret", "model", "heartbeat", "interfaces", "phases", "text", "wire"),
-    ("render", "registry", "ranktable", "supervised"),
+    ("render", "registry", "ranktable", "supervised", "causes"),
     ("spec",),
     ("platforms", "devices", "launchers", "deploy"),
     ("plan",),

@@ -239,7 +239,10 @@ ROWS = (
     Signature(
         "arch-mismatch",
         "llegal instruction",
-        pattern=r"(^|: ?)Illegal instruction *(\(core|$)|\(Illegal instruction\)|signal 4\b|Illegal instruction \(4\)",
+        pattern=(
+            r"(^|: ?)Illegal instruction *(\(core|$)|\(Illegal instruction\)|signal "
+            r"4\b|Illegal instruction \(4\)"
+        ),
         retry="unknown",
         certainty="low",
     ),

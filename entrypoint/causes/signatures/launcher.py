@@ -55,7 +55,11 @@ ROWS = (
     Signature(
         "preempted",
         "reempt",
-        pattern=r"(?i)\b(job|instance|node|vm|pod|task|machine|worker|allocation)\b.{0,60}\b(was|is|been|being|gets|got|will be|were) preempted|preempted by|received preemption|preemption signal",
+        pattern=(
+            r"(?i)\b(job|instance|node|vm|pod|task|machine|worker|allocation)\b.{0,60}"
+            r"\b(was|is|been|being|gets|got|will be|were) preempted|preempted by|"
+            r"received preemption|preemption signal"
+        ),
         certainty="low",
     ),
     Signature("preempted", "TERM_PREEMPT"),
@@ -304,7 +308,10 @@ ROWS = (
     Signature(
         "native-crash",
         "Aborted",
-        pattern=r"(?:^|: ?|\d +)Aborted *(?:\(core|$)|Aborted \(6\)|\(Aborted\)|tasks? [\d,-]+: Aborted",
+        pattern=(
+            r"(?:^|: ?|\d +)Aborted *(?:\(core|$)|Aborted \(6\)|\(Aborted\)|tasks? "
+            r"[\d,-]+: Aborted"
+        ),
         weight=CONSEQUENCE + 6,
     ),
     # what the launcher needs

@@ -79,7 +79,11 @@ ROWS = (
     Signature(
         "shm-full",
         "/dev/shm",
-        pattern="(?i)(no space left|not enough (free )?space|errno 28|too small).{0,200}/dev/shm|/dev/shm.{0,200}(no space left|not enough (free )?space|errno 28|is too small)",
+        pattern=(
+            "(?i)(no space left|not enough (free )?space|errno 28|too small).{0,200}"
+            "/dev/shm|/dev/shm.{0,200}(no space left|not enough (free )?space|errno "
+            "28|is too small)"
+        ),
         weight=_SHM,
     ),
     Signature("shm-full", "No space left on device", pattern="</?torch_|/torch_\\d", weight=_SHM),
@@ -93,7 +97,10 @@ ROWS = (
     Signature(
         "shm-full",
         "shared memory",
-        pattern="(?i)(unable to|failed to|could not|cannot) (create|allocate|extend|resize|allocate) .{0,30}shared memory.{0,120}(space|28)",
+        pattern=(
+            "(?i)(unable to|failed to|could not|cannot) (create|allocate|extend|"
+            "resize|allocate) .{0,30}shared memory.{0,120}(space|28)"
+        ),
         weight=_SHM,
     ),
     Signature("shm-full", "unable to mmap", pattern="</?torch_", weight=_SHM, certainty="low"),
@@ -102,7 +109,10 @@ ROWS = (
     Signature(
         "shm-full",
         "us error",
-        pattern=r"(?i)(?:^|: ?)bus error *(?:\(core|$)|\(bus error\)|fatal python error: bus error|signal: bus error|: Bus error",
+        pattern=(
+            r"(?i)(?:^|: ?)bus error *(?:\(core|$)|\(bus error\)|fatal python error: "
+            r"bus error|signal: bus error|: Bus error"
+        ),
         certainty="low",
         weight=LIKELY,
     ),
@@ -134,7 +144,11 @@ ROWS = (
     Signature(
         "proc-limit",
         "hread",
-        pattern="(?i)(create|start|spawn|creating|creation).{0,40}thread.{0,60}(resource temporarily unavailable|os error 11|EAGAIN)|thread constructor failed: Resource",
+        pattern=(
+            "(?i)(create|start|spawn|creating|creation).{0,40}thread.{0,60}(resource "
+            "temporarily unavailable|os error 11|EAGAIN)|thread constructor failed: "
+            "Resource"
+        ),
     ),
     Signature("proc-limit", "fork rejected by pids controller", certainty="high"),
     Signature("proc-limit", "newosproc"),

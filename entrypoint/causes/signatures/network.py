@@ -43,7 +43,10 @@ ROWS = (
             "addr-in-use",
             "ddress already in use",
             "a port that was chosen at random ({port}) was already in use",
-            r"\]:(?P<port>3[3-9]\d{3}|[45]\d{4}|6[0-5]\d{3}) |\.\d+:(?P<port2>3[3-9]\d{3}|[45]\d{4}|6[0-5]\d{3}) ",
+            (
+                r"\]:(?P<port>3[3-9]\d{3}|[45]\d{4}|6[0-5]\d{3}) |\.\d+:(?P<port2>3[3-9]\d{3}|"
+                r"[45]\d{4}|6[0-5]\d{3}) "
+            ),
             retry="same",
             certainty="low",
             weight=NAMED - 1,
@@ -57,7 +60,10 @@ ROWS = (
     Signature(
         "addr-in-use",
         "port",
-        pattern=r"(?i)\bport\b.{0,40}\b(is )?(already (in use|used|occupied|allocated|bound)|occupied|not available)|but another process is utilizing it",
+        pattern=(
+            r"(?i)\bport\b.{0,40}\b(is )?(already (in use|used|occupied|allocated|"
+            r"bound)|occupied|not available)|but another process is utilizing it"
+        ),
     ),
     Signature("addr-in-use", "Only one usage of each socket address"),
     Signature("addr-in-use", "Failed to add port to server"),
@@ -140,7 +146,10 @@ ROWS = (
     Signature(
         "rdma-error",
         "ibv_",
-        pattern=r"(?i)ibv_(modify_qp|create_qp|reg_mr\w*|poll_cq|post_send|create_cq|open_device|alloc_pd)[^.]{0,40}fail",
+        pattern=(
+            r"(?i)ibv_(modify_qp|create_qp|reg_mr\w*|poll_cq|post_send|create_cq|"
+            r"open_device|alloc_pd)[^.]{0,40}fail"
+        ),
         weight=LIKELY + 1,
     ),
     Signature("rdma-error", "ibv_modify_qp failed", weight=LIKELY + 1),
@@ -182,7 +191,10 @@ ROWS = (
     Signature(
         "rendezvous-timeout",
         "cluster",
-        pattern="(?i)(timed? ?out|timeout).{0,60}(build|building|form|join).{0,20}(the )?cluster|failed to (register|connect) to .{0,30}scheduler",
+        pattern=(
+            "(?i)(timed? ?out|timeout).{0,60}(build|building|form|join).{0,20}(the "
+            ")?cluster|failed to (register|connect) to .{0,30}scheduler"
+        ),
     ),
     Signature("rendezvous-timeout", "TimeoutError", pattern="(?i)(rendezvous|store|barrier|key)"),
     # collectives
@@ -348,7 +360,10 @@ ROWS = (
     Signature(
         "download",
         "rror",
-        pattern=r"(?i)(?:status|error|code|http)[^0-9\n]{0,16}\b(?:500|502|503|504|520|522|524)\b.{0,80}(?:gateway|server|service|unavailable|internal|timeout)",
+        pattern=(
+            r"(?i)(?:status|error|code|http)[^0-9\n]{0,16}\b(?:500|502|503|504|520|"
+            r"522|524)\b.{0,80}(?:gateway|server|service|unavailable|internal|timeout)"
+        ),
     ),
     Signature("download", "503 Service Unavailable"),
     Signature("download", "502 Bad Gateway"),

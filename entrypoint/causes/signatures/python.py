@@ -78,12 +78,18 @@ ROWS = (
     Signature(
         "user-args",
         "world_size",
-        pattern=r"(?i)(?:error|assert|exception).{0,200}(must be|is not|divisible|should|equal|mismatch|greater|smaller|less|only|but)",
+        pattern=(
+            r"(?i)(?:error|assert|exception).{0,200}(must be|is not|divisible|should|"
+            r"equal|mismatch|greater|smaller|less|only|but)"
+        ),
     ),
     Signature(
         "user-args",
         "divisible by",
-        pattern=r"(?i)(?:error|assert|exception).{0,200}(not |must be |should be |has to be |be )?(evenly )?divisible by",
+        pattern=(
+            r"(?i)(?:error|assert|exception).{0,200}(not |must be |should be |has to "
+            r"be |be )?(evenly )?divisible by"
+        ),
     ),
     Signature("user-args", "expected to have", pattern=r"(?i)environment variable \w+ expected"),
     Signature(

@@ -119,7 +119,11 @@ ROWS = (
     Signature(
         "ckpt-corrupt",
         "heckpoint",
-        pattern="(?i)checkpoint.{0,80}(is|may be|seems|was|are|appears to be|might be) (corrupt|damaged|truncated|incomplete)|(corrupt|truncated|damaged)(ed)? checkpoint",
+        pattern=(
+            "(?i)checkpoint.{0,80}(is|may be|seems|was|are|appears to be|might be) "
+            "(corrupt|damaged|truncated|incomplete)|(corrupt|truncated|damaged)(ed)? "
+            "checkpoint"
+        ),
     ),
     Signature(
         "ckpt-corrupt",
@@ -146,7 +150,10 @@ ROWS = (
     Signature(
         "cache-race",
         "torch_extensions",
-        pattern=r"(?i)file too short|FileNotFoundError|FileExistsError|stale|No such file or directory",
+        pattern=(
+            r"(?i)file too short|FileNotFoundError|FileExistsError|stale|No such file "
+            r"or directory"
+        ),
         weight=NAMED - 1,
     ),
     Signature(
