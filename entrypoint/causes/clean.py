@@ -86,6 +86,27 @@ def _ascii(line: str) -> str:
     return line if line.isascii() else line.encode("ascii", "replace").decode("ascii")
 
 
+_TIME = r"^\[?\d{4}-\d\d-\d\d[T ][\d:.,]{8,16}(?:Z|[+-][\d:]{4,5})?\]? "
+_ORIGINS = (
+    (r"^\[\d+,(\d+)\]", "rank {}"),
+    (r"^\W{0,2}(?i:default|rank) ?(\d+)\W", "rank {}"),
+    (r"^\([^)]{0,80}\brank=(\d+)", "rank {}"),
+    (r"^\([^)]{0,80}\bpid=\d+, ip=([\d.:a-f]+)\)", "{}"),
+    (r"^\[entrypoint ([\w.-]+)", "{}"),
+    (r"^\W?((?:worker|node|pod|host|chief|master|task|ps)[-_.\w]*\d)\b", "{}"),
+)
+
+
+def origin(line: str) -> str:
+    """Return which rank or node printed a line, by its prefix, such as `rank 3`; "" if unknown."""
+    begin = re.sub(_TIME, "", line[:200])
+    for pattern, name in _ORIGINS:
+        found = re.match(pattern, begin)
+        if found:
+            return name.format(found[1])
+    return ""
+
+
 class Output:
     """The lines of a failure, prepared for the judge.
 

@@ -20,14 +20,17 @@ _BLAMES = {"peer": "another rank", "unknown": ""}
 def phrase(cause: Cause, node: str, rank: str = "") -> str:
     """Return the cause as one sentence without its full stop: what, where, whose, retry.
 
-    `node` is the name of the node that it happened on, `rank` the rank's number, or "" if unknown.
+    `node` is the name of the node that it happened on, `rank` the rank, such as `rank 3`; "" for
+    what is unknown.
     """
-    where = f"rank {rank} on {node}" if rank else node
-    if "{device}" in cause.says:
-        says = cause.says.replace("{device}", f"{cause.device or 'an accelerator'} of {node}")
-        says += f", rank {rank}" if rank else ""
-    else:
-        says = f"{cause.says}, {'in' if rank else 'on'} {where}"
+    says = cause.says
+    where = " of ".join(part for part in (rank, node) if part)
+    if "{device}" in says:
+        device = cause.device or "an accelerator"
+        says = says.replace("{device}", f"{device} of {node}" if node else device)
+        where = rank
+    if where:
+        says += f", {'in' if rank else 'on'} {where}"
     about = [_BLAMES.get(cause.blame, cause.blame), _RETRIES[cause.retry]]
     if cause.certainty == "low":
         about.append("not certain")

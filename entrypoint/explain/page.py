@@ -28,6 +28,9 @@ _HEAD = """# Troubleshooting
    everything that is missing or wrong, with its fix. After a failed boot each node prints a short
    form of it: `seen here: ...`.
 
+If the program itself failed, or a node, a device or the network under it:
+[why-did-my-job-stop.md](why-did-my-job-stop.md).
+
 Every message has an id, which stays the same if the text changes. This page lists all messages,
 with the same text as `entrypoint explain`. `…` stands for the parts that differ.
 """

@@ -13,6 +13,7 @@ import pytest
 from entrypoint import errors, explain
 from entrypoint.cli.explain import text
 from entrypoint.errors import UsageError
+from entrypoint.explain import causes_page
 from entrypoint.explain.page import markdown
 from entrypoint.spec import fields
 from entrypoint.spec.reference import RESERVED
@@ -220,6 +221,11 @@ def test_every_status_of_ours_is_explained() -> None:
 def test_the_page_is_up_to_date() -> None:
     written = (TREE / "docs/how-to/troubleshooting.md").read_text(encoding="utf-8")
     assert written == markdown(), "run `make golden` and read the difference"
+
+
+def test_the_page_of_causes_is_up_to_date() -> None:
+    written = (TREE / "docs/how-to/why-did-my-job-stop.md").read_text(encoding="utf-8")
+    assert written == causes_page.markdown(), "run `make golden` and read the difference"
 
 
 @pytest.mark.parametrize(
