@@ -69,6 +69,11 @@ test-arm64:  ## the Ascend image for arm64, built and booted in two containers, 
 test-faults:  ## every fault of docs/reference/faults.md in real containers, three times in a row: fault, bound, seconds, result
 	@ROUNDS=$${ROUNDS:-3} scripts/test-faults
 
+.PHONY: test-failures
+test-failures:  ## how well failures are judged by what they print: precision and recall per cause and of retry, and two baselines (seconds)
+	@$$(scripts/dev/venv test lint demo)/bin/python -m tests.failures.score
+	@scripts/test -q tests/failures
+
 .PHONY: test-network
 test-network:  ## real containers with several networks, other names and IPv6 alone: network, launcher, seconds, result (some minutes)
 	@scripts/build-image mpi && scripts/build-image mpi trixie
@@ -158,4 +163,5 @@ promises:  ## what is promised, which tests hold it, and what shows that these c
 golden:  ## write the golden files anew; read the diff before you commit it
 	@python=$$(scripts/dev/venv test lint demo)/bin/python && \
 	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m tests.golden_phases && $$python -m entrypoint.spec.reference >docs/reference/spec.md && \
+	$$python -m entrypoint.explain.causes_page >docs/how-to/why-did-my-job-stop.md && \
 	git status --short -- tests docs

@@ -179,6 +179,12 @@ def _machine(attempt: Attempt) -> Leader | Worker:
     return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.number)
 
 
+def _internal(error: Exception) -> Outcome:
+    """Return the outcome of a defect of the toolkit."""
+    reason = f"EP900 internal error: {type(error).__name__}: {error} | please report it"
+    return Outcome(EXIT_SOFTWARE, reason)
+
+
 class Loop:
     """One attempt on this node: the machine, and the parts that perform its actions and send it
     events."""
@@ -256,7 +262,12 @@ class Loop:
     def _step(self, event: Any) -> None:
         now = time.monotonic()
         self._recorder.event(event, now)
-        for action in self._record.saw(event, self.machine.handle(event, now), now):
+        try:
+            wanted = self.machine.handle(event, now)
+        except Exception as error:
+            self._machine_failed(error)
+            return
+        for action in self._record.saw(event, wanted, now):
             try:
                 self._perform(action)
             except Exception as error:
@@ -280,9 +291,16 @@ class Loop:
         elif isinstance(error, EntrypointError):
             outcome = error.outcome
         else:
-            reason = f"EP900 internal error: {type(error).__name__}: {error} | please report it"
-            outcome = Outcome(EXIT_SOFTWARE, reason)
+            outcome = _internal(error)
         self.tell(events.Faulted(outcome))
+
+    def _machine_failed(self, error: Exception) -> None:
+        """A defect of the machine. One that has decided already would not hear of it, and the node
+        would never end: then it ends here, and the others notice the loss."""
+        if self.machine.outcome is None:
+            self._failed(error)
+        elif not self._over.done():
+            self._over.set_result(_internal(error))
 
     def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._failed(context.get("exception") or RuntimeError(context["message"]))

@@ -64,11 +64,10 @@ _WARNING = (
     r"|(?i:\bretrying\b|\bwill retry\b|\bretry \d+(?:/| of )\d+)"
 )
 _PROGRESS = (
-    r"(?i)^\W{0,3}(?:(?:train|\[)\w*[^:]{0,20})?\b(?:step|iter(?:ation)?|epoch|global_step)\b\W{0,4}"
-    r"\d+(?:(?!(?i:error|fail|nan)).){0,400}$"
+    r"(?i)^\W{0,3}(?:(?:train|\[)\w*[^:]{0,20})?\b(?:step|iter(?:ation)?|epoch|global_step)\b"
+    r"\W{0,4}\d+(?:(?!(?i:error|fail|nan)).){0,400}$"
     r"|\d+%\|.{0,200}\|\s?\d+/\d+"
 )
-_CHAINED = "During handling of the above exception"
 
 
 @cache
@@ -81,6 +80,33 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
     )
 
 
+def _ascii(line: str) -> str:
+    """Return the line with `?` for each other character: the table needs none of them, and texts
+    that have some take four times as long to search."""
+    return line if line.isascii() else line.encode("ascii", "replace").decode("ascii")
+
+
+_TIME = r"^\[?\d{4}-\d\d-\d\d[T ][\d:.,]{8,16}(?:Z|[+-][\d:]{4,5})?\]? "
+_ORIGINS = (
+    (r"^\[\d+,(\d+)\]", "rank {}"),
+    (r"^\W{0,2}(?i:default|rank) ?(\d+)\W", "rank {}"),
+    (r"^\([^)]{0,80}\brank=(\d+)", "rank {}"),
+    (r"^\([^)]{0,80}\bpid=\d+, ip=([\d.:a-f]+)\)", "{}"),
+    (r"^\[entrypoint ([\w.-]+)", "{}"),
+    (r"^\W?((?:worker|node|pod|host|chief|master|task|ps)[-_.\w]*\d)\b", "{}"),
+)
+
+
+def origin(line: str) -> str:
+    """Return which rank or node printed a line, by its prefix, such as `rank 3`; "" if unknown."""
+    begin = re.sub(_TIME, "", line[:200])
+    for pattern, name in _ORIGINS:
+        found = re.match(pattern, begin)
+        if found:
+            return name.format(found[1])
+    return ""
+
+
 class Output:
     """The lines of a failure, prepared for the judge.
 
@@ -91,7 +117,7 @@ class Output:
         if len(raw) > _MOST_FIRST + _MOST_LAST:
             raw = [*raw[:_MOST_FIRST], *raw[-_MOST_LAST:]]
         self.raw = [line.rstrip("\r\n") for line in raw]
-        prefix, colours, self._warning, self._progress = _patterns()
+        prefix, colours, *_ = _patterns()
         everything = "\n".join(self.raw)
         coloured = "\x1b[" in everything
         hints = [hint for hint in _HINTS if hint in everything]
@@ -106,7 +132,7 @@ class Output:
                 at = line.find(hint)
                 if at >= 0:
                     line = line[:at]
-            lines.append(line.replace("\n", " "))
+            lines.append(_ascii(line.replace("\n", " ")))
         self.lines = lines
         self.text = "\n".join(lines)
         self.starts = [0]
@@ -119,10 +145,10 @@ class Output:
         """The number of the last line that shows progress of the training; -1 if there is none."""
         if self._last_progress is None:
             numbers = range(len(self.lines) - 1, -1, -1)
-            found = (n for n in numbers if self._progress.search(self.lines[n][:LONGEST]))
+            found = (n for n in numbers if _patterns()[3].search(self.lines[n][:LONGEST]))
             self._last_progress = next(found, -1)
         return self._last_progress
 
     def is_warning(self, number: int) -> bool:
         """Return whether the line is marked as a warning, or says that it will be tried again."""
-        return self._warning.search(self.lines[number][:LONGEST]) is not None
+        return _patterns()[2].search(self.lines[number][:LONGEST]) is not None

@@ -29,6 +29,7 @@ from entrypoint.causes.signatures import SIGNATURES
 from entrypoint.text import brief, escaped
 from entrypoint.values import dataclass
 
+_Rows = dict[str, list[tuple[int, Signature]]]
 _TRIES = 20  # lines with a needle that are compared with its pattern
 _SHOWN = 300  # characters of a line that is shown
 _MOST_SHOWN = 3
@@ -38,7 +39,7 @@ _SIGNALS = {
 }  # fmt: skip
 _EXCEPTION = (
     r"^(?:[\w.-]{1,80}: )?(?:[A-Za-z_][\w.]{0,200}\.)?"
-    r"(?P<name>_?[A-Z]\w{0,80}(?:Error|Exception|Interrupt|Failure|Exit|Timeout))(?=:|\(|$)"
+    r"(?P<name>(?:_?[A-Z]\w{0,80})?(?:Error|Exception|Interrupt|Failure|Exit|Timeout))(?=:|\(|$)"
 )
 # Wrappers: the exception that they pass on stands above or below.
 _WRAPPERS = frozenset(
@@ -168,21 +169,36 @@ def _matches(output: Output) -> Iterator[Match]:
 
 
 @cache
-def _by_probe() -> Mapping[str, Sequence[Signature]]:
-    """Return the signatures by the longest part of their needle that has no space."""
-    rows: dict[str, list[Signature]] = {}
-    for signature in SIGNATURES:
-        rows.setdefault(max(signature.needle.split(), key=len), []).append(signature)
-    return rows
+def _by_probe() -> tuple[_Rows, _Rows]:
+    """Return the signatures by a part of their needle: those with a whole word, which has a space
+    on both sides, and the others by their longest part without a space."""
+    whole: _Rows = {}
+    part: _Rows = {}
+    for number, signature in enumerate(SIGNATURES):
+        words = signature.needle.split(" ")
+        inner = max(words[1:-1], key=len, default="")
+        if inner:
+            whole.setdefault(inner, []).append((number, signature))
+        else:
+            part.setdefault(max(words, key=len), []).append((number, signature))
+    return whole, part
 
 
 def _candidates(text: str) -> Iterator[Signature]:
     """Yield the signatures whose needle may be in the text. To search it for every needle would
     take ten times as long as to search its different words."""
-    words = "\n".join(set(text.split()))
-    for probe, signatures in _by_probe().items():
-        if probe in words:
-            yield from (signature for signature in signatures if signature.needle in text)
+    found: list[tuple[int, Signature]] = []
+    words = set(text.split())
+    joined = "\n".join(words)
+    whole, part = _by_probe()
+    for probe in whole.keys() & words:
+        found += [row for row in whole[probe] if row[1].needle in text]
+    for probe, signatures in part.items():
+        if probe in joined:
+            found += [row for row in signatures if row[1].needle in text]
+    for _, signature in sorted(found):
+        if not signature.also or signature.also in text:
+            yield signature
 
 
 def _lines_with(needle: str, output: Output) -> Iterator[tuple[int, str]]:

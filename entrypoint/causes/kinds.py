@@ -54,7 +54,10 @@ _ROWS = (
         "arch-mismatch",
         "code that was built for another GPU or CPU",
         "the program has no code for this kind of GPU or CPU",
-        "use an image that was built for this hardware, or nodes with the hardware it was built for",
+        (
+            "use an image that was built for this hardware, or nodes with the hardware it "
+            "was built for"
+        ),
         "program",
         "no",
         NAMED,
@@ -63,7 +66,10 @@ _ROWS = (
         "cache-race",
         "processes raced for an entry of a compile cache (Triton, Inductor, torch extensions)",
         "processes raced for an entry of a compile cache",
-        "give each rank a cache directory on a local disk (TRITON_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR)",
+        (
+            "give each rank a cache directory on a local disk (TRITON_CACHE_DIR, "
+            "TORCHINDUCTOR_CACHE_DIR)"
+        ),
         "program",
         "same",
         NAMED - 2,
@@ -103,7 +109,10 @@ _ROWS = (
         "a fault in a device kernel: illegal memory access, unspecified launch failure, Xid 13, 31"
         " or 109",
         "a kernel failed on {device}",
-        "run with CUDA_LAUNCH_BLOCKING=1; if it happens again on the same card only, exclude that node",
+        (
+            "run with CUDA_LAUNCH_BLOCKING=1; if it happens again on the same card only, "
+            "exclude that node"
+        ),
         "program",
         "unknown",
         LIKELY,

@@ -53,27 +53,52 @@ def device(line: str, slug: str) -> str:
 
 def weighed(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause:
     """Return the cause, or the one that the node's measurements show instead."""
-    slug = cause.slug
-    is_sure = cause.role == "root" and cause.certainty == "high"
-    if evidence.oom_kills and (slug == "host-oom" or (signal == "SIGKILL" and not is_sure)):
-        says = "the memory of this container was used up, and the kernel killed a process"
-        return _measured(cause, "host-oom", says)
-    if evidence.disk_full and (
-        slug == "disk-full" or (not is_sure and cause.role == "root" and re.search(_WRITES, text))
-    ):
-        return _measured(cause, "disk-full", f"no space was left in {brief(evidence.disk_full[0])}")
-    if evidence.shm_free is not None and (slug == "shm-full" or signal == "SIGBUS"):
-        if evidence.shm_free <= max(1 << 20, (evidence.shm_size or 0) // 100):
-            return _measured(cause, "shm-full", "/dev/shm was full")
-    if evidence.refused_processes and (
-        slug == "proc-limit" or (not is_sure and cause.role == "root" and re.search(_THREADS, text))
-    ):
-        return _measured(cause, "proc-limit", "the container's limit of processes was reached")
+    for explained in (_memory, _files, _shared_memory, _processes):
+        found = explained(cause, text, signal, evidence)
+        if found:
+            return found
     for fault in evidence.device_faults:
         found = _fault(cause, fault, text)
         if found:
             return found
     return cause
+
+
+def _is_open(cause: Cause) -> bool:
+    """Return whether a measurement may explain the failure better than its output does."""
+    return cause.role == "root" and cause.certainty == "low"
+
+
+def _memory(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause | None:
+    is_sure = cause.role == "root" and cause.certainty == "high"
+    fits = cause.slug == "host-oom" or (signal == "SIGKILL" and not is_sure)
+    if not evidence.oom_kills or not fits:
+        return None
+    says = "the memory of this container was used up, and the kernel killed a process"
+    return _measured(cause, "host-oom", says)
+
+
+def _files(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause | None:
+    full = evidence.disk_full
+    fits = cause.slug == "disk-full" or (_is_open(cause) and re.search(_WRITES, text))
+    if not full or not fits:
+        return None
+    return _measured(cause, "disk-full", f"no space was left in {brief(full[0])}")
+
+
+def _shared_memory(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause | None:
+    free = evidence.shm_free
+    if free is None or free > max(1 << 20, (evidence.shm_size or 0) // 100):
+        return None
+    fits = cause.slug == "shm-full" or signal == "SIGBUS"
+    return _measured(cause, "shm-full", "/dev/shm was full") if fits else None
+
+
+def _processes(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause | None:
+    fits = cause.slug == "proc-limit" or (_is_open(cause) and re.search(_THREADS, text))
+    if not evidence.refused_processes or not fits:
+        return None
+    return _measured(cause, "proc-limit", "the container's limit of processes was reached")
 
 
 def _measured(

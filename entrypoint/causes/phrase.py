@@ -20,13 +20,14 @@ _BLAMES = {"peer": "another rank", "unknown": ""}
 
 def phrase(cause: Cause) -> str:
     """Return the cause as one sentence without its full stop: what, where, whose, retry."""
-    where = f"{cause.rank} on {cause.node}" if cause.rank and cause.node else cause.node
-    if "{device}" in cause.says:
+    says = cause.says
+    where = " on ".join(part for part in (cause.rank, cause.node) if part)
+    if "{device}" in says:
         device = cause.device or "an accelerator"
-        says = cause.says.replace("{device}", f"{device} of {cause.node}" if cause.node else device)
-        says += f", {cause.rank}" if cause.rank else ""
-    else:
-        says = f"{cause.says}, {'in' if cause.rank else 'on'} {where}" if where else cause.says
+        says = says.replace("{device}", f"{device} of {cause.node}" if cause.node else device)
+        where = cause.rank
+    if where:
+        says += f", {'in' if cause.rank else 'on'} {where}"
     about = [_BLAMES.get(cause.blame, cause.blame), _RETRIES[cause.retry]]
     if cause.certainty == "low":
         about.append("not certain")
@@ -48,6 +49,7 @@ def as_json(cause: Cause) -> dict[str, Any]:
         "retry": cause.retry,
         "certainty": cause.certainty,
         "lines": list(cause.lines),
+        "fix": cause.fix,
     }
 
 

@@ -27,6 +27,7 @@ class Signature(NamedTuple):
     retry: Retry | None = None
     certainty: Certainty | None = None
     fix: str = ""
+    also: str = ""  # literal that must be somewhere else in the output
     weight: int = 0  # how decisive it is, as in kinds.py
     # it counts on a line that is marked as a warning, and also if progress followed it
     always: bool = False

@@ -3,39 +3,163 @@ to do."""
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from typing import TYPE_CHECKING
 
 from entrypoint.cli.parser import command
-from entrypoint.errors import UsageError
-from entrypoint.output.log import show, width
-from entrypoint.text import escaped
+from entrypoint.errors import NoInputError, UsageError
+from entrypoint.output.log import answer, show, width
+from entrypoint.text import escaped, json_document
 
 if TYPE_CHECKING:
     import argparse
+    from typing import BinaryIO
 
+    from entrypoint.cause import Cause
     from entrypoint.cli.parser import Commands
     from entrypoint.output.log import Logger
 
 _ALL = "`entrypoint explain` lists all"
+_HEAD = 1 << 20  # bytes that are read of the begin of a log
+_TAIL = 4 << 20  # and of its end
 _LONG = 5  # messages that are explained in full; of more, only the first lines are shown
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     text = (
-        "explain an exit status or a message: its cause, how to confirm it, and its fix; without an"
+        "explain an exit status or a message: its cause, how to confirm it, and its fix; or say why"
+        " the job failed whose log is in FILE (- for stdin), and whether a retry helps; without an"
         " argument, list all"
     )
-    explain = command(commands, "explain", "[STATUS | MESSAGE-ID | TEXT ...]", text)
-    about = "an exit status, a message's id, a part of its text, or a line of a log with an id"
-    explain.add_argument("about", nargs="*", metavar="STATUS|MESSAGE-ID|TEXT", help=about)
+    explain = command(commands, "explain", "[STATUS | MESSAGE-ID | TEXT ... | FILE | -]", text)
+    about = (
+        "an exit status, a message's id, a part of its text, a line of a log with an id; or the"
+        " file of a log"
+    )
+    explain.add_argument("about", nargs="*", metavar="STATUS|MESSAGE-ID|TEXT|FILE", help=about)
+    explain.add_argument("--json", action="store_true", help="print the judgement on FILE as JSON")
+    explain.add_argument(
+        "--status", metavar="N", help="the exit status of the job whose log is in FILE"
+    )
+    explain.add_argument(
+        "--signal", metavar="NAME", help="the signal that ended it, such as SIGKILL"
+    )
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Print the answer. Returns 0. Raises UsageError if there is nothing to explain."""
+    """Print the answer. Returns 0. Raises UsageError if there is nothing to explain, NoInputError
+    if a log cannot be read."""
     # A line of a log may hold `--`; what follows it belongs to the question, too.
-    show(text(" ".join([*args.about, *args.command]).strip(), width()))
+    question = [*args.about, *args.command]
+    if _is_log(question, args):
+        from entrypoint.causes.phrase import as_json
+        from entrypoint.explain import failures
+
+        cause = _judged(question, args)
+        if args.json:
+            answer(json_document(as_json(cause)))
+        else:
+            show(failures.text(cause, width()))
+    else:
+        show(text(" ".join(question).strip(), width()))
     return 0
+
+
+def _is_log(question: list[str], args: argparse.Namespace) -> bool:
+    """Return whether the question names a log, rather than a status, an id or a text. Raises
+    UsageError if options for logs are given without one."""
+    from entrypoint import explain
+
+    options = [
+        name for name in ("json", "status", "signal") if getattr(args, name) not in (None, False)
+    ]
+    word = question[0] if len(question) == 1 else ""
+    if word == "-" or (word and os.path.exists(word) and not _is_asked(word)):
+        return True
+    is_path = "/" in word and not re.search(r"\s", word)
+    if options and (not word or _is_asked(word)):
+        hint = "give the file of a log, or - for stdin: entrypoint explain --json job.log"
+        raise UsageError(f"EP136 --{options[0]} needs a log", " ".join(question)[:80], hint)
+    known = explain.named(word) or explain.containing(word) or explain.others_containing(word)
+    return bool(options) or (is_path and not known)
+
+
+def _is_asked(word: str) -> bool:
+    """Return whether a word is an id, or a status that is not also the name of a file."""
+    is_status = word.isascii() and word.isdigit() and not os.path.isfile(word)
+    return is_status or re.fullmatch("(?i)EP[0-9]{3}", word) is not None
+
+
+def _judged(question: list[str], args: argparse.Namespace) -> Cause:
+    from entrypoint.causes.judge import judge
+    from entrypoint.explain import failures
+
+    status = _number(args.status)
+    signal = _signal(args.signal)
+    return failures.with_origin(judge(failures.lines_of(_log(question[0])), status, signal))
+
+
+def _number(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"-?[0-9]{1,3}", text) or not -64 <= int(text) <= 255:
+        hint = "give a number from 0 to 255, or -9 for SIGKILL"
+        raise UsageError("EP136 --status needs a status", text[:20], hint)
+    return int(text)
+
+
+def _signal(text: str | None) -> str:
+    if text is None:
+        return ""
+    import signal
+
+    names = {name.name: name.name for name in signal.Signals}
+    names |= {name.name.removeprefix("SIG"): name.name for name in signal.Signals}
+    names |= {str(name.value): name.name for name in signal.Signals}
+    if text.upper() not in names:
+        raise UsageError(
+            "EP136 --signal needs the name of a signal", text[:20], "such as SIGKILL or SIGSEGV"
+        )
+    return names[text.upper()]
+
+
+def _log(path: str) -> bytes:
+    """Return the begin and the end of a log: as much of it as says why a job failed. Raises
+    NoInputError if it cannot be read."""
+    name = "stdin" if path == "-" else escaped(path, 200)
+    hint = "give the file of a log, or - for stdin"
+    try:
+        with open(0 if path == "-" else path, "rb", closefd=path != "-") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if path != "-" and not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+                raise OSError(0, "it is not a file")
+            head = file.read(_HEAD)
+            if stat.S_ISREG(mode):
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(len(head), end - _TAIL))
+                return head + _joint(file.tell() > len(head)) + file.read(_TAIL)
+            return head + _end_of(file)
+    except OSError as error:
+        raise NoInputError(f"EP111 cannot read {name}", error.strerror or "", hint) from None
+
+
+def _end_of(file: BinaryIO) -> bytes:
+    """Return the end of what a pipe still brings; never more than two pieces are kept."""
+    before = b""
+    last = b""
+    dropped = False
+    while piece := file.read(_TAIL):
+        dropped = dropped or bool(before)
+        before, last = last, piece
+    rest = before + last
+    return _joint(dropped or len(rest) > _TAIL) + rest[-_TAIL:]
+
+
+def _joint(is_cut: bool) -> bytes:
+    return b"\n" if is_cut else b""
 
 
 def text(question: str, columns: int) -> str:

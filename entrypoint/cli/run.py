@@ -66,7 +66,9 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     if outcome.cause:
         from entrypoint.causes.phrase import as_json, phrase
 
-        log(f"cause: {phrase(outcome.cause)}", as_json(outcome.cause))
+        fields = as_json(outcome.cause)
+        del fields["text"]  # each line has one
+        log(f"cause: {phrase(outcome.cause)}", fields)
     if outcome.status:
         log(f"{outcome.reason}; exit {outcome.status}")
     elif len(topology.nodes) > 1:

@@ -39,7 +39,7 @@ class Entry:
             [
                 f"{self.id}  ({ends(self.statuses)})",
                 head,
-                *(_row(name, text, width) for name, text in rows),
+                *(row(name, text, width) for name, text in rows),
             ]
         )
 
@@ -132,5 +132,6 @@ def _entry(
     return Entry(id, says, tuple(map(str, status)), cause, confirm, fix)
 
 
-def _row(name: str, text: str, width: int) -> str:
+def row(name: str, text: str, width: int) -> str:
+    """Return a row of an explanation for a terminal of `width` columns."""
     return textwrap.fill(text, width, initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)

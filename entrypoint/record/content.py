@@ -33,6 +33,7 @@ class ResultCause:
     retry: Annotated[str, one_of(*RETRIES)]
     certainty: Annotated[str, one_of(*CERTAINTIES)]
     lines: Annotated[tuple[Annotated[str, Length(LINE)], ...], Length(LINES)]
+    fix: Annotated[str, Length(SENTENCE)]
 
 
 def _result(value: Any) -> dict[str, Any]:

@@ -77,10 +77,16 @@ def _cause_of(outcome: Outcome, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a result that say why the job failed; none if that is unknown."""
     if outcome.cause is None:
         return {}
+    import json
+
     from entrypoint.causes.phrase import as_json  # a job that ends well needs it never
 
     fields = as_json(outcome.cause)
     fields["lines"] = [scrubbed(line, environ) for line in fields["lines"]]
+    # the reason needs its share, and a peer may have sent characters that JSON escapes
+    for name, nothing in (("lines", []), ("fix", ""), ("text", "")):
+        if len(json.dumps(fields)) > _LIMIT // 2:
+            fields[name] = nothing
     return fields
 
 

@@ -13,6 +13,7 @@ import pytest
 from entrypoint import errors, explain
 from entrypoint.cli.explain import text
 from entrypoint.errors import UsageError
+from entrypoint.explain import causes_page
 from entrypoint.explain.page import markdown
 from entrypoint.spec import fields
 from entrypoint.spec.reference import RESERVED
@@ -222,6 +223,11 @@ def test_the_site_s_page_has_every_message() -> None:
     assert re.findall(r"(?m)^### (EP\d+)$", page) == [*explain.messages()]
     entries = [*explain.messages().values(), *explain.statuses()]
     assert [entry.id for entry in entries if entry.fix.rstrip(".") not in page] == []
+
+
+def test_the_page_of_causes_is_up_to_date() -> None:
+    written = (TREE / "docs/how-to/why-did-my-job-stop.md").read_text(encoding="utf-8")
+    assert written == causes_page.markdown(), "run `make golden` and read the difference"
 
 
 @pytest.mark.parametrize(

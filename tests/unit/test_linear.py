@@ -16,6 +16,7 @@ import pytest
 
 from entrypoint import explain, interfaces, render, secret, text
 from entrypoint.adopt import init, migrate
+from entrypoint.causes import clean, judge, measured, signature
 from entrypoint.check import cards, programs
 from entrypoint.deploy import slurm
 from entrypoint.devices import _smi as smi
@@ -100,6 +101,11 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "device files": lambda text: cards._FILES.search(text),
     "interface in variables": lambda text: re.match(mpirun._INTERFACES, text),
     "address": lambda text: interfaces._plain(text),
+    "output of a failure": lambda text: judge.judge(text.split("\n")),
+    "line of a failure": lambda text: judge._exception().match(text),
+    "prefix of a line": lambda text: clean._patterns()[0].match(text),
+    "device of a failure": lambda text: measured.device(text, "gpu-ecc"),
+    "signature": lambda text: signature.Signature("", "", pattern="x").match(text),
 }
 
 

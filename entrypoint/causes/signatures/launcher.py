@@ -50,12 +50,17 @@ ROWS = (
     Signature("preempted", "DUE TO PREEMPTION"),
     Signature("preempted", "DUE TO JOB REQUEUE"),
     Signature("preempted", "node was preempted"),
-    Signature("preempted", "preemption notice", pattern="(?i)preemption notice"),
+    Signature("preempted", "preemption notice:"),
+    Signature("preempted", "eceived preemption notice"),
     Signature("preempted", "this job is preempted"),
     Signature(
         "preempted",
         "reempt",
-        pattern=r"(?i)\b(job|instance|node|vm|pod|task|machine|worker|allocation)\b.{0,60}\b(was|is|been|being|gets|got|will be|were) preempted|preempted by|received preemption|preemption signal",
+        pattern=(
+            r"(?i)\b(job|instance|node|vm|pod|task|machine|worker|allocation)\b.{0,60}"
+            r"\b(was|is|been|being|gets|got|will be|were) preempted|preempted by|"
+            r"received preemption|preemption signal"
+        ),
         certainty="low",
     ),
     Signature("preempted", "TERM_PREEMPT"),
@@ -293,7 +298,12 @@ ROWS = (
         pattern=r"(?i)floating point exception( \(core|$|\))",
     ),
     Signature("native-crash", "pure virtual method called", weight=LAST_EXCEPTION + 2),
-    Signature("native-crash", "Fatal Python error", weight=LAST_EXCEPTION + 3),
+    Signature(
+        "native-crash",
+        "Fatal Python error",
+        pattern="error: (?!Aborted)",
+        weight=LAST_EXCEPTION + 3,
+    ),
     Signature(
         "native-crash",
         "Assertion `",
@@ -304,7 +314,10 @@ ROWS = (
     Signature(
         "native-crash",
         "Aborted",
-        pattern=r"(?:^|: ?|\d +)Aborted *(?:\(core|$)|Aborted \(6\)|\(Aborted\)|tasks? [\d,-]+: Aborted",
+        pattern=(
+            r"(?:^|: ?|\d +)Aborted *(?:\(core|$)|Aborted \(6\)|\(Aborted\)|tasks? "
+            r"[\d,-]+: Aborted"
+        ),
         weight=CONSEQUENCE + 6,
     ),
     # what the launcher needs
@@ -475,4 +488,113 @@ ROWS = (
     ),
     Signature("file-missing", "execve", pattern="(?i)no such file"),
     Signature("file-missing", "HYDU_create_process", pattern="(?i)no such file"),
+    Signature(
+        "preempted",
+        "reempt",
+        pattern=(
+            r"(?i)preempted to accommodate|(due to|because of|by) (a )?preempt(ion|"
+            r"ing|ed)? ?(of|by|$|[.,:])"
+        ),
+    ),
+    Signature("preempted", "Job was evicted"),
+    Signature("preempted", "termination is imminent"),
+    Signature("preempted", "DisruptionTarget", certainty="low"),
+    Signature(
+        "preempted",
+        "evict",
+        pattern=r"(?i)(pod|job|workload|instance|node).{0,40}evicted (due to|because of|by)",
+    ),
+    Signature("preempted", "nterruption notice"),
+    Signature(
+        "time-limit",
+        "wallclock",
+        pattern=r"(?i)exceeded .{0,20}wall ?clock|wall ?clock .{0,20}exceeded",
+    ),
+    Signature("time-limit", "wall time", pattern="(?i)exceed|reached"),
+    Signature("time-limit", "onger than specified deadline"),
+    Signature("time-limit", "run time limit"),
+    Signature("time-limit", "eached max", pattern="(?i)max(imum)? (run ?time|wall ?time|duration)"),
+    Signature("node-lost", "execution node", pattern=r"(?i)execution node \S+ (is )?down"),
+    Signature("node-lost", "TaintManagerEviction", certainty="low"),
+    Signature("node-lost", "NodeLost", certainty="low"),
+    Signature(
+        "node-lost",
+        "lame workers found",
+        role="unclear",
+        blame="unknown",
+        retry="unknown",
+        certainty="low",
+        weight=CONSEQUENCE - 3,
+    ),
+    Signature(
+        "node-lost",
+        "LocalRayletDiedError",
+        role="unclear",
+        blame="unknown",
+        retry="unknown",
+        certainty="low",
+        weight=CONSEQUENCE - 3,
+    ),
+    Signature(
+        "node-lost",
+        "local raylet died",
+        role="unclear",
+        blame="unknown",
+        retry="unknown",
+        certainty="low",
+        weight=CONSEQUENCE - 3,
+    ),
+    Signature(
+        "stopped-outside",
+        "nterrupted by user",
+        "the job was stopped by Ctrl-C or SIGINT",
+        retry="no",
+        certainty="high",
+        weight=LIKELY,
+    ),
+    Signature(
+        "stopped-outside",
+        "eceived SIGINT",
+        "the job was stopped by Ctrl-C or SIGINT",
+        retry="no",
+        certainty="high",
+        weight=LIKELY,
+    ),
+    Signature(
+        "stopped-outside",
+        "CANCELLED AT",
+        "the job was cancelled",
+        r"CANCELLED AT \S+ *(?:DUE TO (?:SIGNAL|USER).*)?\*\*\*",
+        role="unclear",
+        weight=KILLED + 1,
+    ),
+    Signature(
+        "stopped-outside",
+        "job deleted at request of",
+        "the job was cancelled",
+        "(?i)deleted",
+        weight=KILLED + 1,
+    ),
+    Signature(
+        "setup",
+        "exchange_identification: ",
+        "the ssh server closed the connection",
+        retry="unknown",
+    ),
+    Signature("setup", "No route to sshd"),
+    Signature("setup", "rsh: command not found", certainty="high"),
+    Signature("net-unreachable", "ssh: connect to address", weight=LIKELY - 3),
+    Signature("user-args", "More processors requested than permitted", certainty="high"),
+    Signature("user-args", "Requested node configuration is not available", certainty="high"),
+    Signature("user-args", "Batch job submission failed", certainty="high"),
+    Signature("user-args", "more processes than cpus on a resource", certainty="high"),
+    Signature("user-args", "nable to create step for job"),
+    Signature(
+        "user-args",
+        "resource request",
+        pattern="(?i)cannot be (scheduled|fulfilled)|no available node type",
+        certainty="low",
+    ),
+    Signature("native-crash", "race/breakpoint trap", pattern="(?i)trace/breakpoint trap"),
+    Signature("native-crash", "stack overflow", weight=LAST_EXCEPTION + 2),
 )

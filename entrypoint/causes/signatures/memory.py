@@ -79,7 +79,11 @@ ROWS = (
     Signature(
         "shm-full",
         "/dev/shm",
-        pattern="(?i)(no space left|not enough (free )?space|errno 28|too small).{0,200}/dev/shm|/dev/shm.{0,200}(no space left|not enough (free )?space|errno 28|is too small)",
+        pattern=(
+            "(?i)(no space left|not enough (free )?space|errno 28|too small).{0,200}"
+            "/dev/shm|/dev/shm.{0,200}(no space left|not enough (free )?space|errno "
+            "28|is too small)"
+        ),
         weight=_SHM,
     ),
     Signature("shm-full", "No space left on device", pattern="</?torch_|/torch_\\d", weight=_SHM),
@@ -93,7 +97,10 @@ ROWS = (
     Signature(
         "shm-full",
         "shared memory",
-        pattern="(?i)(unable to|failed to|could not|cannot) (create|allocate|extend|resize|allocate) .{0,30}shared memory.{0,120}(space|28)",
+        pattern=(
+            "(?i)(unable to|failed to|could not|cannot) (create|allocate|extend|"
+            "resize|allocate) .{0,30}shared memory.{0,120}(space|28)"
+        ),
         weight=_SHM,
     ),
     Signature("shm-full", "unable to mmap", pattern="</?torch_", weight=_SHM, certainty="low"),
@@ -102,7 +109,10 @@ ROWS = (
     Signature(
         "shm-full",
         "us error",
-        pattern=r"(?i)(?:^|: ?)bus error *(?:\(core|$)|\(bus error\)|fatal python error: bus error|signal: bus error|: Bus error",
+        pattern=(
+            r"(?i)(?:^|: ?)bus error *(?:\(core|$)|\(bus error\)|fatal python error: "
+            r"bus error|signal: bus error|: Bus error"
+        ),
         certainty="low",
         weight=LIKELY,
     ),
@@ -134,8 +144,64 @@ ROWS = (
     Signature(
         "proc-limit",
         "hread",
-        pattern="(?i)(create|start|spawn|creating|creation).{0,40}thread.{0,60}(resource temporarily unavailable|os error 11|EAGAIN)|thread constructor failed: Resource",
+        pattern=(
+            "(?i)(create|start|spawn|creating|creation).{0,40}thread.{0,60}(resource "
+            "temporarily unavailable|os error 11|EAGAIN)|thread constructor failed: "
+            "Resource"
+        ),
     ),
     Signature("proc-limit", "fork rejected by pids controller", certainty="high"),
     Signature("proc-limit", "newosproc"),
+    Signature("shm-full", "lease check that /dev/shm", weight=_SHM),
+    Signature(
+        "shm-full",
+        "multiprocessing/synchronize.py",
+        "a semaphore could not be made in /dev/shm",
+        certainty="low",
+        weight=_SHM,
+        also="[Errno 28]",
+        always=True,
+    ),
+    Signature(
+        "shm-full",
+        "multiprocessing/heap.py",
+        certainty="low",
+        weight=_SHM,
+        also="[Errno 28]",
+        always=True,
+    ),
+    Signature(
+        "shm-full",
+        "multiprocessing/shared_memory.py",
+        certainty="low",
+        weight=_SHM,
+        also="[Errno 28]",
+        always=True,
+    ),
+    Signature("fd-limit", "unable to open shared memory object </torch_", certainty="low"),
+    Signature("fd-limit", "number of pipes that can be open"),
+    Signature("fd-limit", "Errno 24]"),
+    Signature("fd-limit", "os error 24)"),
+    Signature("proc-limit", "number of children a process can have"),
+    Signature("proc-limit", "to allocate necessary resources for OMP thread"),
+    Signature("proc-limit", "failed to create new OS thread"),
+    Signature("proc-limit", "pthread_create()"),
+    Signature("proc-limit", "Cannot fork"),
+    Signature("proc-limit", "fork failed"),
+    Signature("proc-limit", "posix_spawn", pattern="(?i)temporarily unavailable"),
+    Signature(
+        "proc-limit",
+        "esource temporarily unavailable",
+        pattern=r"what\(\):.{0,40}Resource temporarily|system_error.{0,60}Resource temporarily",
+        weight=PYTHON,
+    ),
+    Signature("host-oom", "memory budget", pattern="(?i)exceed", certainty="low"),
+    Signature("host-oom", "OutOfMemoryError: Java heap space"),
+    Signature("host-oom", "invoked oom-killer"),
+    Signature(
+        "host-oom", "Killed process", pattern=r"Killed process \d+ .{0,60}(vm|rss)", weight=NAMED
+    ),
+    Signature("host-oom", "oom_reaper", weight=NAMED),
+    Signature("host-oom", "Errno 12]", certainty="low", weight=NAMED + 3),
+    Signature("host-oom", "os error 12)", certainty="low", weight=NAMED + 3),
 )

@@ -7,6 +7,9 @@ from entrypoint.causes.signature import Signature
 
 _STALE = NAMED + 3  # below the message that names why the connection failed
 
+# Linux takes them for port 0: another start gets another one.
+_EPHEMERAL = r"3[3-9]\d{3}|[45]\d{4}|6[0-5]\d{3}"
+
 ROWS = (
     # names
     Signature("dns", "emporary failure in name resolution", retry="same"),
@@ -38,17 +41,14 @@ ROWS = (
     Signature("dns", "gethostbyname", pattern="(?i)fail|error", certainty="low"),
     Signature("dns", "no such host"),
     # ports
-    *(
-        Signature(
-            "addr-in-use",
-            "ddress already in use",
-            "a port that was chosen at random ({port}) was already in use",
-            r"\]:(?P<port>3[3-9]\d{3}|[45]\d{4}|6[0-5]\d{3}) |\.\d+:(?P<port2>3[3-9]\d{3}|[45]\d{4}|6[0-5]\d{3}) ",
-            retry="same",
-            certainty="low",
-            weight=NAMED - 1,
-        )
-        for _ in (0,)
+    Signature(
+        "addr-in-use",
+        "ddress already in use",
+        "a port that was chosen at random ({port}) was already in use",
+        rf"(?:\]:|\.\d+:|\bport: )(?P<port>{_EPHEMERAL})[ ,]",
+        retry="same",
+        certainty="low",
+        weight=NAMED - 1,
     ),
     Signature("addr-in-use", "ddress already in use"),
     Signature("addr-in-use", "EADDRINUSE"),
@@ -57,7 +57,10 @@ ROWS = (
     Signature(
         "addr-in-use",
         "port",
-        pattern=r"(?i)\bport\b.{0,40}\b(is )?(already (in use|used|occupied|allocated|bound)|occupied|not available)|but another process is utilizing it",
+        pattern=(
+            r"(?i)\bport\b.{0,40}\b(is )?(already (in use|used|occupied|allocated|"
+            r"bound)|occupied|not available)|but another process is utilizing it"
+        ),
     ),
     Signature("addr-in-use", "Only one usage of each socket address"),
     Signature("addr-in-use", "Failed to add port to server"),
@@ -140,7 +143,10 @@ ROWS = (
     Signature(
         "rdma-error",
         "ibv_",
-        pattern=r"(?i)ibv_(modify_qp|create_qp|reg_mr\w*|poll_cq|post_send|create_cq|open_device|alloc_pd)[^.]{0,40}fail",
+        pattern=(
+            r"(?i)ibv_(modify_qp|create_qp|reg_mr\w*|poll_cq|post_send|create_cq|"
+            r"open_device|alloc_pd)[^.]{0,40}fail"
+        ),
         weight=LIKELY + 1,
     ),
     Signature("rdma-error", "ibv_modify_qp failed", weight=LIKELY + 1),
@@ -176,13 +182,16 @@ ROWS = (
         "rendezvous-timeout", "DEADLINE_EXCEEDED", pattern="(?i)barrier|register|coordinat|connect"
     ),
     Signature(
-        "rendezvous-timeout", "monitoredBarrier", pattern="(?i)did not|timeout|timed out|failed"
+        "collective-timeout", "monitoredBarrier", pattern="(?i)did not|timeout|timed out|failed"
     ),
     Signature("rendezvous-timeout", "Timed out initializing process group in store based barrier"),
     Signature(
         "rendezvous-timeout",
         "cluster",
-        pattern="(?i)(timed? ?out|timeout).{0,60}(build|building|form|join).{0,20}(the )?cluster|failed to (register|connect) to .{0,30}scheduler",
+        pattern=(
+            "(?i)(timed? ?out|timeout).{0,60}(build|building|form|join).{0,20}(the "
+            ")?cluster|failed to (register|connect) to .{0,30}scheduler"
+        ),
     ),
     Signature("rendezvous-timeout", "TimeoutError", pattern="(?i)(rendezvous|store|barrier|key)"),
     # collectives
@@ -348,7 +357,10 @@ ROWS = (
     Signature(
         "download",
         "rror",
-        pattern=r"(?i)(?:status|error|code|http)[^0-9\n]{0,16}\b(?:500|502|503|504|520|522|524)\b.{0,80}(?:gateway|server|service|unavailable|internal|timeout)",
+        pattern=(
+            r"(?i)(?:status|error|code|http)[^0-9\n]{0,16}\b(?:500|502|503|504|520|"
+            r"522|524)\b.{0,80}(?:gateway|server|service|unavailable|internal|timeout)"
+        ),
     ),
     Signature("download", "503 Service Unavailable"),
     Signature("download", "502 Bad Gateway"),
@@ -411,5 +423,99 @@ ROWS = (
         retry="unknown",
         certainty="low",
         weight=PYTHON + 2,
+    ),
+    Signature("dns", "ame does not resolve"),
+    Signature(
+        "dns", "an't resolve", pattern="(?i)host|nslookup|name|address|resolve '", certainty="low"
+    ),
+    Signature("dns", "ailed to resolve", pattern="(?i)host|name|address|dns|'", certainty="low"),
+    Signature("dns", "ould not be resolved", pattern="(?i)host|name|address", certainty="low"),
+    Signature("dns", "nable to resolve host"),
+    Signature("dns", "nknown host"),
+    Signature("dns", "UnknownHost"),
+    Signature("dns", "host not found"),
+    Signature("dns", "nable to get host address"),
+    Signature("dns", "EAI_AGAIN", retry="same"),
+    Signature("dns", "gaierror", certainty="low"),
+    Signature("addr-in-use", "port is already allocated"),
+    Signature("net-unreachable", "nable to complete a TCP connection", weight=LIKELY - 4),
+    Signature("net-unreachable", "onnect timeout [", weight=LAST_EXCEPTION - 2),
+    Signature("net-unreachable", "annot assign requested address", weight=LIKELY + 4),
+    Signature("net-unreachable", "unable to connect to server", pattern="(?i)firewall|port"),
+    Signature(
+        "net-unreachable",
+        "ailed to connect to remote host",
+        role="cascade",
+        blame="peer",
+        weight=WAITED + 2,
+    ),
+    Signature("rdma-error", "unhandled timeout error"),
+    Signature("rdma-error", "got completion with error"),
+    Signature(
+        "rdma-error",
+        "NET/IB",
+        pattern="(?i)async (fatal )?event|port .{0,20}(down|error)|link.{0,10}down",
+        weight=LIKELY + 2,
+    ),
+    Signature("rdma-error", "ocal protection error", pattern="(?i)mlx|ib|rdma|qp", blame="node"),
+    Signature("rdma-error", "ompleted with error", pattern=r"NET/OFI", weight=LIKELY),
+    Signature("rdma-error", "UNDELIVERABLE", weight=LIKELY),
+    Signature("rdma-error", "ndpoint timeout", pattern="(?i)ucx|ucp|ib|mlx"),
+    Signature("rendezvous-timeout", "connect() timed out"),
+    Signature("rendezvous-timeout", "Original timeout was"),
+    Signature(
+        "rendezvous-timeout",
+        "failed to send a keep-alive heartbeat",
+        role="cascade",
+        weight=CONSEQUENCE,
+    ),
+    Signature("rendezvous-timeout", "ready ranks", pattern="(?i)timed? ?out", weight=WAITED + 3),
+    Signature("peer-lost", "RayletClient", role="cascade", certainty="low", weight=CONSEQUENCE + 2),
+    Signature("peer-lost", "OwnerDiedError", certainty="low"),
+    Signature("peer-lost", "onnection to GCS", certainty="low"),
+    Signature("peer-lost", "Failed to connect to GCS", certainty="low"),
+    Signature("peer-lost", "socketProgress", pattern="(?i)closed|reset|fail", certainty="low"),
+    Signature("peer-lost", "Call to write failed", certainty="low"),
+    Signature("peer-lost", "Call to recv", pattern="(?i)fail", certainty="low"),
+    Signature("peer-lost", "Call to send", pattern="(?i)fail", certainty="low"),
+    Signature("peer-lost", "preemption_sync_manager", pattern="Socket closed"),
+    Signature(
+        "peer-lost", "the JAX distributed service detected fatal errors", weight=CONSEQUENCE + 1
+    ),
+    Signature(
+        "peer-lost", "EOFError", pattern=r"^EOFError$", weight=LAST_EXCEPTION + 2, certainty="low"
+    ),
+    Signature("download", "Connection aborted"),
+    Signature("download", "ServerDisconnectedError"),
+    Signature("download", "ClientPayloadError"),
+    Signature("download", "ClientConnectorError", retry="unknown", certainty="low"),
+    Signature(
+        "download", "annot connect to host", pattern=":443|ssl", retry="unknown", certainty="low"
+    ),
+    Signature("download", "SSLEOFError", certainty="low"),
+    Signature("download", "ProtocolError", certainty="low"),
+    Signature(
+        "download",
+        "CommError",
+        pattern="(?i)wandb|timed out|time-?out|network",
+        certainty="low",
+        weight=PYTHON,
+    ),
+    Signature("download", "ServerBusy"),
+    Signature("download", "OperationTimedOut", certainty="low"),
+    Signature("download", "ServiceResponseError", certainty="low"),
+    Signature("download", "ServiceRequestError", certainty="low"),
+    Signature("download", "ate limit exceeded", pattern="(?i)http|api|hub|lfs|download|request"),
+    Signature("download", "onsistency check", pattern="file should be of size"),
+    Signature("download", "xception: 503", pattern="503"),
+    Signature("download", "ReadTimeout:", certainty="low"),
+    Signature("download", "ConnectTimeout:", retry="unknown", certainty="low"),
+    Signature(
+        "download",
+        "ConnectionError",
+        pattern="(?i)https?://|HTTPS?ConnectionPool|hub",
+        retry="unknown",
+        certainty="low",
+        weight=PYTHON,
     ),
 )

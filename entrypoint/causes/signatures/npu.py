@@ -161,4 +161,23 @@ ROWS = (
         Signature("user-args", needle, "the configuration of HCCL is not valid", certainty="high")
         for needle in ("EI0001", "EI0003", "EI0004", "EI0014", "EI0016", "EI0017")
     ),
+    Signature("gpu-oom", "emory isn't enough", certainty="high"),
+    Signature("gpu-oom", "emory is not enough", pattern="(?i)device|npu|ascend", certainty="high"),
+    Signature("gpu-init", "dcmi module initialize failed", retry="unknown", certainty="low"),
+    Signature(
+        "user-args",
+        "RANK_TABLE_FILE",
+        pattern="(?i)invalid|not exist|not set|fail|error",
+        certainty="low",
+    ),
+    Signature(
+        "user-args",
+        "ranktable",
+        pattern=(
+            "(?i)(parse|check|load|invalid).{0,60}(fail|error|invalid)|"
+            "rank ?table.{0,60}(invalid|not exist|error|fail)"
+        ),
+        certainty="low",
+        weight=LAST_EXCEPTION + 2,
+    ),
 )

@@ -10,13 +10,25 @@ ROWS = (
     Signature(
         "licence",
         "icense",
-        pattern=r"(?i)(unable|cannot|could not|failed|can't) .{0,40}(connect|reach|contact).{0,40}licen[cs]e|licen[cs]e (server|manager).{0,60}(down|unreachable|not respond|unavailable|error|not running|refused|cannot)|licen[cs]e checkout failed|licensing error|failed to check ?out .{0,40}licen[cs]e|FlexNet Licensing error|no (free |available )?licen[cs]es?\b.{0,30}(available|left|free)?|licensed number of users already reached|all licen[cs]es .{0,20}in use|waiting for licen[cs]e",
+        pattern=(
+            r"(?i)(unable|cannot|could not|failed|can't) .{0,40}"
+            r"(connect|reach|contact|check ?out|obtain|acquire|get).{0,40}licen[cs]e"
+            r"|licen[cs]e .{0,40}not available|connection to the licen[cs]e server could not"
+            r"|licen[cs]e (server|manager).{0,60}(down|unreachable|not respond|unavailable)"
+            r"|licen[cs]e (server|manager).{0,60}(error|not running|refused|cannot)"
+            r"|licen[cs]e checkout failed|licensing error"
+            r"|no (free |available )licen[cs]es?\b|licensed number of users already reached"
+            r"|all licen[cs]es .{0,20}in use|waiting for licen[cs]e"
+        ),
     ),
     Signature(
         "licence",
         "icense",
         "the licence is missing or expired",
-        pattern=r"(?i)licen[cs]e (has |is |file )?(expired|not found|missing|invalid|does not exist)|invalid licen[cs]e|no valid licen[cs]e",
+        pattern=(
+            r"(?i)licen[cs]e (has |is |file )?(expired|not found|missing|invalid|does "
+            r"not exist)|invalid licen[cs]e|no valid licen[cs]e"
+        ),
         retry="no",
         weight=NAMED + 1,
     ),
@@ -52,7 +64,7 @@ ROWS = (
     ),
     Signature("lib-mismatch", "VersionConflict", certainty="low"),
     Signature("user-import", "ModuleNotFoundError"),
-    Signature("user-import", "No module named", pattern=r"No module named '?[\w.]+|(?i)error"),
+    Signature("user-import", "No module named", pattern=r"No module named '?\w"),
     Signature("user-import", "annot open shared object file", weight=NAMED),
     Signature("user-import", "ould not load library"),
     Signature(
@@ -68,23 +80,38 @@ ROWS = (
     # numbers
     Signature(
         "nan-loss",
-        "an",
-        pattern=r"(?i)\bloss\b.{0,40}\b(is|became|becomes|was|are|got|turned|returned)\b.{0,30}\b(nan|inf|infinite|not finite)\b",
+        "oss",
+        pattern=(
+            r"(?i)\bloss\b.{0,40}\b(is|became|becomes|was|are|got|turned|returned)"
+            r"\b.{0,30}\b(nan|inf|infinite|not finite)\b"
+        ),
     ),
     Signature(
         "nan-loss",
         "NaN",
-        pattern=r"(?i)nans? (detected|found|encountered|loss|in (the )?(loss|grad))|(detected|found|encountered|got|contains?|has|had|hit|produced|with|has|is) (a |an |some |any )?nans?\b|loss.{0,20}\bnan\b.{0,40}(abort|stop|terminat|exit|kill)",
+        pattern=(
+            r"(?i)nans? (detected|found|encountered|loss|in (the )?(loss|grad))|"
+            r"(detected|found|encountered|got|contains?|has|had|hit|produced|with|has|"
+            r"is) (a |an |some |any )?nans?\b|loss.{0,20}\bnan\b.{0,40}(abort|stop|"
+            r"terminat|exit|kill)"
+        ),
     ),
     Signature(
         "nan-loss",
         "nan",
-        pattern=r"(?i)(abort|stop|terminat|exit|diverg|invalid|unexpected).{0,40}\bnan\b|\bnan\b.{0,60}(abort|stopp|terminat|exiting|skipping)|loss ?[=:] ?nan\b|returned nan values|found nan",
+        pattern=(
+            r"(?i)(abort|stop|terminat|exit|diverg|invalid|unexpected).{0,40}\bnan\b|"
+            r"\bnan\b.{0,60}(abort|stopp|terminat|exiting|skipping)|"
+            r"returned nan values|found nan"
+        ),
     ),
     Signature(
         "nan-loss",
         "nfinite",
-        pattern=r"(?i)loss (is |became |was )?(infinite|non-?finite)|(infinite|non-?finite) (loss|grad)|infinite or nan",
+        pattern=(
+            r"(?i)loss (is |became |was )?(infinite|non-?finite)|(infinite|"
+            r"non-?finite) (loss|grad)|infinite or nan"
+        ),
     ),
     Signature(
         "nan-loss",
@@ -132,7 +159,9 @@ ROWS = (
     Signature(
         "permission",
         "ermission",
-        pattern="(?i)does not have .{0,60}(access|permission)|permission.{0,20}denied|PERMISSION_DENIED",
+        pattern=(
+            "(?i)does not have .{0,60}(access|permission)|permission.{0,20}denied|PERMISSION_DENIED"
+        ),
     ),
     Signature("permission", "detected dubious ownership", certainty="low"),
     # files
@@ -153,13 +182,60 @@ ROWS = (
     Signature(
         "file-missing",
         "does not exist",
-        pattern=r"(?i)(file|path|directory|folder|checkpoint|dataset).{0,120}does not exist|Error: .{0,160}does not exist",
+        pattern=(
+            r"(?i)(file|path|directory|folder|checkpoint|dataset).{0,120}does not "
+            r"exist|Error: .{0,160}does not exist"
+        ),
         weight=PYTHON + 2,
     ),
     Signature(
         "file-missing",
         "not found",
-        pattern=r"(?i)(?:error|exception).{0,80}\b(file|path|directory|checkpoint)\b.{0,100}not found",
+        pattern=(
+            r"(?i)(?:error|exception).{0,80}\b(file|path|directory|checkpoint)"
+            r"\b.{0,100}not found"
+        ),
         weight=PYTHON + 2,
     ),
+    Signature(
+        "nan-loss",
+        "nan",
+        pattern=r"(?i)\bloss\b ?[=:] ?nan\b",
+        weight=LAST_EXCEPTION + 2,
+        always=True,
+    ),
+    Signature("nan-loss", "NanLossDuringTraining"),
+    Signature("nan-loss", "iverged with loss"),
+    Signature("lib-mismatch", "torchvision::nms does not exist"),
+    Signature("lib-mismatch", "torchvision versions are incompatible"),
+    Signature("lib-mismatch", "ot be created directly", pattern="Descriptors"),
+    Signature("lib-mismatch", "Numpy is not available"),
+    Signature(
+        "lib-mismatch",
+        "is incompatible with",
+        pattern="(?i)version|torch|numpy|cuda",
+        certainty="low",
+        weight=PYTHON,
+    ),
+    Signature(
+        "lib-mismatch", "ABI", pattern="(?i)abi (version )?(mismatch|incompatib)", certainty="low"
+    ),
+    Signature(
+        "lib-mismatch",
+        "requires ",
+        pattern=r"ImportError: [\w.-]+[<>=!]=.{0,40} is required",
+        weight=NAMED,
+    ),
+    Signature("user-import", "PackageNotFoundError"),
+    Signature("user-import", "No package metadata was found"),
+    Signature("user-import", "DistributionNotFound"),
+    Signature("user-import", "rror while loading shared libraries", weight=NAMED),
+    Signature("file-missing", "NewRandomAccessFile failed to Open"),
+    Signature("file-missing", "does not appear to have a file named"),
+    Signature("file-missing", "nable to find hostfile", weight=PYTHON - 1),
+    Signature("permission", "Invalid user token"),
+    Signature("permission", "HTTP Error 401"),
+    Signature("permission", "HTTP Error 403"),
+    Signature("permission", "401 Unauthorized", weight=PYTHON - 1),
+    Signature("permission", "403 Forbidden", weight=PYTHON - 1),
 )

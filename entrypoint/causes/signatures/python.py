@@ -15,7 +15,10 @@ ROWS = (
     Signature("user-args", "error: argument "),
     Signature("user-args", "error: ambiguous option"),
     Signature(
-        "user-args", "error: ", pattern=r"^[\w./-]+: error: (?!.*: error)", weight=PYTHON + 2
+        "user-args",
+        "error: ",
+        pattern=r"\.py: error: |^(?:torchrun|accelerate|deepspeed)\b[^:]{0,20}: error: ",
+        weight=PYTHON + 2,
     ),
     Signature("user-args", "unrecognized option"),
     Signature("user-args", "No such option"),
@@ -78,12 +81,18 @@ ROWS = (
     Signature(
         "user-args",
         "world_size",
-        pattern=r"(?i)(?:error|assert|exception).{0,200}(must be|is not|divisible|should|equal|mismatch|greater|smaller|less|only|but)",
+        pattern=(
+            r"(?i)(?:error|assert|exception).{0,200}(must be|is not|divisible|should|"
+            r"equal|mismatch|greater|smaller|less|only|but)"
+        ),
     ),
     Signature(
         "user-args",
         "divisible by",
-        pattern=r"(?i)(?:error|assert|exception).{0,200}(not |must be |should be |has to be |be )?(evenly )?divisible by",
+        pattern=(
+            r"(?i)(?:error|assert|exception).{0,200}(not |must be |should be |has to "
+            r"be |be )?(evenly )?divisible by"
+        ),
     ),
     Signature("user-args", "expected to have", pattern=r"(?i)environment variable \w+ expected"),
     Signature(
@@ -144,4 +153,36 @@ ROWS = (
             ("freeze_support()", "processes were spawned while a module was imported"),
         )
     ),
+    Signature("user-args", "ncorrect path_or_model_id"),
+    Signature(
+        "user-args",
+        "gpus",
+        pattern=(
+            r"(?i)(requested|requires?|asked for|needs?|want) .{0,40}\bgpus?\b.{0,60}"
+            r"\b(but|only)\b"
+        ),
+        certainty="low",
+    ),
+    Signature(
+        "user-args",
+        "GPUs",
+        pattern=(
+            r"(?i)(requested|requires?|asked for|needs?|want) .{0,40}\bgpus?\b.{0,60}"
+            r"\b(but|only)\b"
+        ),
+        certainty="low",
+    ),
+    Signature("user-args", "unrecognized argument"),
+    Signature("user-args", "unknown argument"),
+    Signature("user-args", "Unknown option"),
+    Signature("user-args", "unknown option"),
+    Signature("user-args", "invalid choice"),
+    Signature(
+        "user-args",
+        "ValidationError",
+        pattern=r"(?i)(config|settings|arguments|pydantic)",
+        certainty="low",
+        weight=PYTHON + 2,
+    ),
+    Signature("user-args", "MPI", pattern=r"(?i)assertion failed: mpisize", certainty="low"),
 )

@@ -63,7 +63,7 @@ ROWS = (
         "storage-io",
         "ransport endpoint is not connected",
         "a mount was lost",
-        pattern="/|(?i)mount",
+        pattern="(?i)/|mount",
         retry="elsewhere",
     ),
     Signature("storage-io", "Errno 107]", "a mount was lost", pattern="'/", retry="elsewhere"),
@@ -119,7 +119,11 @@ ROWS = (
     Signature(
         "ckpt-corrupt",
         "heckpoint",
-        pattern="(?i)checkpoint.{0,80}(is|may be|seems|was|are|appears to be|might be) (corrupt|damaged|truncated|incomplete)|(corrupt|truncated|damaged)(ed)? checkpoint",
+        pattern=(
+            "(?i)checkpoint.{0,80}(is|may be|seems|was|are|appears to be|might be) "
+            "(corrupt|damaged|truncated|incomplete)|(corrupt|truncated|damaged)(ed)? "
+            "checkpoint"
+        ),
     ),
     Signature(
         "ckpt-corrupt",
@@ -146,7 +150,7 @@ ROWS = (
     Signature(
         "cache-race",
         "torch_extensions",
-        pattern=r"(?i)file too short|FileNotFoundError|FileExistsError|stale|No such file or directory",
+        pattern=(r"(?i)file too short|FileNotFoundError|FileExistsError|stale"),
         weight=NAMED - 1,
     ),
     Signature(
@@ -156,4 +160,35 @@ ROWS = (
         weight=NAMED - 1,
     ),
     Signature("cache-race", "neuron-compile-cache", pattern="(?i)error", weight=NAMED - 1),
+    Signature("disk-full", "database or disk is full"),
+    Signature("disk-full", "not enough space on the disk"),
+    Signature("disk-full", "StorageFull"),
+    Signature("disk-full", "ENOSPC"),
+    Signature("disk-full", "EDQUOT"),
+    Signature("storage-io", "Errno 121]"),
+    Signature("storage-io", "Errno 70]"),
+    Signature("storage-io", "Errno 112]", "a mount was lost", retry="elsewhere", certainty="low"),
+    Signature("storage-io", "Errno 19]", pattern="'/", certainty="low"),
+    Signature("storage-io", "Errno 6]", pattern="'/", certainty="low"),
+    Signature("storage-io", "No locks available"),
+    Signature("storage-io", "nable to lock file", pattern="(?i)errno", certainty="low"),
+    Signature("storage-io", "esource busy", pattern=r"\.nfs[0-9a-f]{4}", certainty="low"),
+    Signature("storage-io", "Buffer I/O error"),
+    Signature("storage-io", "I/O error, dev"),
+    Signature("storage-io", "LustreError", certainty="low"),
+    Signature("storage-io", "disk I/O error"),
+    Signature("ckpt-corrupt", "storage has wrong size", certainty="low"),
+    Signature("ckpt-corrupt", "archive is corrupted"),
+    Signature("ckpt-corrupt", "file signature not found"),
+    Signature("ckpt-corrupt", "ncomplete metadata, file not fully covered"),
+    Signature("ckpt-corrupt", "invalid header or archive"),
+    Signature("ckpt-corrupt", "ot a gzipped file", certainty="low"),
+    Signature("ckpt-corrupt", "bad magic number", pattern="(?i)table|file|checkpoint|header"),
+    Signature(
+        "ckpt-corrupt",
+        "nexpected end of",
+        pattern="(?i)(file|data|archive|stream).{0,20}$",
+        certainty="low",
+        weight=PYTHON,
+    ),
 )

@@ -1,0 +1,91 @@
+"""Renders docs/how-to/why-did-my-job-stop.md from the table of signatures, for `make golden`."""
+
+from __future__ import annotations
+
+from entrypoint.causes.kinds import KINDS, CauseKind
+from entrypoint.causes.signatures import SIGNATURES
+from entrypoint.text import markdown_table
+
+_MOST_WORDS = 8  # of what programs print, for each cause
+_HEAD = """# Why did my job stop?
+
+<!-- Generated from entrypoint/causes by `make golden`: change kinds.py or signatures/ there. -->
+
+For the log of any job, whatever started it:
+
+```sh
+entrypoint explain job.log
+kubectl logs worker-3 | entrypoint explain -
+entrypoint explain --json --status 137 job.log
+```
+
+The answer names the cause, the lines that show it, whose it is, and whether a retry helps. `--status`
+and `--signal` tell how the job ended, if the log does not. `--json` prints one object with `cause`,
+`role`, `blame`, `retry`, `certainty` and `lines`.
+
+| field | values |
+|---|---|
+| `role` | `root`: these lines show the first failure; `cascade`: a consequence, the cause is in the output of another rank or node; `unclear`: either |
+| `blame` | `program` with its image and configuration, `node`, `device`, `network`, `storage`, `platform` (scheduler, limits, a person), `peer` (another rank), `unknown` |
+| `retry` | `no`; `same`: on the same nodes, too; `elsewhere`: on another node; `unknown`: these lines do not tell |
+| `certainty` | `high`: the lines or a measurement prove it; `low`: likely, other causes print the same |
+
+How it is decided:
+
+- A root wins over a consequence, in one log and across ranks and nodes. A lost connection, a
+  time-out or the launcher's report never hide the error that came first.
+- A report of the device, the kernel or the scheduler wins over a library's error, and that over the
+  exception of the program.
+- Hints that libraries print under every error, lists of possible reasons, and warnings that were
+  followed by progress are no evidence.
+- What is not known is the program's own failure, with low certainty. A signal alone proves no
+  cause: SIGKILL without a witness is `killed-unknown`, never memory.
+
+Ways to find the rank that failed first: [logs.md](logs.md). Messages of the toolkit itself:
+[troubleshooting.md](troubleshooting.md). What a scheduler should do about an exit status:
+[exit-codes.md](../reference/exit-codes.md).
+
+## All causes
+
+What is usual for each; lines that say more, such as the number of an Xid, may differ.
+"""
+
+
+def markdown() -> str:
+    """Return the page."""
+    rows = [
+        (f"[`{kind.slug}`](#{kind.slug})", kind.meaning, kind.blame, kind.retry)
+        for kind in KINDS.values()
+    ]
+    out = [_HEAD, *markdown_table([("cause", "meaning", "blame", "retry"), *rows]), ""]
+    for kind in KINDS.values():
+        out += [*_section(kind), ""]
+    return "\n".join(out).rstrip("\n") + "\n"
+
+
+def _section(kind: CauseKind) -> list[str]:
+    says = kind.says.replace("{device}", "a device")
+    lines = [
+        f"## {kind.slug}\n",
+        f"{says[0].upper()}{says[1:]}: {kind.meaning}.\n",
+        f"- Blame: {kind.blame}. Retry: {kind.retry}.",
+        f"- Fix: {kind.fix}.",
+    ]
+    if words := _words(kind.slug):
+        lines.append(f"- Seen as: {', '.join(f'`{word}`' for word in words)}")
+    return lines
+
+
+def _words(slug: str) -> list[str]:
+    """Return some of what programs print. A needle without its first letter, which may be a capital
+    or not, gets an ellipsis."""
+    needles = dict.fromkeys(
+        row.needle.strip(" (:`") for row in SIGNATURES if row.slug == slug and len(row.needle) > 3
+    )
+    whole = [needle for needle in needles if not needle[0].islower() and not needle.isdigit()]
+    part = [f"…{needle}" for needle in needles if needle[0].islower()]
+    return [word for word in [*whole, *part] if "`" not in word][:_MOST_WORDS]
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

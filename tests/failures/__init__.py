@@ -1,0 +1,1 @@
+"""Labelled output of failed trainings, and how well the judge reads it."""
