@@ -8,9 +8,12 @@ YAML + env -> JobSpec -+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from entrypoint.values import dataclass, field
+
+if TYPE_CHECKING:
+    from entrypoint.cause import Cause
 
 Origin = Literal["flag", "env", "spec", "platform", "default"]
 
@@ -477,30 +480,6 @@ class Plan:
         if self.launch.ranks.count is not None:
             return self.launch.ranks.count
         return len(self.launch.programs) * len(self.topology.nodes)
-
-
-Role = Literal["root", "cascade", "unclear"]
-Blame = Literal[
-    "program", "node", "device", "platform", "peer", "network", "storage", "unknown"
-]
-Retry = Literal["no", "same", "elsewhere", "unknown"]
-Certainty = Literal["high", "low"]
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why a rank or program failed, by what it printed and what its node measured."""
-
-    slug: str  # of the kind of cause, such as `gpu-ecc`: entrypoint/causes lists all
-    role: Role  # the first failure itself, or only a consequence of another one
-    blame: Blame
-    retry: Retry  # whether the same job may succeed: on the same nodes, or only on others
-    certainty: Certainty
-    # the cause in words, with `{device}` for the device: `{device} reported an ECC error`
-    says: str
-    fix: str = ""  # an instruction
-    device: str = ""  # such as `GPU 2`; "" if it is unknown or has nothing to do with it
-    lines: tuple[str, ...] = ()  # of the output, that show it
 
 
 @dataclass(frozen=True)

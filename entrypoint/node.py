@@ -128,7 +128,7 @@ def _attempts(
         if not outcome.again:
             return outcome
         number = machine.attempt if machine else attempt.number
-        over = f"attempt {number} of {attempt.spec.restarts + 1} is over: {outcome.reason}"
+        over = f"attempt {number} of {attempt.spec.restarts.most + 1} is over: {outcome.reason}"
         if signals.stopped and not coordinated:
             status = 128 + signals.stopped
             return Outcome(status, f"EP611 {ended('this node', status, over)}")

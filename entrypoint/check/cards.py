@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from entrypoint.check.observed import Card, Observation
+from entrypoint.check.observed import Observation
+from entrypoint.devices._smi import Card
 from entrypoint.model import Finding, Plan
 
 _MILD = ("npu-smi says Warning", "its infoROM is corrupted")  # a job runs on such a card

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeVar
 
+from entrypoint.devices._smi import Card
 from entrypoint.values import dataclass
 from entrypoint.wire import Length, Range
 
@@ -34,17 +35,6 @@ class Named:
 
     name: String = ""
     value: String = ""
-
-
-@dataclass(frozen=True)
-class Card:
-    """An accelerator, as the driver's own tool shows it."""
-
-    index: Integer | None = None
-    name: String = ""
-    problem: String = ""  # what the tool says of its health, where it is not well
-    used: Integer | None = None  # MiB of its memory
-    processes: Strings = ()  # that use it already
 
 
 @dataclass(frozen=True)

@@ -6,74 +6,24 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from entrypoint.check import smi
 from entrypoint.check.observed import InstalledProgram, Named
+from entrypoint.devices._smi import PATH, TOOLS
 from entrypoint.model import Facts, Plan
 from entrypoint.plan import environment
 from entrypoint.render import TEMPLATES
 from entrypoint.spec import JobSpec
+from entrypoint.system.ask import NoAnswerError, ask
 from entrypoint.system.process import which
 
 _LIBRARIES = f"{TEMPLATES}/check/libraries.py"
-_MOST = 4 << 20  # characters of an answer that are read
-_KILLED = 1.0  # seconds for a killed program to be gone; one that the kernel holds stays
 _VERSION = re.compile(r"(?<!\d)\d+\.\d")
 _CANN_VERSION = re.compile(r"(?im)^version=(\S+)|\[(\d[\w.]*)\]")
 _CANN = ("latest/version.cfg", "latest/compiler/version.info", "latest/runtime/version.info")
 
 Fields = dict[str, Any]
-
-
-class NoAnswerError(Exception):
-    """A program did not end in time, or failed; the text says what was seen. `output`: what it
-    printed by then."""
-
-    def __init__(self, why: str, output: str = "") -> None:
-        super().__init__(why)
-        self.output = output
-
-
-def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
-    """What a program prints, within so many seconds. Raises NoAnswerError."""
-    nothing = subprocess.DEVNULL
-    try:
-        asked = subprocess.Popen(
-            argv,
-            env={**env, "LC_ALL": "C"},
-            cwd="/",
-            stdin=nothing,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise NoAnswerError(f"cannot start: {error.strerror}") from None
-    try:
-        out, err = asked.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as late:
-        with contextlib.suppress(OSError):
-            os.killpg(asked.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            asked.communicate(timeout=_KILLED)
-        output = late.output or b""
-        text = output.decode(errors="replace") if isinstance(output, bytes) else output
-        raise NoAnswerError(f"no answer within {seconds:g}s", text) from None
-    if asked.returncode:
-        lines = (err.strip() or out.strip()).splitlines()
-        status = (
-            f"ends with {asked.returncode}"
-            if asked.returncode > 0
-            else f"ends by signal {-asked.returncode}"
-        )
-        raise NoAnswerError(f"{status}{f': {lines[-1][:300]}' if lines else ''}", out[:_MOST])
-    return (out or err)[:_MOST]
 
 
 def programs(facts: Facts, plan: Plan, limit: float) -> Fields:
@@ -155,22 +105,18 @@ def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Fields:
 
 def accelerators(facts: Facts, plan: Plan, limit: float) -> Fields:
     """What the driver's own tool says, where this image has one, and CANN's files."""
-    usual = "/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
-    path = f"{facts.env.get('PATH', '')}:{usual}"
+    path = f"{facts.env.get('PATH', '')}:{PATH}"
     fields: Fields = _cann(facts.env)
-    for name, arguments, read in (
-        ("nvidia-smi", ("-q", "-x"), smi.nvidia),
-        ("npu-smi", ("info",), smi.npu),
-    ):
+    for name, tool in TOOLS.items():
         if program := which(name, path):
             fields["tool"] = name
             try:
-                fields |= read(ask((program, *arguments), facts.env, limit))
+                fields |= tool.read(ask((program, *tool.options), facts.env, limit))
             except (NoAnswerError, ValueError) as error:
                 if isinstance(error, NoAnswerError) and error.output:
                     # nvidia-smi ends with 14 where one card is not well
                     with contextlib.suppress(ValueError):
-                        fields |= read(error.output)
+                        fields |= tool.read(error.output)
                 device = plan.topology.device
                 # An image may hold the tool of cards that this machine does not have.
                 if device.count or device.kind != "cpu" or "no answer" in str(error):

@@ -64,7 +64,9 @@ def _outcome(
     spec, facts = inputs.job(args)
     log.shape(spec.logs.format, spec.logs.timestamps == "utc")
     log.quiet = spec.logs.level == "warning"
-    spec = replace(spec, **{"command": spec.command or _NO_PROGRAM, "restarts": 0, **settings})
+    once = replace(spec.restarts, most=0)
+    changes = {"command": spec.command or _NO_PROGRAM, "restarts": once, **settings}
+    spec = replace(spec, **changes)
     topology = locate(spec, facts)
     log.about(topology)
     if record:

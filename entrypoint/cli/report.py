@@ -85,4 +85,6 @@ def _read(place: str) -> tuple[Timeline, str, bool]:
     if not result:
         return timeline, "", False
     outcome = f"ended with {result['status']}: {escaped(result['reason'])}"
+    if "cause" in result:
+        outcome += f"; cause: {escaped(result['text'])}"
     return timeline, outcome, bool(result["status"])

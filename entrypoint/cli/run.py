@@ -63,6 +63,11 @@ def act(args: argparse.Namespace, log: Logger) -> int:
                 after_failure(outcome, draft, log)
     except StoppedBySignal as stop:
         outcome = stop.outcome
+    if outcome.cause:
+        from entrypoint.causes.phrase import as_json, is_known, phrase
+
+        if is_known(outcome.cause):
+            log(f"cause: {phrase(outcome.cause)}", as_json(outcome.cause))
     if outcome.status:
         log(f"{outcome.reason}; exit {outcome.status}")
     elif len(topology.nodes) > 1:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from entrypoint import heartbeat
 from entrypoint.job import actions, messages
-from entrypoint.job.failure import follow
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
+from entrypoint.job.verdict import Verdict
 from entrypoint.model import Outcome
 from entrypoint.phases import Phase
 
@@ -21,8 +21,9 @@ _LOOK = 0.5  # seconds between two looks at that
 class Ending:
     """The end of one attempt."""
 
-    def __init__(self, state: JobState, outbox: Outbox) -> None:
+    def __init__(self, state: JobState, outbox: Outbox, verdict: Verdict) -> None:
         self._state = state
+        self._verdict = verdict
         self._machine = state.scheduler
         self._spec = state.spec
         self._topology = state.topology
@@ -93,7 +94,7 @@ class Ending:
 
     def _release(self) -> None:
         assert self._outcome is not None
-        self._outcome = follow(self._outcome, self._attempt, self._spec.restarts, self._state.stop)
+        self._outcome = self._verdict.conclude(self._outcome, self._attempt)
         for node, peer in self._peers.items():
             self._talk.tell(node, messages.Release(**vars(self._outcome)))
             if not peer.lost:

@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from entrypoint.errors import CantCreateError, RetryError
+from entrypoint.cause import Cause
+from entrypoint.errors import CantCreateError, OsError, RetryError
 from entrypoint.model import Members, Node, Outcome, Topology
+from entrypoint.spec.jobspec import RestartsSpec
 from entrypoint.text import count, one_line, some
 from entrypoint.values import dataclass, field, replace
 
@@ -146,12 +148,39 @@ class RankReports:
         return f"rank {rank} on {host}"
 
 
-def follow(outcome: Outcome, attempt: int, restarts: int, stop: Outcome | None) -> Outcome:
-    """The job's outcome after an attempt (counted from 1). If the infrastructure failed and
-    restarts are left, it says `again`, unless somebody asked us to `stop`."""
-    if outcome.status != RetryError.status or outcome.program or attempt > restarts:
+def follow(outcome: Outcome, attempt: int, restarts: RestartsSpec, stop: Outcome | None) -> Outcome:
+    """The job's outcome after an attempt (counted from 1). If restarts are left, and the job boots
+    again after such a failure, it says `again`, unless somebody asked us to `stop`."""
+    if attempt > restarts.most or not _is_followed(outcome, restarts.on):
         return outcome
     return stop or replace(outcome, again=True)
+
+
+def _is_followed(outcome: Outcome, on: str) -> bool:
+    """Whether the job boots again after this outcome. An end by a signal was asked for."""
+    if not outcome.program:
+        return outcome.status == RetryError.status
+    if on == "any":
+        return outcome.status != 0
+    return on == "infrastructure" and bool(outcome.cause and outcome.cause.is_infrastructure)
+
+
+def by_class(outcome: Outcome) -> Outcome:
+    """The outcome of a program's failure with the status of its class (`failures.status: class`):
+    71 or 75 if its cause is certainly the infrastructure's, so that a scheduler's retry helps."""
+    if not outcome.program or not outcome.cause or not outcome.cause.is_infrastructure:
+        return outcome
+    kind = OsError if outcome.cause.retry == "elsewhere" else RetryError
+    return replace(outcome, status=kind.status, program=False)
+
+
+def lost(name: str, why: str) -> Outcome:
+    """The outcome of a job that has lost the node with this name."""
+    error = RetryError(f"EP602 {name} is lost: {why}")
+    says = f"{name} is lost: {why}"
+    return replace(
+        error.outcome, cause=Cause("node-lost", "root", "node", "elsewhere", "high", says)
+    )
 
 
 def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:

@@ -17,6 +17,7 @@ from entrypoint.job.failure import (
     ProgramExit,
     UserSignals,
     ended,
+    lost,
     not_ready,
     of_program,
     on_node,
@@ -28,11 +29,13 @@ from entrypoint.job.peers import Peer
 from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stalls import StallDetector
 from entrypoint.job.state import JobState
+from entrypoint.job.verdict import Verdict
 from entrypoint.model import Facts, Members, NodeReport, Outcome, Plan
 from entrypoint.phases import Phase
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface
 from entrypoint.spec import JobSpec
 from entrypoint.text import count
+from entrypoint.values import replace
 from entrypoint.wire import Invalid
 
 
@@ -61,7 +64,8 @@ class Leader:
         failures = self._ends.failures
         self._ranks = LaunchMonitor(state, self._talk, failures, self._decide, self._settle)
         self._stalls = StallDetector(state, self._talk, self._decide)
-        self._ending = Ending(state, self._talk)
+        self._verdict = Verdict(state)
+        self._ending = Ending(state, self._talk, self._verdict)
         self._inquiry = InquiryDriver(state, self._talk, self._decide, self._begin_job)
         self._user_signals = UserSignals()
         self._own_report = draft.members.reports[self._me]
@@ -239,7 +243,7 @@ class Leader:
             return
         # A leader that has replaced a lost one does not know how often the others have started.
         attempts = max(report.attempt for report in members.reports)
-        self.attempt = max(self.attempt, min(attempts, self._spec.restarts + 1))
+        self.attempt = max(self.attempt, min(attempts, self._spec.restarts.most + 1))
         for words in clock_warnings(self._topology, members):
             self._log(words)
         for words in interface_words(self._spec, members):
@@ -311,15 +315,13 @@ class Leader:
         peer.lost = True
         self._talk.lose(node)
         self._ranks.daemon_started(node, NO_LOGIN)
-        silent = self._machine.now - peer.heard
-        seen = f"nothing heard of it for {silent:.0f}s"
-        if silent <= self._heartbeat_timeout:
-            seen = f"its session ended, last message {silent:.1f}s before"
-        lost = f"EP602 {host} is lost: {why or seen}"
-        reason = lost if why else self._peers.stood_still(self._machine.now) or lost
-        self.state.enter(Phase.LOST, node, reason)
+        seen = self._peers.silence(node, self._machine.now)
+        its_loss = lost(host, why or seen)
+        own_gap = "" if why else self._peers.stood_still(self._machine.now)
+        outcome = replace(its_loss, reason=own_gap, cause=None) if own_gap else its_loss
+        self.state.enter(Phase.LOST, node, outcome.reason)
         if not self.state.is_released:
-            self._log(reason)  # say it now: the last line comes only after the grace
+            self._log(outcome.reason)  # say it now: the last line comes only after the grace
         goes_on = self._can_do_without(node)
         self._inquiry.lose(node, why or seen)
         if goes_on:
@@ -332,7 +334,7 @@ class Leader:
             self._log(f"the job goes on with {count(len(left), 'node')}")
             self._act(actions.Call(node))  # should it come back
             return
-        self._decide(RetryError(reason).outcome)
+        self._decide(outcome)
 
     def _can_do_without(self, node: int) -> bool:
         """Whether this node does not count, or enough nodes of an elastic job are left that run."""
@@ -465,8 +467,8 @@ class Leader:
             if self.outcome is None:  # it leaves before the start; we wait until it comes back
                 self._act(actions.CloseSession(node))
             return
-        lost = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
-        words = lost or f"{self._host(node)}: {message.reason}"
+        own_gap = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
+        words = own_gap or f"{self._host(node)}: {message.reason}"
         outcome = Outcome(message.status, words, message.program)
         if message.stop:
             self._stop(outcome)
@@ -520,10 +522,7 @@ class Leader:
             self._talk.ask_all_they_know(lambda: self._settle(end))
             return
         cause = self._ends.cause() or end
-        if cause.tail:
-            self._log(f"last {count(len(cause.tail), 'line')} of {cause.what}:")
-            for line in cause.tail:
-                self._log(f"  | {line}")
+        self._verdict.show_last_lines(cause)
         self._decide(of_program(cause))
 
     def _on_signalled(self, event: events.Signalled) -> None:
@@ -582,6 +581,7 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankEnd: Leader._rank_end,
     messages.Ended: Leader._program_ended,
     messages.Met: lambda leader, node, message: leader._ends.met.add(node),
+    messages.Diagnosis: lambda leader, node, message: leader._verdict.add(node, message.cause),
     messages.Failed: Leader._failed,
     messages.Signal: Leader._user_signal,
     messages.ForceStop: lambda leader, node, message: leader._hurry(),

@@ -9,6 +9,7 @@ StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, i
                    RankStart, RankEnd        a rank there; Ended: a program of its own
                    Met                       its launcher is one of an elastic job's
                    Limit, Failed, ForceStop  what else happened there
+                   Diagnosis                 why a rank or program there failed
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
 Question           Reply                     what `check --all` or `netcheck` asks of a node
 Stop, ReleaseFailedRanks  Stopped            the end of the ranks
@@ -22,6 +23,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from entrypoint.cause import Cause
 from entrypoint.phases import NAMES
 from entrypoint.text import SENTENCE
 from entrypoint.values import dataclass
@@ -152,6 +154,13 @@ class Ended:
     reason: Sentence
     tail: Tail
     last: bool
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a rank or program of this node has failed. Sent before Stopped."""
+
+    cause: Cause
 
 
 @dataclass(frozen=True)
@@ -312,6 +321,7 @@ class Release:
     reason: Sentence
     program: bool
     again: bool
+    cause: Cause | None = None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -338,6 +348,7 @@ WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     **dict.fromkeys((Pong, StacksShown, Stopped, Phases, Goodbye, Failed, ForceStop, Signal), ()),
     **dict.fromkeys((RankStart, RankEnd), (STARTED, RANKS, OWN_RANK)),
     Ended: (STARTED, OWN_PROGRAM),
+    Diagnosis: (STARTED,),
     Met: (STARTED, ELASTIC),
     DaemonStarted: (STARTED, RANKS),
     Daemon: (RANKS,),

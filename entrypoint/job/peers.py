@@ -62,6 +62,13 @@ class Peers(dict[int, Peer]):
             peer.heard = heartbeat.forgiven(peer.heard, self._due, now)
         self._due = now
 
+    def silence(self, node: int, now: float) -> str:
+        """Since when nothing was heard of a node, in words."""
+        seconds = now - self[node].heard
+        if seconds <= self.limit:
+            return f"its session ended, last message {seconds:.1f}s before"
+        return f"nothing heard of it for {seconds:.0f}s"
+
     def stood_still(self, now: float) -> str:
         """A sentence, if this node just was suspended for longer than peers wait; else ""."""
         if not self._stood > self.limit or now - self._stood_until > self.limit:

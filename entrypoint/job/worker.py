@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrypoint import __version__, heartbeat
-from entrypoint.errors import ConfigError, RetryError, UnavailableError
+from entrypoint.errors import ConfigError, UnavailableError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import KILL_MARGIN
-from entrypoint.job.failure import difference, ended, follow
+from entrypoint.job.failure import difference, ended, follow, lost
 from entrypoint.job.rollcall import Misdirected, rejoin
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome, Plan
@@ -285,11 +285,8 @@ class Worker:
         self._heard = heartbeat.forgiven(self._heard, self._due, now)
         silent = now - self._heard
         if silent > patience and self.outcome is None:
-            reason = (
-                f"EP602 {self._topology.leader.name} is lost: nothing heard of it for {silent:.0f}s"
-            )
-            outcome = RetryError(reason).outcome
-            self.state.enter(Phase.LOST, _LEADER, reason)
+            outcome = lost(self._topology.leader.name, f"nothing heard of it for {silent:.0f}s")
+            self.state.enter(Phase.LOST, _LEADER, outcome.reason)
             self._tell_failure(outcome)  # a frozen leader reads it when it wakes
             self._decide(outcome)
             return
@@ -312,7 +309,7 @@ class Worker:
         if not self._takes_part():
             self._miss(self._topology.leader.name, why)
         else:
-            self._decide(RetryError(f"EP602 {self._topology.leader.name} is lost: {why}").outcome)
+            self._decide(lost(self._topology.leader.name, why))
 
     # -- what happens here
 

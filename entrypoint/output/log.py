@@ -13,7 +13,7 @@ import re
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.errors import CantCreateError
@@ -33,7 +33,7 @@ _ROOM = 1 << 20  # bytes that may wait to be written
 _PATIENCE = 0.1  # seconds that a caller waits for its line to be written
 _CLEAR = b"\r\033[K"  # erases the last line of a terminal
 # Warnings, and errors with what explains them: the last lines of a rank, what a node lacks.
-_IMPORTANT = r"^warning: |\bEP\d{3}\b|^  \| |^last |^seen here: |; exit \d+$"
+_IMPORTANT = r"^warning: |\bEP\d{3}\b|^  \| |^last |^cause: |^seen here: |; exit \d+$"
 _LAST = 2.0  # seconds to write the remaining lines at the end
 
 
@@ -82,7 +82,7 @@ class Logger:
         self.attempt = 1
         self._fd = fd
         # formats a line, if `shape` was called
-        self._shape: Callable[[str, str, str], bytes] | None = None
+        self._shape: Callable[[str, str, str, Mapping[str, Any]], bytes] | None = None
         self._terminal = os.environ.get("TERM", "dumb") != "dumb" and os.isatty(fd)
         self._colour = self._terminal and not os.environ.get("NO_COLOR")
         # The line that stays below all others, and its text on the terminal now.
@@ -100,10 +100,11 @@ class Logger:
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
 
-    def __call__(self, text: str) -> None:
+    def __call__(self, text: str, fields: Mapping[str, Any] | None = None) -> None:
+        """Log a line; as a JSON object it also has these fields."""
         if self.quiet and not re.search(_IMPORTANT, text):
             return
-        line = self._line(escaped(scrubbed(text, os.environ)))
+        line = self._line(escaped(scrubbed(text, os.environ)), fields)
         with self._changed:
             self._lines.append(line)
             self._bytes += len(line)
@@ -159,13 +160,13 @@ class Logger:
             self._status = ""
             self._changed.wait_for(lambda: not self._lines and not self._drawn, _LAST)
 
-    def _line(self, text: str) -> bytes:
+    def _line(self, text: str, fields: Mapping[str, Any] | None = None) -> bytes:
         prefix = f"[entrypoint {self.name}]" if self.name else "[entrypoint]"
         if self._shape is not None:
             from entrypoint.output.lines import origin
 
             whose = origin(self.job, self.node, self.host, self.attempt)
-            return self._shape(text, prefix, whose)
+            return self._shape(text, prefix, whose, fields or {})
         if self._colour:
             prefix = f"\033[{33 if text.startswith('warning:') else 36}m{prefix}\033[m"
         return f"{prefix} {text}\n".encode("utf-8", "backslashreplace")

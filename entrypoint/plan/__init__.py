@@ -201,7 +201,7 @@ def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
     needy = {
         f"launcher {launcher}": launch.start.needs_roll_call,
         "netcheck.when: before": spec.netcheck.when == "before",
-        f"restarts: {spec.restarts}": spec.restarts > 0,
+        f"restarts: {spec.restarts.most}": spec.restarts.most > 0,
         "ssh.client: files": spec.ssh.client == "files",
     }
     return next((name for name, needs in needy.items() if needs), "")

@@ -24,6 +24,8 @@ from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.ranks import stacks
 from entrypoint.ranks.below import terminate_tree
+from entrypoint.ranks.diagnosis import Diagnostician, Failure
+from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
 from entrypoint.ranks.reports import Ranks
 from entrypoint.spec import JobSpec
@@ -42,6 +44,7 @@ _GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to
 _UNREAD = 5.0  # seconds for the reader of our output to take some of the programs' last lines
 # seconds to show the stacks of programs whose grace is over, before they are killed
 _LAST_LOOK = 1.5
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 # the last line of a launcher's own script that cannot start it
 _SCRIPT_ERROR = re.compile(r"[a-z_]{1,40}\.(?:sh|py): (EP650 [^|]+ \| [^|]+ \| [^|]+)")
 
@@ -78,7 +81,7 @@ class Programs:
         self._ranks_started = 0  # by mpirun's daemon
         self._met = False  # whether a rank of this node's launcher has started, in an elastic job
         # of programs' ranks, until the same rank starts again
-        self._failed_ranks: dict[int, ProgramExit] = {}
+        self._failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
         self._stopping: asyncio.Task[None] | None = None
         # set while the launcher itself ends the ranks here
         self._launcher_ends: asyncio.Task[None] | None = None
@@ -90,8 +93,8 @@ class Programs:
         self._copies_ended = False  # whether that was logged
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
         process.adopt_orphans()
-        self._memory = Memory()
-        self._processes = Processes()
+        self._probe = NodeProbe(facts, draft.topology, Memory(), Processes())
+        self._diagnostician = Diagnostician(self._probe, callbacks)
         ranks, program_ranks = self._open_ranks()
         self._ranks = ranks
         self._program_ranks = program_ranks
@@ -277,9 +280,10 @@ class Programs:
             if self._stopping is not None:
                 process.kill_group(value, signal.SIGTERM)
         else:
-            end = messages.RankEnd(
-                number, value, self._last_lines(str(number), value), self._shortage(value)
-            )
+            lines = self._output(str(number), value)
+            tail = self._last(lines)
+            end = messages.RankEnd(number, value, tail, self._shortage(value))
+            self._diagnose(Failure(name, value, lines))
             if self._launcher_ends is not None and self._stopping is None:
                 # it is an effect of what the launcher is about to report
                 self._held_ends.append(end)
@@ -299,10 +303,10 @@ class Programs:
             self._note_lost_output(event, value)
         elif value:
             name = f"rank {rank}"
-            tail = self._last_lines(f"{OF_PROGRAM}.{rank}", value)
-            self._failed_ranks[rank] = ProgramExit(
-                value, name, ended(name, value, self._shortage(value)), tail
-            )
+            lines = self._output(f"{OF_PROGRAM}.{rank}", value)
+            reason = ended(name, value, self._shortage(value))
+            end = ProgramExit(value, name, reason, self._last(lines))
+            self._failed_ranks[rank] = end, Failure(name, value, lines)
 
     def _note_lost_output(self, event: str, value: int) -> None:
         """Log that output of a rank was lost: `value` bytes ("lost"), or its copy because of error
@@ -320,14 +324,19 @@ class Programs:
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         name = self._running.pop(number)
         # a launcher has no supervisor
-        tail = () if self._by_ranks else self._last_lines(str(number), status)
+        lines = () if self._by_ranks else self._output(str(number), status)
+        tail = self._last(lines)
         if own := tail and _SCRIPT_ERROR.fullmatch(tail[-1]):
             reason = own[1]
             tail = ()
         end = ProgramExit(status, name, reason or ended(name, status, self._shortage(status)), tail)
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
-            end = AwaitedEnds(failures=[*self._failed_ranks.values(), end]).cause() or end
+            failed = self._failed_ranks.values()
+            end = AwaitedEnds(failures=[*(end for end, _ in failed), end]).cause() or end
+            if not (self._by_ranks or own):
+                for failure in (*(failure for _, failure in failed), Failure(name, status, lines)):
+                    self._diagnose(failure)
         message = messages.Ended(**vars(end), last=not self._running)
         if message.last and not status and self._merger is not None and not self._by_ranks:
             self._background(self._tell_after_output(message))
@@ -339,9 +348,14 @@ class Programs:
         await self._merger.ended()
         self._tell(message)
 
-    def _last_lines(self, number: str, status: int) -> tuple[str, ...]:
-        """Return the last lines of a failed program, which its supervisor has saved; none if it has
-        not."""
+    def _diagnose(self, failure: Failure) -> None:
+        """Find out why a rank or program has failed, unless we have ended it."""
+        is_ours = self._stopping is not None and failure.status - 128 in _STOP_SIGNALS
+        if failure.status and not is_ours:
+            self._diagnostician.failed(failure)
+
+    def _output(self, number: str, status: int) -> tuple[str, ...]:
+        """Return the output of a failed program that its supervisor has saved: its end."""
         try:
             text = (
                 (self._run_dir.path / f"tail.{number}").read_bytes().decode("utf-8", "replace")
@@ -351,10 +365,11 @@ class Programs:
         except OSError:
             return ()
         lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
-        return tuple(
-            one_line(line, LINE)
-            for line in [line.rstrip() for line in lines if line.strip()][-LINES:]
-        )
+        return tuple(line.rstrip() for line in lines if line.strip())
+
+    def _last(self, lines: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the last lines of a failed program, for people."""
+        return tuple(one_line(line, LINE) for line in lines[-LINES:])
 
     def _daemon_ended(self, name: str, wait: int) -> None:
         if not self._by_ranks:
@@ -381,8 +396,8 @@ class Programs:
     def _shortage(self, status: int) -> str:
         """Return what this container ran out of, if its program failed with this status because of
         that; else ""."""
-        killed = (status == 128 + signal.SIGKILL and self._memory.oom_killed()) or ""
-        return killed or (status != 0 and self._processes.refused()) or ""
+        killed = status == 128 + signal.SIGKILL and self._probe.memory.oom_killed()
+        return killed or (status != 0 and self._probe.processes.refused()) or ""
 
     def idle(self) -> float:
         """Return the seconds since a rank of this node printed, or since its programs were
@@ -468,6 +483,8 @@ class Programs:
                 self._log(f"{summary}; this is what they do, then they are killed")
                 await self._show_stacks(_LAST_LOOK)
             self._ranks.kill()
+        if grace and not self._force.is_set():
+            await self._diagnostician.settled(grace)
         self._tell(messages.Stopped())
 
     async def _outlast_ranks(self, launcher: int) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from entrypoint.cause import BLAMES, CERTAINTIES, LINE, LINES, RETRIES, ROLES
 from entrypoint.job import messages
 from entrypoint.phases import NAMES
 from entrypoint.text import SENTENCE
 from entrypoint.values import dataclass, replace
-from entrypoint.wire import Invalid, Length, Range, json_object, one_of
+from entrypoint.wire import Invalid, Length, Range, json_object, one_of, read
 
 VERSION = 1  # of a record; of the status that `entrypoint status --json` prints, too
 
@@ -19,6 +20,19 @@ Number = Annotated[int, Range(0, 1 << 31)]
 Seconds = Annotated[float, Range(0, 1e12)]
 Version = Annotated[int, Range(VERSION, VERSION)]
 Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
+
+
+@dataclass(frozen=True)
+class ResultCause:
+    """The fields of a failed job's result that say why it failed."""
+
+    cause: Name
+    text: Annotated[str, Length(SENTENCE)]
+    role: Annotated[str, one_of(*ROLES)]
+    blame: Annotated[str, one_of(*BLAMES)]
+    retry: Annotated[str, one_of(*RETRIES)]
+    certainty: Annotated[str, one_of(*CERTAINTIES)]
+    lines: Annotated[tuple[Annotated[str, Length(LINE)], ...], Length(LINES)]
 
 
 def _result(value: Any) -> dict[str, Any]:
@@ -31,7 +45,8 @@ def _result(value: Any) -> dict[str, Any]:
             raise Invalid(f"{name} is missing or of another type", value)
     if not 0 <= result["status"] <= 255:
         raise Invalid("status is not from 0 to 255", value)
-    return {name: result[name] for name in fields}
+    cause = vars(read(ResultCause, result)) if "cause" in result else {}
+    return {name: result[name] for name in fields} | cause
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def result_of(outcome: Outcome, node: str, job: str, environ: Mapping[str, str])
     import json  # not needed before the end
 
     reason = scrubbed(outcome.reason, environ)
+    cause = _cause_of(outcome, environ)
     end = ""
     keep = len(reason)
     while True:
@@ -62,6 +63,7 @@ def result_of(outcome: Outcome, node: str, job: str, environ: Mapping[str, str])
             "node": node,
             "job": job,
             "class": classify(outcome),
+            **cause,
         }
         length = len(json.dumps(result))
         if length < _LIMIT:
@@ -69,6 +71,17 @@ def result_of(outcome: Outcome, node: str, job: str, environ: Mapping[str, str])
         end = "..."
         # A character may take twelve bytes in JSON.
         keep = min(keep, _LIMIT) - 1 - max(0, length - 2 * _LIMIT) // 12
+
+
+def _cause_of(outcome: Outcome, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a result that say why the job failed; none if that is unknown."""
+    if outcome.cause is None:
+        return {}
+    from entrypoint.causes.phrase import as_json  # a job that ends well needs it never
+
+    fields = as_json(outcome.cause)
+    fields["lines"] = [scrubbed(line, environ) for line in fields["lines"]]
+    return fields
 
 
 class RecordFile:

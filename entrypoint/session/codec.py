@@ -13,7 +13,7 @@ from typing import Any
 
 from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, kind_of
 from entrypoint.text import one_line
-from entrypoint.wire import Invalid, read
+from entrypoint.wire import Invalid, read, to_json
 
 Kinds = Mapping[str, type]
 
@@ -36,7 +36,7 @@ class _NotAMessage(Invalid):
 
 def pack(message: Any) -> bytes:
     """Return a message as a line."""
-    return json.dumps({"kind": _NAMES[type(message)], **vars(message)}).encode() + b"\n"
+    return f"{to_json({'kind': _NAMES[type(message)], **vars(message)})}\n".encode()
 
 
 def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:

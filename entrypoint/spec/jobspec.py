@@ -295,6 +295,47 @@ class TimeoutSpec:
 
 
 @dataclass(frozen=True)
+class RestartsSpec:
+    """When the job boots again after a failure. `restarts: 3` is the same as `restarts: {most: 3}`.
+
+    most: How many times the job boots again after the infrastructure failed (75): on every
+      node, once all are back.
+    on:
+      What the job boots again after. `infrastructure`: a node was lost or stalled, or a program
+      failed for a cause that is certainly not its own and that a retry may cure, such as an ECC
+      error of a GPU. `lost-nodes`: only the first. `any`: every failure of a program, too.
+    """
+
+    most: Annotated[Count, "--restarts"] = 0
+    on: Literal["infrastructure", "any", "lost-nodes"] = "infrastructure"
+
+
+@dataclass(frozen=True)
+class FailuresSpec:
+    """What a failure of the program means for the exit status.
+
+    status:
+      `own` exits with the program's own status. `class` exits with 75 instead if the cause is
+      certainly the infrastructure and a retry may help, and with 71 if only a retry on other nodes
+      may, so that every scheduler that retries these statuses retries the right failures.
+    """
+
+    status: Literal["own", "class"] = "own"
+
+
+SHORT = {"restarts": "most"}
+"""Sections that may be written as one value -> the field that it sets. The path of this field is
+that of its section."""
+
+
+def leaf_path(section: str, name: str) -> str:
+    """Return the path of a field of the section at a path; "" is the whole spec."""
+    if SHORT.get(section) == name:
+        return section
+    return f"{section}.{name}" if section else name
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """One training job. Every field is optional: a command alone is a one-node job.
 
@@ -321,8 +362,6 @@ class JobSpec:
       `none` allows several nodes without a secret: no node then notices that another is missing,
       fails or is lost, each node exits with a status of its own, and every start warns. `mpirun`,
       `hydra` and `ray` on several nodes need the roll call.
-    restarts: How many times the job boots again after the infrastructure failed (75): on every
-      node, once all are back.
     run_dir: Private directory for the toolkit's files; /tmp/entrypoint-UID-PORT if not given.
     log_dir: Directory for logs that outlive the job; the platform's, else the run directory's name
       with `-log`.
@@ -350,7 +389,8 @@ class JobSpec:
     slots: Annotated[int | None, Rule(ge=1, le=MAX_SLOTS), "--slots", "MY_MPI_SLOTS"] = None
     secret_file: Annotated[Path | None, "--secret-file"] = None
     roll_call: Literal["required", "none"] = "required"
-    restarts: Annotated[Count, "--restarts"] = 0
+    restarts: RestartsSpec = RestartsSpec()
+    failures: FailuresSpec = FailuresSpec()
     run_dir: Annotated[str | None, RUN_DIR, "--run-dir"] = None
     log_dir: Annotated[str | None, Rule(is_path=True), "--log-dir"] = None
     pre_start: Literal["run", "skip"] = "run"
@@ -389,7 +429,8 @@ class JobSpec:
 
     def value(self, path: str) -> Any:
         """Return the value at `path`."""
-        return functools.reduce(getattr, path.split("."), self)
+        value = functools.reduce(getattr, path.split("."), self)
+        return getattr(value, SHORT[path]) if path in SHORT else value
 
     def calls(self, nodes: int) -> bool:
         """Return whether so many nodes call each other, for which they need a secret."""

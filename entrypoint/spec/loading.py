@@ -21,7 +21,7 @@ from typing import Any
 from entrypoint import values
 from entrypoint.secret import Secret, hides, is_secret, weakness
 from entrypoint.spec.items import Item, Place, ProblemList
-from entrypoint.spec.jobspec import JobSpec
+from entrypoint.spec.jobspec import SHORT, JobSpec, leaf_path
 from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, plain_path, suggestion
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
 from entrypoint.text import brief, count, quoted
@@ -126,6 +126,7 @@ def _expanded(field: FieldInfo, value: Any, env: Mapping[str, str], folder: str)
 def _with(section: Any, chosen: tuple[str, Any]) -> Any:
     """Return the spec, or a section of it, with a value at its path."""
     name, _, rest = chosen[0].partition(".")
+    rest = rest or (SHORT.get(name, "") if isinstance(section, JobSpec) else "")
     value = _with(getattr(section, name), (rest, chosen[1])) if rest else chosen[1]
     return values.replace(section, **{name: value})
 
@@ -150,10 +151,12 @@ def _leaves(
         path = prefix + key
         if key not in expected:
             _unknown_key(key, path, child.key or child.place, list(expected), report)
-        elif values.is_dataclass(expected[key]):
+        elif values.is_dataclass(expected[key]) and not (
+            path in SHORT and isinstance(child.value, str)
+        ):
             yield from _leaves(child, expected[key], f"{path}.", report)
         elif child.value is not None:
-            yield path, child
+            yield leaf_path(prefix[:-1], key), child
 
 
 def _unknown_key(

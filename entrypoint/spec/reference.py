@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from entrypoint import values
-from entrypoint.spec.jobspec import JobSpec
+from entrypoint.spec.jobspec import SHORT, JobSpec, leaf_path
 from entrypoint.spec.rules import VARIABLE, FieldInfo
 from entrypoint.spec.table import RESERVED, about, entries, fields
 from entrypoint.text import markdown_table
@@ -64,16 +64,19 @@ def schema() -> dict[str, Any]:
     whole = JobSpec()
     by_path = {field.path: field for field in fields()}
     definitions = {}
-    properties = {}
+    properties: dict[str, Any] = {}
     for name, section in entries(whole).items():
         if values.is_dataclass(section):
             kind = type(section).__name__
-            inner = {key: _property(by_path[f"{name}.{key}"]) for key in entries(section)}
+            inner = {key: _property(by_path[leaf_path(name, key)]) for key in entries(section)}
             definitions[kind] = _object(section, inner)
             properties[name] = {
                 "$ref": f"#/$defs/{kind}",
                 "default": {key: inner[key]["default"] for key in inner},
             }
+            if name in SHORT:
+                whole_section = {"$ref": properties[name].pop("$ref")}
+                properties[name] |= {"anyOf": [inner[SHORT[name]], whole_section]}
         else:
             properties[name] = _property(by_path[name])
     head = {

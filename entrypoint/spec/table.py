@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from entrypoint import secret, values
 from entrypoint.secret import is_secret
-from entrypoint.spec.jobspec import JobSpec
+from entrypoint.spec.jobspec import JobSpec, leaf_path
 from entrypoint.spec.rules import SECRET, FieldInfo, Rule
 from entrypoint.values import dataclass
 
@@ -75,9 +75,9 @@ def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
     declared = type(section).__annotations__
     meanings = about(section)[1]
     for name, default in entries(section).items():
-        path = prefix + name
+        path = leaf_path(prefix, name)
         if values.is_dataclass(default):
-            yield from _fields_of(default, f"{path}.")
+            yield from _fields_of(default, path)
             continue
         takes, extras = _unwrapped(declared[name])
         kind = _KINDS.get(takes) or _KINDS.get(get_origin(takes), "text")

@@ -108,9 +108,8 @@ def test_a_killed_node_that_comes_back_joins_the_next_attempt(
     node: str, local: Callable[..., Local], tmp_path: Path
 ) -> None:
     """A rehearsal of `restarts`: as a platform replaces a lost node."""
-    program = (
-        f"echo up; [ -e {tmp_path}/again ] || {{ sleep 3; touch {tmp_path}/again; exec sleep 60; }}"
-    )
+    ups = tmp_path / "ups"  # a line for each start; those of the first attempt wait for their end
+    program = f"echo up | tee -a {ups}; [ $(wc -l <{ups}) -gt 2 ] || exec sleep 60"
     fault = ("--kill", f"{node}@4s+1s")
     job = local("--nodes", "2", *PLAIN, "--restarts", "1", *fault, "--", "sh", "-c", program)
     assert job.ends() == 0, job.err

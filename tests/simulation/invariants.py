@@ -7,6 +7,7 @@ from entrypoint.check.report import MARGIN as CHECK_MARGIN
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.rollcall import rejoin
 from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
+from tests.simulation.programs import CAUSE_LIMIT, CAUSES
 from tests.simulation.schedule import (
     GRACE,
     HEARTBEAT,
@@ -50,6 +51,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
     if not wrong:
         wrong += _one_status(schedule, world)
         wrong += _cause(schedule, world)
+        wrong += _reported_cause(schedule, world)
         wrong += _elastic(schedule, world)
         wrong += _restarts(schedule, world)
         wrong += _phases(schedule, world)
@@ -92,6 +94,39 @@ def _one_status(schedule: Schedule, world: World) -> list[str]:
     return wrong
 
 
+def _reported_cause(schedule: Schedule, world: World) -> list[str]:
+    """All nodes name one cause, the root of what was reported, and it decides about a restart."""
+    wrong = []
+    boot, said = world.released
+    for rank in world.must_hear if boot and not said.again else ():
+        outcome = (
+            world.containers[rank].outcomes[-1][1] if world.containers[rank].outcomes else None
+        )
+        if outcome and outcome.reason == said.reason and outcome.cause != said.cause:
+            wrong.append(f"node-{rank} names the cause {outcome.cause}, the leader {said.cause}")
+    odd = {schedule.not_ready, schedule.unwritable, schedule.other_version, schedule.empty} != {
+        None
+    }
+    if odd or schedule.nonsense is not None or len(schedule.faults) != 1 or not schedule.cause:
+        return wrong
+    (fault,) = schedule.faults
+    if fault.kind != "fail" or not world.failures or max(schedule.starts) > 30:
+        return wrong
+    in_time = schedule.diagnosis + 4 * schedule.latency < min(CAUSE_LIMIT, GRACE)
+    first = next(outcome for _, outcome in world.containers[0].outcomes)
+    expected = CAUSES[schedule.cause] if in_time else first.cause
+    name = f"worker-{fault.node} (node-{fault.node})"
+    if first.status and (first.cause is None or first.cause.slug != expected.slug) and in_time:
+        wrong.append(f"{expected.slug} on {name}, and the cause is {first.cause}")
+    if first.cause and first.cause.role == "root" and first.cause.node != name:
+        wrong.append(f"the cause is on {name}, and {first.cause.node} is named")
+    helps = schedule.cause in ("device", "network") and in_time
+    again = {"any": True, "infrastructure": helps, "lost-nodes": False}[schedule.restarts_on]
+    if in_time and first.status and first.again != bool(again and schedule.restarts):
+        wrong.append(f"after {expected.slug} the job boots again: {first.again}")
+    return wrong
+
+
 def _turned_away(schedule: Schedule) -> set[int | None]:
     """Return the nodes of an elastic job that come late and cannot join."""
     return {schedule.not_ready, schedule.unwritable} if schedule.least else set()
@@ -108,6 +143,11 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
         wrong.append(
             f"the leader has started {leader.boots} times, with restarts: {schedule.restarts}"
         )
+    may_help = schedule.cause in ("device", "network") and schedule.restarts_on == "infrastructure"
+    failed_alone = [fault.kind for fault in schedule.faults] == ["fail"] and world.failures
+    failed_alone = failed_alone and not (schedule.mpirun or _is_unfit(schedule))
+    if failed_alone and not may_help and schedule.restarts_on != "any" and leader.boots > 1:
+        wrong.append("the job has started again after a program's own failure")
     if (
         schedule.status
         and not (schedule.faults or schedule.mpirun or _is_unfit(schedule))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from entrypoint.cause import Cause
 from entrypoint.job import events, messages
 from entrypoint.netcheck import messages as netcheck
 from entrypoint.ranks import below
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
     from tests.simulation.world import Container, World
 
 _TERM, _KILL = 143, 137
+CAUSE_LIMIT = 6.0  # seconds that a node waits for its diagnoses before it says that it has stopped
+# What a node finds out about a program that has failed by itself.
+CAUSES = {
+    "device": Cause("gpu-ecc", "root", "device", "elsewhere", "high", "{device} has an error"),
+    "network": Cause("dns", "root", "network", "same", "high", "a name has no address"),
+    "mistake": Cause("user-code", "root", "program", "no", "low", "the program failed"),
+    "guess": Cause("net-unreachable", "root", "network", "same", "low", "no route"),
+}
+# The same of one that the launcher has ended.
+CASCADE = Cause("launcher-stop", "cascade", "peer", "unknown", "high", "it was ended")
 _PRINTS = 0.5  # seconds until a program prints
 _MEETS = 0.3  # seconds that a launcher takes to reach the others
 _ENDS_LATER = 1.0  # seconds that one which has joined the others later ends after them
@@ -74,6 +85,8 @@ class Programs:
         self.started = False
         self.stopped = False
         self._question = -1  # the number of the last one
+        self._diagnoses = 0  # that are under way
+        self._stop_began = 0.0
 
     def order(self, message: Any) -> None:
         """Do as the leader says."""
@@ -206,6 +219,8 @@ class Programs:
         # else it met nobody
         if by_itself and status and not (self._world.schedule.least and status == 1):
             self._world.failures.append((self.leader_boot, self._container.rank, status))
+        if status and self._grace is None:
+            self._diagnose(status)
         process.ended = status
         if status == 0:
             self._world.well.setdefault(self.leader_boot, set()).add(process.rank)
@@ -217,9 +232,37 @@ class Programs:
             )
         self._look()
 
+    def _diagnose(self, status: int) -> None:
+        """Find out why a program has failed, which takes a while."""
+        schedule = self._world.schedule
+        if not schedule.cause:
+            return
+        self._diagnoses += 1
+        is_ended = status == _TERM
+        cause = CASCADE if is_ended else CAUSES[schedule.cause]
+        self._world.after(
+            0.1 if is_ended else schedule.diagnosis, partial(self._report_cause, self._boot, cause)
+        )
+
+    def _report_cause(self, boot: int, cause: Cause) -> None:
+        if self._container.is_boot(boot):
+            self._diagnoses -= 1
+            if not self.stopped:
+                self._world.causes.append((self.leader_boot, self._container.rank, cause))
+            self._container.give(
+                events.MessageReceived(self._container.rank, messages.Diagnosis(cause))
+            )
+            self._look()
+
+    def _waits_for_diagnoses(self) -> bool:
+        waited = self._world.now - self._stop_began
+        return bool(self._diagnoses and self._grace and waited < CAUSE_LIMIT and not self._forced)
+
     def _stop(self, grace: float) -> None:
         if self._grace is None:
             self._grace = grace
+            self._stop_began = self._world.now
+            self._world.after(CAUSE_LIMIT, self._look)
             hurried = self._container.spoke or max(self._world.signals.values()) > 1
             if grace < GRACE and self._running() and not hurried:
                 self._world.violate(
@@ -258,7 +301,7 @@ class Programs:
     def _look(self) -> None:
         if self._running():
             return
-        if self._grace is not None and not self.stopped:
+        if self._grace is not None and not self.stopped and not self._waits_for_diagnoses():
             self.stopped = True
             self._tell(messages.Stopped())
         if self._world.mpirun and self._by_ranks:

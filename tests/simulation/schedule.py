@@ -91,6 +91,11 @@ class Schedule:
     apart: int | None = None
     # a worker that ends takes its sshd with it, and what that has not passed on yet
     swept: bool = False
+    # what its node finds out about a program that fails by itself: a name in programs.CAUSES, ""
+    # for nothing; and the seconds that it takes for that
+    cause: str = ""
+    diagnosis: float = 0.0
+    restarts_on: str = "infrastructure"
 
     def of(self, *kinds: str) -> list[Fault]:
         """The faults of these kinds."""
@@ -150,7 +155,32 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         and schedule.look is None
     ):
         return replace(schedule, empty=random.randrange(size))
-    return _restarted_early(random, schedule) if random.random() < 0.02 and size > 2 else schedule
+    if random.random() < 0.02 and size > 2:
+        return _restarted_early(random, schedule)
+    return _diagnosed(Random(f"diagnosis {seed}"), schedule, begun)
+
+
+def _diagnosed(random: Random, schedule: Schedule, begun: float) -> Schedule:
+    """The same job, or one of which a program fails for a cause that its node finds out, often
+    later than the other nodes, and often while something else happens."""
+    odd = schedule.look is not None or schedule.least or schedule.mpirun or schedule.measure
+    if odd or random.random() > 0.2:
+        return schedule
+    at = begun + random.uniform(0.5, max(1.0, schedule.duration))
+    seconds = random.choice((0.0, 0.1, 0.3))
+    failure = Fault(
+        at, "fail", random.randrange(schedule.nodes), seconds, random.choice((1, 7, 75))
+    )
+    others = schedule.faults[:1] if random.random() < 0.5 else ()
+    return replace(
+        schedule,
+        status=0,
+        duration=20.0,
+        faults=tuple(sorted((*others, failure), key=lambda fault: fault.at)),
+        cause=random.choice(("device", "network", "mistake", "guess")),
+        diagnosis=random.choice((0.0, 0.4, 3.0, 5.0, 9.0)),
+        restarts_on=random.choice(("infrastructure", "infrastructure", "any", "lost-nodes")),
+    )
 
 
 def _measured(random: Random, schedule: Schedule, begun: float) -> Schedule:

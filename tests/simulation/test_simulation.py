@@ -84,7 +84,7 @@ def test_a_mutation_that_does_not_apply_is_an_error(old: str) -> None:
 
 
 def test_a_mutation_that_breaks_the_code_is_not_found() -> None:
-    broken = replace(MUTATIONS["restarts have no limit"], new="no_such_name")
+    broken = replace(MUTATIONS["restarts have no limit"], new="if no_such_name or not")
     found, words = find(broken, 20)
     assert not found
     assert "internal error: NameError" in words

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from entrypoint import __version__
+from entrypoint.cause import Cause
 from entrypoint.check.report import CheckOptions
 from entrypoint.check.report import inquiry as check
 from entrypoint.job import actions, events, failure, messages
@@ -51,7 +52,13 @@ NOT_READY, UNWRITABLE = Outcome(73, "the disk is full"), Outcome(73, "no room fo
 
 @lru_cache(maxsize=64)
 def plans(
-    nodes: int, launcher: str, restarts: int, least: int, ranks: int = 0, asks: str = ""
+    nodes: int,
+    launcher: str,
+    restarts: int,
+    least: int,
+    ranks: int = 0,
+    asks: str = "",
+    on: str = "infrastructure",
 ) -> tuple[JobSpec, Plan, Plan]:
     """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check,
     netcheck or ""."""
@@ -61,7 +68,7 @@ def plans(
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
         " /none\nrestarts:"
-        f" {restarts}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\nnetcheck:"
+        f" {{most: {restarts}, on: {on}}}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\nnetcheck:"
         f" {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
         f" join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
@@ -538,7 +545,13 @@ class World:
             else ""
         )
         self.plans = plans(
-            schedule.nodes, schedule.launcher, schedule.restarts, schedule.least, ranks, asks
+            schedule.nodes,
+            schedule.launcher,
+            schedule.restarts,
+            schedule.least,
+            ranks,
+            asks,
+            schedule.restarts_on,
         )
         self.needed = schedule.least or ranks or schedule.nodes
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -550,6 +563,8 @@ class World:
         self.failures: list[
             tuple[int, int, int]
         ] = []  # leader's boot, node, status: programs that failed by themselves
+        # leader's boot, node, and the cause of a failure there that it reported in time
+        self.causes: list[tuple[int, int, Cause]] = []
         # when the last attempt's ranks were started, and when its result was told
         self.began = self.done = 0.0
         # leader's boot, what it said last

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from entrypoint.cause import Cause
 from entrypoint.job.failure import (
     AwaitedEnds,
     ProgramExit,
     RankReports,
     UserSignals,
+    by_class,
     difference,
     everywhere,
     follow,
+    lost,
     placement,
     without_rank,
 )
 from entrypoint.model import Node, Outcome
+from entrypoint.spec.jobspec import RestartsSpec
+from entrypoint.values import replace
 
 
 def end(status: int, what: str = "it") -> ProgramExit:
@@ -100,6 +105,12 @@ def test_what_all_nodes_get_at_once_is_one_signal() -> None:
 
 
 LOST, STOP = Outcome(75, "worker-1 is lost"), Outcome(143, "somebody wanted it")
+ECC = Cause("gpu-ecc", "root", "device", "elsewhere", "high", "{device} has an ECC error")
+DNS = Cause("dns", "root", "network", "same", "high", "a name has no address")
+
+
+def failed(cause: Cause | None = None, status: int = 1) -> Outcome:
+    return Outcome(status, "rank 0 failed", program=True, cause=cause)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +137,65 @@ LOST, STOP = Outcome(75, "worker-1 is lost"), Outcome(143, "somebody wanted it")
 def test_what_follows_an_attempt(
     outcome: Outcome, attempt: int, stop: Outcome | None, then: Outcome
 ) -> None:
-    assert follow(outcome, attempt, 2, stop) == then
+    assert follow(outcome, attempt, RestartsSpec(2), stop) == then
+
+
+MISTAKE = replace(ECC, slug="user-code", blame="program", retry="no")
+GUESS = replace(ECC, certainty="low")
+SIGTERM = Outcome(143, "EP611 the job was ended by SIGTERM")
+
+
+@pytest.mark.promise(
+    "a user's mistake boots no job again unless the user wants that",
+    control="`on: any`, in the same rows",
+)
+@pytest.mark.parametrize(
+    ("outcome", "infrastructure", "lost_nodes", "anything"),
+    [
+        (LOST, True, True, True),
+        (failed(ECC), True, False, True),
+        (failed(DNS), True, False, True),
+        (failed(MISTAKE), False, False, True),
+        (failed(GUESS), False, False, True),
+        (failed(None), False, False, True),
+        (failed(None, 75), False, False, True),  # a program's own
+        (failed(None, 0), False, False, False),
+        (Outcome(78, "EP301 no secret"), False, False, False),
+        (SIGTERM, False, False, False),
+    ],
+)
+def test_what_the_job_boots_again_after(
+    outcome: Outcome, infrastructure: bool, lost_nodes: bool, anything: bool
+) -> None:
+    settings = {"infrastructure": infrastructure, "lost-nodes": lost_nodes, "any": anything}
+    for on, expected in settings.items():
+        assert follow(outcome, 1, RestartsSpec(1, on), None).again == expected, on
+        assert not follow(outcome, 1, RestartsSpec(0, on), None).again
+        assert follow(outcome, 1, RestartsSpec(1, on), STOP) == (STOP if expected else outcome)
+
+
+@pytest.mark.promise(
+    "`failures.status: class` changes only the status of certain infrastructure",
+    control="the rows whose status changes",
+)
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (failed(ECC), 71),
+        (failed(DNS), 75),
+        (failed(MISTAKE), 1),
+        (failed(GUESS), 1),
+        (failed(None), 1),
+        (LOST, 75),
+        (lost("worker-1", "its session ended"), 75),
+        (failed(None, 0), 0),
+    ],
+)
+def test_the_status_of_a_failure_s_class(outcome: Outcome, status: int) -> None:
+    changed = by_class(outcome)
+    assert changed.status == status
+    assert changed.program == (outcome.program and status == outcome.status)
+    assert (changed.reason, changed.cause) == (outcome.reason, outcome.cause)
 
 
 @pytest.mark.promise("ranks run where they should")

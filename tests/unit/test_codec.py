@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from entrypoint.cause import Cause
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.codec import BY_LEADER, BY_WORKER, TO_LEADER, Intake, pack, unpack
@@ -48,6 +49,20 @@ PHASES |= {"answered": 1.0, "started": 2.0, "released": 0.0, "told": 5.0}
 PONG = pack(messages.Pong(1.0, 0))
 HELLO |= {"heartbeat": 15.0, "leader": "a4", "address": "10.0.0.7"}
 
+CAUSE = {
+    "slug": "gpu-ecc",
+    "role": "root",
+    "blame": "device",
+    "retry": "elsewhere",
+    "certainty": "high",
+    "says": "{device} reported an ECC error",
+    "fix": "",
+    "device": "GPU 2",
+    "lines": ["ECC"],
+    "rank": "rank 3",
+    "node": "",
+}
+
 
 def line(kind: str, **fields: Any) -> bytes:
     """A message as it comes over the network, good or not."""
@@ -78,6 +93,7 @@ def worker(kind: str, **fields: Any) -> Any:
         ("signal", {"name": "SIGUSR1"}),
         ("taken", {"why": "another leader has it"}),
         ("phases", PHASES),
+        ("diagnosis", {"cause": CAUSE}),
     ],
 )
 def test_what_a_worker_says_arrives_as_it_is(kind: str, fields: dict[str, Any]) -> None:
@@ -91,6 +107,8 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
     }
     release = {"status": 0, "reason": "", "program": True, "again": False}
     assert unpack(line("release", **release), BY_LEADER) == messages.Release(0, "", True, False)
+    failure = messages.Release(1, "", True, False, Cause(**(CAUSE | {"lines": ("ECC",)})))
+    assert unpack(pack(failure), BY_LEADER) == failure
 
 
 @pytest.mark.promise("a peer that sends what no node sends has failed, and no other node suffers")
@@ -164,6 +182,10 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("phases", {**PHASES, "told": None}, "phases.told: not a number"),
         ("hello", HELLO, "no kind of message"),
         ("", {}, "no kind of message"),
+        ("diagnosis", {}, "cause: is missing"),
+        ("diagnosis", {"cause": "ECC"}, "cause: not an object"),
+        ("diagnosis", {"cause": CAUSE | {"retry": "always"}}, "cause.retry: none of no, same"),
+        ("diagnosis", {"cause": CAUSE | {"lines": ["x"] * 4}}, "cause.lines: not a list of at"),
     ],
 )
 def test_what_no_worker_says_is_refused(kind: str, fields: dict[str, Any], seen: str) -> None:

@@ -19,8 +19,19 @@ PACKAGE = Path(__file__).parents[2] / "entrypoint"
 # From low to high; a package may use itself and those of lower layers. A module that is in no layer
 # fails the test.
 LAYERS = (
-    ("values", "errors", "secret", "model", "heartbeat", "interfaces", "phases", "text", "wire"),
-    ("render", "registry", "ranktable", "supervised"),
+    (
+        "values",
+        "errors",
+        "secret",
+        "model",
+        "heartbeat",
+        "interfaces",
+        "phases",
+        "text",
+        "wire",
+        "cause",
+    ),
+    ("causes", "render", "registry", "ranktable", "supervised"),
     ("spec",),
     ("platforms", "devices", "launchers", "deploy"),
     ("plan",),

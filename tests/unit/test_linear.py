@@ -16,8 +16,9 @@ import pytest
 
 from entrypoint import explain, interfaces, render, secret, text
 from entrypoint.adopt import init, migrate
-from entrypoint.check import cards, programs, smi
+from entrypoint.check import cards, programs
 from entrypoint.deploy import slurm
+from entrypoint.devices import _smi as smi
 from entrypoint.errors import NoInputError
 from entrypoint.launchers import _command, _command_line, _nested, mpirun
 from entrypoint.local import faults

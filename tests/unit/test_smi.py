@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.check import smi
-from entrypoint.check.observed import Card
+from entrypoint.devices import _smi as smi
+from entrypoint.devices._smi import Card
 
 NVIDIA = """<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">

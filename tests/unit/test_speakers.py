@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__, spec
+from entrypoint.cause import Cause
 from entrypoint.check.report import CheckOptions, inquiry
 from entrypoint.job import actions, events, messages
+from entrypoint.job.failure import lost
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome
@@ -23,6 +25,7 @@ FACTS = Facts(
 )  # fmt: skip
 # what such a job's spec has instead of its launcher
 MORE = {"elastic": "launcher: torchrun\nnodes: 2:3\n"}
+CAUSE = Cause("gpu-ecc", "root", "device", "elsewhere", "high", "{device} has an ECC error")
 WELL = {"status": 0, "what": "mpirun", "reason": "mpirun exited with 0", "tail": (), "last": True}
 SAMPLES = {
     type(each): each
@@ -36,6 +39,7 @@ SAMPLES = {
         messages.RankEnd(0, 0, (), ""),
         messages.Ended(**WELL),
         messages.Met(),
+        messages.Diagnosis(CAUSE),
         messages.DaemonStarted(0),
         messages.Daemon("orted", 0, ""),
         messages.Limit("no more"),
@@ -149,6 +153,7 @@ NO_JOB = {
     messages.RankEnd,
     messages.Ended,
     messages.Met,
+    messages.Diagnosis,
     messages.DaemonStarted,
     messages.Limit,
 }
@@ -332,9 +337,9 @@ def test_a_worker_that_reports_all_ranks_ends_no_job_well(launcher: str) -> None
     node = Node(launcher=launcher).start()
     node.hears(*starts(0, 1), sender=0)
     node.hears(*starts(*range(6)), *ends(*range(6)), messages.Ended(**WELL))
-    assert node.outcome == Outcome(
-        75,
-        "EP602 worker-1 (b) is lost: it sent an invalid message: that rank 0 runs there, which runs on worker-0 (a)",
+    assert node.outcome == lost(
+        "worker-1 (b)",
+        "it sent an invalid message: that rank 0 runs there, which runs on worker-0 (a)",
     )
 
 

@@ -51,10 +51,7 @@ def problems(
 
 
 def at(spec: JobSpec, path: str) -> Any:
-    value: Any = spec
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
+    return spec.value(path)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -487,6 +484,8 @@ TEXTS = {
     "ssh.compat": ("none", "none"),
     "torch.rank_args": ("always", "always"),
     "stall.action": ("stop", "stop"),
+    "restarts.on": ("any", "any"),
+    "failures.status": ("class", "class"),
     "netcheck.when": ("before", "before"),
     "netcheck.action": ("stop", "stop"),
     "logs.format": ("json", "json"),

@@ -1,20 +1,23 @@
-"""What nvidia-smi and npu-smi print -> fields of an Observation.
+"""The driver's own tools, nvidia-smi and npu-smi: what they print -> cards, and their faults.
 
 Sources: `nvidia-smi --help-query-gpu` and the XML of `nvidia-smi -q -x`, whose names differ between
-  drivers, so that
-each is optional; NVIDIA, "Fabric Manager User Guide" (state of the fabric); Huawei, "npu-smi
-Command Reference", `npu-smi info`. Compared with what users and other tools publish of drivers 390
-to 580 and npu-smi 23 to 26.
+drivers, so that each is optional; NVIDIA, "Fabric Manager User Guide" (state of the fabric);
+Huawei, "npu-smi Command Reference", `npu-smi info`. Compared with what users and other tools
+publish of drivers 390 to 580 and npu-smi 23 to 26.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: wire.py reads those of Card as values.
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 from xml.etree import ElementTree
 
-from entrypoint.check.observed import Card
+from entrypoint.causes.evidence import DeviceFault
+from entrypoint.values import dataclass
+from entrypoint.wire import Length, Range
+
+_Integer = Annotated[int, Range(-(1 << 62), 1 << 62)]
+_String = Annotated[str, Length(500)]
 
 _BAD = ("Unknown Error", "ERR!", "GPU is lost", "GPU requires reset")
 _CORRUPTED = re.compile(r"infoROM is corrupted at gpu ([\da-f:.]+)", re.I)
@@ -41,6 +44,17 @@ _SLOWED = {
     "_hw_thermal_slowdown": "its temperature",
     "_hw_power_brake_slowdown": "its power supply",
 }
+
+
+@dataclass(frozen=True)
+class Card:
+    """An accelerator, as the driver's own tool shows it."""
+
+    index: _Integer | None = None
+    name: _String = ""
+    problem: _String = ""  # what the tool says of its health, where it is not well
+    used: _Integer | None = None  # MiB of its memory
+    processes: Annotated[tuple[_String, ...], Length(64)] = ()  # that use it already
 
 
 class _Chip(NamedTuple):
@@ -179,3 +193,55 @@ def _number(text: str | None) -> int | None:
     """Of `12 MiB`, or of 12."""
     word = (text or "").split(" ")[0]
     return int(word) if word.isdigit() else None
+
+
+# --------------------------------------------------------------------------------------------------
+# The tools
+
+
+class Tool(NamedTuple):
+    """A driver's tool: its options, and what reads its answer."""
+
+    options: tuple[str, ...]
+    # The fields of an Observation. Raises ValueError where the answer is something else.
+    read: Callable[[str], dict[str, Any]]
+    noun: str  # what people call its cards
+
+
+TOOLS: Mapping[str, Tool] = {
+    "nvidia-smi": Tool(("-q", "-x"), nvidia, "GPU"),
+    "npu-smi": Tool(("info",), npu, "NPU"),
+}
+PATH = "/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
+"""Where they usually are."""
+
+_XID = re.compile(r"Xid \(PCI:([\da-fA-F:.]{1,20})\): (\d{1,4})(?:, ([^\n]{0,200}))?")
+_ECC = re.compile(r"(\d+) uncorrectable memory errors")
+_MILD = ("npu-smi says Warning", "its infoROM is corrupted", "slowed down by")
+
+
+def faults(noun: str, cards: Sequence[Card], expected: int) -> Iterator[DeviceFault]:
+    """The faults that a tool's answer shows, if the container was given `expected` cards."""
+    for card in cards:
+        device = noun if card.index is None else f"{noun} {card.index}"
+        if ecc := _ECC.search(card.problem):
+            yield DeviceFault(device, "ecc", card.problem, int(ecc[1]))
+        elif any(words in card.problem for words in _BAD):
+            yield DeviceFault(device, "missing", card.problem)
+        elif card.problem and not card.problem.startswith(_MILD):
+            yield DeviceFault(device, "health", card.problem)
+    if cards and len(cards) < expected:
+        there = {card.index for card in cards}
+        missing = [number for number in range(expected) if number not in there]
+        device = f"{noun} {missing[0]}" if len(missing) == 1 else noun
+        yield DeviceFault(device, "missing", f"{len(cards)} of {expected} answer")
+
+
+def xids(text: str, minors: Mapping[str, int]) -> Iterator[DeviceFault]:
+    """The Xid errors in lines of the kernel or of a tool; `minors`: PCI address -> number of the
+    card (NVIDIA, "XID Errors")."""
+    for address, number, words in _XID.findall(text):
+        minor = minors.get(address.lower())
+        device = "GPU" if minor is None else f"GPU {minor}"
+        detail = f"Xid {number}{f': {words}' if words else ''}"
+        yield DeviceFault(device, "xid", detail, int(number))

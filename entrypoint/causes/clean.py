@@ -1,0 +1,128 @@
+"""Lines of output as the judge reads them: without prefixes, colours, and the hints that libraries
+print under every error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+# What is kept of a line on each side of a needle: longer ones are data.
+LONGEST = 4000
+_MOST_FIRST = 2_000  # lines that are judged from the begin of the output
+_MOST_LAST = 18_000  # and from its end
+
+# What launchers, containers and platforms put in front of a rank's line.
+_PREFIXES = (
+    r"\[\d+,\d+\](?:\[[^\]\s]*\])?<std(?:err|out|diag)>: ?",  # Open MPI
+    r"\[?(?:default|rank|Rank )\d+\]?: ?",  # torchrun
+    r"\[(?:default|rank)\d+\]:? ?",
+    r"\((?:[\w.:()-]+ )?(?:rank=\d+, )?pid=\d+(?:, ip=[\d.:a-f]+)?\) ?",  # Ray
+    r"\[entrypoint [^\]]*\] ",
+    r"\[\d+\]<?(?:stdout|stderr)?>?:? (?=\S)",
+    r"\[[\w.-]*(?:worker|node|pod|host|launcher|rank|master)[\w./ -]*\]:? ",  # kubectl, ours
+    r"[\w.-]+  *\| ",  # compose
+    r"(?:worker|node|host|rank|task|pod|chief|master|ps|launcher)[-_.\w]*: ",  # pdsh, srun
+    r"\d{1,5}: (?=\S)",  # srun --label
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?:?(?: -)? ",  # time
+    r"\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?\] ?",
+)
+_COLOURS = r"\x1b\[[0-9;?]{0,20}[A-Za-z]"
+# From here on a line only lists what could be the reason, or what to do.
+_HINTS = (
+    "There are some potential root causes",
+    "This can happen if",
+    "This typically refers to",
+    "Possible root causes",
+    "ossible cause",
+    "ommon causes include",
+    "[Hint: ",
+    "Solution: ",
+    "Reason: 1. ",
+    "This may indicate",
+    "This indicates that",
+    "usually indicates",
+    "CUDA kernel errors might be asynchronously reported",
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING",
+    "ompile with `TORCH_USE_CUDA_DSA`",
+    "error_file: <N/A>",
+    "To enable traceback see",
+    "ncclSystemError: System call (e.g. socket, malloc)",
+    "ncclInternalError: Internal check failed",
+    "If reserved memory is >>",
+    "If reserved but unallocated memory is large",
+    "To see node death information",
+    "To see more information about",
+    "destroy_process_group() was not called",
+    "Setting OMP_NUM_THREADS environment variable",
+    "If the shutdown was caused by an exception",
+    "is deprecated",
+)
+_WARNING = (
+    r"^\W{0,3}(?:W\d{4}\b|W\d{3} \d|W [a-z_]+\.(?:cpp|cc|py)|WARN(?:ING)?\b|warning\b)"
+    r"|\bWARNING\b|\[W\]|\[WARN(?:ING)?\]|\bUserWarning\b|\bFutureWarning\b"
+    r"|(?i:\bretrying\b|\bwill retry\b|\bretry \d+(?:/| of )\d+)"
+)
+_PROGRESS = (
+    r"(?i)^\W{0,3}(?:(?:train|\[)\w*[^:]{0,20})?\b(?:step|iter(?:ation)?|epoch|global_step)\b\W{0,4}"
+    r"\d+(?:(?!(?i:error|fail|nan)).){0,400}$"
+    r"|\d+%\|.{0,200}\|\s?\d+/\d+"
+)
+_CHAINED = "During handling of the above exception"
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    return (
+        re.compile(f"(?:{'|'.join(_PREFIXES)}){{1,3}}"),
+        re.compile(_COLOURS),
+        re.compile(_WARNING),
+        re.compile(_PROGRESS),
+    )
+
+
+class Output:
+    """The lines of a failure, prepared for the judge.
+
+    `raw` are the lines as they were printed, `lines` without what says nothing, `text` all of them.
+    """
+
+    def __init__(self, raw: Sequence[str]) -> None:
+        if len(raw) > _MOST_FIRST + _MOST_LAST:
+            raw = [*raw[:_MOST_FIRST], *raw[-_MOST_LAST:]]
+        self.raw = [line.rstrip("\r\n") for line in raw]
+        prefix, colours, self._warning, self._progress = _patterns()
+        everything = "\n".join(self.raw)
+        coloured = "\x1b[" in everything
+        hints = [hint for hint in _HINTS if hint in everything]
+        lines = []
+        for line in self.raw:
+            if coloured:
+                line = colours.sub("", line)
+            begin = prefix.match(line)
+            if begin:
+                line = line[begin.end() :]
+            for hint in hints:
+                at = line.find(hint)
+                if at >= 0:
+                    line = line[:at]
+            lines.append(line.replace("\n", " "))
+        self.lines = lines
+        self.text = "\n".join(lines)
+        self.starts = [0]
+        for line in lines[:-1]:
+            self.starts.append(self.starts[-1] + len(line) + 1)
+        self._last_progress: int | None = None
+
+    @property
+    def last_progress(self) -> int:
+        """The number of the last line that shows progress of the training; -1 if there is none."""
+        if self._last_progress is None:
+            numbers = range(len(self.lines) - 1, -1, -1)
+            found = (n for n in numbers if self._progress.search(self.lines[n][:LONGEST]))
+            self._last_progress = next(found, -1)
+        return self._last_progress
+
+    def is_warning(self, number: int) -> bool:
+        """Return whether the line is marked as a warning, or says that it will be tried again."""
+        return self._warning.search(self.lines[number][:LONGEST]) is not None

@@ -1,0 +1,306 @@
+"""Why it failed: the most decisive signature of the output, weighed with what the node measured.
+
+A root wins over what may be one, and that over a consequence. Of several the smallest weight wins
+(kinds.py), then the certain one, then the first in the output.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+
+from entrypoint.cause import Cause, Certainty
+from entrypoint.causes import clean, measured
+from entrypoint.causes.clean import Output
+from entrypoint.causes.evidence import Evidence
+from entrypoint.causes.kinds import (
+    CONSEQUENCE,
+    HARDWARE,
+    KINDS,
+    LAST_EXCEPTION,
+    LIKELY,
+    PYTHON,
+    WARNED,
+)
+from entrypoint.causes.signature import Signature
+from entrypoint.causes.signatures import SIGNATURES
+from entrypoint.text import brief, escaped
+from entrypoint.values import dataclass
+
+_TRIES = 20  # lines with a needle that are compared with its pattern
+_SHOWN = 300  # characters of a line that is shown
+_MOST_SHOWN = 3
+_SIGNALS = {
+    1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
+    11: "SIGSEGV", 15: "SIGTERM",
+}  # fmt: skip
+_EXCEPTION = (
+    r"^(?:[\w.-]{1,80}: )?(?:[A-Za-z_][\w.]{0,200}\.)?"
+    r"(?P<name>_?[A-Z]\w{0,80}(?:Error|Exception|Interrupt|Failure|Exit|Timeout))(?=:|\(|$)"
+)
+# Wrappers: the exception that they pass on stands above or below.
+_WRAPPERS = frozenset(
+    ("ChildFailedError", "RayTaskError", "CalledProcessError", "ProcessRaisedException",
+     "WorkerGroupError", "TrainingFailedError", "InstantiationException", "RemoteError")
+)  # fmt: skip
+# Mistakes that need nothing but the program: with other types it may have been the surroundings.
+_PLAIN = frozenset(
+    ("AssertionError", "AttributeError", "IndexError", "IndentationError", "KeyError", "NameError",
+     "NotImplementedError", "RecursionError", "SyntaxError", "TypeError", "UnboundLocalError",
+     "UnicodeDecodeError", "ValueError", "ZeroDivisionError")
+)  # fmt: skip
+_OWN_USE = 0.6  # share of a device's memory below which others hold the rest
+_AMOUNT = r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT])i?B"
+_TOTAL = rf"(?:capacity of {_AMOUNT})|{_AMOUNT} total capacity"
+_OWN = rf"{_AMOUNT} reserved in total|this process has {_AMOUNT} memory in use"
+_FREE = rf"{_AMOUNT} free|of which {_AMOUNT} is free"
+_UNITS = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
+
+
+_UNKNOWN = Signature(
+    "user-code", "", "the program failed, and its output does not say why", certainty="low"
+)
+# What the end of a process says where its output says less.
+_ENDS: Mapping[int | str | None, Signature] = {
+    "SIGHUP": Signature(
+        "stopped-outside", "", "its terminal or session went away (SIGHUP)", retry="same",
+        weight=PYTHON - 1,
+    ),
+    "SIGINT": Signature(
+        "stopped-outside", "", "the job was stopped by Ctrl-C or SIGINT", retry="no",
+        weight=PYTHON - 1,
+    ),
+    "SIGTERM": Signature(
+        "stopped-outside", "", "the job got a SIGTERM", role="unclear", weight=CONSEQUENCE + 3
+    ),
+    "SIGKILL": Signature("killed-unknown", "", weight=CONSEQUENCE + 3),
+    "SIGSEGV": Signature(
+        "native-crash", "", "native code crashed (SIGSEGV)", weight=LAST_EXCEPTION + 1
+    ),
+    "SIGFPE": Signature(
+        "native-crash", "", "native code crashed (SIGFPE)", weight=LAST_EXCEPTION + 1
+    ),
+    "SIGABRT": Signature(
+        "native-crash", "", "native code crashed (SIGABRT)", weight=CONSEQUENCE + 6
+    ),
+    "SIGILL": Signature(
+        "arch-mismatch", "", "the code was built for another CPU (SIGILL)", retry="unknown",
+        certainty="low", weight=LIKELY,
+    ),
+    "SIGBUS": Signature(
+        "shm-full", "", "a process ended with SIGBUS, which in a container usually means that"
+        " /dev/shm is too small", certainty="low", weight=LIKELY,
+    ),
+    127: Signature(
+        "file-missing", "", "a program was not found (status 127)", certainty="low", weight=98
+    ),
+    126: Signature(
+        "permission", "", "a program could not be executed (status 126)", certainty="low",
+        weight=98,
+    ),
+    75: Signature(
+        "user-code", "", "the program asked for another try (status 75)", retry="unknown",
+        certainty="low", weight=98,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Match:
+    """A signature that was found: in which line, and how decisive it is there."""
+
+    signature: Signature
+    line: int
+    weight: int
+    groups: Mapping[str, str]
+
+    @property
+    def order(self) -> tuple[int, bool, int]:
+        """Return what it is compared by."""
+        certainty = self.signature.certainty or KINDS[self.signature.slug].certainty
+        return self.weight, certainty == "low", self.line
+
+
+def judge(
+    lines: Sequence[str],
+    status: int | None = None,
+    signal: str = "",
+    evidence: Evidence | None = None,
+) -> Cause:
+    """Return why a rank or program failed.
+
+    `lines` is the end of its output; `status` is its exit status (negative, or 128 + n, for a
+    signal), `signal` the name of the signal that ended it, such as `SIGKILL`.
+    """
+    output = Output(lines)
+    number = status if status is not None else 0
+    signal = signal or _SIGNALS.get(-number if number < 0 else number - 128, "")
+    matches = sorted(_matches(output), key=lambda match: match.order)
+    best = matches[0] if matches else None
+    if status == 0 and not signal and (best is None or best.signature.slug != "nan-loss"):
+        return _cause(Signature("harmless", ""), output)
+    by_end = _by_end(status, signal)
+    if best is None or (by_end is not None and by_end.weight < best.weight):
+        cause = _cause(by_end.signature if by_end else _UNKNOWN, output)
+    else:
+        cause = _of(best, matches, output)
+    return measured.weighed(cause, output.text, signal, evidence) if evidence else cause
+
+
+def _matches(output: Output) -> Iterator[Match]:
+    """Yield every signature that is found, each at the line where it is most decisive."""
+    for signature in _candidates(output.text):
+        best: Match | None = None
+        for number, line in _lines_with(signature.needle, output):
+            groups = signature.match(line)
+            if groups is None:
+                continue
+            match = Match(signature, number, _weight(signature, number, output), groups)
+            if best is None or match.order < best.order:
+                best = match
+            if match.weight <= (signature.weight or KINDS[signature.slug].weight):
+                break
+        if best:
+            yield best
+    yield from _exceptions(output)
+
+
+@cache
+def _by_probe() -> Mapping[str, Sequence[Signature]]:
+    """Return the signatures by the longest part of their needle that has no space."""
+    rows: dict[str, list[Signature]] = {}
+    for signature in SIGNATURES:
+        rows.setdefault(max(signature.needle.split(), key=len), []).append(signature)
+    return rows
+
+
+def _candidates(text: str) -> Iterator[Signature]:
+    """Yield the signatures whose needle may be in the text. To search it for every needle would
+    take ten times as long as to search its different words."""
+    words = "\n".join(set(text.split()))
+    for probe, signatures in _by_probe().items():
+        if probe in words:
+            yield from (signature for signature in signatures if signature.needle in text)
+
+
+def _lines_with(needle: str, output: Output) -> Iterator[tuple[int, str]]:
+    """Yield the first lines with the needle: number, and the part around the needle."""
+    at = output.text.find(needle)
+    tries = 0
+    while at >= 0 and tries < _TRIES:
+        number = bisect_right(output.starts, at) - 1
+        line = output.lines[number]
+        if len(line) > clean.LONGEST:
+            here = at - output.starts[number]
+            begin = max(0, here - clean.LONGEST // 2)
+            line = line[begin : here + clean.LONGEST // 2]
+        yield number, line
+        tries += 1
+        at = output.text.find(needle, output.starts[number] + len(output.lines[number]))
+
+
+def _weight(signature: Signature, number: int, output: Output) -> int:
+    """Return how decisive a signature is in this line: a warning, or what progress followed, is
+    only better than a consequence."""
+    usual = signature.weight or KINDS[signature.slug].weight
+    if usual <= HARDWARE + 5 or usual >= WARNED or signature.always:
+        return usual
+    if output.is_warning(number) or number < output.last_progress:
+        return WARNED
+    return usual
+
+
+def _exceptions(output: Output) -> Iterator[Match]:
+    """Yield the program's last exception that no signature names."""
+    if not any(word in output.text for word in ("Error", "Exception", "Failure", "Exit")):
+        return
+    tries = 0
+    for number in range(len(output.lines) - 1, -1, -1):
+        line = output.lines[number]
+        match = _exception().match(line[:400])
+        if match is None or match["name"] in _WRAPPERS:
+            continue
+        tries += 1
+        if _is_named(line[: clean.LONGEST]) and tries < _TRIES:
+            continue
+        certainty: Certainty = "high" if match["name"] in _PLAIN else "low"
+        signature = Signature("user-code", "", "the program ended with {name}", certainty=certainty)
+        weight = WARNED if number < output.last_progress else LAST_EXCEPTION
+        yield Match(signature, number, weight, {"name": match["name"]})
+        return
+
+
+def _is_named(line: str) -> bool:
+    return any(row.needle in line and row.match(line) is not None for row in SIGNATURES)
+
+
+@cache
+def _exception() -> re.Pattern[str]:
+    return re.compile(_EXCEPTION)
+
+
+def _of(best: Match, matches: Sequence[Match], output: Output) -> Cause:
+    """Return the cause that a match stands for, with the lines that show it."""
+    signature = best.signature
+    if signature.slug == "gpu-oom":
+        signature = _foreign(signature, output.lines[best.line])
+    numbers = [best.line]
+    for match in matches:
+        if match.signature.slug == best.signature.slug and match.line not in numbers:
+            numbers.append(match.line)
+    return _cause(signature, output, sorted(numbers[:_MOST_SHOWN]), best)
+
+
+def _cause(
+    signature: Signature, output: Output, numbers: Sequence[int] = (), match: Match | None = None
+) -> Cause:
+    kind = KINDS[signature.slug]
+    says = signature.says or kind.says
+    if match:
+        for name, text in match.groups.items():
+            says = says.replace(f"{{{name}}}", brief(text))
+    certainty = signature.certainty or kind.certainty
+    if match and match.weight == WARNED:
+        certainty = "low"
+    return Cause(
+        signature.slug,
+        signature.role or kind.role,
+        signature.blame or kind.blame,
+        signature.retry or kind.retry,
+        certainty,
+        says,
+        signature.fix or kind.fix,
+        measured.device(output.lines[match.line], signature.slug) if match else "",
+        tuple(escaped(output.raw[number].strip(), _SHOWN) for number in numbers),
+    )
+
+
+def _foreign(signature: Signature, line: str) -> Signature:
+    """Return the signature of a full device, corrected by the numbers in the line: whose memory it
+    was. Without numbers nobody can be sure."""
+    total = _gibibytes(_TOTAL, line)
+    own = _gibibytes(_OWN, line)
+    if not total or own is None:
+        return signature._replace(certainty="low")
+    free = _gibibytes(_FREE, line)
+    if own < _OWN_USE * total and (free is None or free < (1 - _OWN_USE) / 2 * total):
+        return Signature("gpu-oom-foreign", "")
+    return signature
+
+
+def _gibibytes(pattern: str, line: str) -> float | None:
+    found = re.search(pattern, line)
+    if found is None:
+        return None
+    number, unit = [group for group in found.groups() if group]
+    return float(number) * _UNITS[unit]
+
+
+def _by_end(status: int | None, signal: str) -> Match | None:
+    """Return what the exit status or the signal say on their own."""
+    for key in (signal, status):
+        if key in _ENDS:
+            return Match(_ENDS[key], 0, _ENDS[key].weight, {})
+    return None

@@ -1,0 +1,143 @@
+"""What a node measured, weighed against what the output says.
+
+A measurement replaces a cause only if it explains the failure better: the program's own mistakes
+stay its own on a node whose card once had an ECC error.
+"""
+
+from __future__ import annotations
+
+import re
+
+from entrypoint.cause import Cause, Certainty, Retry
+from entrypoint.causes.evidence import DeviceFault, Evidence
+from entrypoint.causes.kinds import KINDS
+from entrypoint.causes.signatures.devices import XIDS
+from entrypoint.text import brief, escaped
+from entrypoint.values import replace
+
+_ABOUT_DEVICES = frozenset(
+    ("cuda-kernel-fault", "gpu-busy", "gpu-ecc", "gpu-init", "gpu-lost", "gpu-oom",
+     "gpu-oom-foreign", "npu-exception", "nvlink")
+)  # fmt: skip
+# With these a fault of the device may be the reason.
+_OPEN = _ABOUT_DEVICES | {
+    "collective-timeout", "killed-unknown", "nan-loss", "native-crash", "rendezvous-timeout",
+}  # fmt: skip
+_NAMES_DEVICE = r"CUDA|cuda|NCCL|\bGPU|\bNPU|\bacl|HCCL|nvidia"
+_WRITES = r"OSError|IOError|[Ww]rit(e|ing)|disk I/O error|[Ss]av(e|ing)"
+_THREADS = r"(?i)resource temporarily unavailable|thread|fork|EAGAIN|Errno 11\b"
+_DEVICES = (
+    (r"\bNPU[ #:]{0,2}(\d{1,3})\b", "NPU"),
+    (r"\bchipId:(\d{1,3})\b", "NPU"),
+    (r"\bDevice:(\d{1,3}), RankID", "NPU"),
+    (r"\bdevice_id[=:] ?(\d{1,3})\b", "NPU"),
+    (r"\bPCI:([0-9a-fA-F]{4,8}(?::[0-9a-fA-F]{2}){1,2}(?:\.\d)?)", "GPU"),
+    (r"\bGPU[ #:]{0,2}([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)", "GPU"),
+    (r"\bGPU[ #:]{0,2}(\d{1,3})(?![\d.])(?!\w*:\w)", "GPU"),
+    (r"\bcuda:(\d{1,3})\b", "GPU"),
+    (r"\bdevice ordinal (\d{1,3})\b", "GPU"),
+)
+
+
+def device(line: str, slug: str) -> str:
+    """Return the device that a line names, such as `GPU 2`; "" if it names none, or if the cause
+    has nothing to do with one."""
+    if slug not in _ABOUT_DEVICES:
+        return ""
+    for pattern, name in _DEVICES:
+        found = re.search(pattern, line[:1000])
+        if found:
+            return f"{name} {found[1]}"
+    return ""
+
+
+def weighed(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause:
+    """Return the cause, or the one that the node's measurements show instead."""
+    slug = cause.slug
+    is_sure = cause.role == "root" and cause.certainty == "high"
+    if evidence.oom_kills and (slug == "host-oom" or (signal == "SIGKILL" and not is_sure)):
+        says = "the memory of this container was used up, and the kernel killed a process"
+        return _measured(cause, "host-oom", says)
+    if evidence.disk_full and (
+        slug == "disk-full" or (not is_sure and cause.role == "root" and re.search(_WRITES, text))
+    ):
+        return _measured(cause, "disk-full", f"no space was left in {brief(evidence.disk_full[0])}")
+    if evidence.shm_free is not None and (slug == "shm-full" or signal == "SIGBUS"):
+        if evidence.shm_free <= max(1 << 20, (evidence.shm_size or 0) // 100):
+            return _measured(cause, "shm-full", "/dev/shm was full")
+    if evidence.refused_processes and (
+        slug == "proc-limit" or (not is_sure and cause.role == "root" and re.search(_THREADS, text))
+    ):
+        return _measured(cause, "proc-limit", "the container's limit of processes was reached")
+    for fault in evidence.device_faults:
+        found = _fault(cause, fault, text)
+        if found:
+            return found
+    return cause
+
+
+def _measured(
+    cause: Cause, slug: str, says: str, certainty: Certainty = "high", device: str = ""
+) -> Cause:
+    kind = KINDS[slug]
+    retry: Retry = "elsewhere" if slug == "gpu-busy" else kind.retry
+    return replace(
+        cause,
+        slug=slug,
+        role="root",
+        blame="unknown" if slug == "cuda-kernel-fault" else kind.blame,
+        retry=retry,
+        certainty=certainty,
+        says=says,
+        fix=kind.fix,
+        device=device,
+    )
+
+
+def _fault(cause: Cause, fault: DeviceFault, text: str) -> Cause | None:
+    """Return the cause that a fault of a device shows; None if it does not explain the failure."""
+    about_devices = cause.slug in _ABOUT_DEVICES
+    if fault.kind == "held":
+        return _held(cause, fault)
+    if cause.role == "cascade" or cause.slug in ("gpu-ecc", "gpu-lost", "nvlink"):
+        return None
+    if cause.certainty == "high" and not cause.slug.startswith("gpu-init"):
+        return None
+    names_device = re.search(_NAMES_DEVICE, text) is not None
+    if cause.slug not in _OPEN and not names_device:
+        return None
+    slug = _slug(fault)
+    if slug == "cuda-kernel-fault" and about_devices:
+        return None  # the output says as much
+    is_sure = slug != "cuda-kernel-fault" and (
+        fault.kind == "missing" or about_devices or "unhandled cuda error" in text
+    )
+    detail = escaped(fault.detail, 80)
+    says = {
+        "ecc": "{device} reported an uncorrectable ECC error",
+        "xid": f"{{device}} reported Xid {fault.number}",
+        "missing": "{device} is missing",
+        "health": f"{{device}} reported a fault ({detail})",
+        "held": "",
+    }[fault.kind]
+    return _measured(cause, slug, says, "high" if is_sure else "low", fault.device)
+
+
+def _slug(fault: DeviceFault) -> str:
+    if fault.kind == "xid":
+        return next(
+            (slug for slug, numbers in XIDS.items() if fault.number in numbers), "cuda-kernel-fault"
+        )
+    return "gpu-ecc" if fault.kind == "ecc" else "gpu-lost"
+
+
+def _held(cause: Cause, fault: DeviceFault) -> Cause | None:
+    if cause.slug in ("gpu-oom", "gpu-oom-foreign"):
+        if cause.slug == "gpu-oom" and cause.certainty == "high":
+            return None  # the numbers in the output show that it was the program itself
+        says = "other processes hold the memory of {device}"
+        return _measured(cause, "gpu-oom-foreign", says, device=fault.device)
+    if cause.slug in ("gpu-busy", "gpu-init") and cause.certainty == "low":
+        says = "{device} was in use by another process"
+        return _measured(cause, "gpu-busy", says, device=fault.device)
+    return None

@@ -1,0 +1,62 @@
+"""A cause as part of a message, and which of several is the job's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from entrypoint.cause import Cause
+from entrypoint.causes.kinds import KINDS
+
+_ROLES = ("root", "unclear", "cascade")
+_RETRIES = {
+    "no": "a retry does not help",
+    "same": "retry",
+    "elsewhere": "retry elsewhere",
+    "unknown": "whether a retry helps is unknown",
+}
+_BLAMES = {"peer": "another rank", "unknown": ""}
+
+
+def phrase(cause: Cause) -> str:
+    """Return the cause as one sentence without its full stop: what, where, whose, retry."""
+    where = f"{cause.rank} on {cause.node}" if cause.rank and cause.node else cause.node
+    if "{device}" in cause.says:
+        device = cause.device or "an accelerator"
+        says = cause.says.replace("{device}", f"{device} of {cause.node}" if cause.node else device)
+        says += f", {cause.rank}" if cause.rank else ""
+    else:
+        says = f"{cause.says}, {'in' if cause.rank else 'on'} {where}" if where else cause.says
+    about = [_BLAMES.get(cause.blame, cause.blame), _RETRIES[cause.retry]]
+    if cause.certainty == "low":
+        about.append("not certain")
+    return f"{says} ({'; '.join(part for part in about if part)})"
+
+
+def is_known(cause: Cause) -> bool:
+    """Return whether the cause says more than that the program failed."""
+    return bool(cause.lines) or cause.slug != "user-code"
+
+
+def as_json(cause: Cause) -> dict[str, Any]:
+    """Return the fields that a result, a JSON line and `explain --json` have for a cause."""
+    return {
+        "cause": cause.slug,
+        "text": phrase(cause),
+        "role": cause.role,
+        "blame": cause.blame,
+        "retry": cause.retry,
+        "certainty": cause.certainty,
+        "lines": list(cause.lines),
+    }
+
+
+def first_cause(causes: Sequence[Cause]) -> Cause | None:
+    """Return the cause of the job, of those of its ranks and nodes in the order of their arrival:
+    a root before what is unclear, and that before a consequence; then the most decisive, the
+    certain, the first. None if there is none."""
+    return min(causes, key=_order, default=None)
+
+
+def _order(cause: Cause) -> tuple[int, int, bool]:
+    return _ROLES.index(cause.role), KINDS[cause.slug].weight, cause.certainty == "low"

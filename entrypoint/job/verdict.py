@@ -1,0 +1,60 @@
+"""Why the job failed: the causes that nodes have reported, and what follows from the first one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from entrypoint.cause import Cause
+from entrypoint.causes.phrase import first_cause
+from entrypoint.job.failure import ProgramExit, by_class, follow
+from entrypoint.job.state import JobState
+from entrypoint.model import Outcome
+from entrypoint.text import count
+from entrypoint.values import replace
+
+# The program's or its image's fault if all nodes have it; that node's fault if only one has it.
+_OF_ALL_OR_ONE = ("gpu-init",)
+_MOST = 16  # causes of one node that count: more only repeat the same
+
+
+class Verdict:
+    """The causes of one attempt, in the order in which they were reported. A part of the leader."""
+
+    def __init__(self, state: JobState) -> None:
+        self._state = state
+        self._causes: list[Cause] = []
+        self._count: Counter[int] = Counter()
+
+    def add(self, node: int, cause: Cause) -> None:
+        """A rank or program of this node has failed because of this."""
+        self._count[node] += 1
+        if self._count[node] <= _MOST:
+            self._causes.append(replace(cause, node=self._state.topology.name(node)))
+
+    def _cause(self) -> Cause | None:
+        """Return the cause of the job's failure."""
+        cause = first_cause(self._causes)
+        if cause is None or cause.slug not in _OF_ALL_OR_ONE:
+            return cause
+        nodes = {other.node for other in self._causes if other.slug == cause.slug}
+        if len(nodes) == 1 and len(self._state.topology.nodes) > 1:
+            return replace(cause, blame="node", retry="elsewhere", certainty="high")
+        return cause
+
+    def show_last_lines(self, end: ProgramExit) -> None:
+        """Log the last lines that a failed program has printed."""
+        if end.tail:
+            self._state.scheduler.log(f"last {count(len(end.tail), 'line')} of {end.what}:")
+            for line in end.tail:
+                self._state.scheduler.log(f"  | {line}")
+
+    def conclude(self, outcome: Outcome, attempt: int) -> Outcome:
+        """Return the outcome with its cause, and whether the job boots again after this attempt
+        (counted from 1)."""
+        if outcome.program and outcome.status:
+            outcome = replace(outcome, cause=self._cause())
+        spec = self._state.spec
+        followed = follow(outcome, attempt, spec.restarts, self._state.stop)
+        if followed.again or spec.failures.status == "own":
+            return followed
+        return by_class(followed)

@@ -1,0 +1,96 @@
+"""Diagnoses the failures of this node's ranks and programs, and reports their causes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from entrypoint.cause import Cause
+from entrypoint.causes.evidence import DeviceFault
+from entrypoint.causes.judge import judge
+from entrypoint.job import messages
+from entrypoint.output.log import Callbacks
+from entrypoint.ranks.evidence import TOOL_LIMIT, NodeProbe
+from entrypoint.system.threads import in_thread
+from entrypoint.values import dataclass, replace
+
+_MOST = 16  # failures of one attempt that are diagnosed: more only repeat the same
+_MARGIN = 1.0  # seconds for the judgement itself, on a busy machine
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The end of a rank or program that failed."""
+
+    name: str  # such as `rank 3`
+    status: int
+    lines: tuple[str, ...]  # the last that it printed
+
+
+class Diagnostician:
+    """Judges each failure with this node's measurements. The devices are asked once."""
+
+    def __init__(self, probe: NodeProbe, callbacks: Callbacks) -> None:
+        self._probe = probe
+        self._log = callbacks.log
+        self._tell = callbacks.tell
+        self._background = callbacks.background
+        self._count = 0
+        self._pending: set[asyncio.Task[Any]] = set()
+        self._device_faults: asyncio.Task[tuple[DeviceFault, ...]] | None = None
+
+    def failed(self, failure: Failure) -> None:
+        """Begin the diagnosis of a failure. The report is a message to the leader."""
+        self._count += 1
+        if self._count > _MOST:
+            return
+        self._start(self._diagnose(failure))
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self._background(work)
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+        return task
+
+    async def _devices(self) -> tuple[DeviceFault, ...]:
+        """Return the faults of this node's devices, which are asked once."""
+        if self._device_faults is None:
+            self._device_faults = self._start(self._ask_devices())
+        return await self._device_faults
+
+    async def _ask_devices(self) -> tuple[DeviceFault, ...]:
+        with contextlib.suppress(Exception):  # without an answer the output alone is judged
+            return await in_thread(self._probe.device_faults)
+        return ()
+
+    async def _diagnose(self, failure: Failure) -> None:
+        judged = partial(judge, failure.lines, failure.status)
+        try:
+            counters = await in_thread(self._probe.counters)
+            cause = await in_thread(partial(judged, evidence=counters))
+            if _may_be_a_device(cause):
+                evidence = replace(counters, device_faults=await self._devices())
+                cause = await in_thread(partial(judged, evidence=evidence))
+        except Exception as error:  # a job that fails must not fail once more for its diagnosis
+            text = f"internal error: {type(error).__name__}: {error}"
+            self._log(f"warning: EP902 {text} | the cause of {failure.name}'s failure is unknown")
+            return
+        rank = failure.name if failure.name.startswith("rank ") else ""
+        self._tell(messages.Diagnosis(replace(cause, rank=rank)))
+
+    async def settled(self, most: float) -> None:
+        """Return when every diagnosis is reported, after `most` seconds at the latest."""
+        if self._pending:
+            await asyncio.wait(self._pending, timeout=min(most, TOOL_LIMIT + _MARGIN))
+
+
+def _may_be_a_device(cause: Cause) -> bool:
+    """Whether a device may be the cause, or may have a name: then its tool is worth some seconds.
+
+    A consequence of another rank's failure must not delay the next attempt.
+    """
+    is_program_s = cause.certainty == "high" and cause.blame == "program"
+    return cause.role != "cascade" and not is_program_s

@@ -1,0 +1,132 @@
+"""Measures a node once a rank has failed: counters of the kernel, space, and the state of its
+devices.
+
+Nothing is measured while nothing fails. What may take long, a device's tool and disks, is asked in
+a thread, with a time limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from entrypoint.causes.evidence import DeviceFault, Evidence
+from entrypoint.devices._smi import PATH, TOOLS, faults, xids
+from entrypoint.model import Facts, Topology
+from entrypoint.system.ask import NoAnswerError, ask
+from entrypoint.system.cgroups import Memory, Processes
+from entrypoint.system.process import which
+
+TOOL_LIMIT = 5.0  # seconds for a device's tool
+_KERNEL_LOG = "/dev/kmsg"
+_GPUS = "/proc/driver/nvidia/gpus"
+_MOST_RECORDS = 20_000  # of the kernel's log, which holds fewer
+_RECORD = 8192  # bytes, the most that the kernel gives at once (Documentation/ABI, dev-kmsg)
+_EARLIER = 60.0  # seconds before the start of the ranks in which an Xid still counts
+
+
+class NodeProbe:
+    """Measures this node; what it remembers is from the start of its programs."""
+
+    def __init__(
+        self, facts: Facts, topology: Topology, memory: Memory, processes: Processes
+    ) -> None:
+        self._facts = facts
+        self._topology = topology
+        self.memory = memory
+        self.processes = processes
+        self._since = time.monotonic() - _EARLIER
+
+    def counters(self) -> Evidence:
+        """Return what the kernel counts, and the space that is left: at the time of the call."""
+        free = size = None
+        with contextlib.suppress(OSError):
+            shm = os.statvfs("/dev/shm")
+            free, size = shm.f_bavail * shm.f_frsize, shm.f_blocks * shm.f_frsize
+        topology = self._topology
+        folders = dict.fromkeys((topology.workdir, topology.log_dir, topology.run_dir, "/tmp"))
+        return Evidence(
+            oom_kills=int(self.memory.oom_killed() is not None),
+            refused_processes=int(self.processes.refused() is not None),
+            shm_free=free,
+            shm_size=size,
+            disk_full=tuple(folder for folder in folders if folder and _is_full(folder)),
+        )
+
+    def device_faults(self) -> tuple[DeviceFault, ...]:
+        """Return what the devices' tools and the kernel's log report. Takes up to TOOL_LIMIT
+        seconds for each tool."""
+        found = list(xids(_kernel_log(self._since), _minors()))
+        path = f"{self._facts.env.get('PATH', '')}:{PATH}"
+        device = self._topology.device
+        for name, tool in TOOLS.items():
+            place = which(name, path)
+            if place is None:
+                continue
+            try:
+                text = ask((place, *tool.options), self._facts.env, TOOL_LIMIT)
+            except NoAnswerError as error:
+                text = error.output  # nvidia-smi ends with 14 where one card is not well
+            found += xids(text, _minors())
+            with contextlib.suppress(ValueError):
+                found += faults(tool.noun, tool.read(text).get("cards", ()), device.count)
+        return tuple(dict.fromkeys(found))
+
+
+def _is_full(folder: str) -> bool:
+    with contextlib.suppress(OSError):
+        about = os.statvfs(folder)
+        return about.f_blocks > 0 and (
+            about.f_bavail == 0 or (about.f_files > 0 and about.f_favail == 0)
+        )
+    return False
+
+
+def _kernel_log(since: float) -> str:
+    """Return the lines about Xids that the kernel has logged since a time of the monotonic clock.
+
+    Returns "" if this container may not read them.
+    """
+    lines = []
+    for record in _records():
+        head, _, text = record.decode("utf-8", "replace").partition(";")
+        fields = head.split(",")
+        is_new = len(fields) > 2 and fields[2].isdigit() and int(fields[2]) / 1e6 >= since
+        if is_new and "Xid" in text:
+            lines.append(text.partition("\n")[0])
+    return "\n".join(lines)
+
+
+def _records(file: str = _KERNEL_LOG) -> Iterator[bytes]:
+    try:
+        opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        for _ in range(_MOST_RECORDS):
+            try:
+                record = os.read(opened, _RECORD)
+            except BrokenPipeError:  # records were overwritten meanwhile; the next is there
+                continue
+            except OSError:
+                return
+            if not record:
+                return
+            yield record
+    finally:
+        os.close(opened)
+
+
+def _minors() -> dict[str, int]:
+    """Return the number of each GPU by its PCI address, with and without the function."""
+    numbers: dict[str, int] = {}
+    for folder in Path(_GPUS).glob("*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            text = (folder / "information").read_text()
+            minor = int(text.split("Device Minor:")[1].split()[0])
+            address = folder.name.lower()
+            numbers |= {address: minor, address.rpartition(".")[0]: minor}
+    return numbers

@@ -1,0 +1,142 @@
+"""Why the job failed: the causes that nodes report, and what the leader makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from entrypoint.cause import Cause
+from entrypoint.job import actions, messages
+from entrypoint.model import Outcome
+from entrypoint.values import replace
+from tests.unit.test_speakers import Node
+
+ECC = Cause(
+    "gpu-ecc",
+    "root",
+    "device",
+    "elsewhere",
+    "high",
+    "{device} reported an uncorrectable ECC error",
+    device="GPU 2",
+    rank="rank 4",
+)
+LOST_PEER = Cause(
+    "peer-lost", "cascade", "peer", "unknown", "high", "a peer was lost", rank="rank 0"
+)
+MISTAKE = Cause("user-code", "root", "program", "no", "low", "the program failed", rank="rank 5")
+
+
+class FailedJob(Node):
+    """A job of three nodes whose program has failed with 1, from the point of view of worker-0."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(launcher="plain", **settings)
+        self.start()
+
+    def fails(self, *causes: tuple[int, Cause]) -> Outcome:
+        """Each node reports these causes, and stops; return what the leader tells all nodes."""
+        for node, cause in causes:
+            self.hears(messages.Diagnosis(cause), sender=node)
+        failure = {"status": 1, "what": "plain", "reason": "plain exited with 1", "tail": ()}
+        self.hears(messages.Ended(**failure, last=True), sender=1)
+        self.waits(3)
+        for node in range(3):
+            self.hears(messages.Stopped(), sender=node)
+        self.waits(20)
+        releases = [
+            action.message
+            for action in self.done
+            if isinstance(action, actions.Send) and isinstance(action.message, messages.Release)
+        ]
+        assert len({str(release) for release in releases}) == 1, "all nodes hear the same"
+        return Outcome(**vars(releases[0]))
+
+
+@pytest.mark.promise("the cause of a failure is the first root cause that a node reports")
+@pytest.mark.parametrize(
+    "causes",
+    [
+        [(2, ECC)],
+        [(0, LOST_PEER), (2, ECC)],
+        [(2, ECC), (0, LOST_PEER), (1, LOST_PEER)],
+    ],
+)
+def test_the_root_cause_is_the_job_s(causes: list[tuple[int, Cause]]) -> None:
+    outcome = FailedJob().fails(*causes)
+    assert (outcome.status, outcome.program) == (1, True)
+    assert outcome.cause == replace(ECC, node="worker-2 (c)")
+
+
+@pytest.mark.control("the cause of a failure is the first root cause that a node reports")
+def test_without_a_root_the_cause_is_a_consequence() -> None:
+    outcome = FailedJob().fails((0, LOST_PEER))
+    assert outcome.cause == replace(LOST_PEER, node="worker-0 (a)")
+    assert FailedJob().fails().cause is None
+
+
+NO_GPU = replace(ECC, slug="gpu-init", blame="program", retry="unknown", certainty="low")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ((2,), ("node", "elsewhere", "high")),
+        ((0, 1, 2), ("program", "unknown", "low")),
+        ((1, 2), ("program", "unknown", "low")),
+    ],
+)
+def test_a_node_without_gpus_among_others_is_to_blame(
+    nodes: tuple[int, ...], expected: tuple[str, str, str]
+) -> None:
+    cause = FailedJob().fails(*((node, NO_GPU) for node in nodes)).cause
+    assert cause
+    assert (cause.blame, cause.retry, cause.certainty) == expected
+
+
+def test_a_node_speaks_for_itself() -> None:
+    """A node that names another one as the place of its failure is not believed."""
+    outcome = FailedJob().fails((1, replace(ECC, node="worker-0 (a)")))
+    assert outcome.cause
+    assert outcome.cause.node == "worker-1 (b)"
+
+
+def test_one_node_cannot_fill_the_leader() -> None:
+    job = FailedJob()
+    for _ in range(1000):
+        job.hears(messages.Diagnosis(LOST_PEER), sender=1)
+    assert len(job.machine._verdict._causes) == 16
+    assert job.fails((2, ECC)).cause == replace(ECC, node="worker-2 (c)")
+
+
+@pytest.mark.promise("`failures.status: class` changes only the status of certain infrastructure")
+@pytest.mark.parametrize(
+    ("settings", "cause", "expected"),
+    [
+        ({}, ECC, (1, True, False)),
+        ({"failures": "{status: class}"}, ECC, (71, False, False)),
+        ({"failures": "{status: class}"}, replace(ECC, retry="same"), (75, False, False)),
+        ({"failures": "{status: class}"}, MISTAKE, (1, True, False)),
+        ({"restarts": 1}, ECC, (1, True, True)),
+        ({"restarts": 1}, MISTAKE, (1, True, False)),
+        ({"restarts": "{most: 1, on: any}"}, MISTAKE, (1, True, True)),
+        ({"restarts": "{most: 1, on: lost-nodes}"}, ECC, (1, True, False)),
+        ({"restarts": 1, "failures": "{status: class}"}, ECC, (1, True, True)),
+    ],
+)
+def test_what_follows_from_a_cause(
+    settings: dict[str, Any], cause: Cause, expected: tuple[int, bool, bool]
+) -> None:
+    outcome = FailedJob(**settings).fails((2, cause))
+    assert (outcome.status, outcome.program, outcome.again) == expected
+
+
+def test_a_success_has_no_cause() -> None:
+    """A rank that failed and was restarted by its launcher is no cause of a success."""
+    job = FailedJob()
+    job.hears(messages.Diagnosis(ECC), sender=2)
+    for node in range(3):
+        job.hears(messages.Ended(0, "plain", "plain exited with 0", (), True), sender=node)
+    assert job.outcome
+    assert (job.outcome.status, job.outcome.cause) == (0, None)
