@@ -26,12 +26,12 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the platform. Returns 0, or the status with which `run` would refuse it."""
-    from entrypoint.plan import seen
+    from entrypoint.plan import recognition
     from entrypoint.system.facts import read
 
     # no platform reads the network or runs mpirun
-    answer = seen.seen(read(), inputs.spec(args)[0].platform)
-    show(seen.text(answer))
-    if "error" in answer:
-        log(f"run would end: {answer['error']}; exit {answer['status']}")
-    return int(answer.get("status", 0))
+    report = recognition.recognize(read(), inputs.spec(args)[0].platform)
+    show(recognition.text(report))
+    if "error" in report:
+        log(f"run would end: {report['error']}; exit {report['status']}")
+    return int(report.get("status", 0))

@@ -4,7 +4,7 @@ they are.
 expect.yaml: `chosen` (who is recognised; the folder's platform where not given), and either the
   fields of the Site,
 all of them but those that have their default, or `error` with its exact text and `status`. Instead
-of both files, seen.yaml holds what `entrypoint facts` printed in such a container.
+of both files, recognized.yaml holds what `entrypoint facts` printed in such a container.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import yaml
 from entrypoint import registry
 from entrypoint.errors import ConfigError
 from entrypoint.model import Site
-from entrypoint.plan.seen import seen
+from entrypoint.plan.recognition import recognize
 from tests.unit.cases import as_facts, chosen, collect, read_expected, read_facts
 
 
 @pytest.mark.parametrize(("name", "folder"), collect("platforms"))
 def test_case(name: str, folder: Path) -> None:
-    if (folder / "seen.yaml").exists():
-        expected = yaml.safe_load((folder / "seen.yaml").read_text(encoding="utf-8"))
-        assert seen(as_facts(expected["facts"]), expected.get("asked")) == expected
+    if (folder / "recognized.yaml").exists():
+        expected = yaml.safe_load((folder / "recognized.yaml").read_text(encoding="utf-8"))
+        assert recognize(as_facts(expected["facts"]), expected.get("asked")) == expected
         return
     facts, expected = read_facts(folder), read_expected(folder)
     assert chosen("platforms", facts, "local") == expected.pop("chosen", name)

@@ -1,7 +1,7 @@
-"""What `entrypoint facts` prints: which platforms match this container, what the winner says, and
-by which variables.
+"""Reports how a container is recognized, for `entrypoint facts`: which platforms match, the site of
+the one that is taken, and the variables that it read.
 
-In tests/platforms/NAME/CASE/seen.yaml this text is a test.
+A report in tests/platforms/NAME/CASE/recognized.yaml is a test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from entrypoint.values import fields, replace
 
 
 class _Read(Mapping[str, str]):
-    """An environment that notes which of its variables were looked at."""
+    """An environment that records which of its variables were read."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
@@ -37,9 +37,9 @@ class _Read(Mapping[str, str]):
         return len(self._env)
 
 
-def seen(facts: Facts, asked: str | None) -> dict[str, Any]:
-    """What platforms say: all that match, the one that is taken, its site or error, and the facts
-    that they looked at.
+def recognize(facts: Facts, asked: str | None) -> dict[str, Any]:
+    """Return the report: all platforms that match, the one that is taken, its site or error, and
+    the facts that they read.
 
     A secret's value is not in it. Without an explicit choice, two that match are an error here too.
     """
@@ -77,5 +77,5 @@ def site(site: Site) -> dict[str, Any]:
 
 
 def text(report: Mapping[str, Any]) -> str:
-    """What `seen` gives, as YAML."""
+    """Return a report as YAML."""
     return yaml.safe_dump(dict(report), sort_keys=False, allow_unicode=True, width=120)
