@@ -9,7 +9,6 @@ import secrets
 import shlex
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import pytest
 
 from entrypoint.adopt import documented, migrate, shell
 from entrypoint.errors import NoInputError
+from tests import command
 
 SCRIPTS = Path(__file__).parent.parent / "samples/modelarts"
 NAMES = ("run_mpi.sh", "torchrun.sh", "torchlaunch.sh")
@@ -155,10 +155,7 @@ class Bench:
         return words(record), environ, Path(f"{record}.cwd").read_text().strip()
 
     def entrypoint(self, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "entrypoint", *argv], cwd=self.folder, env=self.env | env,
-            capture_output=True, text=True, check=False, timeout=30,
-        )  # fmt: skip
+        return command.run(self.folder, *argv, env=self.env | env)
 
 
 def words(record: Path) -> list[str]:

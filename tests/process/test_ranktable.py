@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from entrypoint import ranktable
+from tests import command
 from tests.unit.test_ranktable import HCCN, TABLES, read, rows
 
 
-def entrypoint(cwd: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "entrypoint", "ranktable", *args], cwd=cwd, env={"PATH": os.environ["PATH"]},
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+def entrypoint(cwd: Path, *args: str) -> command.Done:
+    return command.run(cwd, "ranktable", *args, env={"PATH": os.environ["PATH"]})
 
 
 def test_check_prints_a_table(tmp_path: Path) -> None:
