@@ -118,6 +118,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         needs_containers and not item.nodeid.startswith(EVERY_CHANGE)
     ):
         item.add_marker("slow")
+    if item.get_closest_marker("thorough"):
+        item.add_marker("slow")
     reason = None
     if folder == "loopback" and NOT_HERE:
         reason = f"not on this machine: {', '.join(NOT_HERE)}"

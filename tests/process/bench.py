@@ -70,7 +70,7 @@ class Bench:
     def __post_init__(self) -> None:
         for name in ("bin", "cwd"):
             (self.folder / name).mkdir(parents=True)
-        programs = {"mpirun": f"{FAKE}", "entrypoint": "-m entrypoint"}
+        programs = {"mpirun": f"-IS {FAKE}", "entrypoint": "-m entrypoint"}
         for name, words in programs.items():
             script = self.folder / "bin" / name
             script.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')

@@ -15,6 +15,7 @@ import pytest
 
 from entrypoint.check import kernel
 from entrypoint.check.observed import Port
+from tests import command
 from tests.cluster import BEGIN, SMALL, until
 
 pytestmark = pytest.mark.see
@@ -72,6 +73,8 @@ class Node:
 
     def do(self, *words: str, code: str = BEGIN, **env: str) -> subprocess.CompletedProcess[str]:
         """Run the entrypoint."""
+        if code == BEGIN:
+            return command.run(self.folder / "cwd", *words, env={**self.env, **env})
         argv = [sys.executable, "-I", "-c", code, *words]
         env = {**self.env, **env}
         return subprocess.run(

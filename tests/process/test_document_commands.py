@@ -8,6 +8,7 @@ is named there.
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.cli import NAMES
+from tests.command import run as entrypoint
 
 pytestmark = pytest.mark.see
 
@@ -191,6 +193,7 @@ def test_a_block_of_shell_runs(place: str, text: str, tmp_path: Path) -> None:
     } == set()
 
 
+@pytest.mark.thorough
 @pytest.mark.promise("README's first screen and the page on docker run work twice in a row")
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/docker.md"])
 def test_a_page_s_blocks_work_twice_in_a_row(page: str, tmp_path: Path) -> None:
@@ -201,6 +204,7 @@ def test_a_page_s_blocks_work_twice_in_a_row(page: str, tmp_path: Path) -> None:
     assert status == 0, words
 
 
+@pytest.mark.thorough
 @pytest.mark.control("README's first screen and the page on docker run work twice in a row")
 def test_what_works_once_is_noticed(tmp_path: Path) -> None:
     once = "mkdir once"
@@ -253,6 +257,11 @@ NO_COMMANDS = {
 }
 
 
+@functools.cache
+def help_of(*command: str) -> str:
+    return entrypoint(TREE, *command, "--help", env={}).stdout
+
+
 def unknown(words: Sequence[str]) -> list[str]:
     """What of a command there is not: its name, or a flag of ours."""
     if words[0].startswith("scripts/"):
@@ -268,15 +277,7 @@ def unknown(words: Sequence[str]) -> list[str]:
     flags = [word.partition("=")[0] for word in ours if re.match("--[a-z]", word)]
     if not flags or words[2] in ("acme", "TARGET"):  # what CONTRIBUTING.md makes up, and any
         return []
-    command = [
-        sys.executable,
-        "-m",
-        "entrypoint",
-        words[1],
-        *words[2:3][: words[1] in ("deploy", "ranktable")],
-        "--help",
-    ]
-    known = subprocess.run(command, capture_output=True, text=True, cwd=TREE).stdout
+    known = help_of(words[1], *words[2:3][: words[1] in ("deploy", "ranktable")])
     return [flag for flag in flags if flag not in known]
 
 

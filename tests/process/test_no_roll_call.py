@@ -3,13 +3,13 @@ that it is meant."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from entrypoint import registry
+from tests.command import run
 
 PATH = {"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/sbin:/usr/bin:/bin"}
 NONE = {"ENTRYPOINT_ROLL_CALL": "none"}
@@ -25,11 +25,8 @@ def entrypoint(
 ) -> tuple[int, str]:
     """The exit status of this node, which is worker-0 of two unless `hosts` says otherwise, and its
     lines on stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", "entrypoint", command, "--hosts", hosts, "--node-rank", "0", *argv],
-        cwd=folder, env={**PATH, "ENTRYPOINT_RUN_DIR": f"{folder}/run", **env},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    words = (command, "--hosts", hosts, "--node-rank", "0", *argv)
+    done = run(folder, *words, env={**PATH, "ENTRYPOINT_RUN_DIR": f"{folder}/run", **env})
     return done.returncode, done.stderr
 
 

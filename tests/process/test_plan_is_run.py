@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from entrypoint import registry
+from tests import command
 from tests.process.bench import Bench
 
 RECORDER = """\
@@ -89,10 +90,14 @@ class Node:
         self.words = (*argv, "--", "prog", "one arg")
 
     def plan(self, status: int = 0) -> dict[str, Any]:
-        done = subprocess.run(
-            [*self.argv, "plan", "--json", *self.words],
-            cwd=self.bench.folder / "cwd", env=self.bench.env, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        place, words = self.bench.folder / "cwd", ("plan", "--json", *self.words)
+        done = (
+            subprocess.run(
+                [*self.argv, *words], cwd=place, env=self.bench.env, capture_output=True, text=True
+            )
+            if self.first
+            else command.run(place, *words, env=self.bench.env)
+        )
         assert done.returncode == status, done.stderr
         said: dict[str, Any] = json.loads(done.stdout)
         return said
@@ -145,10 +150,21 @@ ARGUMENTS = {"ascend": {"ENTRYPOINT_ASCEND_RANK_TABLE": "none"}}
 
 @pytest.mark.promise("`plan` says what `run` does")
 @pytest.mark.parametrize(
-    ("launcher", "first"), STARTS, ids=[f"{name}{', as PID 1' * first}" for name, first in STARTS]
+    ("launcher", "first"),
+    [
+        pytest.param(
+            name, first, id=f"{name}{', as PID 1' * first}", marks=[pytest.mark.thorough] * first
+        )
+        for name, first in STARTS
+    ],
 )
 @pytest.mark.parametrize(
-    ("nodes", "calls"), [(1, False), (2, False), (2, True)], ids=["1", "2, none", "2, required"]
+    ("nodes", "calls"),
+    [
+        pytest.param(1, False, id="1"),
+        pytest.param(2, False, id="2, none", marks=pytest.mark.thorough),
+        pytest.param(2, True, id="2, required"),
+    ],
 )
 def test_run_does_what_plan_says(
     bench: Bench, launcher: str, nodes: int, calls: bool, first: bool, port: int

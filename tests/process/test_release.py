@@ -25,6 +25,10 @@ finally:
     sys.path.remove(str(TREE / "scripts"))
 
 
+# `make test-release` runs them.
+pytestmark = pytest.mark.slow
+
+
 def verify(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, TREE / "scripts/verify.py", folder, *words]
     return subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False)
@@ -237,7 +241,6 @@ def clone(tmp_path: Path) -> Path:
     return tree
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.promise("a release made twice has the same bytes")
 def test_twice_the_same_bytes(tmp_path: Path) -> None:

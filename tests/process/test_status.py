@@ -35,6 +35,7 @@ from entrypoint.record.live import LiveRecord
 from entrypoint.record.nodes import NodeTable
 from entrypoint.record.status import load
 from entrypoint.values import replace
+from tests import command
 from tests.cluster import free_port
 from tests.process.bench import Bench, in_loop, until
 from tests.simulation.world import plans
@@ -46,8 +47,12 @@ STATUS = (sys.executable, "-m", "entrypoint", "status")
 
 def ask(bench: Bench, *words: str, **how: Any) -> tuple[int, str, str]:
     """Exit status, stdout, stderr of `entrypoint status` beside the bench's boot."""
-    done = subprocess.run(
-        [*STATUS, *words], env=bench.env, capture_output=True, text=True, timeout=60, **how
+    done = (
+        subprocess.run(
+            [*STATUS, *words], env=bench.env, capture_output=True, text=True, timeout=60, **how
+        )
+        if how
+        else command.run(Path.cwd(), "status", *words, env=bench.env)
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -214,6 +214,7 @@ def is_run(test: str, marks: list[str], argv: list[str], config: pytest.Config) 
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)  # it collects two thousand tests
 def test_every_test_is_run_by_a_target_of_test_all(
     tmp_path: Path, pytestconfig: pytest.Config

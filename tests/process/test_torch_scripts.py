@@ -51,7 +51,7 @@ AWKWARD = (
 )
 
 RECORDER = """\
-#!{python}
+#!{python} -IS
 import json, os, sys
 if sys.argv[1] != "-c":
     sys.exit("not the line expected")
