@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import split
 
 SECRET = secrets.token_hex(32)
 
@@ -57,17 +58,7 @@ def free_port() -> int:
 
 def clean_environment() -> dict[str, str]:
     """This process's environment without what a platform or a developer may have set for us."""
-    ours = (
-        "ENTRYPOINT_",
-        "MA_",
-        "VC_",
-        "VK_",
-        "MY_",
-        "OPENMPI_",
-        "OMPI_",
-        "SSHD_PORT",
-        "TUNE_ENV_FILE",
-    )
+    ours = (*split("ENTRYPOINT_ MA_ VC_ VK_ MY_ OPENMPI_ OMPI_ SSHD_PORT TUNE_ENV_FILE"),)
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from shlex import split
 
 import pytest
 from hypothesis import settings
@@ -46,16 +47,9 @@ EVERY_CHANGE = tuple(
         "compose/test_kubernetes_job.py::",
         "compose/test_deployed_compose.py::test_a_job_of_two_nodes_runs_and_leaves_nothing[v2]",
         "engines/test_mpi_engine.py::test_mpi4py[4-variables]",
-        "image/test_image.py::test_every_point_is_in_the_document",
-        "image/test_image.py::test_a_programs_status_is_the_containers",
-        "image/test_image_environment.py::test_a_programs_environment_is_dockers",
-        "image/test_image_environment.py::test_our_packages_are_invisible",
-        "image/test_image_health.py::test_the_images_health_check",
-        "image/test_image_hooks.py::test_hooks_run_in_order",
-        "image/test_image_programs.py::test_a_programs_words_arrive_as_they_are",
-        "image/test_image_stop.py::test_a_stopped_program_ends_soon",
-        "image/test_image_users.py::test_one_node_runs_as_anybody",
-        "security/test_ssh_door.py::test_the_images_sshd_takes_it",
+        *split(
+            "image/test_image.py::test_every_point_is_in_the_document image/test_image.py::test_a_programs_status_is_the_containers image/test_image_environment.py::test_a_programs_environment_is_dockers image/test_image_environment.py::test_our_packages_are_invisible image/test_image_health.py::test_the_images_health_check image/test_image_hooks.py::test_hooks_run_in_order image/test_image_programs.py::test_a_programs_words_arrive_as_they_are image/test_image_stop.py::test_a_stopped_program_ends_soon image/test_image_users.py::test_one_node_runs_as_anybody security/test_ssh_door.py::test_the_images_sshd_takes_it"
+        ),
     )
 )
 

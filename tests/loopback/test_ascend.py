@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -117,12 +118,7 @@ def test_a_table_that_is_completed_in_three_writes_is_waited_for(cluster: Make) 
             )
     path.write_text(text)
     assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert sorted(re.findall(r"\[rank (\d)\] \1 4", job.out(0) + job.out(1))) == [
-        "0",
-        "1",
-        "2",
-        "3",
-    ]
+    assert sorted(re.findall(r"\[rank (\d)\] \1 4", job.out(0) + job.out(1))) == split("0 1 2 3")
 
 
 @pytest.mark.parametrize(

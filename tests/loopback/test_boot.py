@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -177,17 +178,7 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
     job = cluster(2)
     (job.folder / "go").unlink(missing_ok=True)
     command = ["sh", "-c", "echo up; while ! [ -e go ]; do sleep 0.1; done"]
-    argv = [
-        sys.executable,
-        "-m",
-        "entrypoint",
-        "plan",
-        "--launcher",
-        "mpirun",
-        "--json",
-        "--",
-        *command,
-    ]
+    argv = [sys.executable, *split("-m entrypoint plan --launcher mpirun --json --"), *command]
     planned = [
         json.loads(
             subprocess.run(
@@ -263,12 +254,7 @@ def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
         # addresses.
         env = {
             **dict.fromkeys(
-                [
-                    "ENTRYPOINT_HOSTS",
-                    "ENTRYPOINT_NODE_RANK",
-                    "ENTRYPOINT_SLOTS",
-                    "ENTRYPOINT_SSH_PORT",
-                ],
+                split("ENTRYPOINT_HOSTS ENTRYPOINT_NODE_RANK ENTRYPOINT_SLOTS ENTRYPOINT_SSH_PORT"),
                 "(unset)",
             ),
             "PATH": f"{bin_dir}:{os.environ['PATH']}",
@@ -294,10 +280,7 @@ def test_run_mpi_sh_by_hand_keeps_what_it_was_rendered_with(cluster: Make) -> No
     (bin_dir / "entrypoint").chmod(0o755)
     render = [
         sys.executable,
-        "-m",
-        "entrypoint",
-        "render",
-        "--out",
+        *split("-m entrypoint render --out"),
         str(job.folder),
         "--hosts",
         job.hosts,

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -51,10 +52,7 @@ def start(
     job: Cluster, rank: int, *words: str, code: str = BEGIN, env: dict[str, str] | None = None
 ) -> None:
     given = (
-        "check",
-        "--all",
-        "--launcher",
-        "mpirun",
+        *split("check --all --launcher mpirun"),
         *words,
         "--",
         "touch",

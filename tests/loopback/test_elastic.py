@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from shlex import split
 
 import pytest
 
@@ -105,12 +106,7 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     made = job.cluster
     for rank in (2, 1, 0):
         job.start(
-            rank,
-            str(TREE / "examples/pytorch-elastic/train.py"),
-            "--steps",
-            "100",
-            "--pause",
-            "0.2",
+            rank, str(TREE / "examples/pytorch-elastic/train.py"), *split("--steps 100 --pause 0.2")
         )
     # A node that is late, as on a busy machine, is taken in by a restart: the others may train as
     # two before it.

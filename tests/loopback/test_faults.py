@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -555,10 +556,7 @@ def test_sigusr1_reaches_every_rank_and_ends_nobody(
     )
     argv = (
         sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
+        *split("-m entrypoint run --launcher"),
         launcher,
         "--",
         "sh",

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -31,10 +32,7 @@ WHOLE = re.compile(r"<(\d) (\d+ \1{30}|next line)>|<\d next line>")
 def words(launcher: str, *program: str) -> tuple[str, ...]:
     return (
         sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
+        *split("-m entrypoint run --launcher"),
         launcher,
         "--",
         sys.executable,

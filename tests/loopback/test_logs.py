@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -28,10 +29,7 @@ RANKS = 4
 MOST, GROWTH = 100.0, {"mpirun": 8.0, "jax": 8.0, "hydra": 16.0}
 Note = Callable[[str, object], None]
 # `make test` has no Intel MPI, `make test-launchers` has
-INTEL = [
-    pytest.mark.slow,
-    pytest.mark.launcher,
-]
+INTEL = [pytest.mark.slow, pytest.mark.launcher]
 
 
 def sizes(what: str) -> pytest.MarkDecorator:
@@ -129,10 +127,7 @@ def test_nothing_is_lost_and_no_line_is_broken(
     check = checker(*(["json"] if "JSON" in way else []))
     words = (
         sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
+        *split("-m entrypoint run --launcher"),
         launcher,
         "--slots",
         str(RANKS // nodes),
@@ -208,14 +203,7 @@ def test_who_is_waited_for_is_the_last_line_of_a_terminal(
     env = {**job.environment(0), "TERM": "xterm", "NO_COLOR": "1"}
     argv = [
         sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        "mpirun",
-        "--",
-        "sh",
-        "-c",
+        *split("-m entrypoint run --launcher mpirun -- sh -c"),
         "echo a rank >&2",
     ]
     (job.folder / "out-0").touch()
@@ -274,14 +262,7 @@ def test_under_torchrun_each_line_has_its_rank_and_torch_s_own_have_none(
     for rank in (1, 0):
         argv = (
             sys.executable,
-            "-m",
-            "entrypoint",
-            "run",
-            "--launcher",
-            "torchrun",
-            "--",
-            "python",
-            "-c",
+            *split("-m entrypoint run --launcher torchrun -- python -c"),
             program,
         )
         job.start(rank, env={"PATH": path, "ENTRYPOINT_LOGS_FORMAT": "json"}, argv=argv)

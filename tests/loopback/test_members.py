@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -197,17 +198,7 @@ def test_a_stop_between_two_attempts_is_everybody_s(cluster: Make) -> None:
     """The session of the first attempt is closed on the nodes that are stopped, and that of the
     second not yet open."""
     job = cluster(3, slots=1)
-    words = (
-        *RUN,
-        "--launcher",
-        "mpirun",
-        "--restarts",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        "echo up; exec sleep 600",
-    )
+    words = (*RUN, *split("--launcher mpirun --restarts 1 -- sh -c"), "echo up; exec sleep 600")
     for rank in range(3):
         job.start(rank, argv=words, env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})
     until(lambda: sum(job.out(rank).count("up") for rank in range(3)) == 3, 20, "all up")

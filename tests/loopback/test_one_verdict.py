@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from shlex import split
 
 import pytest
 
@@ -19,18 +20,7 @@ def start(job: Cluster, program: str) -> None:
     for rank in reversed(range(job.nodes)):
         job.start(
             rank,
-            argv=(
-                sys.executable,
-                "-m",
-                "entrypoint",
-                "run",
-                "--launcher",
-                "plain",
-                "--",
-                "sh",
-                "-c",
-                program,
-            ),
+            argv=(sys.executable, *split("-m entrypoint run --launcher plain -- sh -c"), program),
         )
 
 

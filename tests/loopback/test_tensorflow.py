@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from shlex import split
 
 import pytest
 
@@ -25,13 +26,7 @@ def start(job: Cluster, worker: str, server: str = SERVES, **env: str) -> None:
     settings = {"ENTRYPOINT_TENSORFLOW_PS": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1.5", **env}
     argv = (
         sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        "tensorflow",
-        "--",
-        "sh",
+        *split("-m entrypoint run --launcher tensorflow -- sh"),
         str(script),
         "mine",
     )

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -395,18 +396,7 @@ def test_a_node_that_never_comes_is_no_success_without_a_roll_call(
         **NONE,
         "ENTRYPOINT_TIMEOUTS_PEERS": "3",
     }
-    argv = (
-        sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        "torchrun",
-        "--",
-        "sh",
-        "-c",
-        "echo ran",
-    )
+    argv = (sys.executable, *split("-m entrypoint run --launcher torchrun -- sh -c"), "echo ran")
     job.start(alone, argv=argv, env=env)
     assert job.ends(60) == {alone: 69}, job.both()
     assert "EP633 no word of the other nodes | " in job.err(alone), job.both()

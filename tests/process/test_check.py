@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -125,11 +126,7 @@ def test_a_node_that_is_well(node: Node) -> None:
     assert f"at{node.folder}/bin/python3" in "".join(done.stdout.split())
     assert done.stderr.startswith("[entrypoint] done: check of 1 node: ")
     # it writes nothing
-    assert sorted(each.name for each in node.folder.iterdir()) == [
-        "bin",
-        "cwd",
-        "site",
-    ]
+    assert sorted(each.name for each in node.folder.iterdir()) == ["bin", "cwd", "site"]
 
 
 def test_what_run_would_refuse_is_78(node: Node) -> None:
@@ -304,16 +301,7 @@ LINE = (
 
 
 def late(node: Node, code: str) -> str:
-    words = (
-        "--hosts",
-        "a=127.0.0.2,b=127.0.0.3",
-        "--node-rank",
-        "0",
-        "--slots",
-        "2",
-        "--timeout",
-        "1",
-    )
+    words = split("--hosts a=127.0.0.2,b=127.0.0.3 --node-rank 0 --slots 2 --timeout 1")
     run = ("run", *words, "--launcher", "torchrun", "--ssh-port", "28471", "--", "true")
     done = node.do(*run, code=code, ENTRYPOINT_SECRET=SECRET)
     assert done.returncode == 69, done.stderr

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -489,19 +490,7 @@ def test_a_directory_for_logs_that_nothing_uses(words: list[str], warned: str, c
 
 
 def test_plan_as_text(cwd: Path) -> None:
-    done = entrypoint(
-        cwd,
-        "plan",
-        "--slots",
-        "2",
-        "--run-dir",
-        "/run/job",
-        "--name",
-        "demo",
-        "--",
-        "env",
-        "an arg",
-    )
+    done = entrypoint(cwd, *split("plan --slots 2 --run-dir /run/job --name demo -- env"), "an arg")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "job demo: 1 node, 2 ranks, launcher mpirun, platform local, device cpu"
@@ -539,17 +528,7 @@ def test_plan_shows_the_line_that_the_launcher_s_script_builds(
     env = {**PATH, "PYTHON": "python3", "TORCH_VERSION": "2.4.1"}
     env |= {"OPENMPI_X_ARGS": "-x API_TOKEN=planted-planted"}
     program = ("python", "train.py") if launcher == "mpirun" else ("train.py",)
-    words = (
-        "plan",
-        "--launcher",
-        launcher,
-        "--slots",
-        "2",
-        "--run-dir",
-        "/run/job",
-        "--",
-        *program,
-    )
+    words = ("plan", "--launcher", launcher, *split("--slots 2 --run-dir /run/job --"), *program)
     done = entrypoint(cwd, *words, env=env)
     assert re.search(rf"\n  which starts: {line}\n", done.stdout), done
     assert "planted" not in done.stdout + done.stderr
@@ -718,10 +697,7 @@ def test_render_writes_scripts_with_their_modes(cwd: Path) -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (cwd / "a/b").iterdir()}
     assert {
         name: mode for name, mode in modes.items() if name in ("run_mpi.sh", "sshd_config")
-    } == {
-        "run_mpi.sh": 0o755,
-        "sshd_config": 0o644,
-    }
+    } == {"run_mpi.sh": 0o755, "sshd_config": 0o644}
     assert {mode for name, mode in modes.items() if name.endswith(".sh")} == {0o755}
     assert sorted(line.split(", ")[0] for line in done.stderr.splitlines()) == [
         f"[entrypoint] wrote a/b/{name}" for name in sorted(modes)

@@ -16,6 +16,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -101,18 +102,7 @@ def stand_in(folder: Path, name: str, called: str = "") -> None:
 def workplace(tmp_path: Path, page: str) -> Path:
     """A folder as a reader of that page has it."""
     here = tmp_path / "tree"
-    for name in (
-        "entrypoint",
-        "make",
-        "docker",
-        "kubectl",
-        "curl",
-        "jq",
-        "sbatch",
-        "scancel",
-        "openssl",
-        "pip",
-    ):
+    for name in split("entrypoint make docker kubectl curl jq sbatch scancel openssl pip"):
         stand_in(tmp_path / "bin", name)
     (tmp_path / "venv/bin").mkdir(parents=True)
     shutil.copy(tmp_path / "bin/entrypoint", tmp_path / "venv/bin")
@@ -292,9 +282,4 @@ def test_a_command_in_a_sentence_is_one(record_property: Callable[[str, object],
     assert [
         unknown(each.split())
         for each in ("entrypoint fly", "make tea", "scripts/none", "entrypoint plan --none")
-    ] == [
-        ["fly"],
-        ["tea"],
-        ["scripts/none"],
-        ["--none"],
-    ]
+    ] == [["fly"], ["tea"], ["scripts/none"], ["--none"]]

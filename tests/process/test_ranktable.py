@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -84,15 +85,7 @@ def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
             ),
         ),
         (
-            [
-                "make",
-                "--server-id",
-                "10.0.0.1",
-                "--server-id",
-                "10.0.0.2",
-                "--addresses",
-                "10.1.0.1",
-            ],
+            split("make --server-id 10.0.0.1 --server-id 10.0.0.2 --addresses 10.1.0.1"),
             64,
             (
                 "EP110 each --server-id needs one --hccn-conf or --addresses | 2 --server-id, 1 of"

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -72,18 +73,7 @@ def made(tmp_path: Path) -> release.Release:
     (source / "scripts").mkdir()
     for name in BUILT_FROM:
         shutil.copy(TREE / name, source / name)
-    argv = [
-        sys.executable,
-        "-m",
-        "hatchling",
-        "build",
-        "-t",
-        "sdist",
-        "-t",
-        "wheel",
-        "-d",
-        str(out),
-    ]
+    argv = [sys.executable, *split("-m hatchling build -t sdist -t wheel -d"), str(out)]
     env = {**os.environ, "ENTRYPOINT_VERSION": VERSION, "SOURCE_DATE_EPOCH": "1700000000"}
     subprocess.run(argv, cwd=source, env=env, check=True, capture_output=True)
     made = release.Release(out, work)

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import split
 from types import SimpleNamespace
 from typing import Any
 
@@ -97,16 +98,7 @@ def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen
     assert re.fullmatch(
         r"job demo, launcher mpirun, attempt 1, up \d+s, seen from worker-0 \(.+\)", title
     )
-    assert head.split() == [
-        "node",
-        "host",
-        "phase",
-        "since",
-        "heartbeat",
-        "ranks",
-        "idle",
-        "detail",
-    ]
+    assert head.split() == split("node host phase since heartbeat ranks idle detail")
     assert re.fullmatch(r"worker-0 +\S+ +running +\d+s +- +2 +\d+s", row)
     code, out, err = ask(bench, "--json")
     shown = json.loads(out)
@@ -322,17 +314,7 @@ def test_times_and_words_of_a_stranger_do_no_harm() -> None:
     assert not any(ord(each) < 32 for each in text.replace("\n", ""))
     assert text.count("\n") == 4
     assert " up 3m05s, " in text
-    assert text.splitlines()[2].split() == [
-        "worker-0",
-        "ab",
-        "running",
-        "-",
-        "-",
-        "1",
-        "2h05m",
-        "two",
-        "lines",
-    ]
+    assert text.splitlines()[2].split() == split("worker-0 ab running - - 1 2h05m two lines")
 
 
 def test_a_screen_that_is_too_small_shows_first_who_differs() -> None:

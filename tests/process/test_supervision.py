@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -166,14 +167,7 @@ def test_standard_streams_that_are_closed(closed: str, bench: Bench) -> None:
     """The program did not run, and 71 was said to be its own (issue 25, row 14)."""
     run = [
         sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        "pytorch",
-        "--",
-        "sh",
-        "-c",
+        *split("-m entrypoint run --launcher pytorch -- sh -c"),
         'echo x >"$NOTES"; exit 3',
     ]
     assert bench.popen(["sh", "-c", f'exec "$@" {closed}', "sh", *run]).wait(30) == 3
@@ -277,16 +271,7 @@ def test_no_core_of_ours_is_written_and_a_rank_s_is(bench: Bench) -> None:
     program = f'sh -c "kill -ABRT \\$\\$"; ulimit -c; {WAITS}'
     run = [
         sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        "mpirun",
-        "--slots",
-        "1",
-        "--",
-        "sh",
-        "-c",
+        *split("-m entrypoint run --launcher mpirun --slots 1 -- sh -c"),
         program,
     ]
     process = bench.popen(["sh", "-c", 'ulimit -c unlimited && exec "$@"', "sh", *run])

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import split
 from types import ModuleType
 
 import pytest
@@ -548,15 +549,7 @@ def test_other_options_pass(bench: Bench) -> None:
         ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS"),
     ):
         options = bench.run(script=script, **{name: "--role x"}).options
-        assert options[-7:] == [
-            "--log-dir",
-            "/a b",
-            "-t",
-            "1",
-            "--monitor_interval=2",
-            "--role",
-            "x",
-        ]
+        assert options[-7:] == ["--log-dir", "/a b", *split("-t 1 --monitor_interval=2 --role x")]
 
 
 # --------------------------------------------------------------------------------------------------

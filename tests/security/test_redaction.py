@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -317,12 +318,9 @@ def test_the_name_of_a_file_is_shown() -> None:
     assert hides("HF_TOKEN_PATH", "hf_0123456789abcdefghij")
     assert hides("ssh.host_key", "-----BEGIN OPENSSH PRIVATE KEY-----")
     for name in (
-        "/run/secrets/job",
-        "secret",
-        "key/secret",
-        "job.secret",
-        "../my-training-job.secret",
-        "./job.secret",
+        *split(
+            "/run/secrets/job secret key/secret job.secret ../my-training-job.secret ./job.secret"
+        ),
         "~/.secrets/my-long-training-job-secret-2",
         "$MA_JOB_DIR/secret",
     ):

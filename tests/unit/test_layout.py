@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -403,16 +404,7 @@ BREACHES = [
     (import_order, "spec.py", "from . import run", "spec.py:1: ..run: write imports in full"),
     *(
         (effects, "spec.py", f"import {name}", f"spec.py:1: {name}")
-        for name in (
-            "os",
-            "subprocess",
-            "socket",
-            "time",
-            "signal",
-            "threading",
-            "asyncio",
-            "paramiko",
-        )
+        for name in split("os subprocess socket time signal threading asyncio paramiko")
     ),
     (effects, "platforms/local.py", "from os.path import join", "platforms/local.py:1: os"),
     (effects, "plan/__init__.py", "def f():\n    import time as clock", "plan/__init__.py:2: time"),

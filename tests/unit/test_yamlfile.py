@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from shlex import split
 from typing import Any
 
 import pytest
@@ -88,19 +89,7 @@ def test_values(text: str, expected: object) -> None:
     assert value(text) == expected
 
 
-WRITTEN = [
-    "no",
-    "Yes",
-    "on",
-    "true",
-    "1.10",
-    "22:22",
-    "0600",
-    "0x1F",
-    "1_000",
-    ".inf",
-    "2024-01-01",
-]
+WRITTEN = split("no Yes on true 1.10 22:22 0600 0x1F 1_000 .inf 2024-01-01")
 
 
 @pytest.mark.parametrize("written", WRITTEN)
