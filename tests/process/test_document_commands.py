@@ -183,7 +183,6 @@ def test_a_block_of_shell_runs(place: str, text: str, tmp_path: Path) -> None:
     } == set()
 
 
-@pytest.mark.thorough
 @pytest.mark.promise("README's first screen and the page on docker run work twice in a row")
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/docker.md"])
 def test_a_page_s_blocks_work_twice_in_a_row(page: str, tmp_path: Path) -> None:
@@ -194,7 +193,6 @@ def test_a_page_s_blocks_work_twice_in_a_row(page: str, tmp_path: Path) -> None:
     assert status == 0, words
 
 
-@pytest.mark.thorough
 @pytest.mark.control("README's first screen and the page on docker run work twice in a row")
 def test_what_works_once_is_noticed(tmp_path: Path) -> None:
     once = "mkdir once"

@@ -35,7 +35,7 @@ def keeps(launcher: str, kind: str, size: str) -> None:
 @pytest.mark.timeout(1200)
 @KINDS
 @LAUNCHERS
-@pytest.mark.parametrize("size", ["few", pytest.param("some", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("size", ["few", "some"])
 def test_every_end_is_kept(launcher: str, kind: str, size: str) -> None:
     keeps(launcher, kind, size)
 

@@ -150,21 +150,10 @@ ARGUMENTS = {"ascend": {"ENTRYPOINT_ASCEND_RANK_TABLE": "none"}}
 
 @pytest.mark.promise("`plan` says what `run` does")
 @pytest.mark.parametrize(
-    ("launcher", "first"),
-    [
-        pytest.param(
-            name, first, id=f"{name}{', as PID 1' * first}", marks=[pytest.mark.thorough] * first
-        )
-        for name, first in STARTS
-    ],
+    ("launcher", "first"), STARTS, ids=[f"{name}{', as PID 1' * first}" for name, first in STARTS]
 )
 @pytest.mark.parametrize(
-    ("nodes", "calls"),
-    [
-        pytest.param(1, False, id="1"),
-        pytest.param(2, False, id="2, none", marks=pytest.mark.thorough),
-        pytest.param(2, True, id="2, required"),
-    ],
+    ("nodes", "calls"), [(1, False), (2, False), (2, True)], ids=["1", "2, none", "2, required"]
 )
 def test_run_does_what_plan_says(
     bench: Bench, launcher: str, nodes: int, calls: bool, first: bool, port: int

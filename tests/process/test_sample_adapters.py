@@ -63,7 +63,6 @@ def test_a_platform_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     assert "  hosts: red blue  # platform ACME_NODES\n" in done.stdout
 
 
-@pytest.mark.thorough
 @pytest.mark.promise("a new platform, device or deploy target is one file and one folder of cases")
 def test_a_device_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "devices")
@@ -93,7 +92,6 @@ def test_a_device_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     assert "did you mean `lumen`?" in copy.python(*words, "--device", "lumens", "--", "true").stderr
 
 
-@pytest.mark.thorough
 @pytest.mark.promise("a new platform, device or deploy target is one file and one folder of cases")
 def test_a_deploy_target_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     copy = Copy(tmp_path, "deploy")

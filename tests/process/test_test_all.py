@@ -16,6 +16,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.tiers import EVERY_CHANGE, THOROUGH
+
 TREE = Path(__file__).parents[2]
 # Targets that leave a line in `ran`.
 MAKEFILE = """\
@@ -215,7 +217,6 @@ def is_run(test: str, marks: list[str], argv: list[str], config: pytest.Config) 
     )
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(600)  # it collects two thousand tests
 def test_every_test_is_run_by_a_target_of_test_all(
     tmp_path: Path, pytestconfig: pytest.Config
@@ -234,6 +235,10 @@ def test_every_test_is_run_by_a_target_of_test_all(
     assert done.returncode == 0, done.stdout
     tests = json.loads((tmp_path / "listed").read_text())
     assert len(tests) > 1000
+    stale = [
+        tier for tier in EVERY_CHANGE + THOROUGH if not any(test.startswith(tier) for test in tests)
+    ]
+    assert stale == [], "names of no test, in tests/tiers.py"
     called = calls(tmp_path)
     assert [target for target, argvs in called.items() if not argvs] == split(
         "demo lint test-audit simulate rehearse"
