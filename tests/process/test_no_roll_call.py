@@ -127,7 +127,7 @@ def test_one_node_needs_neither(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [("check", "--all", "--launcher", "plain"), ("netcheck",)],
+    [("check", "--all", "--limit", "1", "--launcher", "plain"), ("netcheck",)],
     ids=lambda words: words[0],
 )
 def test_what_asks_all_nodes_needs_the_roll_call(command: tuple[str, ...], tmp_path: Path) -> None:

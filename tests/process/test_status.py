@@ -356,7 +356,7 @@ def test_it_is_found_without_any_setting(place: Path, bench: Bench) -> None:
 entrypoint status; echo "before $?"
 entrypoint run --launcher mpirun --run-dir "$1/somewhere" -- sh -c 'echo ready >"$1/ready"; sleep 600' x "$1" &
 for try in $(seq 200); do [ -e "$1/ready" ] || sleep 0.05; done
-for try in $(seq 50); do entrypoint status | grep -q " running " || sleep 0.1; done
+for try in $(seq 50); do entrypoint status | grep -q " running " && break; sleep 0.1; done
 entrypoint status; echo "during $?"
 kill $!
 wait $!

@@ -58,7 +58,6 @@ def test_every_mutation_applies(name: str) -> None:
     "name",
     [
         "the leader ignores missing heartbeats",
-        "a worker that has lost its leader does not stop its programs",
         "a failure becomes status 0",
         "a leader that is stopped between two attempts tells only the connected nodes",
         "a lost node is not shown as lost",
