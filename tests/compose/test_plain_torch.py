@@ -20,20 +20,7 @@ from tests.containers import IMAGE, docker, exit_code, logs
 pytestmark = pytest.mark.engine
 PLAIN = "entrypoint-test-plain:dev"
 AWKWARD = (
-    *(
-        "",
-        "a b",
-        "it's",
-        '"q"',
-        "$HOME",
-        "$$",
-        "${local_rank}",
-        "$(id)",
-        "`id`",
-        "a\nb",
-        "*",
-        "ü\\",
-    ),
+    *("", "a b", "it's", '"q"', *split("$HOME $$ ${local_rank} $(id) `id`"), "a\nb", "*", "ü\\"),
     *("--", "--nnodes=9", "-m"),
 )
 TRAIN = """\

@@ -224,17 +224,11 @@ def test_arguments_reach_the_rank_as_they_are(bench: Bench) -> None:
         "a b",
         "it's",
         '"q"',
-        "$HOME",
-        "$(id)",
-        "`id`",
-        "*",
+        *split("$HOME $(id) `id` *"),
         "\\",
         "",
         "one\ntwo",
-        "-x",
-        "--",
-        ";",
-        "ä",
+        *split("-x -- ; ä"),
     ]
     assert bench.run("printf", "%s\\0", *words, slots=1) == 0
     assert bench.out.split("\0")[:-1] == words

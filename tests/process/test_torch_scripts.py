@@ -34,20 +34,7 @@ from entrypoint.values import replace
 CPU = Device("cpu", 0, "no accelerator")
 NOBODY = Members(())
 AWKWARD = (
-    *(
-        "",
-        "a b",
-        "it's",
-        '"q"',
-        "$HOME",
-        "$$",
-        "${local_rank}",
-        "$(id)",
-        "`id`",
-        "a\nb",
-        "*",
-        "ü\\",
-    ),
+    *("", "a b", "it's", '"q"', *split("$HOME $$ ${local_rank} $(id) `id`"), "a\nb", "*", "ü\\"),
     *("--", "--nnodes=9", "-m"),
 )
 

@@ -195,23 +195,7 @@ def test_names_of_secrets() -> None:
     assert not any(map(is_secret, ("TOKENIZERS_PARALLELISM", "ssh.host_key", "slots", "KEYBOARD")))
 
 
-WORDS = [
-    "0b_",
-    "0x",
-    "1:1",
-    "&a",
-    "*a",
-    "<<:",
-    "!!int",
-    "!!",
-    "!<",
-    ">\n",
-    "%YAML",
-    "1.1",
-    "\\x",
-    '"\\U',
-    ".inf",
-]
+WORDS = [*split("0b_ 0x 1:1 &a *a <<: !!int !! !<"), ">\n", "%YAML", "1.1", "\\x", '"\\U', ".inf"]
 WORDS += ["2024-99-99", "é", "yes"]
 YAMLISH = st.lists(
     st.sampled_from(
