@@ -238,7 +238,7 @@ def test_every_test_is_run_by_a_target_of_test_all(
     stale = [
         tier for tier in EVERY_CHANGE + THOROUGH if not any(test.startswith(tier) for test in tests)
     ]
-    assert stale == [], "names of no test, in tests/tiers.py"
+    assert stale == [], "names of no test, in tests/tiers.yaml"
     called = calls(tmp_path)
     assert [target for target, argvs in called.items() if not argvs] == split(
         "demo lint test-audit simulate rehearse"
