@@ -17,8 +17,9 @@ import pkgutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 Done = subprocess.CompletedProcess[str]
 
@@ -44,6 +45,11 @@ def run(cwd: Path, *words: str, env: Mapping[str, str], limit: float = 60) -> Do
             raise
         out, err = (Path(path).read_bytes().decode(errors="replace") for path in streams)
     return Done(["entrypoint", *words], status, out, err)
+
+
+def captured(argv: Sequence[str | Path], **how: Any) -> Done:
+    """Run any program, and return its status and output; `how` goes to subprocess.run."""
+    return subprocess.run(argv, **{"capture_output": True, "text": True, "check": False, **how})
 
 
 @functools.cache

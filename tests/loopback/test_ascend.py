@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from shlex import split
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import RUN, Cluster, until
 
 Make = Callable[..., Cluster]
 SHOW = 'echo "$RANK_ID $RANK_SIZE $DEVICE_ID $ASCEND_DEVICE_ID $JOB_ID $HCCL_CONNECT_TIMEOUT"'
@@ -57,7 +56,7 @@ def start(job: Cluster, *command: str, file: str | None = None, **env: str) -> N
             "RANK_TABLE_FILE": path,
             **env,
         }
-        job.start(rank, env=own, argv=(sys.executable, "-m", "entrypoint", "run", "--", *command))
+        job.start(rank, env=own, argv=(*RUN, "--", *command))
 
 
 def mount(job: Cluster, text: str) -> Path:

@@ -238,14 +238,20 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
     assert job.ends() == {0: 0, 1: 0}, job.both()
 
 
+def render(job: Cluster, *flags: str) -> str:
+    """Write the scripts into the job's folder; return a PATH with our command."""
+    command = job.folder / "bin/entrypoint"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m entrypoint "$@"\n')
+    command.chmod(0o755)
+    words = [command, "render", "--out", job.folder, *flags]
+    subprocess.run(words, env=clean_environment(), check=True, capture_output=True)
+    return f"{command.parent}:{os.environ['PATH']}"
+
+
 def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
     job = cluster(2)
-    bin_dir = job.folder / "bin"
-    bin_dir.mkdir()
-    (bin_dir / "entrypoint").write_text(f'#!/bin/sh\nexec {sys.executable} -m entrypoint "$@"\n')
-    (bin_dir / "entrypoint").chmod(0o755)
-    render = [sys.executable, "-m", "entrypoint", "render", "--out", str(job.folder)]
-    subprocess.run(render, env=clean_environment(), check=True, capture_output=True)
+    path = render(job)
     for rank in (1, 0):
         # Only what ModelArts sets, and the secret: names come from no DNS here, so the hosts are
         # addresses.
@@ -254,7 +260,7 @@ def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
                 split("ENTRYPOINT_HOSTS ENTRYPOINT_NODE_RANK ENTRYPOINT_SLOTS ENTRYPOINT_SSH_PORT"),
                 "(unset)",
             ),
-            "PATH": f"{bin_dir}:{os.environ['PATH']}",
+            "PATH": path,
             "MA_JOB_DIR": "/home/ma-user/modelarts/user-job-dir",
             "MA_NUM_HOSTS": "2",
             "MA_NUM_GPUS": "2",
@@ -271,26 +277,14 @@ def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
 
 def test_run_mpi_sh_by_hand_keeps_what_it_was_rendered_with(cluster: Make) -> None:
     job = cluster(2)
-    bin_dir = job.folder / "bin"
-    bin_dir.mkdir()
-    (bin_dir / "entrypoint").write_text(f'#!/bin/sh\nexec {sys.executable} -m entrypoint "$@"\n')
-    (bin_dir / "entrypoint").chmod(0o755)
-    render = [
-        sys.executable,
-        *split("-m entrypoint render --out"),
-        str(job.folder),
-        "--hosts",
-        job.hosts,
-    ]
-    render += ["--slots", "1", "--ssh-port", str(job.port)]
-    subprocess.run(render, env=clean_environment(), check=True, capture_output=True)
+    path = render(job, "--hosts", job.hosts, "--slots", "1", "--ssh-port", str(job.port))
     for rank in (1, 0):
         gone = dict.fromkeys(
             ["ENTRYPOINT_HOSTS", "ENTRYPOINT_SLOTS", "ENTRYPOINT_SSH_PORT"], "(unset)"
         )
         # one node's variable wins over what was rendered
         own = {"MY_MPI_SLOTS": "2"} if rank == 1 else {}
-        env = {**gone, **own, "PATH": f"{bin_dir}:{os.environ['PATH']}"}
+        env = {**gone, **own, "PATH": path}
         job.start(rank, env=env, argv=("bash", "run_mpi.sh", "sh", "-c", WHERE))
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert placed(job) == [(0, 0), (1, 1), (2, 1)]

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from shlex import split
 
 import pytest
 
-from tests.cluster import Cluster, free_port, until
+from tests.cluster import RUN, Cluster, free_port, until
 from tests.containers import TREE
 from tests.rows import agrees
 
@@ -43,7 +42,7 @@ class Job:
             "TMPDIR": str(self.cluster.folder),
             **more,
         }
-        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "torchrun", "--")
+        argv = (*RUN, "--launcher", "torchrun", "--")
         argv += command or ("sh", "-c", WAITS)
         self.cluster.start(rank, argv=argv, env=env)
 

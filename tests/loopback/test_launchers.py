@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from shlex import split
 
@@ -47,9 +46,7 @@ def launcher_python(python_with: Callable[[str], str]) -> str:
 def start(job: Cluster, launcher: str, *program: str, **more: str) -> None:
     ports = {"ENTRYPOINT_TORCH_PORT": str(free_port()), "ENTRYPOINT_JAX_PORT": str(free_port())}
     env = {**ports, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "JAX_PLATFORMS": "cpu", **more}
-    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--", *program)
-    for rank in reversed(range(job.nodes)):
-        job.start(rank, argv=argv, env=env)
+    job.start_all(*program, env=env, launcher=launcher)
 
 
 # --------------------------------------------------------------------------------------------------
