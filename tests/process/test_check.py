@@ -18,6 +18,7 @@ from entrypoint.check import kernel
 from entrypoint.check.observed import Port
 from tests import command
 from tests.cluster import BEGIN, SMALL, until
+from tests.command import captured
 
 pytestmark = pytest.mark.see
 
@@ -78,15 +79,7 @@ class Node:
             return command.run(self.folder / "cwd", *words, env={**self.env, **env})
         argv = [sys.executable, "-I", "-c", code, *words]
         env = {**self.env, **env}
-        return subprocess.run(
-            argv,
-            cwd=self.folder / "cwd",
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return captured(argv, cwd=self.folder / "cwd", env=env, timeout=60)
 
     def found(self, *words: str, status: int = 0, **env: str) -> dict[str, Any]:
         """The JSON of a check."""

@@ -16,6 +16,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.command import captured
 from tests.tiers import EVERY_CHANGE, THOROUGH
 
 TREE = Path(__file__).parents[2]
@@ -58,12 +59,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def run(tree: Path, *words: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, tree / "scripts/test-all", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([sys.executable, tree / "scripts/test-all", *words])
     return done.returncode, done.stdout, done.stderr
 
 
@@ -228,10 +224,7 @@ def test_every_test_is_run_by_a_target_of_test_all(
     modules = [path for folder in whole for path in folder.glob("*.py")]
     assert [path for path in modules if re.search(r"mark\.(slow|full)", path.read_text())] == []
     folders = {path.parent for path in TREE.glob("tests/*/test_*.py")} - whole
-    done = subprocess.run(
-        [sys.executable, "-c", LIST, tmp_path / "listed", *folders],
-        cwd=TREE, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = captured([sys.executable, "-c", LIST, tmp_path / "listed", *folders], cwd=TREE)
     assert done.returncode == 0, done.stdout
     tests = json.loads((tmp_path / "listed").read_text())
     assert len(tests) > 1000

@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from entrypoint.secret import hides
 from tests import command
 from tests.cluster import SECRET, Cluster, clean_environment, until
+from tests.command import captured
 from tests.security.door import needs_ssh
 
 NAMES = (
@@ -164,13 +164,7 @@ def test_a_crash_with_its_trace_shows_no_secret(tmp_path: Path) -> None:
     """An internal error, with ENTRYPOINT_TRACE and secrets in its very words, prints the trace and
     none of them."""
     (tmp_path / "job.yaml").write_text(SPEC)
-    done = subprocess.run(
-        [sys.executable, "-c", CRASH],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
+    done = captured([sys.executable, "-c", CRASH], cwd=tmp_path, env=environment())
     assert done.returncode == 70
     assert "Traceback" in done.stderr
     assert done.stderr.count("with (not shown) and (not shown)") == 2  # our line, and the trace
