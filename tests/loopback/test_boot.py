@@ -153,13 +153,6 @@ def test_what_dash_x_sets_by_value_wins_and_what_it_forwards_does_not(cluster: M
     assert sorted(job.out(0).splitlines()) == ["node 0: asked own0 ", "node 1: asked own1 WARN"]
 
 
-def test_slots_of_each_host(cluster: Make) -> None:
-    job = cluster(2)
-    job.start_all("true", env={"ENTRYPOINT_HOSTS": "node-0:1=127.0.0.2,node-1:3=127.0.0.3"})
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert "4 ranks on 2 nodes: worker-0 (node-0) 0, worker-1 (node-1) 1-3" in job.err(0)
-
-
 def test_a_device_that_one_node_has_not_ends_all_before_ranks_start(cluster: Make) -> None:
     job = cluster(2)
     for rank in (1, 0):

@@ -393,13 +393,6 @@ def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
     )
 
 
-def test_without_a_secret_nothing_starts(cluster: Make) -> None:
-    job = cluster(2)
-    job.start(0, "hostname", env={"ENTRYPOINT_SECRET": "(unset)"})
-    assert job.ends(10) == {0: 78}
-    assert "no secret and no key files | give all nodes one ENTRYPOINT_SECRET" in job.err(0)
-
-
 def test_nodes_that_disagree_are_told_how(cluster: Make) -> None:
     job = cluster(2)
     job.start(1, "hostname", env={"ENTRYPOINT_HOSTS": "other=127.0.0.2,node-1=127.0.0.3"})
@@ -494,12 +487,6 @@ def test_an_address_that_is_stale_for_a_while_costs_nothing_but_time(cluster: Ma
     assert job.processes.pop(1).wait(10) == 143, job.both()
     job.start(1, "hostname")
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
-
-
-def test_a_program_that_is_not_there(cluster: Make) -> None:
-    job = cluster(2)
-    job.start_all("no-such-program")
-    assert job.ends(20) == {0: 127, 1: 127}, job.both()
 
 
 def test_a_log_that_nobody_reads_holds_up_no_node(cluster: Make) -> None:
