@@ -135,11 +135,8 @@ def test_other_cards_are_a_line_of_their_own(cluster: Callable[..., Cluster]) ->
     begin(job, "--json", env=cards)
     assert set(job.ends().values()) == {0}, job.both()
     (line,) = [it for it in whole(job)["findings"] if it["id"] == "differs-accelerators"]
-    assert (line["nodes"], line["seen"], line["needed"]) == (
-        ["worker-1"],
-        "7 ascend",
-        "8 ascend, as worker-0 and 1 more",
-    )
+    expected = (["worker-1"], "7 ascend", "8 ascend, as worker-0 and 1 more")
+    assert (line["nodes"], line["seen"], line["needed"]) == expected
 
 
 @pytest.mark.promise(

@@ -554,12 +554,8 @@ def test_plan_as_json(cwd: Path) -> None:
         {"rank": 0, "host": "worker-0", "slots": 1, "role": "leader"},
         {"rank": 1, "host": "worker-1", "slots": 1, "role": "worker"},
     ]
-    assert (plan["this_node"], plan["world_size"], plan["programs"], plan["roll_call"]) == (
-        1,
-        2,
-        [],
-        "required",
-    )
+    expected = (1, 2, [], "required")
+    assert (plan["this_node"], plan["world_size"], plan["programs"], plan["roll_call"]) == expected
     assert plan["members_assumed"] is True
     assert plan["settings"]["ssh.port"] == {"value": 40022, "origin": "env ENTRYPOINT_SSH_PORT"}
     secret = {file["name"] for file in plan["files"] if file["secret"]}
@@ -811,11 +807,8 @@ def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: 
         (cwd / name).write_text(text)
         (cwd / name).chmod(0o755)
     done = entrypoint(cwd, "run", "--", program)
-    assert (done.returncode, done.stdout, done.stderr) == (
-        status,
-        "",
-        f"[entrypoint] EP440 cannot start {program}: {seen}; exit {status}\n",
-    )
+    expected = (status, "", f"[entrypoint] EP440 cannot start {program}: {seen}; exit {status}\n")
+    assert (done.returncode, done.stdout, done.stderr) == expected
 
 
 @pytest.mark.parametrize("flags", [(), ("--launcher", "mpirun", "--slots", "1")])

@@ -81,18 +81,10 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     done = run(tmp_path, "--log-format", "json", "--", "sh", "-c", PROGRAM)
     found = [json.loads(line) for line in done.stdout.splitlines() + done.stderr.splitlines()]
     ours = [each for each in found if each["stream"] == "entrypoint"]
-    assert [each["text"] for each in found if each["stream"] == "stdout"] == [
-        "one",
-        "1%\r",
-        "2%\r",
-        "last",
-    ]
-    assert [each.get("partial") for each in found if each["stream"] == "stdout"] == [
-        None,
-        True,
-        True,
-        True,
-    ]
+    expected = ["one", "1%\r", "2%\r", "last"]
+    assert [each["text"] for each in found if each["stream"] == "stdout"] == expected
+    expected = [None, True, True, True]
+    assert [each.get("partial") for each in found if each["stream"] == "stdout"] == expected
     assert [each["text"] for each in found if each["stream"] == "stderr"] == ["error"]
     assert ours[-1]["text"].endswith("exited with 3; exit 3")
     assert {(each["node"], each["rank"]) for each in ours} == {("worker-0", None)}

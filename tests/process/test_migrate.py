@@ -360,8 +360,5 @@ mpirun -np 5 e
 """
     found = migrate.migrate(text, "run.sh")
     assert found.values == {"launcher": "mpirun", "mpi.np": 4, "command": ["c"]}
-    assert [(lost.line, lost.text) for lost in found.lost] == [
-        (2, "cat >x <<E"),
-        (5, "&"),
-        (6, "mpirun -np 5 e"),
-    ]
+    expected = [(2, "cat >x <<E"), (5, "&"), (6, "mpirun -np 5 e")]
+    assert [(lost.line, lost.text) for lost in found.lost] == expected

@@ -583,12 +583,8 @@ def test_a_label_with_the_rank_and_another_socket(tmp_path: Path) -> None:
         "[rank ${rank}] ",
     )
     assert keep(*words, "--", "echo", "up").stdout == b"[rank 3] up\n"
-    assert [line.split()[:2] for line in others.told] == [
-        ["start", "3"],
-        ["output", "3"],
-        ["end", "3"],
-        ["done", "3"],
-    ]
+    expected = [["start", "3"], ["output", "3"], ["end", "3"], ["done", "3"]]
+    assert [line.split()[:2] for line in others.told] == expected
     others.close()
 
 

@@ -372,11 +372,8 @@ def test_addresses_are_compared_as_addresses() -> None:
 
 def test_nodes() -> None:
     found = ranktable.nodes(read("good/v0.1-two-groups"))
-    assert [(node.pods, len(node.devices)) for node in found] == [
-        (("job-ps-0",), 1),
-        (("job-ps-1",), 1),
-        (("job-worker-0",), 1),
-    ]
+    expected = [(("job-ps-0",), 1), (("job-ps-1",), 1), (("job-worker-0",), 1)]
+    assert [(node.pods, len(node.devices)) for node in found] == expected
 
 
 def test_names_come_from_the_environment_then_the_host_name() -> None:

@@ -400,12 +400,8 @@ env: {A: no, B: 8, C: 1.10, D: 22:22, E: 0755, F: 2024-01-01, G: "null", H: ~/da
 
 def test_a_value_means_what_is_written() -> None:
     result = job(WRITTEN, {"ENTRYPOINT_ENV": '{"I": 1.50, "J": true, "K": 8}'})
-    assert (result.name, result.nodes, result.slots, result.torch.version) == (
-        "5",
-        "2:4",
-        8,
-        "2.10",
-    )
+    expected = ("5", "2:4", 8, "2.10")
+    assert (result.name, result.nodes, result.slots, result.torch.version) == expected
     assert result.command == ("prog", "5", "on", "1.10")
     assert (result.timeouts.grace, result.timeouts.peers) == (10, 60)
     file = {
