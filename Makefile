@@ -24,6 +24,10 @@ test-image:  ## what `docker run` users may rely on, point by point, on both ima
 	@scripts/build-image gpu && scripts/build-image ascend
 	@scripts/test -m "" --table image --every tests/image --quiet
 
+.PHONY: test-thorough
+test-thorough:  ## more cases of what `make test` proves by one: other nodes, launchers, signals and orders on this machine (some minutes)
+	@scripts/test -m thorough -n 4 --dist worksteal --torch-python=$$(scripts/dev/torch-python) --with=mpich=$$(scripts/dev/python-with mpich) tests/{process,loopback,security}
+
 .PHONY: test-containers
 test-containers:  ## real containers on their own: Kubernetes, ModelArts, plain torch, weak machines, the table of statuses (some minutes)
 	@scripts/build-image mpi && scripts/build-image mpi trixie

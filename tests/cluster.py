@@ -14,8 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import split
 
 SECRET = secrets.token_hex(32)
+RUN = (sys.executable, "-m", "entrypoint", "run")
 
 # Code for a Python: the command, and the command where /dev/shm seems to have 1 MiB.
 BEGIN = "from entrypoint.cli import script; script()"
@@ -57,17 +59,7 @@ def free_port() -> int:
 
 def clean_environment() -> dict[str, str]:
     """This process's environment without what a platform or a developer may have set for us."""
-    ours = (
-        "ENTRYPOINT_",
-        "MA_",
-        "VC_",
-        "VK_",
-        "MY_",
-        "OPENMPI_",
-        "OMPI_",
-        "SSHD_PORT",
-        "TUNE_ENV_FILE",
-    )
+    ours = (*split("ENTRYPOINT_ MA_ VC_ VK_ MY_ OPENMPI_ OMPI_ SSHD_PORT TUNE_ENV_FILE"),)
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
@@ -108,11 +100,12 @@ class Cluster:
         *command: str,
         env: Mapping[str, str] | None = None,
         argv: tuple[str, ...] = (),
+        launcher: str = "mpirun",
     ) -> None:
+        """Start a node with this program under this launcher, or with other words (`argv`)."""
         out, err = ((self.folder / f"{name}-{rank}").open("wb") for name in ("out", "err"))
         self.processes[rank] = subprocess.Popen(
-            argv
-            or [sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", *command],
+            argv or [*RUN, "--launcher", launcher, "--", *command],
             env={
                 name: value
                 for name, value in self.environment(rank, env).items()
@@ -127,11 +120,13 @@ class Cluster:
         out.close()
         err.close()
 
-    def start_all(self, *command: str, env: Mapping[str, str] | None = None) -> None:
+    def start_all(
+        self, *command: str, env: Mapping[str, str] | None = None, launcher: str = "mpirun"
+    ) -> None:
         # The leader last or first must make no difference; the workers first is what a platform
         # usually does.
         for rank in reversed(range(self.nodes)):
-            self.start(rank, *command, env=env)
+            self.start(rank, *command, env=env, launcher=launcher)
 
     def out(self, rank: int = 0) -> str:
         return (self.folder / f"out-{rank}").read_text(errors="replace")

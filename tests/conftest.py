@@ -22,6 +22,7 @@ from tests.faults.faultjob import HOSTS, Job
 from tests.networks.pods import Pods
 from tests.process.bench import Bench
 from tests.rows import ROW_OF, ended, said
+from tests.tiers import EVERY_CHANGE, THOROUGH
 
 pytest_plugins = ["tests.plugin.tables", "tests.plugin.pure"]
 settings.register_profile("quick", deadline=None)  # an example may be slow on a busy machine
@@ -35,29 +36,6 @@ NOT_HERE = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (
 Ran = tuple[dict[str, str], str]  # host -> container, and all they said
 
 CONTAINERS = ("bake", "compose", "engines", "faults", "image", "networks", "sbatch")
-# Of the tests that need containers, those that `make test` runs; each of the others has a target of
-# its own.
-EVERY_CHANGE = tuple(
-    f"tests/{test}"
-    for test in (
-        "compose/test_promise.py::",
-        "compose/test_smoke.py::test_three_containers_train_and_end_together",
-        "compose/test_memory_limit.py::",
-        "compose/test_kubernetes_job.py::",
-        "compose/test_deployed_compose.py::test_a_job_of_two_nodes_runs_and_leaves_nothing[v2]",
-        "engines/test_mpi_engine.py::test_mpi4py[4-variables]",
-        "image/test_image.py::test_every_point_is_in_the_document",
-        "image/test_image.py::test_a_programs_status_is_the_containers",
-        "image/test_image_environment.py::test_a_programs_environment_is_dockers",
-        "image/test_image_environment.py::test_our_packages_are_invisible",
-        "image/test_image_health.py::test_the_images_health_check",
-        "image/test_image_hooks.py::test_hooks_run_in_order",
-        "image/test_image_programs.py::test_a_programs_words_arrive_as_they_are",
-        "image/test_image_stop.py::test_a_stopped_program_ends_soon",
-        "image/test_image_users.py::test_one_node_runs_as_anybody",
-        "security/test_ssh_door.py::test_the_images_sshd_takes_it",
-    )
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -117,6 +95,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if "launcher_python" in fixtures or (
         needs_containers and not item.nodeid.startswith(EVERY_CHANGE)
     ):
+        item.add_marker("slow")
+    if item.nodeid.startswith(THOROUGH):
+        item.add_marker("thorough")
         item.add_marker("slow")
     reason = None
     if folder == "loopback" and NOT_HERE:

@@ -5,8 +5,10 @@
     expect.yaml   `node-N`: the command, environment and files of node N; `render`: the files of `entrypoint render`
 
 tests/rendered/ has one complete file for each template: that of the launcher's case `two`, node 0,
-where it has one. A case says of each of its files: that it is the same as the complete one or as
-that of its first node; or which lines differ from the complete one; or all of it, where that is
+where it has one. Of a script that is mostly torchrun's it has NAME.diff instead, the lines that
+differ from that one; of a template whose one placeholder is our version it has nothing, since the
+template itself is the complete file. A case says of each of its files: that it is the same as the complete one or
+as that of its first node; or which lines differ from the complete one; or all of it, where that is
 shorter or where no template has made it.
 
 expect.yaml names the nodes to show: those that are there are compared or rewritten, so a case of 64
@@ -34,6 +36,8 @@ from entrypoint.spec import JobSpec
 
 CASES = Path(__file__).resolve().parent / "launchers"
 COMPLETE = Path(__file__).resolve().parent / "rendered"
+TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+COMMON = "torchrun/torchrun.sh"  # shares templates/torchrun/common.sh.j2 with other scripts
 
 
 def cases() -> list[Path]:
@@ -62,12 +66,32 @@ def plan(case: Path, part: str) -> Plan:
 
 
 def complete() -> dict[str, str]:
-    """Return the complete file of each template: path below tests/rendered/ -> text."""
+    """Return the complete file of each template: path below templates/, without `.j2` -> text."""
     return {path: text for path, (_, text) in _complete().items()}
 
 
+def golden() -> dict[str, str]:
+    """Return what tests/rendered/ has to have: path below it -> text."""
+    files = {}
+    for path, text in complete().items():
+        lines = [f"differs from {COMMON}", *differences(complete().get(COMMON, ""), text)]
+        if text == as_written(path):
+            continue
+        if path != COMMON and len(lines) < text.count("\n") / 2:
+            path, text = f"{path}.diff", "\n".join(lines) + "\n"
+        files[path] = text
+    return files
+
+
+def as_written(path: str) -> str:
+    """Return the text of a template that is no Jinja file, "" for another one."""
+    file = TEMPLATES / path
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return text.replace("{{ version | comment }}", "VERSION")
+
+
 def written() -> set[str]:
-    """Return the paths of the complete files that are there."""
+    """Return the paths of the files that are in tests/rendered/."""
     return {path.relative_to(COMPLETE).as_posix() for path in COMPLETE.rglob("*") if path.is_file()}
 
 
@@ -180,9 +204,9 @@ def main() -> None:
     """Rewrite every expect.yaml, and the complete files of launchers' templates."""
     for case in cases():
         (case / "expect.yaml").write_text(expectation(case), encoding="utf-8")
-    for old in written() - complete().keys():
+    for old in written() - golden().keys():
         (COMPLETE / old).unlink()
-    for path, text in complete().items():
+    for path, text in golden().items():
         (COMPLETE / path).parent.mkdir(parents=True, exist_ok=True)
         (COMPLETE / path).write_text(text, encoding="utf-8")
 

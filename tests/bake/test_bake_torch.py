@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -30,11 +31,7 @@ def test_torchrun_on_two_nodes(image: str, folder: Path) -> None:
     """torchrun starts the image's own Python twice on each of two nodes, and they reduce"""
     write(folder / "sum.py", SUM)
     options = (
-        "-e",
-        "ENTRYPOINT_LAUNCHER=torchrun",
-        "-e",
-        "OMP_NUM_THREADS=1",
-        "-v",
+        *split("-e ENTRYPOINT_LAUNCHER=torchrun -e OMP_NUM_THREADS=1 -v"),
         f"{folder}:/job:ro",
     )
     with Pair(image, options) as pair:

@@ -30,13 +30,7 @@ _VALUED = {
 
 
 # they need nodes, or a boot to ask about
-_PARSED = (
-    "check",
-    "local",
-    "netcheck",
-    "report",
-    "status",
-)
+_PARSED = ("check", "local", "netcheck", "report", "status")
 
 
 def entrypoint(words: list[str], env: dict[str, str]) -> int:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -19,20 +20,7 @@ from tests.containers import IMAGE, docker, exit_code, logs
 pytestmark = pytest.mark.engine
 PLAIN = "entrypoint-test-plain:dev"
 AWKWARD = (
-    *(
-        "",
-        "a b",
-        "it's",
-        '"q"',
-        "$HOME",
-        "$$",
-        "${local_rank}",
-        "$(id)",
-        "`id`",
-        "a\nb",
-        "*",
-        "ü\\",
-    ),
+    *("", "a b", "it's", '"q"', *split("$HOME $$ ${local_rank} $(id) `id`"), "a\nb", "*", "ü\\"),
     *("--", "--nnodes=9", "-m"),
 )
 TRAIN = """\
@@ -108,10 +96,7 @@ def results(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.promise("`torchrun.sh` and `run_mpi.sh` work without the toolkit")
-@pytest.mark.parametrize(
-    "way",
-    ["torchrun c10d", "torchrun static", "torchlaunch"],
-)
+@pytest.mark.parametrize("way", ["torchrun c10d", "torchrun static", "torchlaunch"])
 def test_two_containers_reduce(
     plain: str, scripts: Path, names: list[str], network: str, way: str
 ) -> None:
@@ -140,16 +125,7 @@ def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:
     """Of torchrun alone it would be 1, after PyTorch's own trace."""
     saves = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
     box = docker(
-        "run",
-        "-d",
-        "-v",
-        f"{scripts}:/job:ro",
-        plain,
-        "bash",
-        "/job/torchrun.sh",
-        "sh",
-        "-c",
-        saves,
+        "run", "-d", "-v", f"{scripts}:/job:ro", plain, *split("bash /job/torchrun.sh sh -c"), saves
     ).strip()
     try:
         until(lambda: "up\n" in logs(box), 30, "the program is up")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from shlex import split
 
 from tests.cluster import until
 from tests.containers import TREE, Compose, docker, logs
@@ -16,15 +17,9 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
     plans = {}
     for rank in range(3):
         said = compose.run(
-            "run",
-            "--rm",
-            "-T",
-            "--no-deps",
+            *split("run --rm -T --no-deps"),
             f"worker-{rank}",
-            "entrypoint",
-            "plan",
-            "--json",
-            "--",
+            *split("entrypoint plan --json --"),
             *PROGRAM,
         )
         plans[f"worker-{rank}"] = json.loads(said[said.index("{\n") : said.rindex("}") + 1])

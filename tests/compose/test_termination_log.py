@@ -41,13 +41,8 @@ def test_the_reason_is_where_kubernetes_looks(folder: Path) -> None:
         folder, "failed", *mpi, "sh", "-c", "exit 7", options=("--hostname", "worker-0")
     )
     assert status == 7
-    assert {**fields(text), "reason": ""} == {
-        "status": 7,
-        "reason": "",
-        "node": "worker-0",
-        "job": "demo",
-        "class": "job",
-    }
+    expected = {"status": 7, "reason": "", "node": "worker-0", "job": "demo", "class": "job"}
+    assert {**fields(text), "reason": ""} == expected
     assert "rank 0 on worker-0 exited with 7" in fields(text)["reason"]
 
     status, text = ended(folder, "spec", "--slots", "many", "--", "true")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import split
+
 import pytest
 
 from tests.containers import TREE, Compose
@@ -47,10 +49,7 @@ def test_a_process_that_fails_under_msrun_gives_every_container_its_status(
 ) -> None:
     compose.render(
         TREE / "examples/mindspore/msrun.yaml",
-        "train.py",
-        "--fail",
-        "7",
-        "--fail-rank",
+        *split("train.py --fail 7 --fail-rank"),
         rank,
         image=MINDSPORE,
     )

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from shlex import split
 
 import pytest
 
@@ -90,10 +91,7 @@ class Job:
                 () if "--network" in own else ("--network", self.network, "--network-alias", host)
             )
             return docker(
-                "run",
-                "-d",
-                "--no-healthcheck",
-                "--hostname",
+                *split("run -d --no-healthcheck --hostname"),
                 host,
                 *where,
                 *variables,

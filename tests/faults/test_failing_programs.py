@@ -88,11 +88,9 @@ def test_a_program_fails_and_the_others_save(make: Make, launcher: str, folder: 
     saves = SAVES.replace("; exit 0", "; : >/saved/$HOSTNAME; exit 0")
     job.start("sh", "-c", fails("exit 7", saves), options={"": ("-v", f"{folder}:/saved")})
     assert job.ends(60) == dict.fromkeys(HOSTS, 7), job.logs()
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "worker-0",
-        "worker-1",
-        "worker-3",
-    ], job.logs()
+    assert sorted(path.name for path in folder.iterdir()) == ["worker-0", "worker-1", "worker-3"], (
+        job.logs()
+    )
     job.within(3 + 3, job.took(job.times("fails at")["worker-2"]))
 
 

@@ -4,6 +4,7 @@ by point."""
 from __future__ import annotations
 
 import re
+from shlex import split
 
 import pytest
 
@@ -32,14 +33,7 @@ def test_there_is_no_key_in_any_file(image: str) -> None:
 
 def test_what_a_job_sets_does_not_reach_our_python(image: str) -> None:
     """7.5 no PYTHON* variable of a job reaches the toolkit's own Python"""
-    hostile = (
-        "-e",
-        "PYTHONPATH=/nowhere",
-        "-e",
-        "PYTHONHOME=/nowhere",
-        "-e",
-        "PYTHONSTARTUP=/nowhere",
-    )
+    hostile = split("-e PYTHONPATH=/nowhere -e PYTHONHOME=/nowhere -e PYTHONSTARTUP=/nowhere")
     assert said(image, "--version", options=hostile).startswith("entrypoint ")
 
 

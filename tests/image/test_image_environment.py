@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -97,10 +98,7 @@ def test_ranks_of_another_node_have_no_more(image: str) -> None:
         plan = json.loads(
             said(
                 image,
-                "entrypoint",
-                "plan",
-                "--json",
-                "--",
+                *split("entrypoint plan --json --"),
                 *python(image),
                 options=pair.options_of(0),
             )
@@ -117,10 +115,7 @@ def test_ranks_of_another_node_have_no_more(image: str) -> None:
     wanted = (
         from_docker(image)
         | GIVEN
-        | {
-            "ENTRYPOINT_HOSTS": "worker-0,worker-1",
-            "ENTRYPOINT_SLOTS": "1",
-        }
+        | {"ENTRYPOINT_HOSTS": "worker-0,worker-1", "ENTRYPOINT_SLOTS": "1"}
     )
     for found in ranks:
         assert {name: found.get(name) for name in wanted} == wanted | {
@@ -144,10 +139,7 @@ def test_programs_that_pip_brings_are_on_path(image: str, folder: Path) -> None:
     assert said(image, "brought", options=here) == place
     assert said(
         image, "sh", "-c", "command -v entrypoint; command -v ssh", options=here
-    ).split() == [
-        "/usr/local/bin/entrypoint",
-        "/usr/bin/ssh",
-    ]
+    ).split() == ["/usr/local/bin/entrypoint", "/usr/bin/ssh"]
     # The user's own ~/.profile, where there is one, may do it too.
     assert said(image, "bash", "-lc", "brought", options=here) == place
     assert said(image, "sh", "-c", "rm -f ~/.profile; exec sh -lc brought", options=here) == place
@@ -201,12 +193,9 @@ def _xs(found: dict[str, str], slots: int) -> set[str]:
 def test_what_a_user_sets_wins(image: str, name: str, default: str, mine: str) -> None:
     """7.4 NCCL_*, HCCL_* and OMPI_* of the user win over our defaults"""
     job = (
-        "-e",
-        "ENTRYPOINT_SLOTS=2",
-        "-e",
-        "ENTRYPOINT_SIMULATE_ASCEND=2",
-        "-e",
-        "ENTRYPOINT_LAUNCHER=mpirun",
+        *split(
+            "-e ENTRYPOINT_SLOTS=2 -e ENTRYPOINT_SIMULATE_ASCEND=2 -e ENTRYPOINT_LAUNCHER=mpirun"
+        ),
     )
     look = ("sh", "-c", f"echo ${name}")
     assert said(image, *look, options=job) == f"{default}\n" * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -93,9 +94,4 @@ def test_every_node_runs_its_hooks(image: str, folder: Path) -> None:
         pair.start_both("sh", "-c", "cat /tmp/mark")
         assert pair.ends() == [0, 0], pair.logs()
         out = docker("logs", pair.boxes[0]).split("\n")
-        assert sorted(line for line in out if line) == [
-            "worker-0",
-            "worker-0",
-            "worker-1",
-            "worker-1",
-        ]
+        assert sorted(line for line in out if line) == split("worker-0 worker-0 worker-1 worker-1")

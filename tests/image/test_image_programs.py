@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shlex import split
 
 from tests.containers import docker
 from tests.image.boxes import python, run, said, sh, write
@@ -18,12 +19,7 @@ ODD = [
     "*",
     "a\nb",
     "\\",
-    "--",
-    "-x",
-    "--help",
-    "--version",
-    "--spec",
-    "é",
+    *split("-- -x --help --version --spec é"),
 ]
 VERBS = ("run", "plan", "render", "deploy", "health", "ranktable", "schema")
 # Two graphics cards, as far as anybody can tell without using them.
@@ -91,17 +87,7 @@ def test_alone_it_runs_the_job(image: str, folder: Path) -> None:
 def test_help_and_version_need_nothing(image: str) -> None:
     """2.1 --help and --version: 0 on stdout with no spec, network, root, capability or writable
     file"""
-    nothing = (
-        "--network",
-        "none",
-        "--read-only",
-        "--user",
-        "54321:54321",
-        "--cap-drop",
-        "ALL",
-        "-w",
-        "/",
-    )
+    nothing = split("--network none --read-only --user 54321:54321 --cap-drop ALL -w /")
     for words in (["--version"], ["--help"]):
         done = run(image, *words, options=nothing)
         assert (done.status, done.err) == (0, "")

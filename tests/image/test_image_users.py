@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -126,10 +127,7 @@ def test_mounted_keys(image: str, folder: Path, mode: int, owner: str, works: bo
     said(image, "-c", make, options=("--user", "0", "--entrypoint", "sh", "-v", f"{folder}:/keys"))
     given = ("-v", f"{folder}:/keys:ro", "--group-add", "4321")
     given += (
-        "-e",
-        "ENTRYPOINT_SSH_CLIENT_KEY=/keys/client",
-        "-e",
-        "ENTRYPOINT_SSH_HOST_KEY=/keys/host",
+        *split("-e ENTRYPOINT_SSH_CLIENT_KEY=/keys/client -e ENTRYPOINT_SSH_HOST_KEY=/keys/host"),
     )
     with Pair(image, given) as pair:
         pair.secret = ""

@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import RUN, Cluster, until
 
 Make = Callable[..., Cluster]
 SHOW = 'echo "$RANK_ID $RANK_SIZE $DEVICE_ID $ASCEND_DEVICE_ID $JOB_ID $HCCL_CONNECT_TIMEOUT"'
@@ -56,7 +56,7 @@ def start(job: Cluster, *command: str, file: str | None = None, **env: str) -> N
             "RANK_TABLE_FILE": path,
             **env,
         }
-        job.start(rank, env=own, argv=(sys.executable, "-m", "entrypoint", "run", "--", *command))
+        job.start(rank, env=own, argv=(*RUN, "--", *command))
 
 
 def mount(job: Cluster, text: str) -> Path:
@@ -117,12 +117,7 @@ def test_a_table_that_is_completed_in_three_writes_is_waited_for(cluster: Make) 
             )
     path.write_text(text)
     assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert sorted(re.findall(r"\[rank (\d)\] \1 4", job.out(0) + job.out(1))) == [
-        "0",
-        "1",
-        "2",
-        "3",
-    ]
+    assert sorted(re.findall(r"\[rank (\d)\] \1 4", job.out(0) + job.out(1))) == split("0 1 2 3")
 
 
 @pytest.mark.parametrize(

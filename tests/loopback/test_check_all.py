@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -51,10 +52,7 @@ def start(
     job: Cluster, rank: int, *words: str, code: str = BEGIN, env: dict[str, str] | None = None
 ) -> None:
     given = (
-        "check",
-        "--all",
-        "--launcher",
-        "mpirun",
+        *split("check --all --launcher mpirun"),
         *words,
         "--",
         "touch",
@@ -137,11 +135,8 @@ def test_other_cards_are_a_line_of_their_own(cluster: Callable[..., Cluster]) ->
     begin(job, "--json", env=cards)
     assert set(job.ends().values()) == {0}, job.both()
     (line,) = [it for it in whole(job)["findings"] if it["id"] == "differs-accelerators"]
-    assert (line["nodes"], line["seen"], line["needed"]) == (
-        ["worker-1"],
-        "7 ascend",
-        "8 ascend, as worker-0 and 1 more",
-    )
+    expected = (["worker-1"], "7 ascend", "8 ascend, as worker-0 and 1 more")
+    assert (line["nodes"], line["seen"], line["needed"]) == expected
 
 
 @pytest.mark.promise(

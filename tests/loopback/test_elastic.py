@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
+from shlex import split
 
 import pytest
 
-from tests.cluster import Cluster, free_port, until
+from tests.cluster import RUN, Cluster, free_port, until
 from tests.containers import TREE
 from tests.rows import agrees
 
@@ -42,7 +42,7 @@ class Job:
             "TMPDIR": str(self.cluster.folder),
             **more,
         }
-        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "torchrun", "--")
+        argv = (*RUN, "--launcher", "torchrun", "--")
         argv += command or ("sh", "-c", WAITS)
         self.cluster.start(rank, argv=argv, env=env)
 
@@ -105,12 +105,7 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     made = job.cluster
     for rank in (2, 1, 0):
         job.start(
-            rank,
-            str(TREE / "examples/pytorch-elastic/train.py"),
-            "--steps",
-            "100",
-            "--pause",
-            "0.2",
+            rank, str(TREE / "examples/pytorch-elastic/train.py"), *split("--steps 100 --pause 0.2")
         )
     # A node that is late, as on a busy machine, is taken in by a restart: the others may train as
     # two before it.

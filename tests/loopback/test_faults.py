@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import RUN, Cluster, until
 
 Make = Callable[..., Cluster]
 
@@ -109,9 +109,7 @@ def test_programs_have_their_grace_when_the_leader_is_killed(
         "trap 'echo told >>told-$NODE; sleep 1; echo saved >saved-$NODE; exit 0' TERM; echo up"
         " >up-$NODE"
     )
-    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--")
-    for node in (1, 0):
-        job.start(node, argv=(*argv, "sh", "-c", f"{saves}; while :; do sleep 0.1; done"))
+    job.start_all("sh", "-c", f"{saves}; while :; do sleep 0.1; done", launcher=launcher)
     until(lambda: all((job.folder / f"up-{node}").exists() for node in (0, 1)), 30, "both up")
     if stopping:
         job.signal(0, signal.SIGTERM)
@@ -317,7 +315,7 @@ def test_a_limit_on_processes_that_keeps_ranks_from_starting_is_named(
     except OSError as error:
         pytest.skip(f"no cgroup of our own can be made here: {error}")
     command = ("sh", "-c", "sleep 60")
-    entrypoint = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--", *command)
+    entrypoint = (*RUN, "--launcher", "mpirun", "--", *command)
     try:
         job.start(
             1, argv=("sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh", *entrypoint)
@@ -395,13 +393,6 @@ def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
     )
 
 
-def test_without_a_secret_nothing_starts(cluster: Make) -> None:
-    job = cluster(2)
-    job.start(0, "hostname", env={"ENTRYPOINT_SECRET": "(unset)"})
-    assert job.ends(10) == {0: 78}
-    assert "no secret and no key files | give all nodes one ENTRYPOINT_SECRET" in job.err(0)
-
-
 def test_nodes_that_disagree_are_told_how(cluster: Make) -> None:
     job = cluster(2)
     job.start(1, "hostname", env={"ENTRYPOINT_HOSTS": "other=127.0.0.2,node-1=127.0.0.3"})
@@ -462,7 +453,8 @@ def test_hosts_that_differ_in_the_worker_s_own_name_are_shown_on_all_nodes(
     assert all("EP504" in job.err(rank) and seen in job.err(rank) for rank in range(3)), job.both()
 
 
-def test_two_nodes_with_one_index_are_named_once_no_address_can_be_stale(cluster: Make) -> None:
+def with_a_stale_address(cluster: Make) -> Cluster:
+    """Start three nodes, and wait until the leader has found the third at the second's address."""
     job = cluster(3)
     swapped = {
         "ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.4,node-2=127.0.0.3",
@@ -471,11 +463,13 @@ def test_two_nodes_with_one_index_are_named_once_no_address_can_be_stale(cluster
     job.start(1, "hostname", env=swapped)
     job.start(0, "hostname")
     job.start(2, "hostname")
-    until(
-        lambda: "worker-1 (node-1, that is worker-2 of this job, at 127.0.0.3)" in job.err(0),
-        10,
-        "what is seen meanwhile",
-    )
+    found = "worker-1 (node-1, that is worker-2 of this job, at 127.0.0.3)"
+    until(lambda: found in job.err(0), 10, "what is seen meanwhile")
+    return job
+
+
+def test_two_nodes_with_one_index_are_named_once_no_address_can_be_stale(cluster: Make) -> None:
+    job = with_a_stale_address(cluster)
     assert job.ends(25) == {0: 78, 1: 78, 2: 78}, job.both()
     assert all(
         "the nodes disagree on rank | worker-2 (node-2) has 2; worker-0 (node-0) has 1"
@@ -488,29 +482,11 @@ def test_two_nodes_with_one_index_are_named_once_no_address_can_be_stale(cluster
 def test_an_address_that_is_stale_for_a_while_costs_nothing_but_time(cluster: Make) -> None:
     """The leader finds another node of the job at a worker's address, until the right one has
     it."""
-    job = cluster(3)
-    swapped = {
-        "ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.4,node-2=127.0.0.3",
-        "ENTRYPOINT_NODE_RANK": "2",
-    }
-    job.start(1, "hostname", env=swapped)
-    job.start(0, "hostname")
-    job.start(2, "hostname")
-    until(
-        lambda: "worker-1 (node-1, that is worker-2 of this job, at 127.0.0.3)" in job.err(0),
-        10,
-        "what is seen meanwhile",
-    )
+    job = with_a_stale_address(cluster)
     job.signal(1, signal.SIGTERM)
     assert job.processes.pop(1).wait(10) == 143, job.both()
     job.start(1, "hostname")
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
-
-
-def test_a_program_that_is_not_there(cluster: Make) -> None:
-    job = cluster(2)
-    job.start_all("no-such-program")
-    assert job.ends(20) == {0: 127, 1: 127}, job.both()
 
 
 def test_a_log_that_nobody_reads_holds_up_no_node(cluster: Make) -> None:
@@ -553,20 +529,7 @@ def test_sigusr1_reaches_every_rank_and_ends_nobody(
         f"{notes}; trap 'note usr1' USR1; trap 'note usr2; exit 0' USR2; note up; while :; do sleep"
         " 0.05; done"
     )
-    argv = (
-        sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        launcher,
-        "--",
-        "sh",
-        "-c",
-        program,
-    )
-    for rank in (1, 0):
-        job.start(rank, argv=argv)
+    job.start_all("sh", "-c", program, launcher=launcher)
 
     def noted(what: str) -> bool:
         path, each = job.folder / "notes", job.slots

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,8 +49,7 @@ def start(job: Cluster, path: str, *command: str, **more: str) -> None:
             "OMP_NUM_THREADS": "1",
             **more,
         }
-        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", "hydra", "--", *command)
-        job.start(rank, argv=argv, env=env)
+        job.start(rank, *command, env=env, launcher="hydra")
 
 
 def python_of(path: str) -> str:

@@ -12,8 +12,8 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
+from shlex import split
 
 import pytest
 
@@ -46,9 +46,7 @@ def launcher_python(python_with: Callable[[str], str]) -> str:
 def start(job: Cluster, launcher: str, *program: str, **more: str) -> None:
     ports = {"ENTRYPOINT_TORCH_PORT": str(free_port()), "ENTRYPOINT_JAX_PORT": str(free_port())}
     env = {**ports, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "JAX_PLATFORMS": "cpu", **more}
-    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--", *program)
-    for rank in reversed(range(job.nodes)):
-        job.start(rank, argv=argv, env=env)
+    job.start_all(*program, env=env, launcher=launcher)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -67,10 +65,9 @@ def test_every_process_of_jax_is_told_which_it_is(cluster: Make) -> None:
     assert job.ends() == {0: 0, 1: 0}, job.both()
     for node in range(2):
         said = re.findall(r"^\[rank (\d)\] (\d) of 4 at 127\.0\.0\.2:(\d+)$", job.out(node), re.M)
-        assert sorted(number for number, *_ in said) == [
-            str(2 * node),
-            str(2 * node + 1),
-        ], job.both()
+        assert sorted(number for number, *_ in said) == [str(2 * node), str(2 * node + 1)], (
+            job.both()
+        )
         assert all(number == own for number, own, _ in said)
     assert job.survivors() == []
 
@@ -156,10 +153,7 @@ def test_a_failing_rank_gives_its_status_on_both_nodes(
     program = (
         launcher_python,
         str(TREE / "examples" / example / "train.py"),
-        "--fail",
-        "7",
-        "--fail-rank",
-        "3",
+        *split("--fail 7 --fail-rank 3"),
     )
     # which JAX's other processes take to the full
     start(job, launcher, *program, ENTRYPOINT_TIMEOUTS_GRACE="5")

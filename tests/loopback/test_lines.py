@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.cluster import RUN, Cluster
 
 RANK = "os.environ.get('OMPI_COMM_WORLD_RANK') or os.environ['PMI_RANK']"
 PROGRAM = f"""
@@ -29,17 +29,7 @@ WHOLE = re.compile(r"<(\d) (\d+ \1{30}|next line)>|<\d next line>")
 
 
 def words(launcher: str, *program: str) -> tuple[str, ...]:
-    return (
-        sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        launcher,
-        "--",
-        sys.executable,
-        *program,
-    )
+    return (*RUN, "--launcher", launcher, "--", sys.executable, *program)
 
 
 @pytest.mark.promise(

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -158,18 +159,7 @@ def test_a_node_that_is_late(local: Callable[..., Local]) -> None:
 
 
 def test_a_job_that_ends_without_its_late_node(local: Callable[..., Local]) -> None:
-    job = local(
-        "--nodes",
-        "2",
-        "--launcher",
-        "plain",
-        "--timeout",
-        "1",
-        "--late",
-        "worker-1@5m",
-        "--",
-        "true",
-    )
+    job = local(*split("--nodes 2 --launcher plain --timeout 1 --late worker-1@5m -- true"))
     assert job.ends() == 69
     assert "worker-0 69, worker-1 not started; this ends with worker-0's, 69" in job.err
 
@@ -215,16 +205,7 @@ def test_a_fault_that_comes_too_late_is_told(local: Callable[..., Local]) -> Non
 
 def test_a_fault_of_a_node_that_is_not_there(local: Callable[..., Local]) -> None:
     job = local(
-        "--nodes",
-        "1",
-        *PLAIN,
-        "--late",
-        "worker-0@2s",
-        "--kill",
-        "worker-0@1s",
-        "--",
-        "echo",
-        "here",
+        "--nodes", "1", *PLAIN, *split("--late worker-0@2s --kill worker-0@1s -- echo here")
     )
     assert job.ends() == 0
     assert "worker-0 is not started yet, so nothing happens to it (--kill worker-0@1s)" in job.err
@@ -380,18 +361,7 @@ def test_a_variable_that_is_too_long_is_named(
             "EP020 `entrypoint local` settles this itself | --hosts, --ssh-port | leave it out",
         ),
         (
-            (
-                "--nodes",
-                "2",
-                "--kill",
-                "worker-2@5s",
-                "--freeze",
-                "worker-1",
-                "--late-dns",
-                "5",
-                "--",
-                "true",
-            ),
+            split("--nodes 2 --kill worker-2@5s --freeze worker-1 --late-dns 5 -- true"),
             64,
             (
                 "EP020 3 of the faults cannot be made | --kill 'worker-2@5s' (the nodes are"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from entrypoint.system import proc
-from tests.cluster import Cluster, clean_environment
+from tests.cluster import RUN, Cluster, clean_environment
 
 FLOOD = str(Path(__file__).with_name("flood.py"))
 RANKS = 4
@@ -28,10 +28,7 @@ RANKS = 4
 MOST, GROWTH = 100.0, {"mpirun": 8.0, "jax": 8.0, "hydra": 16.0}
 Note = Callable[[str, object], None]
 # `make test` has no Intel MPI, `make test-launchers` has
-INTEL = [
-    pytest.mark.slow,
-    pytest.mark.launcher,
-]
+INTEL = [pytest.mark.slow, pytest.mark.launcher]
 
 
 def sizes(what: str) -> pytest.MarkDecorator:
@@ -127,17 +124,7 @@ def test_nothing_is_lost_and_no_line_is_broken(
     job = cluster(nodes=nodes, slots=RANKS // nodes)
     program = (sys.executable, FLOOD, "write", str(size // RANKS))
     check = checker(*(["json"] if "JSON" in way else []))
-    words = (
-        sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        launcher,
-        "--slots",
-        str(RANKS // nodes),
-        "--",
-    )
+    words = (*RUN, "--launcher", launcher, "--slots", str(RANKS // nodes), "--")
     if nodes > 1:
         job.start(1, argv=(*words, *program), env=extra)
     hosts = {"ENTRYPOINT_HOSTS": "(unset)"} if nodes == 1 else {}
@@ -206,18 +193,7 @@ def test_who_is_waited_for_is_the_last_line_of_a_terminal(
     job = cluster(nodes=2, slots=1)
     ours, theirs = os.openpty() if terminal else os.pipe()
     env = {**job.environment(0), "TERM": "xterm", "NO_COLOR": "1"}
-    argv = [
-        sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        "mpirun",
-        "--",
-        "sh",
-        "-c",
-        "echo a rank >&2",
-    ]
+    argv = [*RUN, "--launcher", "mpirun", "--", "sh", "-c", "echo a rank >&2"]
     (job.folder / "out-0").touch()
     (job.folder / "err-0").touch()
     job.processes[0] = subprocess.Popen(
@@ -271,20 +247,8 @@ def test_under_torchrun_each_line_has_its_rank_and_torch_s_own_have_none(
         "import os; print('x' * 20000, flush=True); print('rank', os.environ['RANK'], flush=True)"
     )
     path = f"{Path(torch_python).parent}:{os.environ['PATH']}"
-    for rank in (1, 0):
-        argv = (
-            sys.executable,
-            "-m",
-            "entrypoint",
-            "run",
-            "--launcher",
-            "torchrun",
-            "--",
-            "python",
-            "-c",
-            program,
-        )
-        job.start(rank, env={"PATH": path, "ENTRYPOINT_LOGS_FORMAT": "json"}, argv=argv)
+    env = {"PATH": path, "ENTRYPOINT_LOGS_FORMAT": "json"}
+    job.start_all("python", "-c", program, env=env, launcher="torchrun")
     assert job.ends(100) == {0: 0, 1: 0}
     for node in (0, 1):
         found = [json.loads(line) for line in (job.out(node) + job.err(node)).splitlines()]

@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import split
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import RUN, Cluster, until
 
 Make = Callable[..., Cluster]
-RUN = (sys.executable, "-m", "entrypoint", "run")
 
 
 def passed(seconds: float) -> None:
@@ -59,7 +59,7 @@ def test_a_log_folder_that_cannot_be_made_on_a_worker_ends_all(
             "RANK_TABLE_FILE": table,
             "MA_CURRENT_IP": f"127.0.0.{rank + 2}",
         }
-        job.start(rank, env=env, argv=(*RUN, "--launcher", launcher, "--", "python", "-c", "pass"))
+        job.start(rank, "python", "-c", "pass", env=env, launcher=launcher)
     begun = time.monotonic()
     assert job.ends() == {0: 73, 1: 73}, job.both()
     assert time.monotonic() - begun < 8, job.both()
@@ -79,7 +79,7 @@ def test_a_worker_that_is_not_in_the_rank_table_ends_all(cluster: Make) -> None:
             "RANK_TABLE_FILE": table,
             "MA_CURRENT_IP": address,
         }
-        job.start(rank, env=env, argv=(*RUN, "--launcher", "ascend", "--", "sleep", "30"))
+        job.start(rank, "sleep", "30", env=env, launcher="ascend")
     begun = time.monotonic()
     assert job.ends() == {0: 78, 1: 78}, job.both()
     assert time.monotonic() - begun < 8, job.both()
@@ -197,17 +197,7 @@ def test_a_stop_between_two_attempts_is_everybody_s(cluster: Make) -> None:
     """The session of the first attempt is closed on the nodes that are stopped, and that of the
     second not yet open."""
     job = cluster(3, slots=1)
-    words = (
-        *RUN,
-        "--launcher",
-        "mpirun",
-        "--restarts",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        "echo up; exec sleep 600",
-    )
+    words = (*RUN, *split("--launcher mpirun --restarts 1 -- sh -c"), "echo up; exec sleep 600")
     for rank in range(3):
         job.start(rank, argv=words, env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})
     until(lambda: sum(job.out(rank).count("up") for rank in range(3)) == 3, 20, "all up")
@@ -230,9 +220,8 @@ def test_a_result_reaches_a_worker_that_wakes_after_the_leader_has_left(cluster:
     program = (
         "echo up; [ $NODE = 0 ] || exec sleep 60; until [ -e go ]; do sleep 0.02; done; exit 7"
     )
-    for rank in (1, 0):
-        env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "0.5"}
-        job.start(rank, env=env, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
+    env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "0.5"}
+    job.start_all("sh", "-c", program, env=env, launcher="plain")
     until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
     job.signal(1, signal.SIGSTOP)
     (job.folder / "go").touch()
@@ -244,9 +233,8 @@ def test_a_result_reaches_a_worker_that_wakes_after_the_leader_has_left(cluster:
 def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
     job = cluster(2, slots=1)
     program = "echo up; exec sleep 60"
-    for rank in (1, 0):
-        env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
-        job.start(rank, env=env, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
+    env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
+    job.start_all("sh", "-c", program, env=env, launcher="plain")
     until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
     job.signal(0, signal.SIGSTOP)
     until(lambda: job.processes[1].poll() is not None, 10, "the worker's end")
@@ -269,8 +257,7 @@ def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
 def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
     job = cluster(2, slots=1)
     program = "echo up; until [ -e go ]; do sleep 0.02; done"
-    for rank in (1, 0):
-        job.start(rank, argv=(*RUN, "--launcher", "plain", "--", "sh", "-c", program))
+    job.start_all("sh", "-c", program, launcher="plain")
     until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
     second = {
         "ENTRYPOINT_HOSTS": job.hosts.replace("node-0=127.0.0.2", "other=127.0.0.9"),
@@ -278,7 +265,7 @@ def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
         "ENTRYPOINT_RUN_DIR": str(job.folder / "other"),
         "ENTRYPOINT_TIMEOUTS_PEERS": "2",
     }
-    job.start(2, env=second, argv=(*RUN, "--launcher", "plain", "--", "true"))
+    job.start(2, "true", env=second, launcher="plain")
     assert job.processes[2].wait(15) == 69, job.both()
     assert (
         "1 of 1 peers did not answer within 2s | worker-1 (node-1, another leader has it)"

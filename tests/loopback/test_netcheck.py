@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -206,12 +207,7 @@ def test_a_node_that_is_lost_while_it_is_measured_ends_the_job_and_its_helper(
     job = cluster(2)
     start(
         job,
-        "run",
-        "--launcher",
-        "plain",
-        "--",
-        "echo",
-        "ran",
+        *split("run --launcher plain -- echo ran"),
         NETCHECK_SECONDS="20",
         NETCHECK_WHEN="before",
     )

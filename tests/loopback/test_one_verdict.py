@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Callable
 
@@ -12,26 +11,10 @@ import pytest
 from tests.cluster import Cluster, until
 
 Make = Callable[..., Cluster]
-RUN = (sys.executable, "-m", "entrypoint", "run")
 
 
 def start(job: Cluster, program: str) -> None:
-    for rank in reversed(range(job.nodes)):
-        job.start(
-            rank,
-            argv=(
-                sys.executable,
-                "-m",
-                "entrypoint",
-                "run",
-                "--launcher",
-                "plain",
-                "--",
-                "sh",
-                "-c",
-                program,
-            ),
-        )
+    job.start_all("sh", "-c", program, launcher="plain")
 
 
 def spread(job: Cluster) -> float:
@@ -114,8 +97,7 @@ def test_nothing_that_was_printed_before_the_end_is_lost(cluster: Make, launcher
     script = (
         f'exec > >(sleep 0.3; exec tee "{job.folder}/log-{name}") 2>&1; seq -f "{name} %05g" 5000'
     )
-    for rank in (1, 0):
-        job.start(rank, argv=(*RUN, "--launcher", launcher, "--", "bash", "-c", script))
+    job.start_all("bash", "-c", script, launcher=launcher)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert {log.name: log.stat().st_size for log in logs} == {
         log.name: 5000 * len("0 00001\n") for log in logs

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -82,12 +83,9 @@ def test_actors_run_on_both_nodes_and_all_end_with_the_program(job: Job) -> None
     job.start(str(EXAMPLES / "actors.py"))
     assert job.cluster.ends(120) == {0: 0, 1: 0}, job.cluster.both()
     out = job.cluster.out(0)
-    assert sorted(re.findall(r"rank \d of 4 on (\S+), pid", out)) == [
-        "node-0",
-        "node-0",
-        "node-1",
-        "node-1",
-    ]
+    assert sorted(re.findall(r"rank \d of 4 on (\S+), pid", out)) == split(
+        "node-0 node-0 node-1 node-1"
+    )
     agrees(out, "1e-10")
     assert job.cluster.out(1) == ""
     assert job.cluster.survivors() == []

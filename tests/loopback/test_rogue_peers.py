@@ -78,8 +78,7 @@ FORGED = (
 
 def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plain") -> None:
     env = {"ENTRYPOINT_TIMEOUTS_PEERS": seconds, "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
-    argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--", *command)
-    job.start(0, argv=argv, env=env)
+    job.start(0, *command, env=env, launcher=launcher)
 
 
 @pytest.mark.promise("a peer that sends what no node sends has failed, and no other node suffers")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from shlex import split
 from typing import Any
 
 import pytest
@@ -23,11 +24,7 @@ def ask(job: Cluster, rank: int) -> tuple[int, dict[str, Any]]:
     """Its exit status, and what it says as JSON."""
     words = [
         sys.executable,
-        "-m",
-        "entrypoint",
-        "status",
-        "--json",
-        "--run-dir",
+        *split("-m entrypoint status --json --run-dir"),
         str(job.run_dir(rank)),
     ]
     done = subprocess.run(

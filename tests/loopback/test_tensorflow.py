@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import time
 from collections.abc import Callable
 
@@ -23,20 +22,7 @@ def start(job: Cluster, worker: str, server: str = SERVES, **env: str) -> None:
     script = job.folder / "train.sh"
     script.write_text(ROLE.format(worker=worker, server=server) + "\n")
     settings = {"ENTRYPOINT_TENSORFLOW_PS": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1.5", **env}
-    argv = (
-        sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        "tensorflow",
-        "--",
-        "sh",
-        str(script),
-        "mine",
-    )
-    for rank in reversed(range(job.nodes)):
-        job.start(rank, env=settings, argv=argv)
+    job.start_all("sh", str(script), "mine", env=settings, launcher="tensorflow")
 
 
 def test_the_job_ends_with_its_workers(cluster: Make) -> None:

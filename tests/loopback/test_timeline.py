@@ -16,6 +16,7 @@ from entrypoint.record.file import record_of
 from entrypoint.record.merge import Timeline, merge
 from entrypoint.record.status import load
 from tests.cluster import Cluster, until
+from tests.command import captured
 
 LATE = 15.0
 PROGRAM = ("sh", "-c", "echo up; sleep 2")
@@ -28,10 +29,7 @@ def reported(job: Cluster, rank: int = 0) -> Timeline:
 
 
 def report(job: Cluster, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "entrypoint", "report", str(job.run_dir(0)), *words],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = captured([sys.executable, "-m", "entrypoint", "report", str(job.run_dir(0)), *words])
     assert done.returncode == 0, done.stderr
     return done.stdout
 

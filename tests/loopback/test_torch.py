@@ -41,8 +41,7 @@ def start(job: Cluster, launcher: str, *program: str, python: str, **more: str) 
             "OMP_NUM_THREADS": "1",
             **more,
         }
-        argv = (sys.executable, "-m", "entrypoint", "run", "--launcher", launcher, "--", *program)
-        job.start(rank, argv=argv, env=env)
+        job.start(rank, *program, env=env, launcher=launcher)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -395,19 +394,7 @@ def test_a_node_that_never_comes_is_no_success_without_a_roll_call(
         **NONE,
         "ENTRYPOINT_TIMEOUTS_PEERS": "3",
     }
-    argv = (
-        sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        "torchrun",
-        "--",
-        "sh",
-        "-c",
-        "echo ran",
-    )
-    job.start(alone, argv=argv, env=env)
+    job.start(alone, "sh", "-c", "echo ran", env=env, launcher="torchrun")
     assert job.ends(60) == {alone: 69}, job.both()
     assert "EP633 no word of the other nodes | " in job.err(alone), job.both()
     assert job.out(alone) == ""

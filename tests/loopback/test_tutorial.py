@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import free_port
+from tests.command import captured
 
 TREE = Path(__file__).parents[2]
 PAGE = TREE / "docs/tutorial/first-job.md"
@@ -37,14 +38,7 @@ def test_it_says_what_happens(tmp_path: Path) -> None:
         "ENTRYPOINT_SSH_PORT": str(free_port()),  # other tests may have the usual one
     }
     for _ in range(2):
-        done = subprocess.run(
-            ["bash", "-c", script],
-            cwd=tmp_path,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        done = captured(["bash", "-c", script], cwd=tmp_path, env=env, timeout=120)
         _holds(done)
 
 

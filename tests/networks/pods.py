@@ -10,6 +10,7 @@ import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from shlex import split
 
 import pytest
 
@@ -174,10 +175,7 @@ class Pods:
             holder = f"container:{self._holders[host]}"
             options, words = own.get(host, ((), command))
             return docker(
-                "run",
-                "-d",
-                "--no-healthcheck",
-                "--network",
+                *split("run -d --no-healthcheck --network"),
                 holder,
                 *variables,
                 *options,

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 FAKE = Path(__file__).with_name("fake_mpirun.py")
@@ -70,7 +71,7 @@ class Bench:
     def __post_init__(self) -> None:
         for name in ("bin", "cwd"):
             (self.folder / name).mkdir(parents=True)
-        programs = {"mpirun": f"{FAKE}", "entrypoint": "-m entrypoint"}
+        programs = {"mpirun": f"-IS {FAKE}", "entrypoint": "-m entrypoint"}
         for name, words in programs.items():
             script = self.folder / "bin" / name
             script.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
@@ -108,11 +109,7 @@ class Bench:
         slot_flags = ["--slots", str(slots)] if slots else []
         argv = [
             sys.executable,
-            "-m",
-            "entrypoint",
-            "run",
-            "--launcher",
-            "mpirun",
+            *split("-m entrypoint run --launcher mpirun"),
             *slot_flags,
             *flags,
             "--",

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.command import captured
+
 TREE = Path(__file__).parents[2]
 KNOWN = {"name": "invoke", "version": "3.0.3", "vulns": []}
 BAD = {
@@ -26,13 +28,7 @@ def audit(folder: Path, text: str) -> tuple[int, str]:
     """Status and words where pip-audit prints this text."""
     (folder / "pip_audit.py").write_text(f"print({text!r})\n")
     env = {**os.environ, "PYTHONPATH": str(folder)}
-    done = subprocess.run(
-        [sys.executable, TREE / "scripts/audit.py"],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([sys.executable, TREE / "scripts/audit.py"], env=env)
     return done.returncode, done.stderr
 
 
@@ -95,12 +91,8 @@ def test_lint_says_what_the_audit_says(
         path.chmod(0o755)
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     clean = {name: value for name, value in os.environ.items() if name not in ("CI", "WITHOUT")}
-    done = subprocess.run(
-        [tmp_path / "scripts/lint"],
-        env={**clean, "PATH": f"{bin}:{clean['PATH']}", **env},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = captured(
+        [tmp_path / "scripts/lint"], env={**clean, "PATH": f"{bin}:{clean['PATH']}", **env}
     )
     assert (done.returncode, line in done.stderr) == (status, True), done.stderr
     assert done.stderr.count("audit: ok") == (audit == 0)

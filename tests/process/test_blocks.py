@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from scripts.blocks import Block, blocks, script, starting_pages
+from tests.command import captured
 
 TREE = Path(__file__).parents[2]
 PAGE = """# Page
@@ -83,12 +84,8 @@ def test_a_container_that_failed_is_noticed_where_it_is_removed(tmp_path: Path) 
             '[ "$1" != wait ] || exec echo 0\n'
         )
         (tmp_path / "docker").chmod(0o755)
-        done = subprocess.run(
-            ["bash", "-c", script("page.md", text)],
-            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            check=False,
+        done = captured(
+            ["bash", "-c", script("page.md", text)], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}
         )
         assert (done.returncode == 0) == (status == 0)
         assert ("container b ended with 7" in done.stderr) == (status == 7)

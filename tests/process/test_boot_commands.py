@@ -78,10 +78,9 @@ def test_by_a_shell(home: Path) -> None:
     done = subprocess.run(
         ["sh", "-c", line], cwd=home, env=env, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout.split()) == (
-        0,
-        ["here", f"{home.parent}/jobs/code"],
-    ), done.stderr
+    assert (done.returncode, done.stdout.split()) == (0, ["here", f"{home.parent}/jobs/code"]), (
+        done.stderr
+    )
 
 
 @pytest.mark.control("a boot command with `$MA_JOB_DIR` starts, whether or not a shell reads it")

@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
 
 from entrypoint.check import kernel
 from entrypoint.check.observed import Port
+from tests import command
 from tests.cluster import BEGIN, SMALL, until
+from tests.command import captured
 
 pytestmark = pytest.mark.see
 
@@ -72,17 +75,11 @@ class Node:
 
     def do(self, *words: str, code: str = BEGIN, **env: str) -> subprocess.CompletedProcess[str]:
         """Run the entrypoint."""
+        if code == BEGIN:
+            return command.run(self.folder / "cwd", *words, env={**self.env, **env})
         argv = [sys.executable, "-I", "-c", code, *words]
         env = {**self.env, **env}
-        return subprocess.run(
-            argv,
-            cwd=self.folder / "cwd",
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return captured(argv, cwd=self.folder / "cwd", env=env, timeout=60)
 
     def found(self, *words: str, status: int = 0, **env: str) -> dict[str, Any]:
         """The JSON of a check."""
@@ -122,11 +119,7 @@ def test_a_node_that_is_well(node: Node) -> None:
     assert f"at{node.folder}/bin/python3" in "".join(done.stdout.split())
     assert done.stderr.startswith("[entrypoint] done: check of 1 node: ")
     # it writes nothing
-    assert sorted(each.name for each in node.folder.iterdir()) == [
-        "bin",
-        "cwd",
-        "site",
-    ]
+    assert sorted(each.name for each in node.folder.iterdir()) == ["bin", "cwd", "site"]
 
 
 def test_what_run_would_refuse_is_78(node: Node) -> None:
@@ -301,16 +294,7 @@ LINE = (
 
 
 def late(node: Node, code: str) -> str:
-    words = (
-        "--hosts",
-        "a=127.0.0.2,b=127.0.0.3",
-        "--node-rank",
-        "0",
-        "--slots",
-        "2",
-        "--timeout",
-        "1",
-    )
+    words = split("--hosts a=127.0.0.2,b=127.0.0.3 --node-rank 0 --slots 2 --timeout 1")
     run = ("run", *words, "--launcher", "torchrun", "--ssh-port", "28471", "--", "true")
     done = node.do(*run, code=code, ENTRYPOINT_SECRET=SECRET)
     assert done.returncode == 69, done.stderr

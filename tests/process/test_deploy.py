@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -262,10 +263,7 @@ def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(
         "modelarts",
         "--spec",
         str(tmp_path / "job.yaml"),
-        "--image",
-        "i",
-        "--flavor",
-        "large",
+        *split("--image i --flavor large"),
     ]
     assert cli.main(words) == 0
     said = capfd.readouterr()
@@ -315,10 +313,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("case", NUMBERS)
 def test_the_number_of_nodes(
-    case: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in set(os.environ) - set(clean_environment()):
         monkeypatch.delenv(name)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import split
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -125,12 +126,7 @@ def test_names_with_addresses_are_known_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        {"secret": SECRET[:-1] + "x"},
-        {"secret": SECRET + "0"},
-        {"job": "job-2"},
-    ],
+    "other", [{"secret": SECRET[:-1] + "x"}, {"secret": SECRET + "0"}, {"job": "job-2"}]
 )
 def test_another_secret_or_job_has_other_keys(other: dict[str, str]) -> None:
     one, two = make(), make(**other)  # type: ignore[arg-type]
@@ -377,18 +373,7 @@ def test_an_openssl_without_its_provider_is_named(rank: str, without: bool, tmp_
         "ENTRYPOINT_HOSTS": "node-0=127.0.0.2,node-1=127.0.0.3", "ENTRYPOINT_RUN_DIR": str(tmp_path / "run"),
         "OPENSSL_CONF": str(tmp_path / "fips.cnf") if without else "/dev/null",
     }  # fmt: skip
-    argv = [
-        sys.executable,
-        "-m",
-        "entrypoint",
-        "plan",
-        "--launcher",
-        "mpirun",
-        "--slots",
-        "1",
-        "--",
-        "true",
-    ]
+    argv = [sys.executable, *split("-m entrypoint plan --launcher mpirun --slots 1 -- true")]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
     named = "EP426 this image's OpenSSL cannot make the job's keys" in done.stderr
     assert (done.returncode, named, "EP900" in done.stderr) == (

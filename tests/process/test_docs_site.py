@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from tests.command import captured
 from tests.pages import browser, missing
 
 pytestmark = [
@@ -35,10 +36,7 @@ PAGES = ("index.html", "how-to/docker.html", "reference/spec.html", "zh/first-jo
 
 
 def build(tree: Path, repo: str = REPO) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [tree / "scripts/docs"], cwd=tree, env={**os.environ, "DOCS_REPO": repo},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return captured([tree / "scripts/docs"], cwd=tree, env={**os.environ, "DOCS_REPO": repo})
 
 
 @pytest.fixture(scope="module")

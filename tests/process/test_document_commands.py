@@ -8,6 +8,7 @@ is named there.
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -15,10 +16,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from shlex import split
 
 import pytest
 
 from entrypoint.cli import NAMES
+from tests.command import run as entrypoint
 
 pytestmark = pytest.mark.see
 
@@ -99,18 +102,7 @@ def stand_in(folder: Path, name: str, called: str = "") -> None:
 def workplace(tmp_path: Path, page: str) -> Path:
     """A folder as a reader of that page has it."""
     here = tmp_path / "tree"
-    for name in (
-        "entrypoint",
-        "make",
-        "docker",
-        "kubectl",
-        "curl",
-        "jq",
-        "sbatch",
-        "scancel",
-        "openssl",
-        "pip",
-    ):
+    for name in split("entrypoint make docker kubectl curl jq sbatch scancel openssl pip"):
         stand_in(tmp_path / "bin", name)
     (tmp_path / "venv/bin").mkdir(parents=True)
     shutil.copy(tmp_path / "bin/entrypoint", tmp_path / "venv/bin")
@@ -253,6 +245,11 @@ NO_COMMANDS = {
 }
 
 
+@functools.cache
+def help_of(*command: str) -> str:
+    return entrypoint(TREE, *command, "--help", env={}).stdout
+
+
 def unknown(words: Sequence[str]) -> list[str]:
     """What of a command there is not: its name, or a flag of ours."""
     if words[0].startswith("scripts/"):
@@ -268,15 +265,7 @@ def unknown(words: Sequence[str]) -> list[str]:
     flags = [word.partition("=")[0] for word in ours if re.match("--[a-z]", word)]
     if not flags or words[2] in ("acme", "TARGET"):  # what CONTRIBUTING.md makes up, and any
         return []
-    command = [
-        sys.executable,
-        "-m",
-        "entrypoint",
-        words[1],
-        *words[2:3][: words[1] in ("deploy", "ranktable")],
-        "--help",
-    ]
-    known = subprocess.run(command, capture_output=True, text=True, cwd=TREE).stdout
+    known = help_of(words[1], *words[2:3][: words[1] in ("deploy", "ranktable")])
     return [flag for flag in flags if flag not in known]
 
 
@@ -291,9 +280,4 @@ def test_a_command_in_a_sentence_is_one(record_property: Callable[[str, object],
     assert [
         unknown(each.split())
         for each in ("entrypoint fly", "make tea", "scripts/none", "entrypoint plan --none")
-    ] == [
-        ["fly"],
-        ["tea"],
-        ["scripts/none"],
-        ["--none"],
-    ]
+    ] == [["fly"], ["tea"], ["scripts/none"], ["--none"]]

@@ -1,7 +1,7 @@
 """Exit codes and signals of a program by table: kept by the entrypoint alone, and through this
 machine's real mpirun.
 
-Some in `make test`; all 256 and 31 with `-m full`. Through torchrun:
+A few in `make test`, more in `make test-thorough`; all 256 and 31 with `-m full`. Through torchrun:
 tests/compose/test_exit_tables_torchrun.py.
 """
 
@@ -35,9 +35,9 @@ def keeps(launcher: str, kind: str, size: str) -> None:
 @pytest.mark.timeout(1200)
 @KINDS
 @LAUNCHERS
-def test_every_end_is_kept(launcher: str, kind: str) -> None:
-    # Where we become the program there is little that could lose its status.
-    keeps(launcher, kind, "few" if launcher == "plain" else "some")
+@pytest.mark.parametrize("size", ["few", "some"])
+def test_every_end_is_kept(launcher: str, kind: str, size: str) -> None:
+    keeps(launcher, kind, size)
 
 
 @pytest.mark.full

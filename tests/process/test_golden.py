@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import captured
 from tests.golden import cases, files, shown, template
 
 GIVEN_TO_SH = ("rank.sh", "agent", "ssh")
@@ -61,11 +62,5 @@ def test_shellcheck_has_nothing_to_say(tmp_path: Path, given_to_sh: bool) -> Non
     }
     for place, text in scripts.items():
         (tmp_path / place).write_text(text)
-    checked = subprocess.run(
-        ["shellcheck", "--norc", *options, *scripts],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    checked = captured(["shellcheck", "--norc", *options, *scripts], cwd=tmp_path)
     assert checked.stdout == ""

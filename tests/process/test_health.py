@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -64,13 +65,9 @@ def process(
     "words",
     [
         (
-            "/opt/entrypoint/bin/python3",
-            "-I",
-            "/usr/local/bin/entrypoint",
-            "run",
-            "--",
-            "python",
-            "train.py",
+            *split(
+                "/opt/entrypoint/bin/python3 -I /usr/local/bin/entrypoint run -- python train.py"
+            ),
         ),
         ("python3.11", "-m", "entrypoint", "run"),
         ("/usr/bin/python3", "/usr/local/bin/entrypoint", "run"),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import yaml
 
 from entrypoint import spec as specs
 from entrypoint.spec import fields
+from tests import command
 
 MODELARTS = {
     "MA_NUM_HOSTS": "2",
@@ -21,16 +20,8 @@ MODELARTS = {
 }
 
 
-def init(folder: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "entrypoint", "init", *argv],
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
+def init(folder: Path, *argv: str, **env: str) -> command.Done:
+    return command.run(folder, "init", *argv, env={"PATH": "/usr/bin:/bin", **env})
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -43,10 +44,7 @@ def launcher(tmp_path: Path) -> str:
     """The launcher, with `env` in Python's place."""
     compiler = shutil.which("gcc") or pytest.skip("there is no gcc here")
     words = [
-        "-std=c99",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
+        *split("-std=c99 -Wall -Wextra -Werror"),
         '-DPYTHON="/usr/bin/env"',
         "-o",
         str(tmp_path / "python3"),

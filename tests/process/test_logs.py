@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -80,18 +81,10 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     done = run(tmp_path, "--log-format", "json", "--", "sh", "-c", PROGRAM)
     found = [json.loads(line) for line in done.stdout.splitlines() + done.stderr.splitlines()]
     ours = [each for each in found if each["stream"] == "entrypoint"]
-    assert [each["text"] for each in found if each["stream"] == "stdout"] == [
-        "one",
-        "1%\r",
-        "2%\r",
-        "last",
-    ]
-    assert [each.get("partial") for each in found if each["stream"] == "stdout"] == [
-        None,
-        True,
-        True,
-        True,
-    ]
+    expected = ["one", "1%\r", "2%\r", "last"]
+    assert [each["text"] for each in found if each["stream"] == "stdout"] == expected
+    expected = [None, True, True, True]
+    assert [each.get("partial") for each in found if each["stream"] == "stdout"] == expected
     assert [each["text"] for each in found if each["stream"] == "stderr"] == ["error"]
     assert ours[-1]["text"].endswith("exited with 3; exit 3")
     assert {(each["node"], each["rank"]) for each in ours} == {("worker-0", None)}
@@ -108,10 +101,9 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
 )
 def test_a_file_of_each_rank_has_every_byte(tmp_path: Path) -> None:
     done = run(tmp_path, "--log-files", "ranks", "--", "sh", "-c", PROGRAM)
-    assert (done.stdout, done.stderr.splitlines()[0]) == (
-        b"one\n1%\r2%\rlast",
-        b"error",
-    ), "what is printed stays as it is"
+    assert (done.stdout, done.stderr.splitlines()[0]) == (b"one\n1%\r2%\rlast", b"error"), (
+        "what is printed stays as it is"
+    )
     assert sorted((tmp_path / "log" / "job-worker-0-rank-0.log").read_bytes()) == sorted(
         b"one\n1%\r2%\rlasterror\n"
     )
@@ -193,16 +185,7 @@ def test_a_file_that_logrotate_rotates_goes_on(how: str, size: str, tmp_path: Pa
 def test_a_full_disk_costs_the_copy_and_is_said_once(tmp_path: Path) -> None:
     program = "seq 100000; echo end >&2; sleep 0.2; seq 100000"
     done = run(
-        tmp_path,
-        "--log-files",
-        "ranks",
-        "--log-max-size",
-        "1000000",
-        "--",
-        "sh",
-        "-c",
-        program,
-        few=True,
+        tmp_path, *split("--log-files ranks --log-max-size 1000000 -- sh -c"), program, few=True
     )
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 200_000)
     said = [line for line in done.stderr.decode().splitlines() if "copied" in line]
@@ -221,12 +204,7 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
         "ENTRYPOINT_LOGS_PREFIX": "{rank} ",
     }
     words = (
-        "run",
-        "--launcher",
-        "jax",
-        "--slots",
-        "2",
-        "--",
+        *split("run --launcher jax --slots 2 --"),
         sys.executable,
         "-c",
         "while True: print('x' * 999)",

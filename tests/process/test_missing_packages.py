@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.command import captured
 
 PACKAGES = {
     "torchrun": "torch",
@@ -29,14 +30,7 @@ def test_a_missing_package_is_the_last_line(launcher: str, tmp_path: Path) -> No
     if launcher == "accelerate":  # its script asks for torch first
         env["TORCH_VERSION"] = "2.4"
     words = [sys.executable, "-m", "entrypoint", "run", "--launcher", launcher]
-    done = subprocess.run(
-        [*words, "--", "python3", "-c", "print('ran')"],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = captured([*words, "--", "python3", "-c", "print('ran')"], env=env, timeout=60)
     assert done.returncode == 78, done.stderr
     last = done.stderr.splitlines()[-1]
     assert f"EP650 {PACKAGES[launcher]} is not installed in " in last, done.stderr
@@ -48,12 +42,9 @@ def test_a_missing_package_is_the_last_line(launcher: str, tmp_path: Path) -> No
 @pytest.mark.control("a launcher whose package is missing ends with 78, and says in which Python")
 def test_a_launcher_that_needs_no_package_starts(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--slots", "1"]
-    done = subprocess.run(
+    done = captured(
         [*words, "--", sys.executable, "-S", "-c", "print('ran')"],
         env={"PATH": "/usr/bin:/bin", "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run"},
-        capture_output=True,
-        text=True,
         timeout=60,
-        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "ran\n")

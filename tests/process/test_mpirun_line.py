@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -17,10 +18,7 @@ from tests.process.bench import Bench, until
 
 SECRET = secrets.token_hex(32)
 LAST = [
-    "-x",
-    "ENTRYPOINT_KEEP",
-    "sh",
-    "-c",
+    *split("-x ENTRYPOINT_KEEP sh -c"),
     '. "$ENTRYPOINT_RUN_DIR/rank.sh"',
     "rank",
     "prog",
@@ -53,16 +51,7 @@ def line(
     return [
         *("--tag-output", "-np", np, "-hostfile", hostfile or f"{run_dir}/hostfile"),
         *("-mca", "plm", "^rsh", "-mca", "orte_keep_fqdn_hostnames", "1"),
-        *(
-            *network,
-            *tune,
-            *ROOT,
-            *bind,
-            *(X if x is None else x),
-            *mca,
-            *extra,
-            *LAST,
-        ),
+        *(*network, *tune, *ROOT, *bind, *(X if x is None else x), *mca, *extra, *LAST),
     ]
 
 

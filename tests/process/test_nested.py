@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -44,10 +45,7 @@ def rank(folder: Path, number: str, program: str) -> tuple[int, str, float]:
         number,
         "--nested",
         "{rank}",
-        "--linger",
-        "1",
-        "--",
-        "bash",
+        *split("--linger 1 -- bash"),
         str(script),
     ]
     done = subprocess.run(

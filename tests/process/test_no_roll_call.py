@@ -3,13 +3,13 @@ that it is meant."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from entrypoint import registry
+from tests.command import run
 
 PATH = {"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/sbin:/usr/bin:/bin"}
 NONE = {"ENTRYPOINT_ROLL_CALL": "none"}
@@ -25,11 +25,8 @@ def entrypoint(
 ) -> tuple[int, str]:
     """The exit status of this node, which is worker-0 of two unless `hosts` says otherwise, and its
     lines on stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", "entrypoint", command, "--hosts", hosts, "--node-rank", "0", *argv],
-        cwd=folder, env={**PATH, "ENTRYPOINT_RUN_DIR": f"{folder}/run", **env},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    words = (command, "--hosts", hosts, "--node-rank", "0", *argv)
+    done = run(folder, *words, env={**PATH, "ENTRYPOINT_RUN_DIR": f"{folder}/run", **env})
     return done.returncode, done.stderr
 
 
@@ -130,7 +127,7 @@ def test_one_node_needs_neither(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [("check", "--all", "--launcher", "plain"), ("netcheck",)],
+    [("check", "--all", "--limit", "1", "--launcher", "plain"), ("netcheck",)],
     ids=lambda words: words[0],
 )
 def test_what_asks_all_nodes_needs_the_roll_call(command: tuple[str, ...], tmp_path: Path) -> None:

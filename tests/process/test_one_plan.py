@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from entrypoint.spec import JobSpec, load
 from entrypoint.system import checks
 from entrypoint.system.signals import Signals
 from entrypoint.values import replace
+from tests.command import run
 
 SECRET = secrets.token_hex(32)
 TWO = "hosts: [a, b=127.0.0.2]\nnode_rank: 1\n"
@@ -158,10 +157,7 @@ def test_what_run_refuses_plan_does(name: str, tmp_path: Path) -> None:
     }
     said = {}
     for command in ("plan", "run"):
-        done = subprocess.run(
-            [sys.executable, "-m", "entrypoint", command, *argv],
-            cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        done = run(tmp_path, command, *argv, env=env)
         said[command] = done.returncode
         assert bool(done.stderr) is bool(status)
         assert "Traceback" not in done.stderr

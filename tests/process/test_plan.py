@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -72,29 +73,9 @@ def test_every_byte_of_every_value(shell: str, tmp_path: Path) -> None:
 ODD = ("a.b", "a-b", "1x", "BASH_FUNC_f%%", "with space", "ä", "-n", "a\nb")
 
 
-OWNED = (
-    "UID",
-    "EUID",
-    "PPID",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "BASH_VERSINFO",
-    "IFS",
-    "OPTIND",
-    "PS4",
-    "ENV",
-    "RANDOM",
-)
+OWNED = split("UID EUID PPID SHELLOPTS BASHOPTS BASH_VERSINFO IFS OPTIND PS4 ENV RANDOM")
 OWNED += (
-    "GROUPS",
-    "DIRSTACK",
-    "LINENO",
-    "FUNCNAME",
-    "PIPESTATUS",
-    "SECONDS",
-    "EPOCHSECONDS",
-    "HISTCMD",
-    "BASHPID",
+    *split("GROUPS DIRSTACK LINENO FUNCNAME PIPESTATUS SECONDS EPOCHSECONDS HISTCMD BASHPID"),
 )
 
 
@@ -125,7 +106,4 @@ def test_what_plan_says_of_each_rank_is_what_it_gets(tmp_path: Path) -> None:
     ]
     got = rank_env("dash", tmp_path, {"PATH": "/usr/bin:/bin"})
     # as mpirun, which is not there, has told it
-    assert (got[b"RANK"], b"WORLD_SIZE" in got) == (
-        b"0",
-        False,
-    )
+    assert (got[b"RANK"], b"WORLD_SIZE" in got) == (b"0", False)

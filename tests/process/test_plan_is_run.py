@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from entrypoint import registry
+from tests import command
 from tests.process.bench import Bench
 
 RECORDER = """\
@@ -89,10 +90,14 @@ class Node:
         self.words = (*argv, "--", "prog", "one arg")
 
     def plan(self, status: int = 0) -> dict[str, Any]:
-        done = subprocess.run(
-            [*self.argv, "plan", "--json", *self.words],
-            cwd=self.bench.folder / "cwd", env=self.bench.env, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        place, words = self.bench.folder / "cwd", ("plan", "--json", *self.words)
+        done = (
+            subprocess.run(
+                [*self.argv, *words], cwd=place, env=self.bench.env, capture_output=True, text=True
+            )
+            if self.first
+            else command.run(place, *words, env=self.bench.env)
+        )
         assert done.returncode == status, done.stderr
         said: dict[str, Any] = json.loads(done.stdout)
         return said

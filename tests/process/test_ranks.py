@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -220,12 +221,8 @@ def test_a_rank_that_starts_again_before_its_end_was_noticed(tmp_path: Path) -> 
         return got
 
     got = without_pids(asyncio.run(asyncio.wait_for(listen(), 20)))
-    assert [each for each in got if each[1] == 0] == [
-        ("start", 0, 0),
-        ("end", 0, 137),
-        ("start", 0, 0),
-        ("end", 0, 5),
-    ]
+    expected = [("start", 0, 0), ("end", 0, 137), ("start", 0, 0), ("end", 0, 5)]
+    assert [each for each in got if each[1] == 0] == expected
     assert [each for each in got if each[1] == 3] == [("start", 3, 0), ("end", 3, 4)]
 
 
@@ -270,18 +267,7 @@ def test_sixty_four_ranks_that_start_while_nobody_reads(tmp_path: Path) -> None:
 def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench) -> None:
     """Nothing ever said that it was gone, and the node waited for ever."""
     program = ["sh", "-c", "kill -KILL $PPID; exec sleep 600"]
-    run = [
-        sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--launcher",
-        "mpirun",
-        "--slots",
-        "1",
-        "--",
-        *program,
-    ]
+    run = [sys.executable, *split("-m entrypoint run --launcher mpirun --slots 1 --"), *program]
     process = bench.popen([sys.executable, str(NO_PIDFD), *run], {"FAKE_HANG": "after"})
     assert process.wait(20) == 137, bench.err
     assert "was ended by SIGKILL (137); exit 137" in bench.err

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+from shlex import split
 
 import pytest
 
 from entrypoint import ranktable
+from tests import command
 from tests.unit.test_ranktable import HCCN, TABLES, read, rows
 
 
-def entrypoint(cwd: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "entrypoint", "ranktable", *args], cwd=cwd, env={"PATH": os.environ["PATH"]},
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+def entrypoint(cwd: Path, *args: str) -> command.Done:
+    return command.run(cwd, "ranktable", *args, env={"PATH": os.environ["PATH"]})
 
 
 def test_check_prints_a_table(tmp_path: Path) -> None:
@@ -88,15 +85,7 @@ def test_make_pairs_servers_with_what_follows(tmp_path: Path) -> None:
             ),
         ),
         (
-            [
-                "make",
-                "--server-id",
-                "10.0.0.1",
-                "--server-id",
-                "10.0.0.2",
-                "--addresses",
-                "10.1.0.1",
-            ],
+            split("make --server-id 10.0.0.1 --server-id 10.0.0.2 --addresses 10.1.0.1"),
             64,
             (
                 "EP110 each --server-id needs one --hccn-conf or --addresses | 2 --server-id, 1 of"

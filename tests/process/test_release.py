@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -23,6 +24,10 @@ try:
     import release
 finally:
     sys.path.remove(str(TREE / "scripts"))
+
+
+# `make test-release` runs them.
+pytestmark = pytest.mark.slow
 
 
 def verify(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -68,18 +73,7 @@ def made(tmp_path: Path) -> release.Release:
     (source / "scripts").mkdir()
     for name in BUILT_FROM:
         shutil.copy(TREE / name, source / name)
-    argv = [
-        sys.executable,
-        "-m",
-        "hatchling",
-        "build",
-        "-t",
-        "sdist",
-        "-t",
-        "wheel",
-        "-d",
-        str(out),
-    ]
+    argv = [sys.executable, *split("-m hatchling build -t sdist -t wheel -d"), str(out)]
     env = {**os.environ, "ENTRYPOINT_VERSION": VERSION, "SOURCE_DATE_EPOCH": "1700000000"}
     subprocess.run(argv, cwd=source, env=env, check=True, capture_output=True)
     made = release.Release(out, work)
@@ -237,7 +231,6 @@ def clone(tmp_path: Path) -> Path:
     return tree
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.promise("a release made twice has the same bytes")
 def test_twice_the_same_bytes(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from entrypoint import supervised
 from entrypoint.render import quote_sh, quote_ssh, render
 from tests.unit.test_render import AWKWARD, sshd_context, values
 
-slow = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings.default.max_examples // 5  # shells and ssh are started for each
+slow = settings(max_examples=FEW, suppress_health_check=[HealthCheck.too_slow])
 
 
 SHELLS = ["sh", "bash"]
@@ -201,13 +202,13 @@ def test_sshd_takes_the_rendered_file(sshd: str, folder: Path) -> None:
 
 
 @given(text=one_line)
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=FEW, suppress_health_check=list(HealthCheck))
 def test_sshd_reads_values_back(sshd: str, folder: Path, text: str) -> None:
     assert sshd_reads(sshd, folder, session_env={"V": text})["setenv"] == os.fsencode(f"V={text}")
 
 
 @given(text=one_line)
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=FEW, suppress_health_check=list(HealthCheck))
 def test_ssh_reads_values_back(folder: Path, text: str) -> None:
     if shutil.which("ssh") is None:
         pytest.skip("there is no ssh on this machine")

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+from tests import command
 
-def report(path: Path) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": os.environ["PATH"]}
-    return subprocess.run(
-        [sys.executable, "-m", "entrypoint", "report", str(path)],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+def report(path: Path) -> command.Done:
+    return command.run(Path(), "report", str(path), env={"PATH": os.environ["PATH"]})
 
 
 def test_a_missing_file_and_one_without_a_timeline_are_errors(tmp_path: Path) -> None:

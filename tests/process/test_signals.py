@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -38,11 +39,7 @@ def hooked(
     hook.write_text(f"#!/bin/sh\n{script}\n")
     hook.chmod(0o755)
     job = (
-        "run",
-        "--launcher",
-        "mpirun",
-        "--slots",
-        "1",
+        *split("run --launcher mpirun --slots 1"),
         *words,
         "--",
         "sh",
@@ -174,10 +171,7 @@ def test_a_stop_while_the_spec_is_read(bench: Bench) -> None:
     os.mkfifo(bench.folder / "spec")
     argv = [
         sys.executable,
-        "-m",
-        "entrypoint",
-        "run",
-        "--spec",
+        *split("-m entrypoint run --spec"),
         str(bench.folder / "spec"),
         "--",
         "true",

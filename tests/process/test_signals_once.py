@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -173,11 +174,7 @@ def test_a_stop_reaches_every_process_of_the_job_once(
     flags = [
         "--launcher",
         launcher,
-        "--slots",
-        "1",
-        "--log-files",
-        "ranks",
-        "--log-dir",
+        *split("--slots 1 --log-files ranks --log-dir"),
         str(tmp_path / "logs"),
     ]
     process = bench.popen([sys.executable, "-m", "entrypoint", "run", *flags, "--", *command])

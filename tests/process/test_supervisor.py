@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -69,10 +70,9 @@ def test_a_script_that_python_is_to_read(script: str, status: int, tmp_path: Pat
     """Alone, Python ends with 2, as for a wrong option."""
     (tmp_path / "there.py").write_text("raise SystemExit(3)")
     done = keep("--", sys.executable, "-u", script, cwd=tmp_path)
-    assert (done.returncode, f": {script}: ".encode() in done.stderr) == (
-        status,
-        status == 127,
-    ), done
+    assert (done.returncode, f": {script}: ".encode() in done.stderr) == (status, status == 127), (
+        done
+    )
 
 
 def test_an_entrypoint_that_is_gone_before_the_program_starts(tmp_path: Path) -> None:
@@ -105,10 +105,9 @@ def test_a_terminal_stays_one() -> None:
         [*KEEP, "--", "sh", "-c", program], stdout=theirs, stderr=subprocess.PIPE, timeout=30
     )
     os.close(theirs)
-    assert (os.read(ours, 100), done.stderr) == (
-        b"one\r\ntwo\r\n",
-        b"err\n",
-    ), "this terminal adds the \r"
+    assert (os.read(ours, 100), done.stderr) == (b"one\r\ntwo\r\n", b"err\n"), (
+        "this terminal adds the \r"
+    )
     os.close(ours)
 
 
@@ -464,12 +463,9 @@ def test_its_program_has_no_part_in_its_reports(tmp_path: Path, listener: Listen
         until(lambda: "done 2 0" in listener.told, "its end")
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.read().split() == [
-            b"0",
-            b"1",
-            b"2",
-            b"3",
-        ], "3 is the folder that ls reads"
+        assert process.stdout.read().split() == [b"0", b"1", b"2", b"3"], (
+            "3 is the folder that ls reads"
+        )
         assert b"socket:" in process.stderr.read(), "the control: the supervisor has one"
 
 
@@ -583,20 +579,12 @@ def test_a_label_with_the_rank_and_another_socket(tmp_path: Path) -> None:
     words = (
         "--run-dir",
         str(tmp_path),
-        "--socket",
-        "others",
-        "--number",
-        "3",
-        "--label",
+        *split("--socket others --number 3 --label"),
         "[rank ${rank}] ",
     )
     assert keep(*words, "--", "echo", "up").stdout == b"[rank 3] up\n"
-    assert [line.split()[:2] for line in others.told] == [
-        ["start", "3"],
-        ["output", "3"],
-        ["end", "3"],
-        ["done", "3"],
-    ]
+    expected = [["start", "3"], ["output", "3"], ["end", "3"], ["done", "3"]]
+    assert [line.split()[:2] for line in others.told] == expected
     others.close()
 
 

@@ -11,9 +11,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from shlex import split
 from types import ModuleType
 
 import pytest
+
+from tests.command import captured
+from tests.tiers import EVERY_CHANGE, THOROUGH
 
 TREE = Path(__file__).parents[2]
 # Targets that leave a line in `ran`.
@@ -55,12 +59,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def run(tree: Path, *words: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, tree / "scripts/test-all", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([sys.executable, tree / "scripts/test-all", *words])
     return done.returncode, done.stdout, done.stderr
 
 
@@ -221,28 +220,22 @@ def test_every_test_is_run_by_a_target_of_test_all(
     """All but those with the marker `full`, which no target runs; what `make test` leaves out
     another one runs."""
     # thousands, of which `make test` leaves out none
-    whole = {
-        TREE / "tests/unit",
-        TREE / "tests/simulation",
-    }
+    whole = {TREE / "tests/unit", TREE / "tests/simulation"}
     modules = [path for folder in whole for path in folder.glob("*.py")]
     assert [path for path in modules if re.search(r"mark\.(slow|full)", path.read_text())] == []
     folders = {path.parent for path in TREE.glob("tests/*/test_*.py")} - whole
-    done = subprocess.run(
-        [sys.executable, "-c", LIST, tmp_path / "listed", *folders],
-        cwd=TREE, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = captured([sys.executable, "-c", LIST, tmp_path / "listed", *folders], cwd=TREE)
     assert done.returncode == 0, done.stdout
     tests = json.loads((tmp_path / "listed").read_text())
     assert len(tests) > 1000
-    called = calls(tmp_path)
-    assert [target for target, argvs in called.items() if not argvs] == [
-        "demo",
-        "lint",
-        "test-audit",
-        "simulate",
-        "rehearse",
+    stale = [
+        tier for tier in EVERY_CHANGE + THOROUGH if not any(test.startswith(tier) for test in tests)
     ]
+    assert stale == [], "names of no test, in tests/tiers.yaml"
+    called = calls(tmp_path)
+    assert [target for target, argvs in called.items() if not argvs] == split(
+        "demo lint test-audit simulate rehearse"
+    )
 
     def left(*targets: str) -> list[str]:
         argvs = [argv for target in targets for argv in called[target]]

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import split
 from types import ModuleType
 
 import pytest
@@ -33,25 +34,12 @@ from entrypoint.values import replace
 CPU = Device("cpu", 0, "no accelerator")
 NOBODY = Members(())
 AWKWARD = (
-    *(
-        "",
-        "a b",
-        "it's",
-        '"q"',
-        "$HOME",
-        "$$",
-        "${local_rank}",
-        "$(id)",
-        "`id`",
-        "a\nb",
-        "*",
-        "ü\\",
-    ),
+    *("", "a b", "it's", '"q"', *split("$HOME $$ ${local_rank} $(id) `id`"), "a\nb", "*", "ü\\"),
     *("--", "--nnodes=9", "-m"),
 )
 
 RECORDER = """\
-#!{python}
+#!{python} -IS
 import json, os, sys
 if sys.argv[1] != "-c":
     sys.exit("not the line expected")
@@ -548,15 +536,7 @@ def test_other_options_pass(bench: Bench) -> None:
         ("torchlaunch", "TORCHLAUNCH_EXTRA_ARGS"),
     ):
         options = bench.run(script=script, **{name: "--role x"}).options
-        assert options[-7:] == [
-            "--log-dir",
-            "/a b",
-            "-t",
-            "1",
-            "--monitor_interval=2",
-            "--role",
-            "x",
-        ]
+        assert options[-7:] == ["--log-dir", "/a b", *split("-t 1 --monitor_interval=2 --role x")]
 
 
 # --------------------------------------------------------------------------------------------------

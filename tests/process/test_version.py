@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import zipfile
 from pathlib import Path
+from shlex import split
 
 import pytest
 from packaging.version import Version
@@ -19,12 +20,9 @@ import entrypoint
 
 TREE = Path(__file__).parents[2]
 BUILT_FROM = (
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "CHANGELOG.md",
-    "scripts/version.py",
-    "scripts/build_hook.py",
+    *split(
+        "pyproject.toml README.md LICENSE CHANGELOG.md scripts/version.py scripts/build_hook.py"
+    ),
 )
 spec = importlib.util.spec_from_file_location("version", TREE / "scripts/version.py")
 assert spec

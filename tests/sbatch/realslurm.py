@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
+from shlex import split
 
 from tests.cluster import until
 from tests.containers import TREE, docker, inspect, logs, new_network
@@ -51,10 +52,7 @@ class Slurm:
             "--rm",
             *LABEL,
             *secret,
-            "--user",
-            "munge",
-            "--entrypoint",
-            "mungekey",
+            *split("--user munge --entrypoint mungekey"),
             IMAGE,
             "--create",
         )

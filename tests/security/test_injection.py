@@ -122,10 +122,7 @@ def test_a_rank_of_another_node_gets_what_the_spec_says(cluster: Callable[..., C
     """The same on two nodes through ssh: every rank has every hostile value of worker-0's spec."""
     both = cluster(2, 2)
     # worker-1 has the values from worker-0
-    for file, values in (
-        ("job.yaml", NASTY),
-        ("other.yaml", []),
-    ):
+    for file, values in (("job.yaml", NASTY), ("other.yaml", [])):
         spec = yaml.safe_load(job(NASTY, values))
         spec["command"][2] = f'{{ {TELL}; }} >"$FOLDER/told-$OMPI_COMM_WORLD_RANK"'
         (both.folder / file).write_text(yaml.safe_dump(spec), encoding="utf-8")
@@ -153,10 +150,7 @@ def test_a_rendered_script_says_again_what_was_given(
     )
     fake.chmod(0o755)
     # argparse takes a value of -- away, and then refuses the flag
-    directory = value not in (
-        "",
-        "--",
-    )
+    directory = value not in ("", "--")
     flags = ["--env", f"V={value}", "--slots", "2", *([f"--workdir={value}"] if directory else [])]
     subprocess.run(
         [sys.executable, "-m", "entrypoint", "render", "--out", str(folder / "out"), *flags],
@@ -183,10 +177,7 @@ def test_a_rendered_script_says_again_what_was_given(
 
 
 # of targets, beside an image
-NEEDS = {
-    "modelarts": ["--flavor", "f"],
-    "slurm": ["--runtime", "apptainer"],
-}
+NEEDS = {"modelarts": ["--flavor", "f"], "slurm": ["--runtime", "apptainer"]}
 
 
 @given(words=st.lists(hostile.filter(str.isprintable), min_size=1, max_size=6))

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -196,15 +197,7 @@ def test_another_user_in_the_container_gets_nothing(image: str, pods: Start) -> 
     shutil.rmtree(folder)
 
 
-FILES = (
-    "config",
-    "known_hosts",
-    "known_hosts2",
-    "authorized_keys",
-    "authorized_keys2",
-    "environment",
-    "rc",
-)
+FILES = split("config known_hosts known_hosts2 authorized_keys authorized_keys2 environment rc")
 FILES += tuple(
     f"id_{kind}{end}" for kind in ("rsa", "ecdsa", "ed25519", "dsa") for end in ("", ".pub")
 )

@@ -9,15 +9,17 @@ import json
 import os
 import secrets
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import split
 
 import pytest
 
 from entrypoint.secret import hides
+from tests import command
 from tests.cluster import SECRET, Cluster, clean_environment, until
+from tests.command import captured
 from tests.security.door import needs_ssh
 
 NAMES = (
@@ -55,17 +57,8 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**clean_environment(), **PLANTED, **given, **(extra or {})}
 
 
-def entrypoint(
-    folder: Path, *argv: str, program: tuple[str, ...] = ("-m", "entrypoint")
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *program, *argv],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def entrypoint(folder: Path, *argv: str) -> command.Done:
+    return command.run(folder, *argv, env=environment())
 
 
 def leaks(*texts: str) -> list[str]:
@@ -171,7 +164,7 @@ def test_a_crash_with_its_trace_shows_no_secret(tmp_path: Path) -> None:
     """An internal error, with ENTRYPOINT_TRACE and secrets in its very words, prints the trace and
     none of them."""
     (tmp_path / "job.yaml").write_text(SPEC)
-    done = entrypoint(tmp_path, program=("-c", CRASH))
+    done = captured([sys.executable, "-c", CRASH], cwd=tmp_path, env=environment())
     assert done.returncode == 70
     assert "Traceback" in done.stderr
     assert done.stderr.count("with (not shown) and (not shown)") == 2  # our line, and the trace
@@ -307,10 +300,7 @@ def test_a_secret_in_the_place_of_its_file_is_nowhere(kind: str, how: str, tmp_p
     ]
     # which would wait for its peer
     for words in commands + ([["run"]] if how != "another variable" else []):
-        argv = [sys.executable, "-m", "entrypoint", *words, *flags]
-        done = subprocess.run(
-            argv, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = command.run(tmp_path, *words, *flags, env=env)
         assert mistaken not in done.stdout + done.stderr, (words, done)
         assert done.returncode != 70, done
     files = [each for each in tmp_path.rglob("*") if each.is_file() and each.name != "job.yaml"]
@@ -322,12 +312,9 @@ def test_the_name_of_a_file_is_shown() -> None:
     assert hides("HF_TOKEN_PATH", "hf_0123456789abcdefghij")
     assert hides("ssh.host_key", "-----BEGIN OPENSSH PRIVATE KEY-----")
     for name in (
-        "/run/secrets/job",
-        "secret",
-        "key/secret",
-        "job.secret",
-        "../my-training-job.secret",
-        "./job.secret",
+        *split(
+            "/run/secrets/job secret key/secret job.secret ../my-training-job.secret ./job.secret"
+        ),
         "~/.secrets/my-long-training-job-secret-2",
         "$MA_JOB_DIR/secret",
     ):

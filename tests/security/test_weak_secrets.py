@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import secrets
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -22,14 +23,9 @@ WEAK = [
     "fifteen-bytes..",
     "s" * 40,
     "abab" * 10,
-    "0123456789abcdef",
-    "0123456789abcdef0123456789abcdef",
-    "loopback-tests-0123456789abcdef",
-    "another-secret-0123456789",
-    "changeme-changeme-changeme",
-    "your-secret-password-here",
-    "MySecretPassword1234567890",
-    "password123456789012345",
+    *split(
+        "0123456789abcdef 0123456789abcdef0123456789abcdef loopback-tests-0123456789abcdef another-secret-0123456789 changeme-changeme-changeme your-secret-password-here MySecretPassword1234567890 password123456789012345"
+    ),
 ]
 
 
@@ -126,16 +122,10 @@ def test_a_secret_has_one_source() -> None:
 
 
 CREDENTIALS = (
-    "S3_SECRET_ACCESS_KEY", "S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
-    "AWS_ANYTHING", "HF_TOKEN", "MY_PASSWORD", "DB_PASSWD", "DB_PWD", "WANDB_API_KEY", "CRED_A", "CREDENTIALS",
-    "MY_CRED", "ENTRYPOINT_SECRET", "env.AWS_SECRET_ACCESS_KEY", "--api-key", "SSH_PASSPHRASE", "AZURE_ACCOUNT_KEY",
-    "ssl_private_key",
+    *split("S3_SECRET_ACCESS_KEY S3_ACCESS_KEY_ID AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_ANYTHING HF_TOKEN MY_PASSWORD DB_PASSWD DB_PWD WANDB_API_KEY CRED_A CREDENTIALS MY_CRED ENTRYPOINT_SECRET env.AWS_SECRET_ACCESS_KEY --api-key SSH_PASSPHRASE AZURE_ACCOUNT_KEY ssl_private_key"),
 )  # fmt: skip
 PLAIN = (
-    "TOKENIZERS_PARALLELISM", "ssh.host_key", "slots", "KEYBOARD", "PWD", "OLDPWD", "NCCL_DEBUG", "CREDO", "PATH",
-    "LAWS_OF_PHYSICS", "AWS_DEFAULT_REGION", "env.AWS_REGION", "AWS_BATCH_JOB_ID", "AWS_ENDPOINT_URL_S3",
-    "ENTRYPOINT_SECRET_FILE", "AWS_SHARED_CREDENTIALS_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "HF_TOKEN_PATH",
-    "--token-file", "MAX_NEW_TOKENS", "secret_file",
+    *split("TOKENIZERS_PARALLELISM ssh.host_key slots KEYBOARD PWD OLDPWD NCCL_DEBUG CREDO PATH LAWS_OF_PHYSICS AWS_DEFAULT_REGION env.AWS_REGION AWS_BATCH_JOB_ID AWS_ENDPOINT_URL_S3 ENTRYPOINT_SECRET_FILE AWS_SHARED_CREDENTIALS_FILE GOOGLE_APPLICATION_CREDENTIALS HF_TOKEN_PATH --token-file MAX_NEW_TOKENS secret_file"),
 )  # fmt: skip
 
 

@@ -63,10 +63,7 @@ class Schedule:
     starts: tuple[float, ...] = (0.0, 0.0)  # when each container starts
     duration: float = 10.0  # seconds that programs run
     # seconds that a program of each node takes to end after SIGTERM
-    save: tuple[float, ...] = (
-        0.0,
-        0.0,
-    )
+    save: tuple[float, ...] = (0.0, 0.0)
     latency: float = 0.01  # seconds of a message on its way
     # the worker whose messages take so long, and those of the others a tenth; None: all
     far: int | None = None

@@ -1,4 +1,4 @@
-"""A short simulation in each run; `make simulate` is the long one."""
+"""A short simulation in each run; `make simulate` is the long one, also of 1,000 nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.__main__ import LARGE, schedule_of, timeline
+from tests.simulation.__main__ import schedule_of, timeline
 from tests.simulation.invariants import check
 from tests.simulation.mutations import MUTATIONS, find
 from tests.simulation.named import NAMED, differences
@@ -25,10 +25,6 @@ def test_the_invariants_hold(random: Random) -> None:
     schedule = draw(random)
     world, wrong = check(schedule, keep_log=True)
     assert not wrong, "\n".join([*wrong, str(schedule), *timeline(world)][:300])
-
-
-def test_they_hold_with_a_thousand_nodes() -> None:
-    assert check(schedule_of(LARGE))[1] == []
 
 
 @pytest.mark.promise(
@@ -62,7 +58,6 @@ def test_every_mutation_applies(name: str) -> None:
     "name",
     [
         "the leader ignores missing heartbeats",
-        "a worker that has lost its leader does not stop its programs",
         "a failure becomes status 0",
         "a leader that is stopped between two attempts tells only the connected nodes",
         "a lost node is not shown as lost",

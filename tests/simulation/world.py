@@ -10,6 +10,7 @@ import heapq
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
+from shlex import split
 from typing import Any
 
 from entrypoint import __version__
@@ -568,10 +569,7 @@ class World:
         # when the last attempt's ranks were started, and when its result was told
         self.began = self.done = 0.0
         # leader's boot, what it said last
-        self.released = (
-            0,
-            messages.Release(1, "", False, False),
-        )
+        self.released = (0, messages.Release(1, "", False, False))
         self.hit_running = False  # whether programs ran when something went wrong last
         self.hit_inquiry = False  # whether the leader asked the nodes then
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
@@ -653,17 +651,7 @@ class World:
         leader = self.containers[0].machine
         self.hit_inquiry = isinstance(leader, Leader) and leader.state.phase is Phase.INQUIRY
         if fault.kind in (
-            "kill",
-            "vanish",
-            "cut",
-            "reboot",
-            "freeze",
-            "lie",
-            "forge",
-            "blink",
-            "fault",
-            "stop",
-            "twice",
+            *split("kill vanish cut reboot freeze lie forge blink fault stop twice"),
         ):
             self.first_disturbed.setdefault(fault.node, self.now)
         goes = (

@@ -92,15 +92,8 @@ def test_the_outcome_among_nodes(
 def test_what_all_nodes_get_at_once_is_one_signal() -> None:
     got = [(0, 0.0), (1, 0.1), (0, 0.2), (1, 0.3), (2, 0.3), (1, 1.3), (0, 9.0)]
     signals = UserSignals()
-    assert [signals.is_new("SIGUSR1", *each) for each in got] == [
-        True,
-        False,
-        True,
-        False,
-        False,
-        True,
-        True,
-    ]
+    expected = [True, False, True, False, False, True, True]
+    assert [signals.is_new("SIGUSR1", *each) for each in got] == expected
     assert signals.is_new("SIGUSR2", 1, 9.0), "another one"
 
 

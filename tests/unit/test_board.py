@@ -171,10 +171,9 @@ def test_programs_that_report_no_rank_run_once_they_have_started() -> None:
     seen = started("torchrun").step(events.RankStarted())
     assert seen.phases() == ["running", "running"]
     here, there = seen.shown()["nodes"]
-    assert (here["ranks"], there["ranks"]) == (
-        1,
-        None,
-    ), "how many another node starts is its own matter"
+    assert (here["ranks"], there["ranks"]) == (1, None), (
+        "how many another node starts is its own matter"
+    )
 
 
 def test_a_node_to_which_mpirun_gives_no_rank_does_not_launch_for_ever() -> None:
@@ -201,10 +200,9 @@ def test_a_lost_node_stays_lost_until_it_comes_back() -> None:
 
 def test_the_way_of_a_job_on_a_worker() -> None:
     seen = Seen(1, nodes=3)
-    assert [each["node"] for each in seen.shown()["nodes"]] == [
-        "worker-0",
-        "worker-1",
-    ], "it knows of no other"
+    assert [each["node"] for each in seen.shown()["nodes"]] == ["worker-0", "worker-1"], (
+        "it knows of no other"
+    )
     seen.open(1).step(events.NameState("a", "no DNS"))
     assert (seen.phases(), seen.details()) == (["missing", "names"], ["", "a: no DNS"])
     seen.step(events.Unreachable(0, "someone called, not with this job's keys: another secret?"))

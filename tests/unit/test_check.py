@@ -491,11 +491,8 @@ def test_worst_first_and_the_same_once() -> None:
             replace(WELL, nodes=("x",)),
         ]
     )
-    assert [(each.level, each.nodes) for each in lines] == [
-        ("error", ()),
-        ("warning", ()),
-        ("ok", ("x", "y")),
-    ]
+    expected = [("error", ()), ("warning", ()), ("ok", ("x", "y"))]
+    assert [(each.level, each.nodes) for each in lines] == expected
 
 
 @pytest.mark.parametrize(
@@ -507,11 +504,8 @@ def test_worst_first_and_the_same_once() -> None:
     ],
 )
 def test_status(found: list[Finding], plain_status: int, strict: int, words: str) -> None:
-    assert (status(found), status(found, strict=True), summary(found)) == (
-        plain_status,
-        strict,
-        words,
-    )
+    expected = (plain_status, strict, words)
+    assert (status(found), status(found, strict=True), summary(found)) == expected
 
 
 def test_what_is_well_is_one_line_for_all() -> None:

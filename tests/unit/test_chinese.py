@@ -9,6 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -128,14 +129,9 @@ def differences(tree: Path) -> list[tuple[str, str, str]]:
     "each Chinese page translates its English page as it is now, with the same commands"
 )
 def test_each_chinese_page_is_its_english_page() -> None:
-    assert pages(TREE) == [
-        "README.zh-CN.md",
-        "docs/zh/ascend.md",
-        "docs/zh/exit-codes.md",
-        "docs/zh/first-job.md",
-        "docs/zh/modelarts.md",
-        "docs/zh/ranktables.md",
-    ]
+    assert pages(TREE) == split(
+        "README.zh-CN.md docs/zh/ascend.md docs/zh/exit-codes.md docs/zh/first-job.md docs/zh/modelarts.md docs/zh/ranktables.md"
+    )
     assert differences(TREE) == [], "translate what has changed, then run scripts/translations.py"
 
 

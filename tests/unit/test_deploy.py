@@ -280,11 +280,8 @@ def test_what_a_slurm_job_asks_for() -> None:
     assert (asked["gres"], asked["time"], asked["signal"]) == ("gpu:4", "2-12", "TERM@330")
     shared = sbatch(script("", resources=("cpu=8", "memory=64Gi", "nvidia.com/gpu=2", "shard:b=1")))
     assert "exclusive" not in shared
-    assert (shared["cpus-per-task"], shared["mem"], shared["gres"]) == (
-        "8",
-        "64G",
-        "gpu:2,shard:b:1",
-    )
+    expected = ("8", "64G", "gpu:2,shard:b:1")
+    assert (shared["cpus-per-task"], shared["mem"], shared["gres"]) == expected
     # srun does not take sbatch's since 22.05
     assert "--cpus-per-task=8 \\\n" in script("", resources=("cpu=8",))
 

@@ -229,22 +229,15 @@ def test_a_jobset_starts_all_pods_anew_and_only_what_a_retry_may_help() -> None:
     (rule,) = spec["failurePolicy"]["rules"]
     assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["PodFailurePolicy"])
     assert spec["failurePolicy"]["maxRestarts"] == 3
-    assert spec["network"] == {
-        "enableDNSHostnames": True,
-        "subdomain": "demo",
-        "publishNotReadyAddresses": True,
-    }
+    expected = {"enableDNSHostnames": True, "subdomain": "demo", "publishNotReadyAddresses": True}
+    assert spec["network"] == expected
 
 
 def test_volcano_starts_all_or_none_and_again_what_a_retry_may_help() -> None:
     spec = objects("volcano", 3)["job"]["spec"]
     assert (spec["schedulerName"], spec["minAvailable"], spec["maxRetry"]) == ("volcano", 3, 3)
-    assert {each["exitCode"] for each in spec["policies"] if "exitCode" in each} == {
-        69,
-        71,
-        75,
-        143,
-    }
+    expected = {69, 71, 75, 143}
+    assert {each["exitCode"] for each in spec["policies"] if "exitCode" in each} == expected
     assert {each["action"] for each in spec["policies"]} == {"RestartJob"}
     assert spec["plugins"]["env"] == []
     assert "--publish-not-ready-addresses=true" in spec["plugins"]["svc"]

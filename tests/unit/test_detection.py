@@ -19,7 +19,7 @@ ALONE = {
         "CLUSTER_SPEC": (
             '{"cluster": {"workerpool0": ["a-0:2222"]}, "task": {"type": "workerpool0",'
             ' "index": 0}}'
-        ),
+        )
     },
     "volcengine": {"MLP_ROLE": "worker"},
     "mpijob": {"K_MPI_JOB_ROLE": "worker"},

@@ -179,11 +179,7 @@ def test_every_id_has_an_entry_and_every_entry_a_place(
             "x.py",
             'say("ask for EP500"), say("EP501 no"), f(what, "EP502"), say(f"warning: EP503 {x}")',
         )
-    ) == [
-        "EP501",
-        "EP502",
-        "EP503",
-    ]
+    ) == ["EP501", "EP502", "EP503"]
 
 
 def test_an_entry_says_all_three_things() -> None:

@@ -4,6 +4,7 @@ nobody else may say."""
 from __future__ import annotations
 
 import shlex
+from shlex import split
 
 import pytest
 
@@ -152,10 +153,7 @@ def test_deepspeed_s_options_that_are_settled_are_refused_by_name(option: str) -
 def test_another_option_of_deepspeed_s_is_passed_as_it_is() -> None:
     made = build(f"launcher: deepspeed\n{TWO}deepspeed: {{extra_args: [--bind_cores_to_rank]}}")
     assert made.launch.programs[0].argv[-4:] == (
-        "--bind_cores_to_rank",
-        "train.py",
-        "--epochs",
-        "5",
+        *split("--bind_cores_to_rank train.py --epochs 5"),
     )
 
 

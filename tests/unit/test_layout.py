@@ -8,9 +8,11 @@ name.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from shlex import split
 
 import pytest
 
@@ -87,6 +89,12 @@ def sources() -> Sources:
 # The checkers: each gives one line for each breach
 
 
+@functools.cache
+def parse(text: str) -> ast.Module:
+    """Return the tree of a source, which several rules look at and none changes."""
+    return ast.parse(text)
+
+
 def module_of(path: str) -> tuple[str, ...]:
     parts = path.removesuffix(".py").split("/")
     return tuple(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -95,7 +103,7 @@ def module_of(path: str) -> tuple[str, ...]:
 def imports(sources: Sources) -> Iterator[tuple[str, int, str]]:
     """Every import, wherever it stands: path, line, dotted name; `from a import b` gives a.b."""
     for path, text in sources.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse(text)):
             if isinstance(node, ast.Import):
                 yield from ((path, node.lineno, name.name) for name in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -145,7 +153,7 @@ def listed(sources: Sources) -> set[str]:
     """Return the modules that the packages of features list as those with effects."""
     found = set()
     for path, text in sources.items():
-        for node in ast.parse(text).body if path.endswith("/__init__.py") else ():
+        for node in parse(text).body if path.endswith("/__init__.py") else ():
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EFFECTS":
                 found |= {path.replace("__init__", name) for name in ast.literal_eval(node.value)}
     return found
@@ -156,7 +164,7 @@ def sleeps(sources: Sources) -> list[str]:
         f"{path}:{line}: {name}" for path, line, name in imports(sources) if name.endswith(".sleep")
     ]
     for path, text in sources.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse(text)):
             if isinstance(node, ast.Attribute) and node.attr == "sleep":
                 wrong.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
     return wrong
@@ -169,7 +177,7 @@ def docstrings(sources: Sources) -> list[str]:
     all to any reader of Python (`close`), a property, and a method that is documented where it is
     first declared.
     """
-    trees = {path: ast.parse(text) for path, text in sources.items()}
+    trees = {path: parse(text) for path, text in sources.items()}
     declared = {
         member.name
         for tree in trees.values()
@@ -232,7 +240,7 @@ def divided(sources: Sources) -> list[str]:
     concept."""
     wrong = []
     for path, text in sources.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse(text)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 arguments = len([*node.args.args, *node.args.kwonlyargs]) - 1
@@ -256,7 +264,7 @@ def launchers_by_name(sources: Sources) -> list[str]:
     elsewhere."""
     wrong = []
     for path, text in sources.items():
-        for node in ast.walk(ast.parse(text)) if not path.startswith("launchers/") else ():
+        for node in ast.walk(parse(text)) if not path.startswith("launchers/") else ():
             if isinstance(node, ast.Compare):
                 names = {
                     each.value for each in ast.walk(node) if isinstance(each, ast.Constant)
@@ -272,11 +280,11 @@ def one_definition(sources: Sources) -> list[str]:
         node.name: path
         for path in HELPERS
         if path in sources
-        for node in functions(ast.parse(sources[path]))
+        for node in functions(parse(sources[path]))
     }
     wrong = []
     for path, text in sources.items():
-        tree = ast.parse(text)
+        tree = parse(text)
         methods = {
             id(node)
             for owner in ast.walk(tree)
@@ -299,7 +307,7 @@ def class_names(sources: Sources) -> list[str]:
     first: dict[str, str] = {}
     wrong = []
     for path, text in sources.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse(text)):
             if isinstance(node, ast.ClassDef) and node.name in first:
                 wrong.append(f"{path}:{node.lineno}: {node.name} is in {first[node.name]}")
             elif isinstance(node, ast.ClassDef):
@@ -414,16 +422,7 @@ BREACHES = [
     (import_order, "spec.py", "from . import run", "spec.py:1: ..run: write imports in full"),
     *(
         (effects, "spec.py", f"import {name}", f"spec.py:1: {name}")
-        for name in (
-            "os",
-            "subprocess",
-            "socket",
-            "time",
-            "signal",
-            "threading",
-            "asyncio",
-            "paramiko",
-        )
+        for name in split("os subprocess socket time signal threading asyncio paramiko")
     ),
     (effects, "platforms/local.py", "from os.path import join", "platforms/local.py:1: os"),
     (effects, "plan/__init__.py", "def f():\n    import time as clock", "plan/__init__.py:2: time"),

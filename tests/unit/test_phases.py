@@ -22,12 +22,7 @@ FACTS = Facts(
 ME = {"ENTRYPOINT_NODE_RANK": "0"}
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
 # nothing decides anything in these
-BEFORE = {
-    Phase.CONTAINER,
-    Phase.FACTS,
-    Phase.HOOKS,
-    Phase.EARLIER,
-}
+BEFORE = {Phase.CONTAINER, Phase.FACTS, Phase.HOOKS, Phase.EARLIER}
 
 
 def state() -> JobState:

@@ -117,11 +117,8 @@ def test_no_program() -> None:
 def test_plain_is_the_program_itself() -> None:
     made = build("")
     assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-    assert (made.files, made.launch.ends.completion, made.roll_call) == (
-        (),
-        "first-failure",
-        "none",
-    )
+    expected = ((), "first-failure", "none")
+    assert (made.files, made.launch.ends.completion, made.roll_call) == expected
 
 
 def test_one_node_of_many_ranks() -> None:
@@ -129,12 +126,8 @@ def test_one_node_of_many_ranks() -> None:
     assert [program.argv for program in made.launch.programs] == [
         ("bash", "/run/job/run_mpi.sh", "prog", "one arg")
     ]
-    assert {file.name: file.mode for file in made.files} == {
-        "hostfile": 0o600,
-        "run_mpi.sh": 0o700,
-        "rank.env": 0o600,
-        "rank.sh": 0o600,
-    }
+    expected = {"hostfile": 0o600, "run_mpi.sh": 0o700, "rank.env": 0o600, "rank.sh": 0o600}
+    assert {file.name: file.mode for file in made.files} == expected
     assert file(made, "hostfile").splitlines()[1:] == ["localhost slots=2"]
     assert (made.roll_call, made.launch.ends.completion, made.launch.start.needs_roll_call) == (
         "none",
@@ -187,11 +180,8 @@ def test_many_nodes_of_a_plain_program() -> None:
     for rank in (0, 1):
         made = build(TWO.format(rank) + "launcher: plain\nsecret_file: /nowhere", with_sshd)
         assert [program.argv for program in made.launch.programs] == [("prog", "one arg")]
-        assert (made.roll_call, made.no_roll_call, made.launch.ends.completion) == (
-            "required",
-            "",
-            "first-failure",
-        )
+        expected = ("required", "", "first-failure")
+        assert (made.roll_call, made.no_roll_call, made.launch.ends.completion) == expected
         assert [file.name for file in made.files] == ["sshd_config", "host_key", "authorized_keys"]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import pytest
@@ -114,19 +115,9 @@ def test_what_python_itself_gives_up_on_is_an_error_of_ours(text: str) -> None:
             st.lists(inner, max_size=3)
             | st.dictionaries(
                 st.sampled_from(
-                    [
-                        "server_list",
-                        "device",
-                        "devices",
-                        "group_list",
-                        "instance_list",
-                        "rank_id",
-                        "pod_name",
-                        "server_id",
-                        "device_id",
-                        "device_ip",
-                        "version",
-                    ]
+                    split(
+                        "server_list device devices group_list instance_list rank_id pod_name server_id device_id device_ip version"
+                    )
                 ),
                 inner,
                 max_size=4,
@@ -381,11 +372,8 @@ def test_addresses_are_compared_as_addresses() -> None:
 
 def test_nodes() -> None:
     found = ranktable.nodes(read("good/v0.1-two-groups"))
-    assert [(node.pods, len(node.devices)) for node in found] == [
-        (("job-ps-0",), 1),
-        (("job-ps-1",), 1),
-        (("job-worker-0",), 1),
-    ]
+    expected = [(("job-ps-0",), 1), (("job-ps-1",), 1), (("job-worker-0",), 1)]
+    assert [(node.pods, len(node.devices)) for node in found] == expected
 
 
 def test_names_come_from_the_environment_then_the_host_name() -> None:

@@ -111,13 +111,8 @@ def test_a_leader_and_what_it_knows_of_others() -> None:
         (111.0, events.MessageReceived(1, part)),
         (111.5, events.SessionLost(1, "")),
     )
-    assert own(kept, 112.0)[2:] == [
-        ("keys", 2),
-        ("roll call", 4),
-        ("files", 1),
-        ("launch", 2),
-        ("release", 2),
-    ]
+    expected = [("keys", 2), ("roll call", 4), ("files", 1), ("launch", 2), ("release", 2)]
+    assert own(kept, 112.0)[2:] == expected
     spans = [
         (each.name, each.start, each.end, each.about) for each in kept.phases(112.0) if each.about
     ]
@@ -127,13 +122,8 @@ def test_a_leader_and_what_it_knows_of_others() -> None:
         ("roll call", 105.5, 106.0, "worker-1 (node-1)"),
     ]  # fmt: skip
     one, two = kept.peers[1], kept.peers[2]
-    assert (one.part, one.answered, one.started, one.released, one.told) == (
-        part,
-        106.0,
-        108.0,
-        110.0,
-        111.0,
-    )
+    expected = (part, 106.0, 108.0, 110.0, 111.0)
+    assert (one.part, one.answered, one.started, one.released, one.told) == expected
     assert (two.part, two.answered, two.why) == (None, 0.0, "its session ended")
 
 

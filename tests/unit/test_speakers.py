@@ -136,11 +136,7 @@ class Node:
 
 
 # answers to the roll call, which is over
-LATER = {
-    messages.NodeInfo,
-    messages.Taken,
-    messages.Reject,
-}
+LATER = {messages.NodeInfo, messages.Taken, messages.Reject}
 NO_RANKS = {
     messages.RankStart,
     messages.RankEnd,

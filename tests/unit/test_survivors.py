@@ -240,10 +240,7 @@ def test_the_disk_of_the_run_directory(
     free: int | None, files: int | None, level: str, found: str
 ) -> None:
     judged = limits.disk(limits.RUN_DIR, "/r", free, files, "")
-    assert (judged.level, judged.seen) == (
-        level,
-        found,
-    )
+    assert (judged.level, judged.seen) == (level, found)
     assert judged.fix.startswith("make room at /r, or set ENTRYPOINT_RUN_DIR")
 
 

@@ -72,20 +72,14 @@ def test_some_of_many() -> None:
 
 def test_columns() -> None:
     rows = [("node", "ms", "peers", ""), ("worker-0", "12.5", "1", "ok"), ("b", "3", "10", "")]
-    assert columns(rows, (1, 2)) == [
-        "node        ms  peers",
-        "worker-0  12.5      1  ok",
-        "b            3     10",
-    ]
+    expected = ["node        ms  peers", "worker-0  12.5      1  ok", "b            3     10"]
+    assert columns(rows, (1, 2)) == expected
     assert columns(rows)[0] == "node      ms    peers"
 
 
 def test_a_table_in_markdown() -> None:
-    assert markdown_table([("a", "b"), ("1 | 2", "3")]) == [
-        "| a | b |",
-        "|---|---|",
-        r"| 1 \| 2 | 3 |",
-    ]
+    expected = ["| a | b |", "|---|---|", r"| 1 \| 2 | 3 |"]
+    assert markdown_table([("a", "b"), ("1 | 2", "3")]) == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])

@@ -126,11 +126,8 @@ def test_one_address_in_two_spellings() -> None:
 @pytest.mark.parametrize("rank", ["0", "1", "2"])
 def test_slots_of_a_host(rank: str) -> None:
     made = build(hosts("a:1", "b:3=fd00::2", "c=fd00::3") + "\nslots: 2", node_rank=rank)
-    assert [(node.host, node.slots, node.address) for node in made.nodes] == [
-        ("a", 1, None),
-        ("b", 3, "fd00::2"),
-        ("c", 2, "fd00::3"),
-    ]
+    expected = [("a", 1, None), ("b", 3, "fd00::2"), ("c", 2, "fd00::3")]
+    assert [(node.host, node.slots, node.address) for node in made.nodes] == expected
     assert made.world_size == 6
     assert str(made.origins["slots"]) == (
         "spec job.yaml:2:8" if rank == "2" else "spec job.yaml:1:8"
@@ -139,11 +136,8 @@ def test_slots_of_a_host(rank: str) -> None:
 
 def test_what_each_node_sees() -> None:
     made = build(hosts("a", "b", "c") + "\nslots: 2", node_rank="1")
-    assert (made.leader.host, made.this.host, [node.host for node in made.peers]) == (
-        "a",
-        "b",
-        ["a", "c"],
-    )
+    expected = ("a", "b", ["a", "c"])
+    assert (made.leader.host, made.this.host, [node.host for node in made.peers]) == expected
     assert (made.is_leader, made.world_size) == (False, 6)
 
 

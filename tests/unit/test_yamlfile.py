@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from shlex import split
 from typing import Any
 
 import pytest
@@ -88,19 +89,7 @@ def test_values(text: str, expected: object) -> None:
     assert value(text) == expected
 
 
-WRITTEN = [
-    "no",
-    "Yes",
-    "on",
-    "true",
-    "1.10",
-    "22:22",
-    "0600",
-    "0x1F",
-    "1_000",
-    ".inf",
-    "2024-01-01",
-]
+WRITTEN = split("no Yes on true 1.10 22:22 0600 0x1F 1_000 .inf 2024-01-01")
 
 
 @pytest.mark.parametrize("written", WRITTEN)
@@ -206,23 +195,7 @@ def test_names_of_secrets() -> None:
     assert not any(map(is_secret, ("TOKENIZERS_PARALLELISM", "ssh.host_key", "slots", "KEYBOARD")))
 
 
-WORDS = [
-    "0b_",
-    "0x",
-    "1:1",
-    "&a",
-    "*a",
-    "<<:",
-    "!!int",
-    "!!",
-    "!<",
-    ">\n",
-    "%YAML",
-    "1.1",
-    "\\x",
-    '"\\U',
-    ".inf",
-]
+WORDS = [*split("0b_ 0x 1:1 &a *a <<: !!int !! !<"), ">\n", "%YAML", "1.1", "\\x", '"\\U', ".inf"]
 WORDS += ["2024-99-99", "é", "yes"]
 YAMLISH = st.lists(
     st.sampled_from(
