@@ -109,3 +109,21 @@ files.read.__defaults__ = (0.1,)
 from entrypoint import cli
 cli.script()
 """
+
+
+@pytest.mark.parametrize("place", ["Ending._release", "Ending.begin"])
+def test_a_defect_after_the_outcome_is_known_ends_the_node(bench: Bench, place: str) -> None:
+    """The node would wait forever for a machine that has decided, and cannot act on it."""
+    patch = bench.folder / "patch"
+    patch.mkdir()
+    (patch / "sitecustomize.py").write_text(
+        "import entrypoint.job.ending as it\n"
+        "def fail(*_):\n    raise TypeError('a planted defect')\n"
+        f"it.{place} = fail\n"
+    )
+    path = {"PYTHONPATH": f"{patch}:{Path(__file__).parents[2]}"}
+    assert bench.run("sh", "-c", "exit 7", slots=1, **path) == 70
+    assert bench.err.endswith(
+        "EP900 internal error: TypeError: a planted defect | please report it; exit 70\n"
+    )
+    assert result(bench)["status"] == 70
