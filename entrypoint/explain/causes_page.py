@@ -11,6 +11,23 @@ _HEAD = """# Why did my job stop?
 
 <!-- Generated from entrypoint/causes by `make golden`: change kinds.py or signatures/ there. -->
 
+If a program of a job fails, every node prints the cause before its last line:
+
+```
+[entrypoint worker-0] last 1 line of rank 13 on worker-3 (node-3):
+[entrypoint worker-0]   | RuntimeError: CUDA error: uncorrectable ECC error encountered
+[entrypoint worker-0] cause: GPU 2 of worker-3 (node-3) reported an uncorrectable ECC error, in \
+rank 13 (device; retry elsewhere)
+[entrypoint worker-0] EP600 rank 13 on worker-3 (node-3) exited with 1; exit 1
+```
+
+The [result](../reference/exit-codes.md#as-json), `/dev/termination-log` and
+[JSON log lines](logs.md#json) contain the same as fields. Two settings use it:
+[`restarts`](stalls-and-restarts.md#restart-in-place) boots the job again after causes that are
+certainly the infrastructure's, and [`failures.status: class`](../reference/exit-codes.md) makes
+schedulers retry the same ones. A single program that replaces the entrypoint process (one node,
+launcher `plain`) is not judged: use `entrypoint explain` on its log.
+
 For the log of any job, whatever started it:
 
 ```sh
@@ -21,7 +38,7 @@ entrypoint explain --json --status 137 job.log
 
 The answer names the cause, the lines that show it, whose it is, and whether a retry helps. `--status`
 and `--signal` tell how the job ended, if the log does not. `--json` prints one object with `cause`,
-`role`, `blame`, `retry`, `certainty` and `lines`.
+`text`, `role`, `blame`, `retry`, `certainty`, `lines` and `fix`.
 
 | field | values |
 |---|---|
