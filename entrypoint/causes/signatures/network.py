@@ -518,4 +518,7 @@ ROWS = (
         certainty="low",
         weight=PYTHON,
     ),
+    Signature("peer-lost", "UnavailableError", certainty="low"),
+    Signature("peer-lost", "errors.AbortedError", certainty="low", weight=CONSEQUENCE + 2),
+    Signature("peer-lost", "errors.CancelledError", certainty="low", weight=CONSEQUENCE + 2),
 )
