@@ -20,17 +20,18 @@ _BLAMES = {"peer": "another rank", "unknown": ""}
 def phrase(cause: Cause, node: str, rank: str = "") -> str:
     """Return the cause as one sentence without its full stop: what, where, whose, retry.
 
-    `node` is the name of the node that it happened on, `rank` the rank, such as `rank 3`; "" for
-    what is unknown.
+    `node` is the name of the node that it happened on, `rank` the rank's number; "" for what is
+    unknown.
     """
     says = cause.says
+    rank = f"rank {rank}" if rank else ""
     where = " of ".join(part for part in (rank, node) if part)
     if "{device}" in says:
         device = cause.device or "an accelerator"
         says = says.replace("{device}", f"{device} of {node}" if node else device)
         where = rank
     if where:
-        says += f", {'in' if rank else 'on'} {where}"
+        says += f"{',' if ',' in says else ''} {'in' if rank else 'on'} {where}"
     about = [_BLAMES.get(cause.blame, cause.blame), _RETRIES[cause.retry]]
     if cause.certainty == "low":
         about.append("not certain")

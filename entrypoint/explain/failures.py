@@ -42,9 +42,9 @@ def _unpacked(line: str) -> str:
 
 def text(cause: Cause, width: int) -> str:
     """Return the judgement for a terminal of `width` columns."""
-    origin = clean.origin(cause.lines[0]) if cause.lines else ""
+    rank, node = clean.origin(cause.lines[0]) if cause.lines else ("", "")
     rows = [
-        ("cause", phrase(cause, "", origin)),
+        ("cause", phrase(cause, node, rank)),
         *((("role", _ROLES[cause.role]),) if cause.lines else ()),
         ("certain", _CERTAINTIES[cause.certainty]),
         *((("shown by", cause.lines[0]),) if cause.lines else ()),

@@ -474,7 +474,7 @@ ROWS = (
         "setup",
         "command not found",
         "a program of the launcher is not installed",
-        r"\b(?:srun|sbatch|mpirun|mpiexec(?:\.hydra)?|torchrun|deepspeed|accelerate|ray|ssh|sshd): command",
+        r"\b(?:srun|sbatch|mpirun|mpiexec(?:\.hydra)?|torchrun|deepspeed|accelerate|ray|sshd?): ",
         blame="program",
         certainty="high",
     ),

@@ -121,7 +121,7 @@ ROWS = (
     Signature(
         "rdma-error",
         "Got completion from peer",
-        "an RDMA transfer failed on this node",
+        "an RDMA transfer failed, probably because of this node's set-up",
         r"(?:status=|error )(?:1|2|3|4|6|7|8|9|10|11)\b",
         blame="node",
     ),
