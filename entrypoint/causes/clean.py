@@ -88,23 +88,24 @@ def _ascii(line: str) -> str:
 
 _TIME = r"^\[?\d{4}-\d\d-\d\d[T ][\d:.,]{8,16}(?:Z|[+-][\d:]{4,5})?\]? "
 _ORIGINS = (
-    (r"^\[\d+,(\d+)\]", "rank {}"),
-    (r"^\W{0,2}(?i:default|rank) ?(\d+)\W", "rank {}"),
-    (r"^\([^)]{0,80}\brank=(\d+)", "rank {}"),
-    (r"^\([^)]{0,80}\bpid=\d+, ip=([\d.:a-f]+)\)", "{}"),
-    (r"^\[entrypoint ([\w.-]+)", "{}"),
-    (r"^\W?((?:worker|node|pod|host|chief|master|task|ps)[-_.\w]*\d)\b", "{}"),
+    r"^\[\d+,(?P<rank>\d+)\]",
+    r"^\W{0,2}(?i:default|rank) ?(?P<rank>\d+)\W",
+    r"^\([^)]{0,80}\brank=(?P<rank>\d+)",
+    r"^\([^)]{0,80}\bpid=\d+, ip=(?P<node>[\d.:a-f]+)\)",
+    r"^\[entrypoint (?P<node>[\w.-]+)",
+    r"^\W?(?P<node>(?:worker|node|pod|host|chief|master|task|ps)[-_.\w]*\d)\b",
 )
 
 
-def origin(line: str) -> str:
-    """Return which rank or node printed a line, by its prefix, such as `rank 3`; "" if unknown."""
+def origin(line: str) -> tuple[str, str]:
+    """Return the rank and the node that a line's prefix names; "" for what it does not name."""
     begin = re.sub(_TIME, "", line[:200])
-    for pattern, name in _ORIGINS:
+    for pattern in _ORIGINS:
         found = re.match(pattern, begin)
         if found:
-            return name.format(found[1])
-    return ""
+            names = found.groupdict()
+            return names.get("rank", ""), names.get("node", "")
+    return "", ""
 
 
 class Output:

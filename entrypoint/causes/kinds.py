@@ -251,7 +251,7 @@ _ROWS = (
     CauseKind(
         "killed-unknown",
         "SIGKILL, or a worker that is gone, without a reason",
-        "a process was killed, by whom is not known",
+        "a process was killed, and nothing says why",
         "check the memory of that node (`dmesg`, the platform's events)",
         "unknown",
         "unknown",
@@ -385,7 +385,7 @@ _ROWS = (
     CauseKind(
         "rdma-error",
         "a completion with an error, exceeded transport retries, EFA errors",
-        "an RDMA transfer to another node failed",
+        "an RDMA transfer failed",
         "check links and switches between the two nodes with `entrypoint netcheck`",
         "network",
         "unknown",
@@ -406,7 +406,7 @@ _ROWS = (
     CauseKind(
         "setup",
         "what the launcher or NCCL needs is not there: ssh, pdsh, orted, sysfs",
-        "something that the launcher needs is missing on the node",
+        "something that the launcher needs is missing",
         "install or configure it in the image",
         "platform",
         "no",

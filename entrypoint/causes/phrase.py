@@ -27,7 +27,7 @@ def phrase(cause: Cause) -> str:
         says = says.replace("{device}", f"{device} of {cause.node}" if cause.node else device)
         where = cause.rank
     if where:
-        says += f", {'in' if cause.rank else 'on'} {where}"
+        says += f"{',' if ',' in says else ''} {'in' if cause.rank else 'on'} {where}"
     about = [_BLAMES.get(cause.blame, cause.blame), _RETRIES[cause.retry]]
     if cause.certainty == "low":
         about.append("not certain")

@@ -36,35 +36,53 @@ kubectl logs worker-3 | entrypoint explain -
 entrypoint explain --json --status 137 job.log
 ```
 
-The answer names the cause, the lines that show it, whose it is, and whether a retry helps. `--status`
-and `--signal` tell how the job ended, if the log does not. `--json` prints one object with `cause`,
-`text`, `role`, `blame`, `retry`, `certainty`, `lines` and `fix`.
+The answer names the cause, the lines that show it, whose it is, and whether a retry helps.
+`--status` and `--signal` tell how the job ended, if the log does not. `--json` prints one object
+with `cause`, `text`, `role`, `blame`, `retry`, `certainty`, `lines` and `fix`. Of a long log, the
+first and the last megabytes are read.
 
-| field | values |
-|---|---|
-| `role` | `root`: these lines show the first failure; `cascade`: a consequence, the cause is in the output of another rank or node; `unclear`: either |
-| `blame` | `program` with its image and configuration, `node`, `device`, `network`, `storage`, `platform` (scheduler, limits, a person), `peer` (another rank), `unknown` |
-| `retry` | `no`; `same`: on the same nodes, too; `elsewhere`: on another node; `unknown`: these lines do not tell |
-| `certainty` | `high`: the lines or a measurement prove it; `low`: likely, other causes print the same |
-
+"""
+_FIELDS = (
+    ("field", "values"),
+    (
+        "`role`",
+        "`root`: these lines show the first failure; `cascade`: a consequence, the cause is in the"
+        " output of another rank or node; `unclear`: either",
+    ),
+    (
+        "`blame`",
+        "`program` with its image and configuration, `node`, `device`, `network`, `storage`,"
+        " `platform` (scheduler, limits, a person), `peer` (another rank), `unknown`",
+    ),
+    (
+        "`retry`",
+        "`no`; `same`: also on the same nodes; `elsewhere`: on other nodes; `unknown`: these lines"
+        " do not tell",
+    ),
+    (
+        "`certainty`",
+        "`high`: the lines or a measurement prove it; `low`: likely, other causes print the same",
+    ),
+)
+_RULES = """
 How it is decided:
 
 - A root wins over a consequence, in one log and across ranks and nodes. A lost connection, a
-  time-out or the launcher's report never hide the error that came first.
-- A report of the device, the kernel or the scheduler wins over a library's error, and that over the
-  exception of the program.
+  time-out or the launcher's report never hides the error that came first.
+- A report of the device, the kernel or the scheduler wins over the error of a library, and that
+  over an exception of the program.
 - Hints that libraries print under every error, lists of possible reasons, and warnings that were
   followed by progress are no evidence.
 - What is not known is the program's own failure, with low certainty. A signal alone proves no
-  cause: SIGKILL without a witness is `killed-unknown`, never memory.
+  cause: SIGKILL without a witness is `killed-unknown`, not memory.
 
-Ways to find the rank that failed first: [logs.md](logs.md). Messages of the toolkit itself:
-[troubleshooting.md](troubleshooting.md). What a scheduler should do about an exit status:
+To find the rank that failed first, see [logs.md](logs.md); for the toolkit's own messages,
+[troubleshooting.md](troubleshooting.md); for what a scheduler should do about an exit status,
 [exit-codes.md](../reference/exit-codes.md).
 
 ## All causes
 
-What is usual for each; lines that say more, such as the number of an Xid, may differ.
+This is what is usual for each. Lines that say more, such as the number of an Xid, may differ.
 """
 
 
@@ -74,17 +92,17 @@ def markdown() -> str:
         (f"[`{kind.slug}`](#{kind.slug})", kind.meaning, kind.blame, kind.retry)
         for kind in KINDS.values()
     ]
-    out = [_HEAD, *markdown_table([("cause", "meaning", "blame", "retry"), *rows]), ""]
+    out = [_HEAD + "\n".join(markdown_table(_FIELDS)), _RULES]
+    out += [*markdown_table([("cause", "meaning", "blame", "retry"), *rows]), ""]
     for kind in KINDS.values():
         out += [*_section(kind), ""]
     return "\n".join(out).rstrip("\n") + "\n"
 
 
 def _section(kind: CauseKind) -> list[str]:
-    says = kind.says.replace("{device}", "a device")
     lines = [
         f"## {kind.slug}\n",
-        f"{says[0].upper()}{says[1:]}: {kind.meaning}.\n",
+        f"{kind.meaning[0].upper()}{kind.meaning[1:]}.\n",
         f"- Blame: {kind.blame}. Retry: {kind.retry}.",
         f"- Fix: {kind.fix}.",
     ]
@@ -96,9 +114,9 @@ def _section(kind: CauseKind) -> list[str]:
 def _words(slug: str) -> list[str]:
     """Return some of what programs print. A needle without its first letter, which may be a capital
     or not, gets an ellipsis."""
-    needles = dict.fromkeys(
-        row.needle.strip(" (:`") for row in SIGNATURES if row.slug == slug and len(row.needle) > 3
-    )
+    rows = [row for row in SIGNATURES if row.slug == slug and not row.also]
+    plain = [row for row in rows if not row.pattern and len(row.needle) > 5]
+    needles = dict.fromkeys(row.needle.strip(" (:`[") for row in plain or rows)
     whole = [needle for needle in needles if not needle[0].islower() and not needle.isdigit()]
     part = [f"…{needle}" for needle in needles if needle[0].islower()]
     return [word for word in [*whole, *part] if "`" not in word][:_MOST_WORDS]

@@ -16,7 +16,7 @@ from entrypoint.causes.judge import judge
 from entrypoint.text import columns
 
 FOLDER = Path(__file__).parent
-SETS = ("first", "second")
+SETS = ("first", "second", "third")
 RETRY_WHERE_SURE = 0.95  # least macro-F1 of `retry` where the label's certainty is high
 CAUSE = 0.90  # least macro-F1 of the cause
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from entrypoint.causes.signatures import (
     devices,
+    ends,
     launcher,
     memory,
     network,
@@ -20,6 +21,7 @@ SIGNATURES = (
     *storage.ROWS,
     *network.ROWS,
     *launcher.ROWS,
+    *ends.ROWS,
     *program.ROWS,
     *python.ROWS,
 )

@@ -333,4 +333,12 @@ ROWS = (
         certainty="low",
         weight=LAST_EXCEPTION + 2,
     ),
+    Signature(
+        "user-args",
+        "NCCL error in",
+        "NCCL was called in a way that it does not allow",
+        "invalid (argument|usage)",
+        certainty="low",
+        weight=LAST_EXCEPTION + 2,
+    ),
 )

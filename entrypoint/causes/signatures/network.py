@@ -121,7 +121,7 @@ ROWS = (
     Signature(
         "rdma-error",
         "Got completion from peer",
-        "an RDMA transfer failed on this node",
+        "an RDMA transfer failed, probably because of this node's set-up",
         r"(?:status=|error )(?:1|2|3|4|6|7|8|9|10|11)\b",
         blame="node",
     ),
@@ -518,4 +518,7 @@ ROWS = (
         certainty="low",
         weight=PYTHON,
     ),
+    Signature("peer-lost", "UnavailableError", certainty="low"),
+    Signature("peer-lost", "errors.AbortedError", certainty="low", weight=CONSEQUENCE + 2),
+    Signature("peer-lost", "errors.CancelledError", certainty="low", weight=CONSEQUENCE + 2),
 )

@@ -180,4 +180,7 @@ ROWS = (
         certainty="low",
         weight=LAST_EXCEPTION + 2,
     ),
+    Signature("gpu-init", "driver error:internal error", retry="unknown", certainty="low"),
+    Signature("gpu-init", "tsd client wait response fail", retry="unknown", certainty="low"),
+    Signature("gpu-init", "5078", pattern=_codes(507899), retry="unknown", certainty="low"),
 )

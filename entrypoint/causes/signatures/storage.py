@@ -191,4 +191,5 @@ ROWS = (
         certainty="low",
         weight=PYTHON,
     ),
+    Signature("cache-race", "JSONDecodeError", weight=NAMED, also="_inductor/"),
 )
