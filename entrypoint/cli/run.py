@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from entrypoint.cli.parser import Commands
-    from entrypoint.model import Facts, Topology
+    from entrypoint.model import Facts, Outcome, Topology
     from entrypoint.output.log import Logger
     from entrypoint.record.file import RecordFile
     from entrypoint.spec import JobSpec
@@ -63,18 +63,23 @@ def act(args: argparse.Namespace, log: Logger) -> int:
                 after_failure(outcome, draft, log)
     except StoppedBySignal as stop:
         outcome = stop.outcome
-    if outcome.cause:
-        from entrypoint.causes.phrase import as_json, phrase
-
-        fields = as_json(outcome.cause)
-        del fields["text"]  # each line has one
-        log(f"cause: {phrase(outcome.cause)}", fields)
+    _log_cause(outcome, log)
     if outcome.status:
         log(f"{outcome.reason}; exit {outcome.status}")
     elif len(topology.nodes) > 1:
         done = "this node's part is done" if spec.roll_call == "none" else "done"
         log(f"{done}: {outcome.reason}")
     return outcome.status
+
+
+def _log_cause(outcome: Outcome, log: Logger) -> None:
+    """Log why the job failed, if that is known."""
+    if outcome.cause:
+        from entrypoint.causes.phrase import as_json, phrase
+
+        fields = as_json(outcome.cause)
+        del fields["text"]  # each line has one
+        log(f"cause: {phrase(outcome.cause)}", fields)
 
 
 def _pass_through(spec: JobSpec, facts: Facts, record: RecordFile, log: Logger) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from entrypoint.cause import Cause
 from entrypoint.causes import clean, signature
 from entrypoint.causes import judge as judges
 from entrypoint.causes.evidence import DeviceFault, Evidence
@@ -16,7 +17,7 @@ from entrypoint.causes.judge import judge
 from entrypoint.causes.kinds import KINDS
 from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.signatures import SIGNATURES
-from entrypoint.model import Cause
+from entrypoint.values import replace
 from tests.failures import score
 
 KEY_ERROR = ["Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"]
@@ -64,13 +65,17 @@ def test_every_row_is_well_formed() -> None:
 def test_every_row_reads_as_a_sentence(rank: str) -> None:
     for row, device in itertools.product(SIGNATURES, ("", "GPU 2")):
         cause = _cause(row.slug, row, device)
-        text = phrase(cause, "worker-3 (node-3)", rank)
+        text = phrase(placed(cause, "worker-3 (node-3)", rank))
         assert "worker-3 (node-3)" in text
         assert "{device}" not in text
         assert text.isprintable()
         assert not rank or "rank 7" in text
         assert RETRY.search(text), text
         assert ("not certain" in text) == (cause.certainty == "low")
+
+
+def placed(cause: Cause, node: str, rank: str = "") -> Cause:
+    return replace(cause, node=node, rank=f"rank {rank}" if rank else "")
 
 
 def _cause(slug: str, row: signature.Signature | None = None, device: str = "") -> Cause:
@@ -103,7 +108,7 @@ def _cause(slug: str, row: signature.Signature | None = None, device: str = "") 
         (
             _cause("shm-full"),
             "5",
-            "/dev/shm was full in rank 5 of worker-3 (platform; a retry does not help)",
+            "/dev/shm was full in rank 5 on worker-3 (platform; a retry does not help)",
         ),
         (
             _cause("killed-unknown"),
@@ -114,7 +119,7 @@ def _cause(slug: str, row: signature.Signature | None = None, device: str = "") 
     ],
 )
 def test_a_phrase(cause: Cause, rank: str, text: str) -> None:
-    assert phrase(cause, "worker-3", rank) == text
+    assert phrase(placed(cause, "worker-3", rank)) == text
 
 
 # --------------------------------------------------------------------------------------------------
@@ -214,7 +219,7 @@ def test_the_lines_of_a_cause_are_few_short_and_one_line_each() -> None:
 def test_foreign_text_is_bounded_in_the_words_of_a_cause() -> None:
     cause = judge(["NVRM: Xid (PCI:0000:9b:00): 149, NETIR_LINK_EVT Fatal"], 1)
     assert (cause.slug, cause.device) == ("nvlink", "GPU 0000:9b:00")
-    assert phrase(cause, "worker-1") == (
+    assert phrase(placed(cause, "worker-1")) == (
         "GPU 0000:9b:00 of worker-1 reported an NVLink fault (Xid 149) (device; retry elsewhere)"
     )
 
