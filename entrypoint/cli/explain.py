@@ -79,7 +79,7 @@ def _is_log(question: list[str], args: argparse.Namespace) -> bool:
     word = question[0] if len(question) == 1 else ""
     if word == "-" or (word and os.path.exists(word) and not _is_asked(word)):
         return True
-    is_path = "/" in word and not re.search(r"\s", word)
+    is_path = re.fullmatch(r"\S*/\S*|\S+\.(?:log|txt|out|err|jsonl?)", word) is not None
     if options and (not word or _is_asked(word)):
         hint = "give the file of a log, or - for stdin: entrypoint explain --json job.log"
         raise UsageError(f"EP136 --{options[0]} needs a log", " ".join(question)[:80], hint)

@@ -126,6 +126,7 @@ def workplace(tmp_path: Path, page: str) -> Path:
         "job.yaml": JOB,
         "secret": "0123456789abcdef" * 4,
         "train.py": "",
+        "job.log": "KeyError: 'a'\n",
         "run_mpi.sh": "",
         "torchrun.sh": "",
         **own,

@@ -1,0 +1,151 @@
+"""`entrypoint explain FILE`: the judgement on the log of a job that this toolkit did not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LOG = """\
+2024-05-01T10:00:00Z [rank3]: Traceback (most recent call last):
+2024-05-01T10:00:00Z [rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered
+2024-05-01T10:00:01Z [rank1]: RuntimeError: Connection closed by peer [10.0.0.3]:28040
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+FIELDS = ["cause", "role", "blame", "retry", "certainty", "lines"]
+
+
+def explained(
+    cwd: Path, *words: str, stdin: bytes = b"", limit: float = 60
+) -> tuple[int, str, str]:
+    argv = [sys.executable, "-m", "entrypoint", "explain", *words]
+    env = {"PATH": os.environ["PATH"], "COLUMNS": "100"}
+    done = subprocess.run(
+        argv, cwd=cwd, env=env, input=stdin, capture_output=True, timeout=limit, check=False
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def judged(cwd: Path, *words: str, stdin: bytes = b"") -> dict[str, Any]:
+    status, out, err = explained(cwd, "--json", *words, stdin=stdin)
+    assert (status, err) == (0, "")
+    document: dict[str, Any] = json.loads(out)
+    assert list(document) == FIELDS
+    return document
+
+
+@pytest.mark.promise("`explain FILE` says why a job failed, and whether a retry helps")
+def test_a_file_and_stdin_are_judged_alike(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(LOG)
+    document = judged(tmp_path, "job.log")
+    assert document == judged(tmp_path, "-", stdin=LOG.encode())
+    assert document == judged(tmp_path, str(tmp_path / "job.log"))
+    assert {name: document[name] for name in FIELDS[:5]} == {
+        "cause": "gpu-ecc",
+        "role": "root",
+        "blame": "device",
+        "retry": "elsewhere",
+        "certainty": "high",
+    }
+    assert document["lines"] == [LOG.splitlines()[1]]
+    status, out, err = explained(tmp_path, "job.log")
+    assert (status, err) == (0, "")
+    assert "reported an uncorrectable ECC error in rank 3 (device; retry elsewhere)" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_what_is_known_about_the_end_counts(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text("step 1\n")
+    assert judged(tmp_path, "job.log")["cause"] == "user-code"
+    for words in (
+        ("--status", "137"),
+        ("--status", "-9"),
+        ("--signal", "SIGKILL"),
+        ("--signal", "kill"),
+    ):
+        assert judged(tmp_path, *words, "job.log")["cause"] == "killed-unknown"
+    assert judged(tmp_path, "--status", "0", "job.log")["cause"] == "harmless"
+
+
+def test_a_file_wins_over_a_text(tmp_path: Path) -> None:
+    (tmp_path / "shared memory").write_text(LOG)
+    (tmp_path / "75").write_text(LOG)
+    assert explained(tmp_path, "shared memory")[1].startswith("gpu-ecc")
+    assert explained(tmp_path, "75")[1].startswith("gpu-ecc")
+    assert explained(tmp_path, "EP500")[1].startswith("EP500")
+    (tmp_path / "75").unlink()
+    assert "EP602" in explained(tmp_path, "75")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("nothing.log",), 66, "EP111 cannot read nothing.log | No such file or directory"),
+        (("no/such/file",), 66, "EP111 cannot read no/such/file"),
+        (("--json", "nothing"), 66, "EP111 cannot read nothing"),
+        (("/dev/zero",), 66, "EP111 cannot read /dev/zero | it is not a file"),
+        ((".",), 66, "EP111 cannot read . | Is a directory"),
+        (("--json", "EP500"), 64, "EP136 --json needs a log | EP500"),
+        (("--json", "75"), 64, "EP136 --json needs a log | 75"),
+        (("--json",), 64, "EP136 --json needs a log"),
+        (("--status", "1", "two", "words"), 64, "EP136 --status needs a log | two words"),
+        (("--status", "300", "-"), 64, "EP136 --status needs a status | 300"),
+        (("--status", "x", "-"), 64, "EP136 --status needs a status | x"),
+        (("--signal", "SIGFISH", "-"), 64, "EP136 --signal needs the name of a signal | SIGFISH"),
+    ],
+)
+def test_what_is_wrong_is_said_once(
+    tmp_path: Path, words: tuple[str, ...], status: int, message: str
+) -> None:
+    found, out, err = explained(tmp_path, *words)
+    assert (found, out) == (status, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_is_not_readable(tmp_path: Path) -> None:
+    (tmp_path / "job.log").symlink_to(tmp_path / "job.log")
+    status, _, err = explained(tmp_path, "./job.log")
+    assert (status, "EP111 cannot read ./job.log" in err) == (66, True)
+
+
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [
+        (b"", "user-code"),
+        (b"\0\xff\xfe\x1b[31m" * 1000, "user-code"),
+        (os.urandom(100_000), None),
+        (("x" * 3_000_000 + LOG).encode(), "gpu-ecc"),
+        (LOG.encode("utf-16"), "gpu-ecc"),
+        (LOG.replace("\n", "\r\n").encode(), "gpu-ecc"),
+        (b"\r".join(b"step %d" % n for n in range(10_000)) + b"\n" + LOG.encode(), "gpu-ecc"),
+        (json.dumps({"log": "KeyError: 'a'\n", "stream": "stderr"}).encode(), "user-code"),
+        (json.dumps({"rank": 3, "text": "ModuleNotFoundError: x"}).encode(), "user-import"),
+        (b'{"log": ' * 5000, None),
+        ((LOG * 2000 + "x" * 8_000_000).encode(), "gpu-ecc"),
+        ((("step 1\n" * 2_000_000) + LOG).encode(), "gpu-ecc"),
+    ],
+    ids=range(12),
+)
+def test_any_bytes_are_judged(tmp_path: Path, data: bytes, cause: str | None) -> None:
+    (tmp_path / "job.log").write_bytes(data)
+    for document in (judged(tmp_path, "job.log"), judged(tmp_path, "-", stdin=data)):
+        assert cause in (None, document["cause"])
+        assert len(document["lines"]) <= 3
+        assert all(line.isprintable() and len(line) < 400 for line in document["lines"])
+
+
+def test_a_long_log_costs_little(tmp_path: Path) -> None:
+    with (tmp_path / "job.log").open("wb") as file:
+        file.truncate(2 << 30)  # no byte of it is on the disk
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + LOG.encode())
+    begin = time.monotonic()
+    assert judged(tmp_path, "job.log")["cause"] == "gpu-ecc"
+    assert time.monotonic() - begin < 20
