@@ -18,7 +18,7 @@ LOG = """\
 2024-05-01T10:00:01Z [rank1]: RuntimeError: Connection closed by peer [10.0.0.3]:28040
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
-FIELDS = ["cause", "role", "blame", "retry", "certainty", "lines"]
+FIELDS = ["cause", "text", "role", "blame", "retry", "certainty", "lines", "fix"]
 
 
 def explained(
