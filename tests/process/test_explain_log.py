@@ -46,8 +46,9 @@ def test_a_file_and_stdin_are_judged_alike(tmp_path: Path) -> None:
     document = judged(tmp_path, "job.log")
     assert document == judged(tmp_path, "-", stdin=LOG.encode())
     assert document == judged(tmp_path, str(tmp_path / "job.log"))
-    assert {name: document[name] for name in FIELDS[:5]} == {
+    assert {name: document[name] for name in FIELDS[:6]} == {
         "cause": "gpu-ecc",
+        "text": "an accelerator reported an uncorrectable ECC error in rank 3 (device; retry elsewhere)",
         "role": "root",
         "blame": "device",
         "retry": "elsewhere",
