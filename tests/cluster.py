@@ -183,3 +183,6 @@ class Cluster:
                         os.kill(int(entry.name), signal.SIGKILL)
                 except OSError:
                     continue
+
+
+Make = Callable[..., Cluster]  # the fixture's type

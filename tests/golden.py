@@ -22,7 +22,7 @@ import difflib
 import functools
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
@@ -37,6 +37,7 @@ from entrypoint.spec import JobSpec
 CASES = Path(__file__).resolve().parent / "launchers"
 COMPLETE = Path(__file__).resolve().parent / "rendered"
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+COUNTED = "... and so on, each with the next number, to:"
 COMMON = "torchrun/torchrun.sh"  # shares templates/torchrun/common.sh.j2 with other scripts
 
 
@@ -127,9 +128,32 @@ def compared(path: str, complete: str, text: str) -> str:
     if text == complete:
         return f"same as {path}\n"
     lines = [f"differs from {path}", *differences(complete, text)]
-    if len(lines) > text.count("\n"):
+    if len(counted(lines)) > len(counted(text.splitlines())):
         return _block(text, 6)
     return _block("\n".join(lines) + "\n", 6)
+
+
+def counted(lines: Sequence[str]) -> list[str]:
+    """Return these lines with COUNTED in place of all but the first and the last of more than three
+    that differ by a number alone, which is one more in each, as those of 64 hosts do."""
+    short: list[str] = []
+    start = 0
+    for end in range(1, len(lines) + 1):
+        if end == len(lines) or not _is_next(lines[end - 1], lines[end]):
+            run = lines[start:end]
+            short += run if len(run) < 4 else [run[0], COUNTED, run[-1]]
+            start = end
+    return short
+
+
+def _is_next(before: str, line: str) -> bool:
+    """Return whether a line has one number that is one more than in the line before, and no other
+    difference."""
+    old, new = re.split(r"(\d+)", before), re.split(r"(\d+)", line)
+    changed = [(one, other) for one, other in zip(old, new, strict=False) if one != other]
+    if len(old) != len(new) or len(changed) != 1 or not changed[0][0].isdigit():
+        return False
+    return changed[0][1] == str(int(changed[0][0]) + 1)
 
 
 def template(file: File) -> str:
@@ -169,7 +193,8 @@ def _part(case: Path, part: str) -> str:
 def _block(text: str, indent: int) -> str:
     """Return a YAML block that is this text, for a key that stands two columns before it."""
     head = f"|{'2' * text.startswith((' ', chr(10)))}{'-' * (not text.endswith(chr(10)))}\n"
-    return head + "".join(f"{' ' * indent}{line}\n" if line else "\n" for line in text.splitlines())
+    lines = counted(text.splitlines())
+    return head + "".join(f"{' ' * indent}{line}\n" if line else "\n" for line in lines)
 
 
 def _inputs(case: Path, node: int) -> tuple[JobSpec, Facts]:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,6 @@ class Local:
             *map(str, self.pids()),
             *sorted({each.name for each in self.folder.iterdir()} - {"out", "err"}),
         ]
+
+
+Make = Callable[..., Local]  # the fixture's type

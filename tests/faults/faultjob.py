@@ -228,3 +228,6 @@ class Job:
 
 def running(box: str) -> bool:
     return docker("inspect", "-f", "{{.State.Running}}", box).strip() == "true"
+
+
+Make = Callable[..., Job]  # the fixture's type

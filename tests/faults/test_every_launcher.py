@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.cluster import until
 from tests.containers import IMAGE
-from tests.faults.faultjob import EATS, LITTLE, NOW, SAVES, SPENT, TRAINS, UP, Job, running
+from tests.faults.faultjob import EATS, LITTLE, NOW, SAVES, SPENT, TRAINS, UP, Job, Make, running
 from tests.rows import ACCELERATE, ASCEND, DEEPSPEED, MPICH, RAY
 
-Make = Callable[..., Job]
 CARDS = {"ENTRYPOINT_SIMULATE_ASCEND": "1", "ENTRYPOINT_ASCEND_RANK_TABLE": "none"}
 # With tensorflow, ascend and jax the program needs neither framework nor cards, and the smaller
 # image has none.

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.cluster import until
 from tests.containers import docker
-from tests.faults.faultjob import BOTH, HOSTS, STUBBORN, TRAINS, UP, Job
+from tests.faults.faultjob import BOTH, HOSTS, STUBBORN, TRAINS, UP, Make
 
-Make = Callable[..., Job]
 ENTRYPOINT = "python3 -I .*/(entrypoint run|image-entry)"
 # A shell outlives the entrypoint, so that its container does.
 STAYS = (

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.cluster import until
-from tests.faults.faultjob import BOTH, HOSTS, SAVES, TRAINS, Job, running
+from tests.faults.faultjob import BOTH, HOSTS, SAVES, TRAINS, Job, Make, running
 
-Make = Callable[..., Job]
 SHORT = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3"}
 
 

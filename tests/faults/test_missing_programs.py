@@ -3,14 +3,12 @@ nodes than asked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.faults.faultjob import BOTH, HOSTS, TRAINS, UP, Job
+from tests.faults.faultjob import BOTH, HOSTS, TRAINS, UP, Job, Make
 
-Make = Callable[..., Job]
 # As root, break something; then go on as the image does.
 BREAK = (
     'eval "$0"; export HOME=/home/ma-user; exec setpriv --reuid 1000 --regid 100 --clear-groups'

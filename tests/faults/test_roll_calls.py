@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import until
 from tests.containers import docker, finished_at, inspect, started_at
-from tests.faults.faultjob import BOTH, HOSTS, TRAINS, UP, Job
+from tests.faults.faultjob import BOTH, HOSTS, TRAINS, UP, Job, Make
 
-Make = Callable[..., Job]
 DONE = f"{UP}echo done"
 PACKAGE = "/opt/entrypoint/lib/python3.11/site-packages/entrypoint"
 

@@ -7,14 +7,11 @@ import pty
 import re
 import subprocess
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.cluster import until
-from tests.faults.faultjob import BOTH, HOSTS, NOW, SAVES, STUBBORN, UP, Job, running
-
-Make = Callable[..., Job]
+from tests.faults.faultjob import BOTH, HOSTS, NOW, SAVES, STUBBORN, UP, Make, running
 
 
 @BOTH

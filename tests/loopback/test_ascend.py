@@ -7,15 +7,13 @@ import json
 import re
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from shlex import split
 
 import pytest
 
-from tests.cluster import RUN, Cluster, until
+from tests.cluster import RUN, Cluster, Make, until
 
-Make = Callable[..., Cluster]
 SHOW = 'echo "$RANK_ID $RANK_SIZE $DEVICE_ID $ASCEND_DEVICE_ID $JOB_ID $HCCL_CONNECT_TIMEOUT"'
 SAVES = "trap 'sleep 0.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
 

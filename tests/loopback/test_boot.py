@@ -7,15 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from shlex import split
 
 import pytest
 
-from tests.cluster import SECRET, Cluster, clean_environment, until
-
-Make = Callable[..., Cluster]
+from tests.cluster import SECRET, Cluster, Make, clean_environment, until
 
 WHERE = 'echo "rank $OMPI_COMM_WORLD_RANK node $NODE"'
 

@@ -7,14 +7,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import split
 from typing import Any
 
 import pytest
 
-from tests.cluster import BEGIN, SMALL, Cluster, until
+from tests.cluster import BEGIN, SMALL, Cluster, Make, until
 
 pytestmark = pytest.mark.see
 
@@ -89,7 +89,7 @@ def hanging(folder: Path) -> dict[str, str]:
     "`check --all` names exactly the nodes with something wrong, and starts nothing",
     control="the same containers without a fault, in the same test",
 )
-def test_exactly_the_nodes_with_something_wrong_are_named(cluster: Callable[..., Cluster]) -> None:
+def test_exactly_the_nodes_with_something_wrong_are_named(cluster: Make) -> None:
     job = cluster(4)
     begin(job, "--json", "--limit", "3", code={1: SMALL, 2: CLOCK}, env={3: hanging(job.folder)})
     assert job.ends() == {0: 0, 1: 0, 2: 0, 3: 0}, job.both()
@@ -110,7 +110,7 @@ def test_exactly_the_nodes_with_something_wrong_are_named(cluster: Callable[...,
 @pytest.mark.control(
     "`check --all` names exactly the nodes with something wrong, and starts nothing"
 )
-def test_nothing_wrong_is_0_and_strict_counts_warnings(cluster: Callable[..., Cluster]) -> None:
+def test_nothing_wrong_is_0_and_strict_counts_warnings(cluster: Make) -> None:
     well, strict = cluster(2), cluster(2)
     begin(well, "--json")
     assert well.ends() == {0: 0, 1: 0}
@@ -129,7 +129,7 @@ def test_nothing_wrong_is_0_and_strict_counts_warnings(cluster: Callable[..., Cl
     assert "exit 78" in strict.err(1)
 
 
-def test_other_cards_are_a_line_of_their_own(cluster: Callable[..., Cluster]) -> None:
+def test_other_cards_are_a_line_of_their_own(cluster: Make) -> None:
     job = cluster(3)
     cards = {rank: {"ENTRYPOINT_SIMULATE_ASCEND": "7" if rank == 1 else "8"} for rank in range(3)}
     begin(job, "--json", env=cards)
@@ -142,9 +142,7 @@ def test_other_cards_are_a_line_of_their_own(cluster: Callable[..., Cluster]) ->
 @pytest.mark.promise(
     "a node that is missing, hangs or sends nonsense is named; others have their table"
 )
-def test_a_missing_node_is_named_and_the_others_have_their_table(
-    cluster: Callable[..., Cluster],
-) -> None:
+def test_a_missing_node_is_named_and_the_others_have_their_table(cluster: Make) -> None:
     job = cluster(3)
     for rank in (1, 0):
         start(
@@ -169,7 +167,7 @@ def test_a_missing_node_is_named_and_the_others_have_their_table(
     ids=["lies", "mute"],
 )
 def test_a_node_that_answers_nonsense_or_nothing(
-    cluster: Callable[..., Cluster], code: str, status: int, id: str
+    cluster: Make, code: str, status: int, id: str
 ) -> None:
     job = cluster(3)
     # until it gives up, where the leader has ended its session
@@ -185,7 +183,7 @@ def test_a_node_that_answers_nonsense_or_nothing(
         assert "worker-1 (node-1) is lost: it sent an invalid message" in whole(job)["reason"]
 
 
-def test_a_job_and_a_check_are_not_one(cluster: Callable[..., Cluster]) -> None:
+def test_a_job_and_a_check_are_not_one(cluster: Make) -> None:
     job = cluster(2)
     job.start(1, "true")
     start(job, 0, "--json")
@@ -194,7 +192,7 @@ def test_a_job_and_a_check_are_not_one(cluster: Callable[..., Cluster]) -> None:
     assert "mpirun (check)" in job.err(1)
 
 
-def test_a_signal_ends_it_at_once(cluster: Callable[..., Cluster]) -> None:
+def test_a_signal_ends_it_at_once(cluster: Make) -> None:
     job = cluster(2)
     begin(job, "--limit", "30", code={1: MUTE})
     until(lambda: all((job.run_dir(rank) / "attend").exists() for rank in (0, 1)), 10, "both begin")
@@ -203,7 +201,7 @@ def test_a_signal_ends_it_at_once(cluster: Callable[..., Cluster]) -> None:
     assert job.ends(10) == {0: 143, 1: 143}, job.both()
 
 
-def test_without_a_roll_call_it_says_what_is_missing(cluster: Callable[..., Cluster]) -> None:
+def test_without_a_roll_call_it_says_what_is_missing(cluster: Make) -> None:
     job = cluster(2)
     argv = (sys.executable, "-c", BEGIN, "check", "--all", "--launcher", "torchrun", "--", "x.py")
     job.start(0, env={"ENTRYPOINT_ROLL_CALL": "none"}, argv=argv)

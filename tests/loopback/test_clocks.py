@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.cluster import Make
 
 pytestmark = pytest.mark.fault("16", "clocks minutes apart", launcher="all")
 
@@ -23,7 +22,7 @@ SHIFTED = (
 
 
 @pytest.mark.parametrize("shift", [300, 100], ids=["minutes", "control"])
-def test_a_clock_that_is_minutes_off_is_named(cluster: Callable[..., Cluster], shift: int) -> None:
+def test_a_clock_that_is_minutes_off_is_named(cluster: Make, shift: int) -> None:
     job = cluster(2)
     run = ("run", "--launcher", "mpirun", "--", "true")
     job.start(1, argv=(sys.executable, "-c", SHIFTED.format(shift), *run))

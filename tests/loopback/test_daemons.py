@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
-from tests.cluster import Cluster
-
-Make = Callable[..., Cluster]
+from tests.cluster import Make
 
 
 def test_mpirun_makes_no_login_of_its_own(cluster: Make) -> None:

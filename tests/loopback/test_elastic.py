@@ -6,17 +6,15 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable
 from shlex import split
 
 import pytest
 
-from tests.cluster import RUN, Cluster, free_port, until
+from tests.cluster import RUN, Cluster, Make, free_port, until
 from tests.containers import TREE
 from tests.rows import agrees
 
 pytestmark = [pytest.mark.launcher, pytest.mark.slow]
-Make = Callable[..., Cluster]
 # Says who it is, and stays until the folder has a file `enough`; a later start of it is a new
 # attempt of torch's.
 WAITS = (

@@ -11,14 +11,11 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import RUN, Cluster, until
-
-Make = Callable[..., Cluster]
+from tests.cluster import RUN, Cluster, Make, until
 
 # Says that it is up, saves when it is told to stop, and needs a second for it.
 SAVES = (

@@ -10,18 +10,16 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import Cluster, Make, until
 from tests.containers import TREE
 from tests.rows import agrees, expected, places
 
 pytestmark = pytest.mark.launcher
 SLOW = pytest.mark.slow  # `make test` has one of the three, the smallest
-Make = Callable[..., Cluster]
 STAYS = (
     "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :;"
     " do sleep 0.05; done"

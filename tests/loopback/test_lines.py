@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import RUN, Cluster
+from tests.cluster import RUN, Make
 
 RANK = "os.environ.get('OMPI_COMM_WORLD_RANK') or os.environ['PMI_RANK']"
 PROGRAM = f"""
@@ -39,7 +39,7 @@ def words(launcher: str, *program: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("how", ["the end comes late", "a read ends in the next line"])
 @pytest.mark.parametrize("launcher", ["mpirun", "hydra"])
 def test_lines_that_come_in_pieces_do_not_mix(
-    launcher: str, how: str, cluster: Callable[..., Cluster], python_with: Callable[[str], str]
+    launcher: str, how: str, cluster: Make, python_with: Callable[[str], str]
 ) -> None:
     path = (
         f"{Path(python_with('mpich')).parent}:/usr/bin:/bin"

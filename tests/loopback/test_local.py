@@ -11,14 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from shlex import split
 
 import pytest
 
 from tests.cluster import clean_environment, until
-from tests.local import Local
+from tests.local import Make
 
 pytestmark = pytest.mark.see
 
@@ -31,7 +30,7 @@ PLAIN = ("--launcher", "plain", "--timeout", "30", "--env", "X=1")
     "`entrypoint local` runs nodes, makes faults and leaves nothing behind",
     control="and that the same search finds the job's processes while it runs",
 )
-def test_mpirun_on_three_nodes(local: Callable[..., Local]) -> None:
+def test_mpirun_on_three_nodes(local: Make) -> None:
     """Ranks land on every node, which has its own host name; the program's lines are whole, the
     secret is nowhere."""
     program = (
@@ -46,7 +45,7 @@ def test_mpirun_on_three_nodes(local: Callable[..., Local]) -> None:
     assert "[entrypoint local] all 3 nodes ended with 0" in job.err
 
 
-def test_a_spec_is_run_as_it_is_but_for_its_hosts(local: Callable[..., Local]) -> None:
+def test_a_spec_is_run_as_it_is_but_for_its_hosts(local: Make) -> None:
     """Hosts that nobody knows, a secret that is not there, another's ports and interface: all are
     settled here."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -66,7 +65,7 @@ def test_a_spec_is_run_as_it_is_but_for_its_hosts(local: Callable[..., Local]) -
     ]
 
 
-def test_each_node_sees_its_share_of_the_accelerators(local: Callable[..., Local]) -> None:
+def test_each_node_sees_its_share_of_the_accelerators(local: Make) -> None:
     program = 'echo "$ASCEND_RT_VISIBLE_DEVICES for $NODE_RANK"'
     words = ("--nodes", "2", "--launcher", "plain", "--", "sh", "-c", program)
     job = local(*words, ENTRYPOINT_SIMULATE_ASCEND="5")
@@ -75,7 +74,7 @@ def test_each_node_sees_its_share_of_the_accelerators(local: Callable[..., Local
     assert "all 2 nodes are here, 4 slots" in job.err
 
 
-def test_a_failing_node_gives_its_status(local: Callable[..., Local]) -> None:
+def test_a_failing_node_gives_its_status(local: Make) -> None:
     job = local(
         "--nodes", "2", *PLAIN, "--", "sh", "-c", '[ "$NODE_RANK" = 0 ] || exit 7; sleep 60'
     )
@@ -85,7 +84,7 @@ def test_a_failing_node_gives_its_status(local: Callable[..., Local]) -> None:
 
 @pytest.mark.promise("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
-def test_a_node_that_is_killed(local: Callable[..., Local], launcher: str) -> None:
+def test_a_node_that_is_killed(local: Make, launcher: str) -> None:
     job = local(
         "--nodes", "3", "--launcher", launcher, "--kill", "worker-1@4s", "--", "sh", "-c", UP
     )
@@ -106,7 +105,7 @@ def test_a_node_that_is_killed(local: Callable[..., Local], launcher: str) -> No
 
 @pytest.mark.parametrize("node", ["worker-1", "worker-0"])
 def test_a_killed_node_that_comes_back_joins_the_next_attempt(
-    node: str, local: Callable[..., Local], tmp_path: Path
+    node: str, local: Make, tmp_path: Path
 ) -> None:
     """A rehearsal of `restarts`: as a platform replaces a lost node."""
     ups = tmp_path / "ups"  # a line for each start; those of the first attempt wait for their end
@@ -121,9 +120,7 @@ def test_a_killed_node_that_comes_back_joins_the_next_attempt(
     assert job.out.count("up") == 4
 
 
-def test_a_killed_node_does_not_come_back_to_a_job_that_is_over(
-    local: Callable[..., Local],
-) -> None:
+def test_a_killed_node_does_not_come_back_to_a_job_that_is_over(local: Make) -> None:
     """The control: without `restarts` the others have ended."""
     fault = ("--kill", "worker-1@3s+60s")
     job = local("--nodes", "2", *PLAIN, *fault, "--", "sh", "-c", "exec sleep 60")
@@ -131,7 +128,7 @@ def test_a_killed_node_does_not_come_back_to_a_job_that_is_over(
     assert "starting worker-1 again" not in job.err
 
 
-def test_a_frozen_node_is_lost(local: Callable[..., Local]) -> None:
+def test_a_frozen_node_is_lost(local: Make) -> None:
     env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "2"}
     job = local("--nodes", "2", *PLAIN, "--freeze", "worker-1@4s", "--", "sh", "-c", UP, **env)
     assert job.ends() == 75
@@ -141,7 +138,7 @@ def test_a_frozen_node_is_lost(local: Callable[..., Local]) -> None:
 
 
 @pytest.mark.control("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
-def test_a_short_freeze_is_no_loss(local: Callable[..., Local]) -> None:
+def test_a_short_freeze_is_no_loss(local: Make) -> None:
     """The control of the test above: the same node, which continues in time."""
     wait = "echo up; sleep 8"
     job = local("--nodes", "2", *PLAIN, "--freeze", "worker-1@4s+1500ms", "--", "sh", "-c", wait)
@@ -151,14 +148,14 @@ def test_a_short_freeze_is_no_loss(local: Callable[..., Local]) -> None:
     assert "is lost" not in job.err
 
 
-def test_a_node_that_is_late(local: Callable[..., Local]) -> None:
+def test_a_node_that_is_late(local: Make) -> None:
     job = local("--nodes", "2", *PLAIN, "--late", "worker-1@3s", "--", "true")
     assert job.ends() == 0
     assert "waiting for 1 of 1 peers: worker-1 (nothing listens there yet)" in job.err
     assert "3s after the start: starting worker-1 (--late worker-1@3s)" in job.err
 
 
-def test_a_job_that_ends_without_its_late_node(local: Callable[..., Local]) -> None:
+def test_a_job_that_ends_without_its_late_node(local: Make) -> None:
     job = local(*split("--nodes 2 --launcher plain --timeout 1 --late worker-1@5m -- true"))
     assert job.ends() == 69
     assert "worker-0 69, worker-1 not started; this ends with worker-0's, 69" in job.err
@@ -166,7 +163,7 @@ def test_a_job_that_ends_without_its_late_node(local: Callable[..., Local]) -> N
 
 @pytest.mark.promise("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
-def test_names_that_resolve_late(local: Callable[..., Local], launcher: str) -> None:
+def test_names_that_resolve_late(local: Make, launcher: str) -> None:
     """The names are unknown to every program of a node, and then known to all of them."""
     if not list(Path("/usr/lib").glob("*/libnss_wrapper.so")):
         pytest.skip("needs libnss-wrapper")
@@ -182,7 +179,7 @@ def test_names_that_resolve_late(local: Callable[..., Local], launcher: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.engine
-def test_torchrun_where_names_resolve_late(local: Callable[..., Local], torch_python: str) -> None:
+def test_torchrun_where_names_resolve_late(local: Make, torch_python: str) -> None:
     """The real one: it has its own way to ask for addresses."""
     words = ("--spec", "job.yaml", "--late-dns", "2s")
     job = local(*words, cwd=TREE / "examples/pytorch-torchrun", PYTHON=torch_python)
@@ -190,20 +187,20 @@ def test_torchrun_where_names_resolve_late(local: Callable[..., Local], torch_py
     assert "rank 3 of 4" in job.out
 
 
-def test_a_node_that_is_stopped(local: Callable[..., Local]) -> None:
+def test_a_node_that_is_stopped(local: Make) -> None:
     job = local("--nodes", "2", *PLAIN, "--stop", "worker-1@4s", "--", "sh", "-c", UP)
     assert job.ends() == 143
     assert "4s after the start: SIGTERM to worker-1 (--stop worker-1@4s)" in job.err
     assert sorted(job.out.split("\n")[-3:]) == ["", "saved worker-0", "saved worker-1"]
 
 
-def test_a_fault_that_comes_too_late_is_told(local: Callable[..., Local]) -> None:
+def test_a_fault_that_comes_too_late_is_told(local: Make) -> None:
     job = local("--nodes", "2", *PLAIN, "--kill", "worker-1@5m", "--", "true")
     assert job.ends() == 0
     assert "the job was over before --kill worker-1@5m" in job.err
 
 
-def test_a_fault_of_a_node_that_is_not_there(local: Callable[..., Local]) -> None:
+def test_a_fault_of_a_node_that_is_not_there(local: Make) -> None:
     job = local(
         "--nodes", "1", *PLAIN, *split("--late worker-0@2s --kill worker-0@1s -- echo here")
     )
@@ -216,7 +213,7 @@ def test_a_fault_of_a_node_that_is_not_there(local: Callable[..., Local]) -> Non
 # Ctrl-C, a kill, and a second run
 
 
-def test_ctrl_c_stops_the_job_and_each_node_has_its_grace(local: Callable[..., Local]) -> None:
+def test_ctrl_c_stops_the_job_and_each_node_has_its_grace(local: Make) -> None:
     job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", UP)
     job.says("up worker", 2)
     job.interrupt()
@@ -225,7 +222,7 @@ def test_ctrl_c_stops_the_job_and_each_node_has_its_grace(local: Callable[..., L
     assert sorted(job.out.splitlines()[2:]) == ["saved worker-0", "saved worker-1"]
 
 
-def test_timeout_s_two_signals_are_one(local: Callable[..., Local]) -> None:
+def test_timeout_s_two_signals_are_one(local: Make) -> None:
     """timeout(1) signals its child, and then the group."""
     job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", UP)
     job.says("up worker", 2)
@@ -236,7 +233,7 @@ def test_timeout_s_two_signals_are_one(local: Callable[..., Local]) -> None:
     assert sorted(job.out.splitlines()[2:]) == ["saved worker-0", "saved worker-1"]
 
 
-def test_ctrl_c_twice_does_not_wait_for_the_grace(local: Callable[..., Local]) -> None:
+def test_ctrl_c_twice_does_not_wait_for_the_grace(local: Make) -> None:
     stubborn = "trap '' TERM; echo up; while :; do sleep 0.1; done"
     job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", stubborn)
     job.says("up", 2)
@@ -248,9 +245,7 @@ def test_ctrl_c_twice_does_not_wait_for_the_grace(local: Callable[..., Local]) -
 
 
 @pytest.mark.parametrize(("times", "most"), [(2, 15), (3, 4)])
-def test_nodes_that_do_not_answer_are_killed(
-    local: Callable[..., Local], times: int, most: int
-) -> None:
+def test_nodes_that_do_not_answer_are_killed(local: Make, times: int, most: int) -> None:
     """Five seconds after the second Ctrl-C, or at once at the third: the nodes are stopped, and
     hear nothing."""
     job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", UP)
@@ -275,9 +270,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.promise("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
 @pytest.mark.parametrize("victim", ["the command", "its group", "its child"])
-def test_nothing_stays_where_it_is_killed(
-    local: Callable[..., Local], launcher: str, victim: str
-) -> None:
+def test_nothing_stays_where_it_is_killed(local: Make, launcher: str, victim: str) -> None:
     job = local("--nodes", "2", "--launcher", launcher, "--", "sh", "-c", UP)
     job.says("up worker", 2)
     assert job.left()  # the control: it sees what there is
@@ -290,7 +283,7 @@ def test_nothing_stays_where_it_is_killed(
     until(lambda: not job.left(), 15, "nothing left")
 
 
-def test_a_second_run_beside_the_first(local: Callable[..., Local]) -> None:
+def test_a_second_run_beside_the_first(local: Make) -> None:
     program = ("--nodes", "2", "--launcher", "mpirun", "--", "sh", "-c")
     first = local(*program, UP)
     first.says("up worker", 2)
@@ -302,9 +295,7 @@ def test_a_second_run_beside_the_first(local: Callable[..., Local]) -> None:
     assert first.ends() == 143
 
 
-def test_a_second_run_beside_the_first_that_measures_the_network_too(
-    local: Callable[..., Local],
-) -> None:
+def test_a_second_run_beside_the_first_that_measures_the_network_too(local: Make) -> None:
     """The page of each is there when the run is over."""
     env = {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "1"}
     jobs = [local("--nodes", "2", "--launcher", "plain", "--", "true", **env) for _ in range(2)]
@@ -314,7 +305,7 @@ def test_a_second_run_beside_the_first_that_measures_the_network_too(
         assert [page.exists() for page in pages] == [True], job.err
 
 
-def test_json_is_all_that_is_printed(local: Callable[..., Local]) -> None:
+def test_json_is_all_that_is_printed(local: Make) -> None:
     job = local("--nodes", "2", "--launcher", "plain", "--log-format", "json", "--", "echo", "up")
     assert job.ends() == 0
     found = [json.loads(line) for line in (job.out + job.err).splitlines()]
@@ -324,9 +315,7 @@ def test_json_is_all_that_is_printed(local: Callable[..., Local]) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
-def test_a_variable_that_is_too_long_is_named(
-    local: Callable[..., Local], launcher: str, tmp_path: Path
-) -> None:
+def test_a_variable_that_is_too_long_is_named(local: Make, launcher: str, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     large = "x" * (32 * os.sysconf("SC_PAGESIZE"))
     file.write_text(
@@ -374,7 +363,7 @@ def test_a_variable_that_is_too_long_is_named(
     ],
 )
 def test_a_mistake_is_one_error(
-    local: Callable[..., Local], words: tuple[str, ...], status: int, message: str
+    local: Make, words: tuple[str, ...], status: int, message: str
 ) -> None:
     job = local(*words)
     assert job.ends() == status

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.local import Local
+from tests.local import Make
 
 pytestmark = pytest.mark.see
 
@@ -44,7 +43,7 @@ def missing(shown: list[str], seen: str) -> list[str]:
 )
 @pytest.mark.slow  # make test-see
 @pytest.mark.parametrize("first", [0, 3])
-def test_the_page_shows_what_happens(local: Callable[..., Local], first: int) -> None:
+def test_the_page_shows_what_happens(local: Make, first: int) -> None:
     """Three at a time, since they mostly wait."""
     if not list(Path("/usr/lib").glob("*/libnss_wrapper.so")):
         pytest.skip("needs libnss-wrapper")

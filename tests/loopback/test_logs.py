@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from entrypoint.system import proc
-from tests.cluster import RUN, Cluster, clean_environment
+from tests.cluster import RUN, Make, clean_environment
 
 FLOOD = str(Path(__file__).with_name("flood.py"))
 RANKS = 4
@@ -109,11 +109,7 @@ class Memory:
     "way", [pytest.param(way, marks=INTEL if "impi" in way else ()) for way in WAYS]
 )
 def test_nothing_is_lost_and_no_line_is_broken(
-    way: str,
-    size: int,
-    cluster: Callable[..., Cluster],
-    python_with: Callable[[str], str],
-    record_property: Note,
+    way: str, size: int, cluster: Make, python_with: Callable[[str], str], record_property: Note
 ) -> None:
     launcher, nodes, extra = WAYS[way]
     if launcher == "hydra":
@@ -186,9 +182,7 @@ def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(
 
 @pytest.mark.promise("colour and the live line are for a terminal and never mix with output")
 @pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "control"])
-def test_who_is_waited_for_is_the_last_line_of_a_terminal(
-    terminal: bool, cluster: Callable[..., Cluster]
-) -> None:
+def test_who_is_waited_for_is_the_last_line_of_a_terminal(terminal: bool, cluster: Make) -> None:
     """worker-1 comes late; then the ranks have the terminal to themselves."""
     job = cluster(nodes=2, slots=1)
     ours, theirs = os.openpty() if terminal else os.pipe()
@@ -240,7 +234,7 @@ def test_who_is_waited_for_is_the_last_line_of_a_terminal(
 
 
 def test_under_torchrun_each_line_has_its_rank_and_torch_s_own_have_none(
-    torch_python: str, cluster: Callable[..., Cluster]
+    torch_python: str, cluster: Make
 ) -> None:
     job = cluster(nodes=2, slots=2)
     program = (

@@ -15,9 +15,7 @@ from shlex import split
 
 import pytest
 
-from tests.cluster import RUN, Cluster, until
-
-Make = Callable[..., Cluster]
+from tests.cluster import RUN, Cluster, Make, until
 
 
 def passed(seconds: float) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 
 import pytest
 
-from tests.cluster import Cluster, free_port
+from tests.cluster import Make, free_port
 
 OURS = (sys.executable, "-m", "entrypoint", "run")
 # As root, Open MPI starts only where it is allowed to; a rank has the variables of the mpirun that
@@ -22,9 +21,7 @@ INNER = (
 
 @pytest.mark.promise("a nested launcher is refused by name, in the command and in a rank's script")
 @pytest.mark.parametrize("launcher", ["mpirun", "jax"])
-def test_an_mpirun_in_the_ranks_script_ends_the_job_by_name(
-    launcher: str, cluster: Callable[..., Cluster]
-) -> None:
+def test_an_mpirun_in_the_ranks_script_ends_the_job_by_name(launcher: str, cluster: Make) -> None:
     job = cluster(2, slots=1)
     script = job.folder / "train.sh"
     script.write_text(
@@ -38,7 +35,7 @@ def test_an_mpirun_in_the_ranks_script_ends_the_job_by_name(
     assert job.survivors() == []
 
 
-def test_where_lines_are_json_so_is_what_is_said_of_it(cluster: Callable[..., Cluster]) -> None:
+def test_where_lines_are_json_so_is_what_is_said_of_it(cluster: Make) -> None:
     job = cluster(2, slots=1)
     (job.folder / "train.sh").write_text("printf 'no end of line'\n" + INNER)
     for node in (1, 0):
@@ -53,9 +50,7 @@ def test_where_lines_are_json_so_is_what_is_said_of_it(cluster: Callable[..., Cl
 
 
 @pytest.mark.control("a nested launcher is refused by name, in the command and in a rank's script")
-def test_a_launcher_that_is_asked_its_version_is_the_control(
-    cluster: Callable[..., Cluster],
-) -> None:
+def test_a_launcher_that_is_asked_its_version_is_the_control(cluster: Make) -> None:
     job = cluster(2, slots=1)
     script = job.folder / "train.sh"
     script.write_text("mpirun --version\nsleep 0.5\necho trained\n")
@@ -67,7 +62,7 @@ def test_a_launcher_that_is_asked_its_version_is_the_control(
 
 @pytest.mark.parametrize("wrapper", [("timeout", "300"), ("env", "X=1"), ("bash", "-c")])
 def test_a_launcher_behind_a_wrapper_is_refused_on_both_nodes(
-    wrapper: tuple[str, ...], cluster: Callable[..., Cluster]
+    wrapper: tuple[str, ...], cluster: Make
 ) -> None:
     job = cluster(2, slots=1)
     inner = ["mpirun", "-np", "2", "true"]
@@ -95,7 +90,7 @@ def test_a_launcher_behind_a_wrapper_is_refused_on_both_nodes(
     ids=["each its own", "control: one of all"],
 )
 def test_torch_s_own_launcher_in_a_script(
-    options: str, status: int, sizes: set[str], torch_python: str, cluster: Callable[..., Cluster]
+    options: str, status: int, sizes: set[str], torch_python: str, cluster: Make
 ) -> None:
     job, port = cluster(2, slots=1), str(free_port())
     script = job.folder / "train.sh"

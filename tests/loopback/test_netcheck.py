@@ -23,11 +23,10 @@ from entrypoint.netcheck.process import FILE
 from entrypoint.record.file import record_of
 from entrypoint.record.status import load
 from tests import netdelay
-from tests.cluster import Cluster, until
+from tests.cluster import Cluster, Make, until
 from tests.loopback.conftest import ip
 
 pytestmark = pytest.mark.see
-Make = Callable[..., Cluster]
 OURS = (sys.executable, "-m", "entrypoint")
 DELAY = 0.2  # seconds
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.cluster import Cluster, Make
 
-Make = Callable[..., Cluster]
 # In one write, since two ranks' pieces may mix on their way.
 SUM = (
     "import os; from mpi4py import MPI; os.write(1, b'sum %d\\n' % MPI.COMM_WORLD.allreduce(1 +"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
-from tests.cluster import Cluster, until
-
-Make = Callable[..., Cluster]
+from tests.cluster import Cluster, Make, until
 
 
 def start(job: Cluster, program: str) -> None:

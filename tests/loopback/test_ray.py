@@ -17,13 +17,12 @@ from shlex import split
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import Cluster, Make, until
 from tests.containers import TREE
 from tests.rows import agrees
 
 pytestmark = [pytest.mark.launcher, pytest.mark.slow, pytest.mark.timeout(300)]
 EXAMPLES = TREE / "examples/ray"
-Make = Callable[..., Cluster]
 SERVED = set(range(6379, 6386))  # as docs/how-to/engines.md names them
 # A client of its own, as a stranger would start it.
 STRANGER = """

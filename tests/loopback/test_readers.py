@@ -8,11 +8,10 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.cluster import Cluster, Make
 
 RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--")
 
@@ -33,7 +32,7 @@ def leader(
 
 @pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
 @pytest.mark.parametrize("status", [0, 7])
-def test_the_reader_of_stdout_leaves(status: int, cluster: Callable[..., Cluster]) -> None:
+def test_the_reader_of_stdout_leaves(status: int, cluster: Make) -> None:
     """As `| head -1`: the program's own end, and who left is named."""
     job = cluster(nodes=2, slots=2)
     program = ("sh", "-c", f"for i in 1 2 3 4 5 6 7 8; do seq 2000; sleep 0.1; done; exit {status}")
@@ -52,7 +51,7 @@ def test_the_reader_of_stdout_leaves(status: int, cluster: Callable[..., Cluster
 
 
 @pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
-def test_a_stderr_that_is_full_holds_up_nobody(cluster: Callable[..., Cluster]) -> None:
+def test_a_stderr_that_is_full_holds_up_nobody(cluster: Make) -> None:
     """mpirun would wait for a reader with a warning of its own, and no rank would start."""
     job = cluster(nodes=2, slots=1)
     job.start(1, "echo", "up")
@@ -79,9 +78,7 @@ def test_a_stderr_that_is_full_holds_up_nobody(cluster: Callable[..., Cluster]) 
 @pytest.mark.parametrize(
     "how", [{"ENTRYPOINT_LOGS_PREFIX": "{rank} "}, {}], ids=["prefix", "plain"]
 )
-def test_a_rank_that_fails_after_much_output(
-    how: dict[str, str], cluster: Callable[..., Cluster]
-) -> None:
+def test_a_rank_that_fails_after_much_output(how: dict[str, str], cluster: Make) -> None:
     """All of it comes, though the reader takes longer for it than any deadline of the end is."""
     job = cluster(nodes=2, slots=1)
     lines = 120_000
@@ -109,9 +106,7 @@ os._exit(7 * rank) if rank else __import__("time").sleep(60)
 
 
 @pytest.mark.control("a failing job passes on all output, and a stuck reader ends nothing")
-def test_a_reader_that_stops_is_given_up_and_what_is_lost_is_said(
-    cluster: Callable[..., Cluster],
-) -> None:
+def test_a_reader_that_stops_is_given_up_and_what_is_lost_is_said(cluster: Make) -> None:
     job = cluster(nodes=2, slots=1)
     code = "import os, time; os.environ['OMPI_COMM_WORLD_RANK'] == '1' or time.sleep(60)"
     code += "; os.write(1, b'line\\n' * 200000); os._exit(7)"

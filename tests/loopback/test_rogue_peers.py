@@ -14,14 +14,11 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, until
-
-Make = Callable[..., Cluster]
+from tests.cluster import Cluster, Make, until
 
 SLEEPS = "echo up; exec sleep 60"
 # Answers well, then does what it was made for. `line` writes one line, whole.

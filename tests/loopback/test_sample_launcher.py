@@ -4,18 +4,17 @@ it."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import BEGIN, Cluster
+from tests.cluster import BEGIN, Make
 from tests.contributing import Copy, steps
 
 
 @pytest.mark.promise("a new launcher is one file, one template and one folder of cases")
 def test_a_launcher_is_one_file_one_template_and_one_case_folder(
-    tmp_path: Path, cluster: Callable[..., Cluster]
+    tmp_path: Path, cluster: Make
 ) -> None:
     copy, files = Copy(tmp_path, "launchers"), steps("Add a launcher")
     names = ["beacon.py", "beacon.sh.j2", "facts.yaml", "job.yaml", "expect.yaml"]

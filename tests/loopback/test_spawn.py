@@ -7,15 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import clean_environment, until
-from tests.local import Local
-
-Make = Callable[..., Local]
+from tests.local import Local, Make
 
 # All ranks together spawn a process, which fails with the first argument or "stays". SIGTERM: each
 # saves for as many seconds as the second says. The third is a file for notes, since a spawned

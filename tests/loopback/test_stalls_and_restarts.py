@@ -8,13 +8,11 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import Cluster, Make, until
 
-Make = Callable[..., Cluster]
 VENV = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"  # where py-spy is
 STUCK = (
     "import time\ndef waits_for_nobody():\n    time.sleep(600)\nprint('up',"

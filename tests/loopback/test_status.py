@@ -7,16 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from shlex import split
 from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster, clean_environment, until
+from tests.cluster import Cluster, Make, clean_environment, until
 
 pytestmark = pytest.mark.see
-Make = Callable[..., Cluster]
 RUNS = ("sh", "-c", 'echo up; until [ -e "$GO" ]; do sleep 0.1; done')
 
 

@@ -6,13 +6,11 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import Cluster, Make, until
 
-Make = Callable[..., Cluster]
 SERVES = "echo serving; while :; do sleep 0.05; done"
 # The flags come after the script: $0 is it.
 ROLE = 'case "$*" in *"--job_name ps"*) {server};; *) {worker};; esac'

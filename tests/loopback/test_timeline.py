@@ -15,7 +15,7 @@ import pytest
 from entrypoint.record.file import record_of
 from entrypoint.record.merge import Timeline, merge
 from entrypoint.record.status import load
-from tests.cluster import Cluster, until
+from tests.cluster import Cluster, Make, until
 from tests.command import captured
 
 LATE = 15.0
@@ -41,7 +41,7 @@ def report(job: Cluster, *words: str) -> str:
 @pytest.mark.see("timeline", "a worker that is 15 s late: who was last, and the sum of the phases")
 @pytest.mark.slow  # it compares seconds, so it wants a machine that does little else
 def test_a_worker_that_is_late_is_the_last_and_the_phases_add_up(
-    cluster: Callable[..., Cluster], record_property: Callable[[str, object], None]
+    cluster: Make, record_property: Callable[[str, object], None]
 ) -> None:
     job = cluster(3, slots=1)
     started: dict[int, float] = {}
@@ -89,7 +89,7 @@ def test_a_worker_that_is_late_is_the_last_and_the_phases_add_up(
     assert max(bar.error for bar in made.bars) < 0.2
 
 
-def test_all_phases_are_there_and_a_rank_s_first_output(cluster: Callable[..., Cluster]) -> None:
+def test_all_phases_are_there_and_a_rank_s_first_output(cluster: Make) -> None:
     job = cluster(2, slots=1)
     job.start_all("sh", "-c", "sleep 0.5; echo up; sleep 0.5")
     assert job.ends() == {0: 0, 1: 0}, job.both()
@@ -136,7 +136,7 @@ def busy() -> Iterator[None]:
 
 
 @pytest.mark.promise("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
-def test_every_part_arrives_on_a_busy_machine(cluster: Callable[..., Cluster], busy: None) -> None:
+def test_every_part_arrives_on_a_busy_machine(cluster: Make, busy: None) -> None:
     # 28 parts: where workers left at once, one of six was missing, busy or not.
     for _ in range(4):
         job = cluster(8, slots=1)
@@ -149,7 +149,7 @@ def test_every_part_arrives_on_a_busy_machine(cluster: Callable[..., Cluster], b
     "a node that dies leaves its part out, and the report says so",
     control="the nodes that are there, in the same tests",
 )
-def test_a_node_that_is_killed_leaves_its_part_out(cluster: Callable[..., Cluster]) -> None:
+def test_a_node_that_is_killed_leaves_its_part_out(cluster: Make) -> None:
     job = cluster(2, slots=1)
     job.start_all("sh", "-c", "echo up; sleep 60", env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})
     until(lambda: job.out(0).count("up") == 2, 30, "the ranks")

@@ -14,19 +14,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, free_port, until
+from tests.cluster import Cluster, Make, free_port, until
 
 pytestmark = pytest.mark.engine
 SLOW = pytest.mark.slow
 LAUNCHERS = pytest.mark.parametrize(
     "launcher", ["torchrun", pytest.param("torchlaunch", marks=SLOW)]
 )
-Make = Callable[..., Cluster]
 
 
 def start(job: Cluster, launcher: str, *program: str, python: str, **more: str) -> None:

@@ -6,12 +6,11 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.cluster import Make
 
 TREE = Path(__file__).parents[2]
 RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--", "echo", "trained")
@@ -31,9 +30,7 @@ def later(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.promise("nodes of two versions never train together: all end with 78 before a rank")
 @pytest.mark.parametrize("newer", [0, 1])
-def test_two_versions_end_the_job_at_once(
-    cluster: Callable[..., Cluster], later: dict[str, str], newer: int
-) -> None:
+def test_two_versions_end_the_job_at_once(cluster: Make, later: dict[str, str], newer: int) -> None:
     """Whichever node has the newer one; the message names both versions and nodes."""
     job = cluster(2, slots=1)
     for rank in (1, 0):
@@ -47,7 +44,7 @@ def test_two_versions_end_the_job_at_once(
 
 
 @pytest.mark.control("nodes of two versions never train together: all end with 78 before a rank")
-def test_one_version_trains(cluster: Callable[..., Cluster], later: dict[str, str]) -> None:
+def test_one_version_trains(cluster: Make, later: dict[str, str]) -> None:
     job = cluster(2, slots=1)
     for rank in (1, 0):
         job.start(rank, env=later, argv=RUN)
@@ -55,9 +52,7 @@ def test_one_version_trains(cluster: Callable[..., Cluster], later: dict[str, st
     assert "trained" in job.both()
 
 
-def test_without_a_roll_call_nobody_compares(
-    cluster: Callable[..., Cluster], later: dict[str, str]
-) -> None:
+def test_without_a_roll_call_nobody_compares(cluster: Make, later: dict[str, str]) -> None:
     """As docs/how-to/upgrade.md says."""
     job = cluster(2, slots=1)
     for rank in (1, 0):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from entrypoint.model import Device, Facts, Site
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 from entrypoint.system import keys
-from tests.cluster import Cluster
+from tests.cluster import Make
 from tests.security.door import needs_ssh
 
 HOSTS = "hosts: [a, b]\nnode_rank: {}\n"
@@ -93,7 +92,7 @@ def test_it_exists_by_name_only(tmp_path: Path) -> None:
 
 
 @needs_ssh
-def test_it_warns_on_every_start(cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+def test_it_warns_on_every_start(cluster: Make, tmp_path: Path) -> None:
     """A job with a baked key runs, and each node warns on every start; control: with a secret none
     does."""
     path = baked(tmp_path, "-t", "rsa", "-b", "2048")

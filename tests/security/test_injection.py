@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 from entrypoint.spec.rules import plain_path
 from tests import slurm
-from tests.cluster import Cluster, clean_environment
+from tests.cluster import Make, clean_environment
 from tests.security.door import needs_ssh
 
 BOMB = "/tmp/entrypoint-was-injected"  # what each of these would make, were it ever run
@@ -118,7 +118,7 @@ def test_a_rank_gets_what_the_spec_says(folder: Path, words: list[str], values: 
 
 @needs_ssh
 @pytest.mark.skipif(not shutil.which("mpirun"), reason="not on this machine: mpirun")
-def test_a_rank_of_another_node_gets_what_the_spec_says(cluster: Callable[..., Cluster]) -> None:
+def test_a_rank_of_another_node_gets_what_the_spec_says(cluster: Make) -> None:
     """The same on two nodes through ssh: every rank has every hostile value of worker-0's spec."""
     both = cluster(2, 2)
     # worker-1 has the values from worker-0

@@ -10,7 +10,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import split
 
@@ -18,7 +18,7 @@ import pytest
 
 from entrypoint.secret import hides
 from tests import command
-from tests.cluster import SECRET, Cluster, clean_environment, until
+from tests.cluster import SECRET, Make, clean_environment, until
 from tests.command import captured
 from tests.security.door import needs_ssh
 
@@ -212,7 +212,7 @@ def processes() -> list[tuple[str, bytes, bytes]]:
 
 @pytest.mark.promise("no secret is printed or on a command line")
 @needs_ssh
-def test_a_running_job_shows_no_secret(cluster: Callable[..., Cluster]) -> None:
+def test_a_running_job_shows_no_secret(cluster: Make) -> None:
     """While a job runs no secret is in an argv, a log, a file that others may read, or sshd's
     environment."""
     job = cluster(2, slots=1)

@@ -11,9 +11,11 @@ from tests.containers import TREE
 from tests.golden import (
     CASES,
     COMPLETE,
+    COUNTED,
     cases,
     compared,
     complete,
+    counted,
     expectation,
     files,
     golden,
@@ -73,6 +75,29 @@ def test_what_differs_is_shown_with_its_place() -> None:
     assert compared("a/b.sh", whole, first) != compared("a/b.sh", whole, second)
     # Where most lines differ, all of them are there.
     assert compared("a/b.sh", whole, "one\ntwo\n") == "|\n      one\n      two\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (["a-8 x", "a-9 x", "a-10 x", "a-11 x"], ["a-8 x", COUNTED, "a-11 x"]),
+        *(
+            (lines, lines)
+            for lines in (
+                ["a-1", "a-2", "a-3"],
+                ["a-1", "a-2", "a-4", "a-5"],
+                ["1.1", "2.2", "3.3", "4.4"],
+                ["a-1", "a-2", "b-3", "b-4"],
+                ["a-1", "a-2", "a-03", "a-4"],
+            )
+        ),
+    ],
+)
+def test_lines_that_count_are_shown_by_the_first_and_the_last(
+    lines: list[str], shown: list[str]
+) -> None:
+    """A line that is missing, or differs elsewhere, ends the count: nothing is hidden by it."""
+    assert counted(lines) == shown
 
 
 def test_every_template_is_shown_for_every_size() -> None:
