@@ -521,4 +521,5 @@ ROWS = (
     Signature("peer-lost", "UnavailableError", certainty="low"),
     Signature("peer-lost", "errors.AbortedError", certainty="low", weight=CONSEQUENCE + 2),
     Signature("peer-lost", "errors.CancelledError", certainty="low", weight=CONSEQUENCE + 2),
+    Signature("net-unreachable", "Software caused connection abort"),
 )
