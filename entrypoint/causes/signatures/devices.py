@@ -131,7 +131,7 @@ ROWS = (
         )
         for needle, pattern in (
             ("No CUDA GPUs are available", ""),
-            ("no CUDA-capable device is detected", ""),
+            ("no CUDA-capable device is detected", "^(?!.{0,200}call to cuInit)"),
             ("cudaErrorNoDevice", ""),
             ("Found no NVIDIA driver", ""),
             ("o supported gpu backend found", ""),

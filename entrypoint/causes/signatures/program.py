@@ -159,9 +159,7 @@ ROWS = (
     Signature(
         "permission",
         "ermission",
-        pattern=(
-            "(?i)does not have .{0,60}(access|permission)|permission.{0,20}denied|PERMISSION_DENIED"
-        ),
+        pattern=("(?i)does not have .{0,60}(access|permission)|PERMISSION_DENIED"),
     ),
     Signature("permission", "detected dubious ownership", certainty="low"),
     # files
