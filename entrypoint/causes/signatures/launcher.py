@@ -452,6 +452,13 @@ ROWS = (
     ),
     Signature(
         "stopped-outside",
+        "EP611",
+        "the job was stopped by a signal",
+        r"EP611 .{0,40}ended by SIG(?:INT|TERM|HUP)",
+        weight=KILLED + 1,
+    ),
+    Signature(
+        "stopped-outside",
         "job deleted at request of",
         "the job was cancelled",
         "(?i)deleted",
