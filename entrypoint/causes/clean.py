@@ -27,6 +27,7 @@ _PREFIXES = (
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?:?(?: -)? ",  # time
     r"\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?\] ?",
 )
+_FRAME = r"\s*File \".{1,400}, line \d+"
 _COLOURS = r"\x1b\[[0-9;?]{0,20}[A-Za-z]"
 # From here on a line only lists what could be the reason, or what to do.
 _HINTS = (
@@ -59,7 +60,7 @@ _HINTS = (
     "is deprecated",
 )
 _WARNING = (
-    r"^\W{0,3}(?:W\d{4}\b|W\d{3} \d|W [a-z_]+\.(?:cpp|cc|py)|WARN(?:ING)?\b|warning\b)"
+    r"^\W{0,3}(?:W\d{4}\b|W\d{3} \d|W [\w/]{1,120}\.(?:cpp|cc|py)|WARN(?:ING)?\b|warning\b)"
     r"|\bWARNING\b|\[W\]|\[WARN(?:ING)?\]|\bUserWarning\b|\bFutureWarning\b"
     r"|(?i:\bretrying\b|\bwill retry\b|\bretry \d+(?:/| of )\d+)"
 )
@@ -122,7 +123,8 @@ class Output:
         everything = "\n".join(self.raw)
         coloured = "\x1b[" in everything
         hints = [hint for hint in _HINTS if hint in everything]
-        lines = []
+        lines: list[str] = []
+        code = re.compile(_FRAME)
         for line in self.raw:
             if coloured:
                 line = colours.sub("", line)
@@ -133,6 +135,8 @@ class Output:
                 at = line.find(hint)
                 if at >= 0:
                     line = line[:at]
+            if lines and line.startswith("    ") and code.match(lines[-1]):
+                line = ""  # code is no evidence, whatever words it has
             lines.append(_ascii(line.replace("\n", " ")))
         self.lines = lines
         self.text = "\n".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entrypoint.causes.kinds import CONSEQUENCE, LAST_EXCEPTION, LIKELY, NAMED
+from entrypoint.causes.kinds import CONSEQUENCE, LAST_EXCEPTION, LIKELY, NAMED, PYTHON
 from entrypoint.causes.signature import Signature
 
 # Xid numbers: https://docs.nvidia.com/deploy/xid-errors
@@ -127,11 +127,11 @@ ROWS = (
             blame="unknown",
             retry="unknown",
             certainty="low",
+            weight=PYTHON - 1,
         )
         for needle, pattern in (
             ("No CUDA GPUs are available", ""),
-            ("no CUDA-capable device is detected", ""),
-            ("CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_NO_DEVICE"),
+            ("no CUDA-capable device is detected", "^(?!.{0,200}call to cuInit)"),
             ("cudaErrorNoDevice", ""),
             ("Found no NVIDIA driver", ""),
             ("o supported gpu backend found", ""),
@@ -307,7 +307,11 @@ ROWS = (
     Signature("nvlink", "SXid", pattern=r"SXid \(.{0,60}\): ?\d+"),
     Signature("nvlink", "NVSwitch", pattern="(?i)nvswitch.{0,60}fatal"),
     Signature("gpu-ecc", "uncorrectable hardware errors detected"),
-    Signature("gpu-ecc", "ncorrectable", pattern="(?i)uncorrectable.{0,20}(ecc|memory|dram|hbm)"),
+    Signature(
+        "gpu-ecc",
+        "ncorrectable",
+        pattern=r"(?i)uncorrectable.{0,20}(ecc|memory|dram|hbm)(?!.{0,40}[:=] {0,20}0\b)",
+    ),
     Signature("cuda-kernel-fault", "GPU Hang", blame="unknown"),
     Signature("gpu-oom", "hipErrorOutOfMemory"),
     Signature("gpu-oom", "Ran out of memory in memory space"),
@@ -340,5 +344,15 @@ ROWS = (
         "invalid (argument|usage)",
         certainty="low",
         weight=LAST_EXCEPTION + 2,
+    ),
+    Signature(
+        "gpu-init",
+        "CUDA_ERROR_NO_DEVICE",
+        "no GPU is visible",
+        role="unclear",
+        blame="unknown",
+        retry="unknown",
+        certainty="low",
+        weight=LAST_EXCEPTION + 1,
     ),
 )

@@ -17,7 +17,7 @@ ROWS = (
     # the scheduler
     Signature("preempted", "DUE TO PREEMPTION"),
     Signature("preempted", "DUE TO JOB REQUEUE"),
-    Signature("preempted", "node was preempted"),
+    Signature("preempted", "node was preempted", weight=HARDWARE),
     Signature("preempted", "preemption notice:"),
     Signature("preempted", "eceived preemption notice"),
     Signature("preempted", "this job is preempted"),
@@ -30,16 +30,22 @@ ROWS = (
             r"received preemption|preemption signal"
         ),
         certainty="low",
+        weight=LAST_EXCEPTION + 1,
     ),
     Signature("preempted", "TERM_PREEMPT"),
     Signature(
         "preempted",
         "pot ",
         pattern=r"(?i)spot (instance|vm|node).{0,40}(interrupt|terminat|reclaim|evict)",
+        weight=LAST_EXCEPTION + 1,
     ),
-    Signature("preempted", "TerminationByKubelet", certainty="low"),
+    Signature("preempted", "TerminationByKubelet", certainty="low", weight=LAST_EXCEPTION + 1),
     Signature(
-        "preempted", "maintenance event", pattern="(?i)terminat|migrat|host", certainty="low"
+        "preempted",
+        "maintenance event",
+        pattern="(?i)terminat|migrat|host",
+        certainty="low",
+        weight=LAST_EXCEPTION + 1,
     ),
     Signature("time-limit", "DUE TO TIME LIMIT"),
     Signature("time-limit", "job killed: walltime"),
@@ -96,6 +102,7 @@ ROWS = (
         "stopped-outside",
         "KeyboardInterrupt",
         "the job was stopped by Ctrl-C or SIGINT",
+        r"(?:^|: |\()KeyboardInterrupt(?:$|:)|etected KeyboardInterrupt",
         retry="no",
         certainty="high",
         weight=LIKELY,
@@ -368,16 +375,18 @@ ROWS = (
             r"(?i)preempted to accommodate|(due to|because of|by) (a )?preempt(ion|"
             r"ing|ed)? ?(of|by|$|[.,:])"
         ),
+        weight=LAST_EXCEPTION + 1,
     ),
     Signature("preempted", "Job was evicted"),
     Signature("preempted", "termination is imminent"),
-    Signature("preempted", "DisruptionTarget", certainty="low"),
+    Signature("preempted", "DisruptionTarget", certainty="low", weight=LAST_EXCEPTION + 1),
     Signature(
         "preempted",
         "evict",
         pattern=r"(?i)(pod|job|workload|instance|node).{0,40}evicted (due to|because of|by)",
+        weight=LAST_EXCEPTION + 1,
     ),
-    Signature("preempted", "nterruption notice"),
+    Signature("preempted", "nterruption notice", weight=LAST_EXCEPTION + 1),
     Signature(
         "time-limit",
         "wallclock",
@@ -443,6 +452,13 @@ ROWS = (
     ),
     Signature(
         "stopped-outside",
+        "EP611",
+        "the job was stopped by a signal",
+        r"EP611 .{0,40}ended by SIG(?:INT|TERM|HUP)",
+        weight=KILLED + 1,
+    ),
+    Signature(
+        "stopped-outside",
         "job deleted at request of",
         "the job was cancelled",
         "(?i)deleted",
@@ -479,4 +495,5 @@ ROWS = (
         certainty="high",
     ),
     Signature("setup", "Job credential expired", retry="unknown"),
+    Signature("preempted", "will be terminated soon", certainty="low", weight=LAST_EXCEPTION + 1),
 )

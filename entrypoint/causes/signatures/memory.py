@@ -13,7 +13,7 @@ ROWS = (
     Signature("host-oom", "oom-kill", pattern="oom-kill(ed)? ?:|oom-kill event|oom-killer"),
     Signature("host-oom", "oom_kill event"),
     Signature("host-oom", "OOM Killed"),
-    Signature("host-oom", "OOMKilled"),
+    Signature("host-oom", "OOMKilled", pattern=r"OOMKilled\b(?!\W{0,3}[Ff]alse)"),
     Signature("host-oom", "Out Of Memory", pattern=r"task \d|tasks \d"),
     Signature("host-oom", "OUT_OF_MEMORY", pattern="(?i)state|slurm|job"),
     Signature(

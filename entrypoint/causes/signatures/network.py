@@ -305,6 +305,24 @@ ROWS = (
     Signature("peer-lost", "another task died", weight=CONSEQUENCE + 1),
     Signature("peer-lost", "Polled an error from coordination service", weight=CONSEQUENCE + 1),
     Signature("peer-lost", "WatchTasksAsync failed", weight=CONSEQUENCE + 1),
+    Signature("peer-lost", "Failed to send RPC to coordination service", weight=CONSEQUENCE + 1),
+    Signature(
+        "peer-lost",
+        "Stopping coordination service as",
+        pattern="heartbeat has timed out|encountered an error",
+        weight=CONSEQUENCE + 1,
+    ),
+    Signature("rendezvous-timeout", "coordination service as cluster registration failed"),
+    # this toolkit's own log
+    Signature(
+        "peer-lost",
+        "EP602",
+        "the connection to {peer} was lost",
+        r"EP602 (?P<peer>[\w.-]{1,64}) .{0,100}is lost: ",
+        weight=CONSEQUENCE,
+    ),
+    Signature("proc-limit", "EP609", pattern="EP609 .{1,200} cannot start its ranks"),
+    Signature("rendezvous-timeout", "EP605", pattern="EP605 .{1,200} within"),
     Signature(
         "peer-lost",
         "Socket closed",
@@ -521,4 +539,5 @@ ROWS = (
     Signature("peer-lost", "UnavailableError", certainty="low"),
     Signature("peer-lost", "errors.AbortedError", certainty="low", weight=CONSEQUENCE + 2),
     Signature("peer-lost", "errors.CancelledError", certainty="low", weight=CONSEQUENCE + 2),
+    Signature("net-unreachable", "Software caused connection abort"),
 )

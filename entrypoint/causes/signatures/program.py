@@ -138,7 +138,7 @@ ROWS = (
     Signature("nan-loss", "nan", pattern=r"found invalid values:.{0,120}nan"),
     # rights
     Signature("permission", "PermissionError"),
-    Signature("permission", "Permission denied", weight=PYTHON + 1),
+    Signature("permission", "Permission denied", weight=LAST_EXCEPTION + 1),
     Signature("permission", "Errno 13]"),
     Signature("permission", "Errno 1]"),
     Signature("permission", "Operation not permitted", pattern="(?i)error|fail"),
@@ -159,20 +159,19 @@ ROWS = (
     Signature(
         "permission",
         "ermission",
-        pattern=(
-            "(?i)does not have .{0,60}(access|permission)|permission.{0,20}denied|PERMISSION_DENIED"
-        ),
+        pattern=("(?i)does not have .{0,60}(access|permission)|PERMISSION_DENIED"),
     ),
     Signature("permission", "detected dubious ownership", certainty="low"),
     # files
     Signature("file-missing", "FileNotFoundError"),
-    Signature("file-missing", "No such file or directory", weight=PYTHON + 1),
+    Signature("file-missing", "Errno 2]"),
+    Signature("file-missing", "No such file or directory", weight=LAST_EXCEPTION + 1),
     Signature(
         "file-missing", "an't open file", pattern="(?i)no such file|errno 2", weight=PYTHON - 1
     ),
     Signature("file-missing", "NotADirectoryError"),
     Signature("file-missing", "IsADirectoryError"),
-    Signature("file-missing", "command not found", weight=PYTHON + 1),
+    Signature("file-missing", "command not found", weight=LAST_EXCEPTION + 1),
     Signature("file-missing", "executable file not found"),
     Signature("file-missing", "NoSuchKey"),
     Signature("file-missing", "NoSuchBucket"),
