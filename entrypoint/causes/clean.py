@@ -69,6 +69,14 @@ _PROGRESS = (
     r"\W{0,4}\d+(?:(?!(?i:error|fail|nan)).){0,400}$"
     r"|\d+%\|.{0,200}\|\s?\d+/\d+"
 )
+# Counts that health checks print: they name errors that did not happen.
+_NONE = (
+    r"(?i)\b(?:0|no)(?: [\w.-]{1,30}){0,3} errors\b"
+    r"|(?:\b[\w.-]{1,30} ){0,4}\berrors ?[:=] ?(?:0|none)(?![\w.])"
+)
+# How Ray names the node of a task: `ray::step() (pid=4, ip=10.0.0.3)`, whose exception follows.
+_RAY_PLACE = r"\bpid=\d+, ip=([\d.:a-fA-F]{2,45})|\bWorker IP address: ([\d.:a-fA-F]{2,45})"
+_RAY_TASK = "ray::"
 
 
 @cache
@@ -78,6 +86,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
         re.compile(_COLOURS),
         re.compile(_WARNING),
         re.compile(_PROGRESS),
+        re.compile(_NONE),
     )
 
 
@@ -119,7 +128,7 @@ class Output:
         if len(raw) > _MOST_FIRST + _MOST_LAST:
             raw = [*raw[:_MOST_FIRST], *raw[-_MOST_LAST:]]
         self.raw = [line.rstrip("\r\n") for line in raw]
-        prefix, colours, *_ = _patterns()
+        prefix, colours, *_, none = _patterns()
         everything = "\n".join(self.raw)
         coloured = "\x1b[" in everything
         hints = [hint for hint in _HINTS if hint in everything]
@@ -137,6 +146,8 @@ class Output:
                     line = line[:at]
             if lines and line.startswith("    ") and code.match(lines[-1]):
                 line = ""  # code is no evidence, whatever words it has
+            if "rrors" in line and len(line) <= LONGEST:
+                line = none.sub("", line)
             lines.append(_ascii(line.replace("\n", " ")))
         self.lines = lines
         self.text = "\n".join(lines)
@@ -157,3 +168,12 @@ class Output:
     def is_warning(self, number: int) -> bool:
         """Return whether the line is marked as a warning, or says that it will be tried again."""
         return _patterns()[2].search(self.lines[number][:LONGEST]) is not None
+
+    def address(self, number: int) -> str:
+        """Return the address of the node that the line is about, if Ray says it; "" if not."""
+        tasks = (n for n in range(number - 1, -1, -1) if _RAY_TASK in self.raw[n])
+        for line in (number, next(tasks, number)):
+            found = re.search(_RAY_PLACE, self.raw[line][:LONGEST])
+            if found:
+                return found[1] or found[2]
+        return ""

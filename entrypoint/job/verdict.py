@@ -28,7 +28,19 @@ class Verdict:
         """A rank or program of this node has failed because of this."""
         self._count[node] += 1
         if self._count[node] <= _MOST:
-            self._causes.append(replace(cause, node=self._state.topology.name(node)))
+            place = self._node_at(cause.node, node)
+            self._causes.append(replace(cause, node=self._state.topology.name(place)))
+
+    def _node_at(self, address: str, reporter: int) -> int:
+        """Return the node with this address, which a launcher with one program for all nodes has
+        named; else the node that reported it."""
+        reports = self._state.peers.reports()
+        for node in self._state.topology.nodes:
+            report = reports.get(node.rank)
+            interface = report.interface.address if report and report.interface else ""
+            if address and address in (node.where, report and report.address, interface):
+                return node.rank
+        return reporter
 
     def _cause(self) -> Cause | None:
         """Return the cause of the job's failure; None if all that is known is that the program
