@@ -69,6 +69,11 @@ _PROGRESS = (
     r"\W{0,4}\d+(?:(?!(?i:error|fail|nan)).){0,400}$"
     r"|\d+%\|.{0,200}\|\s?\d+/\d+"
 )
+# Counts that health checks print: they name errors that did not happen.
+_NONE = (
+    r"(?i)\b(?:0|no)(?: [\w.-]{1,30}){0,3} errors\b"
+    r"|(?:\b[\w.-]{1,30} ){0,4}\berrors ?[:=] ?(?:0|none)(?![\w.])"
+)
 
 
 @cache
@@ -78,6 +83,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
         re.compile(_COLOURS),
         re.compile(_WARNING),
         re.compile(_PROGRESS),
+        re.compile(_NONE),
     )
 
 
@@ -119,7 +125,7 @@ class Output:
         if len(raw) > _MOST_FIRST + _MOST_LAST:
             raw = [*raw[:_MOST_FIRST], *raw[-_MOST_LAST:]]
         self.raw = [line.rstrip("\r\n") for line in raw]
-        prefix, colours, *_ = _patterns()
+        prefix, colours, *_, none = _patterns()
         everything = "\n".join(self.raw)
         coloured = "\x1b[" in everything
         hints = [hint for hint in _HINTS if hint in everything]
@@ -137,6 +143,8 @@ class Output:
                     line = line[:at]
             if lines and line.startswith("    ") and code.match(lines[-1]):
                 line = ""  # code is no evidence, whatever words it has
+            if "rrors" in line and len(line) <= LONGEST:
+                line = none.sub("", line)
             lines.append(_ascii(line.replace("\n", " ")))
         self.lines = lines
         self.text = "\n".join(lines)
