@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from entrypoint.cause import Cause, Certainty
+from entrypoint.cause import LINE, Cause, Certainty
 from entrypoint.causes import clean, measured
 from entrypoint.causes.clean import Output
 from entrypoint.causes.evidence import Evidence
@@ -26,12 +26,11 @@ from entrypoint.causes.kinds import (
 )
 from entrypoint.causes.signature import Signature
 from entrypoint.causes.signatures import SIGNATURES
-from entrypoint.text import brief, escaped
+from entrypoint.text import brief, one_line
 from entrypoint.values import dataclass
 
 _Rows = dict[str, list[tuple[int, Signature]]]
 _TRIES = 20  # lines with a needle that are compared with its pattern
-_SHOWN = 300  # characters of a line that is shown
 _MOST_SHOWN = 3
 _SIGNALS = {
     1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
@@ -289,7 +288,7 @@ def _cause(
         says,
         signature.fix or kind.fix,
         measured.device(output.lines[match.line], signature.slug) if match else "",
-        tuple(escaped(output.raw[number].strip(), _SHOWN) for number in numbers),
+        tuple(one_line(output.raw[number].strip(), LINE) for number in numbers),
     )
 
 
