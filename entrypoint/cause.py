@@ -39,7 +39,8 @@ class Cause:
     # Of the output, that show it.
     lines: Annotated[tuple[Annotated[str, Length(LINE)], ...], Length(LINES)] = ()
     rank: Annotated[str, _NAME] = ""  # or the program that failed: `rank 3`
-    node: Annotated[str, _NAME] = ""  # where that ran: `worker-3 (node-3)`
+    # Where that ran: `worker-3 (node-3)`, or its address before the leader has the cause.
+    node: Annotated[str, _NAME] = ""
 
     @property
     def is_infrastructure(self) -> bool:

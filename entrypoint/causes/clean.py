@@ -74,6 +74,9 @@ _NONE = (
     r"(?i)\b(?:0|no)(?: [\w.-]{1,30}){0,3} errors\b"
     r"|(?:\b[\w.-]{1,30} ){0,4}\berrors ?[:=] ?(?:0|none)(?![\w.])"
 )
+# How Ray names the node of a task: `ray::step() (pid=4, ip=10.0.0.3)`, whose exception follows.
+_RAY_PLACE = r"\bpid=\d+, ip=([\d.:a-fA-F]{2,45})|\bWorker IP address: ([\d.:a-fA-F]{2,45})"
+_RAY_TASK = "ray::"
 
 
 @cache
@@ -165,3 +168,12 @@ class Output:
     def is_warning(self, number: int) -> bool:
         """Return whether the line is marked as a warning, or says that it will be tried again."""
         return _patterns()[2].search(self.lines[number][:LONGEST]) is not None
+
+    def address(self, number: int) -> str:
+        """Return the address of the node that the line is about, if Ray says it; "" if not."""
+        tasks = (n for n in range(number - 1, -1, -1) if _RAY_TASK in self.raw[n])
+        for line in (number, next(tasks, number)):
+            found = re.search(_RAY_PLACE, self.raw[line][:LONGEST])
+            if found:
+                return found[1] or found[2]
+        return ""

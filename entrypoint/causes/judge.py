@@ -289,6 +289,7 @@ def _cause(
         signature.fix or kind.fix,
         measured.device(output.lines[match.line], signature.slug) if match else "",
         tuple(one_line(output.raw[number].strip(), LINE) for number in numbers),
+        node=output.address(match.line) if match else "",
     )
 
 

@@ -57,4 +57,4 @@ def text(cause: Cause, width: int) -> str:
 def with_origin(cause: Cause) -> Cause:
     """Return the cause with the rank and the node that the prefix of its first line names."""
     rank, node = clean.origin(cause.lines[0]) if cause.lines else ("", "")
-    return replace(cause, rank=f"rank {rank}" if rank else "", node=node)
+    return replace(cause, rank=f"rank {rank}" if rank else "", node=node or cause.node)

@@ -28,7 +28,19 @@ class Verdict:
         """A rank or program of this node has failed because of this."""
         self._count[node] += 1
         if self._count[node] <= _MOST:
-            self._causes.append(replace(cause, node=self._state.topology.name(node)))
+            name = self._state.topology.name(self._place(cause, node))
+            self._causes.append(replace(cause, node=name))
+
+    def _place(self, cause: Cause, reporter: int) -> int:
+        """Return the node of a failure: the one that reported it. The leader's own program may run
+        on all nodes, as Ray's, and name another one by its address."""
+        reports = self._state.peers.reports() if reporter == self._state.me else {}
+        for node, report in reports.items():
+            interface = report.interface.address if report.interface else ""
+            where = self._state.topology.nodes[node].where
+            if cause.node and cause.node in (where, report.address, interface):
+                return node
+        return reporter
 
     def _cause(self) -> Cause | None:
         """Return the cause of the job's failure; None if all that is known is that the program

@@ -78,6 +78,23 @@ def test_without_a_root_the_cause_is_a_consequence() -> None:
     assert FailedJob().fails().cause is None
 
 
+@pytest.mark.parametrize(
+    ("reporter", "address", "name"),
+    [
+        (0, "10.0.0.2", "worker-1 (b)"),
+        (0, "10.9.9.9", "worker-0 (a)"),
+        (2, "10.0.0.2", "worker-2 (c)"),
+    ],
+)
+def test_the_leader_s_program_alone_may_name_another_node(
+    reporter: int, address: str, name: str
+) -> None:
+    """As Ray's does, which runs on all nodes."""
+    outcome = FailedJob().fails((reporter, replace(ECC, node=address)))
+    assert outcome.cause
+    assert outcome.cause.node == name
+
+
 NO_GPU = replace(ECC, slug="gpu-init", blame="program", retry="unknown", certainty="low")
 
 
