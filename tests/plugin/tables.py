@@ -1,5 +1,5 @@
 """`--table NAME`: what was tried, a line each, at the end of a run: bake, deploy, engines,
-launchers, faults, image, network, platforms, security, see or slurm.
+launchers, faults, image, network, platforms, security, see, slurm or staged.
 
 With `--every` the run fails if a line of the table does not hold or was not tried. With
 `--table-file PATH` the rounds before this one are in the table too.
@@ -135,6 +135,27 @@ def _fault(item: pytest.Item) -> Found:
 def _fault_cells(line: Line) -> tuple[str, ...]:
     *says, bound = line.says
     return *says, line.containers, bound, " ".join(line.seconds), line.result
+
+
+def _staged(item: pytest.Item) -> Found:
+    """A row of tests/loopback/test_staged_failures.py, and what else is shown there."""
+    if not item.nodeid.startswith("tests/loopback/test_staged_failures.py"):
+        return None
+    row = _given(item).get("row")
+    if row:
+        return item.nodeid, row.says
+    found = _point("loopback", False, item)
+    case = item.nodeid.partition("[")[2].rstrip("]")
+    return found and (item.nodeid, (case, "plain", found[1][0], ""))
+
+
+def _staged_cells(line: Line) -> tuple[str, ...]:
+    return (
+        *line.says,
+        "as expected" if line.seen and line.seen == line.says[3] else line.seen,
+        f"{line.call:.1f}",
+        line.result,
+    )
 
 
 def _slurm(item: pytest.Item) -> Found:
@@ -291,6 +312,13 @@ TABLES = {
         ("where", "what", "seen", "seconds", "result"),
         order=lambda line: (_SHOWN.index(line.says[0]), line.says),
         foot="{good} of {all} lines hold",
+    ),
+    "staged": Table(
+        "staged failures",
+        _staged,
+        _staged_cells,
+        ("row", "launcher", "fault", "expected", "seen", "seconds", "result"),
+        foot="{good} of {all} rows hold",
     ),
     "slurm": Table(
         "slurm",
