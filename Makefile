@@ -74,9 +74,11 @@ test-faults:  ## every fault of docs/reference/faults.md in real containers, thr
 	@ROUNDS=$${ROUNDS:-3} scripts/test-faults
 
 .PHONY: test-failures
-test-failures:  ## how well failures are judged by what they print: precision and recall per cause and of retry, and two baselines (seconds)
+test-failures:  ## how well failures are judged: precision and recall per cause and of retry, two baselines; then failures staged in real jobs (minutes)
 	@$$(scripts/dev/venv test lint demo)/bin/python -m tests.failures.score
 	@scripts/test -q tests/failures
+	@scripts/dev/torch-python >/dev/null || scripts/build-image gpu
+	@scripts/test -m "" --table staged --every -q --no-header "--torch-python=$$(scripts/dev/torch-python)" "--with=ray=$$(scripts/dev/python-with ray)" tests/loopback/test_staged_failures.py
 
 .PHONY: test-network
 test-network:  ## real containers with several networks, other names and IPv6 alone: network, launcher, seconds, result (some minutes)

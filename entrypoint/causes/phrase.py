@@ -56,9 +56,11 @@ def as_json(cause: Cause) -> dict[str, Any]:
 def first_cause(causes: Sequence[Cause]) -> Cause | None:
     """Return the cause of the job, of those of its ranks and nodes in the order of their arrival:
     a root before what is unclear, and that before a consequence; then the most decisive, the
-    certain, the first. None if there is none."""
+    certain, that of a rank (a launcher repeats what its ranks print), the first. None if there is
+    none."""
     return min(causes, key=_order, default=None)
 
 
-def _order(cause: Cause) -> tuple[int, int, bool]:
-    return _ROLES.index(cause.role), KINDS[cause.slug].weight, cause.certainty == "low"
+def _order(cause: Cause) -> tuple[int, int, bool, bool]:
+    weight = KINDS[cause.slug].weight
+    return _ROLES.index(cause.role), weight, cause.certainty == "low", not cause.rank

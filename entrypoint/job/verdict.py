@@ -28,18 +28,18 @@ class Verdict:
         """A rank or program of this node has failed because of this."""
         self._count[node] += 1
         if self._count[node] <= _MOST:
-            place = self._node_at(cause.node, node)
-            self._causes.append(replace(cause, node=self._state.topology.name(place)))
+            name = self._state.topology.name(self._place(cause, node))
+            self._causes.append(replace(cause, node=name))
 
-    def _node_at(self, address: str, reporter: int) -> int:
-        """Return the node with this address, which a launcher with one program for all nodes has
-        named; else the node that reported it."""
-        reports = self._state.peers.reports()
-        for node in self._state.topology.nodes:
-            report = reports.get(node.rank)
-            interface = report.interface.address if report and report.interface else ""
-            if address and address in (node.where, report and report.address, interface):
-                return node.rank
+    def _place(self, cause: Cause, reporter: int) -> int:
+        """Return the node of a failure: the one that reported it. The leader's own program may run
+        on all nodes, as Ray's, and name another one by its address."""
+        reports = self._state.peers.reports() if reporter == self._state.me else {}
+        for node, report in reports.items():
+            interface = report.interface.address if report.interface else ""
+            where = self._state.topology.nodes[node].where
+            if cause.node and cause.node in (where, report.address, interface):
+                return node
         return reporter
 
     def _cause(self) -> Cause | None:

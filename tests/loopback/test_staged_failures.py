@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, until
+from tests.cluster import Cluster, free_port, until
 from tests.staged import (
     ON_NODE_1,
     RANK_1,
@@ -105,9 +105,11 @@ LOOKS_BAD = """
 import os, sys
 print("WARNING: CUDA error: out of memory, retrying with a smaller batch", file=sys.stderr)
 print("Connection closed by peer, reconnecting; ImportError: no module apex, using torch")
-print("volatile uncorrectable ECC errors: 0; Xid: none; 0 restarts after CUDA out of memory")
-sys.exit(int(os.environ["ENDS"]))
+print("health check: volatile uncorrectable ECC errors: 0; Xid: none")
+{}["step"] if os.environ["ENDS"] == "1" else sys.exit()
 """
+
+BY_CLASS = {"ENTRYPOINT_FAILURES_STATUS": "class", "ENTRYPOINT_RESTARTS": "0"}
 
 MINE = (
     Staged(
@@ -135,7 +137,7 @@ MINE = (
     ),
     Staged(
         "own-75", "mpirun", "the program itself ends with 75", f"{ON_NODE_1}\nsys.exit(75)\n",
-        Expected("user-code program unknown low", 75, RANK_1),
+        Expected("", 75),
     ),
     Staged(
         "module-on-one-node", "mpirun", "one node's PYTHONPATH lacks a module",
@@ -179,6 +181,16 @@ MINE = (
         prepare="mount --bind $STAGE/resolv.conf /etc/resolv.conf",
     ),
     Staged(
+        "ecc-class", "mpirun", "the same as ecc, with failures.status: class", CUDA_ERROR,
+        Expected("gpu-ecc device elsewhere high", 71, f"GPU 1 of {WORKER_1}"),
+        tools={"nvidia-smi": GPUS.format(3)}, shared=BY_CLASS,
+    ),
+    Staged(
+        "nan-class", "plain", "a loss of NaN, with failures.status: class",
+        f"{ON_NODE_1}\nraise FloatingPointError('loss is nan')\n",
+        Expected("nan-loss program no low", 1, WORKER_1), shared=BY_CLASS,
+    ),
+    Staged(
         "no-checkpoint", "plain", "a checkpoint is not there",
         f"{ON_NODE_1}\nopen('/nowhere/step-500.pt', 'rb')\n",
         Expected("file-missing program no high", 1, WORKER_1),
@@ -199,8 +211,8 @@ MINE = (
         Expected("", 0), shared={"ENDS": "0"},
     ),
     Staged(
-        "looks-bad-7", "plain", "the program's own 7, below words like errors", LOOKS_BAD,
-        Expected("user-code program no low", 7), shared={"ENDS": "7"},
+        "looks-worse", "plain", "the program's own KeyError, below words like errors", LOOKS_BAD,
+        Expected("user-code program no high", 1, "worker-"), shared={"ENDS": "1"},
     ),
 )  # fmt: skip
 TORCH = (
@@ -291,8 +303,9 @@ def surroundings(folder: Path) -> Iterator[Callable[[Staged, Path], dict[str, st
             (stage / "kmsg").write_text(XID)
             # Nothing reads there.
             silent = made.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            taken = made.enter_context(socket.create_server(("0.0.0.0", 0)))
-            env = {"TAKEN": str(taken.getsockname()[1])}
+            port = free_port()
+            made.enter_context(socket.create_server(("0.0.0.0", port)))
+            env = {"TAKEN": str(port)}
             if row.name == "dns":
                 silent.bind(("127.0.0.99", 53))
                 (stage / "resolv.conf").write_text(

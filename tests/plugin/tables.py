@@ -144,14 +144,15 @@ def _staged(item: pytest.Item) -> Found:
     row = _given(item).get("row")
     if row:
         return item.nodeid, row.says
-    doc = (getattr(item.obj, "__doc__", None) or item.name).split("\n\n")[0]  # type: ignore[attr-defined]
-    return item.nodeid, (item.name, "", " ".join(doc.split()).rstrip("."), "")
+    found = _point("loopback", False, item)
+    case = item.nodeid.partition("[")[2].rstrip("]")
+    return found and (item.nodeid, (case, "plain", found[1][0], ""))
 
 
 def _staged_cells(line: Line) -> tuple[str, ...]:
     return (
         *line.says,
-        "as expected" if line.seen == line.says[3] else line.seen,
+        "as expected" if line.seen and line.seen == line.says[3] else line.seen,
         f"{line.call:.1f}",
         line.result,
     )

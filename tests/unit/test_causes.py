@@ -310,6 +310,8 @@ def test_the_first_root_is_the_jobs(causes: list[str], slug: str) -> None:
     assert first_cause([]) is None
     two = [_cause("disk-full", device="a"), _cause("disk-full", device="b")]
     assert first_cause(two) is two[0]
+    two[1] = replace(two[1], rank="rank 3")
+    assert first_cause(two) is two[1], "a launcher repeats what its ranks print"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -78,12 +78,21 @@ def test_without_a_root_the_cause_is_a_consequence() -> None:
     assert FailedJob().fails().cause is None
 
 
-def test_a_program_for_all_nodes_names_the_node_that_failed() -> None:
-    """As Ray's does, by its address; an address of no node is that of the program."""
-    for address, name in (("10.0.0.2", "worker-1 (b)"), ("10.9.9.9", "worker-0 (a)")):
-        outcome = FailedJob().fails((0, replace(ECC, node=address)))
-        assert outcome.cause
-        assert outcome.cause.node == name
+@pytest.mark.parametrize(
+    ("reporter", "address", "name"),
+    [
+        (0, "10.0.0.2", "worker-1 (b)"),
+        (0, "10.9.9.9", "worker-0 (a)"),
+        (2, "10.0.0.2", "worker-2 (c)"),
+    ],
+)
+def test_the_leader_s_program_alone_may_name_another_node(
+    reporter: int, address: str, name: str
+) -> None:
+    """As Ray's does, which runs on all nodes."""
+    outcome = FailedJob().fails((reporter, replace(ECC, node=address)))
+    assert outcome.cause
+    assert outcome.cause.node == name
 
 
 NO_GPU = replace(ECC, slug="gpu-init", blame="program", retry="unknown", certainty="low")
