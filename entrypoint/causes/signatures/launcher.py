@@ -195,7 +195,7 @@ ROWS = (
             ("eceived signal 15", ""),
             ("SIGTERM signal", "(?i)received|caught"),
             ("aught signal SIGTERM", ""),
-            ("CANCELLED AT", r"CANCELLED AT \S+ *\*\*\*"),
+            ("CANCELLED AT", r"(?<!STEP) \S+ ON \S+ CANCELLED AT \S+ *\*\*\*"),
             ("TERM_OWNER", ""),
             ("CANCELLED by", ""),
         )
@@ -446,9 +446,18 @@ ROWS = (
         "stopped-outside",
         "CANCELLED AT",
         "the job was cancelled",
-        r"CANCELLED AT \S+ *(?:DUE TO (?:SIGNAL|USER).*)?\*\*\*",
+        r"(?<!STEP) \S+ ON \S+ CANCELLED AT \S+ *(?:DUE TO (?:SIGNAL|USER).{0,40})?\*\*\*",
         role="unclear",
         weight=KILLED + 1,
+    ),
+    # srun cancels its own step also after the failure of a task
+    Signature(
+        "stopped-outside",
+        "CANCELLED AT",
+        "the job step was cancelled",
+        r"STEP \S+ ON \S+ CANCELLED AT \S+ *\*\*\*",
+        role="unclear",
+        weight=REPORTED,
     ),
     Signature(
         "stopped-outside",

@@ -313,6 +313,10 @@ ROWS = (
         weight=CONSEQUENCE + 1,
     ),
     Signature("rendezvous-timeout", "coordination service as cluster registration failed"),
+    # a completion with an error of libfabric inside of MPICH and its derivatives
+    Signature(
+        "peer-lost", "OFI poll failed", role="unclear", certainty="low", weight=CONSEQUENCE - 1
+    ),
     # this toolkit's own log
     Signature(
         "peer-lost",
@@ -408,6 +412,16 @@ ROWS = (
     ),
     Signature("download", "ReadTimeoutError", certainty="low"),
     Signature("download", "Read timed out", certainty="low"),
+    Signature("download", "FSTimeoutError", certainty="low"),
+    Signature(
+        "download",
+        "FileNotFoundError",
+        "a remote file could not be opened, after timeouts of its service",
+        r"FileNotFoundError.{1,250}(?:hf|s3|gs|gcs|https?)://",
+        certainty="low",
+        also="timed out",
+        weight=PYTHON - 2,
+    ),
     Signature(
         "download",
         "urlopen error",

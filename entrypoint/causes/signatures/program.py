@@ -163,7 +163,16 @@ ROWS = (
     ),
     Signature("permission", "detected dubious ownership", certainty="low"),
     # files
-    Signature("file-missing", "FileNotFoundError"),
+    Signature("file-missing", "FileNotFoundError", pattern=r"^(?!.{1,250}\w://)"),
+    # a library's word for a wrong name and also for a service that did not answer
+    Signature(
+        "file-missing",
+        "FileNotFoundError",
+        "a remote file could not be opened",
+        r"FileNotFoundError.{1,250}\w://",
+        retry="unknown",
+        certainty="low",
+    ),
     Signature("file-missing", "Errno 2]"),
     Signature("file-missing", "No such file or directory", weight=LAST_EXCEPTION + 1),
     Signature(

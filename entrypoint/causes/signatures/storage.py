@@ -34,7 +34,7 @@ ROWS = (
     ),
     Signature("disk-full", "ile write failed", certainty="low", weight=NAMED + 1),
     # file systems
-    Signature("storage-io", "Input/output error"),
+    Signature("storage-io", "Input/output error", pattern="^(?!.{0,200}OFI)"),
     Signature("storage-io", "Errno 5]"),
     Signature("storage-io", "os error 5)"),
     Signature("storage-io", "Remote I/O error"),
