@@ -40,7 +40,7 @@ def test_why_it_has_no_answer(script: str, why: str, printed: str) -> None:
 def test_no_more_than_4_mib_are_read() -> None:
     """A broken tool that prints without end would take the memory of the node."""
     begun = time.monotonic()
-    with pytest.raises(NoAnswerError, match="^prints more than 4 MiB$") as error:
+    with pytest.raises(NoAnswerError, match=r"^prints more than 4 MiB$") as error:
         ask(("/bin/sh", "-c", "yes"), ENV, 60)
     assert len(error.value.output) == 4 << 20
     assert time.monotonic() - begun < 30

@@ -40,7 +40,10 @@ def judged(cwd: Path, *words: str, stdin: bytes = b"") -> dict[str, Any]:
     return document
 
 
-@pytest.mark.promise("`explain FILE` says why a job failed, and whether a retry helps")
+@pytest.mark.promise(
+    "`explain FILE` says why a job failed, and whether a retry helps",
+    control="a log without a failure, below",
+)
 def test_a_file_and_stdin_are_judged_alike(tmp_path: Path) -> None:
     (tmp_path / "job.log").write_text(LOG)
     document = judged(tmp_path, "job.log")
