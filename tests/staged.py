@@ -52,7 +52,8 @@ class Staged:
     env: Mapping[str, str] = field(default_factory=dict)
     # For both nodes.
     shared: Mapping[str, str] = field(default_factory=dict)
-    needs: str = ""  # torch or ray
+    broken: int = 1  # the node with the tools
+    asked: bool = True  # whether they are asked
 
     @property
     def says(self) -> tuple[str, ...]:
@@ -91,9 +92,10 @@ def start(
         own = dict(env)
         own["TMPDIR"] = own["RAY_TMPDIR"] = f"{job.folder}/t{rank}"
         Path(own["TMPDIR"]).mkdir()
+        if rank == row.broken:
+            own["PATH"] = f"{job.folder}/bin:{env.get('PATH', os.environ['PATH'])}"
         if rank == 1:
             own |= row.env
-            own["PATH"] = f"{job.folder}/bin:{env.get('PATH', os.environ['PATH'])}"
             if row.prepare:
                 argv = (
                     "unshare",

@@ -75,7 +75,9 @@ class Diagnostician:
         try:
             counters = await in_thread(self._probe.counters)
             cause = await in_thread(partial(judged, evidence=counters))
-            if _may_be_a_device(cause):
+            if cause.node and not self._probe.is_at(cause.node):
+                cause = await in_thread(judged)  # what was measured here is no evidence
+            elif _may_be_a_device(cause):
                 evidence = replace(counters, device_faults=await self._devices())
                 cause = await in_thread(partial(judged, evidence=evidence))
         except Exception as error:  # a job that fails must not fail once more for its diagnosis

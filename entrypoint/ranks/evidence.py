@@ -41,6 +41,11 @@ class NodeProbe:
         self.processes = processes
         self._since = time.monotonic() - _EARLIER
 
+    def is_at(self, address: str) -> bool:
+        """Return whether this node has this address."""
+        own = (interface.address for interface in self._facts.interfaces)
+        return address in (self._topology.this.where, *own)
+
     def counters(self) -> Evidence:
         """Return what the kernel counts, and the space that is left: at the time of the call."""
         from entrypoint.causes.evidence import Evidence  # as all below: only a failure needs it

@@ -256,6 +256,18 @@ RAY = (
         Expected("killed-unknown unknown unknown low", 1, WORKER_1),
     ),
     Staged(
+        "ray-elsewhere", "ray", "CUDA error on the second node; ECC errors on the first one's card",
+        RAY_TASK.format("raise RuntimeError('CUDA error: unspecified launch failure')"),
+        Expected("cuda-kernel-fault unknown unknown low", 1, WORKER_1),
+        tools={"nvidia-smi": GPUS.format(3)}, broken=0, asked=False,
+    ),
+    Staged(
+        "ray-ecc", "ray", "the driver itself fails by a card of the first node",
+        "raise RuntimeError('CUDA error: unspecified launch failure')\n",
+        Expected("gpu-ecc device elsewhere high", 1, "GPU 1 of worker-0 (node-0)", again=True),
+        tools={"nvidia-smi": GPUS.format(3)}, broken=0,
+    ),
+    Staged(
         "ray-module", "ray", "a task on the second node imports what is not there",
         RAY_TASK.format("import no_such_module"),
         Expected("user-import program no high", 1, WORKER_1),
@@ -353,7 +365,8 @@ def test_a_staged_failure(
     job.ends(120)
     record_property("seen", seen(job))
     agrees(job, row.expected)
-    assert called(job) == [*row.tools] * (1 + row.expected.again), "asked once in an attempt"
+    attempts = 1 + row.expected.again
+    assert called(job) == [*row.tools] * attempts * row.asked, "asked once in an attempt"
 
 
 # --------------------------------------------------------------------------------------------------
