@@ -365,6 +365,7 @@ def test_a_staged_failure(
     job.ends(120)
     record_property("seen", seen(job))
     agrees(job, row.expected)
+    until(lambda: job.survivors() == [], 15, "nothing is left")
     attempts = 1 + row.expected.again
     assert called(job) == [*row.tools] * attempts * row.asked, "asked once in an attempt"
 
