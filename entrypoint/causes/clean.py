@@ -60,7 +60,7 @@ _HINTS = (
     "is deprecated",
 )
 _WARNING = (
-    r"^\W{0,3}(?:W\d{4}\b|W\d{3} \d|W [\w/]{1,120}\.(?:cpp|cc|py)|WARN(?:ING)?\b|warning\b)"
+    r"^\W{0,3}(?:W\d{4}\b|W\d{3} \d|W [\w/]{1,120}\.(?:cpp|cc|py)|WARN(?:ING)?\b|[Ww]arning\b)"
     r"|\bWARNING\b|\[W\]|\[WARN(?:ING)?\]|\bUserWarning\b|\bFutureWarning\b"
     r"|(?i:\bretrying\b|\bwill retry\b|\bretry \d+(?:/| of )\d+)"
 )

@@ -277,7 +277,7 @@ def _cause(
         for name, text in match.groups.items():
             says = says.replace(f"{{{name}}}", brief(text))
     certainty = signature.certainty or kind.certainty
-    if match and match.weight == WARNED:
+    if match and (match.weight == WARNED or _is_only_warned_of(match, output)):
         certainty = "low"
     return Cause(
         signature.slug,
@@ -291,6 +291,14 @@ def _cause(
         tuple(one_line(output.raw[number].strip(), LINE) for number in numbers),
         node=output.address(match.line) if match else "",
     )
+
+
+def _is_only_warned_of(match: Match, output: Output) -> bool:
+    """Return whether the line only warns, or progress followed it: what it names has perhaps not
+    happened, or was not the end."""
+    if match.signature.always:
+        return False
+    return output.is_warning(match.line) or match.line < output.last_progress
 
 
 def _foreign(signature: Signature, line: str) -> Signature:

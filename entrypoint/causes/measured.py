@@ -124,8 +124,12 @@ def _fault(cause: Cause, fault: DeviceFault, text: str) -> Cause | None:
     about_devices = cause.slug in _ABOUT_DEVICES
     if fault.kind == "held":
         return _held(cause, fault)
-    if cause.role == "cascade" or cause.slug in ("gpu-ecc", "gpu-lost", "nvlink"):
+    if cause.role == "cascade":
         return None
+    if cause.slug in ("gpu-ecc", "gpu-lost", "nvlink"):
+        if _slug(fault) != cause.slug:
+            return None
+        return replace(cause, certainty="high", device=cause.device or fault.device)
     if cause.certainty == "high" and not cause.slug.startswith("gpu-init"):
         return None
     names_device = re.search(_NAMES_DEVICE, text) is not None

@@ -168,6 +168,25 @@ def test_which_cause_wins(lines: list[str], slug: str) -> None:
     assert judge(lines, 1).slug == slug
 
 
+@pytest.mark.parametrize(
+    ("lines", "faults", "certainty"),
+    [
+        ([ECC], (), "high"),
+        (["Warning: will abort on an uncorrectable ECC error"], (), "low"),
+        ([ECC, "step 12 loss 0.3"], (), "low"),
+        ([ECC, "step 12 loss 0.3"], (DeviceFault("GPU 2", "ecc", "3 errors", 3),), "high"),
+        ([ECC, "step 12 loss 0.3"], (DeviceFault("GPU 2", "missing", "gone"),), "low"),
+    ],
+)
+def test_a_device_is_certain_only_if_nothing_speaks_against_it(
+    lines: list[str], faults: tuple[DeviceFault, ...], certainty: str
+) -> None:
+    """A job boots again after certain causes alone."""
+    cause = judge(lines, 7, evidence=Evidence(device_faults=faults))
+    assert (cause.slug, cause.certainty) == ("gpu-ecc", certainty)
+    assert cause.device == ("GPU 2" if certainty == "high" and faults else "")
+
+
 # What healthy jobs print, too. A mistake after it stays the program's.
 HARMLESS = (
     "W tensorflow/stream_executor/platform/default/dso_loader.cc:64] Could not load dynamic library"
