@@ -19,7 +19,7 @@ from tests.simulation.schedule import draw
 @pytest.mark.promise("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
 @pytest.mark.promise("`entrypoint status` shows each node's phase from the first wait to the end")
 @pytest.mark.promise("every schedule of failures ends in time, with one status and a grace period")
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_the_invariants_hold(random: Random) -> None:
     schedule = draw(random)

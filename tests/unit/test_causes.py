@@ -396,17 +396,20 @@ def lines_of_failures() -> list[str]:
     return [line for failure in score.failures("first") for line in failure.lines]
 
 
-def seconds(action: Callable[[], object], rounds: int = 5) -> float:
-    best = 1e9
+def takes_at_most(limit: float, action: Callable[[], object], rounds: int = 10) -> bool:
+    """Whether it takes so many seconds of CPU at most, in one of some rounds: other tests share
+    the CPU's caches."""
     for _ in range(rounds):
+        bound = limit * _slowness()
         signature._COMPILED.clear()
         judges._by_probe.cache_clear()
         clean._patterns.cache_clear()
         re.purge()
         begin = time.process_time()
         action()
-        best = min(best, time.process_time() - begin)
-    return best
+        if time.process_time() - begin < bound:
+            return True
+    return False
 
 
 def test_a_judgement_takes_milliseconds() -> None:
@@ -414,15 +417,15 @@ def test_a_judgement_takes_milliseconds() -> None:
         '  File "/opt/conda/lib/python3.11/site-packages/torch/nn/modules/module.py", line 15, in '
     )
     plain = [(frame + f"_call_impl_{n} " * 20)[:300] for n in range(198)]
-    assert seconds(lambda: judge([*plain, LAUNCH_FAILURE, CHILD], 1)) < 0.008 * _slowness()
+    assert takes_at_most(0.008, lambda: judge([*plain, LAUNCH_FAILURE, CHILD], 1))
 
 
 def test_two_megabytes_of_the_worst_words_take_less_than_a_third_of_a_second() -> None:
     everything = lines_of_failures()
     worst = list(itertools.islice(itertools.cycle(everything), 2_000_000 // 120))
-    assert seconds(lambda: judge(worst, 1), 2) < 0.3 * _slowness()
-    assert seconds(lambda: judge(["RuntimeError: x"] * 100_000, 1), 2) < 0.3 * _slowness()
-    assert seconds(lambda: judge([" ".join(everything) * 20], 1), 2) < 0.3 * _slowness()
+    assert takes_at_most(0.3, lambda: judge(worst, 1))
+    assert takes_at_most(0.3, lambda: judge(["RuntimeError: x"] * 100_000, 1))
+    assert takes_at_most(0.3, lambda: judge([" ".join(everything) * 20], 1))
 
 
 def _slowness() -> float:
