@@ -10,7 +10,7 @@ from entrypoint.text import markdown_table
 _HEAD = """# Messages
 
 If the program itself failed, or a node, a device or the network under it:
-[why-did-my-job-stop.md](why-did-my-job-stop.md).
+[why-did-my-job-stop.md](../how-to/why-did-my-job-stop.md).
 
 Every message has an id, which stays the same if the text changes. This page lists all messages,
 with the same text as `entrypoint explain`. `…` stands for the parts that differ. Where to look for
