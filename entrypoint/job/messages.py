@@ -27,7 +27,7 @@ from entrypoint.cause import Cause
 from entrypoint.phases import NAMES
 from entrypoint.text import SENTENCE
 from entrypoint.values import dataclass
-from entrypoint.wire import Invalid, Length, Range, json_object, one_of, require
+from entrypoint.wire import Invalid, Length, Range, json_object, one_of, read, require
 
 LINES, LINE = 20, 1000  # lines that a program printed last, characters in each
 PHASES = 4096  # phases of one node; with LABEL characters in each they fit into the longest line
@@ -48,6 +48,16 @@ def _variables(value: Any) -> Mapping[str, str]:
     if any(not name or "=" in name or "\0" in name + text for name, text in value.items()):
         raise Invalid("a name or a text that no variable can have")
     return value
+
+
+def _known_cause(value: Any) -> Cause:
+    """A cause of a kind that the table has, by which the leader compares it with others."""
+    from entrypoint.causes.kinds import KINDS  # only a failure needs it
+
+    cause = read(Cause, value, ".")  # the path goes on behind the field's name
+    if cause.slug not in KINDS:
+        raise Invalid("slug: no kind of cause", value)
+    return cause
 
 
 # --------------------------------------------------------------------------------------------------
@@ -74,6 +84,7 @@ Command = Annotated[
         "no command", lambda it: isinstance(it, str) and 0 < len(it) <= COMMAND and "\0" not in it
     ),
 ]
+KnownCause = Annotated[Cause, _known_cause]
 PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 
 
@@ -160,7 +171,7 @@ class Ended:
 class Diagnosis:
     """Why a rank or program of this node has failed. Sent before Stopped."""
 
-    cause: Cause
+    cause: KnownCause
 
 
 @dataclass(frozen=True)
@@ -321,7 +332,7 @@ class Release:
     reason: Sentence
     program: bool
     again: bool
-    cause: Cause | None = None
+    cause: KnownCause | None = None
 
 
 # --------------------------------------------------------------------------------------------------

@@ -184,6 +184,7 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("", {}, "no kind of message"),
         ("diagnosis", {}, "cause: is missing"),
         ("diagnosis", {"cause": "ECC"}, "cause: not an object"),
+        ("diagnosis", {"cause": CAUSE | {"slug": "witchcraft"}}, "cause: slug: no kind of cause"),
         ("diagnosis", {"cause": CAUSE | {"retry": "always"}}, "cause.retry: none of no, same"),
         ("diagnosis", {"cause": CAUSE | {"lines": ["x"] * 4}}, "cause.lines: not a list of at"),
     ],
