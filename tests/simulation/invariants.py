@@ -349,7 +349,8 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     soon = fault.at + fault.seconds + GRACE + _PATIENCE + _MARGIN
     if fault.kind == "twice" and world.signals[fault.node] > 1:  # else it had left after the first
         soon = fault.at + fault.seconds + 5 + 10 * schedule.latency
-    if fault.kind not in ("freeze", "user", "stranger", "daemon") and ended > soon:
+    has_failed = fault.kind != "fail" or world.failures  # nothing fails that does not run yet
+    if fault.kind not in ("freeze", "user", "stranger", "daemon") and has_failed and ended > soon:
         wrong.append(
             f"{fault.kind} at {fault.at:.1f} s, and the leader ended at {ended:.1f} s, not by"
             f" {soon:.1f} s"
