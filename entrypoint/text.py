@@ -9,6 +9,12 @@ from typing import Any
 Log = Callable[[str], None]  # takes a line of ours
 LONGEST = 128 << 10  # characters of a message
 SENTENCE = 4000  # characters of what a peer or a program said
+# signal(7), as on x86 and Arm; of the real-time signals only the first and the last have names.
+_NAMES = (
+    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP"
+    " TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+)
+_SIGNALS = {**dict(enumerate(_NAMES.split(), start=1)), 34: "RTMIN", 64: "RTMAX"}
 _VALUE = 60  # characters of a value in a message
 _COLOURS = (  # and a window's title
     r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])"
@@ -143,3 +149,9 @@ def from_json(text: str | bytes) -> Any:
         return json.loads(text, parse_float=number, parse_constant=number)
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, such as `SIGKILL` of 9; "" if it has none."""
+    name = _SIGNALS.get(number)
+    return f"SIG{name}" if name else ""

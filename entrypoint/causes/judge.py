@@ -26,16 +26,12 @@ from entrypoint.causes.kinds import (
 )
 from entrypoint.causes.signature import Signature
 from entrypoint.causes.signatures import SIGNATURES
-from entrypoint.text import brief, one_line
+from entrypoint.text import brief, one_line, signal_name
 from entrypoint.values import dataclass
 
 _Rows = dict[str, list[tuple[int, Signature]]]
 _TRIES = 20  # lines with a needle that are compared with its pattern
 _MOST_SHOWN = 3
-_SIGNALS = {
-    1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
-    11: "SIGSEGV", 15: "SIGTERM",
-}  # fmt: skip
 _EXCEPTION = (
     r"^(?:[\w.-]{1,80}: )?(?:[A-Za-z_][\w.]{0,200}\.)?"
     r"(?P<name>(?:_?[A-Z]\w{0,80})?(?:Error|Exception|Interrupt|Failure|Exit|Timeout))(?=:|\(|$)"
@@ -117,10 +113,11 @@ class Match:
     groups: Mapping[str, str]
 
     @property
-    def order(self) -> tuple[int, bool, int]:
-        """Return what it is compared by."""
-        certainty = self.signature.certainty or KINDS[self.signature.slug].certainty
-        return self.weight, certainty == "low", self.line
+    def order(self) -> tuple[int, bool, int, str, str]:
+        """Return what it is compared by; the last two only make the answer always the same."""
+        signature = self.signature
+        certainty = signature.certainty or KINDS[signature.slug].certainty
+        return self.weight, certainty == "low", self.line, signature.slug, signature.needle
 
 
 def judge(
@@ -136,7 +133,7 @@ def judge(
     """
     output = Output(lines)
     number = status if status is not None else 0
-    signal = signal or _SIGNALS.get(-number if number < 0 else number - 128, "")
+    signal = signal or signal_name(-number if number < 0 else number - 128)
     matches = sorted(_matches(output), key=lambda match: match.order)
     best = matches[0] if matches else None
     if status == 0 and not signal and (best is None or best.signature.slug != "nan-loss"):

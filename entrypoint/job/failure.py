@@ -14,7 +14,7 @@ from entrypoint.cause import Cause
 from entrypoint.errors import CantCreateError, OsError, RetryError
 from entrypoint.model import Members, Node, Outcome, Topology
 from entrypoint.spec.jobspec import RestartsSpec
-from entrypoint.text import count, one_line, some
+from entrypoint.text import count, one_line, signal_name, some
 from entrypoint.values import dataclass, field, replace
 
 # When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to
@@ -27,12 +27,6 @@ _AT_ONCE = 1.0  # seconds within which the nodes get a signal that was sent to a
 # The higher, the less likely the cause: launchers end ranks by SIGTERM, and seldom by SIGKILL.
 _BLAME = {128 + 15: 3, _VAGUE: 2, 128 + 9: 1}
 _LONG = 80  # characters of a value in a sentence
-# signal(7), as on x86 and Arm; of the real-time signals only the first and the last have names.
-_NAMES = (
-    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP"
-    " TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
-)
-_SIGNALS = {**dict(enumerate(_NAMES.split(), start=1)), 34: "RTMIN", 64: "RTMAX"}
 
 
 @dataclass(frozen=True)
@@ -176,11 +170,9 @@ def by_class(outcome: Outcome) -> Outcome:
 
 def lost(name: str, why: str) -> Outcome:
     """The outcome of a job that has lost the node with this name."""
-    error = RetryError(f"EP602 {name} is lost: {why}")
     says = f"{name} is lost: {why}"
-    return replace(
-        error.outcome, cause=Cause("node-lost", "root", "node", "elsewhere", "high", says)
-    )
+    outcome = RetryError(f"EP602 {says}").outcome
+    return replace(outcome, cause=Cause("node-lost", "root", "node", "elsewhere", "high", says))
 
 
 def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:
@@ -214,9 +206,9 @@ class UserSignals:
 def ended(what: str, status: int, why: str = "") -> str:
     """How something ended, in words."""
     because = f", {why}" if why else ""
-    name = _SIGNALS.get(status - 128)
+    name = signal_name(status - 128)
     return (
-        f"{what} was ended by SIG{name} ({status}){because}"
+        f"{what} was ended by {name} ({status}){because}"
         if name
         else f"{what} exited with {status}{because}"
     )
@@ -229,7 +221,7 @@ def of_program(end: ProgramExit) -> Outcome:
         ""
         if not end.status or end.reason.startswith("EP")
         else "EP601 "
-        if end.status - 128 in _SIGNALS
+        if signal_name(end.status - 128)
         else "EP600 "
     )
     return Outcome(end.status, f"{id}{end.reason}", program=True)
