@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
+from typing import NamedTuple
 
 # What is kept of a line on each side of a needle: longer ones are data.
 LONGEST = 4000
@@ -79,15 +80,19 @@ _RAY_PLACE = r"\bpid=\d+, ip=([\d.:a-fA-F]{2,45})|\bWorker IP address: ([\d.:a-f
 _RAY_TASK = "ray::"
 
 
+class _Patterns(NamedTuple):
+    prefix: re.Pattern[str]
+    colours: re.Pattern[str]
+    warning: re.Pattern[str]
+    progress: re.Pattern[str]
+    none: re.Pattern[str]
+    frame: re.Pattern[str]
+
+
 @cache
-def _patterns() -> tuple[re.Pattern[str], ...]:
-    return (
-        re.compile(f"(?:{'|'.join(_PREFIXES)}){{1,3}}"),
-        re.compile(_COLOURS),
-        re.compile(_WARNING),
-        re.compile(_PROGRESS),
-        re.compile(_NONE),
-    )
+def _patterns() -> _Patterns:
+    prefix = f"(?:{'|'.join(_PREFIXES)}){{1,3}}"
+    return _Patterns(*map(re.compile, (prefix, _COLOURS, _WARNING, _PROGRESS, _NONE, _FRAME)))
 
 
 def _ascii(line: str) -> str:
@@ -128,46 +133,42 @@ class Output:
         if len(raw) > _MOST_FIRST + _MOST_LAST:
             raw = [*raw[:_MOST_FIRST], *raw[-_MOST_LAST:]]
         self.raw = [line.rstrip("\r\n") for line in raw]
-        prefix, colours, *_, none = _patterns()
+        patterns = _patterns()
         everything = "\n".join(self.raw)
         coloured = "\x1b[" in everything
         hints = [hint for hint in _HINTS if hint in everything]
         lines: list[str] = []
-        code = re.compile(_FRAME)
         for line in self.raw:
             if coloured:
-                line = colours.sub("", line)
-            begin = prefix.match(line)
+                line = patterns.colours.sub("", line)
+            begin = patterns.prefix.match(line)
             if begin:
                 line = line[begin.end() :]
             for hint in hints:
                 at = line.find(hint)
                 if at >= 0:
                     line = line[:at]
-            if lines and line.startswith("    ") and code.match(lines[-1]):
+            if lines and line.startswith("    ") and patterns.frame.match(lines[-1]):
                 line = ""  # code is no evidence, whatever words it has
             if "rrors" in line and len(line) <= LONGEST:
-                line = none.sub("", line)
+                line = patterns.none.sub("", line)
             lines.append(_ascii(line.replace("\n", " ")))
         self.lines = lines
         self.text = "\n".join(lines)
         self.starts = [0]
         for line in lines[:-1]:
             self.starts.append(self.starts[-1] + len(line) + 1)
-        self._last_progress: int | None = None
 
-    @property
+    @cached_property
     def last_progress(self) -> int:
         """The number of the last line that shows progress of the training; -1 if there is none."""
-        if self._last_progress is None:
-            numbers = range(len(self.lines) - 1, -1, -1)
-            found = (n for n in numbers if _patterns()[3].search(self.lines[n][:LONGEST]))
-            self._last_progress = next(found, -1)
-        return self._last_progress
+        progress = _patterns().progress
+        numbers = range(len(self.lines) - 1, -1, -1)
+        return next((n for n in numbers if progress.search(self.lines[n][:LONGEST])), -1)
 
     def is_warning(self, number: int) -> bool:
         """Return whether the line is marked as a warning, or says that it will be tried again."""
-        return _patterns()[2].search(self.lines[number][:LONGEST]) is not None
+        return _patterns().warning.search(self.lines[number][:LONGEST]) is not None
 
     def address(self, number: int) -> str:
         """Return the address of the node that the line is about, if Ray says it; "" if not."""

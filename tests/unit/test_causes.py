@@ -137,7 +137,7 @@ def test_a_phrase(cause: Cause, rank: str, text: str) -> None:
         ([CHILD], "launcher-stop"),
         # a report of the device wins over the program's exception
         ([*KEY_ERROR, "NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus."], "gpu-lost"),
-        # a named error wins over the exception beside it
+        # a named error wins over the exception above it
         ([*KEY_ERROR, "OSError: [Errno 28] No space left on device"], "disk-full"),
         # among equals, the first
         (["OSError: [Errno 28] x", "OSError: [Errno 5] y"], "disk-full"),

@@ -103,7 +103,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "address": lambda text: interfaces._plain(text),
     "output of a failure": lambda text: judge.judge(text.split("\n")),
     "line of a failure": lambda text: judge._exception().match(text),
-    "prefix of a line": lambda text: clean._patterns()[0].match(text),
+    "prefix of a line": lambda text: clean._patterns().prefix.match(text),
     "device of a failure": lambda text: measured.device(text, "gpu-ecc"),
     "signature": lambda text: signature.Signature("", "", pattern="x").match(text),
 }
