@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 
 from entrypoint.check.observed import Observation
-from entrypoint.devices._smi import Card
+from entrypoint.devices._smi import MILD, Card
 from entrypoint.model import Finding, Plan
 
-_MILD = ("npu-smi says Warning", "its infoROM is corrupted")  # a job runs on such a card
 _FILES = re.compile(r"(?<!\d)(\d{1,9}) /dev/")
 _BUSY = 1024  # MiB in use before a job: more than a driver takes for itself
 
@@ -56,7 +55,7 @@ def _card(card: Card) -> Iterator[Finding]:
     what = f"accelerator {card.index:g}" if card.index is not None else "accelerator"
     if card.problem:
         fix = "reset the card, or take the machine out and have it looked at"
-        level = "warning" if card.problem in _MILD else "error"
+        level = "warning" if card.problem in MILD else "error"
         yield Finding(level, "accelerator-health", f"{what}: health", card.problem, "healthy", fix)
     busy = (card.used or 0) >= _BUSY
     if card.processes or busy:

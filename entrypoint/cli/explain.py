@@ -83,8 +83,9 @@ def _is_log(question: list[str], args: argparse.Namespace) -> bool:
     if options and (not word or _is_asked(word)):
         hint = "give the file of a log, or - for stdin: entrypoint explain --json job.log"
         raise UsageError(f"EP136 --{options[0]} needs a log", " ".join(question)[:80], hint)
-    known = explain.named(word) or explain.containing(word) or explain.others_containing(word)
-    return bool(options) or (is_path and not known)
+    if options or not is_path:
+        return bool(options)
+    return not (explain.named(word) or explain.containing(word) or explain.others_containing(word))
 
 
 def _is_asked(word: str) -> bool:

@@ -217,7 +217,8 @@ PATH = "/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
 
 _XID = re.compile(r"Xid \(PCI:([\da-fA-F:.]{1,20})\): (\d{1,4})(?:, ([^\n]{0,200}))?")
 _ECC = re.compile(r"(\d+) uncorrectable memory errors")
-_MILD = ("npu-smi says Warning", "its infoROM is corrupted", "slowed down by")
+MILD = ("npu-smi says Warning", "its infoROM is corrupted")
+"""Problems of a card on which a job runs all the same."""
 
 
 def faults(noun: str, cards: Sequence[Card], expected: int) -> Iterator[DeviceFault]:
@@ -228,7 +229,7 @@ def faults(noun: str, cards: Sequence[Card], expected: int) -> Iterator[DeviceFa
             yield DeviceFault(device, "ecc", card.problem, int(ecc[1]))
         elif any(words in card.problem for words in _BAD):
             yield DeviceFault(device, "missing", card.problem)
-        elif card.problem and not card.problem.startswith(_MILD):
+        elif card.problem and not card.problem.startswith((*MILD, "slowed down by")):
             yield DeviceFault(device, "health", card.problem)
     if cards and len(cards) < expected:
         there = {card.index for card in cards}

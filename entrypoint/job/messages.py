@@ -30,6 +30,7 @@ from entrypoint.values import dataclass
 from entrypoint.wire import Invalid, Length, Range, json_object, one_of, read, require
 
 LINES, LINE = 20, 1000  # lines that a program printed last, characters in each
+CAUSES = 16  # causes of one node in an attempt that count: more only repeat the same
 PHASES = 4096  # phases of one node; with LABEL characters in each they fit into the longest line
 TAKEN = "another leader has it"  # why a node is busy
 LABEL = 100  # characters in the name of a host, a rank or a program

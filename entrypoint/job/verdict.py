@@ -6,6 +6,7 @@ from collections import Counter
 
 from entrypoint.cause import Cause
 from entrypoint.job.failure import ProgramExit, by_class, follow
+from entrypoint.job.messages import CAUSES
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome
 from entrypoint.text import count
@@ -13,7 +14,6 @@ from entrypoint.values import replace
 
 # The program's or its image's fault if all nodes have it; that node's fault if only one has it.
 _OF_ALL_OR_ONE = ("gpu-init",)
-_MOST = 16  # causes of one node that count: more only repeat the same
 
 
 class Verdict:
@@ -27,7 +27,7 @@ class Verdict:
     def add(self, node: int, cause: Cause) -> None:
         """A rank or program of this node has failed because of this."""
         self._count[node] += 1
-        if self._count[node] <= _MOST:
+        if self._count[node] <= CAUSES:
             name = self._state.topology.name(self._place(cause, node))
             self._causes.append(replace(cause, node=name))
 

@@ -18,8 +18,9 @@ from entrypoint.values import dataclass, replace
 if TYPE_CHECKING:
     from entrypoint.causes.evidence import DeviceFault
 
-_MOST = 16  # failures of one attempt that are diagnosed: more only repeat the same
-_MARGIN = 1.0  # seconds for the judgement itself, on a busy machine
+# Seconds that a node waits for its diagnoses before it reports the stop: for a device's tool, and
+# for the judgement on a busy machine.
+LIMIT = TOOL_LIMIT + 1.0
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Diagnostician:
     def failed(self, failure: Failure) -> None:
         """Begin the diagnosis of a failure. The report is a message to the leader."""
         self._count += 1
-        if self._count > _MOST:
+        if self._count > messages.CAUSES:
             return
         self._start(self._diagnose(failure))
 
@@ -90,7 +91,7 @@ class Diagnostician:
     async def settled(self, most: float) -> None:
         """Return when every diagnosis is reported, after `most` seconds at the latest."""
         if self._pending:
-            await asyncio.wait(self._pending, timeout=min(most, TOOL_LIMIT + _MARGIN))
+            await asyncio.wait(self._pending, timeout=min(most, LIMIT))
 
 
 def _may_be_a_device(cause: Cause) -> bool:

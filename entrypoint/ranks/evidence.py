@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.model import Facts, Topology
 from entrypoint.system.cgroups import Memory, Processes
+from entrypoint.system.preflight import shared_memory
 from entrypoint.system.process import which
 
 if TYPE_CHECKING:
@@ -50,17 +51,14 @@ class NodeProbe:
         """Return what the kernel counts, and the space that is left: at the time of the call."""
         from entrypoint.causes.evidence import Evidence  # as all below: only a failure needs it
 
-        free = size = None
-        with contextlib.suppress(OSError):
-            shm = os.statvfs("/dev/shm")
-            free, size = shm.f_bavail * shm.f_frsize, shm.f_blocks * shm.f_frsize
+        free, size, _ = shared_memory(Path("/"))
         topology = self._topology
         folders = dict.fromkeys((topology.workdir, topology.log_dir, topology.run_dir, "/tmp"))
         return Evidence(
             oom_kills=int(self.memory.oom_killed() is not None),
             refused_processes=int(self.processes.refused() is not None),
-            shm_free=free,
-            shm_size=size,
+            shm_free=free if size else None,
+            shm_size=size or None,
             disk_full=tuple(folder for folder in folders if folder and _is_full(folder)),
         )
 
@@ -70,7 +68,8 @@ class NodeProbe:
         from entrypoint.devices._smi import PATH, TOOLS, faults, xids
         from entrypoint.system.ask import NoAnswerError, ask
 
-        found = list(xids(_kernel_log(self._since), _minors()))
+        minors = _minors()
+        found = list(xids(_kernel_log(self._since), minors))
         path = f"{self._facts.env.get('PATH', '')}:{PATH}"
         device = self._topology.device
         for name, tool in TOOLS.items():
@@ -81,7 +80,7 @@ class NodeProbe:
                 text = ask((place, *tool.options), self._facts.env, TOOL_LIMIT)
             except NoAnswerError as error:
                 text = error.output  # nvidia-smi ends with 14 where one card is not well
-            found += xids(text, _minors())
+            found += xids(text, minors)
             with contextlib.suppress(ValueError):
                 found += faults(tool.noun, tool.read(text).get("cards", ()), device.count)
         return tuple(dict.fromkeys(found))

@@ -7,7 +7,8 @@ from entrypoint.check.report import MARGIN as CHECK_MARGIN
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.rollcall import rejoin
 from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
-from tests.simulation.programs import CAUSE_LIMIT, CAUSES
+from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
+from tests.simulation.programs import CAUSES
 from tests.simulation.schedule import (
     GRACE,
     HEARTBEAT,
@@ -112,7 +113,7 @@ def _reported_cause(schedule: Schedule, world: World) -> list[str]:
     (fault,) = schedule.faults
     if fault.kind != "fail" or not world.failures or max(schedule.starts) > 30:
         return wrong
-    in_time = schedule.diagnosis + 4 * schedule.latency < min(CAUSE_LIMIT, GRACE)
+    in_time = schedule.diagnosis + 4 * schedule.latency < min(DIAGNOSIS, GRACE)
     first = next(outcome for _, outcome in world.containers[0].outcomes)
     expected = CAUSES[schedule.cause] if in_time else first.cause
     name = f"worker-{fault.node} (node-{fault.node})"

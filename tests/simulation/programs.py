@@ -12,13 +12,13 @@ from entrypoint.cause import Cause
 from entrypoint.job import events, messages
 from entrypoint.netcheck import messages as netcheck
 from entrypoint.ranks import below
+from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation.schedule import GRACE
 
 if TYPE_CHECKING:
     from tests.simulation.world import Container, World
 
 _TERM, _KILL = 143, 137
-CAUSE_LIMIT = 6.0  # seconds that a node waits for its diagnoses before it says that it has stopped
 # What a node finds out about a program that has failed by itself.
 CAUSES = {
     "device": Cause("gpu-ecc", "root", "device", "elsewhere", "high", "{device} has an error"),
@@ -256,13 +256,13 @@ class Programs:
 
     def _waits_for_diagnoses(self) -> bool:
         waited = self._world.now - self._stop_began
-        return bool(self._diagnoses and self._grace and waited < CAUSE_LIMIT and not self._forced)
+        return bool(self._diagnoses and self._grace and waited < DIAGNOSIS and not self._forced)
 
     def _stop(self, grace: float) -> None:
         if self._grace is None:
             self._grace = grace
             self._stop_began = self._world.now
-            self._world.after(CAUSE_LIMIT, self._look)
+            self._world.after(DIAGNOSIS, self._look)
             hurried = self._container.spoke or max(self._world.signals.values()) > 1
             if grace < GRACE and self._running() and not hurried:
                 self._world.violate(
