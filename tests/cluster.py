@@ -3,6 +3,7 @@ address."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import random
@@ -44,17 +45,29 @@ def until(condition: Callable[[], object], seconds: float, what: str) -> None:
         time.sleep(max(0.02, 2 * (time.monotonic() - begun)))
 
 
+CLAIMS = 64
+_claims: collections.deque[socket.socket] = collections.deque()
+
+
 def free_port() -> int:
-    """A port that nobody has, on any address.
+    """A port that nobody has, on any address, and that no other test on this machine is given.
 
     It is below those that the kernel gives to connections (ip(7)): one of them may be taken
-    meanwhile. It is random whatever the tests' seed, since others run beside us.
+    meanwhile. It is random whatever the tests' seed, since others run beside us. Its claim is a
+    name in the abstract namespace (unix(7)), which ends with this process; the last `CLAIMS` are
+    held.
     """
     while True:
         port = random.SystemRandom().randrange(20000, 32768)
+        claim = socket.socket(socket.AF_UNIX)
         with socket.socket() as listener, contextlib.suppress(OSError):
+            claim.bind(f"\0entrypoint-tests/{port}")
             listener.bind(("", port))
+            _claims.append(claim)
+            if len(_claims) > CLAIMS:
+                _claims.popleft().close()
             return port
+        claim.close()
 
 
 def clean_environment() -> dict[str, str]:
