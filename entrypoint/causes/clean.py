@@ -71,10 +71,10 @@ _PROGRESS = (
     r"|\d+%\|.{0,200}\|\s?\d+/\d+"
 )
 # Counts that health checks print: they name errors that did not happen.
-_NONE = (
-    r"(?i)\b(?:0|no)(?: [\w.-]{1,30}){0,3} errors\b"
-    r"|(?:\b[\w.-]{1,30} ){0,4}\berrors ?[:=] ?(?:0|none)(?![\w.])"
-)
+_COUNTED = ("errors", "events", "warnings", "failures", "faults", "kills", "timeouts", "count")
+_NONE = rf"(?i)\b(?:0|no)(?: [\w.-]{{1,30}}){{0,3}} (?:{'|'.join(_COUNTED)})\b"
+_ZERO = rf"(?i)\b(?:{'|'.join(_COUNTED)}) ?[:=] ?(?:0|none)(?![\w.])"
+_BEFORE_ZERO = r"(?:\b[\w.-]{1,30} ){0,6}$"  # of the 200 characters before
 # How Ray names the node of a task: `ray::step() (pid=4, ip=10.0.0.3)`, whose exception follows.
 _RAY_PLACE = r"\bpid=\d+, ip=([\d.:a-fA-F]{2,45})|\bWorker IP address: ([\d.:a-fA-F]{2,45})"
 _RAY_TASK = "ray::"
@@ -86,19 +86,31 @@ class _Patterns(NamedTuple):
     warning: re.Pattern[str]
     progress: re.Pattern[str]
     none: re.Pattern[str]
+    zero: re.Pattern[str]
     frame: re.Pattern[str]
 
 
 @cache
 def _patterns() -> _Patterns:
     prefix = f"(?:{'|'.join(_PREFIXES)}){{1,3}}"
-    return _Patterns(*map(re.compile, (prefix, _COLOURS, _WARNING, _PROGRESS, _NONE, _FRAME)))
+    return _Patterns(
+        *map(re.compile, (prefix, _COLOURS, _WARNING, _PROGRESS, _NONE, _ZERO, _FRAME))
+    )
 
 
 def _ascii(line: str) -> str:
     """Return the line with `?` for each other character: the table needs none of them, and texts
     that have some take four times as long to search."""
     return line if line.isascii() else line.encode("ascii", "replace").decode("ascii")
+
+
+def _without_zeros(line: str) -> str:
+    """Return the line without counts such as `uncorrectable ECC errors: 0`."""
+    while zero := _patterns().zero.search(line):
+        before = line[: zero.start()]
+        words = re.search(_BEFORE_ZERO, before[-200:])
+        line = before[: len(before) - len(words[0] if words else "")] + line[zero.end() :]
+    return line
 
 
 _TIME = r"^\[?\d{4}-\d\d-\d\d[T ][\d:.,]{8,16}(?:Z|[+-][\d:]{4,5})?\]? "
@@ -137,6 +149,7 @@ class Output:
         everything = "\n".join(self.raw)
         coloured = "\x1b[" in everything
         hints = [hint for hint in _HINTS if hint in everything]
+        nouns = [noun for noun in (word[1:] for word in _COUNTED) if noun in everything]
         lines: list[str] = []
         for line in self.raw:
             if coloured:
@@ -150,8 +163,8 @@ class Output:
                     line = line[:at]
             if lines and line.startswith("    ") and patterns.frame.match(lines[-1]):
                 line = ""  # code is no evidence, whatever words it has
-            if "rrors" in line and len(line) <= LONGEST:
-                line = patterns.none.sub("", line)
+            if len(line) <= LONGEST and any(noun in line for noun in nouns):
+                line = _without_zeros(patterns.none.sub("", line))
             lines.append(_ascii(line.replace("\n", " ")))
         self.lines = lines
         self.text = "\n".join(lines)

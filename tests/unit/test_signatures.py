@@ -27,6 +27,10 @@ def test_every_pattern_is_a_regular_expression() -> None:
         "GPU 0: uncorrectable ECC errors: 0",
         "no uncorrectable ECC errors",
         "uncorrectable ECC errors = none",
+        "Detected 0 oom_kill events",
+        "No space left on device warnings: 0",
+        "CUDA out of memory count=0",
+        "no NVLink fatal error events",
     ],
 )
 def test_errors_that_did_not_happen(line: str) -> None:
@@ -40,6 +44,21 @@ def test_errors_that_did_not_happen(line: str) -> None:
 def test_errors_that_did(line: str) -> None:
     """The control."""
     assert judge([line], 7).slug == "gpu-ecc"
+
+
+@pytest.mark.parametrize(
+    ("line", "slug"),
+    [
+        ("Detected 1 oom_kill event", "host-oom"),
+        ("Detected 10 oom_kill events", "host-oom"),
+        ("CUDA out of memory count=20", "gpu-oom"),
+        ("FlexNet Licensing error:-15,570. System Error: 115", "licence"),
+        ("CommError: user is not logged in (<Response [401]>)", "permission"),
+        ("NCCL WARN Call to ibv_create_qp failed with error Cannot allocate memory", "setup"),
+    ],
+)
+def test_the_cause_that_one_line_names(line: str, slug: str) -> None:
+    assert judge([line], 7).slug == slug
 
 
 def test_the_lines_of_a_cause_are_not_cut_again_on_the_way_to_other_nodes() -> None:

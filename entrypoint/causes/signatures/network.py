@@ -151,6 +151,14 @@ ROWS = (
     ),
     Signature("rdma-error", "ibv_modify_qp failed", weight=LIKELY + 1),
     Signature(
+        "setup",
+        "Cannot allocate memory",
+        "an RDMA call may not lock memory",
+        pattern="(?i)ibv_|NET/IB|mlx5|hca",
+        fix="raise the limit of locked memory: --ulimit memlock=-1",
+        weight=NAMED,
+    ),
+    Signature(
         "rdma-error",
         "OFI",
         pattern=r"(?i)NET/OFI.{0,80}(fail|error|completion with error)",

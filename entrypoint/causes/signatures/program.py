@@ -9,7 +9,7 @@ ROWS = (
     # licences
     Signature(
         "licence",
-        "icense",
+        "icens",
         pattern=(
             r"(?i)(unable|cannot|could not|failed|can't) .{0,40}"
             r"(connect|reach|contact|check ?out|obtain|acquire|get).{0,40}licen[cs]e"
@@ -242,6 +242,8 @@ ROWS = (
     Signature("file-missing", "does not appear to have a file named"),
     Signature("file-missing", "nable to find hostfile", weight=PYTHON - 1),
     Signature("permission", "Invalid user token"),
+    Signature("permission", "user is not logged in"),
+    Signature("permission", "CommError: permission denied", weight=PYTHON - 1),
     Signature("permission", "HTTP Error 401"),
     Signature("permission", "HTTP Error 403"),
     Signature("permission", "401 Unauthorized", weight=PYTHON - 1),
