@@ -33,11 +33,15 @@ def of_address(interfaces: Sequence[Interface], addresses: Iterable[str]) -> Int
     """The one that has these addresses; None where they are of several, or of none (loopback, or
     translated)."""
     wanted = {_plain(address) for address in addresses}
-    found = [
-        next((each for each in interfaces if _plain(each.address) == address), None)
+    matches = [
+        next((interface for interface in interfaces if _plain(interface.address) == address), None)
         for address in wanted
     ]
-    return found[0] if len({each.name if each else "" for each in found}) == 1 else None
+    return (
+        matches[0]
+        if len({interface.name if interface else "" for interface in matches}) == 1
+        else None
+    )
 
 
 def pick(
@@ -50,8 +54,12 @@ def pick(
     over; else one with an IPv4 address, which all libraries know; else the kernel's first.
     """
 
-    def order(each: Interface) -> tuple[bool, bool, bool]:
-        return each != usual, usual is None or each.name != usual.name, ":" in each.address
+    def order(interface: Interface) -> tuple[bool, bool, bool]:
+        return (
+            interface != usual,
+            usual is None or interface.name != usual.name,
+            ":" in interface.address,
+        )
 
     return min(_fitting(tuple(interfaces), wanted), key=order, default=None)
 
@@ -61,32 +69,40 @@ def _fitting(interfaces: Sequence[Interface], wanted: str) -> list[Interface]:
         import ipaddress
 
         network = ipaddress.ip_network(wanted)
-        return [each for each in interfaces if (address := ip(each.address)) and address in network]
-    whole = [each for each in interfaces if each.name == wanted]
-    return whole or [each for each in interfaces if each.name.startswith(wanted)]
+        return [
+            interface
+            for interface in interfaces
+            if (address := ip(interface.address)) and address in network
+        ]
+    whole = [interface for interface in interfaces if interface.name == wanted]
+    return whole or [interface for interface in interfaces if interface.name.startswith(wanted)]
 
 
 def names(interfaces: Iterable[Interface]) -> tuple[str, ...]:
     """Each once, in order."""
-    return tuple(dict.fromkeys(each.name for each in interfaces))
+    return tuple(dict.fromkeys(interface.name for interface in interfaces))
 
 
 def of_node(report: NodeReport, wanted: str = AUTO) -> str:
     """The name of the interface that programs of this node should take; "" where nobody asked and
     it has no other."""
-    told = wanted != AUTO or len(report.interfaces) > 1
-    return report.interface.name if report.interface and told else ""
+    is_asked = wanted != AUTO or len(report.interfaces) > 1
+    return report.interface.name if report.interface and is_asked else ""
 
 
 def of_all(reports: Sequence[NodeReport], wanted: str = AUTO) -> str:
     """What Open MPI takes them by on all nodes: one name, else networks, since names differ. "" for
     no choice."""
-    known = [each.interface for each in reports if each.interface]
-    if len(known) < len(reports) or not any(of_node(each, wanted) for each in reports):
+    chosen = [report.interface for report in reports if report.interface]
+    if len(chosen) < len(reports) or not any(of_node(report, wanted) for report in reports):
         return ""
-    if len(common := names(known)) == 1:
+    if len(common := names(chosen)) == 1:
         return common[0]
-    networks = [wanted] if "/" in wanted else list(dict.fromkeys(each.network for each in known))
+    networks = (
+        [wanted]
+        if "/" in wanted
+        else list(dict.fromkeys(interface.network for interface in chosen))
+    )
     # it knows no IPv6 networks
     return "" if any(":" in network for network in networks) else ",".join(networks)
 

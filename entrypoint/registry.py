@@ -25,7 +25,7 @@ def names(kind: str) -> list[str]:
 def also(kind: str) -> dict[str, str]:
     """Other names that people have for adapters of a kind, such as `gpu` for `nvidia` -> the
     adapter's own name."""
-    return {other: name for name in names(kind) for other in getattr(load(kind, name), "ALSO", ())}
+    return {alias: name for name in names(kind) for alias in getattr(load(kind, name), "ALSO", ())}
 
 
 def access(device: str) -> Access:
@@ -38,10 +38,10 @@ def load(kind: str, name: str) -> ModuleType:
 
     Raises ConfigError when there is none.
     """
-    known = names(kind)
-    if name not in known:
+    available = names(kind)
+    if name not in available:
         raise ConfigError(
-            f"EP117 no such {kind.rstrip('s')}: {name}", "", f"use one of {', '.join(known)}"
+            f"EP117 no such {kind.rstrip('s')}: {name}", "", f"use one of {', '.join(available)}"
         )
     return importlib.import_module(f"entrypoint.{kind}.{name}")
 

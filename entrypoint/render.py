@@ -134,7 +134,7 @@ def _written(language: str, value: object) -> str:
     quote = _LANGUAGES[language]
     if quote in (quote_sh, quote_ssh):
         if isinstance(value, Mapping):
-            value = [f"{name}={each}" for name, each in value.items()]
+            value = [f"{name}={entry}" for name, entry in value.items()]
         if isinstance(value, (list, tuple)):
             return " ".join(map(quote, value))
     if quote is quote_word and isinstance(value, (list, tuple)):

@@ -53,10 +53,10 @@ def one_line(text: str, most: int = SENTENCE) -> str:
 
     short = text[: 4 * most]
     plain = re.sub(_COLOURS, "", short)
-    words = "".join(
-        each if each.isprintable() else " " if each.isspace() else "\ufffd" for each in plain
+    shown = "".join(
+        char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in plain
     )
-    return words if len(words) <= most and len(short) == len(text) else words[: most - 3] + "..."
+    return shown if len(shown) <= most and len(short) == len(text) else shown[: most - 3] + "..."
 
 
 def is_utf16(text: str) -> bool:

@@ -67,12 +67,12 @@ else:
         never changes."""
         if made is None:
             return lambda made: dataclass(made, frozen=frozen)
-        own = []
+        declared = []
         for name in made.__annotations__:
-            given = vars(made).get(name, _MISSING)
-            own.append(given if isinstance(given, _Field) else _Field(default=given))
-            own[-1].name = name
-        setattr(made, _FIELDS, tuple(own))
+            default = vars(made).get(name, _MISSING)
+            declared.append(default if isinstance(default, _Field) else _Field(default=default))
+            declared[-1].name = name
+        setattr(made, _FIELDS, tuple(declared))
         made.__match_args__ = tuple(made.__annotations__)
         made.__init__, made.__repr__, made.__eq__ = _init, _repr, _eq
         made.__hash__ = _hash if frozen else None
@@ -80,29 +80,29 @@ else:
             made.__setattr__, made.__delattr__ = _refuse, _refuse
         return made
 
-    def _init(self: Any, *args: Any, **given: Any) -> None:
+    def _init(self: Any, *args: Any, **named: Any) -> None:
         # written to directly, since a frozen class refuses its attributes
-        own = fields(self)
-        mine = vars(self)
-        for each, value in zip(own, args, strict=False):  # the others follow
-            mine[each.name] = value
-        for each in own[len(args) :]:
-            mine[each.name] = given.pop(each.name) if each.name in given else each.value()
-        if given or len(args) > len(own):
-            seen = f"{len(args)} values{''.join(f', and {name}' for name in given)}"
+        declared = fields(self)
+        attributes = vars(self)
+        for item, value in zip(declared, args, strict=False):  # the others follow
+            attributes[item.name] = value
+        for item in declared[len(args) :]:
+            attributes[item.name] = named.pop(item.name) if item.name in named else item.value()
+        if named or len(args) > len(declared):
+            actual = f"{len(args)} values{''.join(f', and {name}' for name in named)}"
             raise TypeError(
                 f"{type(self).__qualname__} takes {', '.join(self.__match_args__)}, once each; not"
-                f" {seen}"
+                f" {actual}"
             )
         if check := getattr(self, "__post_init__", None):
             check()
 
     def _compared(value: Any) -> tuple[Any, ...]:
-        return tuple([getattr(value, each.name) for each in fields(value) if each.compare])
+        return tuple([getattr(value, item.name) for item in fields(value) if item.compare])
 
     def _repr(self: Any) -> str:
         shown = ", ".join(
-            f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.repr
+            f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if item.repr
         )
         return f"{type(self).__qualname__}({shown})"
 

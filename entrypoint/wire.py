@@ -90,31 +90,33 @@ def require(why: str, holds: Callable[[Any], Any]) -> Check:
     return check
 
 
-json_object = require("not an object", lambda it: isinstance(it, dict))  # a check, too
+json_object = require("not an object", lambda value: isinstance(value, dict))  # a check, too
 
 
 def one_of(*names: str) -> Check:
     """Return a check that takes these names."""
-    return require(f"none of {', '.join(names)}", lambda it: it in names)
+    return require(f"none of {', '.join(names)}", lambda value: value in names)
 
 
 def _whole(limit: Range) -> Check:
     wrong = f"not a whole number from {limit.least} to {limit.most}"
-    return require(wrong, lambda it: type(it) is int and limit.least <= it <= limit.most)
+    return require(wrong, lambda value: type(value) is int and limit.least <= value <= limit.most)
 
 
 def _number(limit: Range) -> Check:
     wrong = f"not a number from {limit.least:g} to {limit.most:g}"  # as NaN is, too
-    return require(wrong, lambda it: type(it) in (int, float) and limit.least <= it <= limit.most)
+    return require(
+        wrong, lambda value: type(value) in (int, float) and limit.least <= value <= limit.most
+    )
 
 
 def _text(limit: Length) -> Check:
-    is_text, most = require("not a text", lambda it: isinstance(it, str)), limit.most
+    is_text, most = require("not a text", lambda value: isinstance(value, str)), limit.most
     return lambda value: one_line(is_text(value), most)
 
 
 def _truth(_: None) -> Check:
-    return require("neither true nor false", lambda it: isinstance(it, bool))
+    return require("neither true nor false", lambda value: isinstance(value, bool))
 
 
 _SCALARS: Mapping[type, Callable[[Any], Check]] = {
@@ -127,13 +129,17 @@ _SCALARS: Mapping[type, Callable[[Any], Check]] = {
 
 def _list(check: Check, limit: Length) -> Check:
     wrong = f"not a list of at most {limit.most}"
-    is_list = require(wrong, lambda it: isinstance(it, (list, tuple)) and len(it) <= limit.most)
+    is_list = require(
+        wrong, lambda value: isinstance(value, (list, tuple)) and len(value) <= limit.most
+    )
     return lambda value: tuple(_items(repeat(check), is_list(value)))
 
 
 def _row(checks: tuple[Check, ...]) -> Check:
     wrong = f"not a list of {len(checks)}"
-    is_row = require(wrong, lambda it: isinstance(it, (list, tuple)) and len(it) == len(checks))
+    is_row = require(
+        wrong, lambda value: isinstance(value, (list, tuple)) and len(value) == len(checks)
+    )
     return lambda value: tuple(_items(checks, is_row(value)))
 
 
@@ -155,13 +161,13 @@ def _items(checks: Iterable[Check], values: Iterable[Any]) -> list[Any]:
 
 def _object(kind: Any, value: Any) -> Any:
     taken: dict[str, Any] = {}
-    given, name = json_object(value), ""
+    entries, name = json_object(value), ""
     try:
         for name, check in _checks(kind).items():
-            if name in given:
-                taken[name] = check(given[name])
+            if name in entries:
+                taken[name] = check(entries[name])
             elif not hasattr(kind, name):
-                raise Invalid("is missing", given)
+                raise Invalid("is missing", entries)
     except Invalid as error:
         error.path = f".{name}{error.path}"
         raise
@@ -179,8 +185,8 @@ def _check(hint: Any, limit: Any = None) -> Check:
     if kind is Annotated:
         return _check(*parts)
     if callable(limit):
-        own: Check = limit
-        return own
+        check: Check = limit
+        return check
     if kind in (Union, UnionType):
         (check,) = (_check(part) for part in parts if part is not NoneType)
         return lambda value: None if value is None else check(value)

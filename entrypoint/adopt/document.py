@@ -46,7 +46,7 @@ def document(head: Iterable[str], settings: Sequence[Setting]) -> str:
 
 
 def _all_proposed(settings: Iterable[Setting], group: str) -> bool:
-    return all(each.proposed for each in settings if each.path.startswith(f"{group}."))
+    return all(setting.proposed for setting in settings if setting.path.startswith(f"{group}."))
 
 
 def _setting(setting: Setting, key: str, indent: str) -> Iterator[str]:

@@ -54,15 +54,15 @@ def head(topology: Topology) -> list[str]:
     """Return the first lines: how the file is used, and what was found here."""
     nodes = [node.host for node in topology.nodes]
     source = topology.origins.get("hosts")
-    found = f"platform {topology.platform}, device {topology.device.kind}"
+    site = f"platform {topology.platform}, device {topology.device.kind}"
     if len(nodes) > 1:
-        found += f", {count(len(nodes), 'node')} ({some(nodes, 3)}; {source})"
+        site += f", {count(len(nodes), 'node')} ({some(nodes, 3)}; {source})"
     slots = topology.this.slots
     return [
         "One training job, the same file on every node. Start it there with:",
         "  entrypoint run --spec job.yaml",
         "Every field: docs/reference/spec.md, or `entrypoint schema`.",
-        f"Found here: {found}, {count(slots, 'slot')} ({topology.origins.get('slots')}).",
+        f"Found here: {site}, {count(slots, 'slot')} ({topology.origins.get('slots')}).",
         "What a platform tells is read again at each start, so it is not written below.",
     ]
 
@@ -71,7 +71,7 @@ def settings(spec: JobSpec, topology: Topology, folder: str) -> Iterator[Setting
     """Yield the file's settings: what flags set, what a script in `folder` tells, and proposals."""
     script, why_script = _script(spec.command, folder)
     launcher, why_launcher = launcher_of(_text(folder, script) if script else "")
-    told = {
+    proposals = {
         "command": (["python", script] if script and not spec.command else None, why_script),
         "launcher": (
             launcher if not topology.launcher else None,
@@ -79,7 +79,7 @@ def settings(spec: JobSpec, topology: Topology, folder: str) -> Iterator[Setting
         ),
     }
     for field in fields():
-        value, comment = told.get(field.path, (None, ""))
+        value, comment = proposals.get(field.path, (None, ""))
         if field.path in (*_OWN, *left_out(spec)):
             continue
         if spec.source(field.path).origin == "flag" or (field.path == "env" and spec.env):

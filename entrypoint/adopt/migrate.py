@@ -143,34 +143,34 @@ class _Script:
         if not words:
             return
         first = words[0].text
-        known = digest(statement.text) in DOCUMENTED
+        is_documented = digest(statement.text) in DOCUMENTED
         if first in _CLOSING:
             self._blocks[-1:] = []
         elif first in _OPENING or first.endswith("()"):
-            self._blocks.append(known)
-            if not known:
+            self._blocks.append(is_documented)
+            if not is_documented:
                 self.lose(statement.line, statement.text, "the job has no conditions: choose one")
         elif first == "elif":
-            self._blocks[-1:] = [known]
-        elif self._assign(statement, words, known) or known or first in _SILENT:
+            self._blocks[-1:] = [is_documented]
+        elif self._assign(statement, words, is_documented) or is_documented or first in _SILENT:
             return
         elif not self._launch(statement, words):
             self.lose(statement.line, statement.text)
 
-    def _assign(self, statement: Statement, words: list[Any], known: bool) -> bool:
+    def _assign(self, statement: Statement, words: list[Any], is_documented: bool) -> bool:
         """Perform assignments and exports. Returns whether the statement is nothing else."""
         exported = words[0].text == "export"
         parts = words[1:] if exported else words
         if not exported and not all(re.match(r"[A-Za-z_]\w*\+?=", word.text) for word in parts):
             return False
-        if not known and (not all(self._blocks) or self.launched):
+        if not is_documented and (not all(self._blocks) or self.launched):
             self.lose(statement.line, statement.text)
             return True
         for word in parts:
             name = self._variables.assign(word, keep=bool(self._blocks))
             if exported:
                 self._export(name or word.text)
-            elif name and not known:
+            elif name and not is_documented:
                 self.assigned[name] = statement
         return True
 

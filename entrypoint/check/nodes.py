@@ -192,7 +192,7 @@ def _late(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
             actual,
             needed,
             fix,
-            tuple(_label(plan, it) for it in ranks),
+            tuple(_label(plan, rank) for rank in ranks),
         )
 
 

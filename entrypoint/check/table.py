@@ -34,14 +34,15 @@ def text(lines: Sequence[Finding], nodes: int, width: int, head: str) -> str:
         for line in lines
     ]
     shown = [number for number in range(len(_HEAD)) if number != 1 or nodes != 1]
-    longest = [max(len(row[it]) for row in (_HEAD, *rows)) for it in shown]
+    longest = [max(len(row[column]) for row in (_HEAD, *rows)) for column in shown]
     widths = _widths(
-        [min(_WIDEST[it], most) for it, most in zip(shown, longest, strict=True)], width
+        [min(_WIDEST[column], most) for column, most in zip(shown, longest, strict=True)], width
     )
     table: list[tuple[str, ...]] = []
     for row in (_HEAD, *rows):
         cells = [
-            textwrap.wrap(row[it], wide) or [""] for it, wide in zip(shown, widths, strict=True)
+            textwrap.wrap(row[column], wide) or [""]
+            for column, wide in zip(shown, widths, strict=True)
         ]
         table += zip_longest(*cells, fillvalue="")
     return "\n".join([head, "", *columns(table), "", summary(lines), ""])

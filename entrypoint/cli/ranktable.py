@@ -77,10 +77,14 @@ def _make(verbs: Commands) -> argparse.ArgumentParser:
     devices: dict[str, Any] = {"action": "append", "dest": "devices", "default": []}
     file, addresses = "its /etc/hccn.conf", "its devices' addresses, device 0 first"
     make.add_argument(
-        "--hccn-conf", metavar="FILE", help=file, type=lambda it: ("hccn-conf", it), **devices
+        "--hccn-conf", metavar="FILE", help=file, type=lambda path: ("hccn-conf", path), **devices
     )
     make.add_argument(
-        "--addresses", metavar="IP,IP", help=addresses, type=lambda it: ("addresses", it), **devices
+        "--addresses",
+        metavar="IP,IP",
+        help=addresses,
+        type=lambda text: ("addresses", text),
+        **devices,
     )
     return make
 

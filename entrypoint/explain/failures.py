@@ -37,8 +37,8 @@ def _unpacked(line: str) -> str:
         fields = from_json(line)
     except ValueError:
         return line
-    found = (fields.get(name) for name in _TEXT_FIELDS) if isinstance(fields, dict) else ()
-    return next((text.rstrip("\n") for text in found if isinstance(text, str)), line)
+    texts = (fields.get(name) for name in _TEXT_FIELDS) if isinstance(fields, dict) else ()
+    return next((text.rstrip("\n") for text in texts if isinstance(text, str)), line)
 
 
 def text(cause: Cause, width: int) -> str:

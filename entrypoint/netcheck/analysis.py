@@ -94,7 +94,9 @@ def findings(result: NetcheckResult, limits: Limits) -> tuple[NetworkFinding, ..
             if cause not in [earlier for earlier, _, _ in causes]:
                 causes.append((cause, _describe(cause, values, view.usual), view.fails))
     entries = [_finding(result, nodes, causes) for nodes, causes in causes_of.items()]
-    return tuple(sorted(entries, key=lambda it: (not it.fails, len(it.nodes), it.nodes)))
+    return tuple(
+        sorted(entries, key=lambda entry: (not entry.fails, len(entry.nodes), entry.nodes))
+    )
 
 
 def summary(findings: Iterable[NetworkFinding]) -> str:

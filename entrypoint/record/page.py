@@ -98,7 +98,7 @@ def page(timeline: Timeline, outcome: str, failed: bool = False) -> str:
             {
                 "name": name,
                 "kind": kind,
-                "phases": ", ".join(each for each in phases if each in used),
+                "phases": ", ".join(phase for phase in phases if phase in used),
             }
             for kind, (name, phases) in _KINDS.items()
             if used.intersection(phases)
@@ -130,8 +130,8 @@ _KINDS = {
     "start": (
         "start",
         tuple(
-            each.timeline
-            for each in (Phase.CONTAINER, Phase.FACTS, Phase.HOOKS, Phase.CHECKS, Phase.EARLIER)
+            phase.timeline
+            for phase in (Phase.CONTAINER, Phase.FACTS, Phase.HOOKS, Phase.CHECKS, Phase.EARLIER)
         ),
     ),
     "sshd": ("sshd", (Phase.KEYS.timeline, Phase.SSHD.timeline, DNS)),
@@ -176,7 +176,7 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
                 "name": name,
                 "kind": _kind(name),
                 "seconds": duration(seconds),
-                "began": duration(next(each.start for each in bar.phases if each.name == name)),
+                "began": duration(next(span.start for span in bar.phases if span.name == name)),
             }
             for name, seconds in took.items()
         ],

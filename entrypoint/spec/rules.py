@@ -393,7 +393,7 @@ def nearest(text: str, names: Iterable[str]) -> str | None:
     similar one."""
     import difflib  # slow to import, and most starts have no typing error
 
-    known = list(names)
-    begun = [name for name in known if len(text) > 1 and name.startswith(text)]
-    matches = begun if len(begun) == 1 else difflib.get_close_matches(text[:100], known, 1)
+    available = list(names)
+    begun = [name for name in available if len(text) > 1 and name.startswith(text)]
+    matches = begun if len(begun) == 1 else difflib.get_close_matches(text[:100], available, 1)
     return matches[0] if matches else None

@@ -339,5 +339,5 @@ def cure(error: OSError, path: Path, otherwise: str) -> str:
 
     if error.errno in (errno.EACCES, errno.EPERM):
         return otherwise
-    folder = next((str(each) for each in path.parents if each.is_dir()), "/")
+    folder = next((str(parent) for parent in path.parents if parent.is_dir()), "/")
     return writable(folder, error.errno == errno.EROFS, otherwise)
