@@ -91,7 +91,7 @@ def hanging(folder: Path) -> dict[str, str]:
 )
 def test_exactly_the_nodes_with_something_wrong_are_named(cluster: Make) -> None:
     job = cluster(4)
-    begin(job, "--json", "--limit", "3", code={1: SMALL, 2: CLOCK}, env={3: hanging(job.folder)})
+    begin(job, "--json", "--limit", "6", code={1: SMALL, 2: CLOCK}, env={3: hanging(job.folder)})
     assert job.ends() == {0: 0, 1: 0, 2: 0, 3: 0}, job.both()
     assert found(job) == {
         ("warning", "shared-memory", "worker-1"),
@@ -101,7 +101,7 @@ def test_exactly_the_nodes_with_something_wrong_are_named(cluster: Make) -> None
     seen = {it["id"]: it["seen"] for it in whole(job)["findings"] if it["level"] == "warning"}
     assert seen["shared-memory"] == "1 MiB free of 1 MiB in /dev/shm"
     assert seen["clock"] in {f"{number}s ahead of the others" for number in range(598, 603)}
-    assert seen["unseen"] == "no answer within 3s"
+    assert seen["unseen"] == "no answer within 6s"
     assert not (job.folder / "started").exists()
     assert job.out(1) == job.out(2) == job.out(3) == ""
     assert not job.survivors()
