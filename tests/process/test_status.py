@@ -35,6 +35,7 @@ from entrypoint.record.file import RecordFile, record_of
 from entrypoint.record.live import LiveRecord
 from entrypoint.record.nodes import NodeTable
 from entrypoint.record.status import load
+from entrypoint.system import proc
 from entrypoint.values import replace
 from tests import command
 from tests.cluster import free_port
@@ -134,6 +135,7 @@ def test_a_stopped_entrypoint_is_named_at_once(
 ) -> None:
     until(lambda: "running" in ask(bench)[1], "the ranks to be seen")
     running.send_signal(signal.SIGSTOP)
+    until(lambda: proc.state(running.pid)[0] in "Tt", "it to be stopped")  # when it is scheduled
     code, out, err = ask(bench)
     running.send_signal(signal.SIGCONT)
     assert (code, out) == (69, "")
