@@ -200,7 +200,7 @@ class Worker:
         self._leader_name = hello.leader
         self._heartbeat_timeout = hello.heartbeat
         self.state.enter(Phase.FILES)
-        self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop))
+        self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop, hello.leader))
         self.state.enter(Phase.WAITING)
         self._miss(self._topology.leader.name, "it waits for other nodes")
         if self.state.stop:

@@ -21,7 +21,8 @@ import paramiko
 
 from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job import events, messages
-from entrypoint.model import Interface, Node, NodeReport, Outcome
+from entrypoint.job.answer import node_report
+from entrypoint.model import Node
 from entrypoint.output.log import Callbacks
 from entrypoint.session import codec
 from entrypoint.session.resolve import Address, pause, resolve
@@ -255,19 +256,7 @@ class Caller:
         middle = (sent + time.time()) / 2
         if isinstance(answer, messages.Reject):
             raise ConfigError(f"{node.name}: {answer.summary}", answer.detail, answer.hint)
-        report = NodeReport(
-            node.rank,
-            answer.slots,
-            answer.toolkit,
-            answer.mpi,
-            address,
-            answer.clock - middle,
-            Outcome(*answer.not_ready) if answer.not_ready else None,
-            Interface(*answer.interface) if answer.interface else None,
-            answer.interfaces,
-            answer.attempt,
-            round_trip(connection),
-        )
+        report = node_report(node.rank, answer, address, middle, round_trip(connection))
         return Session(node, client, channel, report, intake, early)
 
 

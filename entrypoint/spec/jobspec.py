@@ -17,6 +17,7 @@ from entrypoint.spec.rules import (
     MAX_NODES,
     MAX_SLOTS,
     PATH,
+    PORTS,
     RUN_DIR,
     HostEntry,
     Rule,
@@ -70,9 +71,14 @@ class NetworkSpec:
       beginning of its name (`ib`), or its network (`10.0.0.0/24`) if its name differs between
       nodes. A node without it is an error. With `auto`, a node with several interfaces uses the one
       that the roll call came over. Libraries' own variables win.
+    ports:
+      Range of TCP ports from which the nodes choose another one, the same on all nodes, if the
+      default of `torch.port`, `jax.port`, `mindspore.port`, `tensorflow.port` or `ray.port` is
+      taken. A port that you set is kept.
     """
 
     interface: Annotated[str, INTERFACE, "--network-interface"] = "auto"
+    ports: Annotated[str, PORTS] = "20000-20999"
 
 
 @dataclass(frozen=True)
