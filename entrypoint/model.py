@@ -199,6 +199,7 @@ class Topology:
     pre_start: str = ""
     launcher: str | None = None  # what platform or device ask for
     chief: bool = False  # worker-0 is TensorFlow's chief
+    job_id: str = ""  # the scheduler's number of this job, where it has one
     origins: Mapping[str, Source] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -252,6 +253,7 @@ class NodeReport:
     # any
     ports: tuple[int, ...] | None = None
     holder: str = ""  # who has the planned one, where it is not among them
+    ssh_port: int = 0  # where its sshd listens; 0: at the planned one
 
 
 @dataclass(frozen=True)

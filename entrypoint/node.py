@@ -26,6 +26,7 @@ from entrypoint.output.log import Callbacks, Logger, show
 from entrypoint.output.progress import Waiting
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
+from entrypoint.plan.ports import ssh_ports
 from entrypoint.ranks import hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
@@ -41,7 +42,7 @@ from entrypoint.spec import JobSpec
 from entrypoint.system import checks, process
 from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir, explained, make_folders, put
-from entrypoint.system.ports import PortClaims
+from entrypoint.system.ports import PortClaims, holder
 from entrypoint.system.signals import Signals
 from entrypoint.system.sshd import Sshd
 from entrypoint.system.threads import in_thread
@@ -224,6 +225,7 @@ class Loop:
         self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with)
         self._sshd: Sshd | None = None
         self._ports = PortClaims()
+        self._seed = ""  # of the ports that nodes' sshds can have, once the keys are there
         self._writing: asyncio.Task[None] | None = None  # of files into the log folder
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
@@ -354,7 +356,8 @@ class Loop:
 
     def _call(self, action: actions.Call) -> None:
         self._calls.close(action.node)
-        self._calls.call(self._topology.nodes[action.node])
+        node = self._topology.nodes[action.node]
+        self._calls.call(node, ssh_ports(self._spec, node, self._seed)[1:])
 
     def _stop_calling(self, action: actions.StopCalling) -> None:
         if self._calls:
@@ -415,11 +418,17 @@ class Loop:
         self._programs.write(file for file in self._draft.files if file.name == "sshd_config")
         self._endpoint.open(self._run_dir)
         config = self._run_dir.path / "sshd_config"
-        self._sshd = await Sshd.start(
-            self._facts, config, this.ssh_port, this.address, self._on_sshd_line
+        self._seed = f"{keys.client_public} {self._topology.job_id}"
+        ports = ssh_ports(self._spec, this, self._seed)
+        self._sshd = await Sshd.start_at_free_port(
+            self._facts, config, ports, this.address, self._on_sshd_line, self._seed
         )
+        if self._sshd.port != this.ssh_port:
+            by = holder(this.ssh_port) or "another process"
+            self._log(f"port {this.ssh_port} is taken by {by}; sshd listens on {self._sshd.port}")
         self._background(self._sshd.watch(self._on_sshd_died))
-        report = replace(self._draft.members.reports[self._me], not_ready=self._why_not_ready())
+        report = self._draft.members.reports[self._me]
+        report = replace(report, not_ready=self._why_not_ready(), ssh_port=self._sshd.port)
         if self._topology.is_leader:
             # slow to import, and workers need no ssh client
             from entrypoint.session.calls import (
@@ -443,6 +452,7 @@ class Loop:
             heartbeat=self._spec.timeouts.heartbeat,
             leader=os.urandom(8).hex(),  # another leader with the same keys has another name
             address="",
+            job=self._topology.job_id,
         )
 
     def _offer_ports(self, report: NodeReport, leader: str) -> NodeReport:

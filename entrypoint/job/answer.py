@@ -23,9 +23,12 @@ def node_info(report: NodeReport, clock: float) -> NodeInfo:
     )
 
 
-def node_report(rank: int, answer: NodeInfo, address: str, clock: float, trip: float) -> NodeReport:
-    """Return the report of the node that was reached at `address`. `clock`: the leader's wall clock
-    at that moment; `trip`: seconds of a packet there and back."""
+def node_report(
+    rank: int, answer: NodeInfo, where: tuple[str, int], clock: float, trip: float
+) -> NodeReport:
+    """Return the report of the node that was reached at the address and port `where`. `clock`: the
+    leader's wall clock at that moment; `trip`: seconds of a packet there and back."""
+    address, port = where
     return NodeReport(
         rank,
         answer.slots,
@@ -40,4 +43,5 @@ def node_report(rank: int, answer: NodeInfo, address: str, clock: float, trip: f
         trip,
         answer.ports,
         answer.holder,
+        port,
     )

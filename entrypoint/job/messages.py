@@ -273,6 +273,7 @@ class Hello:
     heartbeat: Annotated[float, Range(1, _EVER)]
     leader: Label  # which leader asks: a second leader with the same keys has another name
     address: Label  # at which it reached this node
+    job: Label = ""  # the scheduler's number of the leader's job
 
 
 @dataclass(frozen=True)

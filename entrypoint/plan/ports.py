@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from binascii import crc32
 
-from entrypoint.model import LaunchPort, Source
+from entrypoint.model import LaunchPort, Node, Source, beside
 from entrypoint.spec import DEFAULT, JobSpec
 from entrypoint.spec.rules import port_range
 from entrypoint.values import replace
 
 EVERYWHERE = 16  # ports that every node of a job offers
+_SPARE = 7  # further ports of each node's sshd
 _ALONE = 64  # that worker-0 looks at where it is the only one to decide
 
 
@@ -29,6 +30,17 @@ def candidates(spec: JobSpec, wanted: LaunchPort, job: str) -> tuple[int, ...]:
         return (wanted.first,)
     number = EVERYWHERE if wanted.everywhere else _ALONE
     return (wanted.first, *_blocks(spec, wanted.span, job, number - 1))
+
+
+def ssh_ports(spec: JobSpec, node: Node, seed: str) -> tuple[int, ...]:
+    """Return the ports at which a node's sshd may listen, the first of them that is free there.
+
+    `seed`: a text that all nodes of the job know, and that differs from job to job.
+    """
+    if is_fixed(spec, "ssh.port"):
+        return (node.ssh_port,)
+    spare = _blocks(spec, 2, seed, _SPARE)
+    return (node.ssh_port, *(spare if node.task == "worker" else map(beside, spare)))
 
 
 def _blocks(spec: JobSpec, span: int, seed: str, number: int) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterable, Iterator
 
 from entrypoint.errors import OsError
+from entrypoint.interfaces import ip
 from entrypoint.model import LaunchPort, NodeReport
 from entrypoint.plan.ports import candidates, is_fixed
 from entrypoint.spec import JobSpec
@@ -29,7 +30,9 @@ def is_free(port: int, address: str | None = None) -> bool:
 
     Other errors than a taken port, such as a port below 1024, are left to the program to report.
     """
-    hosts = [(socket.AF_INET6 if ":" in address else socket.AF_INET, address)] if address else _ANY
+    hosts = _ANY
+    if address and ip(address):
+        hosts = [(socket.AF_INET6 if ":" in address else socket.AF_INET, address)]
     return all(_can_bind(family, host, port) for family, host in hosts)
 
 
@@ -125,7 +128,7 @@ class PortClaims:
         self._claims[first] = claims
         for port in ports:
             by = "" if is_free(port) else holder(port) or "another process"
-            if not by and not _claim(port, job, claims) and not fixed:
+            if not by and not claim(port, job, claims) and not fixed:
                 by = "another job"
             if by:
                 self._drop(first)
@@ -146,16 +149,16 @@ class PortClaims:
             claim.close()
 
 
-def _claim(port: int, job: str, claims: list[socket.socket]) -> bool:
+def claim(port: int, job: str, claims: list[socket.socket]) -> bool:
     """Claim a port for the job. Return whether no other job has claimed it.
 
     Nodes of one job on one host share its ports: each has its own address, or they differ in their
     ports. The second name shows that the first one is held for this job.
     """
     mark = _bind(f"{port}/{job}")
-    claim = _bind(str(port))
-    claims += [each for each in (claim, mark) if each]
-    return claim is not None or mark is None
+    own = _bind(str(port))
+    claims += [each for each in (own, mark) if each]
+    return own is not None or mark is None
 
 
 def _bind(name: str) -> socket.socket | None:
