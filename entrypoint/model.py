@@ -15,7 +15,7 @@ from entrypoint.values import dataclass, field
 if TYPE_CHECKING:
     from entrypoint.cause import Cause
 
-Origin = Literal["flag", "env", "spec", "platform", "default"]
+Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call"]
 
 
 @dataclass(frozen=True)
@@ -199,6 +199,7 @@ class Topology:
     pre_start: str = ""
     launcher: str | None = None  # what platform or device ask for
     chief: bool = False  # worker-0 is TensorFlow's chief
+    job_id: str = ""  # the scheduler's number of this job, where it has one
     origins: Mapping[str, Source] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -248,6 +249,11 @@ class NodeReport:
     attempt: int = 1  # the one that it is at, as far as it knows
     # seconds of a packet from the leader and back; 0 where that is not known
     round_trip: float = 0.0
+    # first ports that the launcher's programs can have there, the best one first; None: they take
+    # any
+    ports: tuple[int, ...] | None = None
+    holder: str = ""  # who has the planned one, where it is not among them
+    ssh_port: int = 0  # where its sshd listens; 0: at the planned one
 
 
 @dataclass(frozen=True)
@@ -373,6 +379,22 @@ class LaunchEnds:
 
 
 @dataclass(frozen=True)
+class LaunchPort:
+    """The TCP port at which a launcher's programs meet, and those that follow it."""
+
+    path: str  # of its setting, such as torch.port
+    first: int  # as the spec has it
+    span: int = 1  # consecutive ports, of which it is the first
+    # where programs of this node listen, counted from the first
+    here: tuple[int, ...] = ()
+    also: tuple[int, ...] = ()  # further ports that they listen on, unless another one is chosen
+    everywhere: bool = False  # programs of all nodes listen; else those of worker-0 alone
+    # Programs cannot do without it. Else it is only offered to them, and one that the user has set
+    # may be taken.
+    needed: bool = True
+
+
+@dataclass(frozen=True)
 class Launch:
     """What a launcher answers: which programs start on this node, and how their ranks start and
     end."""
@@ -386,6 +408,7 @@ class Launch:
     start: LaunchStart = LaunchStart()
     ranks: LaunchRanks = LaunchRanks()
     ends: LaunchEnds = LaunchEnds()
+    port: LaunchPort | None = None  # that all nodes have to agree on
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.job import actions, events, messages
+from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
 from entrypoint.job.worker import Worker
-from entrypoint.model import Facts, Node, Outcome, Plan
+from entrypoint.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.output.log import Callbacks, Logger, show
 from entrypoint.output.progress import Waiting
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
+from entrypoint.plan.ports import ssh_ports
 from entrypoint.ranks import hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
@@ -40,6 +42,7 @@ from entrypoint.spec import JobSpec
 from entrypoint.system import checks, process
 from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir, explained, make_folders, put
+from entrypoint.system.ports import PortClaims, holder
 from entrypoint.system.signals import Signals
 from entrypoint.system.sshd import Sshd
 from entrypoint.system.threads import in_thread
@@ -221,6 +224,8 @@ class Loop:
         self._agents: Agents | None = None
         self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with)
         self._sshd: Sshd | None = None
+        self._ports = PortClaims()
+        self._seed = ""  # of the ports that nodes' sshds can have, once the keys are there
         self._writing: asyncio.Task[None] | None = None  # of files into the log folder
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
@@ -351,7 +356,8 @@ class Loop:
 
     def _call(self, action: actions.Call) -> None:
         self._calls.close(action.node)
-        self._calls.call(self._topology.nodes[action.node])
+        node = self._topology.nodes[action.node]
+        self._calls.call(node, ssh_ports(self._spec, node, self._seed)[1:])
 
     def _stop_calling(self, action: actions.StopCalling) -> None:
         if self._calls:
@@ -369,10 +375,12 @@ class Loop:
         else:
             if isinstance(action.message, (messages.Start, messages.Stop)):
                 self._respondent.stop()
+            if isinstance(action.message, messages.Start) and (port := self._draft.launch.port):
+                self._ports.keep(action.message.port or port.first)
             self._programs.do(action.message)
 
     def _prepare(self, action: actions.Prepare) -> None:
-        launch = self._programs.prepare(action.members)
+        launch = self._programs.prepare(action.members, port=action.port)
         if launch.ranks.agents:
             hosts = {node.host: node.rank for node in self._topology.nodes}
             self._agents = Agents(self._run_dir, hosts, self._daemon_wanted)
@@ -410,10 +418,17 @@ class Loop:
         self._programs.write(file for file in self._draft.files if file.name == "sshd_config")
         self._endpoint.open(self._run_dir)
         config = self._run_dir.path / "sshd_config"
-        self._sshd = await Sshd.start(
-            self._facts, config, this.ssh_port, this.address, self._on_sshd_line
+        self._seed = f"{keys.client_public} {self._topology.job_id}"
+        ports = ssh_ports(self._spec, this, self._seed)
+        self._sshd = await Sshd.start_at_free_port(
+            self._facts, config, ports, this.address, self._on_sshd_line, self._seed
         )
+        if self._sshd.port != this.ssh_port:
+            by = holder(this.ssh_port) or "another process"
+            self._log(f"port {this.ssh_port} is taken by {by}; sshd listens on {self._sshd.port}")
         self._background(self._sshd.watch(self._on_sshd_died))
+        report = self._draft.members.reports[self._me]
+        report = replace(report, not_ready=self._why_not_ready(), ssh_port=self._sshd.port)
         if self._topology.is_leader:
             # slow to import, and workers need no ssh client
             from entrypoint.session.calls import (
@@ -422,8 +437,9 @@ class Loop:
 
             nodes, user = self._topology.nodes, self._topology.user
             callbacks = Callbacks(self._log, self.tell, self._background)
-            self._calls = Caller(nodes, user, keys, self._question(), callbacks)
-        report = replace(self._draft.members.reports[self._me], not_ready=self._why_not_ready())
+            question = self._question()
+            self._calls = Caller(nodes, user, keys, question, callbacks)
+            report = self._offer_ports(report, question.leader)
         self.tell(events.EndpointReady(report))
 
     def _question(self) -> messages.Hello:
@@ -436,7 +452,12 @@ class Loop:
             heartbeat=self._spec.timeouts.heartbeat,
             leader=os.urandom(8).hex(),  # another leader with the same keys has another name
             address="",
+            job=self._topology.job_id,
         )
+
+    def _offer_ports(self, report: NodeReport, leader: str) -> NodeReport:
+        """Return the report with the ports that the launcher's programs can have here."""
+        return self._ports.offer(self._spec, self._draft.launch.port, report, leader)
 
     def _why_not_ready(self) -> Outcome | None:
         """Why this node cannot take part, or cannot start the launcher's programs."""
@@ -489,20 +510,9 @@ class Loop:
         except EntrypointError as error:
             not_ready = error.outcome
         own = members.reports[self._me]
-        mine = own.interface
-        facts = messages.NodeInfo(
-            slots=own.slots,
-            mpi=own.mpi,
-            toolkit=own.toolkit,
-            clock=time.time(),
-            attempt=self.machine.attempt,
-            not_ready=(
-                (not_ready.status, not_ready.reason, not_ready.program) if not_ready else None
-            ),
-            interface=(mine.name, mine.address, mine.network) if mine else None,
-            interfaces=own.interfaces,
-        )
-        self._perform(actions.Answer(facts))
+        own = replace(own, attempt=self.machine.attempt, not_ready=not_ready)
+        own = self._offer_ports(own, action.leader)
+        self._perform(actions.Answer(node_info(own, time.time())))
 
     def _write_files(self, action: actions.WriteFiles) -> None:
         self._writing = self._background(self._write(action.files))
@@ -548,6 +558,7 @@ class Loop:
         if self._sshd is not None:
             await self._sshd.ended()
         self._record.close()
+        self._ports.close()
         if left := self._run_dir.close():
             seen = f"{self._run_dir.path}: {left}"
             do = "move them away: the run directory is removed only when nothing else is in it"

@@ -95,11 +95,12 @@ class Answer:
 @dataclass(frozen=True)
 class AnswerRollCall:
     """Write what ranks need here, then answer the roll call with this node's report, reached at
-    `address`. `stop`: it was told to stop, and takes no part."""
+    `address`. `stop`: it was told to stop, and takes no part. `leader`: which leader asks."""
 
     env: Mapping[str, str]
     address: str
     stop: Outcome | None = None
+    leader: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,10 @@ class ReportPhases:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Write what ranks need here. Event that follows: Prepared."""
+    """Write what ranks need here. `port` as in messages.Start. Event that follows: Prepared."""
 
     members: Members
+    port: int = 0
 
 
 @dataclass(frozen=True)

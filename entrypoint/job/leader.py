@@ -26,6 +26,7 @@ from entrypoint.job.inquiry import InquiryDriver
 from entrypoint.job.launch import NO_LOGIN, LaunchMonitor
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.peers import Peer
+from entrypoint.job.ports import choose
 from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stalls import StallDetector
 from entrypoint.job.state import JobState
@@ -70,6 +71,7 @@ class Leader:
         self._user_signals = UserSignals()
         self._own_report = draft.members.reports[self._me]
         self._members = draft.members  # assumed until the roll call is over
+        self._port = 0  # at which the programs meet; 0: the planned one
         # nodes whose end is the job's; None: all that are there
         self._awaited: tuple[int, ...] | None = None
         self._opened = 0.0  # when the roll call began
@@ -244,15 +246,15 @@ class Leader:
         # A leader that has replaced a lost one does not know how often the others have started.
         attempts = max(report.attempt for report in members.reports)
         self.attempt = max(self.attempt, min(attempts, self._spec.restarts.most + 1))
-        for words in clock_warnings(self._topology, members):
-            self._log(words)
-        for words in interface_words(self._spec, members):
+        self._port, chosen = choose(self._draft.launch.port, self._topology, members)
+        warnings = clock_warnings(self._topology, members)
+        for words in (*warnings, *interface_words(self._spec, members), *chosen):
             self._log(words)
         slots = sum(report.slots for report in members.reports if report.rank in self._here)
         there = self._roll_call.who_is_here(len(self._here))
         seconds = self._machine.now - self._opened
         self._log(f"{there}, {slots} slots, after {seconds:.1f}s")
-        self._act(actions.Prepare(members))
+        self._act(actions.Prepare(members, self._port))
 
     def _on_prepared(self, event: events.Prepared) -> None:
         self._ranks.heard.asked = event.asked
@@ -282,7 +284,7 @@ class Leader:
         """Tell a node to start its part. Nodes report their ranks only under an MPI."""
         has_reports = node == self._me or self._draft.launch.ranks.reports == "ranks"
         self.state.enter(Phase.LAUNCHING if has_reports else Phase.RUNNING, node)
-        self._tell(node, messages.Start(self.attempt))
+        self._tell(node, messages.Start(self.attempt, self._port))
 
     # -- heartbeat
 

@@ -37,6 +37,7 @@ LABEL = 100  # characters in the name of a host, a rank or a program
 # characters in a command: the most that one argument of a program may have (execve(2))
 COMMAND = 128 * 1024
 MAX_RANKS = 1 << 20
+PORTS = 64  # that a node offers
 _EVER = 1e9  # seconds
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,63}"
@@ -67,6 +68,7 @@ def _known_cause(value: Any) -> Cause:
 Rank = Annotated[int, Range(0, MAX_RANKS)]
 Count = Annotated[int, Range(1, MAX_RANKS)]
 Number = Annotated[int, Range(0, 1 << 31)]
+Port = Annotated[int, Range(1, 65535)]
 Status = Annotated[int, Range(0, 255)]
 Failure = Annotated[int, Range(1, 255)]
 # a node may have been up for less long than its container says
@@ -106,6 +108,9 @@ class NodeInfo:
     not_ready: tuple[Failure, Sentence, bool] | None
     interface: tuple[Word, Word, Word] | None  # its name, address and network
     interfaces: Annotated[tuple[Word, ...], Length(1000)]
+    # first ports that the launcher's programs can have here; and who has the planned one
+    ports: Annotated[tuple[Port, ...], Length(PORTS)] | None = None
+    holder: Sentence = ""
 
 
 @dataclass(frozen=True)
@@ -268,13 +273,15 @@ class Hello:
     heartbeat: Annotated[float, Range(1, _EVER)]
     leader: Label  # which leader asks: a second leader with the same keys has another name
     address: Label  # at which it reached this node
+    job: Label = ""  # the scheduler's number of the leader's job
 
 
 @dataclass(frozen=True)
 class Start:
-    """Everyone answered."""
+    """Everyone answered. `port`: at which the programs meet, where it is not the planned one."""
 
     attempt: Count
+    port: Annotated[int, Range(0, 65535)] = 0
 
 
 @dataclass(frozen=True)

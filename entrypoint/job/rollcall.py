@@ -21,6 +21,9 @@ _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that di
 REJOIN, _REJOIN_EACH = 12.0, 0.01
 # seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
 SURE = 10.0
+# Seconds for a peer whose sshd may yet start at another port, since another job may have the first.
+_SURE_OF_ALL = 60.0
+OTHER_JOB = "that is a node of another job"
 
 
 def rejoin(nodes: int) -> float:
@@ -38,13 +41,14 @@ class Misdirected:
     def __init__(self, topology: Topology) -> None:
         self._hosts = tuple(node.host for node in topology.nodes)
         self._me = topology.me
-        self._label = topology.this.label
+        self._job_id = topology.job_id
+        self.words = f"that is {topology.this.label} of this job"  # what the leader is answered
         self._since = math.inf
 
-    @property
-    def words(self) -> str:
-        """What the leader is answered."""
-        return f"that is {self._label} of this job"
+    def is_other_job(self, hello: messages.Hello) -> bool:
+        """Whether the scheduler has another number for the leader's job, which has the same name
+        and secret, and a node of its own at another port here."""
+        return bool(self._job_id and hello.job) and hello.job != self._job_id
 
     def takes(self, hello: messages.Hello, now: float) -> bool:
         """Whether this is such a call, and no mistake yet."""
@@ -117,7 +121,7 @@ class RollCall:
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
-        elif now - since > SURE:
+        elif now - since > (_SURE_OF_ALL if event.spare else SURE):
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._words(but=host)) else ""
             do = "give all nodes the same secret and job name, and each its own index and address"
@@ -193,6 +197,9 @@ class RollCall:
         """Another node of this job also leads: its list of hosts has another order."""
         if self._state.has_started:
             self._machine.act(actions.Answer(messages.Taken(messages.TAKEN)))
+            return
+        if self._misdirected.is_other_job(hello):
+            self._machine.act(actions.Answer(messages.Taken(OTHER_JOB)))
             return
         if self._misdirected.takes(hello, self._machine.now):
             self._machine.act(actions.Answer(messages.Taken(self._misdirected.words)))

@@ -11,7 +11,7 @@ from entrypoint.errors import ConfigError, UnavailableError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.failure import difference, ended, follow, lost
-from entrypoint.job.rollcall import Misdirected, rejoin
+from entrypoint.job.rollcall import OTHER_JOB, Misdirected, rejoin
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import Phase
@@ -188,6 +188,9 @@ class Worker:
 
     def _hello(self, hello: messages.Hello) -> None:
         self.state.enter(Phase.ROLL_CALL, _LEADER)
+        if self._misdirected.is_other_job(hello):
+            self._tell_leader(messages.Taken(OTHER_JOB))
+            return
         wrong = self._disagreement(hello)
         if self._misdirected.takes(hello, self._machine.now):
             self._leader_name = hello.leader  # when it calls this node, it may replace that session
@@ -200,7 +203,7 @@ class Worker:
         self._leader_name = hello.leader
         self._heartbeat_timeout = hello.heartbeat
         self.state.enter(Phase.FILES)
-        self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop))
+        self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop, hello.leader))
         self.state.enter(Phase.WAITING)
         self._miss(self._topology.leader.name, "it waits for other nodes")
         if self.state.stop:

@@ -8,7 +8,7 @@ from typing import Any
 
 from entrypoint import supervised
 from entrypoint.errors import Problem
-from entrypoint.launchers._place import place
+from entrypoint.launchers._place import meeting_port, place
 from entrypoint.model import EnvVar, File, Launch, LaunchRanks, LaunchStart, Members, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec, logs
@@ -50,6 +50,7 @@ def launch(
             ),
             env_file=_ENV_FILE,
         ),
+        port=meeting_port(spec, topology, "torch.port", "MASTER_PORT", needed=False),
     )
 
 

@@ -3,7 +3,7 @@ settings."""
 
 from __future__ import annotations
 
-from entrypoint.model import EnvVar, Topology
+from entrypoint.model import EnvVar, LaunchPort, Topology
 from entrypoint.spec import JobSpec, fields
 
 
@@ -29,6 +29,19 @@ def place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, EnvVar, EnvVar]:
         EnvVar("MASTER_ADDR", master(topology), hosts, default=True),
         EnvVar("MASTER_PORT", str(spec.torch.port), str(spec.source("torch.port")), default=True),
     )
+
+
+def meeting_port(
+    spec: JobSpec, topology: Topology, path: str, variable: str = "", needed: bool = True
+) -> LaunchPort | None:
+    """Return the port of the setting at `path`, on which a program of worker-0 listens.
+
+    None if the spec's own `env` has the variable that names it, or a single node needs none.
+    """
+    if len(topology.nodes) == 1 or variable in spec.env:
+        return None
+    here = (0,) if topology.is_leader else ()
+    return LaunchPort(path, spec.value(path), here=here, needed=needed)
 
 
 def settled(spec: JobSpec, *paths: str) -> tuple[EnvVar, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from entrypoint import supervised
 from entrypoint.launchers._command import refuse_launcher, refuse_options
-from entrypoint.launchers._place import place, settled
+from entrypoint.launchers._place import meeting_port, place, settled
 from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import DEFAULT, JobSpec, Source, left_out, logs
@@ -70,6 +70,7 @@ def launch(
         alone_env=(bounded, EnvVar("EXIT_TOGETHER", "yes", "roll_call")),
         ranks=LaunchRanks(reports="both", count=topology.world_size),
         ends=LaunchEnds(completion="first-failure", forwards=True),
+        port=meeting_port(spec, topology, "torch.port", "MASTER_PORT"),
     )
 
 

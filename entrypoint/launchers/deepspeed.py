@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from entrypoint.launchers import _torch
 from entrypoint.launchers._command import refuse_launcher, refuse_options, split_python
-from entrypoint.launchers._place import master
+from entrypoint.launchers._place import master, meeting_port
 from entrypoint.model import (
     EnvVar,
     File,
@@ -27,6 +27,7 @@ from entrypoint.model import (
 )
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
+from entrypoint.values import replace
 
 # Options that the launcher sets, and the sources of their values; then those of the form with ssh.
 _SETTLED = {
@@ -66,7 +67,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     by_ssh = spec.ssh.client == "files" and len(topology.nodes) > 1
     settled = _SETTLED if by_ssh else _SETTLED | _BY_SSH
     refuse_options(spec, "deepspeed.extra_args", spec.deepspeed.extra_args, settled, "the launcher")
-    return _by_ssh(spec, topology, members) if by_ssh else _on_each_node(spec, topology, members)
+    launch = (_by_ssh if by_ssh else _on_each_node)(spec, topology, members)
+    return replace(launch, port=meeting_port(spec, topology, "torch.port"))
 
 
 def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch:

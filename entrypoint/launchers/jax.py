@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_env, refuse_launcher, with_python
-from entrypoint.launchers._place import endpoint, master
+from entrypoint.launchers._place import endpoint, master, meeting_port
 from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 
@@ -49,7 +49,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         for local in range(slots)
     )
     return Launch(
-        programs, ranks=LaunchRanks(count=size), ends=LaunchEnds(completion="first-failure")
+        programs,
+        ranks=LaunchRanks(count=size),
+        ends=LaunchEnds(completion="first-failure"),
+        port=meeting_port(spec, topology, "jax.port", "JAX_COORDINATOR_ADDRESS"),
     )
 
 

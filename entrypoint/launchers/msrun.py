@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_launcher, refuse_options
-from entrypoint.launchers._place import master
+from entrypoint.launchers._place import master, meeting_port
 from entrypoint.model import File, Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
@@ -67,6 +67,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         folders=(topology.log_dir, logs),
         ranks=LaunchRanks(count=sum(slots)),
         ends=LaunchEnds(completion="first-failure", takes_signals=False, forwards=True),
+        port=meeting_port(spec, topology, "mindspore.port"),
     )
 
 

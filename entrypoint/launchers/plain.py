@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entrypoint.launchers._place import place
+from entrypoint.launchers._place import meeting_port, place
 from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchStart, Members, Program, Topology
 from entrypoint.spec import JobSpec
 
@@ -46,6 +46,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         (program,),
         start=LaunchStart(becomes_program=True),
         ends=LaunchEnds(completion="first-failure"),
+        port=meeting_port(spec, topology, "torch.port", "MASTER_PORT", needed=False),
     )
 
 

@@ -4,7 +4,7 @@ mp.spawn."""
 from __future__ import annotations
 
 from entrypoint.launchers._command import refuse_launcher, with_options
-from entrypoint.launchers._place import endpoint
+from entrypoint.launchers._place import endpoint, meeting_port
 from entrypoint.model import Launch, LaunchEnds, Members, Program, Topology
 from entrypoint.spec import DEFAULT, JobSpec
 
@@ -20,7 +20,11 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     refuse_launcher(spec, "pytorch")
     argv = with_options(spec, _arguments(spec, topology), _SETTLED)
-    return Launch((Program(argv),), ends=LaunchEnds(completion="first-failure"))
+    return Launch(
+        (Program(argv),),
+        ends=LaunchEnds(completion="first-failure"),
+        port=meeting_port(spec, topology, "torch.port"),
+    )
 
 
 def _arguments(spec: JobSpec, topology: Topology) -> dict[str, str]:

@@ -15,6 +15,7 @@ from entrypoint.model import (
     File,
     Launch,
     LaunchEnds,
+    LaunchPort,
     LaunchStart,
     Members,
     Program,
@@ -79,7 +80,28 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         files=(script, token) if has_peers else (script,),
         start=LaunchStart(needs_roll_call=has_peers),  # a worker's Ray never ends on its own
         ends=LaunchEnds(completion="first-failure", awaited=(0,), forwards=True),
+        port=_port(spec, topology) if has_peers else None,
     )
+
+
+def _port(spec: JobSpec, topology: Topology) -> LaunchPort:
+    """Return the ports of Ray's servers on this node."""
+    servers = tuple(range(1, 1 + len(_SERVERS)))
+    return LaunchPort(
+        "ray.port",
+        spec.ray.port,
+        span=len(_SERVERS) + 2,
+        here=(0, *servers) if topology.is_leader else servers,
+        # Ray fails if a dashboard that is asked for cannot have its port.
+        also=(_DASHBOARD,) if topology.is_leader and spec.ray.dashboard == "local" else (),
+        everywhere=True,
+    )
+
+
+def _dashboard(spec: JobSpec) -> int:
+    """Return the dashboard's port: the last of the range that the roll call has chosen."""
+    chosen = spec.source("ray.port").origin == "the roll call"
+    return spec.ray.port + len(_SERVERS) + 1 if chosen else _DASHBOARD
 
 
 def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]:
@@ -96,7 +118,7 @@ def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]
         "--head",
         f"--port={spec.ray.port}",
         *dashboard,
-        f"--dashboard-port={_DASHBOARD}",
+        f"--dashboard-port={_dashboard(spec)}",
         *common,
     )
 

@@ -11,7 +11,16 @@ import json
 
 from entrypoint.launchers._command import refuse_launcher, with_options, with_python
 from entrypoint.launchers._place import endpoint
-from entrypoint.model import EnvVar, Launch, LaunchEnds, Members, Program, Topology, beside
+from entrypoint.model import (
+    EnvVar,
+    Launch,
+    LaunchEnds,
+    LaunchPort,
+    Members,
+    Program,
+    Topology,
+    beside,
+)
 from entrypoint.spec import JobSpec
 
 ALSO = ("tf", "parameter-server")  # other names
@@ -46,7 +55,17 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     return Launch(
         (Program(with_options(spec, flags, _SETTLED), (config,)),),
         ends=LaunchEnds(completion="first-failure", awaited=(0,) if topology.chief else workers),
+        port=_port(spec, topology),
     )
+
+
+def _port(spec: JobSpec, topology: Topology) -> LaunchPort | None:
+    """Return the port of the servers; None if the platform gave each node its own."""
+    if any(node.port for node in topology.nodes):
+        return None
+    port = spec.tensorflow.port
+    own = port if topology.this.task == "worker" else beside(port)
+    return LaunchPort("tensorflow.port", port, span=2, here=(own - port,), everywhere=True)
 
 
 def _flags(spec: JobSpec, topology: Topology) -> dict[str, str]:

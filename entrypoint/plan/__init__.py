@@ -394,7 +394,7 @@ def _client_files(spec: JobSpec, topology: Topology, members: Members) -> list[F
         "port": spec.ssh.port,
         "alive_interval": _alive_interval(spec),
         "peers": [
-            {"host": node.host, "address": report.address, "port": node.ssh_port}
+            {"host": node.host, "address": report.address, "port": report.ssh_port or node.ssh_port}
             for node, report in zip(topology.nodes, members.reports, strict=True)
         ],
         "library": topology.naming,

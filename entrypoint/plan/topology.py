@@ -26,6 +26,7 @@ NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does 
 # What mpirun starts may put a unix socket into TMPDIR, which is `tmp` here; its path may hold 107
 # bytes (unix(7)).
 _RUN_DIR_BYTES = 86
+_JOB_IDS = ("SLURM_HET_JOB_ID", "SLURM_PACK_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 
 def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
@@ -66,6 +67,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         pre_start=_pre_start(spec, site),
         launcher=launcher,
         chief=chief,
+        job_id=_job_id(facts),
         user=login(facts),
         origins={field: source for field, source in origins.items() if source},
     )
@@ -298,6 +300,16 @@ def _job(spec: JobSpec, site: Site) -> tuple[str, Source]:
     if spec.source("name") == DEFAULT and site.job:
         return site.job, _from(site, "name")
     return spec.name, spec.source("name")
+
+
+def _job_id(facts: Facts) -> str:
+    """Return the number that the scheduler has for this job, the same on all nodes; "" if it has
+    none.
+
+    Components of a heterogeneous job of Slurm have numbers of their own, and a common one.
+    """
+    job = next((facts.env[name] for name in _JOB_IDS if facts.env.get(name)), "")
+    return ".".join(filter(None, (job, facts.env.get("SLURM_STEP_ID", "") if job else "")))[:100]
 
 
 def _ssh_port(spec: JobSpec, task: str) -> int:

@@ -22,6 +22,7 @@ from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
+from entrypoint.plan.ports import with_port
 from entrypoint.ranks import stacks
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
@@ -119,8 +120,8 @@ class Programs:
     def do(self, message: Any) -> None:
         """Execute an order of the leader."""
         match message:
-            case messages.Start(attempt):
-                self._background(self._start_all(attempt))
+            case messages.Start(attempt, port):
+                self._background(self._start_all(attempt, port))
                 if self._by_ranks:
                     self._background(self._watch_limit())
             case messages.StartDaemon(command):
@@ -151,14 +152,26 @@ class Programs:
             case _:
                 raise TypeError(f"this is no order: {message!r}")
 
-    def prepare(self, members: Members, leader_env: Mapping[str, str] | None = None) -> Launch:
-        """Settle the final plan and write its files: ranks may start here from now on.
+    def prepare(
+        self, members: Members, leader_env: Mapping[str, str] | None = None, port: int = 0
+    ) -> Launch:
+        """Settle the final plan and write its files: ranks may start here from now on. `port` as in
+        messages.Start.
 
         A launcher that needs a rank table is prepared only at the start. Raises EntrypointError.
         """
         self._members = members
         self._leader_env = leader_env
+        self._take_port(port)
         return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
+
+    def _take_port(self, port: int) -> bool:
+        """Return whether the plan changes by the port that the roll call has chosen."""
+        wanted = self._plan.launch.port
+        if not port or wanted is None or port == wanted.first:
+            return False
+        self._spec = with_port(self._spec, wanted.path, port)
+        return True
 
     def _prepare(self) -> Launch:
         self._plan = settle(
@@ -176,8 +189,10 @@ class Programs:
             if file.text:
                 self._run_dir.write(file.name, file.text, file.mode)
 
-    async def _start_all(self, attempt: int) -> None:
+    async def _start_all(self, attempt: int, port: int) -> None:
         self._log.attempt = attempt
+        if self._take_port(port):
+            self._prepare()
         if self._spec.logs.format == "json":  # supervisors read it
             self._run_dir.write(ATTEMPT, str(attempt), 0o600)
         if self._draft.launch.start.needs_rank_table:

@@ -15,16 +15,19 @@ import sys
 import time
 from collections import defaultdict
 from functools import partial
+from math import inf
 from typing import Any
 
 import paramiko
 
 from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job import events, messages
-from entrypoint.model import Interface, Node, NodeReport, Outcome
+from entrypoint.job.answer import node_report
+from entrypoint.model import Node
 from entrypoint.output.log import Callbacks
 from entrypoint.session import codec
-from entrypoint.session.resolve import Address, pause, resolve
+from entrypoint.session.resolve import Address, at_port, pause, resolve
+from entrypoint.session.search import AttemptFailed, PortSearch
 from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
 from entrypoint.system.clock import rest
@@ -39,21 +42,14 @@ _MIN_RTT = 148  # bytes before tcpi_min_rtt
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
 
-class AttemptFailed(Exception):
-    """A failed attempt to log in to a peer; the next attempt may succeed."""
-
-    def __init__(self, reason: str, refused: bool = False, late: bool = False) -> None:
-        super().__init__(reason)
-        self.refused = refused  # the peer answered, but one side does not accept the other's key
-        self.late = late  # the peer, or its machine, may only be slow
-
-
 @dataclass(frozen=True)
 class CallLimits:
     """Limits of the calls to peers."""
 
     step: float = 5.0  # seconds of silence in one step of one attempt
     attempt: float = 15.0  # seconds for one attempt: a peer that freezes may come back elsewhere
+    # seconds for the first line of sshd, if the peer may have another port
+    silent: float = 1.0
     growth: int = 8  # times these limits at most: they double with each attempt that was too slow
     # begun at the same time, so that answers do not wait for a thousand key exchanges
     logins: int = 64
@@ -66,6 +62,7 @@ class _Attempt:
     """A login that is in progress, and its current step."""
 
     patience: int  # factor of its limits
+    first: float  # seconds until sshd's first line
     step: str = "connecting"
     address: str = ""
 
@@ -99,10 +96,12 @@ class Caller:
         self._named: dict[int, float] = {}
         self._sessions: dict[int, Session] = {}
 
-    def call(self, node: Node) -> None:
-        """Call a worker until it answers."""
+    def call(self, node: Node, spare: tuple[int, ...] = ()) -> None:
+        """Call a worker until it answers; its sshd may listen at one of the `spare` ports
+        instead."""
         self._named.pop(node.rank, None)
-        self._calls[node.rank] = self._background(self._keep_calling(node))
+        search = PortSearch((node.ssh_port, *spare))
+        self._calls[node.rank] = self._background(self._keep_calling(node, search))
 
     def stop(self) -> None:
         """Cancel all calls."""
@@ -124,25 +123,25 @@ class Caller:
         for session in self._sessions.values():
             session.close()
 
-    async def _keep_calling(self, node: Node) -> None:
-        name = node.where
+    async def _keep_calling(self, node: Node, search: PortSearch) -> None:
         if node.rank in self._begun:  # it has answered before
             await self._pause(node)
         self._begun.setdefault(node.rank, time.monotonic())
         while True:
             try:
                 addresses = await resolve(
-                    name, node.ssh_port, partial(self._miss, node), len(self._nodes)
+                    node.where, node.ssh_port, partial(self._miss, node), len(self._nodes)
                 )
                 self._named.setdefault(node.rank, time.monotonic())
-                session = await self._login(node, addresses)
+                session = await self._search(node, addresses, search)
             # RetryError and OSError: no thread or file is available now; a later attempt may get
             # one.
             except (AttemptFailed, RetryError, OSError) as error:
                 reason = one_line(str(error) or type(error).__name__)
                 refused = isinstance(error, AttemptFailed) and error.refused
                 named = self._named.get(node.rank, 0.0)
-                self._tell(events.Unreachable(node.rank, reason, refused, named))
+                spare = not search.is_single
+                self._tell(events.Unreachable(node.rank, reason, refused, named, spare))
                 await self._pause(node)
             except ConfigError as error:
                 self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
@@ -166,10 +165,25 @@ class Caller:
         """Wait before the next attempt: no event announces that a peer has started."""
         await rest(pause(self._begun[node.rank], len(self._nodes)))
 
-    async def _login(self, node: Node, addresses: list[Address]) -> Session:
+    async def _search(self, node: Node, addresses: list[Address], search: PortSearch) -> Session:
+        """Return the session of a round of attempts at the ports that the peer may have. Raises as
+        `_login`."""
+        first = inf if search.is_single else self._limits.silent
+        ports = search.begin_round()
+        while True:
+            port = ports.pop(0)
+            try:
+                return await self._login(node, [at_port(port, each) for each in addresses], first)
+            except AttemptFailed as error:
+                ports = search.failed(port, error, ports)
+                if not ports:
+                    raise search.failure() from None
+
+    async def _login(self, node: Node, addresses: list[Address], first: float) -> Session:
         """Return the session that one attempt opens, within its deadline. Raises AttemptFailed or
         ConfigError."""
-        attempt = _Attempt(self._patience.get(node.rank, 1))
+        patience = self._patience.get(node.rank, 1)
+        attempt = _Attempt(patience, first * patience)
         await self._logins.acquire()
         turn = asyncio.get_running_loop().call_later(self._limits.turn, self._logins.release)
         work = asyncio.create_task(self._attempt(attempt, node, addresses))
@@ -205,11 +219,14 @@ class Caller:
             attempt.step = f"the answer of {attempt.address}"
             return await self._ask(attempt, node, connection, client, channel)
         except BaseException as error:
+            failed = _translated(error, attempt.address)
+            if isinstance(failed, AttemptFailed) and client is not None and not client.is_ssh:
+                failed.is_stranger = True
             if client is not None:
                 client.close()
             if connection is not None:
                 connection.close()
-            raise _translated(error, attempt.address) from None
+            raise failed from None
 
     async def _open(self, attempt: _Attempt, node: Node, client: Transport) -> paramiko.Channel:
         """Return the channel of the worker's control endpoint, after both sides have proven their
@@ -218,8 +235,8 @@ class Caller:
         limit = self._limits.step * attempt.patience
         client.get_security_options().key_types = ("ssh-ed25519",)
         attempt.step = f"the key exchange with {address}"
-        if not self._hosts.check(node.host, await client.exchange_keys(limit)):
-            raise AttemptFailed(f"another host key at {address}", refused=True)
+        if not self._hosts.check(node.host, await client.exchange_keys(limit, attempt.first)):
+            raise AttemptFailed(f"another host key at {address}", refused=True, is_stranger=True)
         attempt.step = f"the login at {address}"
         try:
             await client.login(self._user, self._key, limit)
@@ -255,18 +272,8 @@ class Caller:
         middle = (sent + time.time()) / 2
         if isinstance(answer, messages.Reject):
             raise ConfigError(f"{node.name}: {answer.summary}", answer.detail, answer.hint)
-        report = NodeReport(
-            node.rank,
-            answer.slots,
-            answer.toolkit,
-            answer.mpi,
-            address,
-            answer.clock - middle,
-            Outcome(*answer.not_ready) if answer.not_ready else None,
-            Interface(*answer.interface) if answer.interface else None,
-            answer.interfaces,
-            answer.attempt,
-            round_trip(connection),
+        report = node_report(
+            node.rank, answer, connection.getpeername()[:2], middle, round_trip(connection)
         )
         return Session(node, client, channel, report, intake, early)
 
@@ -321,7 +328,9 @@ async def _first_answer(
             if isinstance(message, messages.Taken):
                 elsewhere = message.why != messages.TAKEN
                 raise AttemptFailed(
-                    f"{message.why}, at {address}" if elsewhere else message.why, refused=elsewhere
+                    f"{message.why}, at {address}" if elsewhere else message.why,
+                    refused=elsewhere,
+                    goes_on=True,
                 )
             if isinstance(message, (messages.NodeInfo, messages.Reject)):
                 return message, arrived[number:]

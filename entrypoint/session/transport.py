@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
+from math import inf
 
 import paramiko
 from greenlet import getcurrent, greenlet
@@ -74,10 +75,18 @@ class Transport(paramiko.Transport):
             if not changed.done():
                 raise TimeoutError
 
-    async def exchange_keys(self, seconds: float) -> paramiko.PKey:
-        """Begin the session and return the peer's host key, whose possession it has proven."""
+    @property
+    def is_ssh(self) -> bool:
+        """Whether the peer has begun as an ssh server does."""
+        return bool(self.remote_version)
+
+    async def exchange_keys(self, seconds: float, first: float = inf) -> paramiko.PKey:
+        """Begin the session and return the peer's host key, whose possession it has proven.
+
+        A server's first line has to come within `first` seconds."""
         done = threading.Event()
         self.start_client(done)
+        await self.until(lambda: self.is_ssh, min(first, seconds))
         await self.until(done.is_set, seconds)
         if not self.is_active():
             raise self.get_exception() or paramiko.SSHException("Negotiation failed.")

@@ -17,6 +17,7 @@ from entrypoint.spec.rules import (
     MAX_NODES,
     MAX_SLOTS,
     PATH,
+    PORTS,
     RUN_DIR,
     HostEntry,
     Rule,
@@ -36,7 +37,8 @@ class SshSpec:
     """How the nodes of one job reach each other. Not used by a one-node job.
 
     port: TCP port of sshd on every node; over 1023 unless the entrypoint runs as root. On a
-      parameter server it is one more.
+      parameter server it is one more. If you set none, a node on which the default is taken takes
+      another one of `network.ports`, where worker-0 finds it.
     client_key: Path of a mounted private key that the leader logs in with; needs `ssh.host_key`
       too.
     host_key: Path of a mounted private host key for this node's sshd; needs `ssh.client_key` too.
@@ -70,9 +72,14 @@ class NetworkSpec:
       beginning of its name (`ib`), or its network (`10.0.0.0/24`) if its name differs between
       nodes. A node without it is an error. With `auto`, a node with several interfaces uses the one
       that the roll call came over. Libraries' own variables win.
+    ports:
+      Range of TCP ports from which the nodes choose another one, the same on all nodes, if the
+      default of `ssh.port`, `torch.port`, `jax.port`, `mindspore.port`, `tensorflow.port` or
+      `ray.port` is taken. A port that you set is kept.
     """
 
     interface: Annotated[str, INTERFACE, "--network-interface"] = "auto"
+    ports: Annotated[str, PORTS] = "20000-20999"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # Far more than was ever tried; a larger number is a typing error.
 MAX_NODES = 16384
 MAX_SLOTS = 4096
+FEWEST_PORTS = 16  # in a range from which ports are chosen: two blocks of the largest size
 # platforms' variables at the beginning of boot commands, with or without a shell
 _FOLDERS = ("MA_JOB_DIR",)
 # Without a limit, the time for a long text of digits would grow with the square of its length.
@@ -358,6 +359,23 @@ def _network_of(address: str) -> str:
     return str(ipaddress.ip_network(f"{address}/{64 if ':' in address else 24}", strict=False))
 
 
+def _ports(text: str) -> Violation | None:
+    hint = "write for example 20000-20999, below the ports that the kernel gives to connections"
+    if not re.fullmatch("[1-9][0-9]{3,4}-[1-9][0-9]{3,4}", text):
+        return "a range of ports is needed: the first and the last one, over 1023", hint
+    first, last = port_range(text)
+    if not 1024 <= first <= last - FEWEST_PORTS + 1 <= 65536 - FEWEST_PORTS:
+        return f"a range is {FEWEST_PORTS} ports at least, from 1024 to 65535", hint
+    return None
+
+
+def port_range(text: str) -> tuple[int, int]:
+    """Return the first and the last port of a range such as 20000-20999."""
+    first, _, last = text.partition("-")
+    return int(first), int(last)
+
+
+PORTS = Rule("range of ports, FIRST-LAST", check=_ports)
 INTERFACE = Rule(
     "interface's name, beginning of a name, network (CIDR), or `auto`", check=_interface
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError, OsError
@@ -16,10 +17,12 @@ from entrypoint.secret import is_secret
 from entrypoint.system import children, proc
 from entrypoint.system.clock import rest
 from entrypoint.system.files import cure, put
+from entrypoint.system.ports import claim, holder, is_free
 from entrypoint.system.signals import USERS, ignoring
 
 _BUSY = 0.2  # seconds until the next attempt if sshd refuses the test connection
 _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
+_TAKEN = "Address already in use"  # sshd's own words for a port
 _ROOT_NEEDS = {"SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18}  # linux/capability.h
 
 
@@ -34,6 +37,10 @@ def _make_run_folder() -> None:
         ) from None
 
 
+class PortTaken(OsError):
+    """Another program has the port at which sshd is to listen."""
+
+
 class Sshd:
     """The running sshd of this node."""
 
@@ -46,13 +53,46 @@ class Sshd:
     ) -> None:
         self._process = process
         self._log = log
-        self._port = port
+        self.port = port
         self._logged = logged
         self._last: deque[str] = deque(maxlen=3)  # lines of its log
         self._listening = asyncio.get_running_loop().create_future()
         self._probe = ""  # the test connection, as the log names it
         self._wanted = True
+        self._taken = False  # whether it could not listen at one of its addresses
         self._reader = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start_at_free_port(
+        cls,
+        facts: Facts,
+        config: Path,
+        ports: Sequence[int],
+        address: str | None,
+        logged: Callable[[str], None],
+        job: str,
+    ) -> Sshd:
+        """Start it at the first of these ports that is free; as `start`.
+
+        `job` is a text that all nodes of the job know: no other job on this host gets the port that
+        is tried, while sshd does not listen on it yet.
+        """
+        *before, last = ports
+        for port in before:
+            claims: list[socket.socket] = []
+            try:
+                if is_free(port, address) and (port == ports[0] or claim(port, job, claims)):
+                    sshd = await cls.start(facts, config, port, address, logged)
+                    if not sshd._taken:
+                        return sshd
+                    sshd.stop()
+                    await sshd.ended()
+            except PortTaken:
+                pass
+            finally:
+                for each in claims:
+                    each.close()
+        return await cls.start(facts, config, last, address, logged)
 
     @classmethod
     async def start(
@@ -80,7 +120,7 @@ class Sshd:
         # Slurm sends user signals to every process: sshd and the daemons below it must ignore them;
         # ranks reset that.
         with ignoring(USERS):
-            argv = (program, "-D", "-e", "-f", str(config))
+            argv = (program, "-D", "-e", "-f", str(config), "-p", str(port))
             null = asyncio.subprocess.DEVNULL
             started = await children.start(
                 argv, environment, stdin=null, stdout=null, stderr=write_end
@@ -113,14 +153,14 @@ class Sshd:
             await rest(_BUSY)
         if not banner.startswith(b"SSH-2.0-"):
             raise self._failure(
-                f"port {self._port} is answered by something else", repr(banner[:40])
+                f"port {self.port} is answered by something else", repr(banner[:40])
             )
 
     async def _banner(self, address: str) -> bytes:
         """Return the first line that sshd sends; nothing if it refuses the connection."""
         writer = None
         try:
-            reader, writer = await asyncio.open_connection(address, self._port)
+            reader, writer = await asyncio.open_connection(address, self.port)
             self._probe = f" port {writer.get_extra_info('sockname')[1]}"
             return await reader.readline()
         except (OSError, ValueError):
@@ -135,14 +175,18 @@ class Sshd:
             self._last.append(text)
             if not self._probe or self._probe not in text:
                 self._logged(text)
+            self._taken = self._taken or _TAKEN in text
             if text.startswith("Server listening on") and not self._listening.done():
                 self._listening.set_result(None)
 
     def _failure(self, summary: str, detail: str) -> OsError:
         detail = ": ".join(filter(None, (detail, "; ".join(self._last))))
-        return OsError(
-            f"EP433 {summary}", detail, f"is port {self._port} free? See ENTRYPOINT_SSH_PORT"
-        )
+        by = holder(self.port) if self._taken else ""
+        hint = f"is port {self.port} free? See ENTRYPOINT_SSH_PORT"
+        if by:
+            hint = f"port {self.port} is taken by {by}: end it, or set ENTRYPOINT_SSH_PORT"
+        kind = PortTaken if self._taken else OsError
+        return kind(f"EP433 {summary}", detail, hint)
 
     async def watch(self, died: Callable[[str], None]) -> None:
         """Call `died` with a message if sshd ends before `stop`."""

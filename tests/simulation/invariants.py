@@ -275,7 +275,7 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
         and schedule.unwritable is None
         and schedule.other_version is None
     )
-    plain = usual and not schedule.mpirun and max(schedule.starts) < 5
+    plain = usual and not schedule.mpirun and max(schedule.starts) < 5 and schedule.has_port
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []
     ended, status, reason = _final(world, 0)

@@ -316,6 +316,34 @@ NAMED = {
         (143, 143, 143),
         by=12,
     ),
+    "ports: the default is taken on one node": Named(
+        _job(3, launcher="torchrun", ports=((6060, 20007), (20007, 20011), None)), (0, 0, 0), by=30
+    ),
+    "ports: a node reports late": Named(
+        _job(2, starts=(0.0, 8.0), launcher="torchrun", ports=((6060, 20007), (20007,))),
+        (0, 0),
+        by=30,
+    ),
+    "ports: a node reports twice": Named(
+        _job(
+            3,
+            Fault(2.0, "kill", 1, seconds=1.0),
+            starts=(0.0, 0.0, 6.0),
+            launcher="torchrun",
+            ports=((6060, 20007), (20007,), (6060, 20007)),
+        ),
+        (0, 0, 0),
+        by=30,
+    ),
+    "ports: no port is free on a node": Named(
+        _job(3, launcher="torchrun", ports=((6060, 20007), (), (6060,))),
+        (71, 71, 71),
+        by=10,
+        reason="port 6060 is taken on worker-1 (node-1) by nc",
+    ),
+    "ports: the leader has none": Named(
+        _job(2, ports=((), None)), (71, 71), by=10, reason="EP436 no port for torch.port is free"
+    ),
     "48: a worker says what no node does": Named(
         _job(2, Fault(5, "lie", 1)), (75, 75), reason="nonsense"
     ),

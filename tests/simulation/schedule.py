@@ -14,6 +14,7 @@ LAUNCH = 30.0
 JOIN = 10.0
 LIMIT = 6.0
 MEASURES = 20.0  # seconds for the rounds of a network check
+PORTS = (6060, 20007, 20011)  # the planned one of torch, and two that can replace it
 NEVER = 1e6  # seconds: later than any simulated job may last
 
 # What can happen to a node, and how it is said in a timeline.
@@ -93,6 +94,14 @@ class Schedule:
     cause: str = ""
     diagnosis: float = 0.0
     restarts_on: str = "infrastructure"
+    # ports at which programs can meet on each node, None for any; empty: nobody is asked
+    ports: tuple[tuple[int, ...] | None, ...] = ()
+
+    @property
+    def has_port(self) -> bool:
+        """Whether a port is free on all nodes."""
+        offers = [{*offer} for offer in self.ports if offer is not None]
+        return not offers or bool(set.intersection(*offers))
 
     def of(self, *kinds: str) -> list[Fault]:
         """The faults of these kinds."""
@@ -101,6 +110,19 @@ class Schedule:
 
 def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     """A schedule as this source of randomness chooses it."""
+    schedule = _draw(random, nodes, seed)
+    source = Random(f"ports {seed}")
+    if source.random() > 0.1:
+        return schedule
+    free = source.choice(PORTS)  # on all nodes
+    offers = [
+        tuple(port for port in PORTS if port == free or source.random() < 0.7)
+        for _ in range(schedule.nodes)
+    ]
+    return replace(schedule, ports=tuple(offers))
+
+
+def _draw(random: Random, nodes: int | None, seed: int) -> Schedule:
     size = nodes or random.choice((2, 2, 2, 3, 3, 4, 5, 8, 16))
     late = random.random()
     starts = [random.uniform(0, 2) if late < 0.8 else random.uniform(0, 30) for _ in range(size)]

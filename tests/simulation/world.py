@@ -40,6 +40,7 @@ from tests.simulation.schedule import (
     MEASURES,
     NEVER,
     PEERS,
+    PORTS,
     Fault,
     Schedule,
 )
@@ -328,7 +329,10 @@ class Container:
                 self._soon(events.Faulted(not_ready or UNWRITABLE))
                 return
             not_ready = UNWRITABLE  # it boots anew, in another place
-        self._report = NodeReport(self.rank, 1, __version__, "4.1.4", not_ready=not_ready)
+        ports = self._world.schedule.ports[self.rank] if self._world.schedule.ports else None
+        self._report = NodeReport(
+            self.rank, 1, __version__, "4.1.4", not_ready=not_ready, ports=ports, holder="nc"
+        )
         boot = self.boots
         self._world.after(
             0.05, lambda: self.give(events.KeysReady()) if self.is_boot(boot) else None
@@ -441,6 +445,8 @@ class Container:
         self._calls.clear()
 
     def _do_send(self, action: actions.Send) -> None:
+        if isinstance(action.message, messages.Start) and not self.rank:
+            self._world.watch_port(action)
         if action.node == self.rank:
             self.programs.order(action.message)
         elif action.node in self.sessions:
@@ -568,6 +574,7 @@ class World:
         self.causes: list[tuple[int, int, Cause]] = []
         # when the last attempt's ranks were started, and when its result was told
         self.began = self.done = 0.0
+        self.meets: dict[int, int] = {}  # boot of the leader -> the port that it has chosen
         # leader's boot, what it said last
         self.released = (0, messages.Release(1, "", False, False))
         self.hit_running = False  # whether programs ran when something went wrong last
@@ -770,6 +777,15 @@ class World:
             believed = {rank for rank, peer in machine._peers.items() if peer.lost}
             if not believed <= lost or lost & set(machine._peers.alive()):
                 self.violate(f"{sorted(believed)} are lost, and {sorted(lost)} are shown as lost")
+
+    def watch_port(self, action: actions.Send) -> None:
+        """The programs of all nodes meet at one port, which is free where they need it."""
+        boot, port = self.containers[0].boots, action.message.port or PORTS[0]
+        if self.meets.setdefault(boot, port) != port:
+            self.violate(f"node-{action.node} is told port {port}, another one {self.meets[boot]}")
+        offer = self.schedule.ports[action.node] if self.schedule.ports else None
+        if offer is not None and port not in offer:
+            self.violate(f"port {port} is not free on node-{action.node}")
 
     def watch_message(self, sender: Container, action: actions.Send) -> None:
         """No message to a node that has left, and no start before all are there."""

@@ -29,6 +29,7 @@ FACTS: dict[str, Any] = {
     "not_ready": None,
 }
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
+FACTS |= {"ports": [6060, 20007], "holder": ""}
 RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {
     "status": 1,
@@ -47,7 +48,7 @@ HELLO: dict[str, Any] = {
 PHASES: dict[str, Any] = {"phases": [["keys", 1.5, 2.0, ""], ["run", 3.0, 4.0, "rank 0"]]}
 PHASES |= {"answered": 1.0, "started": 2.0, "released": 0.0, "told": 5.0}
 PONG = pack(messages.Pong(1.0, 0))
-HELLO |= {"heartbeat": 15.0, "leader": "a4", "address": "10.0.0.7"}
+HELLO |= {"job": "4711.0", "heartbeat": 15.0, "leader": "a4", "address": "10.0.0.7"}
 
 CAUSE = {
     "slug": "gpu-ecc",
@@ -157,6 +158,10 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
             "node_info.interface[0]: no name or address",
         ),
         ("node_info", {**FACTS, "interface": ["eth0"]}, "node_info.interface: not a list of 3"),
+        ("node_info", {**FACTS, "ports": [0]}, "node_info.ports[0]: not a whole number from 1"),
+        ("node_info", {**FACTS, "ports": [65536]}, "node_info.ports[0]: not a whole number"),
+        ("node_info", {**FACTS, "ports": [6060] * 65}, "not a list of at most 64"),
+        ("node_info", {**FACTS, "ports": 6060}, "node_info.ports: not a list of at most 64"),
         ("node_info", {**FACTS, "slots": 0}, "node_info.slots"),
         ("node_info", {**FACTS, "slots": 10**23}, "node_info.slots"),
         ("node_info", {**FACTS, "slots": "8"}, "node_info.slots"),

@@ -41,7 +41,10 @@ PASSED_ON = {
     "job/worker.py": ["*wrong", "**vars(message)"],
     "netcheck/coordinator.py": ["message"],  # all is well
     "node.py": ["what"],  # sshd's failure
-    "session/calls.py": ["f'{node.name}: {answer.summary}'", "*answer.not_ready"],
+    "session/calls.py": [
+        "f'{node.name}: {answer.summary}'",
+    ],
+    "job/answer.py": ["*answer.not_ready"],
     "job/failure.py": ["f'{id}{end.reason}'"],
 }
 

@@ -477,6 +477,7 @@ TEXTS = {
     "torch.version": ("2.10", "2.10"),
     "torch.rdzv_backend": ("c10d", "c10d"),
     "network.interface": ("ib", "ib"),
+    "network.ports": ("21000-21999", "21000-21999"),
     "ssh.client": ("files", "files"),
     "ssh.compat": ("none", "none"),
     "torch.rank_args": ("always", "always"),

@@ -53,6 +53,22 @@ def hosts(*names: str) -> str:
 # Nodes
 
 
+@pytest.mark.parametrize(
+    ("env", "number"),
+    [
+        ({}, ""),
+        ({"SLURM_STEP_ID": "0"}, ""),
+        ({"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "2"}, "17.2"),
+        ({"SLURM_HET_JOB_ID": "17", "SLURM_JOB_ID": "18", "SLURM_STEP_ID": "2"}, "17.2"),
+        ({"PBS_JOBID": "5.server"}, "5.server"),
+        ({"LSB_JOBID": "x" * 500}, "x" * 100),
+    ],
+)
+def test_the_scheduler_s_number_of_the_job(env: dict[str, str], number: str) -> None:
+    made = topology.build(load("", "job.yaml", {}, {}), facts(env=env), LOCAL, CPU)
+    assert made.job_id == number
+
+
 def test_nothing_given_is_one_node() -> None:
     made = build(hostname="3f1c2ad0b1e5")
     assert made.nodes == (Node(0, "3f1c2ad0b1e5", 1),)

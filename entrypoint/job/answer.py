@@ -1,0 +1,47 @@
+"""A node's report of itself as the message that answers the roll call, and back."""
+
+from __future__ import annotations
+
+from entrypoint.job.messages import NodeInfo
+from entrypoint.model import Interface, NodeReport, Outcome
+
+
+def node_info(report: NodeReport, clock: float) -> NodeInfo:
+    """Return the message with a node's report of itself; `clock`: its wall clock (seconds)."""
+    not_ready, interface = report.not_ready, report.interface
+    return NodeInfo(
+        slots=report.slots,
+        mpi=report.mpi,
+        toolkit=report.toolkit,
+        clock=clock,
+        attempt=report.attempt,
+        not_ready=(not_ready.status, not_ready.reason, not_ready.program) if not_ready else None,
+        interface=(interface.name, interface.address, interface.network) if interface else None,
+        interfaces=report.interfaces,
+        ports=report.ports,
+        holder=report.holder,
+    )
+
+
+def node_report(
+    rank: int, answer: NodeInfo, where: tuple[str, int], clock: float, trip: float
+) -> NodeReport:
+    """Return the report of the node that was reached at the address and port `where`. `clock`: the
+    leader's wall clock at that moment; `trip`: seconds of a packet there and back."""
+    address, port = where
+    return NodeReport(
+        rank,
+        answer.slots,
+        answer.toolkit,
+        answer.mpi,
+        address,
+        answer.clock - clock,
+        Outcome(*answer.not_ready) if answer.not_ready else None,
+        Interface(*answer.interface) if answer.interface else None,
+        answer.interfaces,
+        answer.attempt,
+        trip,
+        answer.ports,
+        answer.holder,
+        port,
+    )

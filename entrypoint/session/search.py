@@ -1,0 +1,84 @@
+"""The search for a peer's sshd among the ports at which it may listen."""
+
+from __future__ import annotations
+
+_ALL = 16  # of so many rounds, one tries all ports, also if nothing answers at the likely one
+
+
+class AttemptFailed(Exception):
+    """A failed attempt to log in to a peer; the next attempt may succeed."""
+
+    def __init__(
+        self,
+        reason: str,
+        refused: bool = False,
+        late: bool = False,
+        is_stranger: bool = False,
+        goes_on: bool = False,
+    ) -> None:
+        super().__init__(reason)
+        self.refused = refused  # the peer answered, but one side does not accept the other's key
+        self.late = late  # the peer, or its machine, may only be slow
+        self.is_stranger = is_stranger  # another program, or another job's sshd, has the port
+        self.goes_on = goes_on  # the job's own key, and not the node or the attempt
+
+
+class PortSearch:
+    """The ports of one peer. It listens at the first that was free when it started.
+
+    So the first one is the likely port, unless another program answers there. Others cost an
+    attempt only then, and in some rounds, in case that program has ended meanwhile.
+    """
+
+    def __init__(self, ports: tuple[int, ...]) -> None:
+        self._ports = ports
+        self._likely = 0
+        self._rounds = 0
+        # port -> how another program there has answered last
+        self._strangers: dict[int, AttemptFailed] = {}
+        self._tried: list[int] = []  # in this round
+        self._last: AttemptFailed | None = None  # of the peer itself, or of a port without answer
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is only one port."""
+        return len(self._ports) == 1
+
+    def begin_round(self) -> list[int]:
+        """Return the ports to try now, one after the other."""
+        self._rounds += 1
+        self._tried = []
+        self._last = None
+        return self._from_likely()[: None if self._rounds % _ALL == 0 else 1]
+
+    def failed(self, port: int, error: AttemptFailed, left: list[int]) -> list[int]:
+        """Return the ports to try after the attempt at this port has failed, of which `left` were
+        planned."""
+        self._tried.append(port)
+        if error.is_stranger:
+            self._strangers[port] = error
+            if port == self._ports[self._likely]:
+                self._likely = (self._likely + 1) % len(self._ports)
+        else:
+            self._strangers.pop(port, None)
+            self._last = self._last or error
+        if error.is_stranger or error.goes_on:
+            return [other for other in self._from_likely() if other not in self._tried]
+        return [] if error.late else left  # a host that does not answer at one port does at none
+
+    def failure(self) -> AttemptFailed:
+        """Return why the peer was not found in this round."""
+        strangers = list(self._strangers.items())
+        last = self._last
+        if not strangers and last is not None:
+            return last
+        if self.is_single:
+            return strangers[0][1]
+        words = [f"{error}, port {port}" for port, error in strangers]
+        if last is not None:
+            words.append(f"{last} at its other ports")
+        refused = any(error.refused for _, error in strangers) or bool(last and last.refused)
+        return AttemptFailed("; ".join(words), refused)
+
+    def _from_likely(self) -> list[int]:
+        return [*self._ports[self._likely :], *self._ports[: self._likely]]

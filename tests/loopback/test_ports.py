@@ -1,0 +1,221 @@
+"""Ports that another program has: the nodes take others, unless the user has set them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, Make, free_port, until
+
+SHOW = 'echo "port $MASTER_PORT"'
+
+
+def own_name() -> str:
+    return f"{Path('/proc/self/comm').read_text().strip()} (pid {os.getpid()})"
+
+
+@contextlib.contextmanager
+def taken(*ports: int) -> Iterator[None]:
+    """Listen on these ports, unless somebody else does already."""
+    with contextlib.ExitStack() as stack:
+        for port in ports:
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.create_server(("0.0.0.0", port)))
+        yield
+
+
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+def test_a_default_port_that_is_taken_is_replaced_on_every_node(
+    cluster: Make, launcher: str
+) -> None:
+    job = cluster(2, slots=1)
+    with socket.create_server(("0.0.0.0", 6060)):
+        job.start_all("sh", "-c", SHOW, launcher=launcher)
+        assert job.ends() == {0: 0, 1: 0}, job.both()
+    (port,) = set(re.findall(r"^port (\d+)$", f"{job.out(0)}\n{job.out(1)}", re.MULTILINE))
+    assert 20000 <= int(port) <= 20999
+    words = f"port 6060 is taken on worker-0 (node-0) by {own_name()}; torch.port is {port}"
+    assert words in job.err(0), job.err(0)
+    assert job.survivors() == []
+
+
+def test_each_node_has_to_have_the_port_of_its_server(cluster: Make) -> None:
+    """2223 is the parameter server's alone."""
+    job = cluster(2, slots=1)
+    with socket.create_server(("0.0.0.0", 2223)):
+        job.start_all(
+            "sh", "-c", 'echo "$TF_CONFIG"', env={"ENTRYPOINT_TENSORFLOW_PS": "1"},
+            launcher="tensorflow",
+        )  # fmt: skip
+        assert job.ends()[0] == 0, job.both()
+    found = re.search(r'127.0.0.2:(\d+)"\], "ps": \["127.0.0.3:(\d+)"', job.out(0))
+    assert found, job.out(0)
+    assert 20000 <= int(found[1]) == int(found[2]) - 1 <= 20999
+    words = f"on ps-0 (node-1) by {own_name()}, which has port 2223; tensorflow.port is {found[1]}"
+    assert words in job.err(0), job.err(0)
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_port_that_the_user_has_set_is_kept_and_its_holder_is_named(
+    cluster: Make, node: int
+) -> None:
+    job = cluster(2, slots=1)
+    port = free_port()
+    settings = {"ENTRYPOINT_TENSORFLOW_PORT": str(port), "ENTRYPOINT_TENSORFLOW_PS": "1"}
+    with socket.create_server(("0.0.0.0", port + node)):
+        job.start_all("true", env=settings, launcher="tensorflow")
+        assert job.ends() == {0: 71, 1: 71}, job.both()
+    name = ("worker-0 (node-0)", "ps-0 (node-1)")[node]
+    by = own_name() + (f", which has port {port + 1}" if node else "")
+    words = f"EP435 port {port} is taken (tensorflow.port) | by {by} | "
+    assert all(words in job.err(rank) and f" on {name}" in job.err(rank) for rank in range(2))
+
+
+def test_a_range_without_a_free_port_ends_the_job(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    first = free_port() // 16 * 16
+    with taken(6060, *range(first, first + 16)):
+        ports = f"{first}-{first + 15}"
+        job.start_all("true", env={"ENTRYPOINT_NETWORK_PORTS": ports}, launcher="plain")
+        assert job.ends() == {0: 71, 1: 71}, job.both()
+    assert "EP436 no port for torch.port is free on all nodes | port 6060 is taken" in job.err(1)
+
+
+def test_sshd_takes_another_port_and_worker_0_finds_it(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    with taken(36666):
+        job.start_all("true", env={"ENTRYPOINT_SSH_PORT": "(unset)"}, launcher="plain")
+        assert job.ends() == {0: 0, 1: 0}, job.both()
+    for rank in range(2):
+        found = re.search(r"port 36666 is taken by (.*); sshd listens on (\d+)", job.err(rank))
+        assert found, job.err(rank)
+        assert 20000 <= int(found[2]) <= 20999
+    assert job.survivors() == []
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_an_ssh_port_that_the_user_has_set_is_kept_and_its_holder_is_named(
+    cluster: Make, node: int
+) -> None:
+    job = cluster(2, slots=1)
+    with socket.create_server((f"127.0.0.{2 + node}", job.port)):
+        job.start(node, "true", launcher="plain")
+        assert job.ends() == {node: 71}, job.both()
+    assert "EP433 sshd did not start | it exited with 255: " in job.err(node)
+    assert f"| port {job.port} is taken by {own_name()}: end it, or set " in job.err(node)
+
+
+def test_a_job_of_the_same_name_and_secret_under_one_scheduler_is_another_one(
+    cluster: Make,
+) -> None:
+    """The leader of the second job comes first, and reaches the first job's worker first."""
+    jobs = [cluster(2, slots=1) for _ in range(2)]
+    for number, job in enumerate(jobs):
+        job.folder /= f"j{number}"
+        job.folder.mkdir()
+    settings = [
+        {"ENTRYPOINT_SSH_PORT": "(unset)", "SLURM_JOB_ID": str(17 + number)} for number in range(2)
+    ]
+    command = ("sh", "-c", "echo $SLURM_JOB_ID $MASTER_PORT")
+    for rank, number in ((1, 0), (1, 1), (0, 1), (0, 0)):
+        jobs[number].start(rank, *command, env=settings[number], launcher="plain")
+        until((jobs[number].run_dir(rank) / "attend").exists, 20, "its control endpoint")
+    assert [job.ends() for job in jobs] == [{0: 0, 1: 0}] * 2, "".join(job.both() for job in jobs)
+    for number, job in enumerate(jobs):
+        assert job.out(0) == job.out(1)
+        assert job.out(0).startswith(f"{17 + number} ")
+    assert jobs[0].out() != jobs[1].out()
+
+
+# What a program of each launcher does with its port: it listens there, and is the only one.
+MEET = """
+import json, os, socket, sys, time
+
+env = os.environ
+if "TF_CONFIG" in env:
+    config = json.loads(env["TF_CONFIG"])
+    place, listens = config["cluster"]["worker"][config["task"]["index"]], True
+elif "JAX_PROCESS_ID" in env:
+    place, listens = env["JAX_COORDINATOR_ADDRESS"], env["JAX_PROCESS_ID"] == "0"
+elif "--init_method" in sys.argv:
+    at = sys.argv.index("--init_method")
+    place, listens = sys.argv[at + 1].removeprefix("tcp://"), env["NODE"] == "0"
+else:
+    place = f"0.0.0.0:{env['MASTER_PORT']}"
+    listens = env.get("RANK", env["NODE_RANK"]) == "0" and "TORCHELASTIC_RUN_ID" not in env
+host, _, port = place.rpartition(":")
+if listens:
+    with socket.create_server((host, int(port))):
+        print("listens at", port, flush=True)
+        time.sleep(1)
+"""
+LAUNCHERS = ("plain", "mpirun", "jax", "tensorflow", "pytorch")
+JOBS = 30
+
+
+def start_jobs(cluster: Make, torch_python: str) -> list[Cluster]:
+    """Start jobs of two nodes, each with its secret, at the same two addresses and with no port."""
+    jobs = [cluster(2, slots=1) for _ in range(JOBS)]
+    for number, job in enumerate(jobs):
+        job.folder /= f"j{number}"
+        job.folder.mkdir()
+    launchers = (*LAUNCHERS, "torchrun") if torch_python else LAUNCHERS
+    for number, job in enumerate(jobs):
+        program = job.folder / "meet.py"
+        program.write_text(MEET)
+        launcher = launchers[number % len(launchers)]
+        settings = {
+            "ENTRYPOINT_SSH_PORT": "(unset)",
+            "ENTRYPOINT_SECRET": secrets.token_hex(32),
+            "ENTRYPOINT_TIMEOUTS_PEERS": "120",
+        }
+        if launcher == "torchrun":
+            settings["PATH"] = f"{Path(torch_python).parent}:{os.environ['PATH']}"
+        job.start_all("python3", str(program), env=settings, launcher=launcher)
+    return jobs
+
+
+@pytest.mark.timeout(200)
+def test_thirty_jobs_at_once_on_one_host_network(
+    cluster: Make, pytestconfig: pytest.Config
+) -> None:
+    jobs = start_jobs(cluster, pytestconfig.getoption("--torch-python"))
+    ends = [job.ends(150) for job in jobs]
+    failed = [job.both() for job, end in zip(jobs, ends, strict=True) if any(end.values())]
+    assert not failed, "\n".join([f"{len(failed)} of {JOBS} jobs failed", *failed])
+    chosen = re.findall(r"; (\w+\.port) is (\d+)$", "".join(job.err(0) for job in jobs), re.M)
+    ports = [port for _, port in chosen]
+    assert len(ports) == len(set(ports)) > JOBS / 2, chosen
+    moved = [job for job in jobs if "; sshd listens on" in job.err(1)]
+    assert len(moved) >= JOBS - 1
+    assert [job.survivors() for job in jobs] == [[]] * JOBS
+
+
+def test_a_job_runs_with_a_foreign_listener_at_every_default_port(cluster: Make) -> None:
+    with taken(36666, 6060, 6070, 8118, 2222, 2223, *range(6379, 6386), 8265):
+        for launcher, setting in (
+            ("plain", "torch.port"),
+            ("jax", "jax.port"),
+            ("tensorflow", "tensorflow.port"),
+            ("pytorch", "torch.port"),
+        ):
+            job = cluster(2, slots=1)
+            (job.folder / "meet.py").write_text(MEET)
+            job.start_all(
+                "python3",
+                "meet.py",
+                env={"ENTRYPOINT_SSH_PORT": "(unset)"},
+                launcher=launcher,
+            )
+            assert job.ends() == {0: 0, 1: 0}, job.both()
+            assert re.search(
+                rf" by {re.escape(own_name())}.*; {setting} is 20\d\d\d$", job.err(0), re.M
+            )
+            assert "; sshd listens on 20" in job.err(1)
