@@ -25,12 +25,15 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Print the platform. Returns 0, or the status with which `run` would refuse it."""
+    """Print platform, MPI and image. Returns 0, or the status with which `run` would refuse it."""
     from entrypoint.plan import recognition
-    from entrypoint.system.facts import read
+    from entrypoint.system import image_start
 
-    # no platform reads the network or runs mpirun
-    report = recognition.recognize(read(), inputs.spec(args)[0].platform)
+    spec, facts = inputs.job(args)
+    report = recognition.recognize(facts, spec.platform)
+    report |= recognition.mpi(facts)
+    if start := image_start.read():
+        report["image"] = {"start": list(start.argv)}
     show(recognition.text(report))
     if "error" in report:
         log(f"run would end: {report['error']}; exit {report['status']}")

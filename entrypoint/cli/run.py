@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
-from entrypoint.cli import NAMES, inputs
+from entrypoint.cli import IMAGE, NAMES, inputs
 from entrypoint.cli.parser import PROGRAM, command, job_arguments
 
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node. Returns its exit status in the job."""
+    if os.path.exists(IMAGE):  # a scheduler may start this without the image's ENTRYPOINT
+        from entrypoint.system.image_start import run_first
+
+        if status := run_first(("entrypoint", *sys.argv[1:]), log):
+            return status
     from entrypoint.record.file import recorded
     from entrypoint.system import process
     from entrypoint.system.signals import Signals, StoppedBySignal
