@@ -76,10 +76,10 @@ def mpi(facts: Facts) -> dict[str, Any]:
     for name in ("mpirun", "mpiexec.hydra"):
         if path := facts.programs.get(name):
             report[name] = {"path": path}
-            if name == "mpirun" and facts.mpi:
-                report[name]["version"] = f"Open MPI {facts.mpi}"
             if env := installed.variables(facts, name):
                 report[name]["env"] = {variable.name: variable.value for variable in env}
+    if facts.mpi:
+        report["version"] = f"Open MPI {facts.mpi}"
     return {"mpi": report} if report else {}
 
 

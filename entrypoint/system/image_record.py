@@ -4,12 +4,13 @@ A build cannot read the image's ENTRYPOINT: it is given, or found by the places 
 
     python3 -m entrypoint.system.image_record [ENTRYPOINT]
 
-ENTRYPOINT is a JSON list, as `docker inspect` prints it, `none`, or empty. It prints the ENTRYPOINT
-for the new image's Dockerfile.
+ENTRYPOINT is a JSON list, as `docker inspect` prints it, `none`, or empty. It prints lines for the
+new image's Dockerfile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -62,7 +63,7 @@ def main() -> int:
         return error.status
     if start:
         _say(f"the image's own start runs first: {json.dumps(list(start.argv))}")
-    print(json.dumps(dockerfile(start)))
+    print(dockerfile(start))
     return 0
 
 
@@ -84,7 +85,7 @@ def _given(text: str) -> tuple[str, ...] | None:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         example = "docker inspect --format '{{json .Config.Entrypoint}}' IMAGE"
         raise UsageError(
-            "EP020 --entrypoint is a JSON list of texts, or none",
+            "EP448 --entrypoint is a JSON list of texts, or none",
             text,
             f"give what says: {example}",
         )
@@ -166,15 +167,22 @@ def _runs_arguments(path: str) -> bool | None:
     return bool(_ARGUMENTS.search(text)) if names & _SHELLS else None
 
 
-def dockerfile(start: ImageStart | None) -> list[str]:
-    """Return the ENTRYPOINT for the image's Dockerfile."""
-    # What must be process 1 has nothing in front, so it calls the toolkit.
-    before = start.argv if start and start.first else _TINI
-    return [*before, image_start.ENTRY]
+def dockerfile(start: ImageStart | None) -> str:
+    """Return the lines with the ENTRYPOINT for the image's Dockerfile."""
+    if start and start.first:
+        # Process 1 has nothing in front, so it calls the toolkit; and without this variable
+        # s6-overlay does not pass signals on.
+        entrypoint = json.dumps([*start.argv, image_start.ENTRY])
+        return f"ENV S6_CMD_RECEIVE_SIGNALS=1\nENTRYPOINT {entrypoint}"
+    return f"ENTRYPOINT {json.dumps([*_TINI, image_start.ENTRY])}"
 
 
 def _write(start: ImageStart | None) -> None:
-    data = {"start": list(start.argv) if start else [], "first": start.first if start else ""}
+    if start is None:  # a boot then looks no further
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(image_start.RECORD)
+        return
+    data = {"start": list(start.argv), "first": start.first}
     os.makedirs(os.path.dirname(image_start.RECORD), exist_ok=True)
     with open(image_start.RECORD, "w", encoding="utf-8") as file:
         json.dump(data, file)

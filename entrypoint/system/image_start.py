@@ -53,7 +53,7 @@ def read(path: str = RECORD) -> ImageStart | None:
         raise ConfigError(
             "EP447 the record of the image's own start cannot be used",
             f"{path}: {type(error).__name__}: {error}",
-            "run /opt/entrypoint/install again, in the image's Dockerfile",
+            "remove it, and run /opt/entrypoint/install again in the Dockerfile",
         ) from None
     return ImageStart(argv, data["first"]) if argv else None
 
