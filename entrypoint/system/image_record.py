@@ -52,11 +52,11 @@ _USUAL = (
 def main() -> int:
     """Record the start. Returns the exit status."""
     try:
-        given = _given(sys.argv[1] if len(sys.argv) > 1 else "")
-        if given is None and os.path.exists(image_start.RECORD):
+        words = given(sys.argv[1] if len(sys.argv) > 1 else "")
+        if words is None and os.path.exists(image_start.RECORD):
             start = image_start.read()
         else:
-            start = find() if given is None else checked(given)
+            start = find() if words is None else checked(words)
             _write(start)
     except EntrypointError as error:
         _say(str(error))
@@ -71,7 +71,7 @@ def _say(text: str) -> None:
     print(f"[entrypoint install] {text}", file=sys.stderr)
 
 
-def _given(text: str) -> tuple[str, ...] | None:
+def given(text: str) -> tuple[str, ...] | None:
     """Return the given ENTRYPOINT, () for none; None if nothing was given or it is the toolkit's
     own."""
     if text in ("none", "null", "[]"):

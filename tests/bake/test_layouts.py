@@ -54,7 +54,10 @@ def environment(text: bytes) -> dict[str, str]:
     command."""
     entries = (entry.partition("=") for entry in text.decode().split("\0") if entry)
     others = {name: value for name, _, value in entries if not name.startswith("ENTRYPOINT_")}
-    return {name: others[name] for name in others.keys() - {"PWD", "OLDPWD", "SHLVL", "_", "SUDO_COMMAND"}}
+    return {
+        name: others[name]
+        for name in others.keys() - {"PWD", "OLDPWD", "SHLVL", "_", "SUDO_COMMAND"}
+    }
 
 
 def ordered(env: dict[str, str]) -> dict[str, str]:
