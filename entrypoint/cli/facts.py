@@ -1,4 +1,4 @@
-"""`entrypoint facts`: print which platform is recognised, and by what."""
+"""`entrypoint facts`: print which platform is recognised, and by what; the image's MPI and start."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     text = (
-        "print the platforms that match this container, the one that is chosen, and the variables"
-        " that it reads"
+        "print the platforms that match this container, the one that is chosen, the variables that"
+        " it reads, and the image's MPI and own start"
     )
     job_arguments(command(commands, "facts", "[options]", text), spec)
 

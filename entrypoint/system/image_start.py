@@ -22,7 +22,7 @@ VARIABLE = "ENTRYPOINT_IMAGE_START"
 HAS_RUN = "--image-started"  # first argument of image-entry when the image's own start runs it
 _OFF = ("no", "done")
 # Shells and sudo set or remove these on their own.
-_OF_SHELLS = {"_", "PWD", "OLDPWD", "SHLVL", "MAIL", "LS_COLORS", VARIABLE}
+_OF_SHELLS = {"_", "PS1", "PWD", "OLDPWD", "SHLVL", "MAIL", "LS_COLORS", VARIABLE}
 
 
 @dataclass(frozen=True)

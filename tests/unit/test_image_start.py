@@ -10,7 +10,7 @@ from entrypoint import plan as planning
 from entrypoint.errors import ConfigError, UsageError
 from entrypoint.model import Facts, Installation
 from entrypoint.plan import installed, recognition
-from entrypoint.spec import load
+from entrypoint.spec import load, settings_in
 from entrypoint.system import image_record, image_start, mpi_places
 from entrypoint.system.image_start import ImageStart
 
@@ -210,3 +210,10 @@ def test_the_users_own_prefix_wins() -> None:
     plan = planning.settle(load(text, "j", {}, {}), facts)
     env = planning.environment(facts.env, plan.env)
     assert (env["PATH"], env["OPAL_PREFIX"]) == ("/x", "/mine")
+
+
+def test_that_it_ran_describes_no_job() -> None:
+    assert settings_in({image_start.VARIABLE: "done"}) == set()
+    assert settings_in({image_start.VARIABLE: "done", "ENTRYPOINT_SLOTS": "2"}) == {
+        "ENTRYPOINT_SLOTS"
+    }
