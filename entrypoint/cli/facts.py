@@ -1,4 +1,4 @@
-"""`entrypoint facts`: print which platform is recognised, and by what; the image's MPI and start."""
+"""`entrypoint facts`: print the platform that is recognised, and the image's MPI and start."""
 
 from __future__ import annotations
 
