@@ -37,6 +37,14 @@ test-containers:  ## real containers on their own: Kubernetes, ModelArts, plain 
 test-bake:  ## the toolkit in images as others have them, by two lines of a Dockerfile: Debian 12 and 13, conda's Python, no Python, own Open MPI
 	@scripts/test-bake
 
+.PHONY: test-layouts
+test-layouts:  ## the toolkit in images with a start of their own: NVIDIA's, HPC-X, docker-stacks, s6-overlay, tini, a vendor's script
+	@scripts/test-layouts
+
+.PHONY: test-apptainer
+test-apptainer:  ## an image with the toolkit under Debian unstable's Apptainer: read-only, an ordinary user, one node and two on loopback addresses
+	@scripts/test-apptainer
+
 .PHONY: lint
 lint:  ## ruff, mypy --strict, shellcheck, hadolint, and an audit that fails in CI if nobody can be asked
 	@scripts/lint

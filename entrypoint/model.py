@@ -45,6 +45,15 @@ class Interface:
 
 
 @dataclass(frozen=True)
+class Installation:
+    """Where a program is that is on no PATH or was moved, and what it needs to run from there."""
+
+    folder: str  # of its programs
+    libraries: tuple[str, ...] = ()  # folders of libraries, the first wins
+    prefix: str = ""  # of a moved Open MPI, which otherwise looks where it was built for
+
+
+@dataclass(frozen=True)
 class Facts:
     """What this container is, read once by `system/facts.py` before anything is decided."""
 
@@ -59,6 +68,8 @@ class Facts:
     # name -> absolute path, of those we may start
     programs: Mapping[str, str] = field(default_factory=dict)
     mpi: str = ""  # version of Open MPI, "" where there is none
+    # name -> where, of an MPI's program that does not run by PATH alone
+    installed: Mapping[str, Installation] = field(default_factory=dict)
     cpus: float | None = None  # that we may use at a time; None where it is not known
     python: str = "python3"  # the interpreter we run in
     # looked at again after the start hooks, which may bring one up

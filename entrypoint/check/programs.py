@@ -42,7 +42,7 @@ def programs(facts: Facts, plan: Plan, limit: float) -> Fields:
         else:
             installed.append(_version("mpirun", path, (path, "--version"), dict(facts.env), limit))
     if plan.launcher.startswith("hydra") and (
-        path := which("mpiexec.hydra", facts.env.get("PATH", os.defpath))
+        path := which("mpiexec.hydra", environment(facts.env, plan.env).get("PATH", os.defpath))
     ):
         if tool := which("mpichversion", os.path.dirname(path)):
             installed.append(_version("mpiexec.hydra", path, (tool,), facts.env, limit, _mpich))

@@ -37,6 +37,7 @@ NAMES = (
     "schema",
     "help",
 )  # in the order of --help
+IMAGE = "/etc/entrypoint/image.json"  # what `install` recorded of the image
 _SCRIPTS = {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh"}  # what `entrypoint render` writes
 
 
@@ -110,6 +111,8 @@ def image() -> None:
     """Run `image-entry` as a program, which an image starts; scripts/image-entry explains its
     arguments."""
     argv = sys.argv[1:]
+    if os.path.exists(IMAGE):
+        argv = _after_own_start(argv)
     arguments = of_image(argv)
     if arguments is None:
         from entrypoint.system import facts, process
@@ -122,6 +125,29 @@ def image() -> None:
         os._exit(outcome.status)
     sys.argv[1:] = arguments
     script()
+
+
+def _after_own_start(argv: list[str]) -> list[str]:
+    """Return the arguments of image-entry after the image's own start, which runs first; it exits
+    if that cannot run."""
+    from entrypoint.system import image_start
+
+    hold_standard_streams()
+    undo_launcher()
+    log = Logger()
+    try:
+        if argv[:1] == [image_start.HAS_RUN]:
+            image_start.note_run(log)
+            log.flush()
+            return argv[1:]
+        status = image_start.run_first(argv, log)
+    except EntrypointError as error:
+        log(f"{error}; exit {error.status}")
+        status = error.status
+    log.flush()
+    if status:
+        os._exit(status)
+    return argv
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:

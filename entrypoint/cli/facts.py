@@ -1,4 +1,4 @@
-"""`entrypoint facts`: print which platform is recognised, and by what."""
+"""`entrypoint facts`: print the platform that is recognised, and the image's MPI and start."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ if TYPE_CHECKING:
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     text = (
-        "print the platforms that match this container, the one that is chosen, and the variables"
-        " that it reads"
+        "print the platforms that match this container, the one that is chosen, the variables that"
+        " it reads, and the image's MPI and own start"
     )
     job_arguments(command(commands, "facts", "[options]", text), spec)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Print the platform. Returns 0, or the status with which `run` would refuse it."""
+    """Print platform, MPI and image. Returns 0, or the status with which `run` would refuse it."""
     from entrypoint.plan import recognition
-    from entrypoint.system.facts import read
+    from entrypoint.system import image_start
 
-    # no platform reads the network or runs mpirun
-    report = recognition.recognize(read(), inputs.spec(args)[0].platform)
+    spec, facts = inputs.job(args)
+    report = recognition.recognize(facts, spec.platform)
+    report |= recognition.mpi(facts)
+    if start := image_start.read():
+        report["image"] = {"start": list(start.argv)}
     show(recognition.text(report))
     if "error" in report:
         log(f"run would end: {report['error']}; exit {report['status']}")

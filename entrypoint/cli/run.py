@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
-from entrypoint.cli import NAMES, inputs
+from entrypoint.cli import IMAGE, NAMES, inputs
 from entrypoint.cli.parser import PROGRAM, command, job_arguments
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node. Returns its exit status in the job."""
+    if status := _image_start(log):
+        return status
     from entrypoint.record.file import recorded
     from entrypoint.system import process
     from entrypoint.system.signals import Signals, StoppedBySignal
@@ -70,6 +74,16 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         done = "this node's part is done" if spec.roll_call == "none" else "done"
         log(f"{done}: {outcome.reason}")
     return outcome.status
+
+
+def _image_start(log: Logger) -> int:
+    """Run the image's own start first, if it has one that has not run: a scheduler may start this
+    without the image's ENTRYPOINT. Returns a status only if it could not be started."""
+    if not os.path.exists(IMAGE):
+        return 0
+    from entrypoint.system.image_start import run_first
+
+    return run_first(("entrypoint", *sys.argv[1:]), log)
 
 
 def _log_cause(outcome: Outcome, log: Logger) -> None:

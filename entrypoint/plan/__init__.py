@@ -12,6 +12,7 @@ from typing import Literal, cast
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
+from entrypoint.plan import installed
 from entrypoint.plan.members import assume_members, check_networks
 from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
@@ -20,7 +21,15 @@ from entrypoint.spec import JobSpec, logs
 from entrypoint.values import replace
 
 # What only concerns the process it was set for, or must not reach a program at all.
-_HIDDEN = {"ENTRYPOINT_SECRET", "ENTRYPOINT_STAGE", "_", "PWD", "OLDPWD", "SHLVL"}
+_HIDDEN = {
+    "ENTRYPOINT_SECRET",
+    "ENTRYPOINT_STAGE",
+    "ENTRYPOINT_IMAGE_START",
+    "_",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+}
 
 
 def locate(spec: JobSpec, facts: Facts) -> Topology:
@@ -312,6 +321,7 @@ def _env(
     )
     return (
         *device,
+        *installed.variables(facts, launch.ranks.name),
         *_network(spec, facts, members.reports[topology.me]),
         *launch.ranks.env,
         *(launch.ranks.crowded_env if is_crowded else ()),
@@ -355,9 +365,9 @@ def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
     return [EnvVar(variable, value, origin, default=True) for variable, value in values.items()]
 
 
-def session_env(facts: Facts, topology: Topology) -> dict[str, str]:
-    """The environment of what is started for another node: the roll call's session, and mpirun's
-    daemon."""
+def session_env(facts: Facts, topology: Topology, launcher: str = "") -> dict[str, str]:
+    """The environment of what is started for another node: the roll call's session, and the daemon
+    of this launcher."""
     # With a shell above it, as this level says, bash leaves the user's ~/.bashrc alone, which may
     # print, or wait. And daemons of nodes that share a machine make and remove each other's files
     # where they have one folder for them.
@@ -366,9 +376,9 @@ def session_env(facts: Facts, topology: Topology) -> dict[str, str]:
         "SHLVL": "1",
         "TMPDIR": f"{topology.run_dir}/tmp",
     }
-    return env | {
-        name: facts.env[name] for name in ("PATH", "LD_LIBRARY_PATH") if facts.env.get(name)
-    }
+    container = installed.with_installed(facts, launcher)
+    names = ("PATH", "LD_LIBRARY_PATH", "OPAL_PREFIX")
+    return env | {name: container[name] for name in names if container.get(name)}
 
 
 def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> list[File]:

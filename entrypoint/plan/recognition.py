@@ -15,6 +15,7 @@ import yaml
 from entrypoint import registry
 from entrypoint.errors import EntrypointError
 from entrypoint.model import Facts, Site
+from entrypoint.plan import installed
 from entrypoint.secret import HIDDEN, hides
 from entrypoint.values import fields, replace
 
@@ -66,6 +67,20 @@ def recognize(facts: Facts, asked: str | None) -> dict[str, Any]:
     if facts.scripts:
         report["facts"]["scripts"] = list(facts.scripts)
     return report
+
+
+def mpi(facts: Facts) -> dict[str, Any]:
+    """Return which MPI was found, where, and the variables with which it runs; nothing if there is
+    none."""
+    report: dict[str, Any] = {}
+    for name in ("mpirun", "mpiexec.hydra"):
+        if path := facts.programs.get(name):
+            report[name] = {"path": path}
+            if env := installed.variables(facts, name):
+                report[name]["env"] = {variable.name: variable.value for variable in env}
+    if facts.mpi:
+        report["version"] = f"Open MPI {facts.mpi}"
+    return {"mpi": report} if report else {}
 
 
 def site(site: Site) -> dict[str, Any]:

@@ -247,7 +247,9 @@ class Programs:
         process."""
         status = 128 + signal.SIGTERM
         if self._stopping is None:
-            env = {**session_env(self._facts, self._draft.topology), "HOME": self._facts.home}
+            launcher = self._draft.launch.ranks.name
+            env = session_env(self._facts, self._draft.topology, launcher)
+            env["HOME"] = self._facts.home
             argv = ("/bin/sh", "-c", command)
             try:
                 started = await children.start(

@@ -22,11 +22,17 @@ RESERVED = {
     "ENTRYPOINT_STAGE": "Internal: the stage of the boot that a process is in.",
     "ENTRYPOINT_KEEP": "Internal: the names that mpirun's -x sets by value, which a rank keeps.",
     "ENTRYPOINT_SIMULATE_ASCEND": "For tests: count this many Ascend cards if there are none.",
+    "ENTRYPOINT_IMAGE_START": (
+        "`no` leaves out the image's own start, which `install` has kept; once it has run, `done`."
+    ),
     "ENTRYPOINT_CACHE": (
         "Internal: the directory in which the demo and the tests keep their downloads."
     ),
 }
 """Our variables that are no field of the spec, and their meaning."""
+
+# Those that describe no job.
+_OF_NO_JOB = {"ENTRYPOINT_CACHE", "ENTRYPOINT_IMAGE_START"}
 
 # Variables that Kubernetes sets in every container for each Service of its namespace
 # (kubernetes.io, "Service", environment variables): those of a Service named entrypoint,
@@ -133,7 +139,7 @@ def settings_in(env: Mapping[str, str]) -> set[str]:
     variables = {
         name: value
         for name, value in env.items()
-        if name.startswith(PREFIX) and name != "ENTRYPOINT_CACHE"
+        if name.startswith(PREFIX) and name not in _OF_NO_JOB
     }
     return {name for name, value in variables.items() if value and not is_service(name, value)}
 

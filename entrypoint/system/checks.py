@@ -11,6 +11,7 @@ from entrypoint import interfaces
 from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.model import Facts, Launch, Outcome, Plan, Program
 from entrypoint.plan import environment, settle, unused_log_dir
+from entrypoint.plan.installed import with_installed
 from entrypoint.spec import JobSpec
 from entrypoint.system import keys, preflight, process, sshd
 from entrypoint.system.files import RunDir, RunDirTaken
@@ -114,7 +115,7 @@ def launcher(facts: Facts, launch: Launch) -> Outcome | None:
         return ConfigError(
             f"EP405 {summary}", detail, f"give the containers IPv4 addresses, too, {hint}"
         ).outcome
-    path = facts.env.get("PATH", "")
+    path = with_installed(facts, launch.ranks.name).get("PATH", "")
     for name in launch.start.needs_programs:
         if refused := process.check((name,), {"PATH": path}, os.getcwd()):
             return refused

@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 
 from entrypoint.model import Facts
+from entrypoint.plan.installed import with_installed
 from entrypoint.plan.topology import NAMES
 from entrypoint.platforms import FILES, SCRIPTS
+from entrypoint.system import mpi_places
 from entrypoint.system.proc import python_set_locale
 from entrypoint.system.process import which
 from entrypoint.values import replace
@@ -32,11 +34,13 @@ def read() -> Facts:
     except KeyError:
         user = ""
         home = os.environ.get("HOME", "/")
-    path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
+    env = environment()
+    path = f"{env.get('PATH', '')}:{_SYSTEM_PATH}"
     programs = {name: file for name in _PROGRAMS if (file := which(name, path))}
+    installed = mpi_places.find(path, env)
+    programs = {name: f"{place.folder}/{name}" for name, place in installed.items()} | programs
     if not user and (library := names_library()):
         programs[NAMES] = library
-    env = environment()
     return Facts(
         env=env,
         hostname=os.uname().nodename,
@@ -46,6 +50,7 @@ def read() -> Facts:
         home=home,
         device_files=tuple(sorted(os.listdir("/dev"))),
         programs=programs,
+        installed=installed,
         python=sys.executable,
         files=dict(_files()),
         scripts=tuple(_scripts(env)),
@@ -89,8 +94,9 @@ def of_job(facts: Facts) -> Callable[[], Facts]:
     from entrypoint.system import cgroups, network, openmpi
 
     mpirun = facts.programs.get("mpirun")
-    version = openmpi.version(mpirun) if mpirun else lambda: ""
-    params = openmpi.params(mpirun, facts.home) if mpirun else ()
+    env = with_installed(facts, "mpirun")
+    version = openmpi.version(mpirun, env) if mpirun else lambda: ""
+    params = openmpi.params(mpirun, facts.home, env) if mpirun else ()
     interfaces = network.interfaces()
     facts = replace(facts, interfaces=interfaces, mpi_params=params, cpus=cgroups.cpus())
     return lambda: replace(facts, mpi=version())

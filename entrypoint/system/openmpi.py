@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
-def params(mpirun: str, home: str) -> tuple[str, ...]:
+def params(mpirun: str, home: str, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the parameters that files set: for some, Open MPI accepts no second value on the
     command line."""
-    prefix = Path(os.environ.get("OPAL_PREFIX") or Path(mpirun).resolve().parent.parent)
+    prefix = Path(env.get("OPAL_PREFIX") or Path(mpirun).resolve().parent.parent)
     folders = (prefix / "etc", Path("/etc/openmpi"))
     names: list[str] = []
     for path in (
@@ -25,16 +24,21 @@ def params(mpirun: str, home: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def version(mpirun: str) -> Callable[[], str]:
-    """Ask mpirun for its version, which takes 10 ms, and return a function that waits for the
-    answer.
+def version(mpirun: str, env: Mapping[str, str]) -> Callable[[], str]:
+    """Ask mpirun for its version, in its environment, which takes 10 ms, and return a function that
+    waits for the answer.
 
     The version is, for example, "4.1.4"; "" if mpirun is not Open MPI's, or does not answer.
     """
     null = subprocess.DEVNULL
     try:
         process = subprocess.Popen(
-            [mpirun, "--version"], stdin=null, stdout=subprocess.PIPE, stderr=null, text=True
+            [mpirun, "--version"],
+            stdin=null,
+            stdout=subprocess.PIPE,
+            stderr=null,
+            text=True,
+            env=env,
         )
     except OSError:
         return lambda: ""

@@ -62,6 +62,7 @@ HELD = {
     "jq": "the shell's syntax alone, since curl reads it",
     "sbatch": "needs a cluster. tests/sbatch submits to a real Slurm",
     "scancel": "needs a cluster. tests/sbatch cancels on a real Slurm",
+    "apptainer": "needs user namespaces. scripts/test-apptainer runs an image",
     "pip": "needs a wheel of this tree. scripts/wheel installs it",
     "openssl": "gives a fixed secret",
     "python3": "`-m venv` makes a folder with stand-ins",
@@ -102,7 +103,9 @@ def stand_in(folder: Path, name: str, called: str = "") -> None:
 def workplace(tmp_path: Path, page: str) -> Path:
     """A folder as a reader of that page has it."""
     here = tmp_path / "tree"
-    for name in split("entrypoint make docker kubectl curl jq sbatch scancel openssl pip"):
+    for name in split(
+        "entrypoint make docker apptainer kubectl curl jq sbatch scancel openssl pip"
+    ):
         stand_in(tmp_path / "bin", name)
     (tmp_path / "venv/bin").mkdir(parents=True)
     shutil.copy(tmp_path / "bin/entrypoint", tmp_path / "venv/bin")

@@ -168,8 +168,8 @@ def test_a_choice_in_open_mpis_own_file_is_one(tmp_path: Path) -> None:
     (tmp_path / ".openmpi/mca-params.conf").write_text(
         "# btl_tcp_if_include = a\n btl_tcp_if_exclude = docker0\n"
     )
-    assert openmpi.params("/nowhere/bin/mpirun", str(tmp_path)).count("btl_tcp_if_exclude") == 1
-    assert "btl_tcp_if_include" not in openmpi.params("/nowhere/bin/mpirun", str(tmp_path))
+    assert openmpi.params("/nowhere/bin/mpirun", str(tmp_path), {}).count("btl_tcp_if_exclude") == 1
+    assert "btl_tcp_if_include" not in openmpi.params("/nowhere/bin/mpirun", str(tmp_path), {})
     spec = load("launcher: mpirun\nhosts: [a, b]\nnode_rank: 0\ncommand: [x]\n", "job.yaml", {}, {})
     plain = Facts(env={}, hostname="a", cwd="/", uid=1, user="u", home="/", mpi="4.1.4")
     where = build(spec, plain, Site("local"), Device("cpu", 0, ""))

@@ -210,6 +210,7 @@ ELSEWHERE = {
     "devices/ascend.py": "names of device files",
     "devices/nvidia.py": "names of device files",
     "system/cgroups.py": "three digits",
+    "system/image_record.py": "classes that have no character in common",
     "system/openmpi.py": "classes that have no character in common",
     "launchers/hydra.py": "one class",
     "ranks/runner.py": "a name of bounded length, then a class that ends at each |",

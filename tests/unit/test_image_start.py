@@ -1,0 +1,219 @@
+"""The image's own start, as an install records it and a boot reads it; an MPI that is on no PATH."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from entrypoint import plan as planning
+from entrypoint.errors import ConfigError, UsageError
+from entrypoint.model import Facts, Installation
+from entrypoint.plan import installed, recognition
+from entrypoint.spec import load, settings_in
+from entrypoint.system import image_record, image_start, mpi_places
+from entrypoint.system.image_start import ImageStart
+
+RUNS = '#!/bin/bash\nexport A=1\nexec "$@"\n'
+FACTS = Facts({"PATH": "/usr/bin"}, "a", "/work", 1000, "me", "/home/me", mpi="4.1.7")
+
+
+def put(root: Path, **files: str) -> str:
+    """Write files by their paths, with _ for /."""
+    for name, text in files.items():
+        file = root / name.replace("__", "/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+    return str(root)
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "rest"),
+    [
+        (["tini", "--"], ()),
+        (["/usr/bin/tini", "-g", "--", "start.sh"], ("start.sh",)),
+        (["tini", "-p", "SIGTERM", "-vv", "/run.sh", "-x"], ("/run.sh", "-x")),
+        (["dumb-init", "--rewrite", "15:2", "--", "/run.sh"], ("/run.sh",)),
+        (["tini", "--", "dumb-init", "/run.sh"], ("/run.sh",)),
+        (["/opt/nvidia/nvidia_entrypoint.sh"], ("/opt/nvidia/nvidia_entrypoint.sh",)),
+        ([], ()),
+    ],
+)
+def test_an_init_in_front_is_not_doubled(entrypoint: list[str], rest: tuple[str, ...]) -> None:
+    assert image_record.without_init(entrypoint) == rest
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "script", "accepted"),
+    [
+        (["/run.sh"], RUNS, True),
+        (["/run.sh", "--quiet"], '#!/usr/bin/env bash\ncmd=("$@")\nexec "${cmd[@]}"\n', True),
+        (["/run.sh"], "#!/bin/sh\nexec gosu me ${@}\n", True),
+        (["/bin/sh", "/run.sh"], RUNS, True),
+        (["/run.sh"], "\x7fELF", True),  # nobody can tell
+        (["/run.sh"], "#!/bin/sh\npython /app/serve.py\n", False),
+        (["sh", "-c", "exec /app/serve"], "", False),
+        (["bash", "-lc", 'exec "$0" "$@"'], "", True),
+        (["python3.11", "/app/serve.py"], "", False),
+        (["/nowhere.sh"], "", False),
+    ],
+)
+def test_what_does_not_run_its_arguments_is_left_out(
+    entrypoint: list[str],
+    script: str,
+    accepted: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = put(tmp_path, **{"run.sh": script})
+    start = image_record.checked(entrypoint, root)
+    assert start == (ImageStart(tuple(entrypoint)) if accepted else None)
+    assert ("the image's own start is left out" in capsys.readouterr().err) != accepted
+
+
+@pytest.mark.parametrize(
+    ("files", "argv", "first"),
+    [
+        ({"opt__nvidia__nvidia_entrypoint.sh": RUNS, "opt__nvidia__entrypoint.d__1.sh": ""}, ("/opt/nvidia/nvidia_entrypoint.sh",), ""),
+        ({"usr__local__bin__start.sh": RUNS, "usr__local__bin__before-notebook.d__1.sh": ""}, ("/usr/local/bin/start.sh",), ""),
+        ({"init": "", "command__s6-svscan": "", "command__with-contenv": ""}, ("/init", "/command/with-contenv"), "s6-svscan"),
+        ({"init": "", "bin__s6-svscan": ""}, ("/init",), "s6-svscan"),
+        ({"docker-entrypoint.sh": RUNS}, ("/docker-entrypoint.sh",), ""),
+    ],
+)  # fmt: skip
+def test_well_known_starts_are_found(
+    files: dict[str, str], argv: tuple[str, ...], first: str, tmp_path: Path
+) -> None:
+    assert image_record.find(put(tmp_path, **files)) == ImageStart(argv, first)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"init": RUNS},  # of another init
+        {"usr__local__bin__start.sh": RUNS},
+        {"entrypoint.sh": "#!/bin/sh\nexec serve\n"},
+        {"entrypoint.sh": "#!/usr/bin/python3\n"},
+    ],
+)
+def test_what_only_has_such_a_name_is_not_taken(files: dict[str, str], tmp_path: Path) -> None:
+    assert image_record.find(put(tmp_path, **files)) is None
+
+
+def test_the_dockerfile_gets_an_entrypoint_that_fits() -> None:
+    ours = 'ENTRYPOINT ["/usr/bin/tini", "-s", "--", "/usr/local/bin/image-entry"]'
+    assert image_record.dockerfile(None) == ours
+    assert image_record.dockerfile(ImageStart(("/run.sh",))) == ours
+    assert image_record.dockerfile(ImageStart(("/init",), "s6-svscan")).splitlines() == [
+        "ENV S6_CMD_RECEIVE_SIGNALS=1",
+        'ENTRYPOINT ["/init", "/usr/local/bin/image-entry"]',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("", None),
+        ("none", ()),
+        ("null", ()),
+        ('["/run.sh","-q"]', ("/run.sh", "-q")),
+        ('["/usr/bin/tini","-s","--","/usr/local/bin/image-entry"]', None),
+    ],
+)
+def test_what_an_install_is_given(text: str, given: tuple[str, ...] | None) -> None:
+    assert image_record.given(text) == given
+
+
+@pytest.mark.parametrize("text", ["/run.sh", "{}", "[1]"])
+def test_what_is_no_list_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="EP448"):
+        image_record.given(text)
+
+
+def test_the_record(tmp_path: Path) -> None:
+    file = tmp_path / "image.json"
+    assert image_start.read(str(file)) is None
+    file.write_text('{"start": ["/run.sh", "-q"], "first": ""}')
+    assert image_start.read(str(file)) == ImageStart(("/run.sh", "-q"))
+    for text in ("", "[]", '{"start": [1], "first": ""}', '{"start": ["/run.sh"]}'):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match="EP447"):
+            image_start.read(str(file))
+
+
+@pytest.mark.parametrize(
+    ("env", "removed"),
+    [
+        ({}, None),
+        ({image_start.VARIABLE: "A,B", "A": "1", "B": ""}, []),
+        ({image_start.VARIABLE: "A,B", "A": "1"}, ["B"]),
+        ({image_start.VARIABLE: "done"}, []),
+    ],
+)
+def test_variables_that_a_start_removed(env: dict[str, str], removed: list[str] | None) -> None:
+    assert image_start.removed(env) == removed
+
+
+@pytest.mark.promise("an image's own start runs first, and its MPI starts the ranks")
+def test_an_mpi_off_path_is_found(tmp_path: Path) -> None:
+    """PATH first, then the folders of NVIDIA's images, of HPC-X, of Fedora's packages"""
+    root = put(tmp_path, usr__lib64__openmpi__bin__mpirun="", usr__lib64__mpich__bin__x="")
+    fedora = Installation(f"{root}/usr/lib64/openmpi/bin")
+    assert mpi_places.find("/nowhere", {}, root) == {"mpirun": fedora}
+    put(tmp_path, **{"opt__hpcx__ompi__bin__mpirun": "", "opt__hpcx__ucx__lib__x": "", "opt__hpcx__ompi__lib__x": ""})  # fmt: skip
+    hpcx = f"{root}/opt/hpcx"
+    folders = (f"{hpcx}/ucx/lib", f"{hpcx}/ompi/lib")
+    moved = Installation(f"{hpcx}/ompi/bin", folders, f"{hpcx}/ompi")
+    assert mpi_places.find("/nowhere", {}, root) == {"mpirun": moved}
+    known = mpi_places.find("/nowhere", {"OPAL_PREFIX": "/x"}, root)
+    assert known == {"mpirun": Installation(moved.folder, folders)}
+    (tmp_path / "usr/local").mkdir(parents=True)
+    (tmp_path / "usr/local/mpi").symlink_to(f"{hpcx}/ompi")
+    place = mpi_places.find(f"{root}/usr/local/mpi/bin", {}, root)["mpirun"]
+    assert place == Installation(f"{root}/usr/local/mpi/bin", folders, f"{hpcx}/ompi")
+    put(tmp_path, bin__mpirun="")
+    assert mpi_places.find(f"{root}/bin", {}, root) == {}
+
+
+def test_its_variables_reach_the_ranks_of_its_launcher_alone() -> None:
+    place = Installation("/opt/hpcx/ompi/bin", ("/opt/hpcx/ompi/lib", "/mine"), "/opt/hpcx/ompi")
+    env = {"PATH": "/usr/bin", "LD_LIBRARY_PATH": "/mine"}
+    facts = Facts(
+        env, "a", "/work", 1000, "me", "/home/me", mpi="4.1.7", installed={"mpirun": place},
+        programs={"mpirun": "/opt/hpcx/ompi/bin/mpirun"},
+    )  # fmt: skip
+    wanted = {
+        "PATH": "/usr/bin:/opt/hpcx/ompi/bin",
+        "LD_LIBRARY_PATH": "/opt/hpcx/ompi/lib:/mine",
+        "OPAL_PREFIX": "/opt/hpcx/ompi",
+    }
+    for launcher, expected in (("mpirun", wanted), ("torchrun", {})):
+        spec = load(f"launcher: {launcher}\nslots: 2\ncommand: [python, x.py]\n", "j", {}, {})
+        plan = planning.settle(spec, facts)
+        found = {var.name: var.value for var in plan.env if var.origin.startswith("mpirun in ")}
+        assert found == expected
+    assert installed.with_installed(facts, "mpirun") == {**env, **wanted}
+    assert planning.session_env(facts, plan.topology, "mpirun").items() >= wanted.items()
+    assert planning.session_env(facts, plan.topology).items() >= env.items()
+    assert recognition.mpi(facts) == {
+        "mpi": {"mpirun": {"path": "/opt/hpcx/ompi/bin/mpirun", "env": wanted}, "version": "Open MPI 4.1.7"}
+    }  # fmt: skip
+    assert recognition.mpi(Facts({}, "a", "/", 0, "root", "/root")) == {}
+
+
+def test_the_users_own_prefix_wins() -> None:
+    place = Installation("/opt/hpcx/ompi/bin", (), "/opt/hpcx/ompi")
+    facts = Facts({"PATH": "/opt/hpcx/ompi/bin"}, "a", "/work", 1000, "me", "/home/me", installed={"mpirun": place})  # fmt: skip
+    text = "launcher: mpirun\nslots: 2\nenv: {PATH: /x, OPAL_PREFIX: /mine}\ncommand: [x]\n"
+    plan = planning.settle(load(text, "j", {}, {}), facts)
+    env = planning.environment(facts.env, plan.env)
+    assert (env["PATH"], env["OPAL_PREFIX"]) == ("/x", "/mine")
+
+
+def test_that_it_ran_describes_no_job() -> None:
+    assert settings_in({image_start.VARIABLE: "done"}) == set()
+    assert settings_in({image_start.VARIABLE: "done", "ENTRYPOINT_SLOTS": "2"}) == {
+        "ENTRYPOINT_SLOTS"
+    }
