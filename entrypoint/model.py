@@ -45,6 +45,19 @@ class Interface:
 
 
 @dataclass(frozen=True)
+class Processors:
+    """The CPUs that this container may use, by core and NUMA node, and the NUMA nodes of its GPUs.
+
+    A NUMA node whose CPUs are all outside of the container's has none. A GPU's node is None if the
+    machine does not say it.
+    """
+
+    cores: tuple[tuple[int, ...], ...]  # those of one NUMA node after those of another
+    nodes: Mapping[int, tuple[int, ...]]  # empty if the machine does not say it
+    cards: tuple[tuple[str, int | None], ...] = ()  # UUID and node, in the order of CUDA's numbers
+
+
+@dataclass(frozen=True)
 class Facts:
     """What this container is, read once by `system/facts.py` before anything is decided."""
 
@@ -60,6 +73,7 @@ class Facts:
     programs: Mapping[str, str] = field(default_factory=dict)
     mpi: str = ""  # version of Open MPI, "" where there is none
     cpus: float | None = None  # that we may use at a time; None where it is not known
+    processors: Processors | None = None  # read only if `cpu.bind` needs it
     python: str = "python3"  # the interpreter we run in
     # looked at again after the start hooks, which may bring one up
     interfaces: tuple[Interface, ...] = ()
@@ -338,6 +352,8 @@ class LaunchRanks:
     count: int | None = None
     env: tuple[EnvVar, ...] = ()  # for the ranks of every node
     crowded_env: tuple[EnvVar, ...] = ()  # also on a node that has more slots than CPUs
+    # of a node that share its CPUs: None for one each slot, 0 if the launcher divides them itself
+    processes: int | None = None
     # for each rank its own; the value names the variable that it is taken from
     env_of_each: tuple[EnvVar, ...] = ()
     # file of that name gets the environment of this node's ranks, NAME=VALUE and NUL each
@@ -441,6 +457,7 @@ class Plan:
     no_roll_call: str = ""
     # what only the run can know, a sentence each, with what is done about it
     later: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # of settings that have no effect here
     inquiry: Inquiry | None = None  # before the job's start, or instead of it
 
     @property

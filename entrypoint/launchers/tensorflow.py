@@ -11,11 +11,21 @@ import json
 
 from entrypoint.launchers._command import refuse_launcher, with_options, with_python
 from entrypoint.launchers._place import endpoint
-from entrypoint.model import EnvVar, Launch, LaunchEnds, Members, Program, Topology, beside
+from entrypoint.model import (
+    EnvVar,
+    Launch,
+    LaunchEnds,
+    LaunchRanks,
+    Members,
+    Program,
+    Topology,
+    beside,
+)
 from entrypoint.spec import JobSpec
 
 ALSO = ("tf", "parameter-server")  # other names
 
+_ONE = LaunchRanks(processes=1)  # TensorFlow itself uses all cards of a node in one process
 _SETTLED = {
     "task_index": "node_rank",
     "ps_hosts": "hosts",
@@ -33,7 +43,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_launcher(spec, "tensorflow")
     if len(topology.nodes) == 1:
         return Launch(
-            (Program(with_python(spec.command)),), ends=LaunchEnds(completion="first-failure")
+            (Program(with_python(spec.command)),),
+            ranks=_ONE,
+            ends=LaunchEnds(completion="first-failure"),
         )
     servers = any(node.task == "ps" for node in topology.nodes)
     workers = tuple(node.rank for node in topology.nodes if node.task != "ps")
@@ -45,6 +57,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     config = EnvVar("TF_CONFIG", json.dumps(_config(spec, topology)), origin, default=True)
     return Launch(
         (Program(with_options(spec, flags, _SETTLED), (config,)),),
+        ranks=_ONE,
         ends=LaunchEnds(completion="first-failure", awaited=(0,) if topology.chief else workers),
     )
 
