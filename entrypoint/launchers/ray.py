@@ -74,8 +74,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     )
     options = _options(spec, topology, address)
     argv = ("python", f"{topology.run_dir}/{script.name}", *values, *options, "--", *command)
-    # Ray gives each task the threads of the CPUs that it asks for. Slots that were given, or counted
-    # from cards, are a training's workers.
+    # Ray gives each task the threads of the CPUs that it asks for. Only slots that were given, or
+    # counted from cards, are a training's workers.
     is_counted = topology.device.count or spec.slots_of(topology.me) is not None
     token = File(_TOKEN, "", "this job's keys", mode=0o600, secret=True)
     return Launch(

@@ -155,7 +155,7 @@ def with_supervisor(
     if launch.ends.forwards:
         options += ["--signals", "group"]
     through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
-    if cpus.can_bind(launch, topology):
+    if launch.ranks.reports == "programs" and cpus.can_bind(launch, topology):
         options += supervised.binding(spec.cpu.bind, topology.run_dir, str(number))
     rank = "" if program.rank is None else str(program.rank)
     mixed = bool(through) and topology.this.slots > 1

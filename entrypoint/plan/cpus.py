@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from typing import TypeVar
@@ -46,8 +45,9 @@ def share(
     """Return the variables for the number of threads, and if asked the CPUs of each rank."""
     users = {**facts.env, **spec_env}
     if launch.ranks.reports == "ranks":  # those that mpirun gives to ranks win
-        options = f"{spec.mpi.x_args or ''} {spec.mpi.extra_args or ''}"
-        users |= dict(re.findall(r"-x\s+(\w+)=?(\S*)", options))
+        words = f"{spec.mpi.x_args or ''} {spec.mpi.extra_args or ''}".split()
+        given = (word.partition("=") for option, word in pairwise(words) if option == "-x")
+        users |= {name: value for name, _, value in given}
     ranks = _ranks(launch, topology)
     masks: tuple[Mask, ...] = ()
     files: tuple[File, ...] = ()
@@ -56,7 +56,8 @@ def share(
     if spec.cpu.bind != "none":
         bind = f"cpu.bind: {spec.cpu.bind}"
         masks, why = _bound(spec.cpu.bind, facts.processors, topology, launch, users)
-        lines = "".join(f"{' '.join(map(str, mask))}\n" for mask in masks)
+        # an empty line binds nothing
+        lines = "".join(f"{' '.join(map(str, mask))}\n" for mask in masks or ((),))
         files = (File(CPUS, lines, bind, mode=0o600),)
         if any(masks):
             listed = ", ".join(map(_text, masks))
@@ -121,11 +122,8 @@ def _bound(
 ) -> tuple[tuple[Mask, ...], tuple[str, str] | None]:
     """Return the CPUs of each rank; and why ranks are not bound, with what to do about it."""
     if not can_bind(launch, topology):
-        why = "the program that runs on this node starts its processes itself"
-        return (), (
-            why,
-            "remove cpu.bind, or choose a launcher that starts a process for each slot",
-        )
+        why = "the program starts the processes of its node itself"
+        return (), (why, "remove cpu.bind, or choose a launcher that starts one for each slot")
     ranks = _ranks(launch, topology)
     if processors is None or not processors.cores:
         return (), ("this machine's CPUs are unknown", "remove cpu.bind")
@@ -163,10 +161,10 @@ def by_node(
 
     `cards` has the node of each visible card; a rank's card is `step` after that of the last rank.
     """
-    nodes = [cards[rank * step % len(cards)] for rank in range(ranks)] if cards else [None]
-    known = [node for node in nodes if node is not None]
-    if len(known) == len(nodes):
-        return tuple(processors.nodes.get(node, ()) for node in known)
+    nodes = [cards[rank * step % len(cards)] for rank in range(ranks)] if cards else []
+    of_cards = [processors.nodes[node] for node in nodes if node in processors.nodes]
+    if len(of_cards) == ranks:
+        return tuple(of_cards)
     with_cpus = [cpus for cpus in processors.nodes.values() if cpus]
     return tuple(map(_joined, _divided(with_cpus, ranks)))
 

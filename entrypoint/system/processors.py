@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -35,9 +34,10 @@ def read(
 
 def _nodes(root: Path, usable: set[int]) -> dict[int, tuple[int, ...]]:
     nodes = {}
-    for number in _numbers(root / _NODES, r"node(\d+)"):
-        cpus = _listed(_text(root / f"{_NODES}/node{number}/cpulist"))
-        nodes[number] = tuple(cpu for cpu in cpus if cpu in usable)
+    names = (name.removeprefix("node") for name in _entries(root / _NODES))
+    for number in sorted(int(name) for name in names if name.isdigit()):
+        if cpus := _listed(_text(root / f"{_NODES}/node{number}/cpulist")):  # else memory alone
+            nodes[number] = tuple(cpu for cpu in cpus if cpu in usable)
     return nodes if any(nodes.values()) else {}
 
 
@@ -62,17 +62,13 @@ def _cards(root: Path, device_files: Collection[str]) -> list[tuple[str, int | N
     cards = []
     for address in _entries(root / _GPUS):
         text = _text(root / f"{_GPUS}/{address}/information")
-        said = dict(re.findall(r"(?m)^([\w ]+?):\s+(\S+)", text))
-        if f"nvidia{said.get('Device Minor')}" in device_files:
+        rows = (line.partition(":") for line in text.splitlines())
+        card = {name: value.strip() for name, _, value in rows}
+        if f"nvidia{card.get('Device Minor')}" in device_files:
             number = _text(root / f"sys/bus/pci/devices/{address.lower()}/numa_node")
             node = int(number) if number.isdigit() else None  # -1: unknown
-            cards.append((said.get("GPU UUID", ""), node))
+            cards.append((card.get("GPU UUID", ""), node))
     return cards
-
-
-def _numbers(folder: Path, pattern: str) -> list[int]:
-    matches = (re.fullmatch(pattern, name) for name in _entries(folder))
-    return sorted(int(match[1]) for match in matches if match)
 
 
 def _entries(folder: Path) -> list[str]:
