@@ -28,7 +28,7 @@ CONTAINERS = [
     (("--cpuset-cpus", "0"), 1, 1),
     ((), 1, CPUS),
     ((), 2, max(1, CPUS // 2)),
-    (("-e", "OMP_NUM_THREADS=3"), 2, 3),
+    (("--cpus=1", "-e", "OMP_NUM_THREADS=2"), 1, min(2, CPUS)),  # the user's own
 ]
 
 
@@ -53,7 +53,7 @@ def test_libraries_use_the_share_of_a_rank(
     (before,) = threads(options=options)
     launcher = ("--launcher", "mpirun", "--slots", str(ranks), "--")
     after = threads(*TOOLKIT, *launcher, options=options)
-    wide = f"{' '.join(options) or 'no limit':22}{ranks} ranks on {CPUS} CPUs"
+    wide = f"{' '.join(options) or 'no limit':32}{ranks} ranks on {CPUS} CPUs"
     for name, found in (("without", [before]), ("with", after)):
         said = ", ".join(f"{library} {found[0][library]}" for library in LIBRARIES)
         print(f"{wide}  {name:8}{said}")
