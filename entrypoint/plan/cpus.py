@@ -162,9 +162,9 @@ def by_node(
     `cards` has the node of each visible card; a rank's card is `step` after that of the last rank.
     """
     nodes = [cards[rank * step % len(cards)] for rank in range(ranks)] if cards else []
-    of_cards = [processors.nodes[node] for node in nodes if node in processors.nodes]
-    if len(of_cards) == ranks:
-        return tuple(of_cards)
+    known = [node for node in nodes if node is not None and node in processors.nodes]
+    if len(known) == ranks:
+        return tuple(processors.nodes[node] for node in known)
     with_cpus = [cpus for cpus in processors.nodes.values() if cpus]
     return tuple(map(_joined, _divided(with_cpus, ranks)))
 
