@@ -74,15 +74,13 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     )
     options = _options(spec, topology, address)
     argv = ("python", f"{topology.run_dir}/{script.name}", *values, *options, "--", *command)
-    # Ray gives each task the threads of the CPUs that it asks for. Only slots that were given, or
-    # counted from cards, are a training's workers.
-    is_counted = topology.device.count or spec.slots_of(topology.me) is not None
     token = File(_TOKEN, "", "this job's keys", mode=0o600, secret=True)
     return Launch(
         (Program(argv, _settings(spec, topology, address)),),
         files=(script, token) if has_peers else (script,),
         start=LaunchStart(needs_roll_call=has_peers),  # a worker's Ray never ends on its own
-        ranks=LaunchRanks(processes=None if is_counted else 0),
+        # Ray gives each task the threads of the CPUs that it asks for, and counts those of a quota.
+        ranks=LaunchRanks(processes=0),
         ends=LaunchEnds(completion="first-failure", awaited=(0,), forwards=True),
     )
 

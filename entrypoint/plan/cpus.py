@@ -43,11 +43,7 @@ def share(
     spec: JobSpec, facts: Facts, topology: Topology, launch: Launch, spec_env: Mapping[str, str]
 ) -> Share:
     """Return the variables for the number of threads, and if asked the CPUs of each rank."""
-    users = {**facts.env, **spec_env}
-    if launch.ranks.reports == "ranks":  # those that mpirun gives to ranks win
-        words = f"{spec.mpi.x_args or ''} {spec.mpi.extra_args or ''}".split()
-        given = (word.partition("=") for option, word in pairwise(words) if option == "-x")
-        users |= {name: value for name, _, value in given}
+    users = {**facts.env, **spec_env, **_passed(spec, launch)}
     ranks = _ranks(launch, topology)
     masks: tuple[Mask, ...] = ()
     files: tuple[File, ...] = ()
@@ -66,6 +62,15 @@ def share(
             setting = f"{bind} ({spec.source('cpu.bind')})"
             warnings = (f"EP428 not all ranks are bound to CPUs: {why[0]} | {setting} | {why[1]}",)
     return Share(_threads(facts.cpus, ranks, masks, users), files, notes, warnings)
+
+
+def _passed(spec: JobSpec, launch: Launch) -> dict[str, str]:
+    """Return the variables that options of mpirun give to ranks."""
+    if launch.ranks.reports != "ranks":
+        return {}
+    words = f"{spec.mpi.x_args or ''} {spec.mpi.extra_args or ''}".split()
+    given = (word.partition("=") for option, word in pairwise(words) if option == "-x")
+    return {name: value for name, sign, value in given if sign or name in _THREADS}
 
 
 def can_bind(launch: Launch, topology: Topology) -> bool:

@@ -29,19 +29,14 @@ def threads(plan: Plan) -> dict[str, str]:
 
 @pytest.mark.parametrize("launcher", registry.names("launchers"))
 def test_every_launcher(launcher: str) -> None:
-    """TensorFlow's one process has all CPUs."""
+    """TensorFlow's one process has all CPUs, and Ray divides them itself."""
     table = "ascend: {rank_table: none}" if launcher == "ascend" else ""
     plan = settle(f"launcher: {launcher}\nslots: 4\n{table}")
-    expected = "8" if launcher == "tensorflow" else "2"
-    assert threads(plan) == dict.fromkeys(NAMES, expected)
-    origin = "8 CPUs for 1 rank" if launcher == "tensorflow" else "8 CPUs for 4 ranks"
-    assert {var.origin for var in plan.env if var.name in NAMES} == {origin}
-
-
-def test_ray_divides_cpus_itself_if_nobody_has_counted_its_workers() -> None:
-    assert threads(settle("launcher: ray")) == {}
-    cards = replace(FACTS, device_files=("nvidia0", "nvidia1"))
-    assert threads(settle("launcher: ray", facts=cards)) == dict.fromkeys(NAMES, "4")
+    number, origin = {"tensorflow": ("8", "8 CPUs for 1 rank")}.get(
+        launcher, ("2", "8 CPUs for 4 ranks")
+    )
+    expected = [] if launcher == "ray" else [EnvVar(name, number, origin, True) for name in NAMES]
+    assert [var for var in plan.env if var.name in NAMES] == expected
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
