@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from typing import TypeVar
 
-from entrypoint.model import EnvVar, Facts, File, Launch, Processors, Topology
+from entrypoint.model import EnvVar, Facts, File, Launch, Node, Processors, Topology
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import CPUS
 from entrypoint.text import count
@@ -44,7 +44,6 @@ def share(
 ) -> Share:
     """Return the variables for the number of threads, and if asked the CPUs of each rank."""
     users = {**facts.env, **spec_env, **_passed(spec, launch)}
-    ranks = _ranks(launch, topology)
     masks: tuple[Mask, ...] = ()
     files: tuple[File, ...] = ()
     notes: tuple[str, ...] = ()
@@ -61,7 +60,8 @@ def share(
         if why:
             setting = f"{bind} ({spec.source('cpu.bind')})"
             warnings = (f"EP428 not all ranks are bound to CPUs: {why[0]} | {setting} | {why[1]}",)
-    return Share(_threads(facts.cpus, ranks, masks, users), files, notes, warnings)
+    env = _threads(facts.cpus, _neighbours(launch, topology), masks, users)
+    return Share(env, files, notes, warnings)
 
 
 def _passed(spec: JobSpec, launch: Launch) -> dict[str, str]:
@@ -87,6 +87,21 @@ def _ranks(launch: Launch, topology: Topology) -> int:
     programs = launch.programs
     are_ranks = programs and all(program.rank is not None for program in programs)
     return len(programs) if are_ranks else topology.this.slots
+
+
+def _neighbours(launch: Launch, topology: Topology) -> int:
+    """Return how many processes share this machine's CPUs: with a loopback address, as under
+    `entrypoint local`, those of several nodes do."""
+    ranks = _ranks(launch, topology)
+    if not _is_loopback(topology.this):
+        return ranks
+    others = (node for node in topology.peers if _is_loopback(node))
+    fixed = launch.ranks.processes
+    return ranks + sum(node.slots if fixed is None else fixed for node in others)
+
+
+def _is_loopback(node: Node) -> bool:
+    return (node.address or "").startswith("127.")
 
 
 def _threads(

@@ -49,6 +49,15 @@ def test_each_node_has_its_own_share(rank: int) -> None:
     assert threads(servers)["OMP_NUM_THREADS"] == "8"
 
 
+def test_nodes_on_one_machine_share_its_cpus() -> None:
+    """Of four nodes, three have a loopback address, as under `entrypoint local`."""
+    hosts = "hosts: [a:2=127.0.0.2, b:1=127.0.0.3, c:1=127.0.0.4, d:1=10.0.0.9]\nroll_call: none\n"
+    for launcher in ("torchrun", "tensorflow"):  # 4 ranks; 3 processes
+        plan = settle(f"{hosts}node_rank: 0\nlauncher: {launcher}")
+        assert threads(plan)["OMP_NUM_THREADS"] == "2"
+    assert threads(settle(f"{hosts}node_rank: 3\nlauncher: torchrun"))["OMP_NUM_THREADS"] == "8"
+
+
 def test_a_worker_of_mpirun_has_them_in_its_own_file() -> None:
     env = {"ENTRYPOINT_SECRET": secrets.token_hex(32)}
     plan = settle("launcher: mpirun\nslots: 4\nhosts: [a, b]\nnode_rank: 1", env)
