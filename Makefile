@@ -88,6 +88,11 @@ test-failures:  ## how well failures are judged: precision and recall per cause 
 	@scripts/dev/torch-python >/dev/null || scripts/build-image gpu
 	@scripts/test -m "" --table staged --every -q --no-header "--torch-python=$$(scripts/dev/torch-python)" "--with=ray=$$(scripts/dev/python-with ray)" tests/loopback/test_staged_failures.py
 
+.PHONY: test-cpus
+test-cpus:  ## threads and CPUs of each rank: simulated machines, real launchers, and libraries in containers, with the toolkit and without (minutes)
+	@scripts/build-image mpi
+	@scripts/test -m "" -q -s tests/cpus "--torch-python=$$(scripts/dev/torch-python || true)" "--with=mpich=$$(scripts/dev/python-with mpich || true)"
+
 .PHONY: test-network
 test-network:  ## real containers with several networks, other names and IPv6 alone: network, launcher, seconds, result (some minutes)
 	@scripts/build-image mpi && scripts/build-image mpi trixie

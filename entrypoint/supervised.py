@@ -8,6 +8,7 @@ from entrypoint.model import Topology
 
 # socket in the run directory for ranks that a program of the node starts by itself
 OF_PROGRAM = "program-ranks"
+CPUS = "cpus"  # file in the run directory with the CPUs of each rank of the node, a line each
 _PACKAGE = dirname(realpath(__file__))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
 UNITE = join(_PACKAGE, "output", "unite.py")
@@ -26,3 +27,11 @@ def command(topology: Topology, number: str, *options: str) -> tuple[str, ...]:
         f"{run_dir}/last-output",
     )
     return (topology.python, "-I", "-S", FILE, *files, *options)
+
+
+def binding(bind: str, run_dir: str, local: str) -> tuple[str, ...]:
+    """The options with which a supervisor binds its rank to CPUs, if `cpu.bind` asks for it.
+
+    `local` is the rank's number on its node, or the variable that has it.
+    """
+    return () if bind == "none" else ("--cpus", f"{run_dir}/{CPUS}", "--local", local)

@@ -29,7 +29,7 @@ def shared_memory(root: Path = Path("/")) -> Fields:
 def limits(root: Path = Path("/")) -> Fields:
     """Limits of this process and its cgroup: locked memory, file handles, processes."""
     handles = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]  # `run` raises the soft one
     pids = [
         int(text)
         for text in readings("pids", {2: "pids.max", 1: "pids.max"}, root)

@@ -20,7 +20,8 @@ def job(args: argparse.Namespace) -> tuple[JobSpec, Facts]:
     """Return the job spec, and the facts of this container."""
     from entrypoint.system import facts
 
-    return spec(args)[0], facts.of_job(facts.read())()
+    wanted = spec(args)[0]
+    return wanted, facts.of_job(facts.read(), wanted.cpu.bind != "none")()
 
 
 def spec(args: argparse.Namespace, here: bool = True) -> tuple[JobSpec, str]:

@@ -79,7 +79,8 @@ def rank_script(spec: JobSpec, topology: Topology) -> File:
     number = f"{supervised.OF_PROGRAM}.{{rank}}"
     options = ("--socket", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
     log_options = logs.options(spec.logs, topology, "{rank}", "pipe", mixed=topology.this.slots > 1)
-    supervisor = supervised.command(topology, number, *options, *log_options)
+    cpus = supervised.binding(spec.cpu.bind, topology.run_dir, "LOCAL_RANK")
+    supervisor = supervised.command(topology, number, *options, *cpus, *log_options)
     text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": supervisor})
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 

@@ -16,6 +16,7 @@ from entrypoint.model import (
     Launch,
     LaunchEnds,
     LaunchPort,
+    LaunchRanks,
     LaunchStart,
     Members,
     Program,
@@ -79,6 +80,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         (Program(argv, _settings(spec, topology, address)),),
         files=(script, token) if has_peers else (script,),
         start=LaunchStart(needs_roll_call=has_peers),  # a worker's Ray never ends on its own
+        # Ray gives each task the threads of the CPUs that it asks for, and counts those of a quota.
+        ranks=LaunchRanks(processes=0),
         ends=LaunchEnds(completion="first-failure", awaited=(0,), forwards=True),
         port=_port(spec, topology) if has_peers else None,
     )

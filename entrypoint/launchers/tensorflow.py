@@ -16,6 +16,7 @@ from entrypoint.model import (
     Launch,
     LaunchEnds,
     LaunchPort,
+    LaunchRanks,
     Members,
     Program,
     Topology,
@@ -25,6 +26,7 @@ from entrypoint.spec import JobSpec
 
 ALSO = ("tf", "parameter-server")  # other names
 
+_ONE = LaunchRanks(processes=1)  # TensorFlow itself uses all cards of a node in one process
 _SETTLED = {
     "task_index": "node_rank",
     "ps_hosts": "hosts",
@@ -42,7 +44,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_launcher(spec, "tensorflow")
     if len(topology.nodes) == 1:
         return Launch(
-            (Program(with_python(spec.command)),), ends=LaunchEnds(completion="first-failure")
+            (Program(with_python(spec.command)),),
+            ranks=_ONE,
+            ends=LaunchEnds(completion="first-failure"),
         )
     servers = any(node.task == "ps" for node in topology.nodes)
     workers = tuple(node.rank for node in topology.nodes if node.task != "ps")
@@ -54,6 +58,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     config = EnvVar("TF_CONFIG", json.dumps(_config(spec, topology)), origin, default=True)
     return Launch(
         (Program(with_options(spec, flags, _SETTLED), (config,)),),
+        ranks=_ONE,
         ends=LaunchEnds(completion="first-failure", awaited=(0,) if topology.chief else workers),
         port=_port(spec, topology),
     )

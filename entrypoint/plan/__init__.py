@@ -12,7 +12,7 @@ from typing import Literal, cast
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
-from entrypoint.plan import installed
+from entrypoint.plan import cpus, installed
 from entrypoint.plan.members import assume_members, check_networks
 from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
@@ -65,8 +65,10 @@ def settle(
     spec_env = spec.env if leader_env is None else leader_env
     launch = _with_env(launch, facts, spec_env, mode, bool(no_roll_call), topology.platform)
     launch = _with_logs(launch, spec, topology)
-    env = _effective(_env(spec, facts, topology, members, launch, leader_env), facts.env)
-    files = [*launch.files, *_env_files(launch, facts, env)]
+    share = cpus.share(spec, facts, topology, launch, spec_env)
+    env = _env(spec, facts, topology, members, launch, leader_env)
+    env = _effective((*share.env, *env), facts.env)
+    files = [*launch.files, *_env_files(launch, facts, env), *share.files]
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
     return Plan(
@@ -78,7 +80,8 @@ def settle(
         mode=mode,
         members=members,
         no_roll_call=no_roll_call,
-        later=tuple(_later(spec, topology, launch, mode, members)),
+        later=(*_later(spec, topology, launch, mode, members), *share.notes),
+        warnings=share.warnings,
     )
 
 
@@ -160,6 +163,8 @@ def with_supervisor(
     if launch.ends.forwards:
         options += ["--signals", "group"]
     through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
+    if launch.ranks.reports == "programs" and cpus.can_bind(launch, topology):
+        options += supervised.binding(spec.cpu.bind, topology.run_dir, str(number))
     rank = "" if program.rank is None else str(program.rank)
     mixed = bool(through) and topology.this.slots > 1
     options += logs.options(spec.logs, topology, rank, through, program.log, mixed)
@@ -201,7 +206,9 @@ def _mode(
         if needy := _needs_roll_call(spec, launch, launcher):
             hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
             raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
-    return "exec" if launch.start.becomes_program and not spec.logs.any else "local", no_roll_call
+    has_supervisor = spec.logs.any or spec.cpu.bind != "none"
+    is_program = launch.start.becomes_program and not has_supervisor
+    return "exec" if is_program else "local", no_roll_call
 
 
 def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:

@@ -198,8 +198,8 @@ def cpu_limit(root: Path = Path("/")) -> float | None:
     return min(given, default=None)
 
 
-def cpus() -> float:
-    """Return how many CPUs this process may use at a time."""
-    limit = cpu_limit()
+def cpus(root: Path = Path("/")) -> float:
+    """Return how many CPUs this process may use at a time; its affinity is within its cpuset."""
+    limit = cpu_limit(root)
     allowed = float(len(os.sched_getaffinity(0)))
     return allowed if limit is None else min(allowed, limit)

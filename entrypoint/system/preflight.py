@@ -21,15 +21,16 @@ _WARNINGS = {  # id of the finding of `check` -> summary
 
 
 def check(plan: Plan, root: Path = Path("/")) -> list[str]:
-    """Check the limits of this host, raise that of file handles if needed, and return the warnings.
+    """Raise this process's soft limits, which what it starts inherits; check the limits of this
+    host, and return the warnings.
 
     Raises CantCreateError if the run directory's file system is full or read-only, OsError if
     there are too few file handles; if both, the message has both.
     """
     topology = plan.topology
     errors: list[EntrypointError] = []
+    _raise_soft_limits()
     if plan.mode != "exec":  # otherwise this process becomes the program, and writes nothing
-        _raise_file_handles(max(limits.open_files(plan, topology.me)))
         # Files are written later, too: report a full disk before the ranks start, not after.
         disk = limits.disk(limits.RUN_DIR, *room(topology.run_dir))
         if disk.level == "error":
@@ -78,9 +79,9 @@ def room(path: str, writes: bool = True) -> tuple[str, int | None, int | None, s
     return place, disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else None, ""
 
 
-def _raise_file_handles(need: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limits.UNLIMITED < soft < need:
-        most = need if hard == limits.UNLIMITED else min(need, hard)
+def _raise_soft_limits() -> None:
+    """Raise the limits on file handles and locked memory to the hard ones, as a rank itself may."""
+    for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
+        _, hard = resource.getrlimit(kind)
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            resource.setrlimit(kind, (hard, hard))

@@ -723,7 +723,9 @@ def test_the_program_takes_our_place(cwd: Path) -> None:
 
 
 def test_the_program_has_the_environment_it_was_given(cwd: Path) -> None:
+    """With a number of threads of the user's own, nothing else is added."""
     env = {**PATH, "QUOTES": 'it\'s "so"\n', "EMPTY": "", "a.b": "odd", "ENTRYPOINT_SECRET": SECRET}
+    env["OMP_NUM_THREADS"] = "3"
     done = started(cwd, "run", "-e", "NEW=x=y", "--run-dir", "/r", "--", "env", "-0", env=env)
     got = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
     got.pop("LC_CTYPE", None)  # Python's own, where the locale is C
@@ -732,6 +734,7 @@ def test_the_program_has_the_environment_it_was_given(cwd: Path) -> None:
         "QUOTES": env["QUOTES"],
         "EMPTY": "",
         "a.b": "odd",
+        "OMP_NUM_THREADS": "3",
         "NEW": "x=y",
         "ENTRYPOINT_RUN_DIR": "/r",
     }

@@ -31,6 +31,14 @@ def draft(where: Topology) -> Plan:
     return planning.settle(spec, FACTS, where)
 
 
+@pytest.fixture(autouse=True)
+def raised(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
+    """The limits that were set, in place of those of this process."""
+    limits: dict[int, tuple[int, int]] = {}
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    return limits
+
+
 @pytest.fixture
 def handles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Soft and hard limit of file handles, which a test may change."""
@@ -41,8 +49,8 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return (limits[0], limits[1]) if which == resource.RLIMIT_NOFILE else real(which)
 
     def put(which: int, given: tuple[int, int]) -> None:
-        assert which == resource.RLIMIT_NOFILE
-        limits[:] = given
+        if which == resource.RLIMIT_NOFILE:
+            limits[:] = given
 
     monkeypatch.setattr(resource, "getrlimit", get)
     monkeypatch.setattr(resource, "setrlimit", put)
@@ -84,11 +92,26 @@ def test_too_few_file_handles(
     assert handles == [needed, needed]
 
 
-def test_the_hard_limit_is_there_to_be_taken(tmp_path: Path, handles: list[int]) -> None:
+def test_soft_limits_are_raised_to_the_hard_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: dict[int, tuple[int, int]]
+) -> None:
     (tmp_path / "dev/shm").mkdir(parents=True)
-    handles[:] = 1024, 1_000_000
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: raised.get(kind, (64, 1_000_000)))
     assert preflight.check(draft(topology(tmp_path, 1000, 8)), tmp_path) == []
-    assert handles == [16064, 1_000_000]  # two for each of the 8000 ranks, and 64
+    hard = (1_000_000, 1_000_000)
+    assert raised == {resource.RLIMIT_NOFILE: hard, resource.RLIMIT_MEMLOCK: hard}
+
+
+def test_a_limit_that_cannot_be_raised_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dev/shm").mkdir(parents=True)
+
+    def refuse(kind: int, limits: tuple[int, int]) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    assert preflight.check(draft(topology(tmp_path)), tmp_path) == []
 
 
 def test_file_handles_for_a_connection_from_every_rank_to_every_other(

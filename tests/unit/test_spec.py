@@ -481,6 +481,7 @@ TEXTS = {
     "ssh.client": ("files", "files"),
     "ssh.compat": ("none", "none"),
     "torch.rank_args": ("always", "always"),
+    "cpu.bind": ("numa", "numa"),
     "stall.action": ("stop", "stop"),
     "restarts.on": ("any", "any"),
     "failures.status": ("class", "class"),
