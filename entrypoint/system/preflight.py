@@ -13,6 +13,7 @@ from entrypoint.model import Plan
 from entrypoint.plan import limits
 from entrypoint.system import proc
 
+_MOST_HANDLES = 2**20  # fs.nr_open of Linux (Documentation/admin-guide/sysctl/fs.rst)
 _WARNINGS = {  # id of the finding of `check` -> summary
     "shared-memory": "EP422 little shared memory",
     "file-handles": "EP421 few file handles",
@@ -80,8 +81,15 @@ def room(path: str, writes: bool = True) -> tuple[str, int | None, int | None, s
 
 
 def _raise_soft_limits() -> None:
-    """Raise the limits on file handles and locked memory to the hard ones, as a rank itself may."""
-    for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
-        _, hard = resource.getrlimit(kind)
+    """Raise the limits on file handles and locked memory to the hard ones, as a rank itself may.
+
+    Older programs close every handle that the limit allows before they start another program, and
+    some engines allow 2^30: a higher limit on handles than the kernel's usual one is not set.
+    """
+    for kind, most in ((resource.RLIMIT_NOFILE, _MOST_HANDLES), (resource.RLIMIT_MEMLOCK, None)):
+        soft, hard = resource.getrlimit(kind)
+        wanted = hard
+        if most is not None and not limits.UNLIMITED < hard < most:
+            wanted = soft if not limits.UNLIMITED < soft < most else most
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(kind, (hard, hard))
+            resource.setrlimit(kind, (wanted, hard))

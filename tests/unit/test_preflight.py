@@ -102,6 +102,24 @@ def test_soft_limits_are_raised_to_the_hard_ones(
     assert raised == {resource.RLIMIT_NOFILE: hard, resource.RLIMIT_MEMLOCK: hard}
 
 
+@pytest.mark.parametrize(
+    ("soft", "hard", "expected"),
+    [(1024, 2**30, 2**20), (1024, -1, 2**20), (2**21, 2**30, 2**21), (-1, -1, -1)],
+)
+def test_a_huge_limit_of_handles_is_not_taken(
+    soft: int,
+    hard: int,
+    expected: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: dict[int, tuple[int, int]],
+) -> None:
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: raised.get(kind, (soft, hard)))
+    preflight.check(draft(topology(tmp_path, 10, 8)), tmp_path)
+    assert raised[resource.RLIMIT_NOFILE] == (expected, hard)
+
+
 def test_a_limit_that_cannot_be_raised_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
