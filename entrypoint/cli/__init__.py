@@ -116,11 +116,11 @@ def image() -> None:
         argv = _after_own_start(argv)
     arguments = of_image(argv)
     if arguments is None:
-        from entrypoint.system import facts, process
+        from entrypoint.system import process
 
         hold_standard_streams()
         undo_launcher()
-        outcome, log = process.replace(argv, facts.environment(), facts.cwd()), Logger()
+        outcome, log = process.replace(argv, process.environment(), process.cwd()), Logger()
         log(f"{outcome.reason}; exit {outcome.status}")
         log.flush()
         os._exit(outcome.status)
