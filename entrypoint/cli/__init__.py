@@ -38,6 +38,7 @@ NAMES = (
     "help",
 )  # in the order of --help
 IMAGE = "/etc/entrypoint/image.json"  # what `install` recorded of the image
+_ABOUT = (["--help"], ["--version"], ["-V"])  # answered whatever the image is like
 _SCRIPTS = {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh"}  # what `entrypoint render` writes
 
 
@@ -98,7 +99,7 @@ def of_image(arguments: Sequence[str]) -> list[str] | None:
     first = arguments[0] if arguments else ""
     if first == "entrypoint" or any(word.rpartition("/")[2] in _SCRIPTS for word in arguments[:2]):
         return None
-    if first in ("--help", "--version", "-V"):
+    if [first] in _ABOUT:
         return [first]
     return (
         ["run", "--passthrough", "--", *arguments]
@@ -111,15 +112,15 @@ def image() -> None:
     """Run `image-entry` as a program, which an image starts; scripts/image-entry explains its
     arguments."""
     argv = sys.argv[1:]
-    if os.path.exists(IMAGE):
+    if os.path.exists(IMAGE) and argv[:1] not in _ABOUT:
         argv = _after_own_start(argv)
     arguments = of_image(argv)
     if arguments is None:
-        from entrypoint.system import facts, process
+        from entrypoint.system import process
 
         hold_standard_streams()
         undo_launcher()
-        outcome, log = process.replace(argv, facts.environment(), facts.cwd()), Logger()
+        outcome, log = process.replace(argv, process.environment(), process.cwd()), Logger()
         log(f"{outcome.reason}; exit {outcome.status}")
         log.flush()
         os._exit(outcome.status)

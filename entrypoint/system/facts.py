@@ -13,8 +13,7 @@ from entrypoint.plan.installed import with_installed
 from entrypoint.plan.topology import NAMES
 from entrypoint.platforms import FILES, SCRIPTS
 from entrypoint.system import mpi_places
-from entrypoint.system.proc import python_set_locale
-from entrypoint.system.process import which
+from entrypoint.system.process import cwd, environment, which
 from entrypoint.values import replace
 
 # sshd is in folders that an ordinary user's PATH does not have.
@@ -104,19 +103,3 @@ def of_job(facts: Facts, binds: bool = False) -> Callable[[], Facts]:
 
         facts = replace(facts, processors=processors.read(facts.device_files))
     return lambda: replace(facts, mpi=version())
-
-
-def environment() -> dict[str, str]:
-    """Return the environment with which the container was started."""
-    env = dict(os.environ)
-    if python_set_locale():
-        del env["LC_CTYPE"]
-    return env
-
-
-def cwd() -> str:
-    """Return the working directory; / if it is gone."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return "/"

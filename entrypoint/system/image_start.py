@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from entrypoint.errors import ConfigError
-from entrypoint.system import facts, process
+from entrypoint.system import process
 from entrypoint.text import Log
 from entrypoint.values import dataclass
 
@@ -79,11 +79,11 @@ def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int:
             f"{start.argv[0]}; process 1 is {_name_of_first() or 'another'}",
             hint,
         )
-    env = facts.environment()
+    env = process.environment()
     env[VARIABLE] = ",".join(sorted({*env} - _OF_SHELLS))
     if start.first:  # s6-overlay: otherwise it ends programs 3 s after SIGTERM
         env.setdefault("S6_CMD_RECEIVE_SIGNALS", "1")
-    outcome = process.replace((*start.argv, ENTRY, HAS_RUN, *words), env, facts.cwd())
+    outcome = process.replace((*start.argv, ENTRY, HAS_RUN, *words), env, process.cwd())
     log(f"{outcome.reason}; exit {outcome.status}")
     return outcome.status
 

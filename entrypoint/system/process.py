@@ -43,6 +43,22 @@ def cannot_start(
     return Outcome(status, f"EP440 cannot start {argv[0]}: {reason}", program=True)
 
 
+def environment() -> dict[str, str]:
+    """Return the environment with which the container was started."""
+    env = dict(os.environ)
+    if proc.python_set_locale():
+        del env["LC_CTYPE"]
+    return env
+
+
+def cwd() -> str:
+    """Return the working directory; / if it is gone."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "/"
+
+
 def show(name: str) -> None:
     """Name this process `WAITING` or `STARTED`, so that others see whether the job has started
     here."""
