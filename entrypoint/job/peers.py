@@ -34,6 +34,16 @@ class Peers(dict[int, Peer]):
         """Those that are not lost."""
         return [node for node, peer in self.items() if not peer.lost]
 
+    def is_alive(self, node: int) -> bool:
+        """Whether it has answered and is not lost."""
+        return node in self and not self[node].lost
+
+    def hear(self, node: int, now: float) -> bool:
+        """Note that something came from a node. Returns False if it is none of those alive."""
+        if is_alive := self.is_alive(node):
+            self[node].heard = now
+        return is_alive
+
     def reports(self) -> dict[int, NodeReport]:
         """Return what each has answered."""
         return {node: peer.report for node, peer in self.items()}

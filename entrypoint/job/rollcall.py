@@ -139,12 +139,13 @@ class RollCall:
             else f"{number} of {nodes} nodes are here"
         )
 
-    def is_complete(self, answered: int, peers: int) -> bool:
+    def is_complete(self, answered: int) -> bool:
         """Whether all are there; or enough for an elastic job, and the others had their time.
 
         A job that is stopped needs nobody, and waits for nobody who does not come soon. Raises
         ConfigError where all have answered, and some refuse.
         """
+        peers = len(self._topology.nodes) - 1
         if self._state.stop:
             return answered == peers or self._machine.now >= self._stops_at()
         if self._disagreed and answered + len(self._disagreed) == peers:
