@@ -57,7 +57,7 @@ class CallLimits:
     growth: int = 8  # times these limits at most: they double with each attempt that was too slow
     # begun at the same time, so that answers do not wait for a thousand key exchanges
     logins: int = 64
-    # seconds until a login lets the next one begin, so that a frozen peer delays no other
+    # seconds of silence until a login lets the next begin, so that a frozen peer delays no other
     turn: float = 1.0
 
 
@@ -68,6 +68,12 @@ class _Attempt:
     patience: int  # factor of its limits
     step: str = "connecting"
     address: str = ""
+    client: Transport | None = None
+    turn: asyncio.TimerHandle | None = None  # until it ends, no other login begins instead
+
+    def progress(self) -> tuple[str, int]:
+        """Return a value that changes with everything that the peer does."""
+        return self.step, self.client.received if self.client else 0
 
 
 class Caller:
@@ -171,9 +177,9 @@ class Caller:
         ConfigError."""
         attempt = _Attempt(self._patience.get(node.rank, 1))
         await self._logins.acquire()
-        turn = asyncio.get_running_loop().call_later(self._limits.turn, self._logins.release)
+        self._take_turn(attempt)
         work = asyncio.create_task(self._attempt(attempt, node, addresses))
-        work.add_done_callback(lambda _: self._end_turn(turn))
+        work.add_done_callback(lambda _: self._end_turn(attempt))
         limit = self._limits.attempt * attempt.patience
         try:
             await asyncio.wait({work}, timeout=limit)
@@ -189,9 +195,23 @@ class Caller:
         self._patience.pop(node.rank, None)
         return session
 
-    def _end_turn(self, turn: asyncio.TimerHandle) -> None:
-        if turn.when() > asyncio.get_running_loop().time() and not turn.cancelled():
-            turn.cancel()
+    def _take_turn(self, attempt: _Attempt, before: tuple[str, int] | None = None) -> None:
+        """Keep the next login waiting, unless nothing has changed since `before`.
+
+        The time of a whole login says nothing: it is long where all are slow, and more at the same
+        time would make all of them slower.
+        """
+        now = attempt.progress()
+        if now == before:
+            self._end_turn(attempt)
+            return
+        loop = asyncio.get_running_loop()
+        attempt.turn = loop.call_later(self._limits.turn, self._take_turn, attempt, now)
+
+    def _end_turn(self, attempt: _Attempt) -> None:
+        if attempt.turn is not None:
+            attempt.turn.cancel()
+            attempt.turn = None
             self._logins.release()
 
     async def _attempt(self, attempt: _Attempt, node: Node, addresses: list[Address]) -> Session:
@@ -199,7 +219,7 @@ class Caller:
         connection = client = None
         try:
             connection = await _connect(addresses, self._limits.step * attempt.patience)
-            client = Transport(connection)
+            client = attempt.client = Transport(connection)
             attempt.address = connection.getpeername()[0]
             channel = await self._open(attempt, node, client)
             attempt.step = f"the answer of {attempt.address}"

@@ -48,6 +48,11 @@ class Transport(paramiko.Transport):
         self.channel_events = _Answered()
         self.clear_to_send = _Gate(self._send_held)
 
+    @property
+    def received(self) -> int:
+        """Bytes that the peer has sent."""
+        return self._stream.received
+
     def start(self) -> None:
         """Begin to read, as paramiko's thread would."""
         self._stream.open()
@@ -172,7 +177,7 @@ class _Stream:
         self._loop = asyncio.get_running_loop()
         self._arrived = bytearray()
         self._unsent = bytearray()
-        self._received = 0
+        self.received = 0
         self._over = False
         self._closed = False
 
@@ -191,7 +196,7 @@ class _Stream:
             raise paramiko.SSHException(f"a packet of more than {_PACKET} bytes")
         while not self._arrived and not self._over:
             getcurrent().parent.switch()  # type: ignore[union-attr]
-        if self._received > _BEFORE_LOGIN and not self._authenticated():
+        if self.received > _BEFORE_LOGIN and not self._authenticated():
             raise paramiko.SSHException(f"more than {_BEFORE_LOGIN} bytes before a login")
         data = bytes(self._arrived[:size])
         del self._arrived[:size]
@@ -240,7 +245,7 @@ class _Stream:
         except OSError:
             data = b""
         self._arrived += data
-        self._received += len(data)
+        self.received += len(data)
         if not data:
             self._over = True
             self._loop.remove_reader(self._socket)
