@@ -219,7 +219,8 @@ class Loop:
         self._calls: Any = None
         self._waiting: Waiting | None = None
         self._agents: Agents | None = None
-        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with)
+        hosts = tuple(node.host for node in draft.topology.nodes)
+        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with, hosts)
         self._sshd: Sshd | None = None
         self._writing: asyncio.Task[None] | None = None  # of files into the log folder
         self._run_dir = RunDir(draft.topology.run_dir)

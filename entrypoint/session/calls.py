@@ -93,7 +93,9 @@ class Caller:
         self._user = user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _KnownHosts(keys.known_hosts)
-        self._question = question  # the node and its address are filled in for each call
+        # the node and its address are filled in for each call
+        self._question = question
+        self._short = replace(question, hosts=(), digest=codec.digest(question.hosts))
         self._tell = callbacks.tell
         self._log = callbacks.log
         self._background = callbacks.background
@@ -263,15 +265,19 @@ class Caller:
         """Send the question and return the session of the worker that has answered it."""
         address = attempt.address
         limit = self._limits.step * attempt.patience
-        sent = time.time()
-        question = codec.pack(replace(self._question, rank=node.rank, address=address))
-        while question:
-            await client.until(channel.send_ready, limit)
-            question = question[
-                channel.send(question) or len(question) :
-            ]  # 0: it is closed, and reading the answer will fail
         intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
-        answer, early = await _first_answer(client, channel, intake, address, limit)
+        for question in (self._short, self._question):
+            sent = time.time()
+            line = codec.pack(replace(question, rank=node.rank, address=address))
+            while line:
+                await client.until(channel.send_ready, limit)
+                # 0: it is closed, and reading the answer will fail
+                line = line[channel.send(line) or len(line) :]
+            answer, early = await _first_answer(client, channel, intake, address, limit)
+            if not isinstance(answer, messages.HostsWanted):
+                break
+        else:
+            raise Invalid("it wants the hosts that it was given")
         middle = (sent + time.time()) / 2
         if isinstance(answer, messages.Reject):
             raise ConfigError(f"{node.name}: {answer.summary}", answer.detail, answer.hint)
@@ -325,7 +331,7 @@ class _KnownHosts:
 
 async def _first_answer(
     client: Transport, channel: paramiko.Channel, intake: codec.Intake, address: str, limit: float
-) -> tuple[messages.NodeInfo | messages.Reject, list[Any]]:
+) -> tuple[messages.NodeInfo | messages.Reject | messages.HostsWanted, list[Any]]:
     """Return the worker's answer to the question, and the messages that came after it."""
     while True:
         await client.until(
@@ -343,7 +349,7 @@ async def _first_answer(
                 raise AttemptFailed(
                     f"{message.why}, at {address}" if elsewhere else message.why, refused=elsewhere
                 )
-            if isinstance(message, (messages.NodeInfo, messages.Reject)):
+            if isinstance(message, (messages.NodeInfo, messages.Reject, messages.HostsWanted)):
                 return message, arrived[number:]
 
 
