@@ -219,8 +219,9 @@ class Loop:
         self._calls: Any = None
         self._waiting: Waiting | None = None
         self._agents: Agents | None = None
-        hosts = tuple(node.host for node in draft.topology.nodes)
-        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with, hosts)
+        self._endpoint = Endpoint(
+            self._on_endpoint, self._on_endpoint_lost, self._busy_with, draft.topology.hosts
+        )
         self._sshd: Sshd | None = None
         self._writing: asyncio.Task[None] | None = None  # of files into the log folder
         self._run_dir = RunDir(draft.topology.run_dir)
@@ -430,7 +431,7 @@ class Loop:
     def _question(self) -> messages.Hello:
         return messages.Hello(
             toolkit=__version__,
-            hosts=tuple(each.host for each in self._topology.nodes),
+            hosts=self._topology.hosts,
             rank=0,
             launcher=self._draft.task,
             env=dict(self._spec.env),

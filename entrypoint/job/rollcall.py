@@ -36,19 +36,18 @@ class Misdirected:
     """
 
     def __init__(self, topology: Topology) -> None:
-        self._hosts = tuple(node.host for node in topology.nodes)
-        self._me = topology.me
-        self._label = topology.this.label
+        self._topology = topology
         self._since = math.inf
 
     @property
     def words(self) -> str:
         """What the leader is answered."""
-        return f"that is {self._label} of this job"
+        return f"that is {self._topology.this.label} of this job"
 
     def takes(self, hello: messages.Hello, now: float) -> bool:
         """Whether this is such a call, and no mistake yet."""
-        if (hello.toolkit, hello.hosts) != (__version__, self._hosts) or hello.rank == self._me:
+        hosts, me = self._topology.hosts, self._topology.me
+        if (hello.toolkit, hello.hosts) != (__version__, hosts) or hello.rank == me:
             self._since = math.inf
             return False
         self._since = min(self._since, now)
@@ -214,7 +213,7 @@ def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, 
     """What, seen, do: another node with these hosts leads, too; both know the hosts in another
     order."""
     other = node_name(topology.this.label, theirs[0]) if theirs else "another node"
-    hosts, theirs = tuple(node.host for node in topology.nodes), theirs or (other,)
+    hosts, theirs = topology.hosts, theirs or (other,)
     do = "give all nodes the same hosts, in the same order, and each its own index and address"
     same = f"both have index {topology.me} of {short(hosts)}"
     seen = same if hosts == theirs else difference(hosts, topology.this.name, theirs, other)
