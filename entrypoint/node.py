@@ -48,6 +48,7 @@ from entrypoint.values import dataclass, replace
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
 
+_TIMER = events.TimerFired()
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder
 
 
@@ -256,10 +257,12 @@ class Loop:
                 self._step(self._queue.pop(0))
         finally:
             self._busy = False
-        if self._alarm is not None:
+        wake = math.inf if self._over.done() else self.machine.wake
+        if self._alarm is not None and (event is _TIMER or self._alarm.when() != wake):
             self._alarm.cancel()
-        if self.machine.wake < math.inf and not self._over.done():
-            self._alarm = self._loop.call_at(self.machine.wake, self.tell, events.TimerFired())
+            self._alarm = None
+        if self._alarm is None and wake < math.inf:
+            self._alarm = self._loop.call_at(wake, self.tell, _TIMER)
 
     def _step(self, event: Any) -> None:
         now = time.monotonic()

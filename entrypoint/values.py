@@ -82,8 +82,16 @@ else:
 
     def _init(self: Any, *args: Any, **given: Any) -> None:
         # written to directly, since a frozen class refuses its attributes
-        own = fields(self)
         mine = vars(self)
+        if len(args) == len(self.__match_args__) and not given:  # quickly: most messages are so
+            mine.update(zip(self.__match_args__, args, strict=True))
+        else:
+            _fill(self, mine, args, given)
+        if check := getattr(self, "__post_init__", None):
+            check()
+
+    def _fill(self: Any, mine: dict[str, Any], args: tuple[Any, ...], given: Any) -> None:
+        own = fields(self)
         for each, value in zip(own, args, strict=False):  # the others follow
             mine[each.name] = value
         for each in own[len(args) :]:
@@ -94,8 +102,6 @@ else:
                 f"{type(self).__qualname__} takes {', '.join(self.__match_args__)}, once each; not"
                 f" {seen}"
             )
-        if check := getattr(self, "__post_init__", None):
-            check()
 
     def _compared(value: Any) -> tuple[Any, ...]:
         return tuple([getattr(value, each.name) for each in fields(value) if each.compare])

@@ -97,8 +97,9 @@ class Ending:
     def _release(self) -> None:
         assert self._outcome is not None
         self._outcome = self._verdict.conclude(self._outcome, self._attempt)
+        release = messages.Release(**vars(self._outcome))
         for node, peer in self._peers.items():
-            self._talk.tell(node, messages.Release(**vars(self._outcome)))
+            self._talk.tell(node, release)
             if not peer.lost:
                 self._state.enter(Phase.RELEASED, node)
         self._state.enter(Phase.RELEASED)

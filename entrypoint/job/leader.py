@@ -58,7 +58,6 @@ class Leader:
         self._after = state.scheduler.after
         self._talk = Outbox(state)
         self._tell = self._talk.tell
-        self._tell_all = self._talk.tell_all
         self._roll_call = RollCall(state, self._look_complete)
         self._ends = AwaitedEnds(least=draft.launch.start.min_nodes or 0)
         failures = self._ends.failures
@@ -237,20 +236,20 @@ class Leader:
         assumed = {report.rank: report for report in self._draft.members.reports}
         reports = assumed | self._peers.reports() | {self._me: self._own_report}
         members = Members(tuple(report for _, report in sorted(reports.items())))
-        here = [peer.local for peer in self._peers.values()]
-        members = self._members = with_interface(members, self._me, self._spec, self._facts, here)
+        local = [peer.local for peer in self._peers.values()]
+        members = self._members = with_interface(members, self._me, self._spec, self._facts, local)
         if outcome := not_ready(self._topology, members):
             self._decide(outcome)
             return
         # A leader that has replaced a lost one does not know how often the others have started.
         attempts = max(report.attempt for report in members.reports)
         self.attempt = max(self.attempt, min(attempts, self._spec.restarts.most + 1))
-        for words in clock_warnings(self._topology, members):
+        clocks = clock_warnings(self._topology, members)
+        for words in (*clocks, *interface_words(self._spec, members)):
             self._log(words)
-        for words in interface_words(self._spec, members):
-            self._log(words)
-        slots = sum(report.slots for report in members.reports if report.rank in self._here)
-        there = self._roll_call.who_is_here(len(self._here))
+        here = self._here
+        slots = sum(report.slots for report in members.reports if report.rank in here)
+        there = self._roll_call.who_is_here(len(here))
         seconds = self._machine.now - self._opened
         self._log(f"{there}, {slots} slots, after {seconds:.1f}s")
         self._act(actions.Prepare(members))
@@ -287,10 +286,13 @@ class Leader:
 
     # -- heartbeat
 
-    def _beat(self) -> None:
-        for node in self._peers.alive():
-            self._tell(node, messages.Ping(0))
-        self._after(heartbeat.interval(self._heartbeat_timeout), self._beat)
+    def _beat(self, part: int = 0) -> None:
+        """Ping a part of the workers: each once in an interval."""
+        ping, parts = messages.Ping(0), heartbeat.parts(len(self._topology.nodes))
+        for node in filter(self._peers.is_alive, range(part, len(self._topology.nodes), parts)):
+            self._tell(node, ping)
+        pause = heartbeat.interval(self._heartbeat_timeout) / parts
+        self._after(pause, lambda: self._beat((part + 1) % parts))
 
     def _look_for_silent(self) -> None:
         for node in self._peers.look(self._machine.now):
@@ -485,13 +487,13 @@ class Leader:
             return
         where = " of every node" if self._peers else ""
         self._log(f"{message.name}: passed on to the ranks{where}")
-        self._tell_all(message)
+        self._talk.tell_all(message)
 
     def _on_daemon_wanted(self, event: events.DaemonWanted) -> None:
         # Here, too: mpirun may not know this node by the name that the hostfile has for it.
-        there = event.node == self._me or self._peers.is_alive(event.node)
-        wanted = there and self.outcome is None
-        self._ranks.start_daemon(event.node, event.command if wanted else "")
+        is_there = event.node == self._me or self._peers.is_alive(event.node)
+        command = event.command if is_there and self.outcome is None else ""
+        self._ranks.start_daemon(event.node, command)
 
     def _daemon(self, node: int, message: messages.Daemon) -> None:
         if node != self._me or self._draft.launch.ranks.agents_stay:  # else mpirun itself runs here
