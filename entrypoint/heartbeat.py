@@ -7,12 +7,19 @@ than it looks.
 
 from __future__ import annotations
 
+_AT_ONCE = 500  # peers that get their heartbeat at the same time: a hundredth of a second
 _BEATS = 5  # in one timeout: a node that is cut off is lost within six fifths of it
 
 
 def interval(limit: float) -> float:
     """Seconds between two heartbeats, for a heartbeat timeout of `limit` seconds."""
     return limit / _BEATS
+
+
+def parts(nodes: int) -> int:
+    """Into how many parts so many nodes are divided, which get their heartbeats one after the
+    other."""
+    return 1 + nodes // _AT_ONCE
 
 
 def patience(limit: float) -> float:

@@ -232,6 +232,11 @@ class Topology:
         assert 0 <= self.me < len(self.nodes)
 
     @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of all nodes, in rank order."""
+        return tuple([node.host for node in self.nodes])
+
+    @property
     def leader(self) -> Node:
         return self.nodes[0]
 

@@ -51,6 +51,7 @@ from entrypoint.values import dataclass, replace
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
 
+_TIMER = events.TimerFired()
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder
 
 
@@ -222,7 +223,9 @@ class Loop:
         self._calls: Any = None
         self._waiting: Waiting | None = None
         self._agents: Agents | None = None
-        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with)
+        self._endpoint = Endpoint(
+            self._on_endpoint, self._on_endpoint_lost, self._busy_with, draft.topology.hosts
+        )
         self._sshd: Sshd | None = None
         self._ports = PortClaims()
         self._seed = ""  # of the ports that nodes' sshds can have, once the keys are there
@@ -259,10 +262,12 @@ class Loop:
                 self._step(self._queue.pop(0))
         finally:
             self._busy = False
-        if self._alarm is not None:
+        wake = math.inf if self._over.done() else self.machine.wake
+        if self._alarm is not None and (event is _TIMER or self._alarm.when() != wake):
             self._alarm.cancel()
-        if self.machine.wake < math.inf and not self._over.done():
-            self._alarm = self._loop.call_at(self.machine.wake, self.tell, events.TimerFired())
+            self._alarm = None
+        if self._alarm is None and wake < math.inf:
+            self._alarm = self._loop.call_at(wake, self.tell, _TIMER)
 
     def _step(self, event: Any) -> None:
         now = time.monotonic()
@@ -445,7 +450,7 @@ class Loop:
     def _question(self) -> messages.Hello:
         return messages.Hello(
             toolkit=__version__,
-            hosts=tuple(each.host for each in self._topology.nodes),
+            hosts=self._topology.hosts,
             rank=0,
             launcher=self._draft.task,
             env=dict(self._spec.env),

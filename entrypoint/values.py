@@ -82,8 +82,16 @@ else:
 
     def _init(self: Any, *args: Any, **named: Any) -> None:
         # written to directly, since a frozen class refuses its attributes
-        declared = fields(self)
         attributes = vars(self)
+        if len(args) == len(self.__match_args__) and not named:  # quickly: most messages are so
+            attributes.update(zip(self.__match_args__, args, strict=True))
+        else:
+            _fill(self, attributes, args, named)
+        if check := getattr(self, "__post_init__", None):
+            check()
+
+    def _fill(self: Any, attributes: dict[str, Any], args: tuple[Any, ...], named: Any) -> None:
+        declared = fields(self)
         for item, value in zip(declared, args, strict=False):  # the others follow
             attributes[item.name] = value
         for item in declared[len(args) :]:
@@ -94,8 +102,6 @@ else:
                 f"{type(self).__qualname__} takes {', '.join(self.__match_args__)}, once each; not"
                 f" {actual}"
             )
-        if check := getattr(self, "__post_init__", None):
-            check()
 
     def _compared(value: Any) -> tuple[Any, ...]:
         return tuple([getattr(value, item.name) for item in fields(value) if item.compare])

@@ -9,6 +9,7 @@ from entrypoint.job.state import JobState
 from entrypoint.job.verdict import Verdict
 from entrypoint.model import Outcome
 from entrypoint.phases import Phase
+from entrypoint.text import some
 
 KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
 # Seconds in which the launcher has to pass on something of the ranks' last output: it is waited for
@@ -16,6 +17,7 @@ KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
 _PASS_ON = 1.0
 _UNREAD = 5.0  # where our own output is full, and its reader has to take something first
 _LOOK = 0.5  # seconds between two looks at that
+_NAMED = 8  # silent nodes named in one line
 
 
 class Ending:
@@ -95,8 +97,9 @@ class Ending:
     def _release(self) -> None:
         assert self._outcome is not None
         self._outcome = self._verdict.conclude(self._outcome, self._attempt)
+        release = messages.Release(**vars(self._outcome))
         for node, peer in self._peers.items():
-            self._talk.tell(node, messages.Release(**vars(self._outcome)))
+            self._talk.tell(node, release)
             if not peer.lost:
                 self._state.enter(Phase.RELEASED, node)
         self._state.enter(Phase.RELEASED)
@@ -131,7 +134,7 @@ class Ending:
         # A frozen node may wake again; it should then learn how the job ended.
         limit = heartbeat.patience(self._spec.timeouts.heartbeat)
         self._machine.log(
-            f"EP618 the result is known; waiting {limit:.0f}s at most for {', '.join(silent)} to"
+            f"EP618 the result is known; waiting {limit:.0f}s at most for {some(silent, _NAMED)} to"
             " hear it"
         )
         self._late = True

@@ -54,6 +54,16 @@ class AwaitedEnds:
     least: int = 0  # nodes that are enough for an elastic job; 0: it is none
     met: set[int] = field(default_factory=set)  # nodes of an elastic job whose launchers have met
 
+    def join(self, node: int) -> None:
+        """A node of an elastic job comes later than the others, or comes back."""
+        self.awaited.add(node)
+        self.met.discard(node)
+
+    def leave(self, node: int) -> None:
+        """A node of an elastic job is gone, and the others go on."""
+        self.awaited.discard(node)
+        self.met.discard(node)
+
     def counts(self, node: int) -> bool:
         """Whether this node's end is a part of the job's."""
         return not self.least or node == 0 or node in self.met or len(self.met) < self.least
@@ -62,6 +72,10 @@ class AwaitedEnds:
         """The nodes that still run and do not count: the others may have ended before they could
         meet them."""
         return {node for node in self.awaited if not self.counts(node)}
+
+    def everywhere(self, here: Iterable[Node], awaited: Sequence[int] | None) -> str:
+        """Where a job of these nodes has ended well, as `everywhere` says it."""
+        return everywhere([node for node in here if self.counts(node.rank)], awaited)
 
     def of_rank(self, end: ProgramExit) -> float | None:
         """A rank failed. Returns the seconds after which `cause` is the outcome; None if that time
@@ -80,7 +94,7 @@ class AwaitedEnds:
         if end.status != 0:
             self.failures.append(end)
             return _VAGUE_SETTLE if end.status == _VAGUE and (self.awaited or not last) else 0.0
-        return None if self.awaited - self.late() else 0.0
+        return None if any(map(self.counts, self.awaited)) else 0.0
 
     def cause(self) -> ProgramExit | None:
         """The failure that most likely caused the others; None if nothing failed."""
@@ -97,21 +111,27 @@ class RankReports:
     ended: dict[int, int] = field(default_factory=dict)  # rank -> status
     # host -> ranks that the hostfile gives it, in its order
     slots: Mapping[str, int] = field(default_factory=dict)
+    _first: int = 0  # below it every rank has started
+    _failed: int = 0  # ranks that have ended with another status than 0
+
+    def __post_init__(self) -> None:
+        self._failed = sum(map(bool, self.ended.values()))
+
+    def end(self, rank: int, status: int) -> None:
+        """A rank that has started has ended with this status."""
+        self._failed += bool(status) - bool(self.ended.get(rank))
+        self.ended[rank] = status
 
     def all_started(self) -> bool:
         """Whether the ranks that were asked for have started."""
-        return len(self.placed) >= self.asked and all(
-            rank in self.placed for rank in range(self.asked)
-        )
+        while self._first in self.placed:
+            self._first += 1
+        return self._first >= self.asked
 
     def all_well(self) -> bool:
         """Whether every rank has started and ended with 0: no later end of the launcher changes
         that."""
-        return (
-            self.all_started()
-            and self.ended.keys() >= self.placed.keys()
-            and not any(self.ended.values())
-        )
+        return self.all_started() and len(self.ended) >= len(self.placed) and not self._failed
 
     def above_slots(self, own: str) -> list[str]:
         """The hosts, but for our own, that report more ranks than mpirun gives them where it fills
@@ -285,15 +305,9 @@ def not_ready(topology: Topology, members: Members) -> Outcome | None:
     )
 
 
-def on_node(
-    end: ProgramExit, host: str, nodes: Sequence[Node], awaited: Sequence[int] | None
-) -> ProgramExit:
-    """A node's end as the job's: a failure names its host, a success names all `nodes` that count.
-
-    Without `nodes` the sentence names no place.
-    """
-    where = everywhere(nodes, awaited) if nodes and end.status == 0 else host
-    reason = f"{end.reason} on {where}" if nodes else end.reason
+def on_node(end: ProgramExit, host: str, where: str) -> ProgramExit:
+    """A node's end as the job's, whose sentence names a place, unless that is ""."""
+    reason = f"{end.reason} on {where}" if where else end.reason
     return replace(end, what=f"{end.what} on {host}", reason=reason)
 
 

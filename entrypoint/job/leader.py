@@ -59,7 +59,6 @@ class Leader:
         self._after = state.scheduler.after
         self._talk = Outbox(state)
         self._tell = self._talk.tell
-        self._tell_all = self._talk.tell_all
         self._roll_call = RollCall(state, self._look_complete)
         self._ends = AwaitedEnds(least=draft.launch.start.min_nodes or 0)
         failures = self._ends.failures
@@ -74,9 +73,9 @@ class Leader:
         self._port = 0  # at which the programs meet; 0: the planned one
         # nodes whose end is the job's; None: all that are there
         self._awaited: tuple[int, ...] | None = None
-        self._opened = 0.0  # when the roll call began
         self._asked = False  # whether all were asked again after this node stood still
         self._running = False  # whether this node's own programs may run
+        self._later: set[int] = set()  # nodes that have answered in a later attempt than the first
 
     # -- the machine
 
@@ -138,7 +137,7 @@ class Leader:
 
         Then a stop of one node stops all; before, the others wait for that node to come back.
         """
-        return max(self.attempt, *(peer.report.attempt for peer in self._peers.values()), 1) > 1
+        return self.attempt > 1 or any(node in self._peers for node in self._later)
 
     # -- roll call
 
@@ -159,7 +158,6 @@ class Leader:
             return
         self.state.enter(Phase.ROLL_CALL)
         self._own_report = event.report
-        self._opened = self._machine.now
         self._roll_call.begin()
         self._after(heartbeat.interval(self._heartbeat_timeout), self._beat)
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
@@ -185,6 +183,7 @@ class Leader:
 
     def _on_answered(self, event: events.Answered) -> None:
         self._peers[event.node] = Peer(event.report, event.local, self._machine.now)
+        (self._later.add if event.report.attempt > 1 else self._later.discard)(event.node)
         self.state.enter(Phase.WAITING, event.node)
         if self.state.has_started:
             if self.outcome is None:
@@ -207,8 +206,7 @@ class Leader:
         if not self.state.has_started:
             self._log(f"{self._host(node)} is here, too, and starts with the others")
             return
-        self._ends.awaited.add(node)
-        self._ends.met.discard(node)
+        self._ends.join(node)
         self._log(f"{self._host(node)} joins: {count(len(self._ends.awaited), 'node')}")
         self._start(node)
 
@@ -219,11 +217,11 @@ class Leader:
         self.state.enter(Phase.RELEASED, node)
         del self._peers[node]
         self._talk.lose(node)
-        self._ends.awaited.discard(node)
+        self._ends.leave(node)
 
     def _look_complete(self) -> None:
         call = self._roll_call
-        if self.state.is_calling and call.is_complete(len(self._peers), len(self._topology.peers)):
+        if self.state.is_calling and call.is_complete(len(self._peers)):
             self._complete()
 
     def _complete(self) -> None:
@@ -238,8 +236,8 @@ class Leader:
         assumed = {report.rank: report for report in self._draft.members.reports}
         reports = assumed | self._peers.reports() | {self._me: self._own_report}
         members = Members(tuple(report for _, report in sorted(reports.items())))
-        here = [peer.local for peer in self._peers.values()]
-        members = self._members = with_interface(members, self._me, self._spec, self._facts, here)
+        local = [peer.local for peer in self._peers.values()]
+        members = self._members = with_interface(members, self._me, self._spec, self._facts, local)
         if outcome := not_ready(self._topology, members):
             self._decide(outcome)
             return
@@ -247,20 +245,17 @@ class Leader:
         attempts = max(report.attempt for report in members.reports)
         self.attempt = max(self.attempt, min(attempts, self._spec.restarts.most + 1))
         self._port, chosen = choose(self._draft.launch.port, self._topology, members)
-        warnings = clock_warnings(self._topology, members)
-        for words in (*warnings, *interface_words(self._spec, members), *chosen):
+        clocks = clock_warnings(self._topology, members)
+        for words in (*clocks, *interface_words(self._spec, members), *chosen):
             self._log(words)
-        slots = sum(report.slots for report in members.reports if report.rank in self._here)
-        there = self._roll_call.who_is_here(len(self._here))
-        seconds = self._machine.now - self._opened
-        self._log(f"{there}, {slots} slots, after {seconds:.1f}s")
+        self._log(self._roll_call.summary(members, self._here))
         self._act(actions.Prepare(members, self._port))
 
     def _on_prepared(self, event: events.Prepared) -> None:
         self._ranks.heard.asked = event.asked
         self._awaited = event.awaited
         if self._draft.launch.start.min_nodes and self._draft.mode == "coordinated":
-            for node in {each.rank for each in self._topology.peers} - self._here:
+            for node in set(range(len(self._topology.nodes))) - self._here:
                 self._act(actions.Call(node))
         if not self._inquiry.begin(False, self._members):
             self._begin_job()
@@ -288,10 +283,13 @@ class Leader:
 
     # -- heartbeat
 
-    def _beat(self) -> None:
-        for node in self._peers.alive():
-            self._tell(node, messages.Ping(0))
-        self._after(heartbeat.interval(self._heartbeat_timeout), self._beat)
+    def _beat(self, part: int = 0) -> None:
+        """Ping a part of the workers: each once in an interval."""
+        ping, parts = messages.Ping(0), heartbeat.parts(len(self._topology.nodes))
+        for node in filter(self._peers.is_alive, range(part, len(self._topology.nodes), parts)):
+            self._tell(node, ping)
+        pause = heartbeat.interval(self._heartbeat_timeout) / parts
+        self._after(pause, lambda: self._beat((part + 1) % parts))
 
     def _look_for_silent(self) -> None:
         for node in self._peers.look(self._machine.now):
@@ -299,11 +297,10 @@ class Leader:
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
 
     def _on_alive(self, event: events.Alive) -> None:
-        if event.node in self._peers:
-            self._peers[event.node].heard = self._machine.now
+        self._peers.hear(event.node, self._machine.now)
 
     def _on_lost(self, event: events.SessionLost) -> None:
-        if event.node in self._peers and not self._peers[event.node].lost:
+        if self._peers.is_alive(event.node):
             self._lose(event.node, event.why)
 
     def _lose(self, node: int, why: str) -> None:
@@ -327,13 +324,12 @@ class Leader:
         goes_on = self._can_do_without(node)
         self._inquiry.lose(node, why or seen)
         if goes_on:
-            self._ends.awaited.discard(node)
-            self._ends.met.discard(node)
+            self._ends.leave(node)
             del self._peers[node]
             self._talk.forget(node=node)
             self._stalls.lose(node)
-            left = self._ends.awaited if self.state.has_started else self._here
-            self._log(f"the job goes on with {count(len(left), 'node')}")
+            left = len(self._ends.awaited) if self.state.has_started else 1 + len(self._peers)
+            self._log(f"the job goes on with {count(left, 'node')}")
             self._act(actions.Call(node))  # should it come back
             return
         self._decide(outcome)
@@ -344,20 +340,17 @@ class Leader:
         if least is None or self.outcome is not None:
             return False
         if self.state.phase is Phase.INQUIRY:
-            inquiry = self._draft.inquiry
-            return inquiry is not None and not inquiry.instead and len(self._here - {node}) >= least
-        is_enough = not self._ends.counts(node) or len(self._ends.awaited - {node}) >= least
-        return self.state.has_started and is_enough
+            inquiry, left = self._draft.inquiry, 1 + len(self._peers) - (node in self._peers)
+            return inquiry is not None and not inquiry.instead and left >= least
+        left = len(self._ends.awaited) - (node in self._ends.awaited)
+        return self.state.has_started and (not self._ends.counts(node) or left >= least)
 
     # -- what members say
 
     def _on_heard(self, event: events.MessageReceived) -> None:
         if isinstance(event.message, messages.Goodbye):
             self._act(actions.CloseSession(event.node))  # it stays until it sees that
-        peer = self._peers.get(event.node)
-        if peer and not peer.lost:
-            peer.heard = self._machine.now
-        elif event.node != self._me:
+        if not self._peers.hear(event.node, self._machine.now) and event.node != self._me:
             return  # its session has ended
         if event.node != self._me and (why := self._wrong(event.node, event.message)):
             self._reject(event.node, why)
@@ -422,7 +415,7 @@ class Leader:
                 self.state.enter(Phase.RUNNING, each)
 
     def _rank_end(self, node: int, message: messages.RankEnd) -> None:
-        self._ranks.heard.ended[message.rank] = message.status
+        self._ranks.heard.end(message.rank, message.status)
         if self._ranks.heard.all_well():
             self._ranks.all_well()
         elif message.status != 0:
@@ -446,11 +439,14 @@ class Leader:
             alone = f"{self._host(node)} has not joined the others, which go on without it"
             self._log(f"EP621 {alone}: {end.reason}")
             return
-        counted = sorted(filter(self._ends.counts, self._here)) if self._peers else []
-        here = [self._topology.nodes[each] for each in counted]
-        end = on_node(end, self._host(node), here, self._draft.launch.ends.awaited)
-        seconds = self._ends.of_node(node, end, message.last)
-        if not end.status and seconds is not None and self._ends.late():
+        host, is_well = self._host(node), not end.status
+        where = host if self._peers else ""
+        seconds = self._ends.of_node(node, on_node(end, host, where), message.last)
+        if self._peers and is_well and seconds is not None:
+            here = [self._topology.nodes[each] for each in sorted(self._here)]
+            where = self._ends.everywhere(here, self._draft.launch.ends.awaited)
+        end = on_node(end, host, where)
+        if is_well and seconds is not None and self._ends.late():
             # Their launchers may have met the others: that is known after two answers.
             ask = self._talk.ask_all_they_know
             ask(lambda: ask(lambda: self._settle_unless_met(end)))
@@ -488,12 +484,13 @@ class Leader:
             return
         where = " of every node" if self._peers else ""
         self._log(f"{message.name}: passed on to the ranks{where}")
-        self._tell_all(message)
+        self._talk.tell_all(message)
 
     def _on_daemon_wanted(self, event: events.DaemonWanted) -> None:
         # Here, too: mpirun may not know this node by the name that the hostfile has for it.
-        there = self.outcome is None and event.node in (self._me, *self._peers.alive())
-        self._ranks.start_daemon(event.node, event.command if there else "")
+        is_there = event.node == self._me or self._peers.is_alive(event.node)
+        command = event.command if is_there and self.outcome is None else ""
+        self._ranks.start_daemon(event.node, command)
 
     def _daemon(self, node: int, message: messages.Daemon) -> None:
         if node != self._me or self._draft.launch.ranks.agents_stay:  # else mpirun itself runs here

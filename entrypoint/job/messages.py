@@ -2,6 +2,7 @@
 
 leader -> worker   worker -> leader
 Hello              NodeInfo; or Reject, Taken  the roll call: who can be of this job
+                   HostsWanted               with a digest of its hosts, which are others here
 Start                                        everyone answered
 Ping               Pong                      still there; the answer comes after all that it knew
 Stacks             Shown                     stacks of the ranks
@@ -118,6 +119,12 @@ class Taken:
     """This call is not for this node, or not now; the leader calls again."""
 
     why: Sentence
+
+
+@dataclass(frozen=True)
+class HostsWanted:
+    """The hosts of this question are not this node's: send all of them, for the node to say where
+    they differ."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +270,8 @@ class Goodbye:
 @dataclass(frozen=True)
 class Hello:
     """The roll call's question. From another version of the toolkit, only `toolkit` is read: the
-    rest may differ."""
+    rest may differ. The question of a large job to all its nodes would be long: instead of hosts,
+    it first has their digest, which the receiving endpoint replaces by its own node's hosts."""
 
     toolkit: Label
     hosts: Annotated[tuple[Annotated[str, Length(300)], ...], Length(MAX_RANKS)]
@@ -274,6 +282,7 @@ class Hello:
     leader: Label  # which leader asks: a second leader with the same keys has another name
     address: Label  # at which it reached this node
     job: Label = ""  # the scheduler's number of the leader's job
+    digest: Label = ""  # of the hosts, where they are left out
 
 
 @dataclass(frozen=True)
@@ -363,7 +372,7 @@ SUCCESS = "of a success before the start"
 # it. Any node may stop the job, or have its ranks get a user signal: it may be the only one that
 # was told to.
 WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
-    **dict.fromkeys((NodeInfo, Taken, Reject), (CALL,)),
+    **dict.fromkeys((NodeInfo, Taken, HostsWanted, Reject), (CALL,)),
     **dict.fromkeys((Pong, StacksShown, Stopped, Phases, Goodbye, Failed, ForceStop, Signal), ()),
     **dict.fromkeys((RankStart, RankEnd), (STARTED, RANKS, OWN_RANK)),
     Ended: (STARTED, OWN_PROGRAM),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from entrypoint.job import actions, messages
@@ -19,7 +20,7 @@ class Outbox:
         self._peers = state.peers
         # answer -> nodes that still owe it, what comes then
         self._open: dict[object, tuple[set[int], Then]] = {}
-        self._said: set[tuple[int, object]] = set()
+        self._said: defaultdict[object, set[int]] = defaultdict(set)  # answer -> who has given it
         self._pings = 0
 
     def tell(self, node: int, message: Any) -> None:
@@ -43,9 +44,7 @@ class Outbox:
     def expect(self, answer: object, seconds: float, then: Then) -> None:
         """Have `then` called once every node has given this answer or is lost, or after that
         time."""
-        waiting = {
-            node for node in (self._me, *self._peers.alive()) if (node, answer) not in self._said
-        }
+        waiting = {self._me, *self._peers.alive()} - self._said[answer]
         self._open[answer] = waiting, then
         self._machine.after(seconds if waiting else 0, lambda: self.end(answer), answer)
 
@@ -56,12 +55,12 @@ class Outbox:
 
     def note(self, node: int, answer: object) -> None:
         """A node has given this answer."""
-        self._said.add((node, answer))
+        self._said[answer].add(node)
         self._strike(node, answer)
 
     def has_said(self, node: int, answer: object) -> bool:
         """Whether it has given this answer."""
-        return (node, answer) in self._said
+        return node in self._said[answer]
 
     def lose(self, node: int) -> None:
         """A node will answer nothing any more."""
@@ -70,7 +69,9 @@ class Outbox:
 
     def forget(self, *, node: int | None = None, answer: object = None) -> None:
         """Forget what a node has answered, or who has given this answer: it will be asked again."""
-        self._said = {said for said in self._said if said[0] != node and said[1] != answer}
+        self._said.pop(answer, None)
+        for nodes in self._said.values() if node is not None else ():
+            nodes.discard(node)
 
     def is_open(self, answer: object) -> bool:
         """Whether this answer is awaited."""

@@ -34,21 +34,31 @@ class Peers(dict[int, Peer]):
         """Those that are not lost."""
         return [node for node, peer in self.items() if not peer.lost]
 
+    def is_alive(self, node: int) -> bool:
+        """Whether it has answered and is not lost."""
+        return node in self and not self[node].lost
+
+    def hear(self, node: int, now: float) -> bool:
+        """Note that something came from a node. Returns False if it is none of those alive."""
+        if is_alive := self.is_alive(node):
+            self[node].heard = now
+        return is_alive
+
     def reports(self) -> dict[int, NodeReport]:
         """Return what each has answered."""
         return {node: peer.report for node, peer in self.items()}
 
     def look(self, now: float) -> list[int]:
         """Those that have been silent for too long."""
-        return [
-            node for node in self.alive() if now - self[node].heard > heartbeat.patience(self.limit)
-        ]
+        since = now - heartbeat.patience(self.limit)
+        return [node for node, peer in self.items() if peer.heard < since and not peer.lost]
 
     def next_look(self, now: float) -> float:
         """When to look again: at the next heartbeat, or earlier if a silent peer's time ends before
         that."""
-        ends = [self[node].heard + heartbeat.patience(self.limit) for node in self.alive()]
-        self._due = max(now + 0.05, min([now + heartbeat.interval(self.limit), *ends]))
+        first = min((peer.heard for peer in self.values() if not peer.lost), default=now)
+        end = min(heartbeat.interval(self.limit), first - now + heartbeat.patience(self.limit))
+        self._due = now + max(0.05, end)
         return self._due
 
     def notice_own_gap(self, now: float) -> None:

@@ -4,7 +4,7 @@ there."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from entrypoint import __version__
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
@@ -12,7 +12,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.failure import difference, named, short
 from entrypoint.job.state import JobState
-from entrypoint.model import Node, Outcome, Topology, node_name
+from entrypoint.model import Members, Node, Outcome, Topology, node_name
 from entrypoint.phases import Phase
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
@@ -39,20 +39,24 @@ class Misdirected:
     """
 
     def __init__(self, topology: Topology) -> None:
-        self._hosts = tuple(node.host for node in topology.nodes)
-        self._me = topology.me
-        self._job_id = topology.job_id
-        self.words = f"that is {topology.this.label} of this job"  # what the leader is answered
+        self._topology = topology
         self._since = math.inf
+
+    @property
+    def words(self) -> str:
+        """What the leader is answered."""
+        return f"that is {self._topology.this.label} of this job"
 
     def is_other_job(self, hello: messages.Hello) -> bool:
         """Whether the scheduler has another number for the leader's job, which has the same name
         and secret, and a node of its own at another port here."""
-        return bool(self._job_id and hello.job) and hello.job != self._job_id
+        job_id = self._topology.job_id
+        return bool(job_id and hello.job) and hello.job != job_id
 
     def takes(self, hello: messages.Hello, now: float) -> bool:
         """Whether this is such a call, and no mistake yet."""
-        if (hello.toolkit, hello.hosts) != (__version__, self._hosts) or hello.rank == self._me:
+        hosts, me = self._topology.hosts, self._topology.me
+        if (hello.toolkit, hello.hosts) != (__version__, hosts) or hello.rank == me:
             self._since = math.inf
             return False
         self._since = min(self._since, now)
@@ -134,21 +138,21 @@ class RollCall:
         self.miss(node, "")
         self._machine.after(_HEAR_ALL, self._disagree)
 
-    def who_is_here(self, number: int) -> str:
-        """How many are, and who is not."""
+    def summary(self, members: Members, here: Collection[int]) -> str:
+        """Return how many nodes and slots are here, and how long that took."""
         nodes = len(self._topology.nodes)
-        return (
-            f"all {nodes} nodes are here"
-            if number == nodes
-            else f"{number} of {nodes} nodes are here"
-        )
+        which = f"all {nodes}" if len(here) == nodes else f"{len(here)} of {nodes}"
+        slots = sum(report.slots for report in members.reports if report.rank in here)
+        seconds = self._machine.now - self._began
+        return f"{which} nodes are here, {slots} slots, after {seconds:.1f}s"
 
-    def is_complete(self, answered: int, peers: int) -> bool:
+    def is_complete(self, answered: int) -> bool:
         """Whether all are there; or enough for an elastic job, and the others had their time.
 
         A job that is stopped needs nobody, and waits for nobody who does not come soon. Raises
         ConfigError where all have answered, and some refuse.
         """
+        peers = len(self._topology.nodes) - 1
         if self._state.stop:
             return answered == peers or self._machine.now >= self._stops_at()
         if self._disagreed and answered + len(self._disagreed) == peers:
@@ -220,7 +224,7 @@ def two_leaders(topology: Topology, theirs: tuple[str, ...]) -> tuple[str, str, 
     """What, seen, do: another node with these hosts leads, too; both know the hosts in another
     order."""
     other = node_name(topology.this.label, theirs[0]) if theirs else "another node"
-    hosts, theirs = tuple(node.host for node in topology.nodes), theirs or (other,)
+    hosts, theirs = topology.hosts, theirs or (other,)
     do = "give all nodes the same hosts, in the same order, and each its own index and address"
     same = f"both have index {topology.me} of {short(hosts)}"
     seen = same if hosts == theirs else difference(hosts, topology.this.name, theirs, other)

@@ -29,7 +29,7 @@ class Scheduler:
     @property
     def wake(self) -> float:
         """When the first deadline is; infinity where there is none."""
-        return min((when for when, _ in self._due.values()), default=math.inf)
+        return min([when for when, _ in self._due.values()], default=math.inf)
 
     def step(self, deal: Then, give_up: Callable[[Outcome], None], now: float) -> list[Any]:
         """Run `deal`, then everything that is due; an error in it goes to `give_up`. Returns the
@@ -38,14 +38,21 @@ class Scheduler:
             return []
         self.now = now
         self._actions = []
-        self.at(-math.inf, deal)
-        while self.wake <= now:
-            first = min(self._due, key=lambda name: self._due[name][0])
+        then: Then | None = deal
+        while then is not None:
             try:
-                self._due.pop(first)[1]()
+                then()
             except EntrypointError as error:
                 give_up(error.outcome)
+            then = self._next()
         return self._actions
+
+    def _next(self) -> Then | None:
+        """Take the first deadline that has come; None if none has."""
+        if self.wake > self.now:
+            return None
+        first = min(self._due, key=lambda name: self._due[name][0])
+        return self._due.pop(first)[1]
 
     def act(self, action: Any) -> None:
         """Have this done."""

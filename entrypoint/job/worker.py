@@ -212,11 +212,10 @@ class Worker:
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""
-        hosts = tuple(node.host for node in self._topology.nodes)
         # The toolkit first: a hello of another version has nothing else to compare.
         mine = {
             "toolkit": __version__,
-            "hosts": hosts,
+            "hosts": self._topology.hosts,
             "rank": self._me,
             "launcher": self._draft.task,
         }

@@ -20,9 +20,9 @@ _MIB = 2**20
 _RUN_DIR, _OTHER = (_MIB, 1), (1 << 30, 1000)
 # Open MPI 4 takes 4 MiB a rank and says so; NCCL's buffers between a machine's cards take more.
 _SHM_RANK, _SHM_CARD = 4 * _MIB, 64 * _MIB
-# File handles: our own; each peer's session (its socket, before it a name server's) and reply to
-# mpirun's agent; each rank's pipes.
-_OWN, _PEER, _RANK = 64, 2, 8
+# File handles: our own; each rank's pipes. Each peer takes one for its session (its socket, before
+# it a name server's), and one for the reply to mpirun's agent.
+_OWN, _RANK = 64, 8
 
 
 def shared_memory(slots: int, accelerators: int, free: int, total: int, problem: str) -> Finding:
@@ -40,7 +40,8 @@ def open_files(plan: Plan, rank: int) -> tuple[int, int]:
     """Return the file handles of this node's entrypoint, and of a rank connected to all others."""
     nodes = plan.topology.nodes
     sessions = len(nodes) - 1 if rank == 0 and plan.mode == "coordinated" else 0
-    handles = _OWN + _PEER * sessions + _RANK * nodes[rank].slots
+    of_peer = 2 if plan.launch.ranks.agents else 1
+    handles = _OWN + of_peer * sessions + _RANK * nodes[rank].slots
     # In mode exec the entrypoint becomes the program.
     return 0 if plan.mode == "exec" else handles, _OWN + 2 * plan.topology.world_size
 

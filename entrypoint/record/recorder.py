@@ -22,10 +22,8 @@ class TimelineRecorder:
 
     def __init__(self, topology: Topology, before: Iterable[Span], now: float) -> None:
         """`before`: the phases until `now`, from which the machine is recorded."""
-        self._job = topology.job
+        self._topology = topology
         self._me = topology.me
-        self._hosts = tuple(node.host for node in topology.nodes)
-        self._names = tuple(topology.name(node.rank) for node in topology.nodes)
         self._before = tuple(before)
         self._begun = now
         self._attempts = 0
@@ -57,7 +55,7 @@ class TimelineRecorder:
     def _turn(self, about: str, name: str, now: float) -> None:
         """Begin the next phase of a peer or a rank; "" for none."""
         before, since = self._open.pop(about, ("", now))
-        if before and len(self._spans) < _MOST + 2 * len(self._hosts):
+        if before and len(self._spans) < _MOST + 2 * len(self._topology.nodes):
             self._spans.append(Span(before, since, now, about))
         if name:
             self._open[about] = name, now
@@ -91,7 +89,9 @@ class TimelineRecorder:
         peers = {str(node): peer for node, peer in self.peers.items()}
         rows = self.rows(now)
         began = round(max(0.0, wall - (now - rows[0][1])), 3)
-        return Recording(self._job, self._hosts, self._me, alone, rows, peers, began, self._names)
+        here = self._topology
+        names = tuple(here.name(node.rank) for node in here.nodes)
+        return Recording(here.job, here.hosts, here.me, alone, rows, peers, began, names)
 
     # -- input
 
@@ -126,13 +126,13 @@ class TimelineRecorder:
 
     def _on_answered(self, event: events.Answered, now: float) -> None:
         self._named(event.node, event.named)
-        self._turn(self._names[event.node], "", now)
+        self._turn(self._topology.name(event.node), "", now)
         self._peer(event.node).answered = now
         self._peer(event.node).why = ""
 
     def _named(self, node: int, when: float) -> None:
         """Record when a peer's name first had an address; 0 if it has none yet."""
-        peer = self._names[node]
+        peer = self._topology.name(node)
         name, since = self._open.get(peer, ("", 0.0))
         if name == DNS and when >= since:
             self._turn(peer, Phase.ROLL_CALL.timeline, when)
@@ -164,7 +164,7 @@ class TimelineRecorder:
         return self.peers.setdefault(node, PeerTimes())
 
     def _on_call(self, action: actions.Call, now: float) -> None:
-        self._turn(self._names[action.node], DNS, now)
+        self._turn(self._topology.name(action.node), DNS, now)
 
     def _on_send(self, action: actions.Send, now: float) -> None:
         match action.message:

@@ -8,6 +8,7 @@ again until the deadline.
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import logging
 import socket
@@ -53,7 +54,7 @@ class CallLimits:
     growth: int = 8  # times these limits at most: they double with each attempt that was too slow
     # begun at the same time, so that answers do not wait for a thousand key exchanges
     logins: int = 64
-    # seconds until a login lets the next one begin, so that a frozen peer delays no other
+    # seconds of silence until a login lets the next begin, so that a frozen peer delays no other
     turn: float = 1.0
 
 
@@ -65,6 +66,12 @@ class _Attempt:
     first: float  # seconds until sshd's first line
     step: str = "connecting"
     address: str = ""
+    client: Transport | None = None
+    turn: asyncio.TimerHandle | None = None  # until it ends, no other login begins instead
+
+    def progress(self) -> tuple[str, int]:
+        """Return a value that changes with everything that the peer does."""
+        return self.step, self.client.received if self.client else 0
 
 
 class Caller:
@@ -84,7 +91,9 @@ class Caller:
         self._user = user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _KnownHosts(keys.known_hosts)
-        self._question = question  # the node and its address are filled in for each call
+        # the node and its address are filled in for each call
+        self._question = question
+        self._short = replace(question, hosts=(), digest=codec.digest(question.hosts))
         self._tell = callbacks.tell
         self._log = callbacks.log
         self._background = callbacks.background
@@ -95,6 +104,7 @@ class Caller:
         # node -> when its name first had an address, since it was called
         self._named: dict[int, float] = {}
         self._sessions: dict[int, Session] = {}
+        self._packed: tuple[Any, bytes] = None, b""  # the last message, as it was sent
 
     def call(self, node: Node, spare: tuple[int, ...] = ()) -> None:
         """Call a worker until it answers; its sshd may listen at one of the `spare` ports
@@ -110,8 +120,10 @@ class Caller:
 
     def send(self, rank: int, message: Any) -> None:
         """Send a message to a worker that has answered."""
-        if rank in self._sessions:
-            self._sessions[rank].send(message)
+        if session := self._sessions.get(rank):
+            if message is not self._packed[0]:  # what all workers are told is packed once
+                self._packed = message, codec.pack(message)
+            session.send(self._packed[1])
 
     def close(self, rank: int) -> None:
         """Close a worker's session."""
@@ -122,6 +134,7 @@ class Caller:
         """Close all sessions."""
         for session in self._sessions.values():
             session.close()
+        gc.unfreeze()
 
     async def _keep_calling(self, node: Node, search: PortSearch) -> None:
         if node.rank in self._begun:  # it has answered before
@@ -149,6 +162,9 @@ class Caller:
             else:
                 self._begun[node.rank] = time.monotonic()
                 self._sessions[node.rank] = session
+                # It stays, and no collection needs to look at it: with thousands of sessions that
+                # would take an eighth of the roll call.
+                gc.freeze()
                 self._tell(
                     events.Answered(
                         node.rank, session.report, session.client.local, self._named[node.rank]
@@ -185,9 +201,9 @@ class Caller:
         patience = self._patience.get(node.rank, 1)
         attempt = _Attempt(patience, first * patience)
         await self._logins.acquire()
-        turn = asyncio.get_running_loop().call_later(self._limits.turn, self._logins.release)
+        self._take_turn(attempt)
         work = asyncio.create_task(self._attempt(attempt, node, addresses))
-        work.add_done_callback(lambda _: self._end_turn(turn))
+        work.add_done_callback(lambda _: self._end_turn(attempt))
         limit = self._limits.attempt * attempt.patience
         try:
             await asyncio.wait({work}, timeout=limit)
@@ -203,9 +219,23 @@ class Caller:
         self._patience.pop(node.rank, None)
         return session
 
-    def _end_turn(self, turn: asyncio.TimerHandle) -> None:
-        if turn.when() > asyncio.get_running_loop().time() and not turn.cancelled():
-            turn.cancel()
+    def _take_turn(self, attempt: _Attempt, before: tuple[str, int] | None = None) -> None:
+        """Keep the next login waiting, unless nothing has changed since `before`.
+
+        The time of a whole login says nothing: it is long where all are slow, and more at the same
+        time would make all of them slower.
+        """
+        now = attempt.progress()
+        if now == before:
+            self._end_turn(attempt)
+            return
+        loop = asyncio.get_running_loop()
+        attempt.turn = loop.call_later(self._limits.turn, self._take_turn, attempt, now)
+
+    def _end_turn(self, attempt: _Attempt) -> None:
+        if attempt.turn is not None:
+            attempt.turn.cancel()
+            attempt.turn = None
             self._logins.release()
 
     async def _attempt(self, attempt: _Attempt, node: Node, addresses: list[Address]) -> Session:
@@ -213,7 +243,7 @@ class Caller:
         connection = client = None
         try:
             connection = await _connect(addresses, self._limits.step * attempt.patience)
-            client = Transport(connection)
+            client = attempt.client = Transport(connection)
             attempt.address = connection.getpeername()[0]
             channel = await self._open(attempt, node, client)
             attempt.step = f"the answer of {attempt.address}"
@@ -260,15 +290,19 @@ class Caller:
         """Send the question and return the session of the worker that has answered it."""
         address = attempt.address
         limit = self._limits.step * attempt.patience
-        sent = time.time()
-        question = codec.pack(replace(self._question, rank=node.rank, address=address))
-        while question:
-            await client.until(channel.send_ready, limit)
-            question = question[
-                channel.send(question) or len(question) :
-            ]  # 0: it is closed, and reading the answer will fail
         intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
-        answer, early = await _first_answer(client, channel, intake, address, limit)
+        for question in (self._short, self._question):
+            sent = time.time()
+            line = codec.pack(replace(question, rank=node.rank, address=address))
+            while line:
+                await client.until(channel.send_ready, limit)
+                # 0: it is closed, and reading the answer will fail
+                line = line[channel.send(line) or len(line) :]
+            answer, early = await _first_answer(client, channel, intake, address, limit)
+            if not isinstance(answer, messages.HostsWanted):
+                break
+        else:
+            raise Invalid("it wants the hosts that it was given")
         middle = (sent + time.time()) / 2
         if isinstance(answer, messages.Reject):
             raise ConfigError(f"{node.name}: {answer.summary}", answer.detail, answer.hint)
@@ -312,13 +346,13 @@ class _KnownHosts:
 
 async def _first_answer(
     client: Transport, channel: paramiko.Channel, intake: codec.Intake, address: str, limit: float
-) -> tuple[messages.NodeInfo | messages.Reject, list[Any]]:
+) -> tuple[messages.NodeInfo | messages.Reject | messages.HostsWanted, list[Any]]:
     """Return the worker's answer to the question, and the messages that came after it."""
     while True:
         await client.until(
-            lambda: channel.recv_ready() or bool(channel.eof_received or channel.closed), limit
+            lambda: client.has_data or bool(channel.eof_received or channel.closed), limit
         )
-        data = channel.recv(65536)
+        data = client.take(channel)
         if not data:
             stderr = channel.recv_stderr(4096) if channel.recv_stderr_ready() else b""
             text = one_line(stderr.decode(errors="replace").strip(), WORDS)
@@ -332,7 +366,7 @@ async def _first_answer(
                     refused=elsewhere,
                     goes_on=True,
                 )
-            if isinstance(message, (messages.NodeInfo, messages.Reject)):
+            if isinstance(message, (messages.NodeInfo, messages.Reject, messages.HostsWanted)):
                 return message, arrived[number:]
 
 

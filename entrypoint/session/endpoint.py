@@ -23,6 +23,7 @@ from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.system.files import RunDir
 from entrypoint.system.pipes import PipeListener
+from entrypoint.values import replace
 from entrypoint.wire import Invalid
 
 # The session's streams in `attend`.
@@ -59,7 +60,10 @@ class Endpoint:
         on_message: Callable[[Any], None],
         on_lost: Callable[[str], None],
         busy: Callable[[Any], str],
+        hosts: tuple[str, ...] = (),
     ) -> None:
+        """`hosts`: of this node's job."""
+        self._hosts = hosts
         self._on_message = on_message
         self._on_lost = on_lost
         self._busy = busy
@@ -93,7 +97,10 @@ class Endpoint:
         try:
             await session.open()
             while data := await session.read():
-                for message in intake.feed(data, time.monotonic()):
+                for arrived in intake.feed(data, time.monotonic()):
+                    if (message := self._with_hosts(arrived)) is None:
+                        session.send(codec.pack(messages.HostsWanted()))
+                        continue
                     if not taken and (reason := self._take(session, message)):
                         session.send(codec.pack(messages.Taken(reason)))
                         return
@@ -109,6 +116,14 @@ class Endpoint:
         if self._session is session:
             self._session = None
             self._on_lost(session.reason)
+
+    def _with_hosts(self, message: Any) -> Any:
+        """Return a message, with this node's hosts if it has their digest; None if it has
+        another."""
+        if not isinstance(message, messages.Hello) or not message.digest:
+            return message
+        is_same = message.digest == codec.digest(self._hosts)
+        return replace(message, hosts=self._hosts, digest="") if is_same else None
 
     def _take(self, session: _Session, first: Any) -> str:
         """Accept the session and return "", or return why it is rejected."""

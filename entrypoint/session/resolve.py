@@ -42,9 +42,10 @@ def pause(begun: float, peers: int = 1) -> float:
     """Return the seconds until the next attempt of a wait that began at `begun` (time.monotonic()).
 
     A fiftieth of the time waited so far, so that a long wait costs little and adds at most two per
-    cent.
+    cent. With many peers it is longer: 2000 attempts a second keep the leader half busy.
     """
-    return min(1.0, max(0.02, (time.monotonic() - begun) / 50) * max(1.0, peers / 64))
+    longest = max(1.0, peers / 2000)
+    return min(longest, max(0.02, (time.monotonic() - begun) / 50) * max(1.0, peers / 64))
 
 
 async def _ask(host: str, port: int | None, failures: list[str]) -> list[Address]:
@@ -88,7 +89,9 @@ async def resolve(
             if len(queries) < limit:
                 queries.add(asyncio.create_task(_ask(host, port, failures)))
             done, queries = await asyncio.wait(
-                queries, timeout=_SLOW, return_when=asyncio.FIRST_COMPLETED
+                queries,
+                timeout=_SLOW if len(queries) < limit else None,
+                return_when=asyncio.FIRST_COMPLETED,
             )
             for task in done:
                 if result := task.result():

@@ -54,29 +54,29 @@ class Session:
     def _read(self) -> None:
         while self._listens and self._take():
             pass
-        if (self._channel.eof_received or self._channel.closed) and not self._channel.recv_ready():
+        if self._channel.eof_received or self._channel.closed:
             self.close()
 
-    def _take(self) -> int:
-        """Report messages that have arrived and return the bytes read. Closes the session if they
-        are invalid."""
+    def _take(self) -> bool:
+        """Report messages that have arrived and return whether there may be more. Closes the
+        session if they are invalid."""
         try:
             size = self._take_stderr()
-            if not self._channel.recv_ready():
-                return size
-            data = self._channel.recv(65536)
+            data = self.client.take(self._channel)
+            if not data:
+                return size > 0
             messages = self._intake.feed(data, time.monotonic())
         except Invalid as error:
             self.close(f"it sent an invalid message: {error}")
-            return 0
+            return False
         except (OSError, EOFError, paramiko.SSHException) as error:
             self.close(f"its session broke: {error or type(error).__name__}")
-            return 0
+            return False
         for message in messages:
             self._tell(events.MessageReceived(self.node.rank, message))
         if not messages:
             self._tell(events.Alive(self.node.rank))
-        return size + len(data)
+        return size > 0
 
     def _take_stderr(self) -> int:
         """Read the session's stderr, such as a shell's warning, and log it once."""
@@ -90,10 +90,10 @@ class Session:
             self._log(f"EP508 {self.node.name}'s session says: {text}")
         return len(data)
 
-    def send(self, message: Any) -> None:
-        """Send a message to the worker. The end of a session is noticed in `_read`, not here."""
+    def send(self, line: bytes) -> None:
+        """Send a packed message to the worker. `_read` notices the end of a session, not this."""
         try:
-            self._channel.sendall(codec.pack(message))
+            self.client.write(self._channel, line)
         except TimeoutError:
             self.close("it reads nothing any more")
         except (OSError, EOFError, paramiko.SSHException):

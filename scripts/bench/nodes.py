@@ -37,7 +37,8 @@ class Nodes:
 
     def __init__(self, folder: Path, hosts: str, env: Mapping[str, str]) -> None:
         self.folder, self.port = folder, free_port()
-        self._env = environment(ENTRYPOINT_HOSTS=hosts, ENTRYPOINT_SSH_PORT=str(self.port), **env)
+        named = {"ENTRYPOINT_HOSTS": hosts} if hosts else {}
+        self._env = environment(ENTRYPOINT_SSH_PORT=str(self.port), **named, **env)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, rank: int, *command: str) -> subprocess.Popen[bytes]:
@@ -96,7 +97,8 @@ class Nodes:
 
 @contextlib.contextmanager
 def nodes(hosts: str, **env: str) -> Iterator[Nodes]:
-    """Nodes for the time of the block; hosts as ENTRYPOINT_HOSTS has them."""
+    """Nodes for the time of the block; hosts as ENTRYPOINT_HOSTS has them, "" if a spec names
+    them."""
     # Short, since a unix socket's path is.
     with tempfile.TemporaryDirectory(prefix="bn-", dir="/tmp") as folder:
         made = Nodes(Path(folder), hosts, env)

@@ -1,12 +1,13 @@
 """Simulated workers: one process that answers as many workers' sshd and control endpoints do, over
 real ssh.
 
-    python -m scripts.bench.workers KEYS PORT COUNT
+    python -m scripts.bench.workers KEYS PORT FIRST LAST
 
-Each has its own address, 127.1.0.1 and up. A worker answers the roll call's question, and pings; on
-SIGUSR1 all say that their program has ended; a release is answered and ends the session. Nothing
-else of a node is there: no process, no sshd, no name to look up. Prints "ready", and at its end
-(SIGTERM) how many of what it has seen, as JSON.
+Worker FIRST to worker LAST, each with its own address, from 127.1.0.1 to 127.1.255.250. A worker
+answers the roll call's question, and pings; on SIGUSR1 all say that their program has ended; on
+SIGUSR2 the first that has a session says nothing more; a release is answered and ends the session.
+Nothing else of a node is there: no process, no sshd, no name to look up. Prints "ready", and at its
+end (SIGTERM) how many of what it has seen, as JSON.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Workers:
         assert isinstance(client, Ed25519PrivateKey)
         self._host, self._client = host, public_bytes(client.public_key())
         self._intakes: dict[Server, codec.Intake] = {}
+        self._silent: Server | None = None
         self.counts: Counter[str] = Counter()
 
     def connection(self) -> Server:
@@ -60,6 +62,8 @@ class Workers:
         self._intakes[server] = codec.Intake(codec.BY_LEADER, codec.TO_WORKER, time.monotonic())
 
     def _heard(self, server: Server, data: bytes) -> None:
+        if server is self._silent:
+            return
         for message in self._intakes[server].feed(data, time.monotonic()):
             self.counts[type(message).__name__] += 1
             self._answer(server, message)
@@ -88,13 +92,18 @@ class Workers:
         for server in self._intakes:
             server.send(codec.pack(ended))
 
+    def silence(self) -> None:
+        """One worker is cut off."""
+        self._silent = next(iter(self._intakes))
 
-async def serve(keys: Path, port: int, count: int) -> None:
+
+async def serve(keys: Path, port: int, numbers: range) -> None:
     """Until SIGTERM."""
     workers, loop, over = Workers(keys), asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGUSR1, workers.finish)
+    loop.add_signal_handler(signal.SIGUSR2, workers.silence)
     loop.add_signal_handler(signal.SIGTERM, over.set)
-    for worker in range(1, count + 1):
+    for worker in numbers:
         listener = socket.create_server((address(worker), port), backlog=_BACKLOG)
         await loop.create_server(workers.connection, sock=listener)
     print("ready", flush=True)
@@ -106,7 +115,8 @@ def main() -> None:
     """As the command line says."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    numbers = range(int(sys.argv[3]), int(sys.argv[4]) + 1)
+    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]), numbers))
 
 
 if __name__ == "__main__":

@@ -100,8 +100,8 @@ async def echoed(client: Transport, channel: paramiko.Channel, data: bytes) -> N
     """Return when exactly these bytes have come back."""
     heard = b""
     while len(heard) < len(data):
-        await client.until(channel.recv_ready, LIMIT)
-        heard += channel.recv(65536)
+        await client.until(lambda: client.has_data, LIMIT)
+        heard += client.take(channel)
     assert heard == data
 
 
@@ -132,7 +132,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_session_takes_no_thread(no_threads: list[str]) -> None:
     async def steps(client: Transport, channel: paramiko.Channel) -> None:
         begun = list(no_threads)
-        channel.sendall(b"x" * 100_000)
+        client.write(channel, b"x" * 100_000)
         await echoed(client, channel, b"x" * 100_000)
         assert not client.is_alive()
         assert no_threads == begun
@@ -157,13 +157,13 @@ def test_what_a_peer_refuses_is_paramiko_s_own_error(refuses: str, error: type[E
 
 def test_what_is_sent_while_keys_are_exchanged_anew_arrives_in_order() -> None:
     async def steps(client: Transport, channel: paramiko.Channel) -> None:
-        channel.sendall(b"before ")
+        client.write(channel, b"before ")
         client._send_kex_init()  # type: ignore[attr-defined] # as after 512 MiB
-        channel.sendall(b"during ")
-        channel.sendall(b"it ")
+        client.write(channel, b"during ")
+        client.write(channel, b"it ")
         assert len(client._held) == 2
         await echoed(client, channel, b"before during it ")
-        channel.sendall(b"after")
+        client.write(channel, b"after")
         await echoed(client, channel, b"after")
 
     talk(steps)
@@ -177,9 +177,9 @@ def test_a_peer_that_never_ends_a_key_exchange_loses_its_session(
     async def steps(client: Transport, channel: paramiko.Channel) -> None:
         client.clear_to_send.clear()
         for _ in range(3):
-            channel.sendall(b"x")
+            client.write(channel, b"x")
         assert client.is_active()
-        channel.sendall(b"one more")
+        client.write(channel, b"one more")
         await client.until(lambda: False, LIMIT)
         assert not client.is_active()
         assert channel.closed
@@ -194,10 +194,10 @@ def test_silence_ends_a_wait_and_a_busy_loop_does_not() -> None:
         begun = time.monotonic()
         while time.monotonic() - begun < 0.5:  # the answer arrives, and nobody looks
             pass
-        await client.until(channel.recv_ready, 0.1)
-        channel.recv(1)
+        await client.until(lambda: client.has_data, 0.1)
+        assert client.take(channel) == b"x"
         with pytest.raises(TimeoutError):
-            await client.until(channel.recv_ready, 0.1)
+            await client.until(lambda: client.has_data, 0.1)
 
     talk(steps)
 

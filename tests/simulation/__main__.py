@@ -26,11 +26,13 @@ from tests.simulation.world import World
 
 Transition = tuple[bool, Phase, Phase]  # whether a node's own, from, to
 LARGE = 1_000_000  # seeds from here on are schedules of 1,000 nodes
+HUGE = 2_000_000  # and from here on of 10,000
 
 
 def schedule_of(seed: int) -> Schedule:
     """The schedule that a seed stands for."""
-    return draw(Random(seed), nodes=1000 if seed >= LARGE else None, seed=seed)
+    nodes = 10_000 if seed >= HUGE else 1000 if seed >= LARGE else None
+    return draw(Random(seed), nodes=nodes, seed=seed)
 
 
 def violations(seed: int) -> tuple[int, list[str], set[Transition]]:

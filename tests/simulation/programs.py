@@ -263,7 +263,7 @@ class Programs:
             self._grace = grace
             self._stop_began = self._world.now
             self._world.after(DIAGNOSIS, self._look)
-            hurried = self._container.spoke or max(self._world.signals.values()) > 1
+            hurried = self._container.spoke or self._world.hurried
             if grace < GRACE and self._running() and not hurried:
                 self._world.violate(
                     f"programs on node-{self._container.rank} get {grace:.0f} s of grace"
@@ -399,6 +399,7 @@ class Mpirun:
         self.after_end: list[Callable[[], None]] = []
         self._members = [(container, container.boots) for container in world.containers]
         self._left = len(self._members)
+        self._idle = 0  # members of which the first ones have ended
         leader, boot = self._members[0]
         self._daemons = len(self._members) - 1  # that have not started yet
         if not self._daemons:
@@ -437,7 +438,10 @@ class Mpirun:
         """Whether all ranks have ended, on nodes that are there."""
         if self.over or self._left or self._world.schedule.mpirun == "stays":
             return
-        if all(each.is_boot(boot) and each.programs.is_idle() for each, boot in self._members):
+        # who has ended stays so: it is not looked at again before all have
+        while self._idle < len(self._members) and self._has_ended(self._idle):
+            self._idle += 1
+        if self._idle == len(self._members) and all(map(self._has_ended, range(self._idle))):
             self.over = True
             statuses = [
                 process.ended or 0
@@ -448,6 +452,11 @@ class Mpirun:
             self.passes_until = self._world.now + self._world.schedule.passes
             self._world.after(0.1 + self._world.schedule.passes, lambda: self._end(status))
 
+    def _has_ended(self, member: int) -> bool:
+        """Whether the rank there has ended, on a node that is there."""
+        container, boot = self._members[member]
+        return container.is_boot(boot) and container.programs.is_idle()
+
     def written(self) -> int:
         """Bytes that it has written: more as long as it passes on what ranks have printed."""
         return 100 + round(1000 * min(self._world.now, self.passes_until))
@@ -455,9 +464,11 @@ class Mpirun:
     def is_passing(self) -> bool:
         """Whether the leader that started it waits for what it still has to pass on, unless it was
         told to hurry."""
+        if self._world.now >= self.passes_until:
+            return False
         hurried = self._world.schedule.of("twice") or sum(self._world.signals.values()) > 1
         leader, boot = self._members[0]
-        return self._world.now < self.passes_until and leader.is_boot(boot) and not hurried
+        return leader.is_boot(boot) and not hurried
 
     def _end(self, status: int) -> None:
         self.has_ended = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
+from copy import copy
 from functools import lru_cache, partial
 from shlex import split
 from typing import Any
@@ -21,7 +22,7 @@ from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
-from entrypoint.model import Facts, NodeReport, Outcome, Plan
+from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
 from entrypoint.netcheck.inquiry import inquiry as netcheck
 from entrypoint.phases import Phase
 from entrypoint.plan import settle
@@ -49,6 +50,8 @@ _FACTS = Facts(
     env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",
     programs={name: f"/usr/bin/{name}" for name in ("sshd", "ssh", "mpirun", "orted", "python3")},
 )  # fmt: skip
+# All of the table of a job of more nodes is looked at only so often (seconds).
+_LARGE, _LOOK = 1000, 0.1
 NOT_READY, UNWRITABLE = Outcome(73, "the disk is full"), Outcome(73, "no room for the session")
 
 
@@ -85,6 +88,13 @@ def plans(
             inquiry=leader.inquiry,
         ),
     )
+
+
+def _seen_from(topology: Topology, rank: int) -> Topology:
+    """The same nodes, seen from another one of them; they are not checked again."""
+    other = copy(topology)
+    vars(other)["me"] = rank
+    return other
 
 
 class Session:
@@ -218,7 +228,7 @@ class Container:
             plan = leader
             self.machine = Leader(spec, _FACTS, plan, self.attempt)
         else:
-            plan = replace(worker, topology=replace(worker.topology, me=self.rank))
+            plan = replace(worker, topology=_seen_from(worker.topology, self.rank))
             self.machine = Worker(spec, plan, self.attempt)
         self.board = NodeTable(plan, self._world.now)
         self.record = TimelineRecorder(plan.topology, (), self._world.now)
@@ -404,7 +414,7 @@ class Container:
     def _hello(self, rank: int, name: str) -> messages.Hello:
         spec, leader, _ = self._world.plans
         version = "another" if self._world.schedule.other_version == self.rank else __version__
-        hosts = tuple(node.host for node in leader.topology.nodes)
+        hosts = self._world.hosts
         return messages.Hello(
             version, hosts, self.rank, leader.task, {}, spec.timeouts.heartbeat, name, "10.0.0.1"
         )
@@ -560,11 +570,14 @@ class World:
             asks,
             schedule.restarts_on,
         )
+        self.hosts = self.plans[1].topology.hosts
         self.needed = schedule.least or ranks or schedule.nodes
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._cut: set[int] = set()
         self.signals: dict[int, int] = {}  # node -> signals that it got
+        self.hurried = False  # whether a node has got more than one
+        self._looked = -math.inf  # when the table of a large job's leader was looked at last
         self.violations: list[str] = []
         self.timeline: list[tuple[float, int, Any]] | None = [] if keep_log else None
         self.failures: list[
@@ -748,6 +761,7 @@ class World:
             if leads and self.began and self.released[0] != boot:
                 self.told_to_stop.add(boot)
             self.signals[container.rank] += 1
+            self.hurried |= self.signals[container.rank] > 1
             container.signal()
 
     # -- what is looked at while it happens
@@ -765,18 +779,22 @@ class World:
         """What others are shown is what the machine believes."""
         if not any(isinstance(action, actions.EndNode | actions.Entered) for action in wanted):
             return
-        phase = {rank: state.phase for rank, state in board.nodes.items()}
         over = any(isinstance(action, actions.EndNode) for action in wanted)
-        if (phase[board.me] is Phase.ENDED) != over:
+        own = board.nodes[board.me].phase
+        if (own is Phase.ENDED) != over:
             self.violate(
-                f"node-{board.me} is shown as {phase[board.me]}, and {'has' if over else 'has not'}"
-                " ended"
+                f"node-{board.me} is shown as {own}, and {'has' if over else 'has not'} ended"
             )
+        if not isinstance(machine, Leader):
+            return
+        if self.schedule.nodes > _LARGE and not over and self.now < self._looked + _LOOK:
+            return
+        self._looked = self.now
+        phase = {rank: state.phase for rank, state in board.nodes.items()}
         lost = {rank for rank in phase if phase[rank] is Phase.LOST}
-        if isinstance(machine, Leader):
-            believed = {rank for rank, peer in machine._peers.items() if peer.lost}
-            if not believed <= lost or lost & set(machine._peers.alive()):
-                self.violate(f"{sorted(believed)} are lost, and {sorted(lost)} are shown as lost")
+        believed = {rank for rank, peer in machine._peers.items() if peer.lost}
+        if not believed <= lost or lost & set(machine._peers.alive()):
+            self.violate(f"{sorted(believed)} are lost, and {sorted(lost)} are shown as lost")
 
     def watch_port(self, action: actions.Send) -> None:
         """The programs of all nodes meet at one port, which is free where they need it."""
@@ -790,7 +808,12 @@ class World:
     def watch_message(self, sender: Container, action: actions.Send) -> None:
         """No message to a node that has left, and no start before all are there."""
         session = sender.sessions[action.node]
-        if sender.rank == 0 and isinstance(action.message, messages.Start):
+        # at one moment to all nodes, which are looked at once
+        if (
+            sender.rank == 0
+            and isinstance(action.message, messages.Start)
+            and self.began != self.now
+        ):
             self.began = self.now
             there = [rank for rank, each in sender.sessions.items() if each.open]
             if self.schedule.measure is not None and not sender.measured:

@@ -41,6 +41,7 @@ ENDED: dict[str, Any] = {
 HELLO: dict[str, Any] = {
     "toolkit": "1.2",
     "hosts": ["a", "b"],
+    "digest": "",
     "rank": 1,
     "launcher": "plain",
     "env": {"A": "\udcff"},

@@ -77,7 +77,7 @@ def test_no_shared_memory(tmp_path: Path) -> None:
 def test_too_few_file_handles(
     nodes: int, slots: int, needed: int, tmp_path: Path, handles: list[int]
 ) -> None:
-    """64 of our own, 2 for each peer's session, 8 for each rank here."""
+    """64 of our own, 2 for each peer (its session, and mpirun's agent), 8 for each rank here."""
     plan = draft(topology(tmp_path, nodes, slots))
     handles[:] = needed - 1, needed - 1
     with pytest.raises(

@@ -32,6 +32,7 @@ SAMPLES = {
     for each in (
         messages.NodeInfo(1, "", __version__, 0.0, 1, None, None, ()),
         messages.Taken(messages.TAKEN),
+        messages.HostsWanted(),
         messages.Reject("a", "b", "c"),
         messages.Pong(0.0, 0),
         messages.StacksShown(),
@@ -136,7 +137,7 @@ class Node:
 
 
 # answers to the roll call, which is over
-LATER = {messages.NodeInfo, messages.Taken, messages.Reject}
+LATER = {messages.NodeInfo, messages.Taken, messages.HostsWanted, messages.Reject}
 NO_RANKS = {
     messages.RankStart,
     messages.RankEnd,

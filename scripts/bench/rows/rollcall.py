@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..engine import LOGIN, Failed
 from ..figures import Goal, by_name
 from ..machine import cpu_of, peak_of
-from ..nodes import TREE, Nodes, environment, nodes, real
+from ..nodes import Nodes, real
 from ..nodes import address as real_address
 from ..page import About
+from ..simulated import given, keys, leader_of, started
 from ..table import Row, Table
-from ..workers import address
 
 OURS = "roll call"
 CPU = "leader's CPU"
@@ -44,14 +39,14 @@ def measure_real(table: Table) -> None:
 
 def _real(workers: int) -> dict[str, float]:
     with (
-        _keys() as keys,
-        real(workers + 1, ENTRYPOINT_TIMEOUTS_PEERS="300", **_given(keys)) as made,
+        keys() as pair,
+        real(workers + 1, ENTRYPOINT_TIMEOUTS_PEERS="300", **given(pair)) as made,
     ):
         for rank in range(1, workers + 1):
             made.start(rank, "true")
         made.await_sshd(workers, 240)
-        logins = _log_in(made, keys, workers)
-        found = _called(made, workers, 120, "true")
+        logins = _log_in(made, pair, workers)
+        found = called(made, workers, 120, "true")
         begun = time.time()
         codes = made.ends(60)
         if set(codes.values()) != {0}:
@@ -100,22 +95,21 @@ def measure_simulated(table: Table) -> None:
 
 
 def _simulated(workers: int) -> dict[str, float]:
-    with _leader_of(workers) as (made, server):
-        found = _called(made, workers, 120, "sleep", "2")
-        server.send_signal(signal.SIGUSR1)
+    with leader_of(workers) as (made, simulated):
+        found = called(made, workers, 120, "sleep", "2")
+        simulated.signal(signal.SIGUSR1)
         begun = time.time()
         codes = made.ends(60)
         released = time.time() - begun
         if codes != {0: 0}:
             raise Failed(f"the leader ended with {codes[0]}: {made.said()[-200:]}")
-        server.terminate()
-        counts = json.loads(server.communicate(timeout=20)[0])
+        counts = simulated.counts()
         if counts.get("Hello", 0) < workers or counts.get("Release", 0) < workers:
             raise Failed(f"not every worker was asked and released: {counts}")
         return {**found, "release": released, "logins": float(counts["sessions"])}
 
 
-def _called(made: Nodes, workers: int, seconds: float, *command: str) -> dict[str, float]:
+def called(made: Nodes, workers: int, seconds: float, *command: str) -> dict[str, float]:
     """Start the leader, whose program notes the time; look at what it costs until then."""
     mark = Path(made.folder / "begun")
     begun = time.time()
@@ -169,29 +163,29 @@ def measure_idle(table: Table) -> None:
 
 
 def _idle(workers: int, seconds: float) -> dict[str, float]:
-    with _leader_of(workers) as (made, _):
-        _called(made, workers, 120, "sleep", "900")
+    with leader_of(workers) as (made, _):
+        called(made, workers, 120, "sleep", "900")
         leader = made.processes[0].pid
-        used = _used(leader, seconds)
+        used = cpu_share(leader, seconds)
         memory, threads = peak_of(leader)
         return {_IDLE: used, "threads": float(threads), "memory": memory}
 
 
 def _idle_floor(workers: int, seconds: float) -> float:
-    with _keys() as keys, _leader_of(1, keys, workers) as (made, _):
+    with keys() as pair, leader_of(1, pair, workers) as (made, _):
         argv = [
             sys.executable,
             "-m",
             "scripts.bench.floor",
-            str(keys),
+            str(pair),
             str(made.port),
             str(workers),
         ]
-        with _started(argv, 60) as floor:
-            return _used(floor.pid, seconds)
+        with started(argv, 60) as floor:
+            return cpu_share(floor.pid, seconds)
 
 
-def _used(pid: int, seconds: float) -> float:
+def cpu_share(pid: int, seconds: float) -> float:
     """Per cent of a core over so many seconds, after some for what the start left to do."""
     time.sleep(min(seconds, 5.0))
     before, begun = cpu_of(pid), time.monotonic()
@@ -199,68 +193,7 @@ def _used(pid: int, seconds: float) -> float:
     return (cpu_of(pid) - before) / (time.monotonic() - begun) * 100
 
 
-# --------------------------------------------------------------------------------------------------
-# Simulated workers
-
-
-@contextlib.contextmanager
-def _keys() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="bk-", dir="/tmp") as name:
-        for key in ("host", "client"):
-            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{name}/{key}"]
-            subprocess.run(argv, check=True, timeout=20)
-        yield Path(name)
-
-
-def _given(keys: Path) -> dict[str, str]:
-    return {
-        "ENTRYPOINT_SSH_CLIENT_KEY": str(keys / "client"),
-        "ENTRYPOINT_SSH_HOST_KEY": str(keys / "host"),
-    }
-
-
-@contextlib.contextmanager
-def _leader_of(
-    workers: int, keys: Path | None = None, servers: int = 0
-) -> Iterator[tuple[Nodes, subprocess.Popen[str]]]:
-    """A leader that is not started yet, and the process that answers for its workers."""
-    with contextlib.ExitStack() as stack:
-        keys = keys or stack.enter_context(_keys())
-        hosts = ",".join(
-            ["leader=127.1.0.1", *(f"w{each}={address(each)}" for each in range(1, workers + 1))]
-        )
-        made = stack.enter_context(nodes(hosts, ENTRYPOINT_TIMEOUTS_PEERS="300", **_given(keys)))
-        argv = [
-            sys.executable,
-            "-m",
-            "scripts.bench.workers",
-            str(keys),
-            str(made.port),
-            str(servers or workers),
-        ]
-        yield made, stack.enter_context(_started(argv, 60))
-
-
-@contextlib.contextmanager
-def _started(argv: list[str], seconds: float) -> Iterator[subprocess.Popen[str]]:
-    """A process of ours that has said "ready"; ended with the block. Raises Failed."""
-    process = subprocess.Popen(argv, env=environment(), stdout=subprocess.PIPE, text=True, cwd=TREE)
-    alarm = threading.Timer(seconds, process.kill)
-    alarm.start()
-    assert process.stdout is not None
-    try:
-        if not process.stdout.readline().startswith("ready"):
-            raise Failed(f"{' '.join(argv[2:3])} did not start within {seconds:g} s")
-        alarm.cancel()
-        yield process
-    finally:
-        alarm.cancel()
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-_SIMULATED = (
+SIMULATED_WORKER = (
     "A simulated worker is an address of one process that implements ssh (key exchange, host key,"
     " signature of the login, one session) and answers the roll call's question and pings as a"
     " worker does. It has no sshd, no process and no name to look up, and its server shares the"
@@ -283,7 +216,7 @@ REAL = Row(
 SIMULATED = Row(
     About(
         "roll-call-simulated", "The roll call of simulated workers",
-        f"As with real nodes. {_SIMULATED} Release: from the workers' message that their programs have ended to "
+        f"As with real nodes. {SIMULATED_WORKER} Release: from the workers' message that their programs have ended to "
         "the leader's end, including the rest of its program's 2 s. \"999 over 127\": a run with 999 workers, "
         "divided by the paired run with 127; a cost is flat up to 1.25, and threads do not depend on the workers "
         "up to 1.1.",
@@ -311,7 +244,7 @@ STARVED = Row(
 IDLE = Row(
     About(
         "idle-leader", "A leader with 300 sessions",
-        f"The leader's CPU over 60 s while its program sleeps and the workers answer heartbeats. {_SIMULATED} The "
+        f"The leader's CPU over 60 s while its program sleeps and the workers answer heartbeats. {SIMULATED_WORKER} The "
         "comparison is a process that has 300 sessions of paramiko and does nothing else: the minimum as long as "
         "each session has a thread of its own.",
         (Goal("300 sessions", _IDLE, "", "value", 2.0),),
