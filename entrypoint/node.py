@@ -219,13 +219,11 @@ class Loop:
         self._queue: list[Any] = []
         self._busy = False
         self.machine = _machine(attempt)
-        # The leader's RollCall, once the door is open.
-        self._calls: Any = None
+        self._calls: Any = None  # the leader's RollCall, once the door is open
         self._waiting: Waiting | None = None
         self._agents: Agents | None = None
-        self._endpoint = Endpoint(
-            self._on_endpoint, self._on_endpoint_lost, self._busy_with, draft.topology.hosts
-        )
+        hosts = draft.topology.hosts
+        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with, hosts)
         self._sshd: Sshd | None = None
         self._ports = PortClaims()
         self._seed = ""  # of the ports that nodes' sshds can have, once the keys are there

@@ -105,7 +105,8 @@ def _ascii(line: str) -> str:
 
 
 def _without_zeros(line: str) -> str:
-    """Return the line without counts such as `uncorrectable ECC errors: 0`."""
+    """Return the line without counts such as `0 Xid errors` or `uncorrectable ECC errors: 0`."""
+    line = _patterns().none.sub("", line)
     while zero := _patterns().zero.search(line):
         before = line[: zero.start()]
         words = re.search(_BEFORE_ZERO, before[-200:])
@@ -163,8 +164,10 @@ class Output:
                     line = line[:at]
             if lines and line.startswith("    ") and patterns.frame.match(lines[-1]):
                 line = ""  # code is no evidence, whatever words it has
-            if len(line) <= LONGEST and any(noun in line for noun in nouns):
-                line = _without_zeros(patterns.none.sub("", line))
+            for noun in nouns:
+                if noun in line and len(line) <= LONGEST:
+                    line = _without_zeros(line)
+                    break
             lines.append(_ascii(line.replace("\n", " ")))
         self.lines = lines
         self.text = "\n".join(lines)
