@@ -221,7 +221,7 @@ class Caller:
         except BaseException as error:
             failed = _translated(error, attempt.address)
             if isinstance(failed, AttemptFailed) and client is not None and not client.is_ssh:
-                failed.is_stranger = True
+                failed.goes_on = True  # it may be slow, or another program
             if client is not None:
                 client.close()
             if connection is not None:

@@ -19,22 +19,23 @@ class AttemptFailed(Exception):
         super().__init__(reason)
         self.refused = refused  # the peer answered, but one side does not accept the other's key
         self.late = late  # the peer, or its machine, may only be slow
-        self.is_stranger = is_stranger  # another program, or another job's sshd, has the port
-        self.goes_on = goes_on  # the job's own key, and not the node or the attempt
+        self.is_stranger = is_stranger  # the sshd of another job has the port
+        self.goes_on = goes_on  # who has the port may not be the peer, which may be at another one
 
 
 class PortSearch:
     """The ports of one peer. It listens at the first that was free when it started.
 
-    So the first one is the likely port, unless another program answers there. Others cost an
-    attempt only then, and in some rounds, in case that program has ended meanwhile.
+    So the first one is the likely port, unless another job's sshd answers there. Others cost an
+    attempt only if something answers that may not be the peer, and in some rounds, in case the
+    program that had the first port has ended meanwhile.
     """
 
     def __init__(self, ports: tuple[int, ...]) -> None:
         self._ports = ports
         self._likely = 0
         self._rounds = 0
-        # port -> how another program there has answered last
+        # port -> how another job's sshd there has answered last
         self._strangers: dict[int, AttemptFailed] = {}
         self._tried: list[int] = []  # in this round
         self._last: AttemptFailed | None = None  # of the peer itself, or of a port without answer
