@@ -37,6 +37,7 @@ class PortSearch:
         self._rounds = 0
         # port -> how another job's sshd there has answered last
         self._strangers: dict[int, AttemptFailed] = {}
+        self._is_silent = False  # whether the likely port answered last, and not as an sshd in time
         self._tried: list[int] = []  # in this round
         self._last: AttemptFailed | None = None  # of the peer itself, or of a port without answer
 
@@ -50,12 +51,17 @@ class PortSearch:
         self._rounds += 1
         self._tried = []
         self._last = None
-        return self._from_likely()[: None if self._rounds % _ALL == 0 else 1]
+        likely, *others = self._from_likely()
+        if self._is_silent:  # that takes time again
+            return [*others, likely]
+        return [likely, *others] if self._rounds % _ALL == 0 else [likely]
 
     def failed(self, port: int, error: AttemptFailed, left: list[int]) -> list[int]:
         """Return the ports to try after the attempt at this port has failed, of which `left` were
         planned."""
         self._tried.append(port)
+        if port == self._ports[self._likely]:
+            self._is_silent = error.goes_on and error.late
         if error.is_stranger:
             self._strangers[port] = error
             if port == self._ports[self._likely]:
