@@ -95,6 +95,9 @@ class Caller:
         # node -> when its name first had an address, since it was called
         self._named: dict[int, float] = {}
         self._sessions: dict[int, Session] = {}
+        # Whether another job had the first port of a node: then a host key that is not ours may be
+        # that job's, and our node may come yet.
+        self.is_shared = False
 
     def call(self, node: Node, spare: tuple[int, ...] = ()) -> None:
         """Call a worker until it answers; its sshd may listen at one of the `spare` ports
@@ -140,13 +143,13 @@ class Caller:
                 reason = one_line(str(error) or type(error).__name__)
                 refused = isinstance(error, AttemptFailed) and error.refused
                 named = self._named.get(node.rank, 0.0)
-                spare = not search.is_single
-                self._tell(events.Unreachable(node.rank, reason, refused, named, spare))
+                self._tell(events.Unreachable(node.rank, reason, refused, named, self.is_shared))
                 await self._pause(node)
             except ConfigError as error:
                 self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
                 return
             else:
+                self.is_shared |= session.report.ssh_port != node.ssh_port
                 self._begun[node.rank] = time.monotonic()
                 self._sessions[node.rank] = session
                 self._tell(

@@ -75,17 +75,8 @@ class PortSearch:
 
     def failure(self) -> AttemptFailed:
         """Return why the peer was not found in this round."""
-        strangers = list(self._strangers.items())
-        last = self._last
-        if not strangers and last is not None:
-            return last
-        if self.is_single:
-            return strangers[0][1]
-        words = [f"{error}, port {port}" for port, error in strangers]
-        if last is not None:
-            words.append(f"{last} at its other ports")
-        refused = any(error.refused for _, error in strangers) or bool(last and last.refused)
-        return AttemptFailed("; ".join(words), refused)
+        strangers = (self._strangers[port] for port in self._ports if port in self._strangers)
+        return next(strangers, self._last) or AttemptFailed("not tried")
 
     def _from_likely(self) -> list[int]:
         return [*self._ports[self._likely :], *self._ports[: self._likely]]
