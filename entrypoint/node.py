@@ -442,6 +442,7 @@ class Loop:
             callbacks = Callbacks(self._log, self.tell, self._background)
             question = self._question()
             self._calls = Caller(nodes, user, keys, question, callbacks)
+            self._calls.is_shared = self._sshd.port != this.ssh_port
             report = self._offer_ports(report, question.leader)
         self.tell(events.EndpointReady(report))
 

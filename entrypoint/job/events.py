@@ -45,14 +45,14 @@ class NameState:
 class Unreachable:
     """One login to a worker failed. `refused`: the worker answered, but one side does not accept
     the other's key.
-    `named`: when its name had an address (monotonic seconds); 0 where it has none yet. `spare`: its
-    sshd may also start at other ports."""
+    `named`: when its name had an address (monotonic seconds); 0 where it has none yet. `shared`:
+    another job had the first port of a node, as on a host network."""
 
     node: int
     why: str
     refused: bool = False
     named: float = 0.0
-    spare: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that di
 REJOIN, _REJOIN_EACH = 12.0, 0.01
 # seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
 SURE = 10.0
-# Seconds for a peer whose sshd may yet start at another port, since another job may have the first.
-_SURE_OF_ALL = 60.0
+# Seconds for a peer whose sshd may yet start at another port, since another job has the first one.
+_SURE_SHARED = 60.0
 OTHER_JOB = "that is a node of another job"
 
 
@@ -125,7 +125,7 @@ class RollCall:
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
-        elif now - since > (_SURE_OF_ALL if event.spare else SURE):
+        elif now - since > (_SURE_SHARED if event.shared else SURE):
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._words(but=host)) else ""
             do = "give all nodes the same secret and job name, and each its own index and address"

@@ -10,7 +10,7 @@ from entrypoint.spec import DEFAULT, JobSpec
 from entrypoint.spec.rules import port_range
 from entrypoint.values import replace
 
-EVERYWHERE = 16  # ports that every node of a job offers
+EVERYWHERE = 8  # ports that every node of a job offers
 _SPARE = 7  # further ports of each node's sshd
 _ALONE = 64  # that worker-0 looks at where it is the only one to decide
 

@@ -105,6 +105,9 @@ class Caller:
         self._named: dict[int, float] = {}
         self._sessions: dict[int, Session] = {}
         self._packed: tuple[Any, bytes] = None, b""  # the last message, as it was sent
+        # Whether another job had the first port of a node: then a host key that is not ours may be
+        # that job's, and our node may come yet.
+        self.is_shared = False
 
     def call(self, node: Node, spare: tuple[int, ...] = ()) -> None:
         """Call a worker until it answers; its sshd may listen at one of the `spare` ports
@@ -153,13 +156,13 @@ class Caller:
                 reason = one_line(str(error) or type(error).__name__)
                 refused = isinstance(error, AttemptFailed) and error.refused
                 named = self._named.get(node.rank, 0.0)
-                spare = not search.is_single
-                self._tell(events.Unreachable(node.rank, reason, refused, named, spare))
+                self._tell(events.Unreachable(node.rank, reason, refused, named, self.is_shared))
                 await self._pause(node)
             except ConfigError as error:
                 self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
                 return
             else:
+                self.is_shared |= session.report.ssh_port != node.ssh_port
                 self._begun[node.rank] = time.monotonic()
                 self._sessions[node.rank] = session
                 # It stays, and no collection needs to look at it: with thousands of sessions that
@@ -251,7 +254,7 @@ class Caller:
         except BaseException as error:
             failed = _translated(error, attempt.address)
             if isinstance(failed, AttemptFailed) and client is not None and not client.is_ssh:
-                failed.is_stranger = True
+                failed.goes_on = True  # it may be slow, or another program
             if client is not None:
                 client.close()
             if connection is not None:

@@ -19,23 +19,25 @@ class AttemptFailed(Exception):
         super().__init__(reason)
         self.refused = refused  # the peer answered, but one side does not accept the other's key
         self.late = late  # the peer, or its machine, may only be slow
-        self.is_stranger = is_stranger  # another program, or another job's sshd, has the port
-        self.goes_on = goes_on  # the job's own key, and not the node or the attempt
+        self.is_stranger = is_stranger  # the sshd of another job has the port
+        self.goes_on = goes_on  # who has the port may not be the peer, which may be at another one
 
 
 class PortSearch:
     """The ports of one peer. It listens at the first that was free when it started.
 
-    So the first one is the likely port, unless another program answers there. Others cost an
-    attempt only then, and in some rounds, in case that program has ended meanwhile.
+    So the first one is the likely port, unless another job's sshd answers there. Others cost an
+    attempt only if something answers that may not be the peer, and in some rounds, in case the
+    program that had the first port has ended meanwhile.
     """
 
     def __init__(self, ports: tuple[int, ...]) -> None:
         self._ports = ports
         self._likely = 0
         self._rounds = 0
-        # port -> how another program there has answered last
+        # port -> how another job's sshd there has answered last
         self._strangers: dict[int, AttemptFailed] = {}
+        self._is_silent = False  # whether the likely port answered last, and not as an sshd in time
         self._tried: list[int] = []  # in this round
         self._last: AttemptFailed | None = None  # of the peer itself, or of a port without answer
 
@@ -49,12 +51,17 @@ class PortSearch:
         self._rounds += 1
         self._tried = []
         self._last = None
-        return self._from_likely()[: None if self._rounds % _ALL == 0 else 1]
+        likely, *others = self._from_likely()
+        if self._is_silent:  # that takes time again
+            return [*others, likely]
+        return [likely, *others] if self._rounds % _ALL == 0 else [likely]
 
     def failed(self, port: int, error: AttemptFailed, left: list[int]) -> list[int]:
         """Return the ports to try after the attempt at this port has failed, of which `left` were
         planned."""
         self._tried.append(port)
+        if port == self._ports[self._likely]:
+            self._is_silent = error.goes_on and error.late
         if error.is_stranger:
             self._strangers[port] = error
             if port == self._ports[self._likely]:
@@ -68,17 +75,8 @@ class PortSearch:
 
     def failure(self) -> AttemptFailed:
         """Return why the peer was not found in this round."""
-        strangers = list(self._strangers.items())
-        last = self._last
-        if not strangers and last is not None:
-            return last
-        if self.is_single:
-            return strangers[0][1]
-        words = [f"{error}, port {port}" for port, error in strangers]
-        if last is not None:
-            words.append(f"{last} at its other ports")
-        refused = any(error.refused for _, error in strangers) or bool(last and last.refused)
-        return AttemptFailed("; ".join(words), refused)
+        strangers = (self._strangers[port] for port in self._ports if port in self._strangers)
+        return next(strangers, self._last) or AttemptFailed("not tried")
 
     def _from_likely(self) -> list[int]:
         return [*self._ports[self._likely :], *self._ports[: self._likely]]

@@ -107,8 +107,8 @@ class PortClaims:
         for port in candidates(spec, wanted, job):
             ports = [port + offset for offset in wanted.here]
             ports += wanted.also if port == wanted.first else ()
-            if reason := self._take(port, ports, job, fixed):
-                by = by or reason
+            if taken := self._take(port, ports, job, fixed):
+                by = by or _holder(port, *taken)
             else:
                 free.append(port)
                 if not wanted.everywhere:
@@ -121,19 +121,19 @@ class PortClaims:
         error = OsError(f"EP435 port {wanted.first} is taken ({wanted.path})", f"by {by}", hint)
         return replace(report, not_ready=error.outcome)
 
-    def _take(self, first: int, ports: Iterable[int], job: str, fixed: bool) -> str:
-        """Claim the ports of a block. Return "" or who has one of them; a `fixed` port is taken
-        only if somebody listens on it."""
+    def _take(
+        self, first: int, ports: Iterable[int], job: str, fixed: bool
+    ) -> tuple[int, str] | None:
+        """Claim the ports of a block. Return None, or one that is taken, and "another job" if it is
+        only claimed; a `fixed` port is taken only if somebody listens on it."""
         claims: list[socket.socket] = []
         self._claims[first] = claims
         for port in ports:
-            by = "" if is_free(port) else holder(port) or "another process"
-            if not by and not claim(port, job, claims) and not fixed:
-                by = "another job"
-            if by:
+            listens = not is_free(port)
+            if listens or not (claim(port, job, claims) or fixed):
                 self._drop(first)
-                return by if port == first else f"{by}, which has port {port}"
-        return ""
+                return port, "" if listens else "another job"
+        return None
 
     def keep(self, first: int) -> None:
         """Keep the claims of the block with this first port, and drop the others."""
@@ -147,6 +147,12 @@ class PortClaims:
     def _drop(self, first: int) -> None:
         for claim in self._claims.pop(first):
             claim.close()
+
+
+def _holder(first: int, port: int, by: str) -> str:
+    """Return who has a port of the block that begins with `first`, if `by` does not say it."""
+    by = by or holder(port) or "another process"
+    return by if port == first else f"{by}, which has port {port}"
 
 
 def claim(port: int, job: str, claims: list[socket.socket]) -> bool:

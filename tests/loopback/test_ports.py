@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -15,6 +16,14 @@ import pytest
 from tests.cluster import Cluster, Make, free_port, until
 
 SHOW = 'echo "port $MASTER_PORT"'
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """One of these tests at a time: they take the default ports of this machine."""
+    with open(__file__) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def own_name() -> str:
@@ -132,6 +141,20 @@ def test_a_job_of_the_same_name_and_secret_under_one_scheduler_is_another_one(
         assert job.out(0) == job.out(1)
         assert job.out(0).startswith(f"{17 + number} ")
     assert jobs[0].out() != jobs[1].out()
+
+
+def test_another_secret_is_named_soon_also_where_sshd_may_have_other_ports(cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    unset = {"ENTRYPOINT_SSH_PORT": "(unset)", "ENTRYPOINT_NETWORK_PORTS": "19000-19999"}
+    other = {**unset, "ENTRYPOINT_SECRET": secrets.token_hex(32)}
+    job.start(1, "true", env={**other, "ENTRYPOINT_TIMEOUTS_PEERS": "12"}, launcher="plain")
+    until((job.run_dir(1) / "attend").exists, 20, "its control endpoint")
+    job.start(0, "true", env={**unset, "ENTRYPOINT_TIMEOUTS_PEERS": "100"}, launcher="plain")
+    assert job.ends(90) == {0: 77, 1: 69}, job.both()
+    assert (
+        "EP503 worker-1 (node-1) is not of this job | another host key at 127.0.0.3 | give all"
+        in (job.err(0))
+    )
 
 
 # What a program of each launcher does with its port: it listens there, and is the only one.

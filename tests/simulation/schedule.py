@@ -119,7 +119,9 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
         tuple(port for port in PORTS if port == free or source.random() < 0.7)
         for _ in range(schedule.nodes)
     ]
-    return replace(schedule, ports=tuple(offers))
+    # In an elastic job, only worker-0 needs it: no launcher of such jobs listens elsewhere.
+    others = [None] * (schedule.nodes - 1) if schedule.least else offers[1:]
+    return replace(schedule, ports=(offers[0], *others))
 
 
 def _draw(random: Random, nodes: int | None, seed: int) -> Schedule:
