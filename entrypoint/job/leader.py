@@ -159,7 +159,7 @@ class Leader:
         self.state.enter(Phase.ROLL_CALL)
         self._own_report = event.report
         self._roll_call.begin()
-        self._after(heartbeat.interval(self._heartbeat_timeout), self._beat)
+        self._beat()
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
 
     def _on_name_state(self, event: events.NameState) -> None:

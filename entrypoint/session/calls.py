@@ -37,6 +37,7 @@ from entrypoint.text import one_line
 from entrypoint.values import dataclass, replace
 from entrypoint.wire import Invalid
 
+_FROZEN = 500  # sessions that are hidden from the garbage collector together
 _MIN_RTT = 148  # bytes before tcpi_min_rtt
 
 # paramiko logs what we already report, with tracebacks.
@@ -165,9 +166,11 @@ class Caller:
                 self.is_shared |= session.report.ssh_port != node.ssh_port
                 self._begun[node.rank] = time.monotonic()
                 self._sessions[node.rank] = session
-                # It stays, and no collection needs to look at it: with thousands of sessions that
-                # would take an eighth of the roll call.
-                gc.freeze()
+                # They stay, and no collection needs to look at them: with thousands of sessions
+                # that would take an eighth of the roll call.
+                if len(self._sessions) % _FROZEN == 0:
+                    gc.collect()
+                    gc.freeze()
                 self._tell(
                     events.Answered(
                         node.rank, session.report, session.client.local, self._named[node.rank]

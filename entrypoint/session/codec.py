@@ -54,7 +54,7 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
     """
     secret = "hello" in kinds  # a leader's message may hold secrets
     try:
-        entries = json.loads(line)
+        entries = json.loads(line.decode())  # which it would have to guess of bytes
     except (ValueError, RecursionError):
         entries = None
     if not isinstance(entries, dict) or "kind" not in entries:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from entrypoint import __version__, values
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.endpoint import Endpoint
@@ -37,6 +38,7 @@ class Node:
             self.heard.put_nowait,
             self.lost.put_nowait,
             lambda first: "" if replace else messages.TAKEN,
+            ("a", "b"),
         )
         self.endpoint.open(self.run_dir)
 
@@ -131,6 +133,23 @@ async def test_messages_pass_both_ways_and_the_end_of_a_session_is_noticed(
             leader.close(leader.into)
             assert await worker.lost.get() == "its session ended"
             assert await leader.ended() == -signal.SIGKILL
+
+
+@in_loop
+async def test_a_question_with_a_digest_of_the_hosts_has_this_node_s_or_all_are_sent(
+    folder: Path,
+) -> None:
+    long = messages.Hello(__version__, ("b", "a"), 1, "plain", {}, 15.0, "leader", "127.0.0.1")
+    short = values.replace(long, hosts=(), digest=codec.digest(long.hosts))
+    async with node(folder) as worker:
+        with Leader(folder) as leader:
+            leader.say(codec.pack(short))
+            assert await leader.hears() == codec.pack(messages.HostsWanted())
+            assert worker.heard.empty(), "the question is not whole"
+            leader.say(codec.pack(long))
+            assert await worker.heard.get() == long
+            leader.say(codec.pack(values.replace(short, digest=codec.digest(("a", "b")))))
+            assert await worker.heard.get() == values.replace(long, hosts=("a", "b"))
 
 
 @in_loop

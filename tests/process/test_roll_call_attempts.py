@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import paramiko
 import pytest
@@ -28,6 +29,7 @@ from entrypoint.output.log import Callbacks, Logger
 from entrypoint.session import calls as rollcall
 from entrypoint.session import resolve
 from entrypoint.session.calls import CallLimits
+from entrypoint.session.codec import digest
 from entrypoint.system.keys import Keys
 
 BRIEF = CallLimits(attempt=0.6)
@@ -46,7 +48,8 @@ class Peer(paramiko.ServerInterface):
     """Listens, and freezes at one step of its first callers' logins; later callers are answered
     well."""
 
-    def __init__(self, step: str, freezes: int = 1) -> None:
+    def __init__(self, step: str, freezes: int = 1, pause: float = 0.0) -> None:
+        """`pause`: seconds that each step takes."""
         self.step, self.freezes, self.callers = step, freezes, 0
         self.thaw = threading.Event()
         self.key = paramiko.Ed25519Key(file_obj=io.StringIO(new_key()))
@@ -54,6 +57,9 @@ class Peer(paramiko.ServerInterface):
         self.port = self.listener.getsockname()[1]
         self.transports: list[paramiko.Transport] = []
         self.kept: list[socket.socket] = []
+        self.asked: list[dict[str, Any]] = []  # questions
+        self.pause = pause
+        self.answered = 0.0  # when it was logged in to
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -80,6 +86,8 @@ class Peer(paramiko.ServerInterface):
         return step == self.step and self.callers <= self.freezes
 
     def freeze(self, step: str) -> None:
+        time.sleep(self.pause)
+        self.answered = time.monotonic()
         if self.at(step):
             self.thaw.wait(60)
 
@@ -96,6 +104,10 @@ class Peer(paramiko.ServerInterface):
             "not_ready": None,
         }
         facts |= {"interface": None, "interfaces": []}
+        if self.at("hosts"):
+            self.asked.append(json.loads(channel.recv(65536)))
+            channel.sendall(b'{"kind": "hosts_wanted"}\n')
+            self.asked.append(json.loads(channel.recv(65536)))
         with contextlib.suppress(OSError, EOFError):  # the caller may have left
             channel.sendall(json.dumps({"kind": "node_info", **facts}).encode() + b"\n")
 
@@ -187,6 +199,29 @@ def test_a_peer_that_freezes_and_is_replaced_is_called_again(
         assert call(peer, states, limits=BRIEF).rank == 1
     assert peer.callers == 2
     assert any(state.startswith(named) for state in states), states
+
+
+def test_a_peer_with_other_hosts_is_sent_them(states: list[str]) -> None:
+    with contextlib.closing(Peer("hosts")) as peer:
+        assert call(peer, states).rank == 1
+    short, long = peer.asked
+    assert (short["hosts"], short["digest"]) == ([], digest(("a", "b")))
+    assert (long["hosts"], long["digest"]) == (["a", "b"], "")
+    assert short["rank"] == long["rank"] == 1
+    assert states == []
+
+
+def test_a_login_that_is_slow_and_not_silent_keeps_the_next_one_waiting(states: list[str]) -> None:
+    """One login may begin at one time. The first one takes longer than a turn, and none of its
+    steps does."""
+    slow, peer = Peer("", pause=0.3), Peer("")
+    try:
+        limits = CallLimits(logins=1, turn=0.6)
+        assert call(peer, states, before=[slow], limits=limits).rank == 1
+        assert slow.answered < peer.answered
+    finally:
+        slow.close()
+        peer.close()
 
 
 def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str]) -> None:

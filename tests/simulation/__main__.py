@@ -1,6 +1,7 @@
 """make simulate: thousands of schedules, each with its seed, and then mutations that must be found.
 
-python -m tests.simulation                20,000 schedules of 2 to 16 nodes, 50 of 1,000, the named ones, all mutations
+python -m tests.simulation                20,000 schedules of 2 to 16 nodes, 50 of 1,000, 5 of 10,000, the named ones,
+                                          all mutations
 python -m tests.simulation --seed 4711    one schedule, as a timeline of events and actions
 """
 
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 from random import Random
 
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
@@ -53,6 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="simulate jobs", prog="make simulate")
     parser.add_argument("--schedules", type=int, default=20_000)
     parser.add_argument("--large", type=int, default=50, help="schedules of 1,000 nodes")
+    parser.add_argument("--huge", type=int, default=5, help="schedules of 10,000 nodes")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="show this one")
     parser.add_argument(
@@ -70,10 +73,10 @@ def main() -> int:
         return status
     if args.seed is not None:
         return _show(args.seed)
-    return _simulate_all(args.first, args.schedules, args.large)
+    return _simulate_all(args.first, args.schedules, args.large, args.huge)
 
 
-def _simulate_all(first: int, schedules: int, large: int) -> int:
+def _simulate_all(first: int, schedules: int, large: int, huge: int) -> int:
     """The named schedules, those of the seeds, and then all mutations."""
     if problems := [problem for each in MUTATIONS.values() if (problem := each.problem())]:
         print("\n".join(problems))
@@ -89,13 +92,16 @@ def _simulate_all(first: int, schedules: int, large: int) -> int:
             print(f"{name}: {wrong[0]}")
     seeds = [*range(first, first + schedules), *range(LARGE, LARGE + large)]
     with multiprocessing.Pool() as pool:
-        for seed, wrong, transitions in pool.imap_unordered(violations, seeds, chunksize=10):
+        # the longest first, each on its own
+        longest = pool.imap_unordered(violations, range(HUGE, HUGE + huge))
+        others = pool.imap_unordered(violations, seeds, chunksize=10)
+        for seed, wrong, transitions in chain(longest, others):
             reached.update(transitions)
             if wrong:
                 bad += 1
                 print(f"seed {seed}: {wrong[0]}")
     took = time.monotonic() - begun
-    print(f"{schedules} schedules of 2 to 16 nodes, {large} of 1,000 and {len(NAMED)} named ones: "
+    print(f"{schedules} schedules of 2 to 16 nodes, {large} of 1,000, {huge} of 10,000 and {len(NAMED)} named ones: "
           f"{bad} violated, {took:.0f} s")  # fmt: skip
     unreached = _show_transitions(reached)
     missed = _try_mutations()

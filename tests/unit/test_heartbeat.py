@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from entrypoint import heartbeat
+from entrypoint.job import actions, events, messages
+from entrypoint.job.leader import Leader
+from entrypoint.model import NodeReport
+from entrypoint.plan import settle
+from entrypoint.spec import load
+from tests.unit.test_plan import facts
 
 
 @pytest.mark.parametrize("limit", [1.0, 4.0, 15.0])
@@ -32,3 +40,30 @@ def test_fifteen_seconds_mean_fifteen_to_eighteen() -> None:
 )
 def test_the_time_that_we_stood_still_is_not_counted(due: float, now: float, heard: float) -> None:
     assert heartbeat.forgiven(100.0, due, now) == heard
+
+
+@pytest.mark.parametrize(("nodes", "parts"), [(2, 1), (499, 1), (1200, 3)])
+def test_each_worker_is_pinged_once_in_an_interval(nodes: int, parts: int) -> None:
+    """From the first one on: until then its silence looks longer than it is."""
+    hosts = ", ".join(f"n{rank}=10.0.{rank >> 8}.{rank & 255}" for rank in range(nodes))
+    spec = load(
+        f"hosts: [{hosts}]\nlauncher: plain\ncommand: [train]\nsecret_file: /none\n",
+        "job.yaml",
+        {"ENTRYPOINT_NODE_RANK": "0"},
+        {},
+    )
+    leader = Leader(spec, facts(), settle(spec, facts()), 1)
+    for event in (events.Started(), events.KeysReady(), events.EndpointReady(NodeReport(0, 1, ""))):
+        leader.handle(event, 100.0)
+    for rank in range(1, nodes):
+        leader.handle(events.Answered(rank, NodeReport(rank, 1, ""), "10.0.0.1"), 100.0)
+    for begun in (100.0, 103.0):
+        pinged: Counter[int] = Counter()
+        times = set()
+        while leader.wake <= begun + 3.001:
+            for action in leader.handle(events.TimerFired(), now := leader.wake):
+                if isinstance(action, actions.Send) and isinstance(action.message, messages.Ping):
+                    pinged[action.node] += 1
+                    times.add(now)
+        assert pinged == Counter(range(1, nodes))
+        assert len(times) == parts
