@@ -32,11 +32,15 @@ def own_name() -> str:
 
 @contextlib.contextmanager
 def taken(*ports: int) -> Iterator[None]:
-    """Listen on these ports, unless somebody else does already."""
+    """Listen on these ports of both nodes, unless somebody else does already.
+
+    Not at all addresses: 36666 may be the port of a connection from another one (ip(7)).
+    """
     with contextlib.ExitStack() as stack:
-        for port in ports:
-            with contextlib.suppress(OSError):
-                stack.enter_context(socket.create_server(("0.0.0.0", port)))
+        for address in ("127.0.0.2", "127.0.0.3"):
+            for port in ports:
+                with contextlib.suppress(OSError):
+                    stack.enter_context(socket.create_server((address, port)))
         yield
 
 
