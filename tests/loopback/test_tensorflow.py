@@ -9,33 +9,38 @@ import time
 
 import pytest
 
-from tests.cluster import Cluster, Make, until
+from tests.cluster import Cluster, Make, free_port, until
 
 SERVES = "echo serving; while :; do sleep 0.05; done"
 # The flags come after the script: $0 is it.
 ROLE = 'case "$*" in *"--job_name ps"*) {server};; *) {worker};; esac'
 
 
-def start(job: Cluster, worker: str, server: str = SERVES, **env: str) -> None:
+def start(job: Cluster, worker: str, server: str = SERVES, **env: str) -> int:
+    """Returns the workers' port; that of the servers follows it."""
     script = job.folder / "train.sh"
     script.write_text(ROLE.format(worker=worker, server=server) + "\n")
+    port = free_port()  # the default one may be that of a test beside this one
     settings = {"ENTRYPOINT_TENSORFLOW_PS": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1.5", **env}
+    settings["ENTRYPOINT_TENSORFLOW_PORT"] = str(port)
     job.start_all("sh", str(script), "mine", env=settings, launcher="tensorflow")
+    return port
 
 
 def test_the_job_ends_with_its_workers(cluster: Make) -> None:
     job = cluster(3, slots=1)
-    start(job, 'sleep 0.5; echo "$* | $TF_CONFIG"')
+    port = start(job, 'sleep 0.5; echo "$* | $TF_CONFIG"')
+    hosts = [f"127.0.0.2:{port}", f"127.0.0.3:{port}"]
+    server = f"127.0.0.4:{port + 1}"
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     for rank in range(2):
         flags, _, config = job.out(rank).partition(" | ")
-        workers = "--worker_hosts 127.0.0.2:2222,127.0.0.3:2222"
-        assert (
-            flags
-            == f"--task_index {rank} --ps_hosts 127.0.0.4:2223 {workers} --job_name worker mine"
+        assert flags == (
+            f"--task_index {rank} --ps_hosts {server} --worker_hosts {','.join(hosts)}"
+            " --job_name worker mine"
         )
         assert json.loads(config) == {
-            "cluster": {"worker": ["127.0.0.2:2222", "127.0.0.3:2222"], "ps": ["127.0.0.4:2223"]},
+            "cluster": {"worker": hosts, "ps": [server]},
             "task": {"type": "worker", "index": rank},
         }
     assert job.out(2) == "serving\n"
@@ -47,9 +52,10 @@ def test_a_server_and_a_worker_on_one_machine(cluster: Make) -> None:
     """As on a host network, where both have the machine's address."""
     job = cluster(2, slots=1)
     hosts = "node-0=127.0.0.2,node-1=127.0.0.2"
-    start(job, 'echo "$*"', ENTRYPOINT_HOSTS=hosts)
+    port = start(job, 'echo "$*"', ENTRYPOINT_HOSTS=hosts)
     assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert "--ps_hosts 127.0.0.2:2223 --worker_hosts 127.0.0.2:2222 " in job.out(0), job.both()
+    flags = f"--ps_hosts 127.0.0.2:{port + 1} --worker_hosts 127.0.0.2:{port} "
+    assert flags in job.out(0), job.both()
     assert job.survivors() == []
 
 

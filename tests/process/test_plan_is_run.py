@@ -20,6 +20,7 @@ import pytest
 
 from entrypoint import registry
 from tests import command
+from tests.cluster import free_port
 from tests.process.bench import Bench
 
 RECORDER = """\
@@ -145,6 +146,7 @@ WAYS = pytest.mark.parametrize("first", [False, True], ids=["", "as PID 1"])
 # mpirun have it.
 STARTS = [(name, False) for name in registry.names("launchers")]
 STARTS += [(name, True) for name in ("plain", "torchrun", "mpirun")]
+MEETING = ("TORCH", "JAX", "MINDSPORE", "TENSORFLOW", "RAY")
 ARGUMENTS = {"ascend": {"ENTRYPOINT_ASCEND_RANK_TABLE": "none"}}
 
 
@@ -166,6 +168,8 @@ def test_run_does_what_plan_says(
     if nodes == 2 and not calls and launcher in ("hydra", "mpirun", "ray"):
         pytest.skip("refused, in tests/process/test_one_plan.py")
     env = {**ARGUMENTS.get(launcher, {}), "ENTRYPOINT_SSH_PORT": str(port)}
+    # The roll call may choose another one than the default, which a test beside this one may have.
+    env |= {f"ENTRYPOINT_{name}_PORT": str(free_port()) for name in MEETING}
     env |= {"ENTRYPOINT_SECRET": SECRET} if calls else {"ENTRYPOINT_ROLL_CALL": "none"}
     if nodes == 2:
         env |= {"ENTRYPOINT_HOSTS": "a=127.0.0.2,b=127.0.0.3"}
