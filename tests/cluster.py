@@ -83,6 +83,8 @@ class Cluster:
     def __init__(self, folder: Path, nodes: int, slots: int = 2) -> None:
         self.folder, self.nodes, self.slots = folder, nodes, slots
         self.port = free_port()
+        # Where programs meet; None: the default, which jobs of other tests may have at this time.
+        self.meeting: int | None = free_port()
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.ended_at: dict[int, float] = {}
 
@@ -97,6 +99,7 @@ class Cluster:
             "ENTRYPOINT_NODE_RANK": str(rank),
             "ENTRYPOINT_SLOTS": str(self.slots),
             "ENTRYPOINT_SSH_PORT": str(self.port),
+            **({"ENTRYPOINT_TORCH_PORT": str(self.meeting)} if self.meeting else {}),
             "ENTRYPOINT_SECRET": SECRET,
             "ENTRYPOINT_RUN_DIR": str(self.run_dir(rank)),
             "ENTRYPOINT_TIMEOUTS_PEERS": "30",

@@ -10,6 +10,7 @@ import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,18 @@ def alone() -> Iterator[None]:
     with open(__file__) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@pytest.fixture
+def cluster(cluster: Make) -> Make:
+    """Jobs with the default meeting port."""
+
+    def make(*args: Any, **options: Any) -> Cluster:
+        job = cluster(*args, **options)
+        job.meeting = None
+        return job
+
+    return make
 
 
 def own_name() -> str:
