@@ -518,7 +518,7 @@ def test_what_is_asked(request_: bytes, answer: bytes) -> None:
 def test_slow_ones_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some say nothing, some read nothing; the loop goes on, few are taken at a time, and then the
     next have a turn."""
-    monkeypatch.setattr(server, "_PATIENCE", 1.0)
+    monkeypatch.setattr(server, "_PATIENCE", 3.0)
 
     @in_loop
     async def tried() -> None:
@@ -539,10 +539,10 @@ def test_slow_ones_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
             while len(os.listdir("/proc/self/fd")) - before < 12 + 8:  # eight are taken
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
-            assert time.monotonic() - begun < 0.9, "the loop was held up"
+            assert time.monotonic() - begun < 2.7, "the loop was held up"
             assert len(os.listdir("/proc/self/fd")) - before == 12 + 8
             assert (await talk(port, b"GET /none HTTP/1.1\r\n\r\n")).endswith(b"not here\n")
-            assert time.monotonic() - begun > 0.9, "the control: the slow ones had their time"
+            assert time.monotonic() - begun > 2.7, "the control: the slow ones had their time"
             for connection in slow:
                 connection.close()
         assert failed == []
