@@ -132,7 +132,7 @@ class Ending:
             self._end()
             return
         # A frozen node may wake again; it should then learn how the job ended.
-        limit = heartbeat.patience(self._spec.timeouts.heartbeat)
+        limit = heartbeat.patience(self._spec.timeouts.heartbeat, len(self._topology.nodes))
         self._machine.log(
             f"EP618 the result is known; waiting {limit:.0f}s at most for {some(silent, _NAMED)} to"
             " hear it"

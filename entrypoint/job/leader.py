@@ -285,10 +285,11 @@ class Leader:
 
     def _beat(self, part: int = 0) -> None:
         """Ping a part of the workers: each once in an interval."""
-        ping, parts = messages.Ping(0), heartbeat.parts(len(self._topology.nodes))
-        for node in filter(self._peers.is_alive, range(part, len(self._topology.nodes), parts)):
+        ping, nodes = messages.Ping(0), len(self._topology.nodes)
+        parts = heartbeat.parts(nodes)
+        for node in filter(self._peers.is_alive, range(part, nodes, parts)):
             self._tell(node, ping)
-        pause = heartbeat.interval(self._heartbeat_timeout) / parts
+        pause = heartbeat.interval(self._heartbeat_timeout, nodes) / parts
         self._after(pause, lambda: self._beat((part + 1) % parts))
 
     def _look_for_silent(self) -> None:

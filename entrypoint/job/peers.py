@@ -4,7 +4,7 @@ loss."""
 from __future__ import annotations
 
 from entrypoint import heartbeat
-from entrypoint.model import NodeReport
+from entrypoint.model import NodeReport, Topology
 from entrypoint.values import dataclass
 
 
@@ -19,12 +19,15 @@ class Peer:
 
 
 class Peers(dict[int, Peer]):
-    """Workers by rank. `limit`: seconds that a peer may be silent; `host`: this node's name."""
+    """Workers by rank. `limit`: seconds that a peer may be silent."""
 
-    def __init__(self, limit: float, host: str) -> None:
+    def __init__(self, limit: float, topology: Topology) -> None:
         super().__init__()
         self.limit = limit
-        self._host = host
+        nodes = len(topology.nodes)
+        self._interval = heartbeat.interval(limit, nodes)
+        self._patience = heartbeat.patience(limit, nodes)
+        self._host = topology.name(topology.me)
         self._due = 0.0  # when we planned to look for silent peers; 0: not yet
         # seconds that this node itself was frozen, and when that ended
         self._stood = 0.0
@@ -50,14 +53,14 @@ class Peers(dict[int, Peer]):
 
     def look(self, now: float) -> list[int]:
         """Those that have been silent for too long."""
-        since = now - heartbeat.patience(self.limit)
+        since = now - self._patience
         return [node for node, peer in self.items() if peer.heard < since and not peer.lost]
 
     def next_look(self, now: float) -> float:
         """When to look again: at the next heartbeat, or earlier if a silent peer's time ends before
         that."""
         first = min((peer.heard for peer in self.values() if not peer.lost), default=now)
-        end = min(heartbeat.interval(self.limit), first - now + heartbeat.patience(self.limit))
+        end = min(self._interval, first - now + self._patience)
         self._due = now + max(0.05, end)
         return self._due
 
@@ -65,7 +68,7 @@ class Peers(dict[int, Peer]):
         """If this node itself was frozen or got no CPU, its peers were not silent for that time."""
         if not self._due or now <= self._due:
             return
-        if now - self._due > heartbeat.interval(self.limit):
+        if now - self._due > self._interval:
             self._stood = now - self._due
             self._stood_until = now
         for peer in self.values():

@@ -24,7 +24,7 @@ class JobState:
         self.me = plan.topology.me
         self.scheduler = Scheduler()
         # On the leader, the workers that have answered.
-        self.peers = Peers(spec.timeouts.heartbeat, plan.topology.name(plan.topology.me))
+        self.peers = Peers(spec.timeouts.heartbeat, plan.topology)
         self._phases = dict.fromkeys(plan.known_nodes, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}

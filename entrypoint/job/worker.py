@@ -135,7 +135,7 @@ class Worker:
     def _out_of_time(self) -> None:
         if self._leader_is_there():
             # The leader has called and is still there: it gives up by itself and says why.
-            self._after(heartbeat.patience(self._heartbeat_timeout), self._out_of_time, "roll call")
+            self._after(self._patience(), self._out_of_time, "roll call")
             return
         limit = self._spec.timeouts.peers
         seen = ", ".join(f"{what}: {why}" for what, why in self._missing.items() if why)
@@ -148,9 +148,11 @@ class Worker:
         )
 
     def _leader_is_there(self) -> bool:
-        return self._connected and self._machine.now - self._heard <= heartbeat.patience(
-            self._heartbeat_timeout
-        )
+        return self._connected and self._machine.now - self._heard <= self._patience()
+
+    def _patience(self) -> float:
+        """Seconds of silence until the leader is lost."""
+        return heartbeat.patience(self._heartbeat_timeout, len(self._topology.nodes))
 
     # -- what the leader says
 
@@ -281,9 +283,9 @@ class Worker:
         self._decide(Outcome(**vars(message)))
 
     def _look_for_silence(self) -> None:
-        """The leader speaks every fifth of the heartbeat timeout; one that is silent for longer is
+        """The leader speaks in every interval; one that is silent for longer than the timeout is
         lost."""
-        patience, now = heartbeat.patience(self._heartbeat_timeout), self._machine.now
+        patience, now = self._patience(), self._machine.now
         self._heard = heartbeat.forgiven(self._heard, self._due, now)
         silent = now - self._heard
         if silent > patience and self.outcome is None:
@@ -292,9 +294,8 @@ class Worker:
             self._tell_failure(outcome)  # a frozen leader reads it when it wakes
             self._decide(outcome)
             return
-        self._due = now + min(
-            heartbeat.interval(self._heartbeat_timeout), max(0.1, self._heard + patience - now)
-        )
+        interval = heartbeat.interval(self._heartbeat_timeout, len(self._topology.nodes))
+        self._due = now + min(interval, max(0.1, self._heard + patience - now))
         self._machine.at(self._due, self._look_for_silence)
 
     def _on_lost(self, event: events.SessionLost) -> None:
@@ -352,9 +353,7 @@ class Worker:
                 self._decide(outcome)
             return
         self._tell_failure(outcome, stop)
-        patience = (
-            self._spec.timeouts.grace + KILL_MARGIN + heartbeat.patience(self._heartbeat_timeout)
-        )
+        patience = self._spec.timeouts.grace + KILL_MARGIN + self._patience()
         self._after(patience, lambda: self._decide(outcome))
 
     def _tell_failure(self, outcome: Outcome, stop: bool = False) -> None:

@@ -21,14 +21,17 @@ from tests.simulation.schedule import (
 )
 from tests.simulation.world import World
 
-_PATIENCE = heartbeat.patience(HEARTBEAT)
 _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the result on its way
+
+
+def _patience(schedule: Schedule) -> float:
+    return heartbeat.patience(HEARTBEAT, schedule.nodes)
 
 
 def bound(schedule: Schedule) -> float:
     """Seconds after which every node has ended: each attempt has its roll call, its job and its
     stop."""
-    attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _PATIENCE + 2 * _MARGIN
+    attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _patience(schedule) + 2 * _MARGIN
     if schedule.measure is not None:  # to get ready, all rounds, one that hangs, the all-reduce
         attempt += LAUNCH + MEASURES + pair_limit(0.1) + 2 * (HANDSHAKE + SWEEP_LIMIT)
     stood_still = sum(fault.seconds for fault in schedule.faults)
@@ -232,7 +235,7 @@ def _comes_back(schedule: Schedule, world: World) -> list[str]:
         and world.is_disturbed(fault.node)
     )
     # the job may begin before it is missed
-    if not restarts or max(schedule.starts) < fault.at + _PATIENCE + 1:
+    if not restarts or max(schedule.starts) < fault.at + _patience(schedule) + 1:
         return []
     _, status, reason = _final(world, 0)
     if status == schedule.status:
@@ -347,7 +350,7 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
         wrong.append(f"nothing went wrong, and the status is {status} ({reason})")
     if fault.kind in ("kill", "reboot") and not fault.node:
         return wrong  # another one has started in its place, and waits for the others
-    soon = fault.at + fault.seconds + GRACE + _PATIENCE + _MARGIN
+    soon = fault.at + fault.seconds + GRACE + _patience(schedule) + _MARGIN
     if fault.kind == "twice" and world.signals[fault.node] > 1:  # else it had left after the first
         soon = fault.at + fault.seconds + 5 + 10 * schedule.latency
     has_failed = fault.kind != "fail" or world.failures  # nothing fails that does not run yet
@@ -388,7 +391,7 @@ def _in_inquiry(schedule: Schedule, world: World) -> list[str]:
     soon = (
         fault.at
         + GRACE
-        + _PATIENCE
+        + _patience(world.schedule)
         + _MARGIN
         + (LIMIT + CHECK_MARGIN if schedule.look is not None else 0)
     )

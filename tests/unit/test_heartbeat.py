@@ -15,17 +15,19 @@ from entrypoint.spec import load
 from tests.unit.test_plan import facts
 
 
+@pytest.mark.parametrize("nodes", [2, 10_000])
 @pytest.mark.parametrize("limit", [1.0, 4.0, 15.0])
-def test_who_is_silent_for_less_than_the_limit_is_never_lost(limit: float) -> None:
+def test_who_is_silent_for_less_than_the_limit_is_never_lost(limit: float, nodes: int) -> None:
     # Its last word was heard just after it was due, and the next would have been, just before it
     # fell silent.
-    oldest = heartbeat.interval(limit)
-    assert oldest + limit <= heartbeat.patience(limit)
+    oldest = heartbeat.interval(limit, nodes)
+    assert oldest + limit <= heartbeat.patience(limit, nodes)
 
 
 @pytest.mark.control("time for which this host was suspended is not held against its peers")
 def test_fifteen_seconds_mean_fifteen_to_eighteen() -> None:
     assert (heartbeat.interval(15.0), heartbeat.patience(15.0)) == (3.0, 18.0)
+    assert (heartbeat.interval(15.0, 5000), heartbeat.patience(15.0, 5000)) == (6.0, 21.0)
 
 
 @pytest.mark.promise("time for which this host was suspended is not held against its peers")
