@@ -68,9 +68,16 @@ def read(kind: type[T], value: Any, name: str = "") -> T:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON, in which values of our classes may be anywhere."""
+    text: str = _encoder(indent).encode(value)
+    return text
+
+
+@cache
+def _encoder(indent: int | None) -> Any:
+    """Return an encoder, which takes longer to make than to encode a short message."""
     import json  # slow to import, and most starts write none
 
-    return json.dumps(value, default=vars, indent=indent)
+    return json.JSONEncoder(default=vars, indent=indent)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, kind_of
 from entrypoint.text import one_line
-from entrypoint.wire import Invalid, read
+from entrypoint.wire import Invalid, read, to_json
 
 Kinds = Mapping[str, type]
 
@@ -27,7 +27,6 @@ _BANNER = 256 * 1024  # bytes that a login shell may print before its node's fir
 
 BY_WORKER: Kinds = {kind_of(message): message for message in FROM_WORKER}
 BY_LEADER: Kinds = {kind_of(message): message for message in FROM_LEADER}
-_JSON = json.JSONEncoder(default=vars)  # values of our classes may be anywhere
 _NAMES = {message: kind for kind, message in {**BY_WORKER, **BY_LEADER}.items()}
 
 
@@ -37,7 +36,7 @@ class _NotAMessage(Invalid):
 
 def pack(message: Any) -> bytes:
     """Return a message as a line."""
-    return f"{_JSON.encode({'kind': _NAMES[type(message)], **vars(message)})}\n".encode()
+    return f"{to_json({'kind': _NAMES[type(message)], **vars(message)})}\n".encode()
 
 
 def digest(hosts: tuple[str, ...]) -> str:
