@@ -69,8 +69,8 @@ def _passed(spec: JobSpec, launch: Launch) -> dict[str, str]:
     if launch.ranks.reports != "ranks":
         return {}
     words = f"{spec.mpi.x_args or ''} {spec.mpi.extra_args or ''}".split()
-    given = (word.partition("=") for option, word in pairwise(words) if option == "-x")
-    return {name: value for name, sign, value in given if sign or name in _THREADS}
+    options = (word.partition("=") for option, word in pairwise(words) if option == "-x")
+    return {name: value for name, sign, value in options if sign or name in _THREADS}
 
 
 def can_bind(launch: Launch, topology: Topology) -> bool:
@@ -182,9 +182,9 @@ def by_node(
     `cards` has the node of each visible card; a rank's card is `step` after that of the last rank.
     """
     nodes = [cards[rank * step % len(cards)] for rank in range(ranks)] if cards else []
-    known = [node for node in nodes if node is not None and node in processors.nodes]
-    if len(known) == ranks:
-        return tuple(processors.nodes[node] for node in known)
+    located = [node for node in nodes if node is not None and node in processors.nodes]
+    if len(located) == ranks:
+        return tuple(processors.nodes[node] for node in located)
     with_cpus = [cpus for cpus in processors.nodes.values() if cpus]
     return tuple(map(_joined, _divided(with_cpus, ranks)))
 

@@ -272,7 +272,7 @@ class Caller:
         client.get_security_options().key_types = ("ssh-ed25519",)
         attempt.step = f"the key exchange with {address}"
         if not self._hosts.check(node.host, await client.exchange_keys(limit, attempt.first)):
-            raise AttemptFailed(f"another host key at {address}", refused=True, is_stranger=True)
+            raise AttemptFailed(f"another host key at {address}", refused=True, is_other_job=True)
         attempt.step = f"the login at {address}"
         try:
             await client.login(self._user, self._key, limit)

@@ -13,13 +13,13 @@ class AttemptFailed(Exception):
         reason: str,
         refused: bool = False,
         late: bool = False,
-        is_stranger: bool = False,
+        is_other_job: bool = False,
         goes_on: bool = False,
     ) -> None:
         super().__init__(reason)
         self.refused = refused  # the peer answered, but one side does not accept the other's key
         self.late = late  # the peer, or its machine, may only be slow
-        self.is_stranger = is_stranger  # the sshd of another job has the port
+        self.is_other_job = is_other_job  # the sshd of another job has the port
         self.goes_on = goes_on  # who has the port may not be the peer, which may be at another one
 
 
@@ -36,7 +36,7 @@ class PortSearch:
         self._likely = 0
         self._rounds = 0
         # port -> how another job's sshd there has answered last
-        self._strangers: dict[int, AttemptFailed] = {}
+        self._other_jobs: dict[int, AttemptFailed] = {}
         self._is_silent = False  # whether the likely port answered last, and not as an sshd in time
         self._tried: list[int] = []  # in this round
         self._last: AttemptFailed | None = None  # of the peer itself, or of a port without answer
@@ -62,21 +62,21 @@ class PortSearch:
         self._tried.append(port)
         if port == self._ports[self._likely]:
             self._is_silent = error.goes_on and error.late
-        if error.is_stranger:
-            self._strangers[port] = error
+        if error.is_other_job:
+            self._other_jobs[port] = error
             if port == self._ports[self._likely]:
                 self._likely = (self._likely + 1) % len(self._ports)
         else:
-            self._strangers.pop(port, None)
+            self._other_jobs.pop(port, None)
             self._last = self._last or error
-        if error.is_stranger or error.goes_on:
+        if error.is_other_job or error.goes_on:
             return [other for other in self._from_likely() if other not in self._tried]
         return [] if error.late else left  # a host that does not answer at one port does at none
 
     def failure(self) -> AttemptFailed:
         """Return why the peer was not found in this round."""
-        strangers = (self._strangers[port] for port in self._ports if port in self._strangers)
-        return next(strangers, self._last) or AttemptFailed("not tried")
+        others = (self._other_jobs[port] for port in self._ports if port in self._other_jobs)
+        return next(others, self._last) or AttemptFailed("not tried")
 
     def _from_likely(self) -> list[int]:
         return [*self._ports[self._likely :], *self._ports[: self._likely]]

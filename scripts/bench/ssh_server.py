@@ -77,7 +77,8 @@ class Direction:
 
     def __init__(self, cipher: AESGCM, start: bytes) -> None:
         self.cipher = cipher
-        self._fixed, self._number = start[:4], int.from_bytes(start[4:12], "big")
+        self._fixed = start[:4]  # of the nonce
+        self._number = int.from_bytes(start[4:12], "big")  # of the packet, in the nonce
 
     def nonce(self) -> bytes:
         """Of the next packet."""

@@ -18,7 +18,7 @@ HOSTS = (
 )
 FACTS = Facts(env={}, hostname="a", cwd="/job", uid=1000, user="u", home="/home/u")
 SILENT = AttemptFailed("sshd at x is slow to answer", late=True, goes_on=True)
-OTHER = AttemptFailed("another host key at x", refused=True, is_stranger=True)
+OTHER = AttemptFailed("another host key at x", refused=True, is_other_job=True)
 NOBODY = AttemptFailed("nothing listens there yet")
 TAKEN = AttemptFailed("another leader has it", goes_on=True)
 
@@ -228,7 +228,7 @@ def test_only_a_host_key_is_a_refusal() -> None:
     assert not search.failure().refused
 
 
-def test_a_stranger_that_is_gone_is_forgotten() -> None:
+def test_another_job_that_is_gone_is_forgotten() -> None:
     search = PortSearch((1, 2))
     round_of(search, {1: OTHER})
     for _ in range(15):
