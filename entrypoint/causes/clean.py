@@ -85,17 +85,13 @@ class _Patterns(NamedTuple):
     colours: re.Pattern[str]
     warning: re.Pattern[str]
     progress: re.Pattern[str]
-    none: re.Pattern[str]
-    zero: re.Pattern[str]
     frame: re.Pattern[str]
 
 
 @cache
 def _patterns() -> _Patterns:
     prefix = f"(?:{'|'.join(_PREFIXES)}){{1,3}}"
-    return _Patterns(
-        *map(re.compile, (prefix, _COLOURS, _WARNING, _PROGRESS, _NONE, _ZERO, _FRAME))
-    )
+    return _Patterns(*map(re.compile, (prefix, _COLOURS, _WARNING, _PROGRESS, _FRAME)))
 
 
 def _ascii(line: str) -> str:
@@ -104,10 +100,17 @@ def _ascii(line: str) -> str:
     return line if line.isascii() else line.encode("ascii", "replace").decode("ascii")
 
 
+@cache
+def _counts() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of counts of zero, which few outputs need."""
+    return re.compile(_NONE), re.compile(_ZERO)
+
+
 def _without_zeros(line: str) -> str:
     """Return the line without counts such as `0 Xid errors` or `uncorrectable ECC errors: 0`."""
-    line = _patterns().none.sub("", line)
-    while zero := _patterns().zero.search(line):
+    none, zeros = _counts()
+    line = none.sub("", line)
+    while zero := zeros.search(line):
         before = line[: zero.start()]
         words = re.search(_BEFORE_ZERO, before[-200:])
         line = before[: len(before) - len(words[0] if words else "")] + line[zero.end() :]
