@@ -226,15 +226,16 @@ def start_jobs(cluster: Make, torch_python: str) -> list[Cluster]:
 def test_thirty_jobs_at_once_on_one_host_network(
     cluster: Make, pytestconfig: pytest.Config
 ) -> None:
-    jobs = start_jobs(cluster, pytestconfig.getoption("--torch-python"))
-    ends = [job.ends(150) for job in jobs]
+    with taken(36666):  # else a job whose sshd starts late may get it from one that has ended
+        jobs = start_jobs(cluster, pytestconfig.getoption("--torch-python"))
+        ends = [job.ends(150) for job in jobs]
     failed = [job.both() for job, end in zip(jobs, ends, strict=True) if any(end.values())]
     assert not failed, "\n".join([f"{len(failed)} of {JOBS} jobs failed", *failed])
     chosen = re.findall(r"; (\w+\.port) is (\d+)$", "".join(job.err(0) for job in jobs), re.M)
     ports = [port for _, port in chosen]
     assert len(ports) == len(set(ports)) > JOBS / 2, chosen
     moved = [job for job in jobs if "; sshd listens on" in job.err(1)]
-    assert len(moved) >= JOBS - 1
+    assert len(moved) == JOBS
     assert [job.survivors() for job in jobs] == [[]] * JOBS
 
 

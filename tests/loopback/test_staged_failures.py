@@ -221,10 +221,6 @@ TORCH = (
         GLOO, Expected("killed-unknown unknown unknown low", 137, RANK_1),
     ),
     Staged(
-        "store-port", "torchrun", "another program has the port of torch's store", "",
-        Expected("addr-in-use node elsewhere low", 1, "worker-0 (node-0)"),
-    ),
-    Staged(
         "torch-shm", "torchrun", "a DataLoader's batches do not fit into /dev/shm", LOADER,
         Expected("shm-full platform no high", 1, RANK_1),
         prepare="mount -t tmpfs -o size=1m tmpfs /dev/shm",
@@ -274,7 +270,7 @@ RAY = (
     ),
 )  # fmt: skip
 # Of those with torch, that `make test` runs too.
-QUICK = ("peer-killed", "store-port")
+QUICK = ("peer-killed",)
 ROWS = (
     *(pytest.param(row, id=row.name) for row in MINE),
     *(
@@ -323,8 +319,6 @@ def surroundings(folder: Path) -> Iterator[Callable[[Staged, Path], dict[str, st
                 (stage / "resolv.conf").write_text(
                     "nameserver 127.0.0.99\noptions timeout:1 attempts:1\n"
                 )
-            if row.name == "store-port":
-                env["ENTRYPOINT_TORCH_PORT"] = env["TAKEN"]
             if row.name == "memory-limit":
                 group = made.enter_context(memory_limit(192 << 20))
                 env["MEMORY"] = str(group or pytest.skip("may not make a cgroup here"))
