@@ -103,7 +103,8 @@ ROW = Row(
         "ten-thousand", "A leader of ten thousand nodes",
         f"{SIMULATED_WORKER} Two jobs for each number of workers. In the first, the leader's CPU until its program's "
         "start is divided by the workers; heartbeats are its CPU over 30 s in which nobody says anything else, and "
-        "once more for each ping and its answer, with the defaults of one each 3 s, and 6 s from 5,000 nodes on; release is the time from the "
+        "once more for each ping and its answer, with the defaults of one each 3 s, and 6 s from 5,000 nodes on; "
+        "release is the time from the "
         "workers' message that their programs have ended to the leader's end. In the second, one worker says nothing "
         "more: the time until the leader says that it is lost, and from there to the leader's end. Logins beyond the "
         "number of workers are those that were repeated. \"9999 over 999\": the runs of a pair, divided.",
