@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from entrypoint.cause import Cause
 from entrypoint.errors import CantCreateError, OsError, RetryError
-from entrypoint.model import Members, Node, Outcome, Topology
+from entrypoint.model import Members, Node, Outcome, Plan, Topology
 from entrypoint.spec.jobspec import RestartsSpec
 from entrypoint.text import count, one_line, signal_name, some
 from entrypoint.values import dataclass, field, replace
@@ -209,9 +209,16 @@ class UserSignals:
     """User signals for the ranks. Slurm sends one signal to every node of a job; ranks must get it
     only once."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan) -> None:
+        self._is_taken = plan.launch.ends.takes_signals
+        self._launcher = plan.launcher
         # signal -> when it was new, and the nodes that have had it
         self._last: dict[str, tuple[float, set[int]]] = {}
+
+    def refused(self, name: str) -> str:
+        """Return why the launcher gets no such signal; "" if its ranks may have it."""
+        why = f"since {self._launcher} would end by it"
+        return "" if self._is_taken else f"EP614 {name}: not passed on, {why}"
 
     def is_new(self, name: str, node: int, now: float) -> bool:
         """False if this is the same signal that another node got just before `now` (seconds)."""

@@ -67,7 +67,7 @@ class Leader:
         self._verdict = Verdict(state)
         self._ending = Ending(state, self._talk, self._verdict)
         self._inquiry = InquiryDriver(state, self._talk, self._decide, self._begin_job)
-        self._user_signals = UserSignals()
+        self._user_signals = UserSignals(draft)
         self._own_report = draft.members.reports[self._me]
         self._members = draft.members  # assumed until the roll call is over
         self._port = 0  # at which the programs meet; 0: the planned one
@@ -374,6 +374,7 @@ class Leader:
             messages.OWN_RANK: (
                 isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host)
             ),
+            messages.OWN_RANKS: self._ranks.run_on(message, host),
             messages.OWN_PROGRAM: launch.ends.completion != "leader",
             messages.ELASTIC: launch.start.min_nodes is not None,
             messages.ASKED: self._inquiry.has_asked(node, getattr(message, "number", 0)),
@@ -479,9 +480,8 @@ class Leader:
     def _user_signal(self, node: int, message: messages.Signal) -> None:
         if not self._user_signals.is_new(message.name, node, self._machine.now):
             return
-        if not self._draft.launch.ends.takes_signals:
-            why = f"since {self._draft.launcher} would end by it"
-            self._log(f"EP614 {message.name}: not passed on, {why}")
+        if refused := self._user_signals.refused(message.name):
+            self._log(refused)
             return
         where = " of every node" if self._peers else ""
         self._log(f"{message.name}: passed on to the ranks{where}")
@@ -575,7 +575,7 @@ _UNDECIDED = (
     events.LeaderCalled,
     events.Prepared,
 )
-_ANSWERS = (messages.StacksShown, messages.Stopped)
+_ANSWERS = (messages.Stopped,)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,
     messages.RankEnd: Leader._rank_end,
@@ -593,6 +593,8 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
         leader._host(node), message.reason
     ),
     messages.Pong: Leader._pong,
+    messages.Steps: lambda leader, node, message: leader._stalls.take(node, message),
+    messages.RankStacks: lambda leader, node, message: leader._stalls.take(node, message),
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
     messages.Reply: Leader._reply,
 }

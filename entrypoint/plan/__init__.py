@@ -69,6 +69,8 @@ def settle(
     env = _env(spec, facts, topology, members, launch, leader_env)
     env = _effective((*share.env, *env), facts.env)
     files = [*launch.files, *_env_files(launch, facts, env), *share.files]
+    if spec.stall.line:
+        files.append(File(supervised.STEP_LINE, spec.stall.line, "stall.line", mode=0o600))
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
     return Plan(
@@ -165,6 +167,8 @@ def with_supervisor(
     through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
     if launch.ranks.reports == "programs" and cpus.can_bind(launch, topology):
         options += supervised.binding(spec.cpu.bind, topology.run_dir, str(number))
+    if launch.ranks.reports == "programs":
+        options += supervised.steps(spec.stall.line, topology.run_dir)
     rank = "" if program.rank is None else str(program.rank)
     mixed = bool(through) and topology.this.slots > 1
     options += logs.options(spec.logs, topology, rank, through, program.log, mixed)
@@ -206,7 +210,7 @@ def _mode(
         if needy := _needs_roll_call(spec, launch, launcher):
             hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
             raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
-    has_supervisor = spec.logs.any or spec.cpu.bind != "none"
+    has_supervisor = spec.logs.any or spec.cpu.bind != "none" or spec.stall.any
     is_program = launch.start.becomes_program and not has_supervisor
     return "exec" if is_program else "local", no_roll_call
 
@@ -333,8 +337,20 @@ def _env(
         *launch.ranks.env,
         *(launch.ranks.crowded_env if is_crowded else ()),
         *spec_env,
+        *_own_stacks(spec, facts, spec_env),
         run_dir,
     )
+
+
+def _own_stacks(spec: JobSpec, facts: Facts, spec_env: list[EnvVar]) -> list[EnvVar]:
+    """Return the variable by which each Python of a rank can print its stack on a signal."""
+    if not spec.stall.signals:
+        return []
+    before = {var.name: var.value for var in spec_env}.get(
+        "PYTHONPATH", facts.env.get("PYTHONPATH", "")
+    )
+    path = f"{supervised.OWN_STACKS}:{before}" if before else supervised.OWN_STACKS
+    return [EnvVar("PYTHONPATH", path, "stall.stacks")]
 
 
 def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:

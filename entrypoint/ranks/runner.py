@@ -23,12 +23,12 @@ from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.plan.ports import with_port
-from entrypoint.ranks import stacks
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
 from entrypoint.ranks.reports import Ranks
+from entrypoint.ranks.watch import RankWatcher
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.system import checks, children, proc, process
@@ -99,6 +99,7 @@ class Programs:
         ranks, program_ranks = self._open_ranks()
         self._ranks = ranks
         self._program_ranks = program_ranks
+        self._watcher = RankWatcher(spec.stall, facts, draft, callbacks, (ranks, program_ranks))
         self._reaper = Reaper(self._daemon_ended)
 
     def _open_ranks(self) -> tuple[Ranks, Ranks]:
@@ -129,6 +130,7 @@ class Programs:
             case messages.Ping(number):
                 self._ranks.read()  # reports of ranks are sent before this answer
                 self._program_ranks.read()
+                self._watcher.tell_steps()
                 self._tell(messages.Pong(self.idle(), number))
             case messages.Signal(name):
                 # Not to the launcher of these ranks, which the signal would end.
@@ -139,7 +141,7 @@ class Programs:
                 )
                 ranks.signal(signal.Signals[name])
             case messages.Stacks():
-                self._background(self._show_and_tell())
+                self._background(self._watcher.tell_stacks())
             case messages.Stop(grace) if self._stopping is None:
                 for end in self._held_ends:
                     self._tell(end)
@@ -285,6 +287,7 @@ class Programs:
             f"rank {number}" if self._by_ranks else self._running.get(number, f"program {number}")
         )
         self._note(event, name, time.monotonic())
+        self._watcher.saw(event, number, value, of_program=False)
         if event == "output":
             return
         if not self._by_ranks:
@@ -311,6 +314,7 @@ class Programs:
         """Handle a report of a rank that a program of this node started, which restarts a failed
         rank or fails."""
         self._note(event, f"rank {rank}", time.monotonic())
+        self._watcher.saw(event, rank, value, of_program=True)
         if event == "start":
             self._failed_ranks.pop(rank, None)
             if self._plan.launch.start.min_nodes is not None and not self._met:
@@ -498,10 +502,11 @@ class Programs:
             if grace and not done:
                 summary = f"EP615 not all programs stopped within the grace of {grace:g}s"
                 self._log(f"{summary}; this is what they do, then they are killed")
-                await self._show_stacks(_LAST_LOOK)
+                await self._watcher.show(_LAST_LOOK)
             self._ranks.kill()
         if grace and not self._force.is_set():
             await self._diagnostician.settled(grace)
+        self._watcher.tell_steps()
         self._tell(messages.Stopped())
 
     async def _outlast_ranks(self, launcher: int) -> None:
@@ -560,16 +565,6 @@ class Programs:
         await self._ranks.ended()
         await children.gone(below & set(proc.descendants(os.getpid())))  # orphans are our children
         await children.gone(groups)  # supervisors stay until all output is passed on
-
-    async def _show_and_tell(self) -> None:
-        await self._show_stacks()
-        self._tell(messages.StacksShown())
-
-    async def _show_stacks(self, limit: float = 10.0) -> None:
-        alive = self._program_ranks.alive or self._ranks.alive
-        names = {} if self._by_ranks or self._program_ranks.alive else self._running
-        programs = {names.get(number, f"rank {number}"): pid for number, pid in alive.items()}
-        await stacks.show(programs, self._facts.env.get("PATH", ""), limit, self._log)
 
     async def _pass_last_on(self, merger: LineMerger) -> None:
         """Wait for the last lines as long as somebody reads them, and log how much is lost."""
