@@ -209,16 +209,15 @@ class UserSignals:
     """User signals for the ranks. Slurm sends one signal to every node of a job; ranks must get it
     only once."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._is_taken = plan.launch.ends.takes_signals
-        self._launcher = plan.launcher
+    def __init__(self) -> None:
         # signal -> when it was new, and the nodes that have had it
         self._last: dict[str, tuple[float, set[int]]] = {}
 
-    def refused(self, name: str) -> str:
-        """Return why the launcher gets no such signal; "" if its ranks may have it."""
-        why = f"since {self._launcher} would end by it"
-        return "" if self._is_taken else f"EP614 {name}: not passed on, {why}"
+    @staticmethod
+    def refused(name: str, plan: Plan) -> str:
+        """Return why the ranks of this launcher get no such signal; "" if they may have it."""
+        why = f"since {plan.launcher} would end by it"
+        return "" if plan.launch.ends.takes_signals else f"EP614 {name}: not passed on, {why}"
 
     def is_new(self, name: str, node: int, now: float) -> bool:
         """False if this is the same signal that another node got just before `now` (seconds)."""

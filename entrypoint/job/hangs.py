@@ -135,8 +135,9 @@ def _collective(frames: Sequence[Frame]) -> str:
         if not frame.library:
             break
         is_there = any(word in frame.file for word in _COMMUNICATION)
-        if frame.function in COLLECTIVES and is_there:
-            name = frame.function  # the outermost one is what the program has called
+        function = frame.function.rpartition(".")[2]
+        if function in COLLECTIVES and is_there:
+            name = function  # the outermost one is what the program has called
     return name
 
 

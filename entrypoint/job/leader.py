@@ -67,7 +67,7 @@ class Leader:
         self._verdict = Verdict(state)
         self._ending = Ending(state, self._talk, self._verdict)
         self._inquiry = InquiryDriver(state, self._talk, self._decide, self._begin_job)
-        self._user_signals = UserSignals(draft)
+        self._user_signals = UserSignals()
         self._own_report = draft.members.reports[self._me]
         self._members = draft.members  # assumed until the roll call is over
         self._port = 0  # at which the programs meet; 0: the planned one
@@ -480,7 +480,7 @@ class Leader:
     def _user_signal(self, node: int, message: messages.Signal) -> None:
         if not self._user_signals.is_new(message.name, node, self._machine.now):
             return
-        if refused := self._user_signals.refused(message.name):
+        if refused := self._user_signals.refused(message.name, self._draft):
             self._log(refused)
             return
         where = " of every node" if self._peers else ""

@@ -77,8 +77,7 @@ class Programs:
         self._leader_env: Mapping[str, str] | None = None
         self._by_ranks = draft.launch.ranks.reports == "ranks"
         self._started: list[asyncio.subprocess.Process] = []  # of this node, or their supervisors
-        # programs that have not ended: number -> name for messages
-        self._running: dict[int, str] = {}
+        self._running: dict[int, str] = {}  # number -> name of programs that have not ended
         self._ranks_started = 0  # by mpirun's daemon
         self._met = False  # whether a rank of this node's launcher has started, in an elastic job
         # of programs' ranks, until the same rank starts again

@@ -16,16 +16,18 @@ from pathlib import Path
 
 from entrypoint.job.stacks import Frame, chosen
 from entrypoint.system import proc
+from entrypoint.system.clock import rest
 from entrypoint.text import one_line
 
 SIGNAL = 46  # as in own_stacks/sitecustomize.py: a real-time signal that no library uses
 _FILE = "/memfd:entrypoint-stacks"
 _LINE = re.compile(r'  File "([^"\n]{1,4096})", line (\d{1,9}) in ([^\n]{1,1000})')
+_PAUSE = 0.02  # seconds between two looks at a file
 _QUIET = 0.1  # seconds without a new line after which a stack is complete
 _MOST = 1 << 18  # bytes of the stacks of all threads of a process
 _DEEPEST = 400  # frames that are read
 # Where libraries are, in a path; what follows says which one it is.
-_LIBRARY = re.compile(r"/(?:site-packages|dist-packages|lib(?:64)?/python\d\.\d{1,2})/")
+_LIBRARY = re.compile(r"/(?:site-packages|dist-packages|lib(?:64)?/python\d\.\d{1,2})(?=/)")
 # The function below which a process that multiprocessing has forked is itself.
 _FORKED = ("multiprocessing/process.py", "_bootstrap")
 
@@ -130,7 +132,7 @@ async def _answer(fd: int, start: int, limit: float) -> str:
     size = start
     changed = time.monotonic()
     while (now := time.monotonic()) < ends and (size == start or now < changed + _QUIET):
-        await asyncio.sleep(0.02)
+        await rest(_PAUSE)
         if (new := os.fstat(fd).st_size) != size:
             size = new
             changed = time.monotonic()
@@ -167,7 +169,7 @@ def frame_of(function: str, file: str, line: int) -> Frame:
     """Return a frame; a library's file is named from the library on."""
     *_, last = [None, *_LIBRARY.finditer(file)]
     is_library = last is not None or file.startswith("<frozen ")
-    name = file[last.end() :] if last else file
+    name = file[last.end() + 1 :] if last else file
     return Frame(one_line(function, 100), _end(name), max(0, line), is_library)
 
 

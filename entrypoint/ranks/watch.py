@@ -54,7 +54,8 @@ class RankWatcher:
         self._draft = draft
         self._tell = callbacks.tell
         self._log = callbacks.log
-        self._ranks, self._program_ranks = listeners
+        self._ranks = listeners[0]
+        self._program_ranks = listeners[1]
         self._left: dict[int, int] = {}  # rank -> status of those that have ended
 
     def saw(self, event: str, number: int, value: int, of_program: bool) -> None:
