@@ -159,8 +159,11 @@ class RollCall:
             self._disagree()
         if answered == peers or not self.own_name:
             return self.own_name
-        if self._least is None or 1 + answered < self._least:
+        if not self._is_enough(answered):
             return False
+        team, here = self._state.team, {self._topology.me, *self._state.peers}
+        if self._topology.spares and not team.awaits(here, len(self._topology.nodes)):
+            return True
         if self._goes_at is None:
             self._goes_at = self._machine.now + self._join
             self._machine.after(self._join, self._look)
@@ -168,6 +171,14 @@ class RollCall:
             return False
         self._machine.log(f"EP507 the job starts without {self._words()}; each may join later")
         return True
+
+    def _is_enough(self, answered: int) -> bool:
+        """Whether the job can start without those that have not answered."""
+        if self._topology.spares:
+            reports = self._state.peers.reports().items()
+            ready = {node for node, report in reports if not report.not_ready}
+            return self._state.team.is_enough({self._topology.me, *ready})
+        return self._least is not None and 1 + answered >= self._least
 
     def _disagree(self) -> None:
         """Raise ConfigError that names every node that disagrees. The end of their sessions tells
