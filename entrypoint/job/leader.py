@@ -212,10 +212,11 @@ class Leader:
         self._log(f"{self._host(node)} joins: {count(len(self._ends.awaited), 'node')}")
         self._start(node)
 
-    def _turn_away(self, node: int, outcome: Outcome, how: str = "cannot join") -> None:
+    def _turn_away(self, node: int, outcome: Outcome) -> None:
         """A spare, or a node of an elastic job that has not met the others, has failed. They go on
         without it."""
-        self._log(f"{self._host(node)} {how}: {outcome.reason}")
+        what = f"{self._host(node)} cannot join" if self.state.works(node) else "a spare leaves"
+        self._log(f"{what}: {outcome.reason}")
         self._tell(node, messages.Release(**vars(outcome)))
         self.state.enter(Phase.RELEASED, node)
         del self._peers[node]
@@ -438,10 +439,6 @@ class Leader:
     def _failed(self, node: int, message: messages.Failed) -> None:
         self.state.note(node, message.reason)
         has_begun = self.state.has_started or self._has_run() or self._inquiry.takes_part(node)
-        if not self._counts(node):
-            leaves = Outcome(message.status, message.reason, message.program)
-            self._turn_away(node, leaves, "leaves")
-            return
         if message.stop and not has_begun:
             if self.outcome is None:  # it leaves before the start; we wait until it comes back
                 self._act(actions.CloseSession(node))
@@ -449,7 +446,9 @@ class Leader:
         own_gap = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
         words = own_gap or f"{self._host(node)}: {message.reason}"
         outcome = Outcome(message.status, words, message.program)
-        if message.stop:
+        if not self._counts(node):
+            self._turn_away(node, outcome)
+        elif message.stop:
             self._stop(outcome)
         elif self.state.has_started and self.outcome is None and not self._ends.counts(node):
             self._turn_away(node, outcome)

@@ -14,6 +14,7 @@ from entrypoint.job.failure import difference, named, short
 from entrypoint.job.state import JobState
 from entrypoint.model import Members, Node, Outcome, Topology, node_name
 from entrypoint.phases import Phase
+from entrypoint.text import count
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
 # Seconds, and those for each node: killed programs may take 10 s to be gone, and then comes the
@@ -142,9 +143,14 @@ class RollCall:
         """Return how many nodes and slots are here, and how long that took."""
         nodes = len(self._topology.nodes)
         which = f"all {nodes}" if len(here) == nodes else f"{len(here)} of {nodes}"
-        slots = sum(report.slots for report in members.reports if report.rank in here)
+        working = [node for node in here if self._state.works(node)]
+        slots = sum(members.reports[node].slots for node in working)
+        spares = len(here) - len(working)
+        which += (
+            f" nodes are here, {count(spares, 'spare')} among them" if spares else " nodes are here"
+        )
         seconds = self._machine.now - self._began
-        return f"{which} nodes are here, {slots} slots, after {seconds:.1f}s"
+        return f"{which}, {slots} slots, after {seconds:.1f}s"
 
     def is_complete(self, answered: int) -> bool:
         """Whether all are there; or enough for an elastic job, and the others had their time.

@@ -91,9 +91,8 @@ class Programs:
         # ends that this causes, until the launcher's own end is known
         self._held_ends: list[messages.RankEnd] = []
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
-        self._line_shown = False
+        self._logged: set[str] = set()  # what is logged once
         self._merger: LineMerger | None = None  # if the plan merges lines of ranks
-        self._copies_ended = False  # whether that was logged
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
         process.adopt_orphans()
         self._probe = NodeProbe(facts, draft.topology, Memory(), Processes())
@@ -348,8 +347,8 @@ class Programs:
         `value` ("copy")."""
         if event == "lost":
             self._log_lost(value)
-        elif not self._copies_ended:
-            self._copies_ended = True
+        elif "copies" not in self._logged:
+            self._logged.add("copies")
             detail = f"{self._draft.topology.log_dir}: {os.strerror(value)}"
             hint = "make room there, or set log_dir"
             self._log(
@@ -429,10 +428,10 @@ class Programs:
     def show_line(self) -> None:
         """Log once that the launcher was started, with the place of its whole command line."""
         file = self._run_dir.path / command_line.RECORD
-        if self._line_shown or not file.is_file():
+        if "line" in self._logged or not file.is_file():
             return
         if line := command_line.shown(file.read_bytes()):
-            self._line_shown = True
+            self._logged.add("line")
             self._run_dir.write(command_line.TEXT, f"{line}\n", 0o600)
             nodes = self._plan.topology.working
             where = f" on {count(nodes, 'node')}" if nodes > 1 else ""
