@@ -302,8 +302,8 @@ class TimeoutSpec:
     """Time limits, in seconds.
 
     peers: Seconds until every peer must have answered the roll call.
-    join: Seconds that the roll call waits for the other nodes after the minimum number of `nodes`
-      has answered.
+    join: Seconds that the roll call waits for the other nodes after the minimum number of `nodes`,
+      or all but the `spares`, have answered.
     launch: Seconds in which mpirun must have started every rank, once all nodes are there.
     heartbeat: Seconds of silence after which a peer counts as lost.
     grace: Seconds between SIGTERM and SIGKILL when the job is stopped.
