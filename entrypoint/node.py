@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
-from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
+from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
@@ -26,7 +26,6 @@ from entrypoint.output.log import Callbacks, Logger, show
 from entrypoint.output.progress import Waiting
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
-from entrypoint.plan.ports import ssh_ports
 from entrypoint.ranks import hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
@@ -36,15 +35,14 @@ from entrypoint.record.live import LiveRecord
 from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.respondent import Respondent
 from entrypoint.secret import scrubbed
-from entrypoint.session.endpoint import Endpoint
+from entrypoint.session.gateway import Gateway
 from entrypoint.session.resolve import greet, resolve
 from entrypoint.spec import JobSpec
 from entrypoint.system import checks, process
 from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir, explained, make_folders, put
-from entrypoint.system.ports import PortClaims, holder
+from entrypoint.system.ports import PortClaims
 from entrypoint.system.signals import Signals
-from entrypoint.system.sshd import Sshd
 from entrypoint.system.threads import in_thread
 from entrypoint.values import dataclass, replace
 
@@ -222,11 +220,7 @@ class Loop:
         self._calls: Any = None  # the leader's RollCall, once the door is open
         self._waiting: Waiting | None = None
         self._agents: Agents | None = None
-        hosts = draft.topology.hosts
-        self._endpoint = Endpoint(self._on_endpoint, self._on_endpoint_lost, self._busy_with, hosts)
-        self._sshd: Sshd | None = None
         self._ports = PortClaims()
-        self._seed = ""  # of the ports that nodes' sshds can have, once the keys are there
         self._writing: asyncio.Task[None] | None = None  # of files into the log folder
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
@@ -235,6 +229,8 @@ class Loop:
         except EntrypointError:
             self._run_dir.close()
             raise
+        self._callbacks = Callbacks(log, self.tell, self._background)
+        self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
         self._respondent = Respondent(attempt.spec, facts, draft, self._programs.env, callbacks)
         self._record = LiveRecord(spec, draft, self.machine, record, self._programs.idle, log)
         signals.take(self._signalled, self._user_signalled)
@@ -360,7 +356,7 @@ class Loop:
     def _call(self, action: actions.Call) -> None:
         self._calls.close(action.node)
         node = self._topology.nodes[action.node]
-        self._calls.call(node, ssh_ports(self._spec, node, self._seed)[1:])
+        self._calls.call(node, self._gateway.other_ports(node))
 
     def _stop_calling(self, action: actions.StopCalling) -> None:
         if self._calls:
@@ -372,7 +368,7 @@ class Loop:
         if action.node != self._me and self._calls:
             self._calls.send(action.node, action.message)
         elif action.node != self._me:
-            self._endpoint.send(action.message)
+            self._gateway.send(action.message)
         elif isinstance(action.message, messages.Question):
             self._respondent.ask(action.message)
         else:
@@ -410,28 +406,13 @@ class Loop:
                 self._over.set_exception(error)
 
     async def _open(self) -> None:
-        """Keys, control endpoint, sshd."""
+        """Open the gateway, and on the leader prepare the calls."""
         this = self._topology.this
         keys = job_keys.load(self._spec, self._topology)
         self._respondent.token = keys.token
-        for name, content in keys.files().items():
-            if any(file.name == name for file in self._draft.files):
-                self._run_dir.write(name, content, 0o600)
-        self.tell(events.KeysReady())
-        self._programs.write(file for file in self._draft.files if file.name == "sshd_config")
-        self._endpoint.open(self._run_dir)
-        config = self._run_dir.path / "sshd_config"
-        self._seed = f"{keys.client_public} {self._topology.job_id}"
-        ports = ssh_ports(self._spec, this, self._seed)
-        self._sshd = await Sshd.start_at_free_port(
-            self._facts, config, ports, this.address, self._on_sshd_line, self._seed
-        )
-        if self._sshd.port != this.ssh_port:
-            by = holder(this.ssh_port) or "another process"
-            self._log(f"port {this.ssh_port} is taken by {by}; sshd listens on {self._sshd.port}")
-        self._background(self._sshd.watch(self._on_sshd_died))
+        port = await self._gateway.open(keys)
         report = self._draft.members.reports[self._me]
-        report = replace(report, not_ready=self._why_not_ready(), ssh_port=self._sshd.port)
+        report = replace(report, not_ready=self._why_not_ready(), ssh_port=port)
         if self._topology.is_leader:
             # slow to import, and workers need no ssh client
             from entrypoint.session.calls import (
@@ -439,10 +420,9 @@ class Loop:
             )
 
             nodes, user = self._topology.nodes, self._topology.user
-            callbacks = Callbacks(self._log, self.tell, self._background)
             question = self._question()
-            self._calls = Caller(nodes, user, keys, question, callbacks)
-            self._calls.is_shared = self._sshd.port != this.ssh_port
+            self._calls = Caller(nodes, user, keys, question, self._callbacks)
+            self._calls.is_shared = port != this.ssh_port
             report = self._offer_ports(report, question.leader)
         self.tell(events.EndpointReady(report))
 
@@ -473,26 +453,6 @@ class Loop:
         return (
             self.machine.busy(first, time.monotonic()) if isinstance(self.machine, Worker) else ""
         )
-
-    def _on_endpoint(self, message: Any) -> None:
-        self.tell(
-            events.LeaderCalled(message)
-            if self._topology.is_leader
-            else events.MessageReceived(0, message)
-        )
-
-    def _on_endpoint_lost(self, why: str) -> None:
-        if not self._topology.is_leader:
-            self.tell(events.SessionLost(0, why))
-
-    def _on_sshd_line(self, line: str) -> None:
-        if not self._topology.is_leader and ("[preauth]" in line or line.startswith("Failed ")):
-            self.tell(
-                events.Unreachable(0, "someone called, not with this job's keys: another secret?")
-            )
-
-    def _on_sshd_died(self, what: str) -> None:
-        self.tell(events.Faulted(Outcome(OsError.status, what)))
 
     async def _resolve(self, node: Node) -> None:
         def update(state: str) -> None:
@@ -552,15 +512,12 @@ class Loop:
             task.cancel()
         if self._calls is not None:
             self._calls.close_all()
-        self._endpoint.close()
+        self._gateway.stop()
         if self._agents is not None:
             self._agents.close()
-        if self._sshd is not None:
-            self._sshd.stop()
         await self._respondent.close()
         await self._programs.close()
-        if self._sshd is not None:
-            await self._sshd.ended()
+        await self._gateway.ended()
         self._record.close()
         self._ports.close()
         if left := self._run_dir.close():
@@ -583,9 +540,9 @@ _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     actions.CloseSession: lambda loop, action: loop._calls.close(action.node),
     actions.StopCalling: Loop._stop_calling,
     actions.Send: Loop._send,
-    actions.Answer: lambda loop, action: loop._endpoint.send(action.message),
+    actions.Answer: lambda loop, action: loop._gateway.send(action.message),
     actions.AnswerRollCall: Loop._answer_roll_call,
-    actions.ReportPhases: lambda loop, action: loop._endpoint.send(
+    actions.ReportPhases: lambda loop, action: loop._gateway.send(
         loop._recorder.told(time.monotonic())
     ),
     actions.Prepare: Loop._prepare,

@@ -1,0 +1,115 @@
+"""The way into this node for the others of its job: the job's keys, the control endpoint, sshd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from entrypoint.errors import OsError
+from entrypoint.job import events
+from entrypoint.model import Facts, Node, Outcome, Plan
+from entrypoint.output.log import Callbacks
+from entrypoint.plan.ports import ssh_ports
+from entrypoint.session.endpoint import Endpoint
+from entrypoint.spec import JobSpec
+from entrypoint.system.files import RunDir
+from entrypoint.system.keys import Keys
+from entrypoint.system.ports import holder
+from entrypoint.system.sshd import Sshd
+
+
+class Gateway:
+    """Lets the leader and MPI daemons of this job into the node, and nobody else.
+
+    `busy` is as in Endpoint. Events go to the callback `tell`.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        facts: Facts,
+        draft: Plan,
+        run_dir: RunDir,
+        callbacks: Callbacks,
+        busy: Callable[[Any], str],
+    ) -> None:
+        self._spec = spec
+        self._facts = facts
+        self._draft = draft
+        self._topology = draft.topology
+        self._run_dir = run_dir
+        self._log = callbacks.log
+        self._tell = callbacks.tell
+        self._background = callbacks.background
+        self._endpoint = Endpoint(self._on_message, self._on_lost, busy, draft.topology.hosts)
+        self._sshd: Sshd | None = None
+        # of the ports that nodes' sshds can have, once the keys are there
+        self._seed = ""
+
+    async def open(self, keys: Keys) -> int:
+        """Write the keys, open the control endpoint and start sshd; return the port of sshd.
+
+        Raises EntrypointError if one of them is not possible here.
+        """
+        for name, content in keys.files().items():
+            if any(file.name == name for file in self._draft.files):
+                self._run_dir.write(name, content, 0o600)
+        self._tell(events.KeysReady())
+        for file in self._draft.files:
+            if file.name == "sshd_config":
+                self._run_dir.write(file.name, file.text, file.mode)
+        self._endpoint.open(self._run_dir)
+        self._seed = f"{keys.client_public} {self._topology.job_id}"
+        this = self._topology.this
+        self._sshd = await Sshd.start_at_free_port(
+            self._facts,
+            self._run_dir.path / "sshd_config",
+            ssh_ports(self._spec, this, self._seed),
+            this.address,
+            self._on_sshd_line,
+            self._seed,
+        )
+        if self._sshd.port != this.ssh_port:
+            by = holder(this.ssh_port) or "another process"
+            self._log(f"port {this.ssh_port} is taken by {by}; sshd listens on {self._sshd.port}")
+        self._background(self._sshd.watch(self._on_sshd_died))
+        return self._sshd.port
+
+    def other_ports(self, node: Node) -> tuple[int, ...]:
+        """Return the ports at which a node's sshd may listen if its own port is taken."""
+        return ssh_ports(self._spec, node, self._seed)[1:]
+
+    def send(self, message: Any) -> None:
+        """Send a message to the leader that has called this node."""
+        self._endpoint.send(message)
+
+    def stop(self) -> None:
+        """Let nobody in any more."""
+        self._endpoint.close()
+        if self._sshd is not None:
+            self._sshd.stop()
+
+    async def ended(self) -> None:
+        """Return when sshd has ended."""
+        if self._sshd is not None:
+            await self._sshd.ended()
+
+    def _on_message(self, message: Any) -> None:
+        self._tell(
+            events.LeaderCalled(message)
+            if self._topology.is_leader
+            else events.MessageReceived(0, message)
+        )
+
+    def _on_lost(self, why: str) -> None:
+        if not self._topology.is_leader:
+            self._tell(events.SessionLost(0, why))
+
+    def _on_sshd_line(self, line: str) -> None:
+        if not self._topology.is_leader and ("[preauth]" in line or line.startswith("Failed ")):
+            self._tell(
+                events.Unreachable(0, "someone called, not with this job's keys: another secret?")
+            )
+
+    def _on_sshd_died(self, reason: str) -> None:
+        self._tell(events.Faulted(Outcome(OsError.status, reason)))
