@@ -52,6 +52,7 @@ class RankWatcher:
         self._stall = stall
         self._path = facts.env.get("PATH", "")  # of programs: py-spy may be on it
         self._draft = draft
+        self.launch = draft.launch  # until the plan is settled
         self._tell = callbacks.tell
         self._log = callbacks.log
         self._ranks = listeners[0]
@@ -60,7 +61,7 @@ class RankWatcher:
 
     def saw(self, event: str, number: int, value: int, of_program: bool) -> None:
         """Note the start or end of a rank or program."""
-        if of_program != (self._draft.launch.ranks.reports == "both"):
+        if of_program != (self.launch.ranks.reports == "both"):
             return  # the program that starts the ranks
         if event == "start":
             self._left.pop(number, None)
@@ -69,7 +70,7 @@ class RankWatcher:
 
     def _watched(self) -> list[WatchedRank]:
         """Return the ranks of this node, or its programs where these are not known to start any."""
-        launch, reports = self._draft.launch, self._draft.launch.ranks.reports
+        launch, reports = self.launch, self.launch.ranks.reports
         programs = {}
         alive = self._program_ranks.alive
         if reports == "programs" or (reports == "both" and not alive and not self._left):
