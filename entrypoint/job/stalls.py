@@ -88,7 +88,7 @@ class StallDetector:
     def lose(self, node: int) -> None:
         """What it reported last counts no longer."""
         self._idle.pop(node, None)
-        self.steps.lose(node)
+        self.steps.lose(node, self._machine.now)
 
     def _confirm(self) -> None:
         """All nodes have reported what they know: show the stacks if the job has stalled."""

@@ -32,28 +32,32 @@ class StepTable:
 
     def __init__(self) -> None:
         self._steps: dict[tuple[int, int], _Step] = {}  # (node, rank)
+        self._emptied = 0.0  # when no rank with a step was left
         self.furthest: int | None = None
         self.printed: float | None = None
 
     def take(self, node: int, rows: Sequence[tuple[int, str, float]], now: float) -> None:
         """Note the ranks of a node: number, step, and seconds since it was printed."""
-        self.lose(node)
+        for key in [key for key in self._steps if key[0] == node]:
+            del self._steps[key]
         for rank, text, age in rows:
             step = _Step(text, now - max(0.0, age))
             self._steps[node, rank] = step
             self.printed = max(step.when, self.printed or step.when)
             if step.number is not None:
                 self.furthest = max(step.number, self.furthest or 0)
+        if not self._steps:
+            self._emptied = now
 
-    def lose(self, node: int) -> None:
+    def lose(self, node: int, now: float) -> None:
         """Forget the ranks of a node."""
-        for key in [key for key in self._steps if key[0] == node]:
-            del self._steps[key]
+        self.take(node, (), now)
 
     def idle(self, now: float, since: float) -> float:
         """Return the seconds without a line of that rank which has been silent for the longest;
-        `since` is when the programs were started."""
-        return now - min((step.when for step in self._steps.values()), default=since)
+        `since` is when the programs were started. Once all have ended, the time counts anew."""
+        latest = max(since, self._emptied)
+        return now - min((step.when for step in self._steps.values()), default=latest)
 
     def words(self, now: float, limit: float, since: float, host: Callable[[int], str]) -> str:
         """Return which ranks have stalled and which are behind; `host` names a node."""
@@ -69,7 +73,8 @@ class StepTable:
                 f"{len(stalled)} of {count(total, 'rank')} printed no line that stall.line matches"
                 f" for {idle}"
             )
-        behind = self._behind() or (() if len(stalled) == total else stalled)
+        is_text = any(step.number is None for step in self._steps.values())
+        behind = self._behind() or (stalled if is_text and len(stalled) < total else ())
         return f"{text}; {self._named(behind, host)}"
 
     def _behind(self) -> list[tuple[int, int]]:

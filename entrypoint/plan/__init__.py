@@ -74,9 +74,7 @@ def settle(
     share = cpus.share(spec, facts, topology, launch, spec_env)
     env = _env(spec, facts, places, placed, launch, leader_env)
     env = _effective((*share.env, *env), facts.env)
-    files = [*launch.files, *_env_files(launch, facts, env), *share.files]
-    if spec.stall.line:
-        files.append(File(supervised.STEP_LINE, spec.stall.line, "stall.line", mode=0o600))
+    files = [*launch.files, *_env_files(launch, facts, env), *share.files, *_step_files(spec)]
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
     return Plan(
@@ -117,6 +115,12 @@ def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[Fi
     variables = environment(facts.env, env).items()
     text = "".join(f"{name}={value}\0" for name, value in variables if name not in of_each)
     return [File(launch.ranks.env_file, text, "the environment", mode=0o600, secret=True)]
+
+
+def _step_files(spec: JobSpec) -> list[File]:
+    """Return the file with the pattern of lines that show progress, if there is one."""
+    line = spec.stall.line
+    return [File(supervised.STEP_LINE, line, "stall.line", mode=0o600)] if line else []
 
 
 def unused_log_dir(spec: JobSpec, plan: Plan) -> str:

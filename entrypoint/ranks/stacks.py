@@ -182,7 +182,7 @@ def _end(path: str) -> str:
 def _own(frames: list[Frame]) -> tuple[Frame, ...]:
     """Return the frames without those of the process that has forked this one."""
     for at, frame in enumerate(frames):
-        if (frame.file, frame.function) == _FORKED:
+        if (frame.file, frame.function.rpartition(".")[2]) == _FORKED:
             return tuple(frames[: at + 1])
     return tuple(frames)
 

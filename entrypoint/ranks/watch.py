@@ -57,6 +57,7 @@ class RankWatcher:
         self._log = callbacks.log
         self._ranks = listeners[0]
         self._program_ranks = listeners[1]
+        self._told = False  # whether the last report of steps had any
         self._left: dict[int, int] = {}  # rank -> status of those that have ended
 
     def saw(self, event: str, number: int, value: int, of_program: bool) -> None:
@@ -99,7 +100,8 @@ class RankWatcher:
             )
             if last is not None:
                 rows.append((rank.rank, last[1], max(0.0, now - last[0])))
-        if rows:
+        if rows or self._told:  # also once, when no rank is left
+            self._told = bool(rows)
             self._tell(Steps(tuple(rows[:STEPS])))
 
     async def tell_stacks(self) -> None:
