@@ -14,7 +14,6 @@ from typing import Any
 from entrypoint.errors import EntrypointError
 from entrypoint.job import messages
 from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended
-from entrypoint.job.messages import LINE, LINES
 from entrypoint.launchers import _command_line as command_line
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.model import Facts, File, Launch, Members, Plan
@@ -22,9 +21,10 @@ from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
-from entrypoint.plan.ports import with_port
-from entrypoint.ranks import stacks
+from entrypoint.plan.attempts import chosen
+from entrypoint.ranks import stacks, tails
 from entrypoint.ranks.below import terminate_tree
+from entrypoint.ranks.checkpoints import CheckpointWatch
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
@@ -35,7 +35,7 @@ from entrypoint.system import checks, children, proc, process
 from entrypoint.system.cgroups import Memory, Processes
 from entrypoint.system.clock import rest
 from entrypoint.system.files import RunDir, make_folders
-from entrypoint.text import count, one_line
+from entrypoint.text import count
 from entrypoint.values import replace
 
 # seconds between two reads of the count of refused processes, which version 1 cgroups do not
@@ -67,6 +67,7 @@ class Programs:
         self._spec = spec
         self._facts = facts
         self._draft = draft
+        self._topology = draft.topology  # of this attempt, once its number is known
         self._run_dir = run_dir
         self._log = callbacks.log
         self._tell = callbacks.tell
@@ -84,6 +85,7 @@ class Programs:
         # of programs' ranks, until the same rank starts again
         self._failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
         self._stopping: asyncio.Task[None] | None = None
+        self._checkpoints: CheckpointWatch | None = None  # if the spec names them
         # set while the launcher itself ends the ranks here
         self._launcher_ends: asyncio.Task[None] | None = None
         # ends that this causes, until the launcher's own end is known
@@ -92,8 +94,6 @@ class Programs:
         self._line_shown = False
         self._merger: LineMerger | None = None  # if the plan merges lines of ranks
         self._copies_ended = False  # whether that was logged
-        process.show(process.WAITING)  # an earlier attempt may have set STARTED
-        process.adopt_orphans()
         self._probe = NodeProbe(facts, draft.topology, Memory(), Processes())
         self._diagnostician = Diagnostician(self._probe, callbacks)
         ranks, program_ranks = self._open_ranks()
@@ -102,7 +102,10 @@ class Programs:
         self._reaper = Reaper(self._daemon_ended)
 
     def _open_ranks(self) -> tuple[Ranks, Ranks]:
-        """Open the sockets on which supervisors report ranks, and programs' own ranks."""
+        """Become the parent of orphans, and open the sockets on which supervisors report ranks, and
+        programs' own ranks."""
+        process.show(process.WAITING)  # an earlier attempt may have set STARTED
+        process.adopt_orphans()
         ranks = Ranks(self._run_dir, self._on_report)
         try:
             return ranks, Ranks(self._run_dir, self._on_program_rank, OF_PROGRAM)
@@ -120,7 +123,7 @@ class Programs:
     def do(self, message: Any) -> None:
         """Execute an order of the leader."""
         match message:
-            case messages.Start(attempt, port):
+            case messages.Start(attempt=attempt, port=port):
                 self._background(self._start_all(attempt, port))
                 if self._by_ranks:
                     self._background(self._watch_limit())
@@ -162,20 +165,21 @@ class Programs:
         """
         self._members = members
         self._leader_env = leader_env
-        self._take_port(port)
+        self._take(self._topology.attempt, port)
         return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
 
-    def _take_port(self, port: int) -> bool:
-        """Return whether the plan changes by the port that the roll call has chosen."""
-        wanted = self._plan.launch.port
-        if not port or wanted is None or port == wanted.first:
-            return False
-        self._spec = with_port(self._spec, wanted.path, port)
-        return True
+    def _take(self, attempt: int, port: int) -> bool:
+        """Return whether the plan changes by the attempt's number, or by the port that the roll
+        call has chosen."""
+        spec, topology = chosen(self._spec, self._plan, attempt, port)
+        is_other = spec is not self._spec or topology is not self._topology
+        self._spec = spec
+        self._topology = topology
+        return is_other
 
     def _prepare(self) -> Launch:
         self._plan = settle(
-            self._spec, self._facts, self._draft.topology, self._members, self._leader_env
+            self._spec, self._facts, self._topology, self._members, self._leader_env
         )
         self.write(self._plan.files)
         make_folders(self._plan.launch.folders)
@@ -191,7 +195,7 @@ class Programs:
 
     async def _start_all(self, attempt: int, port: int) -> None:
         self._log.attempt = attempt
-        if self._take_port(port):
+        if self._take(attempt, port):
             self._prepare()
         if self._spec.logs.format == "json":  # supervisors read it
             self._run_dir.write(ATTEMPT, str(attempt), 0o600)
@@ -206,6 +210,10 @@ class Programs:
         if process.is_pipe(1):
             # called when nobody can read it any more
             asyncio.get_running_loop().add_reader(1, self._reader_left)
+        if (path := self._spec.restarts.progress) and self._spec.restarts.most:
+            self._checkpoints = CheckpointWatch(path, self._tell)
+            await self._checkpoints.begin()
+            self._background(self._checkpoints.watch())
         process.show(process.STARTED)
         # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):
@@ -225,7 +233,7 @@ class Programs:
         argv = program.argv
         env = environment(self._facts.env, (*plan.env, *program.env))
         if not self._by_ranks:  # otherwise each rank has a supervisor, wherever it runs
-            argv = with_supervisor(plan.launch, number, self._spec, self._draft.topology)
+            argv = with_supervisor(plan.launch, number, self._spec, self._topology)
         unread = None if self._by_ranks else process.cannot_read(self._spec.command, plan.workdir)
         if refused := unread or checks.program(self._facts, plan, program):
             self._ended(number, refused.status, refused.reason)
@@ -297,8 +305,8 @@ class Programs:
             if self._stopping is not None:
                 process.kill_group(value, signal.SIGTERM)
         else:
-            lines = self._output(str(number), value)
-            tail = self._last(lines)
+            lines = tails.read(self._run_dir, str(number), value)
+            tail = tails.last(lines)
             end = messages.RankEnd(number, value, tail, self._shortage(value))
             self._diagnose(Failure(name, value, lines))
             if self._launcher_ends is not None and self._stopping is None:
@@ -320,9 +328,9 @@ class Programs:
             self._note_lost_output(event, value)
         elif value:
             name = f"rank {rank}"
-            lines = self._output(f"{OF_PROGRAM}.{rank}", value)
+            lines = tails.read(self._run_dir, f"{OF_PROGRAM}.{rank}", value)
             reason = ended(name, value, self._shortage(value))
-            end = ProgramExit(value, name, reason, self._last(lines))
+            end = ProgramExit(value, name, reason, tails.last(lines))
             self._failed_ranks[rank] = end, Failure(name, value, lines)
 
     def _note_lost_output(self, event: str, value: int) -> None:
@@ -341,8 +349,8 @@ class Programs:
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         name = self._running.pop(number)
         # a launcher has no supervisor
-        lines = () if self._by_ranks else self._output(str(number), status)
-        tail = self._last(lines)
+        lines = () if self._by_ranks else tails.read(self._run_dir, str(number), status)
+        tail = tails.last(lines)
         if own := tail and _SCRIPT_ERROR.fullmatch(tail[-1]):
             reason = own[1]
             tail = ()
@@ -370,23 +378,6 @@ class Programs:
         is_ours = self._stopping is not None and failure.status - 128 in _STOP_SIGNALS
         if failure.status and not is_ours:
             self._diagnostician.failed(failure)
-
-    def _output(self, number: str, status: int) -> tuple[str, ...]:
-        """Return the output of a failed program that its supervisor has saved: its end."""
-        try:
-            text = (
-                (self._run_dir.path / f"tail.{number}").read_bytes().decode("utf-8", "replace")
-                if status
-                else ""
-            )
-        except OSError:
-            return ()
-        lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
-        return tuple(line.rstrip() for line in lines if line.strip())
-
-    def _last(self, lines: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the last lines of a failed program, for people."""
-        return tuple(one_line(line, LINE) for line in lines[-LINES:])
 
     def _daemon_ended(self, name: str, wait: int) -> None:
         if not self._by_ranks:
@@ -502,6 +493,8 @@ class Programs:
             self._ranks.kill()
         if grace and not self._force.is_set():
             await self._diagnostician.settled(grace)
+        if self._checkpoints is not None:
+            await self._checkpoints.end()
         self._tell(messages.Stopped())
 
     async def _outlast_ranks(self, launcher: int) -> None:
