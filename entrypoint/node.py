@@ -21,6 +21,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
 from entrypoint.job.history import FIRST, History, described
+from entrypoint.job.team import Team
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.output.log import Callbacks, Logger, show
@@ -63,6 +64,7 @@ class Attempt:
     plan: Plan
     not_ready: Outcome | None = None
     history: History = FIRST
+    team: Team | None = None  # of the leader of a job with spares, after the first attempt
 
 
 def execute(
@@ -140,9 +142,10 @@ def _attempts(
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
+        team = None if isinstance(machine, Worker) else machine.next_team()
         topology = replace(attempt.plan.topology, attempt=history.attempt)
         plan = replace(attempt.plan, topology=topology)
-        attempt = replace(attempt, history=history, plan=plan)
+        attempt = replace(attempt, history=history, plan=plan, team=team)
         log.attempt = history.attempt
         if machine.state.has_started and attempt.plan.inquiry:
             answered = replace(attempt.plan.inquiry, is_over=True)
@@ -183,7 +186,7 @@ def _machine(attempt: Attempt) -> Leader | Worker:
         return Worker(attempt.spec, attempt.plan, attempt.history)
     from entrypoint.job.leader import Leader
 
-    return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.history)
+    return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.history, attempt.team)
 
 
 def _internal(error: Exception) -> Outcome:
@@ -384,7 +387,7 @@ class Loop:
             self._programs.do(action.message)
 
     def _prepare(self, action: actions.Prepare) -> None:
-        launch = self._programs.prepare(action.members, port=action.port)
+        launch = self._programs.prepare(action.members, port=action.port, replaced=action.replaced)
         if launch.ranks.agents:
             hosts = {node.host: node.rank for node in self._topology.nodes}
             self._agents = Agents(self._run_dir, hosts, self._daemon_wanted)

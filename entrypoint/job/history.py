@@ -94,7 +94,8 @@ def no_progress(outcome: Outcome, then: History, restarts: RestartsSpec) -> Outc
     attempts = count(then.without_progress, "attempt")
     summary = f"EP640 no progress in the last {attempts}"
     detail = f"{progress_of(restarts)} | the last one: {one_line(outcome.reason, _REASON)}"
-    return replace(NoProgressError(summary, detail).outcome, cause=outcome.cause)
+    ended = NoProgressError(summary, detail).outcome
+    return replace(outcome, status=ended.status, reason=ended.reason, program=False)
 
 
 def progress_of(restarts: RestartsSpec) -> str:

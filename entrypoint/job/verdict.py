@@ -69,7 +69,10 @@ class Verdict:
         """Return the outcome with its cause, and whether the job boots again after this attempt."""
         if outcome.program and outcome.status:
             outcome = replace(outcome, cause=self._cause())
-        spec = self._state.spec
+        topology, spec = self._state.topology, self._state.spec
+        if topology.spares:
+            self._state.set_team(self._state.team.blame(topology, outcome))
+            outcome = replace(outcome, excluded=self._state.team.excluded(topology))
         followed = follow(outcome, self._state.next_history(), spec.restarts, self._state.stop)
         if followed.again or spec.failures.status == "own":
             return followed

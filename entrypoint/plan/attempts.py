@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from entrypoint.model import EnvVar, Plan, Topology
+from entrypoint.model import EnvVar, LaunchPort, Topology
 from entrypoint.plan.ports import with_port
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
 
-def chosen(spec: JobSpec, plan: Plan, attempt: int, port: int) -> tuple[JobSpec, Topology]:
-    """Return the spec and the topology of this attempt: those of the plan itself, unless its port
-    or number are others. `port`: 0 for the planned one."""
-    wanted, topology = plan.launch.port, plan.topology
-    if port and wanted is not None and port != wanted.first:
-        spec = with_port(spec, wanted.path, port)
-    return spec, topology if attempt == topology.attempt else replace(topology, attempt=attempt)
+def with_attempt(topology: Topology, attempt: int) -> Topology:
+    """Return the topology of this attempt; the same one if that is known."""
+    return topology if attempt == topology.attempt else replace(topology, attempt=attempt)
+
+
+def with_chosen(spec: JobSpec, wanted: LaunchPort | None, port: int) -> JobSpec:
+    """Return the spec with the port that the roll call has chosen, 0 for the planned one; the same
+    spec if that is known."""
+    if not port or wanted is None or port == wanted.first:
+        return spec
+    return with_port(spec, wanted.path, port)
 
 
 def variables(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:

@@ -15,20 +15,22 @@ from entrypoint.errors import EntrypointError
 from entrypoint.job import messages
 from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended
 from entrypoint.launchers import _command_line as command_line
-from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.model import Facts, File, Launch, Members, Plan
 from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
-from entrypoint.plan.attempts import chosen
-from entrypoint.ranks import stacks, tails
+from entrypoint.plan.attempts import with_attempt, with_chosen
+from entrypoint.plan.team import team_of
+from entrypoint.ranks import stacks
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.ranks.checkpoints import CheckpointWatch
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
 from entrypoint.ranks.reports import Ranks
+from entrypoint.ranks.spawned import processes_of_spawn
+from entrypoint.ranks.tails import last_lines, saved_lines
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.system import checks, children, proc, process
@@ -76,6 +78,7 @@ class Programs:
         self._plan = draft  # until `prepare`
         self._members = draft.members
         self._leader_env: Mapping[str, str] | None = None
+        self._replaced: tuple[tuple[int, int], ...] = ()
         self._by_ranks = draft.launch.ranks.reports == "ranks"
         self._started: list[asyncio.subprocess.Process] = []  # of this node, or their supervisors
         # programs that have not ended: number -> name for messages
@@ -91,9 +94,8 @@ class Programs:
         # ends that this causes, until the launcher's own end is known
         self._held_ends: list[messages.RankEnd] = []
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
-        self._line_shown = False
+        self._logged: set[str] = set()  # what is logged once
         self._merger: LineMerger | None = None  # if the plan merges lines of ranks
-        self._copies_ended = False  # whether that was logged
         self._probe = NodeProbe(facts, draft.topology, Memory(), Processes())
         self._diagnostician = Diagnostician(self._probe, callbacks)
         ranks, program_ranks = self._open_ranks()
@@ -123,10 +125,8 @@ class Programs:
     def do(self, message: Any) -> None:
         """Execute an order of the leader."""
         match message:
-            case messages.Start(attempt=attempt, port=port):
-                self._background(self._start_all(attempt, port))
-                if self._by_ranks:
-                    self._background(self._watch_limit())
+            case messages.Start():
+                self._background(self._start_all(message))
             case messages.StartDaemon(command):
                 self._background(self._start_daemon(command))
             case messages.Ping(number):
@@ -156,30 +156,39 @@ class Programs:
                 raise TypeError(f"this is no order: {message!r}")
 
     def prepare(
-        self, members: Members, leader_env: Mapping[str, str] | None = None, port: int = 0
+        self,
+        members: Members,
+        leader_env: Mapping[str, str] | None = None,
+        port: int = 0,
+        replaced: tuple[tuple[int, int], ...] = (),
     ) -> Launch:
-        """Settle the final plan and write its files: ranks may start here from now on. `port` as in
-        messages.Start.
+        """Settle the final plan and write its files: ranks may start here from now on. `port` and
+        `replaced` as in messages.Start.
 
         A launcher that needs a rank table is prepared only at the start. Raises EntrypointError.
         """
         self._members = members
         self._leader_env = leader_env
+        self._replaced = replaced
         self._take(self._topology.attempt, port)
         return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
 
     def _take(self, attempt: int, port: int) -> bool:
         """Return whether the plan changes by the attempt's number, or by the port that the roll
         call has chosen."""
-        spec, topology = chosen(self._spec, self._plan, attempt, port)
-        is_other = spec is not self._spec or topology is not self._topology
-        self._spec = spec
-        self._topology = topology
-        return is_other
+        before = self._spec, self._topology
+        self._spec = with_chosen(self._spec, self._plan.launch.port, port)
+        self._topology = with_attempt(self._topology, attempt)
+        return self._spec is not before[0] or self._topology is not before[1]
 
     def _prepare(self) -> Launch:
         self._plan = settle(
-            self._spec, self._facts, self._topology, self._members, self._leader_env
+            self._spec,
+            self._facts,
+            self._topology,
+            self._members,
+            self._leader_env,
+            self._replaced,
         )
         self.write(self._plan.files)
         make_folders(self._plan.launch.folders)
@@ -193,17 +202,25 @@ class Programs:
             if file.text:
                 self._run_dir.write(file.name, file.text, file.mode)
 
-    async def _start_all(self, attempt: int, port: int) -> None:
-        self._log.attempt = attempt
-        if self._take(attempt, port):
+    async def _start_all(self, order: messages.Start) -> None:
+        self._log.attempt = order.attempt
+        topology = self._draft.topology
+        if topology.me not in team_of(topology, order.replaced):
+            process.show(process.STARTED)  # it waits for as long as the job runs
+            return
+        if self._by_ranks:
+            self._background(self._watch_limit())
+        is_replaced = order.replaced != self._replaced
+        self._replaced = order.replaced
+        if self._take(order.attempt, order.port) or is_replaced:
             self._prepare()
         if self._spec.logs.format == "json":  # supervisors read it
-            self._run_dir.write(ATTEMPT, str(attempt), 0o600)
+            self._run_dir.write(ATTEMPT, str(order.attempt), 0o600)
         if self._draft.launch.start.needs_rank_table:
             from entrypoint.ranks import rank_table
 
             limit = self._spec.timeouts.peers
-            cards = await rank_table.wait(self._facts, self._draft.topology, limit, self._log)
+            cards = await rank_table.wait(self._facts, topology, limit, self._log)
             self._members = replace(self._members, cards=cards)
             self._prepare()
         launch = self._plan.launch
@@ -305,8 +322,8 @@ class Programs:
             if self._stopping is not None:
                 process.kill_group(value, signal.SIGTERM)
         else:
-            lines = tails.read(self._run_dir, str(number), value)
-            tail = tails.last(lines)
+            lines = saved_lines(self._run_dir, str(number), value)
+            tail = last_lines(lines)
             end = messages.RankEnd(number, value, tail, self._shortage(value))
             self._diagnose(Failure(name, value, lines))
             if self._launcher_ends is not None and self._stopping is None:
@@ -328,9 +345,9 @@ class Programs:
             self._note_lost_output(event, value)
         elif value:
             name = f"rank {rank}"
-            lines = tails.read(self._run_dir, f"{OF_PROGRAM}.{rank}", value)
+            lines = saved_lines(self._run_dir, f"{OF_PROGRAM}.{rank}", value)
             reason = ended(name, value, self._shortage(value))
-            end = ProgramExit(value, name, reason, tails.last(lines))
+            end = ProgramExit(value, name, reason, last_lines(lines))
             self._failed_ranks[rank] = end, Failure(name, value, lines)
 
     def _note_lost_output(self, event: str, value: int) -> None:
@@ -338,8 +355,8 @@ class Programs:
         `value` ("copy")."""
         if event == "lost":
             self._log_lost(value)
-        elif not self._copies_ended:
-            self._copies_ended = True
+        elif "copies" not in self._logged:
+            self._logged.add("copies")
             detail = f"{self._draft.topology.log_dir}: {os.strerror(value)}"
             hint = "make room there, or set log_dir"
             self._log(
@@ -349,8 +366,8 @@ class Programs:
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         name = self._running.pop(number)
         # a launcher has no supervisor
-        lines = () if self._by_ranks else tails.read(self._run_dir, str(number), status)
-        tail = tails.last(lines)
+        lines = () if self._by_ranks else saved_lines(self._run_dir, str(number), status)
+        tail = last_lines(lines)
         if own := tail and _SCRIPT_ERROR.fullmatch(tail[-1]):
             reason = own[1]
             tail = ()
@@ -419,12 +436,12 @@ class Programs:
     def show_line(self) -> None:
         """Log once that the launcher was started, with the place of its whole command line."""
         file = self._run_dir.path / command_line.RECORD
-        if self._line_shown or not file.is_file():
+        if "line" in self._logged or not file.is_file():
             return
         if line := command_line.shown(file.read_bytes()):
-            self._line_shown = True
+            self._logged.add("line")
             self._run_dir.write(command_line.TEXT, f"{line}\n", 0o600)
-            nodes = len(self._plan.topology.nodes)
+            nodes = self._plan.topology.working
             where = f" on {count(nodes, 'node')}" if nodes > 1 else ""
             ranks = count(self._plan.ranks, "rank")
             name = self._plan.launch.ranks.name
@@ -467,7 +484,7 @@ class Programs:
         if self._by_ranks:
             spawned = []
             if self._launcher_ends is None:  # otherwise all were signalled
-                spawned = self._spawned()
+                spawned = processes_of_spawn(self._ranks.supervisors, self._started)
                 self._ranks.signal(signal.SIGTERM)
                 for pid in spawned:
                     terminate_tree(pid)
@@ -522,30 +539,11 @@ class Programs:
         finally:
             proc.kill([launcher], signal.SIGCONT)
 
-    def _spawned(self) -> list[int]:
-        """Return the processes started by MPI_Comm_spawn: MPI's daemon starts them without a
-        supervisor."""
-        below = proc.below(os.getpid())
-        daemons = {pid for pid, name, _ in below if name in DAEMONS} | {
-            program.pid for program in self._started
-        }
-        supervisors = self._ranks.supervisors
-        # with parents, for --group apart
-        supervised = supervisors | {proc.state(pid)[1] for pid in supervisors}
-        children = [
-            (pid, fields) for pid, _, fields in below if int(fields[1]) in daemons - supervised
-        ]
-        # A process in its parent's group, such as an agent, is no process of the job.
-        return [
-            pid
-            for pid, fields in children
-            if int(fields[2]) == pid and pid not in supervised | daemons
-        ]
-
     async def _ranks_gone(self, spawned: list[int]) -> None:
         await self._ranks.gone()
         # one may be a rank's supervisor that has just started
-        await children.gone({*spawned} & {*self._spawned()})
+        left = processes_of_spawn(self._ranks.supervisors, self._started)
+        await children.gone({*spawned} & {*left})
 
     async def _all_gone(self, groups: list[int], below: set[int]) -> None:
         """Return when the programs and all that they started are gone: both may need the grace

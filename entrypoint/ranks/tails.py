@@ -1,4 +1,4 @@
-"""The last lines of a program that has failed, which its supervisor has saved."""
+"""The last output of programs and ranks that failed, as their supervisors save it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from entrypoint.system.files import RunDir
 from entrypoint.text import one_line
 
 
-def read(run_dir: RunDir, number: str, status: int) -> tuple[str, ...]:
-    """Return the end of the output of a program that has ended with this status; none of a
-    success."""
+def saved_lines(run_dir: RunDir, number: str, status: int) -> tuple[str, ...]:
+    """Return the output of a failed program that its supervisor has saved: its end."""
     try:
         text = (
             (run_dir.path / f"tail.{number}").read_bytes().decode("utf-8", "replace")
@@ -22,6 +21,6 @@ def read(run_dir: RunDir, number: str, status: int) -> tuple[str, ...]:
     return tuple(line.rstrip() for line in lines if line.strip())
 
 
-def last(lines: tuple[str, ...]) -> tuple[str, ...]:
+def last_lines(lines: tuple[str, ...]) -> tuple[str, ...]:
     """Return the last lines of a failed program, for people."""
     return tuple(one_line(line, LINE) for line in lines[-LINES:])

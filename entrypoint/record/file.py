@@ -55,7 +55,8 @@ def result_of(
     import json  # not needed before the end
 
     reason = scrubbed(outcome.reason, environ)
-    more = _cause_of(outcome, environ) | ({"attempts": attempts} if attempts > 1 else {})
+    more = _cause_of(outcome, environ) | _excluded_of(outcome, environ)
+    more |= {"attempts": attempts} if attempts > 1 else {}
     end = ""
     keep = len(reason)
     while True:
@@ -90,6 +91,19 @@ def _cause_of(outcome: Outcome, environ: Mapping[str, str]) -> dict[str, Any]:
         if len(json.dumps(fields)) > _LIMIT // 2:
             fields[name] = nothing
     return fields
+
+
+def _excluded_of(outcome: Outcome, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the field of a result with the nodes that spares have replaced; none if there are
+    none. Of many, it has the first."""
+    if not outcome.excluded:
+        return {}
+    import json
+
+    nodes = [vars(entry) | {"why": scrubbed(entry.why, environ)} for entry in outcome.excluded]
+    while len(json.dumps(nodes)) > _LIMIT // 4 and len(nodes) > 1:
+        nodes.pop()
+    return {"excluded": nodes}
 
 
 class RecordFile:
