@@ -12,8 +12,7 @@ from itertools import zip_longest
 
 from entrypoint.cause import Cause
 from entrypoint.errors import CantCreateError, OsError, RetryError
-from entrypoint.model import Members, Node, Outcome, Plan, Topology
-from entrypoint.spec.jobspec import RestartsSpec
+from entrypoint.model import Members, Node, Outcome, Topology
 from entrypoint.text import count, one_line, signal_name, some
 from entrypoint.values import dataclass, field, replace
 
@@ -162,23 +161,6 @@ class RankReports:
         return f"rank {rank} on {host}"
 
 
-def follow(outcome: Outcome, attempt: int, restarts: RestartsSpec, stop: Outcome | None) -> Outcome:
-    """The job's outcome after an attempt (counted from 1). If restarts are left, and the job boots
-    again after such a failure, it says `again`, unless somebody asked us to `stop`."""
-    if attempt > restarts.most or not _is_followed(outcome, restarts.on):
-        return outcome
-    return stop or replace(outcome, again=True)
-
-
-def _is_followed(outcome: Outcome, on: str) -> bool:
-    """Whether the job boots again after this outcome. An end by a signal was asked for."""
-    if not outcome.program:
-        return outcome.status == RetryError.status
-    if on == "any":
-        return outcome.status != 0
-    return on == "infrastructure" and bool(outcome.cause and outcome.cause.is_infrastructure)
-
-
 def by_class(outcome: Outcome) -> Outcome:
     """The outcome of a program's failure with the status of its class (`failures.status: class`):
     71 or 75 if its cause is certainly the infrastructure's, so that a scheduler's retry helps."""
@@ -212,12 +194,6 @@ class UserSignals:
     def __init__(self) -> None:
         # signal -> when it was new, and the nodes that have had it
         self._last: dict[str, tuple[float, set[int]]] = {}
-
-    @staticmethod
-    def refused(name: str, plan: Plan) -> str:
-        """Return why the ranks of this launcher get no such signal; "" if they may have it."""
-        why = f"since {plan.launcher} would end by it"
-        return "" if plan.launch.ends.takes_signals else f"EP614 {name}: not passed on, {why}"
 
     def is_new(self, name: str, node: int, now: float) -> bool:
         """False if this is the same signal that another node got just before `now` (seconds)."""
