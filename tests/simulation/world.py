@@ -15,11 +15,12 @@ from shlex import split
 from typing import Any
 
 from entrypoint import __version__
-from entrypoint.cause import Cause, Exclusion
+from entrypoint.cause import Cause
 from entrypoint.check.report import CheckOptions
 from entrypoint.check.report import inquiry as check
 from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.ending import KILL_MARGIN
+from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.team import Team
 from entrypoint.job.worker import Worker
@@ -198,7 +199,7 @@ class Container:
     def __init__(self, world: World, rank: int) -> None:
         self._world, self.rank = world, rank
         self.boots = 0  # how often its entrypoint has started
-        self.attempt = 1
+        self.history = History()
         self.team: Team | None = None  # of the leader's next attempt
         self.machine: Leader | Worker | None = None  # None: its container does not run
         self.programs = Programs(world, self)
@@ -234,10 +235,10 @@ class Container:
         self._world.signals.setdefault(self.rank, 0)
         if self.rank == 0:
             plan = leader
-            self.machine = Leader(spec, _FACTS, plan, self.attempt, self.team)
+            self.machine = Leader(spec, _FACTS, plan, self.history, self.team)
         else:
             plan = replace(worker, topology=_seen_from(worker.topology, self.rank))
-            self.machine = Worker(spec, plan, self.attempt)
+            self.machine = Worker(spec, plan, self.history)
         self.board = NodeTable(plan, self._world.now)
         self.record = TimelineRecorder(plan.topology, (), self._world.now)
         self._world.records[self.rank, self.boots] = self.record
@@ -257,7 +258,7 @@ class Container:
         """Whether it is in a later attempt than the first, and nothing has been started in that."""
         return (
             (self.between or self.machine is not None)
-            and self.attempt > 1
+            and self.history.attempt > 1
             and not self.programs.started
         )
 
@@ -497,8 +498,8 @@ class Container:
         assert self.machine is not None
         report = replace(
             self._report,
-            attempt=self.machine.attempt,
             not_ready=action.stop or self._report.not_ready,
+            **vars(self.machine.state.history),
         )
         rank = self.rank
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
@@ -536,8 +537,10 @@ class Container:
     def _do_endnode(self, action: actions.EndNode) -> None:
         outcome = action.outcome
         assert self.machine is not None
-        attempt = self.machine.attempt
-        self.team = self.machine.next_team() if isinstance(self.machine, Leader) else None
+        then = self.machine.state.next_history()
+        if isinstance(self.machine, Leader):
+            self.team = self.machine.next_team()
+            self._world.replaced = {*self.team.reasons}
         self.has_started |= self.machine.state.has_started
         self._world.watch_end(self, outcome)
         if self.rank and self.spoke:
@@ -545,7 +548,7 @@ class Container:
         self._leave()
         self.outcomes.append((self._world.now, outcome))
         if outcome.again:
-            self.attempt = attempt + 1
+            self.history = then
             self.between = True
             self.programs = Programs(self._world, self)
             boot = self.boots
@@ -604,7 +607,7 @@ class World:
         self.team: tuple[int, ...] = ()  # the nodes that were started to work last
         self.there: set[int] = set()  # nodes that were there when the attempt began
         self.turned_away: set[int] = set()  # spares that left before the others
-        self.excluded: tuple[Exclusion, ...] = ()  # nodes replaced, as the leader said last
+        self.replaced: set[int] = set()  # nodes that the last attempt has replaced, or would
         self.hit_running = False  # whether programs ran when something went wrong last
         self.hit_inquiry = False  # whether the leader asked the nodes then
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
@@ -696,7 +699,7 @@ class World:
             self.gone.add(container.programs.leader_boot)
         if fault.kind in ("kill", "vanish", "reboot"):
             # a new leader does not know whom the old one has replaced
-            self.excluded = self.excluded if fault.node else ()
+            self.replaced = self.replaced if fault.node else set()
             for session in container.sessions.values() if fault.kind == "reboot" else ():
                 session.silent = True
             if fault.kind == "vanish":
@@ -704,7 +707,7 @@ class World:
             container.kill()
             container.over = not fault.seconds
             if fault.seconds:
-                container.attempt = 1
+                container.history = History()
                 self.after(fault.seconds, container.start)
         elif fault.kind == "cut":
             self._cut.add(fault.node)
@@ -828,8 +831,11 @@ class World:
         if len(busy | {rank}) > self.needed:
             self.violate(f"{len(busy | {rank})} nodes work, and the job has {self.needed} places")
         there = self.there - {self.schedule.not_ready, self.schedule.unwritable}
-        excluded = {int(entry.node.rpartition("-")[2]) for entry in self.excluded}
-        if rank in excluded and len(there - excluded) >= self.needed and self.now < self.began + 1:
+        if (
+            rank in self.replaced
+            and len(there - self.replaced) >= self.needed
+            and self.now < self.began + 1
+        ):
             self.violate(f"node-{rank} was replaced, and works, and others are there")
 
     def watch_port(self, action: actions.Send) -> None:
@@ -892,7 +898,6 @@ class World:
                 }
                 self.must_hear = {rank for rank in there if self.containers[rank].is_awake()} - late
             self.released = self.containers[0].boots, action.message
-            self.excluded = action.message.excluded
             if action.message.status == 0 and self.containers[0].boots in self.stopped:
                 self.violate("the job was told to stop while ranks ran, and the result is 0")
         elif sender.rank == 0 and session.released:
