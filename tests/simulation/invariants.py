@@ -188,7 +188,7 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
         f"node-{rank} was released, and its phases are not at the leader"
         for rank, boot in world.last_words
         if rank not in too_late
-        and (not schedule.spares or rank in world.must_hear)
+        and (not schedule.spares or rank in world.there)
         and (not (peer := world.records[0, boot].peers.get(rank)) or not peer.part)
     ]
 
