@@ -16,7 +16,8 @@ RETRIES = get_args(Retry)
 CERTAINTIES = get_args(Certainty)
 LINES, LINE = 3, 300  # lines of the output that show the cause, characters in each
 _NAME = Length(200)
-_SENTENCE = Length(400)
+REASON = 400  # characters of a reason, or of an instruction
+_SENTENCE = Length(REASON)
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,12 @@ class Cause:
     def is_infrastructure(self) -> bool:
         """Whether it is certain that not the program failed, and that a retry may help."""
         return self.certainty == "high" and self.retry in ("same", "elsewhere")
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """A node that a job has replaced by a spare, and why."""
+
+    node: Annotated[str, _NAME]  # its label: `worker-2`
+    host: Annotated[str, _NAME]
+    why: Annotated[str, _SENTENCE]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from entrypoint.values import dataclass, field
 
 if TYPE_CHECKING:
-    from entrypoint.cause import Cause
+    from entrypoint.cause import Cause, Exclusion
 
 Origin = Literal["flag", "env", "spec", "platform", "default", "the roll call"]
 
@@ -225,6 +225,7 @@ class Topology:
     launcher: str | None = None  # what platform or device ask for
     chief: bool = False  # worker-0 is TensorFlow's chief
     job_id: str = ""  # the scheduler's number of this job, where it has one
+    spares: int = 0  # how many of the nodes wait at a time, for one that is lost
     origins: Mapping[str, Source] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -258,9 +259,14 @@ class Topology:
         return tuple(node for node in self.nodes if node.rank != self.me)
 
     @property
+    def working(self) -> int:
+        """How many nodes work at a time."""
+        return len(self.nodes) - self.spares
+
+    @property
     def world_size(self) -> int:
         """Ranks in all."""
-        return sum(node.slots for node in self.nodes)
+        return sum(node.slots for node in self.nodes[: self.working])
 
 
 @dataclass(frozen=True)
@@ -535,7 +541,7 @@ class Plan:
         """How many ranks the launchers of all nodes start; a program may start more."""
         if self.launch.ranks.count is not None:
             return self.launch.ranks.count
-        return len(self.launch.programs) * len(self.topology.nodes)
+        return len(self.launch.programs) * self.topology.working
 
 
 @dataclass(frozen=True)
@@ -548,3 +554,4 @@ class Outcome:
     program: bool = False
     again: bool = False  # only an attempt is over: the job boots again, on every node
     cause: Cause | None = None  # why it failed, as far as that is known
+    excluded: tuple[Exclusion, ...] = ()  # nodes that spares have replaced

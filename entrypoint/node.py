@@ -20,6 +20,7 @@ from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
+from entrypoint.job.team import Team
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.output.log import Callbacks, Logger, show
@@ -62,6 +63,7 @@ class Attempt:
     plan: Plan
     not_ready: Outcome | None = None
     number: int = 1
+    team: Team | None = None  # of the leader of a job with spares, after the first attempt
 
 
 def execute(
@@ -137,7 +139,8 @@ def _attempts(
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
-        attempt = replace(attempt, number=number + 1)
+        team = None if machine is None or isinstance(machine, Worker) else machine.next_team()
+        attempt = replace(attempt, number=number + 1, team=team)
         log.attempt = attempt.number
         if machine and machine.state.has_started and attempt.plan.inquiry:
             answered = replace(attempt.plan.inquiry, is_over=True)
@@ -178,7 +181,7 @@ def _machine(attempt: Attempt) -> Leader | Worker:
         return Worker(attempt.spec, attempt.plan, attempt.number)
     from entrypoint.job.leader import Leader
 
-    return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.number)
+    return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.number, attempt.team)
 
 
 def _internal(error: Exception) -> Outcome:
@@ -379,7 +382,7 @@ class Loop:
             self._programs.do(action.message)
 
     def _prepare(self, action: actions.Prepare) -> None:
-        launch = self._programs.prepare(action.members, port=action.port)
+        launch = self._programs.prepare(action.members, port=action.port, replaced=action.replaced)
         if launch.ranks.agents:
             hosts = {node.host: node.rank for node in self._topology.nodes}
             self._agents = Agents(self._run_dir, hosts, self._daemon_wanted)

@@ -26,6 +26,7 @@ class Phase(Enum):
     INQUIRY = "inquiry", "inquiry"
     FILES = "files", "files"
     WAITING = "others", "joined"
+    SPARE = "spare", "spare"
     LAUNCHING = "launch", "launching"
     OUTPUT = "first output", "running"
     RUNNING = "run", "running"
@@ -52,16 +53,25 @@ ALLOWED: Mapping[Phase, tuple[Phase, ...]] = {
     Phase.KEYS: (Phase.SSHD, Phase.INQUIRY, Phase.ENDING, Phase.ENDED),
     Phase.SSHD: (Phase.ROLL_CALL, Phase.FILES, Phase.INQUIRY, Phase.ENDING, Phase.ENDED),
     Phase.ROLL_CALL: (Phase.INQUIRY, Phase.FILES, Phase.ENDING, Phase.ENDED),
-    Phase.INQUIRY: (Phase.ROLL_CALL, Phase.FILES, Phase.LAUNCHING, Phase.ENDING, Phase.RELEASED),
+    Phase.INQUIRY: (
+        Phase.ROLL_CALL,
+        Phase.FILES,
+        Phase.SPARE,
+        Phase.LAUNCHING,
+        Phase.ENDING,
+        Phase.RELEASED,
+    ),
     Phase.FILES: (Phase.WAITING, Phase.INQUIRY, Phase.LAUNCHING, Phase.ENDING, Phase.ENDED),
     Phase.WAITING: (
         Phase.ROLL_CALL,
         Phase.FILES,
         Phase.INQUIRY,
+        Phase.SPARE,
         Phase.LAUNCHING,
         Phase.ENDING,
         Phase.RELEASED,
     ),
+    Phase.SPARE: (Phase.ENDING, Phase.RELEASED),
     Phase.LAUNCHING: (Phase.OUTPUT, Phase.RUNNING, Phase.ENDING, Phase.RELEASED),
     Phase.OUTPUT: (Phase.RUNNING, Phase.ENDING, Phase.RELEASED),
     Phase.RUNNING: (Phase.ENDING, Phase.RELEASED),
@@ -77,12 +87,14 @@ ALLOWED_OF_OTHERS: Mapping[Phase, tuple[Phase, ...]] = {
     Phase.ROLL_CALL: (Phase.MISSING, Phase.RUNNING, Phase.ENDING),
     Phase.WAITING: (
         Phase.MISSING,
+        Phase.SPARE,
         Phase.LAUNCHING,
         Phase.RUNNING,
         Phase.ENDING,
         Phase.RELEASED,
         Phase.LOST,
     ),
+    Phase.SPARE: (Phase.ENDING, Phase.RELEASED, Phase.LOST),
     Phase.LAUNCHING: (Phase.RUNNING, Phase.ENDING, Phase.LOST),
     Phase.RUNNING: (Phase.ENDING, Phase.RELEASED, Phase.LOST),
     Phase.ENDING: (Phase.RELEASED, Phase.LOST),
@@ -109,6 +121,7 @@ MEANING: Mapping[str, str] = {
     ),
     Phase.FILES.timeline: "what the ranks need here was written",
     Phase.WAITING.timeline: "this node had answered and waited for the others",
+    Phase.SPARE.timeline: "this node waited, to take the place of one that is lost",
     Phase.LAUNCHING.timeline: "until the first program or rank started here",
     Phase.OUTPUT.timeline: "until the first program or rank printed",
     Phase.RUNNING.timeline: "programs and ranks",
@@ -132,6 +145,7 @@ STATUSES: Mapping[str, str] = {
         "nodes answer what `check --all` asks, or measure the network between them"
     ),
     Phase.FILES.status: "all nodes are there, and the leader writes what the ranks need",
+    Phase.SPARE.status: "it waits, to take the place of a node that is lost",
     Phase.LAUNCHING.status: "it was told to start, and none of its ranks has reported yet",
     Phase.RUNNING.status: "its ranks or programs have started",
     Phase.ENDING.status: "the job's result is known, and its programs are stopped",

@@ -110,10 +110,12 @@ class ReportPhases:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Write what ranks need here. `port` as in messages.Start. Event that follows: Prepared."""
+    """Write what ranks need here. `port` and `replaced` as in messages.Start. Event that follows:
+    Prepared."""
 
     members: Members
     port: int = 0
+    replaced: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class LaunchMonitor:
         self._machine = state.scheduler
         self._spec = state.spec
         self._nodes = state.topology.nodes
+        self._state = state
         self._names = [state.topology.name(node.rank) for node in self._nodes]
         self._own = state.topology.name(state.topology.me)
         self._act = state.scheduler.act
@@ -75,7 +76,8 @@ class LaunchMonitor:
 
     def _show_placement(self) -> None:
         self._machine.log(words := placement(self.heard.placed))
-        empty = without_rank(self._names, self.heard.placed)
+        names = [self._names[node] for node in self._state.team.nodes]
+        empty = without_rank(names, self.heard.placed)
         # then the user decides where ranks run
         chosen = self._spec.mpi.hostfile or self._spec.mpi.np
         if empty and not chosen:

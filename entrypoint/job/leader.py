@@ -5,35 +5,27 @@ Its own node is one of the members: it gets the same orders and reports like the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from entrypoint import heartbeat
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
+from entrypoint.job.assembly import assemble
 from entrypoint.job.ending import Ending
-from entrypoint.job.failure import (
-    AwaitedEnds,
-    ProgramExit,
-    UserSignals,
-    ended,
-    lost,
-    not_ready,
-    of_program,
-    on_node,
-)
+from entrypoint.job.ends import EndMonitor
+from entrypoint.job.failure import UserSignals, ended, lost
 from entrypoint.job.inquiry import InquiryDriver
-from entrypoint.job.launch import NO_LOGIN, LaunchMonitor
+from entrypoint.job.launch import NO_LOGIN
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.peers import Peer
-from entrypoint.job.ports import choose
 from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stalls import StallDetector
 from entrypoint.job.state import JobState
+from entrypoint.job.team import Team
 from entrypoint.job.verdict import Verdict
-from entrypoint.model import Facts, Members, NodeReport, Outcome, Plan
+from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.phases import Phase
-from entrypoint.plan.members import clock_warnings, interface_words, with_interface
 from entrypoint.spec import JobSpec
 from entrypoint.text import count
 from entrypoint.values import replace
@@ -43,8 +35,12 @@ from entrypoint.wire import Invalid
 class Leader:
     """The node that decides. `handle` takes what happened and when, and returns what to do."""
 
-    def __init__(self, spec: JobSpec, facts: Facts, draft: Plan, attempt: int) -> None:
+    def __init__(
+        self, spec: JobSpec, facts: Facts, draft: Plan, attempt: int, team: Team | None = None
+    ) -> None:
         self.state = state = JobState(spec, draft)
+        if team is not None:
+            state.set_team(team)
         self.attempt = attempt
         self._spec = spec
         self._facts = facts
@@ -60,11 +56,11 @@ class Leader:
         self._talk = Outbox(state)
         self._tell = self._talk.tell
         self._roll_call = RollCall(state, self._look_complete)
-        self._ends = AwaitedEnds(least=draft.launch.start.min_nodes or 0)
-        failures = self._ends.failures
-        self._ranks = LaunchMonitor(state, self._talk, failures, self._decide, self._settle)
-        self._stalls = StallDetector(state, self._talk, self._decide)
         self._verdict = Verdict(state)
+        self._monitor = EndMonitor(state, self._talk, self._verdict, self._decide)
+        self._ends = self._monitor.nodes
+        self._ranks = self._monitor.ranks
+        self._stalls = StallDetector(state, self._talk, self._decide)
         self._ending = Ending(state, self._talk, self._verdict)
         self._inquiry = InquiryDriver(state, self._talk, self._decide, self._begin_job)
         self._user_signals = UserSignals()
@@ -73,8 +69,8 @@ class Leader:
         self._port = 0  # at which the programs meet; 0: the planned one
         # nodes whose end is the job's; None: all that are there
         self._awaited: tuple[int, ...] | None = None
-        self._asked = False  # whether all were asked again after this node stood still
-        self._running = False  # whether this node's own programs may run
+        # who was there when the outcome was known
+        self._present: frozenset[int] = frozenset()
         self._later: set[int] = set()  # nodes that have answered in a later attempt than the first
 
     # -- the machine
@@ -114,7 +110,8 @@ class Leader:
                 return  # it decides once more, when the answers are judged
             self.state.outcome = outcome
             others = self._draft.launch.ends.awaited is not None or bool(self._ends.late())
-            has_ranks = self._running or outcome.status != 0 or others
+            self._present = frozenset(self._here - self.state.lost())
+            has_ranks = self._monitor.runs_here or outcome.status != 0 or others
             self._ending.begin(outcome, self.attempt, has_ranks)
 
     def _stop(self, outcome: Outcome) -> None:
@@ -200,6 +197,11 @@ class Leader:
 
     def _take_in(self, node: int, report: NodeReport) -> None:
         """A node of an elastic job comes later than the others, or comes back."""
+        if self._topology.spares:
+            self._log(f"{self._host(node)} is here, and waits as a spare")
+            if self.state.has_started:
+                self._start(node)
+            return
         if report.not_ready:
             self._turn_away(node, report.not_ready)
             return
@@ -211,8 +213,10 @@ class Leader:
         self._start(node)
 
     def _turn_away(self, node: int, outcome: Outcome) -> None:
-        """A node of an elastic job has failed before it met the others, which go on without it."""
-        self._log(f"{self._host(node)} cannot join: {outcome.reason}")
+        """A spare, or a node of an elastic job that has not met the others, has failed. They go on
+        without it."""
+        what = f"{self._host(node)} cannot join" if self.state.works(node) else "a spare leaves"
+        self._log(f"{what}: {outcome.reason}")
         self._tell(node, messages.Release(**vars(outcome)))
         self.state.enter(Phase.RELEASED, node)
         del self._peers[node]
@@ -233,28 +237,25 @@ class Leader:
         if self._inquiry.begin(True, self._members):
             return
         self.state.enter(Phase.FILES)
-        assumed = {report.rank: report for report in self._draft.members.reports}
-        reports = assumed | self._peers.reports() | {self._me: self._own_report}
-        members = Members(tuple(report for _, report in sorted(reports.items())))
-        local = [peer.local for peer in self._peers.values()]
-        members = self._members = with_interface(members, self._me, self._spec, self._facts, local)
-        if outcome := not_ready(self._topology, members):
-            self._decide(outcome)
+        assembly = assemble(self.state, self._facts, self._own_report)
+        members = self._members = assembly.members
+        if assembly.refusal:
+            self._decide(assembly.refusal)
             return
         # A leader that has replaced a lost one does not know how often the others have started.
         attempts = max(report.attempt for report in members.reports)
         self.attempt = max(self.attempt, min(attempts, self._spec.restarts.most + 1))
-        self._port, chosen = choose(self._draft.launch.port, self._topology, members)
-        clocks = clock_warnings(self._topology, members)
-        for words in (*clocks, *interface_words(self._spec, members), *chosen):
-            self._log(words)
+        self._port = assembly.port
+        for line in assembly.lines:
+            self._log(line)
         self._log(self._roll_call.summary(members, self._here))
-        self._act(actions.Prepare(members, self._port))
+        self._act(actions.Prepare(members, self._port, self.state.team.replaced))
 
     def _on_prepared(self, event: events.Prepared) -> None:
         self._ranks.heard.asked = event.asked
-        self._awaited = event.awaited
-        if self._draft.launch.start.min_nodes and self._draft.mode == "coordinated":
+        self._awaited = self._nodes_at(event.awaited)
+        may_come = self._topology.spares or self._draft.launch.start.min_nodes
+        if may_come and self._draft.mode == "coordinated":
             for node in set(range(len(self._topology.nodes))) - self._here:
                 self._act(actions.Call(node))
         if not self._inquiry.begin(False, self._members):
@@ -262,13 +263,12 @@ class Leader:
 
     def _begin_job(self) -> None:
         reports = {self._me: self._own_report} | self._peers.reports()
-        self._ranks.heard.slots = {
-            self._host(node): report.slots for node, report in sorted(reports.items())
-        }
-        awaited = self._here if self._awaited is None else self._awaited
+        working = list(filter(self._here.__contains__, self.state.team.nodes))
+        self._ranks.heard.slots = {self._host(node): reports[node].slots for node in working}
+        awaited = working if self._awaited is None else self._awaited
         # other nodes do not report
         self._ends.awaited = set(awaited) if self._peers else {self._me}
-        self._running = True
+        self._monitor.runs_here = True
         for node in [*self._peers, self._me]:
             self._start(node)
         if self._draft.launch.ranks.reports == "ranks":
@@ -278,8 +278,12 @@ class Leader:
     def _start(self, node: int) -> None:
         """Tell a node to start its part. Nodes report their ranks only under an MPI."""
         has_reports = node == self._me or self._draft.launch.ranks.reports == "ranks"
-        self.state.enter(Phase.LAUNCHING if has_reports else Phase.RUNNING, node)
-        self._tell(node, messages.Start(self.attempt, self._port))
+        phase = Phase.LAUNCHING if has_reports else Phase.RUNNING
+        team = self.state.team
+        self.state.enter(
+            phase if self.state.works(node) else Phase.SPARE, node, team.reasons.get(node, "")
+        )
+        self._tell(node, messages.Start(self.attempt, self._port, team.replaced))
 
     # -- heartbeat
 
@@ -303,6 +307,9 @@ class Leader:
     def _on_lost(self, event: events.SessionLost) -> None:
         if self._peers.is_alive(event.node):
             self._lose(event.node, event.why)
+        elif event.node not in self._peers and not self._counts(event.node):
+            self.state.enter(Phase.LOST, event.node)
+            self._act(actions.Call(event.node))  # should it come back
 
     def _lose(self, node: int, why: str) -> None:
         peer, host = self._peers[node], self._host(node)
@@ -320,6 +327,8 @@ class Leader:
         own_gap = "" if why else self._peers.stood_still(self._machine.now)
         outcome = replace(its_loss, reason=own_gap, cause=None) if own_gap else its_loss
         self.state.enter(Phase.LOST, node, outcome.reason)
+        if self.outcome is None and self.state.works(node):
+            self.state.set_team(self.state.team.lose(node, outcome.reason))
         if not self.state.is_released:
             self._log(outcome.reason)  # say it now: the last line comes only after the grace
         goes_on = self._can_do_without(node)
@@ -330,6 +339,7 @@ class Leader:
             self._talk.forget(node=node)
             self._stalls.lose(node)
             left = len(self._ends.awaited) if self.state.has_started else 1 + len(self._peers)
+            left = self._topology.working if self._topology.spares else left
             self._log(f"the job goes on with {count(left, 'node')}")
             self._act(actions.Call(node))  # should it come back
             return
@@ -338,6 +348,8 @@ class Leader:
     def _can_do_without(self, node: int) -> bool:
         """Whether this node does not count, or enough nodes of an elastic job are left that run."""
         least = self._draft.launch.start.min_nodes
+        if not self._counts(node):
+            return True
         if least is None or self.outcome is not None:
             return False
         if self.state.phase is Phase.INQUIRY:
@@ -345,6 +357,14 @@ class Leader:
             return inquiry is not None and not inquiry.instead and left >= least
         left = len(self._ends.awaited) - (node in self._ends.awaited)
         return self.state.has_started and (not self._ends.counts(node) or left >= least)
+
+    def _counts(self, node: int) -> bool:
+        """Whether the job needs this node now: a spare of one that starts or runs may go."""
+        is_needed = self.state.phase in _NEEDED or self.outcome is not None
+        return is_needed or self.state.works(node)
+
+    def _nodes_at(self, places: Sequence[int] | None) -> tuple[int, ...] | None:
+        return None if places is None else tuple(self.state.team.nodes[place] for place in places)
 
     # -- what members say
 
@@ -370,6 +390,7 @@ class Leader:
         holds = {
             messages.CALL: False,  # the answer to it comes as Answered or Rejected
             messages.STARTED: self.state.has_started,
+            messages.WORKS: self.state.works(node),
             messages.RANKS: launch.ranks.reports == "ranks",
             messages.OWN_RANK: (
                 isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host)
@@ -415,50 +436,6 @@ class Leader:
             if self.state.of(each) is Phase.LAUNCHING:
                 self.state.enter(Phase.RUNNING, each)
 
-    def _rank_end(self, node: int, message: messages.RankEnd) -> None:
-        self._ranks.heard.end(message.rank, message.status)
-        if self._ranks.heard.all_well():
-            self._ranks.all_well()
-        elif message.status != 0:
-            what = f"rank {message.rank} on {self._host(node)}"
-            reason = ended(what, message.status, message.why)
-            end = ProgramExit(message.status, what, reason, message.tail)
-            self._settle_in(self._ends.of_rank(end), end)
-
-    def _program_ended(self, node: int, message: messages.Ended) -> None:
-        end = ProgramExit(message.status, message.what, message.reason, message.tail)
-        if node == self._me:
-            self._running = self._running and not message.last
-        if self._draft.launch.ends.completion == "leader":
-            if self._draft.launch.ranks.reports == "ranks":
-                self._ranks.launcher_ended(end)
-            else:
-                self._settle(end)
-            return
-        if end.status and not self._ends.counts(node):
-            self._ends.awaited -= {node} if message.last else set()
-            alone = f"{self._host(node)} has not joined the others, which go on without it"
-            self._log(f"EP621 {alone}: {end.reason}")
-            return
-        host, is_well = self._host(node), not end.status
-        where = host if self._peers else ""
-        seconds = self._ends.of_node(node, on_node(end, host, where), message.last)
-        if self._peers and is_well and seconds is not None:
-            here = [self._topology.nodes[each] for each in sorted(self._here)]
-            where = self._ends.everywhere(here, self._draft.launch.ends.awaited)
-        end = on_node(end, host, where)
-        if is_well and seconds is not None and self._ends.late():
-            # Their launchers may have met the others: that is known after two answers.
-            ask = self._talk.ask_all_they_know
-            ask(lambda: ask(lambda: self._settle_unless_met(end)))
-            return
-        self._settle_in(seconds, end)
-
-    def _settle_unless_met(self, end: ProgramExit) -> None:
-        """All that count have ended, unless one has met them meanwhile, and has to end, too."""
-        if self._ends.awaited == self._ends.late():
-            self._settle(end)
-
     def _failed(self, node: int, message: messages.Failed) -> None:
         self.state.note(node, message.reason)
         has_begun = self.state.has_started or self._has_run() or self._inquiry.takes_part(node)
@@ -469,7 +446,9 @@ class Leader:
         own_gap = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
         words = own_gap or f"{self._host(node)}: {message.reason}"
         outcome = Outcome(message.status, words, message.program)
-        if message.stop:
+        if not self._counts(node):
+            self._turn_away(node, outcome)
+        elif message.stop:
             self._stop(outcome)
         elif self.state.has_started and self.outcome is None and not self._ends.counts(node):
             self._turn_away(node, outcome)
@@ -499,7 +478,8 @@ class Leader:
 
     def _pong(self, node: int, message: messages.Pong) -> None:
         self._talk.pong(node, message.number)
-        self._stalls.heard(node, message.idle)
+        if self.state.works(node):
+            self._stalls.heard(node, message.idle)
 
     def _progress(self, event: events.OutputProgress) -> None:
         part = self._ranks if self.outcome is None else self._ending
@@ -507,23 +487,9 @@ class Leader:
 
     # -- the result
 
-    def _settle_in(self, seconds: float | None, end: ProgramExit) -> None:
-        if seconds:
-            self._after(seconds, lambda: self._settle(end))
-        elif seconds is not None:
-            self._settle(end)
-
-    def _settle(self, end: ProgramExit) -> None:
-        """The outcome is the cause, or this end if nothing failed. Its last lines are shown."""
-        if self.outcome is not None:
-            return
-        if self._peers.stood_still(self._machine.now) and not self._asked:
-            self._asked = True  # the others may have counted this node as lost meanwhile
-            self._talk.ask_all_they_know(lambda: self._settle(end))
-            return
-        cause = self._ends.cause() or end
-        self._verdict.show_last_lines(cause)
-        self._decide(of_program(cause))
+    def next_team(self) -> Team:
+        """Return the team as this attempt leaves it, for the next one."""
+        return replace(self.state.team, expected=self._present - self.state.lost())
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
@@ -567,6 +533,8 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Signalled: Leader._on_signalled,
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
+# In these phases, all nodes that are there are needed, spares too.
+_NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL, Phase.INQUIRY)
 # What counts only until the outcome is known.
 _UNDECIDED = (
     events.Started,
@@ -578,8 +546,10 @@ _UNDECIDED = (
 _ANSWERS = (messages.StacksShown, messages.Stopped)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,
-    messages.RankEnd: Leader._rank_end,
-    messages.Ended: Leader._program_ended,
+    messages.RankEnd: lambda leader, node, message: leader._monitor.rank(
+        leader._host(node), message
+    ),
+    messages.Ended: lambda leader, node, message: leader._monitor.program(node, message),
     messages.Met: lambda leader, node, message: leader._ends.met.add(node),
     messages.Diagnosis: lambda leader, node, message: leader._verdict.add(node, message.cause),
     messages.Failed: Leader._failed,

@@ -24,13 +24,14 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from entrypoint.cause import Cause
+from entrypoint.cause import Cause, Exclusion
 from entrypoint.phases import NAMES
 from entrypoint.text import SENTENCE
 from entrypoint.values import dataclass
 from entrypoint.wire import Invalid, Length, Range, json_object, one_of, read, require
 
 LINES, LINE = 20, 1000  # lines that a program printed last, characters in each
+EXCLUDED = 64  # nodes in the result that spares have replaced
 CAUSES = 16  # causes of one node in an attempt that count: more only repeat the same
 PHASES = 4096  # phases of one node; with LABEL characters in each they fit into the longest line
 TAKEN = "another leader has it"  # why a node is busy
@@ -287,10 +288,12 @@ class Hello:
 
 @dataclass(frozen=True)
 class Start:
-    """Everyone answered. `port`: at which the programs meet, where it is not the planned one."""
+    """Everyone answered. `port`: at which the programs meet, where it is not the planned one.
+    `replaced`: places in a job with spares, and the nodes that have them instead of the planned."""
 
     attempt: Count
     port: Annotated[int, Range(0, 65535)] = 0
+    replaced: Annotated[tuple[tuple[Rank, Rank], ...], Length(MAX_RANKS)] = ()
 
 
 @dataclass(frozen=True)
@@ -350,6 +353,7 @@ class Release:
     program: bool
     again: bool
     cause: KnownCause | None = None
+    excluded: Annotated[tuple[Exclusion, ...], Length(EXCLUDED)] = ()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -360,6 +364,8 @@ class Release:
 CALL = "outside the roll call"
 CALLED = "before the roll call"
 STARTED = "before the start"
+WORKS = "of a node that waits as a spare"
+TEAM = "of a team that the job cannot have"
 RANKS = "in a job whose launcher starts no ranks on all nodes"
 OWN_RANK = "of a rank that does not run there"
 OWN_PROGRAM = "of the leader's launcher"
@@ -374,18 +380,19 @@ SUCCESS = "of a success before the start"
 WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     **dict.fromkeys((NodeInfo, Taken, HostsWanted, Reject), (CALL,)),
     **dict.fromkeys((Pong, StacksShown, Stopped, Phases, Goodbye, Failed, ForceStop, Signal), ()),
-    **dict.fromkeys((RankStart, RankEnd), (STARTED, RANKS, OWN_RANK)),
-    Ended: (STARTED, OWN_PROGRAM),
-    Diagnosis: (STARTED,),
+    **dict.fromkeys((RankStart, RankEnd), (STARTED, WORKS, RANKS, OWN_RANK)),
+    Ended: (STARTED, WORKS, OWN_PROGRAM),
+    Diagnosis: (STARTED, WORKS),
     Met: (STARTED, ELASTIC),
-    DaemonStarted: (STARTED, RANKS),
+    DaemonStarted: (STARTED, WORKS, RANKS),
     Daemon: (RANKS,),
-    Limit: (STARTED, RANKS),
+    Limit: (STARTED, WORKS, RANKS),
     Reply: (ASKED,),
 }
 LEADER_SAYS: Mapping[type, tuple[str, ...]] = {
     Hello: (CALL,),
-    **dict.fromkeys((Start, Ping, Stacks, Signal, Stop, ReleaseFailedRanks), (CALLED,)),
+    Start: (CALLED, TEAM),
+    **dict.fromkeys((Ping, Stacks, Signal, Stop, ReleaseFailedRanks), (CALLED,)),
     StartDaemon: (CALLED, STARTED, RANKS),
     Question: (CALLED, INQUIRY),
     Release: (CALLED, SUCCESS),

@@ -14,6 +14,7 @@ from entrypoint.job.failure import difference, named, short
 from entrypoint.job.state import JobState
 from entrypoint.model import Members, Node, Outcome, Topology, node_name
 from entrypoint.phases import Phase
+from entrypoint.text import count
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
 # Seconds, and those for each node: killed programs may take 10 s to be gone, and then comes the
@@ -142,9 +143,14 @@ class RollCall:
         """Return how many nodes and slots are here, and how long that took."""
         nodes = len(self._topology.nodes)
         which = f"all {nodes}" if len(here) == nodes else f"{len(here)} of {nodes}"
-        slots = sum(report.slots for report in members.reports if report.rank in here)
+        working = [node for node in here if self._state.works(node)]
+        slots = sum(members.reports[node].slots for node in working)
+        spares = len(here) - len(working)
+        which += (
+            f" nodes are here, {count(spares, 'spare')} among them" if spares else " nodes are here"
+        )
         seconds = self._machine.now - self._began
-        return f"{which} nodes are here, {slots} slots, after {seconds:.1f}s"
+        return f"{which}, {slots} slots, after {seconds:.1f}s"
 
     def is_complete(self, answered: int) -> bool:
         """Whether all are there; or enough for an elastic job, and the others had their time.
@@ -159,8 +165,11 @@ class RollCall:
             self._disagree()
         if answered == peers or not self.own_name:
             return self.own_name
-        if self._least is None or 1 + answered < self._least:
+        if not self._is_enough(answered):
             return False
+        team, here = self._state.team, {self._topology.me, *self._state.peers}
+        if self._topology.spares and not team.awaits(here, len(self._topology.nodes)):
+            return True
         if self._goes_at is None:
             self._goes_at = self._machine.now + self._join
             self._machine.after(self._join, self._look)
@@ -168,6 +177,14 @@ class RollCall:
             return False
         self._machine.log(f"EP507 the job starts without {self._words()}; each may join later")
         return True
+
+    def _is_enough(self, answered: int) -> bool:
+        """Whether the job can start without those that have not answered."""
+        if self._topology.spares:
+            reports = self._state.peers.reports().items()
+            ready = {node for node, report in reports if not report.not_ready}
+            return self._state.team.is_enough({self._topology.me, *ready})
+        return self._least is not None and 1 + answered >= self._least
 
     def _disagree(self) -> None:
         """Raise ConfigError that names every node that disagrees. The end of their sessions tells

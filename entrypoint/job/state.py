@@ -6,6 +6,7 @@ from __future__ import annotations
 from entrypoint.job import actions
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
+from entrypoint.job.team import Team
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.spec import JobSpec
@@ -25,6 +26,7 @@ class JobState:
         self.scheduler = Scheduler()
         # On the leader, the workers that have answered.
         self.peers = Peers(spec.timeouts.heartbeat, plan.topology)
+        self.set_team(Team.planned(plan.topology))
         self._phases = dict.fromkeys(plan.known_nodes, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}
@@ -34,6 +36,15 @@ class JobState:
         self.stop: Outcome | None = None
         # Force stop, after a second signal: nobody waits for the grace.
         self.force = False
+
+    def set_team(self, team: Team) -> None:
+        """Say which nodes work. Only the leader chooses them."""
+        self.team = team
+        self._working = frozenset(team.nodes)
+
+    def works(self, node: int) -> bool:
+        """Whether this node works, and is no spare."""
+        return node in self._working
 
     @property
     def phase(self) -> Phase:
@@ -48,7 +59,7 @@ class JobState:
     @property
     def has_started(self) -> bool:
         """Whether everyone answered, and the ranks were told to start."""
-        return self.has_entered(Phase.LAUNCHING)
+        return self.has_entered(Phase.LAUNCHING) or self.has_entered(Phase.SPARE)
 
     @property
     def is_released(self) -> bool:
@@ -62,6 +73,10 @@ class JobState:
     def of(self, node: int) -> Phase:
         """The phase of a node, as far as this one knows it."""
         return self._phases[node]
+
+    def lost(self) -> set[int]:
+        """The nodes that are lost, as far as this one knows."""
+        return {node for node, phase in self._phases.items() if phase is Phase.LOST}
 
     def enter(self, phase: Phase, node: int | None = None, detail: str = "") -> None:
         """Change the phase of a node, this one where none is given, or only what is known of it in

@@ -69,7 +69,10 @@ class Verdict:
         (counted from 1)."""
         if outcome.program and outcome.status:
             outcome = replace(outcome, cause=self._cause())
-        spec = self._state.spec
+        topology, spec = self._state.topology, self._state.spec
+        if topology.spares:
+            self._state.set_team(self._state.team.blame(topology, outcome))
+            outcome = replace(outcome, excluded=self._state.team.excluded(topology))
         followed = follow(outcome, attempt, spec.restarts, self._state.stop)
         if followed.again or spec.failures.status == "own":
             return followed

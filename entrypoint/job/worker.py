@@ -15,6 +15,7 @@ from entrypoint.job.rollcall import OTHER_JOB, Misdirected, rejoin
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import Phase
+from entrypoint.plan.team import is_team, team_of
 from entrypoint.spec import JobSpec
 from entrypoint.text import count
 
@@ -179,6 +180,7 @@ class Worker:
         holds = {
             messages.CALL: not self._takes_part(),
             messages.CALLED: not self.state.is_calling,
+            messages.TEAM: is_team(self._topology, getattr(message, "replaced", ())),
             messages.STARTED: self.state.has_started,
             messages.RANKS: self._draft.launch.ranks.reports == "ranks",
             messages.INQUIRY: inquiry is not None and not self._takes_part(),
@@ -235,13 +237,16 @@ class Worker:
     def _start(self, message: messages.Start) -> None:
         if self._takes_part():
             return
-        self.state.enter(Phase.LAUNCHING)
+        is_spare = self._me not in team_of(self._topology, message.replaced)
+        self.state.enter(Phase.SPARE if is_spare else Phase.LAUNCHING)
         self.state.enter(Phase.RUNNING, _LEADER)
         self._machine.drop("roll call")
         self._act(actions.StopCalling())
         self.attempt = message.attempt
         role = (
-            "starting"
+            "this node waits as a spare"
+            if is_spare
+            else "starting"
             if self._draft.launch.programs
             else "this node's ranks are started from there"
         )

@@ -14,6 +14,8 @@ from entrypoint.errors import ConfigError
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.plan import cpus, installed
 from entrypoint.plan.members import assume_members, check_networks
+from entrypoint.plan.team import check as check_spares
+from entrypoint.plan.team import working
 from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
 from entrypoint.render import quote_ssh, render
@@ -48,25 +50,29 @@ def settle(
     topology: Topology | None = None,
     members: Members | None = None,
     leader_env: Mapping[str, str] | None = None,
+    replaced: tuple[tuple[int, int], ...] = (),
 ) -> Plan:
     """What this node will do.
 
     `topology` is `locate`'s where it is not given. `members` are assumed to be like this node until
     they have answered. `leader_env` is the spec's env as worker-0 has it, once the roll call
-    brought it. Raises ConfigError or SpecError when the job cannot be planned.
+    brought it. `replaced` is as in `team_of`. Raises ConfigError or SpecError when the job
+    cannot be planned.
     """
     topology = topology or locate(spec, facts)
     members = members or assume_members(topology, facts, spec.network.interface)
     check_networks(spec, facts, topology, members)
     launcher = _launcher(spec, topology)
-    launch = _launch(spec, launcher, topology, members)
     name = launcher.__name__.rpartition(".")[2]
+    places, placed = working(topology, members, replaced)
+    launch = _launch(spec, launcher, places, placed)
+    check_spares(spec, topology, launch, name)
     mode, no_roll_call = _mode(spec, topology, launch, name)
     spec_env = spec.env if leader_env is None else leader_env
     launch = _with_env(launch, facts, spec_env, mode, bool(no_roll_call), topology.platform)
     launch = _with_logs(launch, spec, topology)
     share = cpus.share(spec, facts, topology, launch, spec_env)
-    env = _env(spec, facts, topology, members, launch, leader_env)
+    env = _env(spec, facts, places, placed, launch, leader_env)
     env = _effective((*share.env, *env), facts.env)
     files = [*launch.files, *_env_files(launch, facts, env), *share.files]
     if mode == "coordinated":
@@ -218,6 +224,7 @@ def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
         f"launcher {launcher}": launch.start.needs_roll_call,
         "netcheck.when: before": spec.netcheck.when == "before",
         f"restarts: {spec.restarts.most}": spec.restarts.most > 0,
+        f"spares: {spec.spares}": spec.spares > 0,
         "ssh.client: files": spec.ssh.client == "files",
     }
     return next((name for name, needs in needy.items() if needs), "")
@@ -280,6 +287,13 @@ def _later(
         notes.append(
             f"nodes: those that are there, {wait}; the launcher numbers the ranks, anew when nodes"
             " come or go"
+        )
+    if topology.spares:
+        use = "a spare takes the place of a lost node when the job boots again"
+        none = "no spare takes the place of a lost node, since the job never boots again (restarts)"
+        notes.append(
+            f"nodes: {topology.working} of these {len(topology.nodes)} work at a time;"
+            f" {use if spec.restarts.most else none}"
         )
     if launch.start.needs_rank_table and not members.cards:
         notes.append(

@@ -68,6 +68,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         launcher=launcher,
         chief=chief,
         job_id=_job_id(facts),
+        spares=_spares(spec, len(nodes)),
         user=login(facts),
         origins={field: source for field, source in origins.items() if source},
     )
@@ -255,6 +256,16 @@ def _tasks(spec: JobSpec, site: Site, nodes: int) -> tuple[tuple[str, ...], Sour
     if servers or spec.hosts or not site.tasks:
         return ("worker",) * (nodes - servers) + ("ps",) * servers, None
     return site.tasks, _from(site, "hosts")
+
+
+def _spares(spec: JobSpec, nodes: int) -> int:
+    if spec.spares >= nodes and spec.spares:
+        raise ConfigError(
+            f"EP211 no node is left to work ({spec.source('spares')})",
+            f"spares is {spec.spares}, with {count(nodes, 'host')}",
+            "name the spares in hosts, too, behind the nodes that work",
+        )
+    return spec.spares
 
 
 def _chief(spec: JobSpec, site: Site) -> tuple[bool, Source | None]:

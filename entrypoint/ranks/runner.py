@@ -14,7 +14,6 @@ from typing import Any
 from entrypoint.errors import EntrypointError
 from entrypoint.job import messages
 from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended
-from entrypoint.job.messages import LINE, LINES
 from entrypoint.launchers import _command_line as command_line
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.model import Facts, File, Launch, Members, Plan
@@ -23,19 +22,21 @@ from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.plan.ports import with_port
+from entrypoint.plan.team import team_of
 from entrypoint.ranks import stacks
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
 from entrypoint.ranks.reports import Ranks
+from entrypoint.ranks.tails import last_lines, saved_lines
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.system import checks, children, proc, process
 from entrypoint.system.cgroups import Memory, Processes
 from entrypoint.system.clock import rest
 from entrypoint.system.files import RunDir, make_folders
-from entrypoint.text import count, one_line
+from entrypoint.text import count
 from entrypoint.values import replace
 
 # seconds between two reads of the count of refused processes, which version 1 cgroups do not
@@ -75,6 +76,7 @@ class Programs:
         self._plan = draft  # until `prepare`
         self._members = draft.members
         self._leader_env: Mapping[str, str] | None = None
+        self._replaced: tuple[tuple[int, int], ...] = ()
         self._by_ranks = draft.launch.ranks.reports == "ranks"
         self._started: list[asyncio.subprocess.Process] = []  # of this node, or their supervisors
         # programs that have not ended: number -> name for messages
@@ -89,9 +91,8 @@ class Programs:
         # ends that this causes, until the launcher's own end is known
         self._held_ends: list[messages.RankEnd] = []
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
-        self._line_shown = False
+        self._logged: set[str] = set()  # what is logged once
         self._merger: LineMerger | None = None  # if the plan merges lines of ranks
-        self._copies_ended = False  # whether that was logged
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
         process.adopt_orphans()
         self._probe = NodeProbe(facts, draft.topology, Memory(), Processes())
@@ -120,10 +121,8 @@ class Programs:
     def do(self, message: Any) -> None:
         """Execute an order of the leader."""
         match message:
-            case messages.Start(attempt, port):
-                self._background(self._start_all(attempt, port))
-                if self._by_ranks:
-                    self._background(self._watch_limit())
+            case messages.Start():
+                self._background(self._start_all(message))
             case messages.StartDaemon(command):
                 self._background(self._start_daemon(command))
             case messages.Ping(number):
@@ -153,15 +152,20 @@ class Programs:
                 raise TypeError(f"this is no order: {message!r}")
 
     def prepare(
-        self, members: Members, leader_env: Mapping[str, str] | None = None, port: int = 0
+        self,
+        members: Members,
+        leader_env: Mapping[str, str] | None = None,
+        port: int = 0,
+        replaced: tuple[tuple[int, int], ...] = (),
     ) -> Launch:
-        """Settle the final plan and write its files: ranks may start here from now on. `port` as in
-        messages.Start.
+        """Settle the final plan and write its files: ranks may start here from now on. `port` and
+        `replaced` as in messages.Start.
 
         A launcher that needs a rank table is prepared only at the start. Raises EntrypointError.
         """
         self._members = members
         self._leader_env = leader_env
+        self._replaced = replaced
         self._take_port(port)
         return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
 
@@ -175,7 +179,12 @@ class Programs:
 
     def _prepare(self) -> Launch:
         self._plan = settle(
-            self._spec, self._facts, self._draft.topology, self._members, self._leader_env
+            self._spec,
+            self._facts,
+            self._draft.topology,
+            self._members,
+            self._leader_env,
+            self._replaced,
         )
         self.write(self._plan.files)
         make_folders(self._plan.launch.folders)
@@ -189,17 +198,25 @@ class Programs:
             if file.text:
                 self._run_dir.write(file.name, file.text, file.mode)
 
-    async def _start_all(self, attempt: int, port: int) -> None:
-        self._log.attempt = attempt
-        if self._take_port(port):
+    async def _start_all(self, order: messages.Start) -> None:
+        self._log.attempt = order.attempt
+        topology = self._draft.topology
+        if topology.me not in team_of(topology, order.replaced):
+            process.show(process.STARTED)  # it waits for as long as the job runs
+            return
+        if self._by_ranks:
+            self._background(self._watch_limit())
+        is_replaced = order.replaced != self._replaced
+        self._replaced = order.replaced
+        if self._take_port(order.port) or is_replaced:
             self._prepare()
         if self._spec.logs.format == "json":  # supervisors read it
-            self._run_dir.write(ATTEMPT, str(attempt), 0o600)
+            self._run_dir.write(ATTEMPT, str(order.attempt), 0o600)
         if self._draft.launch.start.needs_rank_table:
             from entrypoint.ranks import rank_table
 
             limit = self._spec.timeouts.peers
-            cards = await rank_table.wait(self._facts, self._draft.topology, limit, self._log)
+            cards = await rank_table.wait(self._facts, topology, limit, self._log)
             self._members = replace(self._members, cards=cards)
             self._prepare()
         launch = self._plan.launch
@@ -297,8 +314,8 @@ class Programs:
             if self._stopping is not None:
                 process.kill_group(value, signal.SIGTERM)
         else:
-            lines = self._output(str(number), value)
-            tail = self._last(lines)
+            lines = saved_lines(self._run_dir, str(number), value)
+            tail = last_lines(lines)
             end = messages.RankEnd(number, value, tail, self._shortage(value))
             self._diagnose(Failure(name, value, lines))
             if self._launcher_ends is not None and self._stopping is None:
@@ -320,9 +337,9 @@ class Programs:
             self._note_lost_output(event, value)
         elif value:
             name = f"rank {rank}"
-            lines = self._output(f"{OF_PROGRAM}.{rank}", value)
+            lines = saved_lines(self._run_dir, f"{OF_PROGRAM}.{rank}", value)
             reason = ended(name, value, self._shortage(value))
-            end = ProgramExit(value, name, reason, self._last(lines))
+            end = ProgramExit(value, name, reason, last_lines(lines))
             self._failed_ranks[rank] = end, Failure(name, value, lines)
 
     def _note_lost_output(self, event: str, value: int) -> None:
@@ -330,8 +347,8 @@ class Programs:
         `value` ("copy")."""
         if event == "lost":
             self._log_lost(value)
-        elif not self._copies_ended:
-            self._copies_ended = True
+        elif "copies" not in self._logged:
+            self._logged.add("copies")
             detail = f"{self._draft.topology.log_dir}: {os.strerror(value)}"
             hint = "make room there, or set log_dir"
             self._log(
@@ -341,8 +358,8 @@ class Programs:
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         name = self._running.pop(number)
         # a launcher has no supervisor
-        lines = () if self._by_ranks else self._output(str(number), status)
-        tail = self._last(lines)
+        lines = () if self._by_ranks else saved_lines(self._run_dir, str(number), status)
+        tail = last_lines(lines)
         if own := tail and _SCRIPT_ERROR.fullmatch(tail[-1]):
             reason = own[1]
             tail = ()
@@ -370,23 +387,6 @@ class Programs:
         is_ours = self._stopping is not None and failure.status - 128 in _STOP_SIGNALS
         if failure.status and not is_ours:
             self._diagnostician.failed(failure)
-
-    def _output(self, number: str, status: int) -> tuple[str, ...]:
-        """Return the output of a failed program that its supervisor has saved: its end."""
-        try:
-            text = (
-                (self._run_dir.path / f"tail.{number}").read_bytes().decode("utf-8", "replace")
-                if status
-                else ""
-            )
-        except OSError:
-            return ()
-        lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
-        return tuple(line.rstrip() for line in lines if line.strip())
-
-    def _last(self, lines: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the last lines of a failed program, for people."""
-        return tuple(one_line(line, LINE) for line in lines[-LINES:])
 
     def _daemon_ended(self, name: str, wait: int) -> None:
         if not self._by_ranks:
@@ -428,12 +428,12 @@ class Programs:
     def show_line(self) -> None:
         """Log once that the launcher was started, with the place of its whole command line."""
         file = self._run_dir.path / command_line.RECORD
-        if self._line_shown or not file.is_file():
+        if "line" in self._logged or not file.is_file():
             return
         if line := command_line.shown(file.read_bytes()):
-            self._line_shown = True
+            self._logged.add("line")
             self._run_dir.write(command_line.TEXT, f"{line}\n", 0o600)
-            nodes = len(self._plan.topology.nodes)
+            nodes = self._plan.topology.working
             where = f" on {count(nodes, 'node')}" if nodes > 1 else ""
             ranks = count(self._plan.ranks, "rank")
             name = self._plan.launch.ranks.name

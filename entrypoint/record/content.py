@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from entrypoint.cause import BLAMES, CERTAINTIES, LINE, LINES, RETRIES, ROLES
+from entrypoint.cause import BLAMES, CERTAINTIES, LINE, LINES, RETRIES, ROLES, Exclusion
 from entrypoint.job import messages
 from entrypoint.phases import NAMES
 from entrypoint.text import SENTENCE
@@ -36,6 +36,13 @@ class ResultCause:
     fix: Annotated[str, Length(SENTENCE)]
 
 
+@dataclass(frozen=True)
+class ResultNodes:
+    """The field of a job's result with the nodes that spares have replaced."""
+
+    excluded: Annotated[tuple[Exclusion, ...], Length(messages.EXCLUDED)]
+
+
 def _result(value: Any) -> dict[str, Any]:
     """Return the job's result: an object with exactly the fields that docs/reference/exit-codes.md
     lists."""
@@ -46,8 +53,10 @@ def _result(value: Any) -> dict[str, Any]:
             raise Invalid(f"{name} is missing or of another type", value)
     if not 0 <= result["status"] <= 255:
         raise Invalid("status is not from 0 to 255", value)
-    cause = vars(read(ResultCause, result)) if "cause" in result else {}
-    return {name: result[name] for name in fields} | cause
+    more = vars(read(ResultCause, result)) if "cause" in result else {}
+    if "excluded" in result:
+        more["excluded"] = [vars(entry) for entry in read(ResultNodes, result).excluded]
+    return {name: result[name] for name in fields} | more
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def result_of(outcome: Outcome, node: str, job: str, environ: Mapping[str, str])
     import json  # not needed before the end
 
     reason = scrubbed(outcome.reason, environ)
-    cause = _cause_of(outcome, environ)
+    more = _cause_of(outcome, environ) | _excluded_of(outcome, environ)
     end = ""
     keep = len(reason)
     while True:
@@ -63,7 +63,7 @@ def result_of(outcome: Outcome, node: str, job: str, environ: Mapping[str, str])
             "node": node,
             "job": job,
             "class": classify(outcome),
-            **cause,
+            **more,
         }
         length = len(json.dumps(result))
         if length < _LIMIT:
@@ -88,6 +88,19 @@ def _cause_of(outcome: Outcome, environ: Mapping[str, str]) -> dict[str, Any]:
         if len(json.dumps(fields)) > _LIMIT // 2:
             fields[name] = nothing
     return fields
+
+
+def _excluded_of(outcome: Outcome, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the field of a result with the nodes that spares have replaced; none if there are
+    none. Of many, it has the first."""
+    if not outcome.excluded:
+        return {}
+    import json
+
+    nodes = [vars(entry) | {"why": scrubbed(entry.why, environ)} for entry in outcome.excluded]
+    while len(json.dumps(nodes)) > _LIMIT // 4 and len(nodes) > 1:
+        nodes.pop()
+    return {"excluded": nodes}
 
 
 class RecordFile:

@@ -219,8 +219,8 @@ class Caller:
         except BaseException as error:
             if isinstance(error, AttemptFailed) and error.late:
                 self._patience[node.rank] = min(2 * attempt.patience, self._limits.growth)
-            if not work.cancel() and not work.cancelled() and not work.exception():
-                work.result().close()  # it finished too late to be used
+            work.cancel()
+            work.add_done_callback(_discard)
             raise
         self._patience.pop(node.rank, None)
         return session
@@ -417,6 +417,13 @@ def round_trip(connection: socket.socket) -> float:
         return 0.0
     fastest = int.from_bytes(info[_MIN_RTT:], sys.byteorder)  # microseconds
     return 0.0 if fastest == 0xFFFFFFFF else fastest / 1e6  # 0xFFFFFFFF: no packet was measured yet
+
+
+def _discard(work: asyncio.Task[Session]) -> None:
+    """An attempt is over that nobody waits for any more: its failure is nobody's, and its session
+    is too late to be used."""
+    if not work.cancelled() and not work.exception():
+        work.result().close()
 
 
 def _translated(error: BaseException, address: str) -> BaseException:

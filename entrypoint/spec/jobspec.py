@@ -302,8 +302,8 @@ class TimeoutSpec:
     """Time limits, in seconds.
 
     peers: Seconds until every peer must have answered the roll call.
-    join: Seconds that the roll call waits for the other nodes after the minimum number of `nodes`
-      has answered.
+    join: Seconds that the roll call waits for the other nodes after the minimum number of `nodes`,
+      or all but the `spares`, have answered.
     launch: Seconds in which mpirun must have started every rank, once all nodes are there.
     heartbeat: Seconds of silence after which a peer counts as lost.
     grace: Seconds between SIGTERM and SIGKILL when the job is stopped.
@@ -375,6 +375,8 @@ class JobSpec:
       Minimum and maximum number of nodes of an elastic job under torchrun, such as `2:4`; `hosts`
       names the maximum. The job starts with the minimum, continues while as many are left, and
       accepts nodes that start later.
+    spares: How many of the nodes in `hosts` wait, and take the place of one that is lost or keeps
+      failing, when the job boots again (`restarts`). At first the last ones wait.
     node_rank: Index of this node in `hosts`; found by this container's host name if not given.
     slots: Processes (ranks) on each node; the number of accelerators, or 1, if not given. An entry
       of `hosts` may have its own number.
@@ -407,6 +409,7 @@ class JobSpec:
     device: Annotated[str | None, adapter("devices"), "--device"] = None
     hosts: Annotated[tuple[str, ...], "--hosts"] = ()
     nodes: Annotated[str | None, Rule("pair of numbers such as 2:4", pattern=_NODES)] = None
+    spares: Annotated[Count, "--spares"] = 0
     node_rank: Annotated[Count | None, "--node-rank", "MY_TASK_INDEX"] = None
     slots: Annotated[int | None, Rule(ge=1, le=MAX_SLOTS), "--slots", "MY_MPI_SLOTS"] = None
     secret_file: Annotated[Path | None, "--secret-file"] = None

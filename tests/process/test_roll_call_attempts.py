@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import io
 import json
 import socket
@@ -370,3 +371,35 @@ def test_a_broken_line_of_known_hosts_is_named(line: str, seen: str, states: lis
             call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").rank
             == 1
         )
+
+
+def test_an_attempt_that_fails_while_it_is_cancelled_is_nobody_s_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refusal and the end of the roll call may come in the same moment."""
+    errors: list[dict[str, object]] = []
+
+    async def connect(found: list[resolve.Address], seconds: float) -> socket.socket:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise rollcall.AttemptFailed("nothing listens there yet") from None
+        raise AssertionError
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        keys = Keys(new_key().encode(), "", b"", "", "")
+        node = Node(1, "b", 1, "127.0.0.1", ssh_port=1)
+        hello = messages.Hello(__version__, ("a", "b"), 1, "plain", {}, 15.0, "x", "127.0.0.1")
+        callbacks = Callbacks(Logger(), lambda event: None, asyncio.create_task)
+        calls = rollcall.Caller((node,), "user", keys, hello, callbacks)
+        calls.call(node)
+        await asyncio.sleep(0.1)
+        calls.stop()
+        await asyncio.sleep(0.1)
+        del calls  # with it, the last reference to the attempt
+        gc.collect()
+
+    monkeypatch.setattr(rollcall, "_connect", connect)
+    asyncio.run(run())
+    assert errors == []

@@ -1,0 +1,66 @@
+"""The end of the roll call: whether the nodes that are there can run one job, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from entrypoint.job.failure import not_ready
+from entrypoint.job.ports import choose
+from entrypoint.job.state import JobState
+from entrypoint.model import Facts, Members, NodeReport, Outcome
+from entrypoint.plan.members import clock_warnings, interface_words, with_interface
+from entrypoint.values import dataclass
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What the nodes have agreed on. `port` as in messages.Start; `lines` are to be logged."""
+
+    members: Members
+    refusal: Outcome | None = None  # why they cannot run the job
+    port: int = 0
+    lines: tuple[str, ...] = ()
+
+
+def assemble(state: JobState, facts: Facts, own: NodeReport) -> Assembly:
+    """Choose the team and the port, once the nodes have answered.
+
+    Raises OsError if too few nodes can work, or no port is free on all of them.
+    """
+    plan, topology = state.plan, state.topology
+    reports = {report.rank: report for report in plan.members.reports}
+    reports |= state.peers.reports() | {state.me: own}
+    members = Members(tuple(report for _, report in sorted(reports.items())))
+    local = [peer.local for peer in state.peers.values()]
+    members = with_interface(members, state.me, state.spec, facts, local)
+    replaced = _choose_team(state, members.reports) if topology.spares else ()
+    working = [report for report in members.reports if state.works(report.rank)]
+    if refusal := not_ready(topology, Members(tuple(working))):
+        return Assembly(members, refusal)
+    port, chosen = choose(plan.launch.port, topology, Members(tuple(working)))
+    clocks = clock_warnings(topology, members)
+    lines = (*clocks, *interface_words(state.spec, members), *chosen, *replaced)
+    return Assembly(members, port=port, lines=lines)
+
+
+def _choose_team(state: JobState, reports: Sequence[NodeReport]) -> list[str]:
+    """Have spares work instead of nodes that cannot; return what is to be logged."""
+    topology, before = state.topology, state.team
+    here = {state.me, *state.peers}
+    unready = {
+        report.rank: report.not_ready.reason
+        for report in reports
+        if report.not_ready and report.rank in here
+    }
+    ready = here - unready.keys()
+    if unready and not before.is_enough(ready):
+        return []  # their reasons are the job's
+    team = before.choose(topology, ready, unready)
+    state.set_team(team)
+    lines = [
+        f"EP623 {topology.name(new)} takes the place of {topology.name(old)}: {team.reasons[old]}"
+        for old, new in zip(before.nodes, team.nodes, strict=True)
+        if old != new
+    ]
+    unfit = unready.keys() - team.reasons.keys()
+    return lines + [f"{topology.name(node)} cannot work: {unready[node]}" for node in sorted(unfit)]

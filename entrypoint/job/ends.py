@@ -1,0 +1,104 @@
+"""The ends of ranks and programs as nodes report them, until one of them is the job's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from entrypoint.job import messages
+from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended, of_program, on_node
+from entrypoint.job.launch import LaunchMonitor
+from entrypoint.job.outbox import Outbox
+from entrypoint.job.state import JobState
+from entrypoint.job.verdict import Verdict
+from entrypoint.model import Node, Outcome
+
+
+class EndMonitor:
+    """Decides by the ends of ranks and programs. A part of the leader."""
+
+    def __init__(
+        self, state: JobState, outbox: Outbox, verdict: Verdict, decide: Callable[[Outcome], None]
+    ) -> None:
+        self._state = state
+        self._peers = state.peers
+        self._topology = state.topology
+        self._launch = state.plan.launch
+        self._machine = state.scheduler
+        self._talk = outbox
+        self._verdict = verdict
+        self._decide = decide
+        self.nodes = AwaitedEnds(least=state.plan.launch.start.min_nodes or 0)
+        self.ranks = LaunchMonitor(state, outbox, self.nodes.failures, decide, self.settle)
+        # Whether this node's own programs may run.
+        self.runs_here = False
+        # Whether all were asked again after this node stood still.
+        self._asked = False
+
+    def rank(self, host: str, message: messages.RankEnd) -> None:
+        """A rank has ended on that host."""
+        self.ranks.heard.end(message.rank, message.status)
+        if self.ranks.heard.all_well():
+            self.ranks.all_well()
+        elif message.status != 0:
+            name = f"rank {message.rank} on {host}"
+            reason = ended(name, message.status, message.why)
+            end = ProgramExit(message.status, name, reason, message.tail)
+            self._settle_in(self.nodes.of_rank(end), end)
+
+    def program(self, node: int, message: messages.Ended) -> None:
+        """A program of that node has ended."""
+        end = ProgramExit(message.status, message.what, message.reason, message.tail)
+        if node == self._state.me:
+            self.runs_here = self.runs_here and not message.last
+        if self._launch.ends.completion == "leader":
+            if self._launch.ranks.reports == "ranks":
+                self.ranks.launcher_ended(end)
+            else:
+                self.settle(end)
+            return
+        host = self._topology.name(node)
+        if end.status and not self.nodes.counts(node):
+            self.nodes.awaited -= {node} if message.last else set()
+            alone = f"{host} has not joined the others, which go on without it"
+            self._machine.log(f"EP621 {alone}: {end.reason}")
+            return
+        is_well = not end.status
+        where = host if self._peers else ""
+        seconds = self.nodes.of_node(node, on_node(end, host, where), message.last)
+        if self._peers and is_well and seconds is not None:
+            where = self.nodes.everywhere(self._working(), self._launch.ends.awaited)
+        end = on_node(end, host, where)
+        if is_well and seconds is not None and self.nodes.late():
+            # Their launchers may have met the others: that is known after two answers.
+            ask = self._talk.ask_all_they_know
+            ask(lambda: ask(lambda: self._settle_unless_met(end)))
+            return
+        self._settle_in(seconds, end)
+
+    def _working(self) -> list[Node]:
+        """Return the nodes that are there and work, by their places in the job."""
+        here = {self._state.me, *self._peers}
+        return [self._topology.nodes[node] for node in self._state.team.nodes if node in here]
+
+    def _settle_unless_met(self, end: ProgramExit) -> None:
+        """All that count have ended, unless one has met them meanwhile, and has to end, too."""
+        if self.nodes.awaited == self.nodes.late():
+            self.settle(end)
+
+    def _settle_in(self, seconds: float | None, end: ProgramExit) -> None:
+        if seconds:
+            self._machine.after(seconds, lambda: self.settle(end))
+        elif seconds is not None:
+            self.settle(end)
+
+    def settle(self, end: ProgramExit) -> None:
+        """The outcome is the cause, or this end if nothing failed. Its last lines are shown."""
+        if self._state.outcome is not None:
+            return
+        if self._peers.stood_still(self._machine.now) and not self._asked:
+            self._asked = True  # the others may have counted this node as lost meanwhile
+            self._talk.ask_all_they_know(lambda: self.settle(end))
+            return
+        cause = self.nodes.cause() or end
+        self._verdict.show_last_lines(cause)
+        self._decide(of_program(cause))

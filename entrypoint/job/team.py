@@ -1,0 +1,109 @@
+"""Which nodes of a job with spares work in an attempt, and which ones no longer do and why. Pure.
+
+A node that is lost is replaced in the next attempt; one that is to blame for a failure is after its
+second one. Whoever is replaced and comes back waits as a spare, and works again only if no other
+node is left; after two faults never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Mapping
+
+from entrypoint.cause import REASON, Exclusion
+from entrypoint.errors import OsError
+from entrypoint.job.messages import EXCLUDED
+from entrypoint.model import Outcome, Topology
+from entrypoint.text import count, one_line
+from entrypoint.values import dataclass, field, replace
+
+FAULTS = 2  # of a node that never works again
+_BLAMED = "elsewhere"  # what a cause says of a retry if its node is to blame
+_ABSENT = "it did not answer the roll call in time"
+
+
+@dataclass(frozen=True)
+class Team:
+    """The nodes that work, in the order of the places that they have in the job; what is held
+    against nodes, carried from one attempt to the next; and who was there when the last one ended.
+    """
+
+    nodes: tuple[int, ...]
+    faults: Mapping[int, int] = field(default_factory=dict)
+    # Nodes that were replaced, or will be, and why.
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    # Who was there when the last attempt ended: only these are waited for. None: all.
+    expected: Collection[int] | None = None
+
+    @classmethod
+    def planned(cls, topology: Topology) -> Team:
+        """Return the team of the first attempt: the first nodes."""
+        return cls(tuple(range(topology.working)))
+
+    def lose(self, node: int, reason: str) -> Team:
+        """Return the team after the loss of a node, which the next attempt replaces."""
+        faults = {**self.faults, node: self.faults.get(node, 0) + 1}
+        return replace(self, faults=faults, reasons={**self.reasons, node: reason})
+
+    def blame(self, topology: Topology, outcome: Outcome) -> Team:
+        """Return the team after an attempt that failed. The leader's own node stays in its place:
+        the other nodes are called from there."""
+        cause = outcome.cause
+        if cause is None or cause.retry != _BLAMED or not cause.node or cause.certainty != "high":
+            return self
+        node = next((node for node in self.nodes if topology.name(node) == cause.node), 0)
+        if not node or node in self.reasons:
+            return self
+        faults = {**self.faults, node: self.faults.get(node, 0) + 1}
+        if faults[node] < FAULTS:
+            return replace(self, faults=faults)
+        return replace(self, faults=faults, reasons={**self.reasons, node: outcome.reason})
+
+    def can_work(self, node: int) -> bool:
+        """Whether this node may ever work again."""
+        return not node or self.faults.get(node, 0) < FAULTS
+
+    def is_enough(self, ready: Collection[int]) -> bool:
+        """Whether these nodes, which are ready, can fill all places. The first one is the
+        leader's."""
+        return 0 in ready and sum(map(self.can_work, ready)) >= len(self.nodes)
+
+    def awaits(self, here: Container[int], nodes: int) -> bool:
+        """Whether the roll call of so many nodes waits for more than those that are here, if they
+        are enough."""
+        expected = range(nodes) if self.expected is None else self.expected
+        return not all(node in here for node in expected)
+
+    def choose(self, topology: Topology, ready: Iterable[int], unready: Mapping[int, str]) -> Team:
+        """Return the team of the next start, out of the nodes that are ready. `unready`: why others
+        are not.
+
+        Raises OsError if they are too few.
+        """
+        able = [node for node in sorted(ready) if self.can_work(node)]
+        stay = {node for node in self.nodes if node in able and node not in self.reasons}
+        others = sorted({*able} - stay, key=lambda node: (node in self.reasons, node))
+        if len(able) < len(self.nodes):
+            raise OsError(
+                f"EP622 only {count(len(able), 'node')} of the {len(self.nodes)} that are needed"
+                " can work",
+                "; ".join(f"{topology.name(node)}: {why}" for node, why in self.reasons.items()),
+                "start the job on other nodes, or give it more spares",
+            )
+        free = iter(others)
+        nodes = tuple(node if node in stay else next(free) for node in self.nodes)
+        dropped = {node: unready.get(node, _ABSENT) for node in self.nodes}
+        reasons = {**dropped, **self.reasons}
+        reasons = {node: why for node, why in reasons.items() if node not in nodes}
+        return replace(self, nodes=nodes, reasons=reasons)
+
+    def excluded(self, topology: Topology) -> tuple[Exclusion, ...]:
+        """Return the nodes that were replaced, for the result."""
+        return tuple(
+            Exclusion(topology.nodes[node].label, topology.nodes[node].host, one_line(why, REASON))
+            for node, why in sorted(self.reasons.items())[:EXCLUDED]
+        )
+
+    @property
+    def replaced(self) -> tuple[tuple[int, int], ...]:
+        """The places that other nodes have than the planned ones, and these nodes."""
+        return tuple((place, node) for place, node in enumerate(self.nodes) if place != node)

@@ -1,0 +1,26 @@
+"""The last output of programs and ranks that failed, as their supervisors save it."""
+
+from __future__ import annotations
+
+from entrypoint.job.messages import LINE, LINES
+from entrypoint.system.files import RunDir
+from entrypoint.text import one_line
+
+
+def saved_lines(run_dir: RunDir, number: str, status: int) -> tuple[str, ...]:
+    """Return the output of a failed program that its supervisor has saved: its end."""
+    try:
+        text = (
+            (run_dir.path / f"tail.{number}").read_bytes().decode("utf-8", "replace")
+            if status
+            else ""
+        )
+    except OSError:
+        return ()
+    lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
+    return tuple(line.rstrip() for line in lines if line.strip())
+
+
+def last_lines(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the last lines of a failed program, for people."""
+    return tuple(one_line(line, LINE) for line in lines[-LINES:])

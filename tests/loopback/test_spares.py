@@ -1,0 +1,160 @@
+"""Jobs with spares: a node that is lost, cannot work or is to blame twice is replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from tests.cluster import Cluster, Make, until
+
+RUN = (sys.executable, "-m", "entrypoint", "run")
+# Each attempt notes which node has which place in the job, then waits for the file `over`.
+PROGRAM = """
+place=${OMPI_COMM_WORLD_RANK:-${NODE_RANK:-$PMI_RANK}}
+echo "place=$place node=$NODE attempt=up"
+while [ ! -e over ]; do sleep 0.05; done
+exit 0
+"""
+
+
+def start(job: Cluster, rank: int, launcher: str, env: Mapping[str, str] | None = None) -> None:
+    argv = (*RUN, "--launcher", launcher, "--spares", "1", "--restarts", "3")
+    settings = {"ENTRYPOINT_TIMEOUTS_GRACE": "2", "ENTRYPOINT_TIMEOUTS_JOIN": "3"}
+    job.start(rank, argv=(*argv, "--", "sh", "-c", PROGRAM), env={**settings, **(env or {})})
+
+
+def places(job: Cluster) -> list[tuple[str, str]]:
+    """Where each place of the job ran, in the order of the starts: place and node."""
+    files = sorted(job.folder.glob("out-*"))
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    return sorted(
+        (line.split("place=")[1].split()[0], line.split("node=")[1].split()[0])
+        for line in lines
+        if "attempt=up" in line
+    )
+
+
+def results(job: Cluster, ranks: list[int]) -> list[dict[str, object]]:
+    files = [job.folder / f"n{rank}-state.json" for rank in ranks]
+    return [json.loads(file.read_text())["result"] for file in files]
+
+
+@pytest.mark.promise("a lost node is replaced by a spare in the next attempt")
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+def test_a_spare_takes_the_place_of_a_lost_node(cluster: Make, launcher: str) -> None:
+    job = cluster(4, slots=1)
+    for rank in range(4):
+        start(job, rank, launcher)
+    until(lambda: len(places(job)) == 3, 30, "three ranks up")
+    assert places(job) == [("0", "0"), ("1", "1"), ("2", "2")], job.both()
+    assert "this node waits as a spare" in job.err(3), job.both()
+    job.signal(1, signal.SIGKILL)
+    job.processes.pop(1).wait()
+    until(lambda: len(places(job)) == 6, 30, "the second attempt")
+    assert places(job)[-4:] == [("1", "1"), ("1", "3"), ("2", "2"), ("2", "2")], job.both()
+    assert (
+        "EP623 worker-3 (node-3) takes the place of worker-1 (node-1): EP602 worker-1 (node-1) is"
+        " lost" in job.err(0)
+    ), job.both()
+    (job.folder / "over").touch()
+    assert job.ends() == {0: 0, 2: 0, 3: 0}, job.both()
+    for result in results(job, [0, 2, 3]):
+        (excluded,) = result["excluded"]  # type: ignore[misc]
+        assert (excluded["node"], excluded["host"]) == ("worker-1", "node-1")
+        assert "EP602 worker-1 (node-1) is lost" in excluded["why"]
+
+
+@pytest.mark.control("a lost node is replaced by a spare in the next attempt")
+def test_without_a_loss_the_spare_waits_and_ends_with_the_job(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    for rank in range(3):
+        start(job, rank, "mpirun")
+    until(lambda: len(places(job)) == 2, 30, "two ranks up")
+    (job.folder / "over").touch()
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+    assert places(job) == [("0", "0"), ("1", "1")], job.both()
+    assert all("excluded" not in result for result in results(job, [0, 1, 2]))
+
+
+def test_a_lost_spare_does_not_end_the_job_and_may_come_back(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    for rank in range(3):
+        start(job, rank, "plain")
+    until(lambda: "waits as a spare" in job.err(2), 30, "the spare")
+    job.signal(2, signal.SIGKILL)
+    job.processes.pop(2).wait()
+    until(lambda: "the job goes on with 2 nodes" in job.err(0), 20, "the loss")
+    start(job, 2, "plain")
+    until(lambda: "waits as a spare" in job.err(2), 30, "the spare again")
+    job.signal(1, signal.SIGKILL)
+    job.processes.pop(1).wait()
+    until(lambda: len(places(job)) == 4, 30, "the second attempt")
+    (job.folder / "over").touch()
+    assert job.ends() == {0: 0, 2: 0}, job.both()
+    assert ("1", "2") in places(job)
+
+
+def test_a_spare_that_is_told_to_stop_leaves_alone(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    for rank in range(3):
+        start(job, rank, "plain")
+    until(lambda: "waits as a spare" in job.err(2), 30, "the spare")
+    job.signal(2, signal.SIGTERM)
+    assert job.processes.pop(2).wait() == 143, job.both()
+    assert "a spare leaves: worker-2 (node-2): EP611" in job.err(0), job.both()
+    (job.folder / "over").touch()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+
+
+def test_the_job_starts_without_a_spare_that_never_comes(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    for rank in range(2):
+        start(job, rank, "plain")
+    until(lambda: len(places(job)) == 2, 30, "two ranks up")
+    assert "EP507 the job starts without worker-2 (node-2" in job.err(0), job.both()
+    (job.folder / "over").touch()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+
+
+def test_a_node_that_cannot_take_part_is_replaced_at_the_first_start(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    for rank in range(3):
+        start(job, rank, "plain", {"PATH": "/nowhere"} if rank == 1 else {})
+    until(lambda: len(places(job)) == 2, 30, "two ranks up")
+    assert places(job) == [("0", "0"), ("1", "2")], job.both()
+    (job.folder / "over").touch()
+    assert job.ends()[0] == 0, job.both()
+
+
+def test_a_second_loss_without_a_spare_waits_for_the_node(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    for rank in range(3):
+        start(job, rank, "plain")
+    until(lambda: len(places(job)) == 2, 30, "two ranks up")
+    job.signal(1, signal.SIGKILL)
+    job.processes.pop(1).wait()
+    until(lambda: ("1", "2") in places(job), 30, "the second attempt")
+    job.signal(2, signal.SIGKILL)
+    job.processes.pop(2).wait()
+    until(lambda: "attempt 2 of 4 is over" in job.err(0), 30, "the end of the second attempt")
+    start(job, 1, "plain")
+    until(lambda: places(job).count(("1", "1")) == 1 and len(places(job)) >= 5, 30, "the third")
+    (job.folder / "over").touch()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    (excluded,) = results(job, [0])[0]["excluded"]  # type: ignore[misc]
+    assert excluded["node"] == "worker-2", job.both()
+
+
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+def test_sigterm_at_a_worker_ends_the_job_and_its_spare(cluster: Make, launcher: str) -> None:
+    job = cluster(3, slots=1)
+    for rank in range(3):
+        start(job, rank, launcher)
+    until(lambda: len(places(job)) == 2, 30, "two ranks up")
+    os.kill(job.processes[1].pid, signal.SIGTERM)
+    assert job.ends() == {0: 143, 1: 143, 2: 143}, job.both()

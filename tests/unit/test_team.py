@@ -1,0 +1,131 @@
+"""Which nodes of a job with spares work, attempt after attempt."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoint.cause import Cause
+from entrypoint.errors import OsError
+from entrypoint.job.team import Team
+from entrypoint.model import Device, Members, Node, NodeReport, Outcome, Topology
+from entrypoint.plan.team import is_team, team_of, working
+from entrypoint.values import replace
+
+JOB = Topology(
+    job="job",
+    nodes=tuple(Node(rank, f"h{rank}", 1, index=rank) for rank in range(5)),
+    me=0,
+    platform="local",
+    device=Device("cpu", 0, "none"),
+    run_dir="/run",
+    user="root",
+    spares=2,
+)
+ALL = frozenset(range(5))
+ECC = Cause("gpu-ecc", "root", "device", "elsewhere", "high", "ECC", node="worker-1 (h1)")
+
+
+def failed(cause: Cause | None) -> Outcome:
+    return Outcome(7, "EP600 rank 1 exited with 7", program=True, cause=cause)
+
+
+def test_a_lost_node_is_replaced_at_once_and_comes_back_as_a_spare() -> None:
+    team = Team.planned(JOB).lose(1, "lost").choose(JOB, ALL - {1}, {})
+    assert (team.nodes, team.replaced) == ((0, 3, 2), ((1, 3),))
+    assert [entry.node for entry in team.excluded(JOB)] == ["worker-1"]
+    assert team.choose(JOB, ALL, {}).nodes == (0, 3, 2), "it works again only if it must"
+    again = team.lose(3, "lost").lose(2, "lost").choose(JOB, {0, 1, 4}, {})
+    assert again.nodes == (0, 4, 1)
+    assert [entry.node for entry in again.excluded(JOB)] == ["worker-2", "worker-3"]
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        None,
+        replace(ECC, retry="same"),
+        replace(ECC, certainty="low"),
+        replace(ECC, node=""),
+        replace(ECC, node="worker-0 (h0)"),  # the others are called from there
+    ],
+)
+def test_only_a_certain_cause_counts_against_a_node(cause: Cause | None) -> None:
+    team = Team.planned(JOB)
+    for _ in range(4):
+        team = team.blame(JOB, failed(cause))
+    assert team == Team.planned(JOB)
+
+
+def test_a_node_that_is_to_blame_twice_never_works_again() -> None:
+    once = Team.planned(JOB).blame(JOB, failed(ECC))
+    assert once.choose(JOB, ALL, {}).nodes == (0, 1, 2)
+    twice = once.blame(JOB, failed(ECC))
+    assert twice.choose(JOB, ALL, {}).nodes == (0, 3, 2)
+    with pytest.raises(OsError, match="EP622 only 2 nodes of the 3 that are needed can work"):
+        twice.choose(JOB, {0, 1, 2}, {})
+
+
+def test_a_loss_counts_as_a_fault() -> None:
+    team = Team.planned(JOB).lose(1, "lost").choose(JOB, {0, 1, 2}, {})
+    assert team.nodes == (0, 1, 2)
+    assert not team.blame(JOB, failed(ECC)).can_work(1)
+
+
+def test_a_node_that_is_not_ready_is_replaced_with_its_reason() -> None:
+    team = Team.planned(JOB).choose(JOB, {0, 1, 4}, {2: "a full disk"})
+    assert team.nodes == (0, 1, 4)
+    assert dict(team.reasons) == {2: "a full disk"}
+
+
+def test_enough_means_the_leader_and_all_other_places() -> None:
+    team = Team.planned(JOB)
+    assert team.is_enough({0, 3, 4})
+    assert not team.is_enough({0, 4})
+    assert not team.is_enough({1, 2, 3, 4})
+
+
+def test_later_attempts_wait_for_those_that_were_there() -> None:
+    team = Team.planned(JOB)
+    assert team.awaits({0, 1, 2, 3}, 5)
+    assert not team.awaits(ALL, 5)
+    later = replace(team, expected=frozenset({0, 2, 3}))
+    assert not later.awaits({0, 2, 3}, 5)
+    assert later.awaits({0, 1, 2}, 5)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "expected"),
+    [
+        ((), (0, 1, 2)),
+        (((1, 4),), (0, 4, 2)),
+        (((1, 2), (2, 1)), (0, 2, 1)),
+        (((0, 4),), None),  # the leader's place
+        (((1, 0),), None),
+        (((3, 4),), None),  # no such place
+        (((1, 5),), None),  # no such node
+        (((1, 2),), None),  # a node with two places
+    ],
+)
+def test_a_team_that_the_job_can_have(
+    replaced: tuple[tuple[int, int], ...], expected: tuple[int, ...] | None
+) -> None:
+    assert is_team(JOB, replaced) == (expected is not None)
+    if expected:
+        assert team_of(JOB, replaced) == expected
+
+
+def test_a_job_without_spares_has_one_team() -> None:
+    job = replace(JOB, spares=0)
+    assert is_team(job, ())
+    assert not is_team(job, ((1, 2), (2, 1)))
+
+
+def test_the_launcher_sees_the_team_alone_counted_anew() -> None:
+    members = Members(tuple(NodeReport(rank, rank + 1, "") for rank in range(5)))
+    places, reports = working(replace(JOB, me=4), members, ((1, 4),))
+    assert places.hosts == ("h0", "h4", "h2")
+    assert [node.label for node in places.nodes] == ["worker-0", "worker-1", "worker-2"]
+    assert (places.me, places.spares, places.world_size) == (1, 0, 3)
+    assert [report.slots for report in reports.reports] == [1, 5, 3]
+    spare, _ = working(replace(JOB, me=4), members)
+    assert (spare.hosts, spare.me) == (("h0", "h1", "h4"), 2), "it plans as one of them"
