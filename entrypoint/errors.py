@@ -13,6 +13,7 @@ Exit statuses of `entrypoint` (the job's own status always wins once the job has
     75       RETRY        a peer or the infrastructure failed; a retry may help
     77       REFUSED      a peer rejected the leader's key, or its host key is not this job's
     78       CONFIG       the configuration does not describe a valid job (no secret, no index, ...)
+    79       NO_PROGRESS  restarts made no progress any more; another one would not either
     126/127  the program cannot be executed / does not exist
     128+n    the job was ended by signal n
 
@@ -27,7 +28,8 @@ The tree:
     |- CantCreateError   73
     |- RetryError        75
     |- RefusedError      77
-    `- ConfigError       78
+    |- ConfigError       78
+    `- NoProgressError   79
 """
 
 from __future__ import annotations
@@ -135,6 +137,10 @@ class ConfigError(EntrypointError):
     status = 78
 
 
+class NoProgressError(EntrypointError):
+    status = 79
+
+
 _CONFIG = (UsageError, SpecError, NoInputError, CantCreateError, RefusedError, ConfigError)
 _INFRASTRUCTURE = (UnavailableError, OsError, RetryError)
 
@@ -143,5 +149,6 @@ RETRIED = tuple(kind.status for kind in _INFRASTRUCTURE)
 these."""
 
 CLASSES = {EXIT_SOFTWARE: "defect"}
+CLASSES |= {NoProgressError.status: "job"}
 CLASSES |= {kind.status: "config" for kind in _CONFIG} | dict.fromkeys(RETRIED, "infrastructure")
 """Whose it is to fix, of each status of ours."""

@@ -225,6 +225,7 @@ class Topology:
     launcher: str | None = None  # what platform or device ask for
     chief: bool = False  # worker-0 is TensorFlow's chief
     job_id: str = ""  # the scheduler's number of this job, where it has one
+    attempt: int = 1  # of this boot among those that `restarts` allows
     spares: int = 0  # how many of the nodes wait at a time, for one that is lost
     origins: Mapping[str, Source] = field(default_factory=dict)
 
@@ -236,6 +237,11 @@ class Topology:
     def hosts(self) -> tuple[str, ...]:
         """The hosts of all nodes, in rank order."""
         return tuple([node.host for node in self.nodes])
+
+    @property
+    def of_attempt(self) -> str:
+        """What the names of this attempt's logs end with: nothing for the first one."""
+        return f"-attempt-{self.attempt}" if self.attempt > 1 else ""
 
     @property
     def leader(self) -> Node:
@@ -290,6 +296,9 @@ class NodeReport:
     ports: tuple[int, ...] | None = None
     holder: str = ""  # who has the planned one, where it is not among them
     ssh_port: int = 0  # where its sshd listens; 0: at the planned one
+    # with `attempt`, the history that it knows (job/history.py)
+    without_progress: int = 0
+    step: int = -1
 
 
 @dataclass(frozen=True)

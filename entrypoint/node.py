@@ -20,6 +20,7 @@ from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
+from entrypoint.job.history import FIRST, History, described
 from entrypoint.job.team import Team
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, NodeReport, Outcome, Plan
@@ -62,7 +63,7 @@ class Attempt:
     facts: Facts
     plan: Plan
     not_ready: Outcome | None = None
-    number: int = 1
+    history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
 
 
@@ -131,18 +132,22 @@ def _attempts(
         record.timeline = recorder.recording(time.monotonic(), not coordinated, time.time())
         if not outcome.again:
             return outcome
-        number = machine.attempt if machine else attempt.number
-        over = f"attempt {number} of {attempt.spec.restarts.most + 1} is over: {outcome.reason}"
+        assert machine is not None  # only a machine decides so
+        history, restarts = machine.state.next_history(), attempt.spec.restarts
+        number = f"{history.attempt - 1} of {restarts.most + 1}"
+        over = f"attempt {number} is over{described(history, restarts)}: {outcome.reason}"
         if signals.stopped and not coordinated:
             status = 128 + signals.stopped
             return Outcome(status, f"EP611 {ended('this node', status, over)}")
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
-        team = None if machine is None or isinstance(machine, Worker) else machine.next_team()
-        attempt = replace(attempt, number=number + 1, team=team)
-        log.attempt = attempt.number
-        if machine and machine.state.has_started and attempt.plan.inquiry:
+        team = None if isinstance(machine, Worker) else machine.next_team()
+        topology = replace(attempt.plan.topology, attempt=history.attempt)
+        plan = replace(attempt.plan, topology=topology)
+        attempt = replace(attempt, history=history, plan=plan, team=team)
+        log.attempt = history.attempt
+        if machine.state.has_started and attempt.plan.inquiry:
             answered = replace(attempt.plan.inquiry, is_over=True)
             attempt = replace(attempt, plan=replace(attempt.plan, inquiry=answered))
 
@@ -178,10 +183,10 @@ async def boot(
 def _machine(attempt: Attempt) -> Leader | Worker:
     """Return the machine of this node. Workers do without the leader's modules."""
     if not attempt.plan.leads:
-        return Worker(attempt.spec, attempt.plan, attempt.number)
+        return Worker(attempt.spec, attempt.plan, attempt.history)
     from entrypoint.job.leader import Leader
 
-    return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.number, attempt.team)
+    return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.history, attempt.team)
 
 
 def _internal(error: Exception) -> Outcome:
@@ -477,7 +482,7 @@ class Loop:
         except EntrypointError as error:
             not_ready = error.outcome
         own = members.reports[self._me]
-        own = replace(own, attempt=self.machine.attempt, not_ready=not_ready)
+        own = replace(own, not_ready=not_ready, **vars(self.machine.state.history))
         own = self._offer_ports(own, action.leader)
         self._perform(actions.Answer(node_info(own, time.time())))
 

@@ -20,6 +20,8 @@ def node_info(report: NodeReport, clock: float) -> NodeInfo:
         interfaces=report.interfaces,
         ports=report.ports,
         holder=report.holder,
+        without_progress=report.without_progress,
+        step=report.step,
     )
 
 
@@ -44,4 +46,6 @@ def node_report(
         answer.ports,
         answer.holder,
         port,
+        answer.without_progress,
+        answer.step,
     )

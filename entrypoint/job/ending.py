@@ -34,15 +34,13 @@ class Ending:
         self._peers = state.peers
         self._talk = outbox
         self._outcome: Outcome | None = None
-        self._attempt = 1
         self._late = False  # whether only silent nodes have not left yet
         self._passed = -1  # bytes that the launchers had written when that changed last,
         self._moved = 0.0  # and when that was
 
-    def begin(self, outcome: Outcome, attempt: int, running: bool) -> None:
+    def begin(self, outcome: Outcome, running: bool) -> None:
         """Stop what still runs on all nodes at once, then release every node with the outcome."""
         self._outcome = outcome
-        self._attempt = attempt
         if not running:
             self._release()
             return
@@ -103,7 +101,7 @@ class Ending:
 
     def _release(self) -> None:
         assert self._outcome is not None
-        self._outcome = self._verdict.conclude(self._outcome, self._attempt)
+        self._outcome = self._verdict.conclude(self._outcome)
         release = messages.Release(**vars(self._outcome))
         for node, peer in self._peers.items():
             self._talk.tell(node, release)

@@ -13,7 +13,6 @@ from itertools import zip_longest
 from entrypoint.cause import Cause
 from entrypoint.errors import CantCreateError, OsError, RetryError
 from entrypoint.model import Members, Node, Outcome, Topology
-from entrypoint.spec.jobspec import RestartsSpec
 from entrypoint.text import count, one_line, signal_name, some
 from entrypoint.values import dataclass, field, replace
 
@@ -165,23 +164,6 @@ class RankReports:
             (rank, host) for rank, host in sorted(self.placed.items()) if rank not in self.ended
         )
         return f"rank {rank} on {host}"
-
-
-def follow(outcome: Outcome, attempt: int, restarts: RestartsSpec, stop: Outcome | None) -> Outcome:
-    """The job's outcome after an attempt (counted from 1). If restarts are left, and the job boots
-    again after such a failure, it says `again`, unless somebody asked us to `stop`."""
-    if attempt > restarts.most or not _is_followed(outcome, restarts.on):
-        return outcome
-    return stop or replace(outcome, again=True)
-
-
-def _is_followed(outcome: Outcome, on: str) -> bool:
-    """Whether the job boots again after this outcome. An end by a signal was asked for."""
-    if not outcome.program:
-        return outcome.status == RetryError.status
-    if on == "any":
-        return outcome.status != 0
-    return on == "infrastructure" and bool(outcome.cause and outcome.cause.is_infrastructure)
 
 
 def by_class(outcome: Outcome) -> Outcome:

@@ -14,11 +14,14 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.assembly import assemble
 from entrypoint.job.ending import Ending
 from entrypoint.job.ends import EndMonitor
-from entrypoint.job.failure import UserSignals, ended, lost
+from entrypoint.job.failure import ended, lost
+from entrypoint.job.history import History
 from entrypoint.job.inquiry import InquiryDriver
 from entrypoint.job.launch import NO_LOGIN
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.peers import Peer
+from entrypoint.job.progress import ProgressMonitor
+from entrypoint.job.relay import SignalRelay
 from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stalls import StallDetector
 from entrypoint.job.state import JobState
@@ -36,12 +39,11 @@ class Leader:
     """The node that decides. `handle` takes what happened and when, and returns what to do."""
 
     def __init__(
-        self, spec: JobSpec, facts: Facts, draft: Plan, attempt: int, team: Team | None = None
+        self, spec: JobSpec, facts: Facts, draft: Plan, history: History, team: Team | None = None
     ) -> None:
-        self.state = state = JobState(spec, draft)
+        self.state = state = JobState(spec, draft, history)
         if team is not None:
             state.set_team(team)
-        self.attempt = attempt
         self._spec = spec
         self._facts = facts
         self._draft = draft
@@ -61,9 +63,10 @@ class Leader:
         self._ends = self._monitor.nodes
         self._ranks = self._monitor.ranks
         self._stalls = StallDetector(state, self._talk, self._decide)
+        self._progress_made = ProgressMonitor(state, self._talk)
         self._ending = Ending(state, self._talk, self._verdict)
         self._inquiry = InquiryDriver(state, self._talk, self._decide, self._begin_job)
-        self._user_signals = UserSignals()
+        self._relay = SignalRelay(state, self._talk)
         self._own_report = draft.members.reports[self._me]
         self._members = draft.members  # assumed until the roll call is over
         self._port = 0  # at which the programs meet; 0: the planned one
@@ -112,7 +115,7 @@ class Leader:
             others = self._draft.launch.ends.awaited is not None or bool(self._ends.late())
             self._present = frozenset(self._here - self.state.lost())
             has_ranks = self._monitor.runs_here or outcome.status != 0 or others
-            self._ending.begin(outcome, self.attempt, has_ranks)
+            self._ending.begin(outcome, has_ranks)
 
     def _stop(self, outcome: Outcome) -> None:
         """Somebody asked us to stop. Nodes between two attempts hear it when they have answered."""
@@ -134,7 +137,7 @@ class Leader:
 
         Then a stop of one node stops all; before, the others wait for that node to come back.
         """
-        return self.attempt > 1 or any(node in self._peers for node in self._later)
+        return self.state.history.attempt > 1 or any(node in self._peers for node in self._later)
 
     # -- roll call
 
@@ -242,9 +245,7 @@ class Leader:
         if assembly.refusal:
             self._decide(assembly.refusal)
             return
-        # A leader that has replaced a lost one does not know how often the others have started.
-        attempts = max(report.attempt for report in members.reports)
-        self.attempt = max(self.attempt, min(attempts, self._spec.restarts.most + 1))
+        self.state.take_history(members.reports)
         self._port = assembly.port
         for line in assembly.lines:
             self._log(line)
@@ -274,6 +275,7 @@ class Leader:
         if self._draft.launch.ranks.reports == "ranks":
             self._after(self._spec.timeouts.launch, self._ranks.out_of_time)
         self._stalls.begin()
+        self._progress_made.begin()
 
     def _start(self, node: int) -> None:
         """Tell a node to start its part. Nodes report their ranks only under an MPI."""
@@ -283,7 +285,8 @@ class Leader:
         self.state.enter(
             phase if self.state.works(node) else Phase.SPARE, node, team.reasons.get(node, "")
         )
-        self._tell(node, messages.Start(self.attempt, self._port, team.replaced))
+        self._tell(node, self.state.start(self._port))
+        self._progress_made.tell(node)
 
     # -- heartbeat
 
@@ -455,17 +458,6 @@ class Leader:
         else:
             self._decide(outcome)
 
-    def _user_signal(self, node: int, message: messages.Signal) -> None:
-        if not self._user_signals.is_new(message.name, node, self._machine.now):
-            return
-        if not self._draft.launch.ends.takes_signals:
-            why = f"since {self._draft.launcher} would end by it"
-            self._log(f"EP614 {message.name}: not passed on, {why}")
-            return
-        where = " of every node" if self._peers else ""
-        self._log(f"{message.name}: passed on to the ranks{where}")
-        self._talk.tell_all(message)
-
     def _on_daemon_wanted(self, event: events.DaemonWanted) -> None:
         # Here, too: mpirun may not know this node by the name that the hostfile has for it.
         is_there = event.node == self._me or self._peers.is_alive(event.node)
@@ -552,8 +544,9 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Ended: lambda leader, node, message: leader._monitor.program(node, message),
     messages.Met: lambda leader, node, message: leader._ends.met.add(node),
     messages.Diagnosis: lambda leader, node, message: leader._verdict.add(node, message.cause),
+    messages.Progressed: lambda leader, node, message: leader._progress_made.heard(message),
     messages.Failed: Leader._failed,
-    messages.Signal: Leader._user_signal,
+    messages.Signal: lambda leader, node, message: leader._relay.came(node, message),
     messages.ForceStop: lambda leader, node, message: leader._hurry(),
     messages.DaemonStarted: lambda leader, node, message: leader._ranks.daemon_started(
         node, message.status

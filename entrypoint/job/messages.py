@@ -13,6 +13,7 @@ StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, i
                    Diagnosis                 why a rank or program there failed
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
 Question           Reply                     what `check --all` or `netcheck` asks of a node
+Progressed         Progressed                the job has made progress, which counts for restarts
 Stop, ReleaseFailedRanks  Stopped            the end of the ranks
 Release            Phases, Goodbye           the job's result: leave with it, or boot again
 """
@@ -70,6 +71,7 @@ def _known_cause(value: Any) -> Cause:
 Rank = Annotated[int, Range(0, MAX_RANKS)]
 Count = Annotated[int, Range(1, MAX_RANKS)]
 Number = Annotated[int, Range(0, 1 << 31)]
+Step = Annotated[int, Range(-1, 1 << 53)]
 Port = Annotated[int, Range(1, 65535)]
 Status = Annotated[int, Range(0, 255)]
 Failure = Annotated[int, Range(1, 255)]
@@ -106,13 +108,15 @@ class NodeInfo:
     mpi: Label
     toolkit: Label
     clock: Annotated[float, Range(-1e12, 1e12)]
-    attempt: Count
+    attempt: Count  # with the two below the history that it knows (job/history.py)
     not_ready: tuple[Failure, Sentence, bool] | None
     interface: tuple[Word, Word, Word] | None  # its name, address and network
     interfaces: Annotated[tuple[Word, ...], Length(1000)]
     # first ports that the launcher's programs can have here; and who has the planned one
     ports: Annotated[tuple[Port, ...], Length(PORTS)] | None = None
     holder: Sentence = ""
+    without_progress: Number = 0
+    step: Step = -1
 
 
 @dataclass(frozen=True)
@@ -289,11 +293,14 @@ class Hello:
 @dataclass(frozen=True)
 class Start:
     """Everyone answered. `port`: at which the programs meet, where it is not the planned one.
-    `replaced`: places in a job with spares, and the nodes that have them instead of the planned."""
+    `replaced`: places in a job with spares, and the nodes that have them instead of the planned.
+    The others are the history of this attempt (job/history.py)."""
 
     attempt: Count
     port: Annotated[int, Range(0, 65535)] = 0
     replaced: Annotated[tuple[tuple[Rank, Rank], ...], Length(MAX_RANKS)] = ()
+    without_progress: Number = 0
+    step: Step = -1
 
 
 @dataclass(frozen=True)
@@ -314,6 +321,14 @@ class Ping:
 @dataclass(frozen=True)
 class Stacks:
     """Show what your ranks are doing."""
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """What `restarts.progress` names has changed on this node, or a rank of it has reached this
+    training step (-1: no step); or the leader has heard so."""
+
+    step: Step = -1
 
 
 @dataclass(frozen=True)
@@ -382,7 +397,7 @@ WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     **dict.fromkeys((Pong, StacksShown, Stopped, Phases, Goodbye, Failed, ForceStop, Signal), ()),
     **dict.fromkeys((RankStart, RankEnd), (STARTED, WORKS, RANKS, OWN_RANK)),
     Ended: (STARTED, WORKS, OWN_PROGRAM),
-    Diagnosis: (STARTED, WORKS),
+    **dict.fromkeys((Diagnosis, Progressed), (STARTED, WORKS)),
     Met: (STARTED, ELASTIC),
     DaemonStarted: (STARTED, WORKS, RANKS),
     Daemon: (RANKS,),
@@ -394,6 +409,7 @@ LEADER_SAYS: Mapping[type, tuple[str, ...]] = {
     Start: (CALLED, TEAM),
     **dict.fromkeys((Ping, Stacks, Signal, Stop, ReleaseFailedRanks), (CALLED,)),
     StartDaemon: (CALLED, STARTED, RANKS),
+    Progressed: (CALLED, STARTED),
     Question: (CALLED, INQUIRY),
     Release: (CALLED, SUCCESS),
 }

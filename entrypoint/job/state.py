@@ -3,11 +3,15 @@ phase."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from entrypoint.job import actions
+from entrypoint.job.history import FIRST, History, latest
+from entrypoint.job.messages import Start
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
 from entrypoint.job.team import Team
-from entrypoint.model import Outcome, Plan
+from entrypoint.model import NodeReport, Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.spec import JobSpec
 
@@ -18,7 +22,7 @@ class JobState:
     """The job as this node knows it: its plan, deadlines, peers and phases, and how the attempt is
     to end."""
 
-    def __init__(self, spec: JobSpec, plan: Plan) -> None:
+    def __init__(self, spec: JobSpec, plan: Plan, history: History = FIRST) -> None:
         self.spec = spec
         self.plan = plan
         self.topology = plan.topology
@@ -36,6 +40,11 @@ class JobState:
         self.stop: Outcome | None = None
         # Force stop, after a second signal: nobody waits for the grace.
         self.force = False
+        # Of this attempt; on a worker the leader's, once that is known.
+        self.history = history
+        # Whether this attempt has made progress, and the last training step that it has reached.
+        self.has_progressed = False
+        self.step = -1
 
     def set_team(self, team: Team) -> None:
         """Say which nodes work. Only the leader chooses them."""
@@ -113,6 +122,32 @@ class JobState:
         """Something is known of a node in detail, in the phase that it is in."""
         if node in self._phases:
             self.enter(self._phases[node], node, detail)
+
+    # -- attempts
+
+    def take_history(self, reports: Iterable[NodeReport]) -> None:
+        """The roll call is over: this leader may know of fewer attempts than the others."""
+        self.history = latest(self.history, reports, self.spec.restarts)
+
+    def start(self, port: int) -> Start:
+        """Return the message that starts this attempt. `port` as in messages.Start."""
+        return Start(**vars(self.history), port=port, replaced=self.team.replaced)
+
+    def note_progress(self, step: int = -1) -> bool:
+        """The job has made progress: something changed, or a rank is at this step. Return whether
+        this is new. A step that an earlier attempt has reached is no progress."""
+        if self.has_progressed and step <= self.step:
+            return False
+        if 0 <= step <= self.history.step:
+            return False
+        is_new = not self.has_progressed
+        self.has_progressed = True
+        self.step = max(self.step, step)
+        return is_new
+
+    def next_history(self) -> History:
+        """Return the history of the attempt that would follow this one."""
+        return self.history.next(self.has_started, self.has_progressed, self.step)
 
     def end(self, outcome: Outcome) -> None:
         """This node's part of the attempt is over."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from entrypoint.cause import Cause
-from entrypoint.job.failure import ProgramExit, by_class, follow
+from entrypoint.job.failure import ProgramExit, by_class
+from entrypoint.job.history import follow
 from entrypoint.job.messages import CAUSES
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome
@@ -64,16 +65,15 @@ class Verdict:
             for line in end.tail:
                 self._state.scheduler.log(f"  | {line}")
 
-    def conclude(self, outcome: Outcome, attempt: int) -> Outcome:
-        """Return the outcome with its cause, and whether the job boots again after this attempt
-        (counted from 1)."""
+    def conclude(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with its cause, and whether the job boots again after this attempt."""
         if outcome.program and outcome.status:
             outcome = replace(outcome, cause=self._cause())
         topology, spec = self._state.topology, self._state.spec
         if topology.spares:
             self._state.set_team(self._state.team.blame(topology, outcome))
             outcome = replace(outcome, excluded=self._state.team.excluded(topology))
-        followed = follow(outcome, attempt, spec.restarts, self._state.stop)
+        followed = follow(outcome, self._state.next_history(), spec.restarts, self._state.stop)
         if followed.again or spec.failures.status == "own":
             return followed
         return by_class(followed)

@@ -10,7 +10,8 @@ from entrypoint import __version__, heartbeat
 from entrypoint.errors import ConfigError, UnavailableError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import KILL_MARGIN
-from entrypoint.job.failure import difference, ended, follow, lost
+from entrypoint.job.failure import difference, ended, lost
+from entrypoint.job.history import History, follow
 from entrypoint.job.rollcall import OTHER_JOB, Misdirected, rejoin
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome, Plan
@@ -26,9 +27,8 @@ class Worker:
     """A node that follows. `handle` takes what happened and when, and gives what is to be done
     about it."""
 
-    def __init__(self, spec: JobSpec, draft: Plan, attempt: int) -> None:
-        self.state = state = JobState(spec, draft)
-        self.attempt = attempt  # the leader's number, once it is known
+    def __init__(self, spec: JobSpec, draft: Plan, history: History) -> None:
+        self.state = state = JobState(spec, draft, history)
         self._spec = spec
         self._draft = draft
         self._topology = draft.topology
@@ -242,7 +242,7 @@ class Worker:
         self.state.enter(Phase.RUNNING, _LEADER)
         self._machine.drop("roll call")
         self._act(actions.StopCalling())
-        self.attempt = message.attempt
+        self.state.history = History(message.attempt, message.without_progress, message.step)
         role = (
             "this node waits as a spare"
             if is_spare
@@ -271,6 +271,9 @@ class Worker:
             self._do(message)
         elif message.grace == 0:
             self._do(message)
+
+    def _progressed(self, message: messages.Progressed) -> None:
+        self.state.note_progress(message.step)
 
     def _is_stopping(self) -> bool:
         """Whether the programs were told to stop."""
@@ -328,6 +331,8 @@ class Worker:
             self._has_stopped = True
             if self.state.phase is Phase.ENDING:
                 self.state.enter(Phase.STOPPED)
+        if isinstance(message, messages.Progressed):
+            self._progressed(message)
         self._tell_leader(message)
         self._end_if_over()
 
@@ -339,7 +344,11 @@ class Worker:
                 self._do(messages.Stop(0))
         status = 128 + event.signum
         outcome = Outcome(status, f"EP611 {ended('this node', status)}")
-        if self.state.has_started or self.attempt > 1 or self.state.phase is Phase.INQUIRY:
+        if (
+            self.state.has_started
+            or self.state.history.attempt > 1
+            or self.state.phase is Phase.INQUIRY
+        ):
             self._give_up(outcome, stop=True)
         else:  # the job has not started, and this node may come back: nobody else ends
             self.state.stop = self.state.stop or outcome
@@ -392,7 +401,8 @@ class Worker:
             return
         # without a leader, each worker decides alone whether to start again
         if not self.state.is_released:
-            outcome = follow(outcome, self.attempt, self._spec.restarts, self.state.stop)
+            then = self.state.next_history()
+            outcome = follow(outcome, then, self._spec.restarts, self.state.stop)
         self.state.end(outcome)
 
 
@@ -415,6 +425,7 @@ _FROM_LEADER: Mapping[type, Callable[[Worker, Any], None]] = {
     messages.Start: Worker._start,
     messages.StartDaemon: Worker._do,
     messages.Ping: Worker._do,
+    messages.Progressed: Worker._progressed,
     messages.Signal: Worker._do,
     messages.Stacks: Worker._do,
     messages.ReleaseFailedRanks: Worker._do,

@@ -57,7 +57,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
                     EnvVar("ASCEND_PROCESS_LOG_PATH", process_log, "log_dir", default=True),
                 ),
                 label=f"rank {rank}",
-                log=f"{logs}-proc-rank-{rank}-device-{device}.txt",
+                log=f"{logs}-proc-rank-{rank}-device-{device}{topology.of_attempt}.txt",
                 rank=rank,
             )
         )

@@ -41,7 +41,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher"
     )
     slots = _equal_slots(topology, members)
-    logs = f"{topology.log_dir}/{topology.job}-msrun"
+    logs = f"{topology.log_dir}/{topology.job}-msrun{topology.of_attempt}"
     options = {
         "worker_num": sum(slots),
         "local_worker_num": topology.this.slots,

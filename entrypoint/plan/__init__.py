@@ -12,7 +12,7 @@ from typing import Literal, cast
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
-from entrypoint.plan import cpus, installed
+from entrypoint.plan import attempts, cpus, installed
 from entrypoint.plan.members import assume_members, check_networks
 from entrypoint.plan.team import check as check_spares
 from entrypoint.plan.team import working
@@ -213,7 +213,7 @@ def _mode(
             hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
             raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
     has_supervisor = spec.logs.any or spec.cpu.bind != "none"
-    is_program = launch.start.becomes_program and not has_supervisor
+    is_program = launch.start.becomes_program and not has_supervisor and not spec.restarts.most
     return "exec" if is_program else "local", no_roll_call
 
 
@@ -348,6 +348,7 @@ def _env(
         *(launch.ranks.crowded_env if is_crowded else ()),
         *spec_env,
         run_dir,
+        *attempts.variables(spec, topology),
     )
 
 

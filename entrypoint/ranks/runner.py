@@ -15,20 +15,21 @@ from entrypoint.errors import EntrypointError
 from entrypoint.job import messages
 from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended
 from entrypoint.launchers import _command_line as command_line
-from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.model import Facts, File, Launch, Members, Plan
 from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
-from entrypoint.plan.ports import with_port
+from entrypoint.plan.attempts import with_attempt, with_chosen
 from entrypoint.plan.team import team_of
 from entrypoint.ranks import stacks
 from entrypoint.ranks.below import terminate_tree
+from entrypoint.ranks.checkpoints import CheckpointWatch
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
 from entrypoint.ranks.reports import Ranks
+from entrypoint.ranks.spawned import processes_of_spawn
 from entrypoint.ranks.tails import last_lines, saved_lines
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
@@ -68,6 +69,7 @@ class Programs:
         self._spec = spec
         self._facts = facts
         self._draft = draft
+        self._topology = draft.topology  # of this attempt, once its number is known
         self._run_dir = run_dir
         self._log = callbacks.log
         self._tell = callbacks.tell
@@ -86,6 +88,7 @@ class Programs:
         # of programs' ranks, until the same rank starts again
         self._failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
         self._stopping: asyncio.Task[None] | None = None
+        self._checkpoints: CheckpointWatch | None = None  # if the spec names them
         # set while the launcher itself ends the ranks here
         self._launcher_ends: asyncio.Task[None] | None = None
         # ends that this causes, until the launcher's own end is known
@@ -93,8 +96,6 @@ class Programs:
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._logged: set[str] = set()  # what is logged once
         self._merger: LineMerger | None = None  # if the plan merges lines of ranks
-        process.show(process.WAITING)  # an earlier attempt may have set STARTED
-        process.adopt_orphans()
         self._probe = NodeProbe(facts, draft.topology, Memory(), Processes())
         self._diagnostician = Diagnostician(self._probe, callbacks)
         ranks, program_ranks = self._open_ranks()
@@ -103,7 +104,10 @@ class Programs:
         self._reaper = Reaper(self._daemon_ended)
 
     def _open_ranks(self) -> tuple[Ranks, Ranks]:
-        """Open the sockets on which supervisors report ranks, and programs' own ranks."""
+        """Become the parent of orphans, and open the sockets on which supervisors report ranks, and
+        programs' own ranks."""
+        process.show(process.WAITING)  # an earlier attempt may have set STARTED
+        process.adopt_orphans()
         ranks = Ranks(self._run_dir, self._on_report)
         try:
             return ranks, Ranks(self._run_dir, self._on_program_rank, OF_PROGRAM)
@@ -166,22 +170,22 @@ class Programs:
         self._members = members
         self._leader_env = leader_env
         self._replaced = replaced
-        self._take_port(port)
+        self._take(self._topology.attempt, port)
         return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
 
-    def _take_port(self, port: int) -> bool:
-        """Return whether the plan changes by the port that the roll call has chosen."""
-        wanted = self._plan.launch.port
-        if not port or wanted is None or port == wanted.first:
-            return False
-        self._spec = with_port(self._spec, wanted.path, port)
-        return True
+    def _take(self, attempt: int, port: int) -> bool:
+        """Return whether the plan changes by the attempt's number, or by the port that the roll
+        call has chosen."""
+        before = self._spec, self._topology
+        self._spec = with_chosen(self._spec, self._plan.launch.port, port)
+        self._topology = with_attempt(self._topology, attempt)
+        return self._spec is not before[0] or self._topology is not before[1]
 
     def _prepare(self) -> Launch:
         self._plan = settle(
             self._spec,
             self._facts,
-            self._draft.topology,
+            self._topology,
             self._members,
             self._leader_env,
             self._replaced,
@@ -208,7 +212,7 @@ class Programs:
             self._background(self._watch_limit())
         is_replaced = order.replaced != self._replaced
         self._replaced = order.replaced
-        if self._take_port(order.port) or is_replaced:
+        if self._take(order.attempt, order.port) or is_replaced:
             self._prepare()
         if self._spec.logs.format == "json":  # supervisors read it
             self._run_dir.write(ATTEMPT, str(order.attempt), 0o600)
@@ -223,6 +227,10 @@ class Programs:
         if process.is_pipe(1):
             # called when nobody can read it any more
             asyncio.get_running_loop().add_reader(1, self._reader_left)
+        if (path := self._spec.restarts.progress) and self._spec.restarts.most:
+            self._checkpoints = CheckpointWatch(path, self._tell)
+            await self._checkpoints.begin()
+            self._background(self._checkpoints.watch())
         process.show(process.STARTED)
         # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):
@@ -242,7 +250,7 @@ class Programs:
         argv = program.argv
         env = environment(self._facts.env, (*plan.env, *program.env))
         if not self._by_ranks:  # otherwise each rank has a supervisor, wherever it runs
-            argv = with_supervisor(plan.launch, number, self._spec, self._draft.topology)
+            argv = with_supervisor(plan.launch, number, self._spec, self._topology)
         unread = None if self._by_ranks else process.cannot_read(self._spec.command, plan.workdir)
         if refused := unread or checks.program(self._facts, plan, program):
             self._ended(number, refused.status, refused.reason)
@@ -476,7 +484,7 @@ class Programs:
         if self._by_ranks:
             spawned = []
             if self._launcher_ends is None:  # otherwise all were signalled
-                spawned = self._spawned()
+                spawned = processes_of_spawn(self._ranks.supervisors, self._started)
                 self._ranks.signal(signal.SIGTERM)
                 for pid in spawned:
                     terminate_tree(pid)
@@ -502,6 +510,8 @@ class Programs:
             self._ranks.kill()
         if grace and not self._force.is_set():
             await self._diagnostician.settled(grace)
+        if self._checkpoints is not None:
+            await self._checkpoints.end()
         self._tell(messages.Stopped())
 
     async def _outlast_ranks(self, launcher: int) -> None:
@@ -529,30 +539,11 @@ class Programs:
         finally:
             proc.kill([launcher], signal.SIGCONT)
 
-    def _spawned(self) -> list[int]:
-        """Return the processes started by MPI_Comm_spawn: MPI's daemon starts them without a
-        supervisor."""
-        below = proc.below(os.getpid())
-        daemons = {pid for pid, name, _ in below if name in DAEMONS} | {
-            program.pid for program in self._started
-        }
-        supervisors = self._ranks.supervisors
-        # with parents, for --group apart
-        supervised = supervisors | {proc.state(pid)[1] for pid in supervisors}
-        children = [
-            (pid, fields) for pid, _, fields in below if int(fields[1]) in daemons - supervised
-        ]
-        # A process in its parent's group, such as an agent, is no process of the job.
-        return [
-            pid
-            for pid, fields in children
-            if int(fields[2]) == pid and pid not in supervised | daemons
-        ]
-
     async def _ranks_gone(self, spawned: list[int]) -> None:
         await self._ranks.gone()
         # one may be a rank's supervisor that has just started
-        await children.gone({*spawned} & {*self._spawned()})
+        left = processes_of_spawn(self._ranks.supervisors, self._started)
+        await children.gone({*spawned} & {*left})
 
     async def _all_gone(self, groups: list[int], below: set[int]) -> None:
         """Return when the programs and all that they started are gone: both may need the grace

@@ -44,9 +44,11 @@ def classify(outcome: Outcome) -> str:
     return "job" if outcome.program and kind not in ("success", "stopped") else kind
 
 
-def result_of(outcome: Outcome, node: str, job: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the result. As a line of JSON in ASCII it has at most 4096 bytes: a reason that is too
-    long is cut.
+def result_of(
+    outcome: Outcome, node: str, job: str, environ: Mapping[str, str], attempts: int = 1
+) -> dict[str, Any]:
+    """Return the result, with the number of attempts if there was more than one. As a line of JSON
+    in ASCII it has at most 4096 bytes: a reason that is too long is cut.
 
     Secrets of the environment are hidden.
     """
@@ -54,6 +56,7 @@ def result_of(outcome: Outcome, node: str, job: str, environ: Mapping[str, str])
 
     reason = scrubbed(outcome.reason, environ)
     more = _cause_of(outcome, environ) | _excluded_of(outcome, environ)
+    more |= {"attempts": attempts} if attempts > 1 else {}
     end = ""
     keep = len(reason)
     while True:
@@ -169,7 +172,8 @@ class RecordFile:
         """Write the outcome, readable for everybody."""
         import json
 
-        result = result_of(outcome, self._node, self._job, os.environ)
+        attempts = self.status.attempt if self.status else 1
+        result = result_of(outcome, self._node, self._job, os.environ, attempts)
         flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW
         # Without Kubernetes this file does not exist.
         with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as file:

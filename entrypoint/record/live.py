@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from entrypoint import heartbeat
 from entrypoint.model import Outcome, Plan
@@ -22,6 +22,9 @@ from entrypoint.record.nodes import NodeTable
 from entrypoint.record.server import MetricsServer
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.system.threads import in_thread
+
+if TYPE_CHECKING:
+    from entrypoint.job.state import JobState
 
 # With the run directory appended, the name of an abstract socket, which ends with its process.
 NAME = "\0entrypoint:"
@@ -35,7 +38,7 @@ _SHARE = 50
 class JobView(Protocol):
     """The attributes of the leader or worker that are read."""
 
-    attempt: int
+    state: JobState
 
     @property
     def outcome(self) -> Outcome | None: ...
@@ -118,7 +121,10 @@ class LiveRecord:
 
     def _status(self) -> JobStatus:
         return self._table.snapshot(
-            time.monotonic(), self._machine.attempt, self._machine.outcome, self._idle()
+            time.monotonic(),
+            self._machine.state.history.attempt,
+            self._machine.outcome,
+            self._idle(),
         )
 
     # -- writing

@@ -322,6 +322,14 @@ class RestartsSpec:
 
     most: How many times the job boots again after the infrastructure failed (75): on every
       node, once all are back.
+    without_progress: After so many attempts in a row that made no progress the job ends with 79,
+      which no scheduler should retry; 0 means never.
+    progress:
+      Path of a file or folder whose change is progress, such as that of checkpoints: a file in it
+      that is new, or has another time or size. A node that sees such a change during an attempt
+      reports it.
+    minutes: Minutes for which the ranks of an attempt must run to count as progress, if
+      `restarts.progress` is not given.
     on:
       What the job boots again after. `infrastructure`: a node was lost or stalled, or a program
       failed for a cause that is certainly not its own and that a retry may cure, such as an ECC
@@ -329,6 +337,9 @@ class RestartsSpec:
     """
 
     most: Annotated[Count, "--restarts"] = 0
+    without_progress: Count = 0
+    progress: Path | None = None
+    minutes: Annotated[float, Rule(gt=0)] = 10.0
     on: Literal["infrastructure", "any", "lost-nodes"] = "infrastructure"
 
 

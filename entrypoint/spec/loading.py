@@ -298,6 +298,10 @@ def _contradictions(
     if rank is not None and hosts and rank >= len(hosts):
         summary = f"the last of {count(len(hosts), 'host')} is number {len(hosts) - 1}"
         yield "node_rank", summary, str(rank), "count from 0, or add hosts"
+    for path in ("restarts.progress", "restarts.minutes"):
+        if path in items and not chosen.get("restarts.without_progress"):
+            hint = f"set it to 3, or remove {path}"
+            yield path, "restarts.without_progress is needed too", "", hint
     general = chosen.get("network.interface")
     mpi = chosen.get("mpi.interface")
     if general not in (None, "auto") and mpi not in (None, general):

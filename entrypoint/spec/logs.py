@@ -39,7 +39,8 @@ class LogsSpec:
     timestamps: With `utc`, each line of a rank or of the toolkit begins with the time (RFC 3339,
       UTC). JSON always has the time.
     files: With `ranks`, each rank's output is also copied, byte for byte, into a file of its own:
-      JOB-NODE-rank-RANK.log in `log_dir`.
+      JOB-NODE-rank-RANK.log in `log_dir`, from the second attempt on (`restarts`)
+      JOB-NODE-rank-RANK-attempt-N.log.
     max_size: Bytes after which such a file is renamed to FILE.1, the previous one to FILE.2 and so
       on, and a new file begins.
     max_files: How many files of each rank are kept, including the current one.
@@ -98,6 +99,7 @@ def options(
             ]
     if logs.files == "ranks" and through != "ranks":  # these have their own files
         number = f"-rank-{rank}" if rank else ""
-        log = log or f"{topology.log_dir}/{topology.job}-{topology.this.label}{number}.log"
+        name = f"{topology.job}-{topology.this.label}{number}{topology.of_attempt}.log"
+        log = log or f"{topology.log_dir}/{name}"
         argv += ["--log-max-size", str(logs.max_size), "--log-max-files", str(logs.max_files)]
     return (*argv, *(("--log", log) if log else ()))

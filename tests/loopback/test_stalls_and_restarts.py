@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -179,3 +180,79 @@ def test_one_count_of_restarts_for_all(cluster: Make, first: int, then: int) -> 
     job.processes.pop(then).wait()
     assert job.ends(20) == {1: 75, first: 75}, job.both()
     assert "starting again" not in job.err(first)
+
+
+CRASHES = "{most: 50, without_progress: 3, on: any"
+# Only the last node crashes: the others may end before they have said anything.
+CRASH = """
+echo "attempt $ENTRYPOINT_ATTEMPT $TORCHELASTIC_RESTART_COUNT"
+[ "$NODE" = 1 ] || exec sleep 600
+sleep 1
+exit 3
+"""
+
+
+def crashing(job: Cluster, restarts: str, program: str, launcher: str = "plain") -> None:
+    (job.folder / "job.yaml").write_text(f"restarts: {restarts}\nlogs: {{files: ranks}}\n")
+    argv = (sys.executable, "-m", "entrypoint", "run", "--spec", str(job.folder / "job.yaml"))
+    words = (*argv, "--launcher", launcher, "--log-dir", str(job.folder / "logs"))
+    for rank in range(job.nodes):
+        job.start(rank, argv=(*words, "--", "sh", "-c", program))
+
+
+def attempts(job: Cluster, rank: int) -> list[str]:
+    return re.findall(r"attempt \d+ \d+", job.out(rank))
+
+
+@pytest.mark.promise("restarts without progress end the job with 79, which nobody retries")
+@pytest.mark.promise("ranks know the attempt, and each attempt has log files of its own")
+@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
+def test_crashes_without_progress_end_at_the_third(cluster: Make, launcher: str) -> None:
+    job = cluster(2, slots=1)
+    crashing(job, f"{CRASHES}}}", CRASH, launcher)
+    assert job.ends(60) == {0: 79, 1: 79}, job.both()
+    reason = "EP640 no progress in the last 3 attempts | none ran for 10 min | the last one: EP600"
+    for rank in range(2):
+        assert reason in job.err(rank).splitlines()[-1], job.both()
+    assert "attempt 2 of 51 is over (no progress in 2 of 3 attempts): EP600" in job.err(0)
+    printed = sorted(attempts(job, 0) + attempts(job, 1))
+    assert printed == sorted(["attempt 1 0", "attempt 2 1", "attempt 3 2"] * 2), job.both()
+    ends = ["", "-attempt-2", "-attempt-3"]
+    names = [f"job-worker-{rank}-rank-{rank}{end}.log" for rank in range(2) for end in ends]
+    assert sorted(path.name for path in (job.folder / "logs").glob("*.log")) == sorted(names)
+    record = json.loads(Path(f"{job.run_dir(0)}-state.json").read_text())
+    assert (record["result"]["status"], record["result"]["attempts"]) == (79, 3)
+
+
+@pytest.mark.control("restarts without progress end the job with 79, which nobody retries")
+@pytest.mark.control("ranks know the attempt, and each attempt has log files of its own")
+def test_crashes_with_a_checkpoint_go_on_up_to_the_most(cluster: Make) -> None:
+    """Only worker-1 writes one, and in every second attempt."""
+    job = cluster(2, slots=1)
+    saves = f"[ $NODE = 1 ] && [ $((ENTRYPOINT_ATTEMPT % 2)) = 0 ] && date +%N >{job.folder}/ckpt/x"
+    (job.folder / "ckpt").mkdir()
+    most = f"{{most: 5, without_progress: 2, on: any, progress: {job.folder}/ckpt}}"
+    crashing(job, most, f"{saves}\n{CRASH}")
+    assert job.ends(60) == {0: 3, 1: 3}, job.both()
+    assert len(attempts(job, 0)) == 6
+    assert "EP640" not in job.err(0)
+
+
+@pytest.mark.promise(
+    "nothing of an attempt is left when the next one starts",
+    control="the same look finds the process while its attempt runs",
+)
+def test_what_an_attempt_leaves_is_gone_before_the_next(cluster: Make) -> None:
+    job = cluster(1, slots=1)
+    look = "look() { cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -q"
+    program = f"""{look} LEFT_OF_{os.getpid()}; }}
+        look && echo left
+        LEFT_OF_{os.getpid()}=1 setsid sleep 600 &
+        sleep 0.5
+        look && echo runs
+        exit 3"""
+    crashing(job, "{most: 2, on: any}", program)
+    assert job.ends(60) == {0: 3}, job.both()
+    assert job.err(0).count("is over") == 2
+    assert job.out(0).split() == ["runs"] * 3, job.both()
+    assert job.survivors() == []

@@ -122,7 +122,7 @@ def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
 @pytest.mark.control(
     "a batch script ends with the failing status, requeues retriable ends, passes signals"
 )
-@pytest.mark.parametrize("status", [0, 1, 7, 63, 64, 70, 77, 78, 126, 127, 137, 143])
+@pytest.mark.parametrize("status", [0, 1, 7, 63, 64, 70, 77, 78, 79, 126, 127, 137, 143])
 def test_the_status_of_a_failing_node_is_the_job_s(
     status: int, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ import pytest
 from entrypoint.cli import status as cli_status
 from entrypoint.errors import EntrypointError
 from entrypoint.job import actions, events
+from entrypoint.job.history import History
 from entrypoint.model import Outcome
 from entrypoint.output.log import Logger
 from entrypoint.phases import Phase
@@ -571,7 +572,9 @@ def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """Each text keeps its place, also where a peer's words hold what separates them."""
     monkeypatch.setenv("MY_TOKEN", "hush-hush-hush")
     spec, plan, _ = plans(3, "mpirun", 0, 0)
-    told = SimpleNamespace(attempt=1, outcome=Outcome(7, "a hush-hush-hush reason"))
+    told = SimpleNamespace(
+        state=SimpleNamespace(history=History()), outcome=Outcome(7, "a hush-hush-hush reason")
+    )
     kept = RecordFile(print)
 
     @in_loop

@@ -20,6 +20,7 @@ from entrypoint.check.report import CheckOptions
 from entrypoint.check.report import inquiry as check
 from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.ending import KILL_MARGIN
+from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
@@ -191,7 +192,7 @@ class Container:
     def __init__(self, world: World, rank: int) -> None:
         self._world, self.rank = world, rank
         self.boots = 0  # how often its entrypoint has started
-        self.attempt = 1
+        self.history = History()
         self.machine: Leader | Worker | None = None  # None: its container does not run
         self.programs = Programs(world, self)
         self.door = False
@@ -226,10 +227,10 @@ class Container:
         self._world.signals.setdefault(self.rank, 0)
         if self.rank == 0:
             plan = leader
-            self.machine = Leader(spec, _FACTS, plan, self.attempt)
+            self.machine = Leader(spec, _FACTS, plan, self.history)
         else:
             plan = replace(worker, topology=_seen_from(worker.topology, self.rank))
-            self.machine = Worker(spec, plan, self.attempt)
+            self.machine = Worker(spec, plan, self.history)
         self.board = NodeTable(plan, self._world.now)
         self.record = TimelineRecorder(plan.topology, (), self._world.now)
         self._world.records[self.rank, self.boots] = self.record
@@ -249,7 +250,7 @@ class Container:
         """Whether it is in a later attempt than the first, and nothing has been started in that."""
         return (
             (self.between or self.machine is not None)
-            and self.attempt > 1
+            and self.history.attempt > 1
             and not self.programs.started
         )
 
@@ -489,8 +490,8 @@ class Container:
         assert self.machine is not None
         report = replace(
             self._report,
-            attempt=self.machine.attempt,
             not_ready=action.stop or self._report.not_ready,
+            **vars(self.machine.state.history),
         )
         rank = self.rank
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
@@ -528,7 +529,7 @@ class Container:
     def _do_endnode(self, action: actions.EndNode) -> None:
         outcome = action.outcome
         assert self.machine is not None
-        attempt = self.machine.attempt
+        then = self.machine.state.next_history()
         self.has_started |= self.machine.state.has_started
         self._world.watch_end(self, outcome)
         if self.rank and self.spoke:
@@ -536,7 +537,7 @@ class Container:
         self._leave()
         self.outcomes.append((self._world.now, outcome))
         if outcome.again:
-            self.attempt = attempt + 1
+            self.history = then
             self.between = True
             self.programs = Programs(self._world, self)
             boot = self.boots
@@ -687,7 +688,7 @@ class World:
             container.kill()
             container.over = not fault.seconds
             if fault.seconds:
-                container.attempt = 1
+                container.history = History()
                 self.after(fault.seconds, container.start)
         elif fault.kind == "cut":
             self._cut.add(fault.node)

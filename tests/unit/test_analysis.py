@@ -13,11 +13,11 @@ from entrypoint.job.failure import (
     by_class,
     difference,
     everywhere,
-    follow,
     lost,
     placement,
     without_rank,
 )
+from entrypoint.job.history import History, follow
 from entrypoint.model import Node, Outcome
 from entrypoint.spec.jobspec import RestartsSpec
 from entrypoint.values import replace
@@ -131,7 +131,7 @@ def failed(cause: Cause | None = None, status: int = 1) -> Outcome:
 def test_what_follows_an_attempt(
     outcome: Outcome, attempt: int, stop: Outcome | None, then: Outcome
 ) -> None:
-    assert follow(outcome, attempt, RestartsSpec(2), stop) == then
+    assert follow(outcome, History(attempt + 1), RestartsSpec(2), stop) == then
 
 
 MISTAKE = replace(ECC, slug="user-code", blame="program", retry="no")
@@ -163,9 +163,10 @@ def test_what_the_job_boots_again_after(
 ) -> None:
     settings = {"infrastructure": infrastructure, "lost-nodes": lost_nodes, "any": anything}
     for on, expected in settings.items():
-        assert follow(outcome, 1, RestartsSpec(1, on), None).again == expected, on
-        assert not follow(outcome, 1, RestartsSpec(0, on), None).again
-        assert follow(outcome, 1, RestartsSpec(1, on), STOP) == (STOP if expected else outcome)
+        once, second = RestartsSpec(1, on=on), History(2)
+        assert follow(outcome, second, once, None).again == expected, on
+        assert not follow(outcome, second, RestartsSpec(0, on=on), None).again
+        assert follow(outcome, second, once, STOP) == (STOP if expected else outcome)
 
 
 @pytest.mark.promise(

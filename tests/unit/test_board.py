@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from entrypoint import __version__, spec
 from entrypoint.job import events, messages
+from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan
@@ -52,7 +53,9 @@ class Seen:
     def __init__(self, me: int, launcher: str = "mpirun", nodes: int = 2, more: str = "") -> None:
         self.now = 1000.0
         read, plan = settled(me, launcher, nodes, more)
-        self.machine = Leader(read, FACTS, plan, 1) if me == 0 else Worker(read, plan, 1)
+        self.machine = (
+            Leader(read, FACTS, plan, History()) if me == 0 else Worker(read, plan, History())
+        )
         self.members = plan.members
         self.board = NodeTable(plan, self.now)
 
@@ -251,7 +254,7 @@ def test_a_state_is_read_as_it_was_written_and_grows_older() -> None:
 def test_one_node_is_alone() -> None:
     read = spec.load("launcher: mpirun\nslots: 2\ncommand: [train]", "job.yaml", {}, {})
     alone = settle(read, FACTS)
-    board, machine = NodeTable(alone, 5.0), Leader(read, FACTS, alone, 1)
+    board, machine = NodeTable(alone, 5.0), Leader(read, FACTS, alone, History())
     for now, event in ((6.0, events.Started()), (7.0, events.Prepared(2, None))):
         board.saw(event, machine.handle(event, now), now)
     assert [node.phase for node in board.snapshot(8.0, 1, None).nodes] == ["launching"]

@@ -29,7 +29,7 @@ FACTS: dict[str, Any] = {
     "not_ready": None,
 }
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
-FACTS |= {"ports": [6060, 20007], "holder": ""}
+FACTS |= {"ports": [6060, 20007], "holder": "", "without_progress": 0, "step": -1}
 RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {
     "status": 1,

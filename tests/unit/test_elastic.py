@@ -10,6 +10,7 @@ import pytest
 from entrypoint import __version__, spec
 from entrypoint.errors import ConfigError, SpecError
 from entrypoint.job import actions, events, messages
+from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
@@ -108,7 +109,7 @@ class Job:
         )
         job = spec.load(text, "job.yaml", SECRET, {})
         draft = settle(job, FACTS)
-        self.leader, self.now, self.done = Leader(job, FACTS, draft, 1), 1000.0, list[Any]()
+        self.leader, self.now, self.done = Leader(job, FACTS, draft, History()), 1000.0, list[Any]()
         self.hears(
             events.Started(),
             events.KeysReady(),

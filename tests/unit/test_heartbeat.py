@@ -8,6 +8,7 @@ import pytest
 
 from entrypoint import heartbeat
 from entrypoint.job import actions, events, messages
+from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.model import NodeReport
 from entrypoint.plan import settle
@@ -54,7 +55,7 @@ def test_each_worker_is_pinged_once_in_an_interval(nodes: int, parts: int) -> No
         {"ENTRYPOINT_NODE_RANK": "0"},
         {},
     )
-    leader = Leader(spec, facts(), settle(spec, facts()), 1)
+    leader = Leader(spec, facts(), settle(spec, facts()), History())
     for event in (events.Started(), events.KeysReady(), events.EndpointReady(NodeReport(0, 1, ""))):
         leader.handle(event, 100.0)
     for rank in range(1, nodes):

@@ -10,6 +10,7 @@ import pytest
 
 from entrypoint import __version__, spec
 from entrypoint.job import actions, events, messages
+from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome
@@ -36,7 +37,7 @@ class Node:
         job = spec.load(TEXT, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(me)}, {})
         draft = settle(job, FACTS)
         self.now, self.rank = 1000.0, me
-        self.machine = Worker(job, draft, 1) if me else Leader(job, FACTS, draft, 1)
+        self.machine = Worker(job, draft, History()) if me else Leader(job, FACTS, draft, History())
         self.told(events.Started())
         self.told(events.KeysReady())
         self.told(events.EndpointReady(NodeReport(me, 1, "")))

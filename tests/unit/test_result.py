@@ -34,6 +34,7 @@ from entrypoint.record.file import RecordFile, classify, result_of
         (75, "worker-1 is lost", "infrastructure"),
         (77, "EP503 worker-1 is not of this job", "config"),
         (78, "no index", "config"),
+        (79, "EP640 no progress in the last 3 attempts", "job"),
         (71, "sshd did not start | it exited with 71: no port", "infrastructure"),
     ],
 )
@@ -74,6 +75,12 @@ def test_it_is_never_longer_than_kubernetes_takes(character: str, length: int) -
     assert whole or (
         fields["reason"].startswith("lost: " + character * 100) and fields["reason"].endswith("...")
     )
+
+
+def test_it_counts_attempts_if_there_was_more_than_one() -> None:
+    lost = Outcome(75, "worker-1 is lost")
+    assert result_of(lost, "worker-0", "demo", {}, 3)["attempts"] == 3
+    assert "attempts" not in result_of(lost, "worker-0", "demo", {}, 1)
 
 
 def test_secrets_are_not_in_it() -> None:

@@ -12,6 +12,7 @@ from entrypoint.cause import Cause
 from entrypoint.check.report import CheckOptions, inquiry
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import lost
+from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome
@@ -46,6 +47,7 @@ SAMPLES = {
         messages.Limit("no more"),
         messages.Failed(9, "it cannot", False, False),
         messages.ForceStop(),
+        messages.Progressed(),
         messages.Signal("SIGUSR1"),
         messages.Stopped(),
         messages.Reply(0, {}),
@@ -82,7 +84,9 @@ class Node:
         self.answered = 0  # how many of these are
         self.launch = draft.launch
         self.hello = replace(SAMPLES[messages.Hello], launcher=draft.task)
-        self.machine: Any = Worker(job, draft, 1) if me else Leader(job, FACTS, draft, 1)
+        self.machine: Any = (
+            Worker(job, draft, History()) if me else Leader(job, FACTS, draft, History())
+        )
         self.told(events.Started())
         self.told(events.KeysReady())
         self.told(events.EndpointReady(NodeReport(me, 2, __version__, "4.1.4")))
@@ -151,6 +155,7 @@ NO_JOB = {
     messages.Ended,
     messages.Met,
     messages.Diagnosis,
+    messages.Progressed,
     messages.DaemonStarted,
     messages.Limit,
 }
@@ -269,7 +274,12 @@ def test_what_a_leader_may_say(message: type, called: bool, started: bool) -> No
     started &= called
     refused = {
         (False, False): set(messages.FROM_LEADER) - {messages.Hello},
-        (True, False): {messages.StartDaemon, messages.Question, messages.Release},
+        (True, False): {
+            messages.StartDaemon,
+            messages.Progressed,
+            messages.Question,
+            messages.Release,
+        },
         (True, True): {messages.Hello, messages.Question},
     }[called, started]
     if message not in refused:
@@ -432,4 +442,4 @@ def test_no_node_has_started_more_often_than_restarts_allow(
 ) -> None:
     node = Node(restarts=restarts)
     node.answers(1, 2, attempt=claimed)
-    assert node.machine.attempt == believed
+    assert node.machine.state.history.attempt == believed

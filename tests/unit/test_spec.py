@@ -185,6 +185,8 @@ BAD = [
     ("run_dir: /my dir", f'1:10: run_dir: {RUN_DIR} | "/my dir" | use another directory'),
     ("run_dir: /my:dir", f'1:10: run_dir: {RUN_DIR} | "/my:dir" | use another directory'),
     ("ssh: {host_key: /k}", "1:17: ssh.host_key: EP104 ssh.client_key is needed too | set ssh.client_key, or remove ssh.host_key"),
+    ("restarts: {most: 3, progress: /ckpt}", "1:31: restarts.progress: EP104 restarts.without_progress is needed too | set it to 3, or remove restarts.progress"),
+    ("restarts: {most: 3, minutes: 5}", "1:30: restarts.minutes: EP104 restarts.without_progress is needed too | set it to 3, or remove restarts.minutes"),
     ("ssh:\n\tport: 22", "2:1: EP101 a tab in the indentation | use spaces, YAML allows no tabs here"),
 ]  # fmt: skip
 
@@ -519,6 +521,8 @@ def test_every_field_has_its_variables(field: spec.FieldInfo) -> None:
         env = {variable: text}
         if field.path in ("ssh.client_key", "ssh.host_key"):
             env = {"ENTRYPOINT_SSH_CLIENT_KEY": text, "ENTRYPOINT_SSH_HOST_KEY": text}
+        if field.path in ("restarts.progress", "restarts.minutes"):
+            env |= {"ENTRYPOINT_RESTARTS_WITHOUT_PROGRESS": "3"}
         result = job(None, env)
         assert at(result, field.path) == value
         assert result.source(field.path) == Source("env", variable)

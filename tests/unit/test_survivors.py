@@ -13,6 +13,7 @@ from entrypoint import __version__
 from entrypoint.errors import SpecError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import ProgramExit, of_program
+from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.rollcall import SURE, two_leaders
@@ -160,7 +161,7 @@ def leader() -> tuple[Leader, float]:
     """A leader of three nodes that calls its peers, and the time."""
     text = "launcher: torchrun\nhosts: [a, b, c]\nnode_rank: 0\ncommand: [train.py]\n"
     job, here = load(text, "job.yaml", SECRET, {}), facts()
-    made = Leader(job, here, settle(job, here), 1)
+    made = Leader(job, here, settle(job, here), History())
     for event in (
         events.Started(),
         events.KeysReady(),

@@ -1,0 +1,113 @@
+"""What the attempts so far tell about the next one: one rule for every launcher and every node.
+
+The leader sends its history with each start, so all nodes count alike: also a node that was
+replaced, and a leader that has replaced a lost one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from entrypoint.errors import NoProgressError, RetryError
+from entrypoint.model import NodeReport, Outcome
+from entrypoint.spec.jobspec import RestartsSpec
+from entrypoint.text import count, one_line
+from entrypoint.values import dataclass, replace
+
+_REASON = 2000  # characters of the last failure's reason in that of the job
+
+
+@dataclass(frozen=True)
+class History:
+    """The place of an attempt among those of the job.
+
+    attempt: Its number, from 1.
+    without_progress: Attempts just before it, one after the other, that made no progress.
+    step: The last training step that an earlier attempt has reached; -1 if that is unknown.
+    """
+
+    attempt: int = 1
+    without_progress: int = 0
+    step: int = -1
+
+    def next(self, has_started: bool, has_progressed: bool, step: int) -> History:
+        """Return the history of the attempt that follows. One that has started nothing tells
+        nothing about progress."""
+        without = 0 if has_progressed else self.without_progress + has_started
+        return History(self.attempt + 1, without, max(self.step, step))
+
+
+FIRST = History()
+
+
+def latest(own: History, reports: Iterable[NodeReport], restarts: RestartsSpec) -> History:
+    """Return the history of the node that has seen most attempts. A leader that has replaced a
+    lost one has seen none.
+
+    A report is believed only as far as the job goes on after such a history.
+    """
+    known = [
+        History(report.attempt, report.without_progress, report.step)
+        for report in reports
+        if report.attempt > own.attempt
+    ]
+    if not known:
+        return own
+    attempt = max(history.attempt for history in known)
+    best = min(
+        (history for history in known if history.attempt == attempt),
+        key=lambda history: (history.without_progress, -history.step),
+    )
+    attempt = min(attempt, restarts.most + 1)
+    most = attempt - 1
+    if restarts.without_progress:
+        most = min(most, restarts.without_progress - 1)
+    return replace(best, attempt=attempt, without_progress=min(best.without_progress, most))
+
+
+def follow(
+    outcome: Outcome, then: History, restarts: RestartsSpec, stop: Outcome | None
+) -> Outcome:
+    """Return the job's outcome after an attempt; `then` is the history of the attempt that would
+    follow. If the job boots again after such a failure, and that pays off, it says `again`, unless
+    somebody asked us to `stop`."""
+    if then.attempt > restarts.most + 1 or not _is_followed(outcome, restarts.on):
+        return outcome
+    if stop:
+        return stop
+    if restarts.without_progress and then.without_progress >= restarts.without_progress:
+        return no_progress(outcome, then, restarts)
+    return replace(outcome, again=True)
+
+
+def _is_followed(outcome: Outcome, on: str) -> bool:
+    """Whether the job boots again after this outcome. An end by a signal was asked for."""
+    if not outcome.program:
+        return outcome.status == RetryError.status
+    if on == "any":
+        return outcome.status != 0
+    return on == "infrastructure" and bool(outcome.cause and outcome.cause.is_infrastructure)
+
+
+def no_progress(outcome: Outcome, then: History, restarts: RestartsSpec) -> Outcome:
+    """Return the outcome of a job that was started again and again, and made no progress."""
+    attempts = count(then.without_progress, "attempt")
+    summary = f"EP640 no progress in the last {attempts}"
+    detail = f"{progress_of(restarts)} | the last one: {one_line(outcome.reason, _REASON)}"
+    ended = NoProgressError(summary, detail).outcome
+    return replace(outcome, status=ended.status, reason=ended.reason, program=False)
+
+
+def progress_of(restarts: RestartsSpec) -> str:
+    """Return what would have been progress, in words."""
+    if restarts.progress:
+        return f"{restarts.progress} did not change"
+    return f"none ran for {restarts.minutes:g} min"
+
+
+def described(then: History, restarts: RestartsSpec) -> str:
+    """Return how far a job is from running out of progress, as a part of a line; "" where it is
+    not."""
+    if not restarts.without_progress or not then.without_progress:
+        return ""
+    return f" (no progress in {then.without_progress} of {restarts.without_progress} attempts)"

@@ -1,0 +1,35 @@
+"""Whether an attempt makes progress: a part of the leader, which tells the workers, since each of
+them decides alone if the leader is lost."""
+
+from __future__ import annotations
+
+from entrypoint.job.messages import Progressed
+from entrypoint.job.outbox import Outbox
+from entrypoint.job.state import JobState
+
+_NOW = Progressed()
+
+
+class ProgressMonitor:
+    """Hears of progress from the nodes; if nothing is declared, the time that ranks ran is it."""
+
+    def __init__(self, state: JobState, outbox: Outbox) -> None:
+        self._state = state
+        self._talk = outbox
+        self._restarts = state.spec.restarts
+
+    def begin(self) -> None:
+        """Ranks run from now on."""
+        if self._restarts.without_progress and not self._restarts.progress:
+            self._state.scheduler.after(60 * self._restarts.minutes, lambda: self.heard(_NOW))
+
+    def heard(self, message: Progressed) -> None:
+        """A node says that the job has made progress there."""
+        if self._state.note_progress(message.step):
+            for node in self._state.peers.alive():
+                self._talk.tell(node, Progressed(self._state.step))
+
+    def tell(self, node: int) -> None:
+        """A node joins later than the others."""
+        if self._state.has_progressed:
+            self._talk.tell(node, Progressed(self._state.step))

@@ -1,0 +1,29 @@
+"""Passes user signals on to the ranks of every node: a part of the leader."""
+
+from __future__ import annotations
+
+from entrypoint.job.failure import UserSignals
+from entrypoint.job.messages import Signal
+from entrypoint.job.outbox import Outbox
+from entrypoint.job.state import JobState
+
+
+class SignalRelay:
+    """A signal that reaches several nodes at once, as Slurm's do, is passed on once."""
+
+    def __init__(self, state: JobState, outbox: Outbox) -> None:
+        self._state = state
+        self._talk = outbox
+        self._signals = UserSignals()
+
+    def came(self, node: int, message: Signal) -> None:
+        """A node has got this signal, which is for the ranks."""
+        if not self._signals.is_new(message.name, node, self._state.scheduler.now):
+            return
+        if not self._state.plan.launch.ends.takes_signals:
+            why = f"since {self._state.plan.launcher} would end by it"
+            self._state.scheduler.log(f"EP614 {message.name}: not passed on, {why}")
+            return
+        where = " of every node" if self._state.peers else ""
+        self._state.scheduler.log(f"{message.name}: passed on to the ranks{where}")
+        self._talk.tell_all(message)

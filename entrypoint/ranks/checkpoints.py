@@ -1,0 +1,104 @@
+"""Watches what `restarts.progress` names, a file or a folder, for a change during an attempt.
+
+It may be on a slow network disk: it is only looked at in a thread, and nothing waits for that
+longer than `_LIMIT`, also when ranks start and end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from entrypoint.errors import RetryError
+from entrypoint.job.messages import Progressed
+from entrypoint.system.clock import rest
+from entrypoint.system.threads import in_thread
+
+_LIMIT = 2.0  # seconds for one look when ranks start, and when they end
+_CLOSEST = 5.0  # seconds between two looks, at least
+_SHARE = 20  # between two looks pass so many times the seconds that one takes
+_MOST = 50_000  # entries of a folder that are compared
+
+Look = frozenset[tuple[str, int, int]]  # path, time of the last change (ns) and size of each file
+
+
+def look_at(path: str) -> Look:
+    """Return what is there now; nothing where nothing is there, or nobody may read it."""
+    return frozenset(_entries(path, [_MOST]))
+
+
+def _entries(path: str, left: list[int]) -> Iterator[tuple[str, int, int]]:
+    """Yield a file, or all that is below a folder. A folder's own time counts not: it changes, too,
+    if something is removed."""
+    try:
+        entries = list(os.scandir(path))
+    except NotADirectoryError:
+        entries = []
+        try:
+            found = os.stat(path)
+        except OSError:
+            return
+        yield path, found.st_mtime_ns, found.st_size
+    except OSError:
+        return
+    for entry in entries:
+        if left[0] <= 0:
+            return
+        left[0] -= 1
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _entries(entry.path, left)
+                continue
+            found = entry.stat(follow_symlinks=False)
+        except OSError:
+            continue  # it was removed meanwhile
+        yield entry.path, found.st_mtime_ns, found.st_size
+
+
+class CheckpointWatch:
+    """Says once in an attempt that something is new there: a file, or its time or size."""
+
+    def __init__(self, path: str, tell: Callable[[Progressed], None]) -> None:
+        self._path = path
+        self._tell = tell
+        self._before: Look | None = None  # what was there before the ranks started
+        self._has_changed = False
+
+    async def begin(self) -> None:
+        """Remember what is there before ranks start. If the look takes too long, what it finds
+        later counts."""
+        first = asyncio.ensure_future(in_thread(partial(look_at, self._path)))
+        first.add_done_callback(self._remember)
+        await asyncio.wait({first}, timeout=_LIMIT)
+
+    def _remember(self, first: asyncio.Future[Look]) -> None:
+        if not first.cancelled() and first.exception() is None:
+            self._before = first.result()
+
+    async def watch(self) -> None:
+        """Look now and then, until something has changed."""
+        pause = _CLOSEST
+        while not self._has_changed:
+            await rest(pause)
+            begun = time.monotonic()
+            await self._look()
+            pause = max(_CLOSEST, _SHARE * (time.monotonic() - begun))
+
+    async def end(self) -> None:
+        """Look for the last time."""
+        if not self._has_changed:
+            last = asyncio.ensure_future(self._look())
+            await asyncio.wait({last}, timeout=_LIMIT)
+            last.cancel()
+
+    async def _look(self) -> None:
+        try:
+            now = await in_thread(partial(look_at, self._path))
+        except RetryError:
+            return  # no thread can start now
+        if self._before is not None and now - self._before and not self._has_changed:
+            self._has_changed = True
+            self._tell(Progressed())

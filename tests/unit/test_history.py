@@ -1,0 +1,218 @@
+"""How often the job boots again, and what makes it stop: one rule for all nodes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from entrypoint import plan as planning
+from entrypoint import spec
+from entrypoint.errors import RETRIED, NoProgressError
+from entrypoint.job import actions, messages
+from entrypoint.job.history import FIRST, History, described, follow, latest
+from entrypoint.model import NodeReport, Outcome
+from entrypoint.spec.jobspec import RestartsSpec
+from entrypoint.values import replace
+from tests.unit.test_analysis import ECC
+from tests.unit.test_speakers import FACTS, Node
+
+LOST = Outcome(75, "worker-1 is lost")
+THREE = RestartsSpec(most=50, without_progress=3)
+
+
+def ended(node: Node) -> Outcome:
+    """The outcome of an attempt that has lost a node."""
+    node.machine._lose(1, "killed")
+    node.waits(60)
+    return next(each.outcome for each in node.done if isinstance(each, actions.EndNode))
+
+
+@pytest.mark.promise("restarts without progress end the job with 79, which nobody retries")
+def test_the_third_attempt_without_progress_is_the_last() -> None:
+    history, attempts = FIRST, 0
+    outcome = replace(LOST, again=True)
+    while outcome.again:
+        attempts += 1
+        history = history.next(True, False, -1)
+        outcome = follow(LOST, history, THREE, None)
+    assert attempts == 3
+    assert (outcome.status, outcome.again, outcome.program) == (79, False, False)
+    assert outcome.reason == (
+        "EP640 no progress in the last 3 attempts | none ran for 10 min | the last one:"
+        " worker-1 is lost"
+    )
+    assert NoProgressError.status not in RETRIED
+
+
+@pytest.mark.control("restarts without progress end the job with 79, which nobody retries")
+@pytest.mark.parametrize("restarts", [THREE, RestartsSpec(most=50)], ids=["progress", "no limit"])
+def test_with_progress_it_goes_on_up_to_the_most(restarts: RestartsSpec) -> None:
+    history, attempts = FIRST, 0
+    outcome = replace(LOST, again=True)
+    while outcome.again:
+        attempts += 1
+        history = history.next(True, bool(restarts.without_progress and attempts % 2), -1)
+        outcome = follow(LOST, history, restarts, None)
+    assert attempts == 51
+    assert outcome == LOST
+
+
+def test_an_attempt_that_started_nothing_does_not_count() -> None:
+    once = FIRST.next(True, False, -1)
+    assert once == History(2, 1)
+    assert once.next(False, False, -1) == History(3, 1)
+    assert once.next(True, True, 40) == History(3, 0, 40)
+    assert History(3, 0, 40).next(True, False, 30) == History(4, 1, 40)
+
+
+def test_a_stop_and_other_ends_come_first() -> None:
+    stop, then = Outcome(143, "stopped"), History(4, 3)
+    assert follow(LOST, then, THREE, stop) == stop
+    assert follow(Outcome(78, "no secret"), then, THREE, None).status == 78
+    assert follow(LOST, then, replace(THREE, most=2), None) == LOST
+
+
+def test_a_long_reason_is_cut() -> None:
+    outcome = follow(replace(LOST, reason="x" * 4000), History(4, 3), THREE, None)
+    assert len(outcome.reason) < 2200
+
+
+def test_a_cause_stays() -> None:
+    assert follow(replace(LOST, cause=ECC), History(4, 3), THREE, None).cause == ECC
+
+
+def report(attempt: int, without: int, step: int = -1) -> NodeReport:
+    return NodeReport(1, 1, "1", attempt=attempt, without_progress=without, step=step)
+
+
+@pytest.mark.parametrize(
+    ("own", "reports", "taken"),
+    [
+        (FIRST, [report(1, 0), report(1, 0)], FIRST),
+        (FIRST, [report(3, 2, 7), report(1, 0)], History(3, 2, 7)),  # this leader is new
+        (History(3, 1), [report(3, 2), report(2, 1)], History(3, 1)),  # the leader's own counts
+        (FIRST, [report(3, 2, 5), report(3, 1, 9)], History(3, 1, 9)),  # one has heard more
+        (FIRST, [report(99, 98)], History(51, 2)),  # no more than can be
+        (FIRST, [report(2, 90)], History(2, 1)),
+    ],
+)
+def test_which_history_counts(own: History, reports: list[NodeReport], taken: History) -> None:
+    assert latest(own, reports, THREE) == taken
+
+
+def test_what_is_said_between_two_attempts() -> None:
+    assert described(History(3, 2), THREE) == " (no progress in 2 of 3 attempts)"
+    assert described(History(3, 0), THREE) == ""
+    assert described(History(3, 2), RestartsSpec(most=50)) == ""
+
+
+# -- the machines
+
+SETTING = "{most: 50, without_progress: 1}"
+WATCHED = "{most: 50, without_progress: 1, progress: /ckpt}"
+
+
+@pytest.mark.promise("restarts without progress end the job with 79, which nobody retries")
+def test_time_is_progress_if_nothing_else_is_declared() -> None:
+    node = Node(launcher="plain", restarts=SETTING).start()
+    node.waits(599)
+    assert not node.machine.state.has_progressed
+    assert ended(Node(restarts=SETTING).start()).status == 79
+    node.waits(2)
+    assert ended(node).again
+    assert actions.Send(2, messages.Progressed()) in node.done
+    patient = Node(launcher="plain", restarts=WATCHED).start()
+    patient.waits(700)
+    assert not patient.machine.state.has_progressed
+
+
+@pytest.mark.parametrize("sender", [0, 1])
+def test_progress_of_any_node_counts_and_is_told_once(sender: int) -> None:
+    node = Node(restarts=WATCHED).start()
+    node.hears(messages.Progressed(), sender=sender)
+    node.hears(messages.Progressed(), sender=2)
+    told = [each for each in node.done if isinstance(each, actions.Send)]
+    told = [each for each in told if isinstance(each.message, messages.Progressed)]
+    assert [each.node for each in told] == [1, 2]
+    assert ended(node).again
+
+
+def test_progress_that_comes_while_the_attempt_ends_counts() -> None:
+    """A node looks for the last time before it says that it has stopped."""
+    node = Node(restarts=WATCHED).start()
+    node.machine._lose(1, "killed")
+    node.hears(messages.Progressed(), messages.Stopped(), sender=2)
+    node.hears(messages.Stopped(), sender=0)
+    node.waits(60)
+    assert next(each.outcome for each in node.done if isinstance(each, actions.EndNode)).again
+
+
+def test_a_step_that_an_earlier_attempt_has_reached_is_no_progress() -> None:
+    state = Node(restarts=WATCHED).start().machine.state
+    state.history = History(2, 0, step=100)
+    assert not state.note_progress(91)
+    assert not state.note_progress(100)
+    assert not state.has_progressed
+    assert state.note_progress(101)
+    assert not state.note_progress(102)
+    assert state.next_history() == History(3, 0, 102)
+
+
+def test_a_worker_counts_as_its_leader_does() -> None:
+    """Also without it: then each node decides alone."""
+    node = Node(me=1, restarts="{most: 50, without_progress: 3}")
+    node.hears(node.hello, messages.Start(5, without_progress=2, step=9), sender=0)
+    assert node.machine.state.history == History(5, 2, 9)
+    assert node.machine.state.next_history() == History(6, 3, 9)
+    node.hears(messages.Progressed(12), sender=0)
+    assert node.machine.state.next_history() == History(6, 0, 12)
+
+
+def test_a_worker_believes_its_own_programs_without_a_leader() -> None:
+    node = Node(me=1, restarts=WATCHED)
+    node.hears(node.hello, messages.Start(1), sender=0)
+    told = node.hears(messages.Progressed(), sender=1)
+    assert actions.Send(0, messages.Progressed()) in told
+    assert node.machine.state.has_progressed
+
+
+# -- what ranks see
+
+
+JOB = "slots: 2\nlogs: {files: ranks}\nlog_dir: /logs\ncommand: [train]\n"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "count", "end"), [(1, "0", ".log"), (3, "2", "-attempt-3.log")]
+)
+@pytest.mark.parametrize("launcher", ["plain", "mpirun", "torchrun"])
+def test_ranks_and_their_logs_know_the_attempt(
+    launcher: str, attempt: int, count: str, end: str
+) -> None:
+    job = spec.load(f"launcher: {launcher}\nrestarts: 3\n{JOB}", "job.yaml", {}, {})
+    topology = replace(planning.locate(job, FACTS), attempt=attempt)
+    made = planning.settle(job, FACTS, topology)
+    variables = {var.name: var.value for var in made.env}
+    assert variables["ENTRYPOINT_ATTEMPT"] == str(attempt)
+    assert variables["TORCHELASTIC_RESTART_COUNT"] == count
+    line = " ".join(planning.with_supervisor(made.launch, 0, job, topology))
+    texts = "\n".join((line, *(file.text for file in made.files)))
+    names = set(re.findall(r"/logs/job-[\w{}-]+\.log", texts))
+    rank = "" if launcher == "plain" else "-rank-{rank}"
+    assert f"/logs/job-worker-0{rank}{end}" in names
+    assert all(name.endswith(end) for name in names)
+
+
+def test_a_job_without_restarts_knows_nothing_of_attempts() -> None:
+    """One node then becomes its program; with restarts, somebody has to be there."""
+    for text, mode in (("", "exec"), ("restarts: 1\n", "local")):
+        job = spec.load(f"launcher: plain\ncommand: [train]\n{text}", "job.yaml", {}, {})
+        made = planning.settle(job, FACTS)
+        assert made.mode == mode
+        assert ("ENTRYPOINT_ATTEMPT" in {var.name for var in made.env}) == bool(text)
+
+
+def test_a_variable_of_ours_is_no_unknown_one() -> None:
+    """A rank may run `entrypoint status`."""
+    assert spec.load(None, "", {"ENTRYPOINT_ATTEMPT": "2"}, {}).restarts.most == 0
