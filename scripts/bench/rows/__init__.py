@@ -8,5 +8,5 @@ from . import boot, end, idle, large, output, reduce, restarts, rollcall, start,
 ROWS: tuple[Row, ...] = (
     boot.ROW, torchrun.ROW, boot.BUSY, boot.RANKS, start.ONE_NODE, start.WORKER, start.VERSION, start.HEALTH,
     idle.WORKER, rollcall.IDLE, end.ROW, rollcall.REAL, rollcall.SIMULATED, large.ROW, rollcall.STARVED,
-    output.ROW, reduce.ROW, restarts.ROW,
+    output.ROW, reduce.ROW, restarts.ROW, restarts.SPARE_ROW,
 )  # fmt: skip
