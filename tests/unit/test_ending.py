@@ -8,6 +8,7 @@ import pytest
 
 from entrypoint import spec
 from entrypoint.job import actions, events, messages
+from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.model import NodeReport
 from entrypoint.plan import settle
@@ -25,7 +26,7 @@ class Running:
     def __init__(self) -> None:
         job = spec.load(TEXT, "job.yaml", {}, {})
         self.now = 1000.0
-        self.machine = Leader(job, FACTS, settle(job, FACTS), 1)
+        self.machine = Leader(job, FACTS, settle(job, FACTS), History())
         self.tell(events.Started(), events.KeysReady(), events.EndpointReady(report(0)))
         self.tell(events.NameState("a", ""))
         self.tell(*(events.Answered(node, report(node), "10.0.0.1") for node in (1, 2)))
