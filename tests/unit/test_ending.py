@@ -42,15 +42,15 @@ class Running:
     def hear(self, node: int, message: Any) -> list[Any]:
         return self.tell(events.MessageReceived(node, message))
 
-    def released(self, written: int = 100, read: bool = True) -> float:
-        """Seconds until every node is released, if the launcher stays and passes on nothing."""
+    def until(self, kind: type, read: bool = True) -> float:
+        """Seconds until it sends such a message, if the launcher stays and passes on nothing."""
         begun = self.now
         done: list[Any] = []
-        while not any(isinstance(getattr(each, "message", 0), messages.Release) for each in done):
+        while not any(isinstance(getattr(each, "message", 0), kind) for each in done):
             self.now = max(self.now, self.machine.wake)
             done = self.tell(events.TimerFired())
             for _ in [each for each in done if isinstance(each, actions.CheckOutputProgress)]:
-                done += self.tell(events.OutputProgress(written, read))
+                done += self.tell(events.OutputProgress(100, read))
         return self.now - begun
 
 
@@ -66,7 +66,7 @@ def test_a_launcher_that_has_lost_a_node_gets_less_time_for_the_last_output() ->
     job = Running()
     job.tell(events.SessionLost(2, "its session ended"))
     job.tell(*stopped(0, 1), events.OutputProgress(100, True))
-    assert job.released() == pytest.approx(0.3, abs=0.11)
+    assert job.until(messages.Release) == pytest.approx(0.3, abs=0.11)
 
 
 def test_with_all_nodes_it_gets_a_second() -> None:
@@ -74,16 +74,14 @@ def test_with_all_nodes_it_gets_a_second() -> None:
     for read, seconds in ((True, 1.0), (False, 5.0)):
         job = Running()
         job.hear(2, messages.RankEnd(2, 7, (), ""))
+        job.until(messages.Stop)
         job.tell(*stopped(0, 1, 2), events.OutputProgress(100, read))
-        assert job.released(read=read) == pytest.approx(seconds, abs=0.11)
+        assert job.until(messages.Release, read) == pytest.approx(seconds, abs=0.11)
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(7, 0.5), (143, 0.5), (137, 0.2)])
 def test_a_killed_rank_ends_the_others_soon(status: int, seconds: float) -> None:
     """The control: others may fail for the same reason, or the cause may be heard later."""
     job = Running()
-    begun, done = job.now, job.hear(2, messages.RankEnd(2, status, (), ""))
-    while not any(isinstance(getattr(each, "message", 0), messages.Stop) for each in done):
-        job.now = max(job.now, job.machine.wake)
-        done = job.tell(events.TimerFired())
-    assert job.now - begun == pytest.approx(seconds)
+    job.hear(2, messages.RankEnd(2, status, (), ""))
+    assert job.until(messages.Stop) == pytest.approx(seconds)
