@@ -8,6 +8,8 @@ from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.rollcall import rejoin
 from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
+from tests.simulation.gates import AWAITED, PROBLEM
+from tests.simulation.gates import LIMIT as GATE
 from tests.simulation.programs import CAUSES
 from tests.simulation.schedule import (
     GRACE,
@@ -32,6 +34,8 @@ def bound(schedule: Schedule) -> float:
     """Seconds after which every node has ended: each attempt has its roll call, its job and its
     stop."""
     attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _patience(schedule) + 2 * _MARGIN
+    if schedule.gates:
+        attempt += AWAITED
     if schedule.measure is not None:  # to get ready, all rounds, one that hangs, the all-reduce
         attempt += LAUNCH + MEASURES + pair_limit(0.1) + 2 * (HANDSHAKE + SWEEP_LIMIT)
     stood_still = sum(fault.seconds for fault in schedule.faults)
@@ -62,6 +66,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
         wrong += _stopped_between(schedule, world)
         wrong += _comes_back(schedule, world)
         wrong += _unwritable(schedule, world)
+        wrong += _unhealthy(schedule, world)
     return world, wrong
 
 
@@ -108,9 +113,7 @@ def _reported_cause(schedule: Schedule, world: World) -> list[str]:
         )
         if outcome and outcome.reason == said.reason and outcome.cause != said.cause:
             wrong.append(f"node-{rank} names the cause {outcome.cause}, the leader {said.cause}")
-    odd = {schedule.not_ready, schedule.unwritable, schedule.other_version, schedule.empty} != {
-        None
-    }
+    odd = not _is_usual(schedule) or schedule.empty is not None
     if odd or schedule.nonsense is not None or len(schedule.faults) != 1 or not schedule.cause:
         return wrong
     (fault,) = schedule.faults
@@ -131,9 +134,16 @@ def _reported_cause(schedule: Schedule, world: World) -> list[str]:
     return wrong
 
 
+def _is_usual(schedule: Schedule) -> bool:
+    """Whether each node can take part."""
+    odd = (schedule.not_ready, schedule.unwritable, schedule.other_version, schedule.unhealthy)
+    return all(node is None for node in odd)
+
+
 def _turned_away(schedule: Schedule) -> set[int | None]:
     """Return the nodes of an elastic job that come late and cannot join."""
-    return {schedule.not_ready, schedule.unwritable} if schedule.least else set()
+    odd = {schedule.not_ready, schedule.unwritable, schedule.unhealthy}
+    return odd if schedule.least else set()
 
 
 def _restarts(schedule: Schedule, world: World) -> list[str]:
@@ -150,6 +160,7 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     may_help = schedule.cause in ("device", "network") and schedule.restarts_on == "infrastructure"
     failed_alone = [fault.kind for fault in schedule.faults] == ["fail"] and world.failures
     failed_alone = failed_alone and not (schedule.mpirun or _is_unfit(schedule))
+    failed_alone = failed_alone and schedule.unhealthy is None
     if failed_alone and not may_help and schedule.restarts_on != "any" and leader.boots > 1:
         wrong.append("the job has started again after a program's own failure")
     if (
@@ -197,6 +208,7 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
         or schedule.look is not None
     )
     odd = odd or _is_unfit(schedule)
+    odd = odd or bool(schedule.gates)  # for which the job waits
     if (
         schedule.unwritable is None
         or odd
@@ -215,14 +227,34 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
     return wrong
 
 
+def _unhealthy(schedule: Schedule, world: World) -> list[str]:
+    """A node that does not pass its gate is named, and the job ends soon with 71."""
+    rank = schedule.unhealthy
+    if rank is None or schedule.least or schedule.faults or schedule.mpirun:
+        return []
+    if max(schedule.starts) > 30:
+        return []
+    wait = GATE if schedule.gates[rank].reports else AWAITED
+    by, wrong = max(schedule.starts) + wait + GRACE + _MARGIN, []
+    if not all(gate.reports for gate in schedule.gates):
+        by += AWAITED
+    for each in world.containers:
+        ended, status, reason = _final(world, each.rank)
+        is_named = PROBLEM in reason and f"node-{rank}" in reason
+        # After an attempt has begun, it is the node's own failure.
+        is_named = is_named or (rank in (0, each.rank) and PROBLEM in reason)
+        if status != 71 or not is_named or ended > by:
+            wrong.append(
+                f"node-{rank} is not healthy, and node-{each.rank} ended at {ended:.1f} s, not by"
+                f" {by:.1f} s, with {status} ({reason})"
+            )
+    return wrong
+
+
 def _comes_back(schedule: Schedule, world: World) -> list[str]:
     """A worker whose container starts again before the job begins is called again, and the job
     runs."""
-    usual = (
-        schedule.not_ready is None
-        and schedule.unwritable is None
-        and schedule.other_version is None
-    )
+    usual = _is_usual(schedule)
     plain = usual and not schedule.mpirun and schedule.look is None and max(schedule.starts) < 30
     plain = plain and not _is_unfit(schedule)
     if not plain or schedule.least or len(schedule.faults) != 1:
@@ -257,6 +289,7 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
         or _is_unfit(schedule)
         or schedule.not_ready is not None
         or schedule.unwritable is not None
+        or schedule.unhealthy is not None
     ):
         return []
     when, rank = world.stopped_between[0]
@@ -273,11 +306,7 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
 
 def _cause(schedule: Schedule, world: World) -> list[str]:
     """Where one thing went wrong, it is the reason, and everybody ends soon."""
-    usual = (
-        schedule.not_ready is None
-        and schedule.unwritable is None
-        and schedule.other_version is None
-    )
+    usual = _is_usual(schedule)
     plain = usual and not schedule.mpirun and max(schedule.starts) < 5 and schedule.has_port
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []
@@ -411,11 +440,7 @@ def _in_inquiry(schedule: Schedule, world: World) -> list[str]:
 def _elastic(schedule: Schedule, world: World) -> list[str]:
     """Where nothing went wrong, a node that comes while the others end has their status, and holds
     up nobody."""
-    usual = (
-        schedule.not_ready is None
-        and schedule.unwritable is None
-        and schedule.other_version is None
-    )
+    usual = _is_usual(schedule)
     usual = usual and not _is_unfit(schedule)
     if (
         not usual
