@@ -177,8 +177,10 @@ class RollCall:
             return self.own_name and not self.gates.is_open
         if not self._is_enough(answered):
             return False
-        team, here = self._state.team, {self._topology.me, *self._state.peers}
-        if self._topology.spares and not team.awaits(here, len(self._topology.nodes)):
+        here = {self._topology.me, *self._state.peers}
+        if self._topology.spares and not self._state.team.awaits(
+            self._topology, here, self._ready()
+        ):
             return not self.gates.is_open
         if self._goes_at is None:
             self._goes_at = self._machine.now + self._join
@@ -191,11 +193,14 @@ class RollCall:
     def _is_enough(self, answered: int) -> bool:
         """Whether the job can start without those that have not answered."""
         if self._topology.spares:
-            reports = self._state.peers.reports().items()
-            ready = {node for node, report in reports if not report.not_ready}
-            ready -= self.gates.failed
-            return self._state.team.is_enough({self._topology.me, *ready})
+            return self._state.team.is_enough(self._ready())
         return self._least is not None and 1 + answered >= self._least
+
+    def _ready(self) -> set[int]:
+        """Return this node and those that have answered and can take part."""
+        reports = self._state.peers.reports().items()
+        ready = {node for node, report in reports if not report.not_ready}
+        return {self._topology.me, *ready} - self.gates.failed
 
     def _disagree(self) -> None:
         """Raise ConfigError that names every node that disagrees. The end of their sessions tells

@@ -357,6 +357,17 @@ NAMED = {
         by=6,
         reason=f"{PROBLEM} on worker-0 (node-0)",
     ),
+    "gate: a spare takes the place of a node that is not healthy": Named(
+        _job(4, spares=1, gates=(Gate(), Gate(0.5, healthy=False), Gate(), Gate(1.0))),
+        (0, 0, 0, 0),
+        by=16,
+    ),
+    "gate: worker-0 is not healthy, and its place is none for a spare": Named(
+        _job(4, spares=1, gates=(Gate(0.5, healthy=False), Gate(), Gate(), Gate())),
+        (71, 71, 71, 71),
+        by=4,
+        reason=f"{PROBLEM} on worker-0 (node-0)",
+    ),
     "gate: one node alone is not healthy": Named(
         _job(1, gates=(Gate(3.0, healthy=False),)), (71,), by=6, reason=PROBLEM
     ),
