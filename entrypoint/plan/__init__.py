@@ -14,7 +14,6 @@ from entrypoint.errors import ConfigError
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.plan import attempts, cpus, installed
 from entrypoint.plan.members import assume_members, check_networks
-from entrypoint.plan.team import check as check_spares
 from entrypoint.plan.team import check_launch, working
 from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
@@ -64,7 +63,6 @@ def settle(
     check_networks(spec, facts, topology, members)
     launcher = _launcher(spec, topology)
     name = launcher.__name__.rpartition(".")[2]
-    check_spares(spec, topology)
     places, placed = working(topology, members, replaced)
     launch = _launch(spec, launcher, places, placed)
     check_launch(spec, topology, launch, name)

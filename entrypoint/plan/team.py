@@ -56,22 +56,10 @@ def working(
     )
 
 
-def check(spec: JobSpec, topology: Topology) -> None:
-    """Raise ConfigError if the nodes of this job cannot be replaced."""
-    if not topology.spares:
-        return
-    if spec.nodes:
-        raise _refusal(spec, f"nodes: {spec.nodes} already lets the job run on fewer")
-    if any(node.task != "worker" for node in topology.nodes):
-        raise _refusal(spec, "parameter servers have nodes of their own")
-
-
 def check_launch(spec: JobSpec, topology: Topology, launch: Launch, launcher: str) -> None:
     """Raise ConfigError if this launcher gives each node a fixed place."""
     if topology.spares and launch.start.needs_rank_table:
-        raise _refusal(spec, f"{launcher} takes each node's ranks from a rank table")
-
-
-def _refusal(spec: JobSpec, reason: str) -> ConfigError:
-    summary = f"EP211 this job cannot have spares ({spec.source('spares')})"
-    return ConfigError(summary, reason, "remove spares")
+        reason = f"{launcher} takes each node's ranks from a rank table"
+        raise ConfigError(
+            f"EP211 this job cannot have spares ({spec.source('spares')})", reason, "remove spares"
+        )
