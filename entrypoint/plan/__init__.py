@@ -14,8 +14,7 @@ from entrypoint.errors import ConfigError
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.plan import attempts, cpus, installed
 from entrypoint.plan.members import assume_members, check_networks
-from entrypoint.plan.team import check as check_spares
-from entrypoint.plan.team import working
+from entrypoint.plan.team import check_launch, working
 from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
 from entrypoint.render import quote_ssh, render
@@ -66,7 +65,7 @@ def settle(
     name = launcher.__name__.rpartition(".")[2]
     places, placed = working(topology, members, replaced)
     launch = _launch(spec, launcher, places, placed)
-    check_spares(spec, topology, launch, name)
+    check_launch(spec, topology, launch, name)
     mode, no_roll_call = _mode(spec, topology, launch, name)
     spec_env = spec.env if leader_env is None else leader_env
     launch = _with_env(launch, facts, spec_env, mode, bool(no_roll_call), topology.platform)
