@@ -59,6 +59,7 @@ def begin(
             "ENTRYPOINT_RESTARTS": "3",
             "ENTRYPOINT_TIMEOUTS_PEERS": "120",
             "ENTRYPOINT_TIMEOUTS_GRACE": "5",
+            "RAY_DEDUP_LOGS": "0",  # else lines that differ in numbers alone are one
         }
         if launcher == "hydra":
             env["MPI4PY_MPIABI"] = "mpich"  # the image has Open MPI, too
