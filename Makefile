@@ -92,6 +92,11 @@ test-failures:  ## how well failures are judged: precision and recall per cause 
 	@scripts/dev/torch-python >/dev/null || scripts/build-image gpu
 	@scripts/test -m "" --table staged --every -q --no-header "--torch-python=$$(scripts/dev/torch-python)" "--with=ray=$$(scripts/dev/python-with ray)" tests/loopback/test_staged_failures.py
 
+.PHONY: test-stalls
+test-stalls:  ## eight hangs staged in real jobs of two nodes, with py-spy and by a signal: the rank that the others wait for is named (ten minutes)
+	@scripts/dev/torch-python >/dev/null || scripts/build-image gpu
+	@scripts/test -m "" -q -s tests/stalls "--torch-python=$$(scripts/dev/torch-python)"
+
 .PHONY: test-cpus
 test-cpus:  ## threads and CPUs of each rank: simulated machines, real launchers, and libraries in containers, with the toolkit and without (minutes)
 	@scripts/build-image mpi
@@ -105,6 +110,10 @@ test-network:  ## real containers with several networks, other names and IPv6 al
 .PHONY: test-ports
 test-ports:  ## 30 jobs of two nodes at once on one host network, no port set; then foreign listeners at every default port (a minute)
 	@scripts/test -m "" tests/loopback/test_ports.py tests/process/test_ports.py "--torch-python=$$(scripts/dev/torch-python)" --durations=0
+
+.PHONY: test-gate
+test-gate:  ## the gate before each attempt: simulated cards with errors, memory that is held for 20 s, executables of a folder (a minute)
+	@scripts/test -m "" tests/loopback/test_gate.py tests/process/test_gate.py --durations=0
 
 .PHONY: test-platforms
 test-platforms:  ## which platform a container is recognised as, and what follows: platform, case, result

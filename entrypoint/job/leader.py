@@ -113,7 +113,7 @@ class Leader:
                 return  # it decides once more, when the answers are judged
             self.state.outcome = outcome
             others = self._draft.launch.ends.awaited is not None or bool(self._ends.late())
-            self._present = frozenset(self._here - self.state.lost())
+            self._present = frozenset(self._here - self.state.lost().keys())
             has_ranks = self._monitor.runs_here or outcome.status != 0 or others
             self._ending.begin(outcome, has_ranks)
 
@@ -158,7 +158,7 @@ class Leader:
             return
         self.state.enter(Phase.ROLL_CALL)
         self._own_report = event.report
-        self._roll_call.begin()
+        self._roll_call.begin(event.report)
         self._beat()
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
 
@@ -195,7 +195,7 @@ class Leader:
             if self._can_do_without(event.node):
                 self._take_in(event.node, event.report)
             return
-        self._roll_call.miss(self._topology.nodes[event.node], "")
+        self._roll_call.answered(event.report)
         self._look_complete()
 
     def _take_in(self, node: int, report: NodeReport) -> None:
@@ -240,7 +240,8 @@ class Leader:
         if self._inquiry.begin(True, self._members):
             return
         self.state.enter(Phase.FILES)
-        assembly = assemble(self.state, self._facts, self._own_report)
+        reported = self._roll_call.gates.members(self._own_report)
+        assembly = assemble(self.state, self._facts, reported)
         members = self._members = assembly.members
         if assembly.refusal:
             self._decide(assembly.refusal)
@@ -398,9 +399,11 @@ class Leader:
             messages.OWN_RANK: (
                 isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host)
             ),
+            messages.OWN_RANKS: self._ranks.run_on(message, host),
             messages.OWN_PROGRAM: launch.ends.completion != "leader",
             messages.ELASTIC: launch.start.min_nodes is not None,
             messages.ASKED: self._inquiry.has_asked(node, getattr(message, "number", 0)),
+            messages.CHECKING: self._roll_call.gates.has_announced(node),
         }
         return messages.wrong(message, messages.WORKER_SAYS, holds)
 
@@ -481,7 +484,8 @@ class Leader:
 
     def next_team(self) -> Team:
         """Return the team as this attempt leaves it, for the next one."""
-        return replace(self.state.team, expected=self._present - self.state.lost())
+        lost = self.state.lost()
+        return self.state.team.without(lost, self._present - lost.keys())
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
@@ -535,7 +539,7 @@ _UNDECIDED = (
     events.LeaderCalled,
     events.Prepared,
 )
-_ANSWERS = (messages.StacksShown, messages.Stopped)
+_ANSWERS = (messages.Stopped,)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,
     messages.RankEnd: lambda leader, node, message: leader._monitor.rank(
@@ -556,6 +560,10 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
         leader._host(node), message.reason
     ),
     messages.Pong: Leader._pong,
+    messages.Steps: lambda leader, node, message: leader._stalls.take(node, message),
+    messages.RankStacks: lambda leader, node, message: leader._stalls.take(node, message),
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
     messages.Reply: Leader._reply,
+    messages.Checking: lambda leader, *said: leader._roll_call.gates.checking(*said),
+    messages.Checked: lambda leader, *said: leader._roll_call.gates.checked(*said),
 }

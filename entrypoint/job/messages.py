@@ -2,10 +2,11 @@
 
 leader -> worker   worker -> leader
 Hello              NodeInfo; or Reject, Taken  the roll call: who can be of this job
+                   Checking, Checked         how far its gate is, if it has not ended by then
                    HostsWanted               with a digest of its hosts, which are others here
 Start                                        everyone answered
-Ping               Pong                      still there; the answer comes after all that it knew
-Stacks             Shown                     stacks of the ranks
+Ping               Steps, Pong               still there; the answer comes after all that it knew
+Stacks             RankStacks                stacks of the ranks
 StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, its end
                    RankStart, RankEnd        a rank there; Ended: a program of its own
                    Met                       its launcher is one of an elastic job's
@@ -26,6 +27,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from entrypoint.cause import Cause, Exclusion
+from entrypoint.job.stacks import PROCESSES, ProcessStack
 from entrypoint.phases import NAMES
 from entrypoint.text import SENTENCE
 from entrypoint.values import dataclass
@@ -41,6 +43,7 @@ LABEL = 100  # characters in the name of a host, a rank or a program
 COMMAND = 128 * 1024
 MAX_RANKS = 1 << 20
 PORTS = 64  # that a node offers
+STEPS, STEP = 1024, 40  # ranks of one node whose steps count, and characters of a step
 _EVER = 1e9  # seconds
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,63}"
@@ -92,6 +95,7 @@ Command = Annotated[
     ),
 ]
 KnownCause = Annotated[Cause, _known_cause]
+StepRow = tuple[Annotated[int, Range(-1, MAX_RANKS)], Annotated[str, Length(STEP)], Time]
 PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 
 
@@ -102,7 +106,7 @@ PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 @dataclass(frozen=True)
 class NodeInfo:
     """This node's report. `not_ready`: why it cannot take part (status, reason, whether a program
-    failed)."""
+    failed); `unhealthy`: by the gate. `checking`: its gate has not ended, and Checked follows."""
 
     slots: Count
     mpi: Label
@@ -115,8 +119,24 @@ class NodeInfo:
     # first ports that the launcher's programs can have here; and who has the planned one
     ports: Annotated[tuple[Port, ...], Length(PORTS)] | None = None
     holder: Sentence = ""
+    unhealthy: bool = False
+    checking: bool = False
     without_progress: Number = 0
     step: Step = -1
+
+
+@dataclass(frozen=True)
+class Checking:
+    """What this node's gate waits for."""
+
+    why: Sentence
+
+
+@dataclass(frozen=True)
+class Checked:
+    """This node's gate has ended. `problem`: why the node must not take part, or ""."""
+
+    problem: Sentence
 
 
 @dataclass(frozen=True)
@@ -151,8 +171,18 @@ class Pong:
 
 
 @dataclass(frozen=True)
-class StacksShown:
-    """The stacks were printed."""
+class Steps:
+    """The last step of each rank here that has shown one (`stall.line`), and the seconds since. A
+    program that is no rank has -1."""
+
+    ranks: Annotated[tuple[StepRow, ...], Length(STEPS)]
+
+
+@dataclass(frozen=True)
+class RankStacks:
+    """What the ranks of this node do."""
+
+    stacks: Annotated[tuple[ProcessStack, ...], Length(PROCESSES)]
 
 
 @dataclass(frozen=True)
@@ -383,9 +413,11 @@ WORKS = "of a node that waits as a spare"
 TEAM = "of a team that the job cannot have"
 RANKS = "in a job whose launcher starts no ranks on all nodes"
 OWN_RANK = "of a rank that does not run there"
+OWN_RANKS = "of ranks that do not run there"
 OWN_PROGRAM = "of the leader's launcher"
 ELASTIC = "in a job that is not elastic"
 ASKED = "to a question that it was not asked"
+CHECKING = "of a gate whose end it has not announced, or has reported"
 INQUIRY = "in a job that asks nothing, or after its start"
 SUCCESS = "of a success before the start"
 
@@ -394,7 +426,9 @@ SUCCESS = "of a success before the start"
 # was told to.
 WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     **dict.fromkeys((NodeInfo, Taken, HostsWanted, Reject), (CALL,)),
-    **dict.fromkeys((Pong, StacksShown, Stopped, Phases, Goodbye, Failed, ForceStop, Signal), ()),
+    **dict.fromkeys((Pong, Stopped, Phases, Goodbye, Failed, ForceStop, Signal), ()),
+    Steps: (STARTED, WORKS, OWN_RANKS),
+    RankStacks: (STARTED, OWN_RANKS),
     **dict.fromkeys((RankStart, RankEnd), (STARTED, WORKS, RANKS, OWN_RANK)),
     Ended: (STARTED, WORKS, OWN_PROGRAM),
     **dict.fromkeys((Diagnosis, Progressed), (STARTED, WORKS)),
@@ -403,6 +437,7 @@ WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     Daemon: (RANKS,),
     Limit: (STARTED, WORKS, RANKS),
     Reply: (ASKED,),
+    **dict.fromkeys((Checking, Checked), (CHECKING,)),
 }
 LEADER_SAYS: Mapping[type, tuple[str, ...]] = {
     Hello: (CALL,),

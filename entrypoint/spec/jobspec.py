@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.secret import Secret, is_secret
+from entrypoint.spec import patterns
 from entrypoint.spec.logs import LogsSpec
 from entrypoint.spec.rules import (
     ADDRESS,
@@ -247,15 +248,37 @@ class CpuSpec:
 
 @dataclass(frozen=True)
 class StallSpec:
-    """What to do about a job that no longer prints anything.
+    """What to do about a job that no longer makes progress.
 
-    minutes: Minutes without output from any rank after which every rank's Python stack is shown; 0
-      means never.
+    minutes: Minutes without output from any rank, or without a line that `line` matches from some
+      rank, after which the Python stacks of all ranks are read and compared; 0 means never.
     action: Whether the job then continues (`warn`) or ends with 75 (`stop`).
+    line:
+      Regular expression of a line that a rank prints as it makes progress, such as `step (\\d+)`.
+      A rank that has printed such a line, and then prints none for `minutes`, has stalled even if
+      it prints other things. The first group, or all that is matched, is shown as its last step.
+    stacks:
+      How Python stacks are read. `py-spy` needs the right to trace processes; `signal` has each
+      Python print its own stack, for which a folder is put before its PYTHONPATH; `auto` tries both
+      in this order; `never` reads none.
     """
 
     minutes: Annotated[float, Rule(ge=0)] = 0.0
     action: Literal["warn", "stop"] = "warn"
+    line: Annotated[
+        str | None, Rule("regular expression such as step (\\d+)", check=patterns.check_line)
+    ] = None
+    stacks: Literal["auto", "py-spy", "signal", "never"] = "auto"
+
+    @property
+    def any(self) -> bool:
+        """Return whether a program's output must be watched."""
+        return self.minutes > 0 or self.line is not None
+
+    @property
+    def signals(self) -> bool:
+        """Return whether ranks must be able to print their own stacks."""
+        return self.minutes > 0 and self.stacks in ("auto", "signal")
 
 
 @dataclass(frozen=True)
@@ -344,6 +367,32 @@ class RestartsSpec:
 
 
 @dataclass(frozen=True)
+class GateSpec:
+    """What each node checks of itself before each attempt. A node that is not healthy is named, and
+    the job ends with 71.
+
+    cards:
+      Whether nvidia-smi or npu-smi is asked for the node's cards, where it is installed: with
+      `auto` if the job may start again or has spare nodes (`restarts`, `spares`).
+    folder: Directory of executables that check a node, one after the other by name: 0 means
+      healthy, and otherwise the last line says why not.
+    seconds: Seconds for the executables, and before that for the cards. What takes longer is ended,
+      and has no result.
+    memory: Seconds to wait until nothing else uses the memory of the cards.
+    """
+
+    cards: Literal["auto", "always", "never"] = "auto"
+    folder: Path = "/etc/entrypoint/health.d"
+    seconds: Annotated[float, Rule(gt=0, le=3600)] = 30.0
+    memory: Annotated[float, Rule(ge=0, le=3600)] = 60.0
+
+    @property
+    def limit(self) -> float:
+        """Seconds that all of it may take on one node."""
+        return 2 * self.seconds + self.memory
+
+
+@dataclass(frozen=True)
 class FailuresSpec:
     """What a failure of the program means for the exit status.
 
@@ -427,6 +476,7 @@ class JobSpec:
     roll_call: Literal["required", "none"] = "required"
     restarts: RestartsSpec = RestartsSpec()
     failures: FailuresSpec = FailuresSpec()
+    gate: GateSpec = GateSpec()
     run_dir: Annotated[str | None, RUN_DIR, "--run-dir"] = None
     log_dir: Annotated[str | None, Rule(is_path=True), "--log-dir"] = None
     pre_start: Literal["run", "skip"] = "run"
@@ -472,6 +522,13 @@ class JobSpec:
     def calls(self, nodes: int) -> bool:
         """Return whether so many nodes call each other, for which they need a secret."""
         return nodes > 1 and self.roll_call == "required"
+
+    @property
+    def asks_cards(self) -> bool:
+        """Whether the tools of cards are asked before each attempt, where they are installed."""
+        if self.device == "cpu" or self.gate.cards == "never":
+            return False
+        return self.gate.cards == "always" or self.restarts.most > 0 or self.spares > 0
 
     def slots_of(self, rank: int) -> int | None:
         """Return the slots of a node from its entry of `hosts`, or from `slots`; None if neither is

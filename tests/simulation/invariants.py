@@ -6,8 +6,11 @@ from entrypoint import heartbeat
 from entrypoint.check.report import MARGIN as CHECK_MARGIN
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.rollcall import rejoin
+from entrypoint.job.team import FAULTS
 from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
+from tests.simulation.gates import AWAITED, PROBLEM
+from tests.simulation.gates import LIMIT as GATE
 from tests.simulation.programs import CAUSES
 from tests.simulation.schedule import (
     GRACE,
@@ -19,6 +22,7 @@ from tests.simulation.schedule import (
     PEERS,
     Schedule,
 )
+from tests.simulation.stalls import wrong_stalls
 from tests.simulation.world import World
 
 _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the result on its way
@@ -32,6 +36,10 @@ def bound(schedule: Schedule) -> float:
     """Seconds after which every node has ended: each attempt has its roll call, its job and its
     stop."""
     attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _patience(schedule) + 2 * _MARGIN
+    if schedule.stuck is not None:
+        attempt += 30.0  # until the stall is said
+    if schedule.gates:
+        attempt += AWAITED
     if schedule.measure is not None:  # to get ready, all rounds, one that hangs, the all-reduce
         attempt += LAUNCH + MEASURES + pair_limit(0.1) + 2 * (HANDSHAKE + SWEEP_LIMIT)
     stood_still = sum(fault.seconds for fault in schedule.faults)
@@ -55,6 +63,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
     if not wrong:
         wrong += _one_status(schedule, world)
         wrong += _cause(schedule, world)
+        wrong += wrong_stalls(schedule, world)
         wrong += _reported_cause(schedule, world)
         wrong += _elastic(schedule, world)
         wrong += _restarts(schedule, world)
@@ -62,6 +71,8 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
         wrong += _stopped_between(schedule, world)
         wrong += _comes_back(schedule, world)
         wrong += _unwritable(schedule, world)
+        wrong += _unhealthy(schedule, world)
+        wrong += _spares(schedule, world)
     return world, wrong
 
 
@@ -87,6 +98,7 @@ def _one_status(schedule: Schedule, world: World) -> list[str]:
         schedule.nonsense,
         *_turned_away(schedule),
         *signalled,
+        *world.turned_away,
     }  # that have reasons of their own
     for rank in world.must_hear - own:
         if world.containers[rank].outcomes and _final(world, rank)[1] != said.status:
@@ -108,9 +120,8 @@ def _reported_cause(schedule: Schedule, world: World) -> list[str]:
         )
         if outcome and outcome.reason == said.reason and outcome.cause != said.cause:
             wrong.append(f"node-{rank} names the cause {outcome.cause}, the leader {said.cause}")
-    odd = {schedule.not_ready, schedule.unwritable, schedule.other_version, schedule.empty} != {
-        None
-    }
+    odd = not _is_usual(schedule) or schedule.empty is not None
+    odd = odd or schedule.sick is not None
     if odd or schedule.nonsense is not None or len(schedule.faults) != 1 or not schedule.cause:
         return wrong
     (fault,) = schedule.faults
@@ -131,9 +142,16 @@ def _reported_cause(schedule: Schedule, world: World) -> list[str]:
     return wrong
 
 
+def _is_usual(schedule: Schedule) -> bool:
+    """Whether each node can take part."""
+    odd = (schedule.not_ready, schedule.unwritable, schedule.other_version, schedule.unhealthy)
+    return all(node is None for node in odd)
+
+
 def _turned_away(schedule: Schedule) -> set[int | None]:
     """Return the nodes of an elastic job that come late and cannot join."""
-    return {schedule.not_ready, schedule.unwritable} if schedule.least else set()
+    odd = {schedule.not_ready, schedule.unwritable, schedule.unhealthy}
+    return odd if schedule.least else set()
 
 
 def _restarts(schedule: Schedule, world: World) -> list[str]:
@@ -150,6 +168,7 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     may_help = schedule.cause in ("device", "network") and schedule.restarts_on == "infrastructure"
     failed_alone = [fault.kind for fault in schedule.faults] == ["fail"] and world.failures
     failed_alone = failed_alone and not (schedule.mpirun or _is_unfit(schedule))
+    failed_alone = failed_alone and schedule.unhealthy is None and schedule.stuck is None
     if failed_alone and not may_help and schedule.restarts_on != "any" and leader.boots > 1:
         wrong.append("the job has started again after a program's own failure")
     if (
@@ -179,11 +198,12 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
     if schedule.of("kill", "reboot", "vanish", "cut", "blink", "lie", "forge"):
         return []
     # The others may leave before the last word of one that is far away arrives.
-    too_late = _turned_away(schedule) & {schedule.far}
+    too_late = (_turned_away(schedule) & {schedule.far}) | world.turned_away
     return [
         f"node-{rank} was released, and its phases are not at the leader"
         for rank, boot in world.last_words
         if rank not in too_late
+        and (not schedule.spares or rank in world.there)
         and (not (peer := world.records[0, boot].peers.get(rank)) or not peer.part)
     ]
 
@@ -197,10 +217,12 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
         or schedule.look is not None
     )
     odd = odd or _is_unfit(schedule)
+    odd = odd or bool(schedule.gates)  # for which the job waits
     if (
         schedule.unwritable is None
         or odd
         or schedule.least
+        or schedule.spares
         or schedule.faults
         or max(schedule.starts) > 30
     ):
@@ -215,17 +237,43 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
     return wrong
 
 
+def _unhealthy(schedule: Schedule, world: World) -> list[str]:
+    """A node that does not pass its gate is named, and the job ends soon with 71; or a spare takes
+    its place, and the job ends as it would have."""
+    rank = schedule.unhealthy
+    if rank is None or schedule.least or schedule.faults or schedule.mpirun:
+        return []
+    if max(schedule.starts) > 30:
+        return []
+    if schedule.spares and rank:
+        says = all(gate.reports for gate in schedule.gates)
+        if not says or schedule.sick is not None or _final(world, 0)[1] == schedule.status:
+            return []
+        return [f"node-{rank} is not healthy, there are spares, and the job does not run"]
+    wait = GATE if schedule.gates[rank].reports else AWAITED
+    by, wrong = max(schedule.starts) + wait + GRACE + _MARGIN, []
+    if not all(gate.reports for gate in schedule.gates):
+        by += AWAITED
+    for each in world.containers:
+        ended, status, reason = _final(world, each.rank)
+        is_named = PROBLEM in reason and f"node-{rank}" in reason
+        # After an attempt has begun, it is the node's own failure.
+        is_named = is_named or (rank in (0, each.rank) and PROBLEM in reason)
+        if status != 71 or not is_named or ended > by:
+            wrong.append(
+                f"node-{rank} is not healthy, and node-{each.rank} ended at {ended:.1f} s, not by"
+                f" {by:.1f} s, with {status} ({reason})"
+            )
+    return wrong
+
+
 def _comes_back(schedule: Schedule, world: World) -> list[str]:
     """A worker whose container starts again before the job begins is called again, and the job
     runs."""
-    usual = (
-        schedule.not_ready is None
-        and schedule.unwritable is None
-        and schedule.other_version is None
-    )
+    usual = _is_usual(schedule)
     plain = usual and not schedule.mpirun and schedule.look is None and max(schedule.starts) < 30
-    plain = plain and not _is_unfit(schedule)
-    if not plain or schedule.least or len(schedule.faults) != 1:
+    plain = plain and not _is_unfit(schedule) and schedule.sick is None
+    if not plain or schedule.least or len(schedule.faults) != 1 or schedule.stuck is not None:
         return []
     (fault,) = schedule.faults
     restarts = (
@@ -257,11 +305,12 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
         or _is_unfit(schedule)
         or schedule.not_ready is not None
         or schedule.unwritable is not None
+        or schedule.unhealthy is not None
     ):
         return []
     when, rank = world.stopped_between[0]
-    if rank in harmed:
-        return []
+    if rank in harmed or rank not in world.team:
+        return []  # a spare that is stopped leaves, and the others go on
     by, wrong = when + rejoin(schedule.nodes) + 2 * KILL_MARGIN + 10 * schedule.latency + 1, []
     for node in {each.rank for each in world.containers} - harmed:
         ended, status, reason = _final(world, node)
@@ -273,14 +322,13 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
 
 def _cause(schedule: Schedule, world: World) -> list[str]:
     """Where one thing went wrong, it is the reason, and everybody ends soon."""
-    usual = (
-        schedule.not_ready is None
-        and schedule.unwritable is None
-        and schedule.other_version is None
-    )
+    usual = _is_usual(schedule)
     plain = usual and not schedule.mpirun and max(schedule.starts) < 5 and schedule.has_port
+    plain = plain and schedule.stuck is None and schedule.liar is None
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []
+    if schedule.spares:
+        return []  # see _spares
     ended, status, reason = _final(world, 0)
     if schedule.measure is not None and _is_unfit(schedule):
         if schedule.faults or (status == 75 and f"-{_is_unfit(schedule)}" in reason):
@@ -411,11 +459,7 @@ def _in_inquiry(schedule: Schedule, world: World) -> list[str]:
 def _elastic(schedule: Schedule, world: World) -> list[str]:
     """Where nothing went wrong, a node that comes while the others end has their status, and holds
     up nobody."""
-    usual = (
-        schedule.not_ready is None
-        and schedule.unwritable is None
-        and schedule.other_version is None
-    )
+    usual = _is_usual(schedule)
     usual = usual and not _is_unfit(schedule)
     if (
         not usual
@@ -438,4 +482,39 @@ def _elastic(schedule: Schedule, world: World) -> list[str]:
         wrong.append(
             f"the programs end at {ends:.1f} s, and the result is told at {world.done:.1f} s"
         )
+    return wrong
+
+
+def _spares(schedule: Schedule, world: World) -> list[str]:
+    """A job with a spare goes on after the loss of one node, or with a sick one, and ends as it
+    would have."""
+    usual = _is_usual(schedule)
+    if not schedule.spares or not usual or max(schedule.starts) > 5 or schedule.status:
+        return []
+    if not world.containers[0].outcomes:
+        return []
+    _, status, reason = _final(world, 0)
+    if schedule.sick is not None and not schedule.faults:
+        enough = schedule.restarts >= FAULTS
+        right = status == 0 or (not enough and status)
+        return [] if right else [f"node-{schedule.sick} is sick, and the job ends with {status}"]
+    if len(schedule.faults) != 1 or schedule.sick is not None:
+        return []
+    (fault,) = schedule.faults
+    if fault.kind not in ("kill", "vanish", "cut", "reboot") or not fault.node:
+        return []
+    if fault.at < world.first_start + 1 or not world.hit_running:
+        return []
+    wrong = []
+    if status:
+        wrong.append(f"node-{fault.node} was lost, and the job ends with {status} ({reason})")
+    if fault.node >= world.needed and world.containers[0].boots > 1:
+        wrong.append(f"node-{fault.node}, a spare, was lost, and the job has started again")
+    unheard = 0.0 if fault.kind == "kill" else _patience(schedule)
+    late = fault.at + unheard + min(GRACE, max(schedule.save)) + 2 * schedule.passes
+    late += schedule.duration + 6 + 10 * schedule.latency + (AWAITED if schedule.gates else 0.0)
+    ended = _final(world, 0)[0]
+    if ended > late:
+        wrong.append(f"node-{fault.node} was lost, and the job ends at {ended:.1f} s, not by"
+                     f" {late:.1f} s")  # fmt: skip
     return wrong

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from entrypoint.cause import Cause
 from entrypoint.job import events, messages
 from entrypoint.netcheck import messages as netcheck
+from entrypoint.plan.team import team_of
 from entrypoint.ranks import below
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation.schedule import GRACE
+from tests.simulation.stalls import answers
 
 if TYPE_CHECKING:
     from tests.simulation.world import Container, World
@@ -43,6 +45,7 @@ class Process:
     saves_until: float = 0.0  # what it then needs
     met: bool = False  # whether it is a launcher of an elastic job, and has met the others
     heard: int = 0  # how often its program had SIGTERM
+    started: float = 0.0
 
 
 # The processes below a supervisor, whose group is 1: a shell, and its program, behind timeout(1) in
@@ -82,6 +85,7 @@ class Programs:
         self._grace: float | None = None  # of the stop that was ordered
         self._forced = False
         self.leader_boot = 0  # of the leader that has started what runs here
+        self._showed = False  # whether steps of ranks were reported last
         self.started = False
         self.stopped = False
         self._question = -1  # the number of the last one
@@ -91,13 +95,16 @@ class Programs:
     def order(self, message: Any) -> None:
         """Do as the leader says."""
         if isinstance(message, messages.Start):
-            self._start()
+            self._start(message)
         elif isinstance(message, messages.StartDaemon):
             self._start_daemon()
-        elif isinstance(message, messages.Ping):
-            self._tell(messages.Pong(0.0, message.number))
-        elif isinstance(message, messages.Stacks):
-            self._tell(messages.StacksShown())
+        elif isinstance(message, (messages.Ping, messages.Stacks)):
+            starts = {process.rank: process.started for process in self._running()}
+            for answer in answers(self._world, self._container.rank, starts, message, self._showed):
+                self._tell(answer)
+            self._showed = bool(starts)
+            if isinstance(message, messages.Ping):
+                self._tell(messages.Pong(0.0, message.number))
         elif isinstance(message, messages.Question):
             self._answer(message)
         elif isinstance(message, messages.Stop):
@@ -143,16 +150,17 @@ class Programs:
         if self._container.is_boot(boot) and self._question == reply.number:
             self._container.give(events.MessageReceived(self._container.rank, reply))
 
-    def _start(self) -> None:
+    def _start(self, order: messages.Start) -> None:
         self.started = True
+        team = team_of(self._world.plans[1].topology, order.replaced)
         if self._world.schedule.look is not None:
             self._world.violate(f"a check starts the job on node-{self._container.rank}")
-        if self._grace is not None:
+        if self._grace is not None or self._container.rank not in team:
             return
         if not self._by_ranks:
-            self.run(self._container.rank)
+            self.run(team.index(self._container.rank))
         elif self._container.rank == 0:
-            self._world.mpirun = Mpirun(self._world, self)
+            self._world.mpirun = Mpirun(self._world, self, team)
 
     def _start_daemon(self) -> None:
         """mpirun's daemon; none on a node that stops already."""
@@ -163,7 +171,10 @@ class Programs:
 
     def run(self, rank: int) -> None:
         """A rank, or this node's own program, starts."""
-        process = Process(rank)
+        self._world.watch_rank(self._container)
+        process = Process(rank, started=self._world.now)
+        if self._container.rank == self._world.schedule.unhealthy:
+            self._world.violate(f"a rank runs on node-{self._container.rank}, not healthy")
         self.leader_boot = self._world.containers[0].boots
         self._processes.append(process)
         schedule = self._world.schedule
@@ -179,9 +190,9 @@ class Programs:
                 self, process
             )
         else:
-            self._world.after(
-                schedule.duration, lambda: self._finish(process, schedule.status, by_itself=True)
-            )
+            is_sick = schedule.sick == self._container.rank
+            seconds, status = (1.0, 7) if is_sick else (schedule.duration, schedule.status)
+            self._world.after(seconds, lambda: self._finish(process, status, by_itself=True))
 
     def meet(self, process: Process) -> bool:
         """Its launcher meets the others; False if it has ended."""
@@ -391,13 +402,14 @@ class Mpirun:
     """Starts a rank on every node, and ends when they have ended; it never notices a node that is
     gone."""
 
-    def __init__(self, world: World, programs: Programs) -> None:
+    def __init__(self, world: World, programs: Programs, team: tuple[int, ...]) -> None:
         self._world, self._programs = world, programs
         self.over = False
         self.has_ended = False
         self.passes_until = 0.0  # when all is passed on that ranks have printed
         self.after_end: list[Callable[[], None]] = []
-        self._members = [(container, container.boots) for container in world.containers]
+        working = [world.containers[node] for node in team]
+        self._members = [(container, container.boots) for container in working]
         self._left = len(self._members)
         self._idle = 0  # members of which the first ones have ended
         leader, boot = self._members[0]
@@ -422,17 +434,16 @@ class Mpirun:
             self._begin_all()
 
     def _begin_all(self) -> None:
-        for number, (container, boot) in enumerate(self._members):
-            self._world.after(
-                0.1 + 0.01 * (number % 50), lambda at=container, boot=boot: self._begin(at, boot)
-            )
+        for place, (container, boot) in enumerate(self._members):
+            seconds = 0.1 + 0.01 * (place % 50)
+            self._world.after(seconds, partial(self._begin, place, container, boot))
 
-    def _begin(self, container: Container, boot: int) -> None:
+    def _begin(self, place: int, container: Container, boot: int) -> None:
         self._left -= 1
         empty = self._world.schedule.empty
         if container.is_boot(boot) and container.rank != empty:
-            behind = empty is not None and container.rank > empty
-            container.programs.run(container.rank - behind)
+            behind = empty is not None and place > empty
+            container.programs.run(place - behind)
 
     def look(self) -> None:
         """Whether all ranks have ended, on nodes that are there."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from tests.simulation.gates import Gate, draw_gates
+
 # seconds, in every simulated job
 GRACE = 10.0
 HEARTBEAT = 5.0
@@ -94,8 +96,22 @@ class Schedule:
     cause: str = ""
     diagnosis: float = 0.0
     restarts_on: str = "infrastructure"
+    # nodes that wait, for one that is lost; at first the last ones
+    spares: int = 0
+    # a node on which every program fails by a fault of its device
+    sick: int | None = None
     # ports at which programs can meet on each node, None for any; empty: nobody is asked
     ports: tuple[tuple[int, ...] | None, ...] = ()
+    stalls: bool = False  # whether the job watches the steps of its ranks
+    # the node whose rank hangs soon after its start, so that the others wait for it
+    stuck: int | None = None
+    liar: int | None = None  # a worker that then speaks for the ranks of all nodes
+    gates: tuple[Gate, ...] = ()  # of each node; empty: there are none
+
+    @property
+    def unhealthy(self) -> int | None:
+        """The node that does not pass its gate, if there is one."""
+        return next((rank for rank, gate in enumerate(self.gates) if not gate.healthy), None)
 
     @property
     def has_port(self) -> bool:
@@ -110,9 +126,11 @@ class Schedule:
 
 def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     """A schedule as this source of randomness chooses it."""
-    schedule = _draw(random, nodes, seed)
+    schedule = _spared(Random(f"spares {seed}"), _draw(random, nodes, seed))
+    schedule = _gated(Random(f"gates {seed}"), schedule)
+    schedule = _stalled(Random(f"stall {seed}"), schedule)
     source = Random(f"ports {seed}")
-    if source.random() > 0.1:
+    if source.random() > 0.1 or schedule.spares:
         return schedule
     free = source.choice(PORTS)  # on all nodes
     offers = [
@@ -122,6 +140,18 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     # In an elastic job, only worker-0 needs it: no launcher of such jobs listens elsewhere.
     others = [None] * (schedule.nodes - 1) if schedule.least else offers[1:]
     return replace(schedule, ports=(offers[0], *others))
+
+
+def _gated(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, at times with a gate on each node. A node of it may not pass if nothing else is
+    unusual about the nodes."""
+    if schedule.look is not None or random.random() > 0.2:
+        return schedule
+    gates = draw_gates(random, schedule.nodes)
+    odd = {schedule.other_version, schedule.not_ready, schedule.unwritable, schedule.nonsense}
+    if odd != {None} or schedule.least or schedule.measure is not None:
+        gates = tuple(replace(gate, healthy=True) for gate in gates)
+    return replace(schedule, gates=gates)
 
 
 def _draw(random: Random, nodes: int | None, seed: int) -> Schedule:
@@ -179,6 +209,57 @@ def _draw(random: Random, nodes: int | None, seed: int) -> Schedule:
     if random.random() < 0.02 and size > 2:
         return _restarted_early(random, schedule)
     return _diagnosed(Random(f"diagnosis {seed}"), schedule, begun)
+
+
+def _stalled(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, or one that watches its steps, most often with a rank that hangs."""
+    unusual = schedule.least or schedule.look is not None or schedule.measure is not None
+    unusual = unusual or schedule.mpirun or schedule.empty is not None or schedule.cause
+    unusual = unusual or schedule.spares or schedule.gates
+    if unusual or random.random() > 0.07:
+        return schedule
+    faults = tuple(fault for fault in schedule.faults[:1] if random.random() < 0.6)
+    stuck = random.randrange(schedule.nodes) if random.random() < 0.7 else None
+    if random.random() < 0.3:  # its last report is then nearly as old as a stall
+        at = max(start for start in schedule.starts if start < NEVER) + random.uniform(3, 15)
+        faults = (Fault(at, "freeze", random.randrange(schedule.nodes), HEARTBEAT - 0.5),)
+    liar = None
+    if schedule.launcher == "mpirun" and random.random() < 0.15:
+        liar = random.randrange(1, schedule.nodes)
+        faults = ()
+    return replace(
+        schedule, stalls=True, stuck=stuck, liar=liar, status=0, duration=20.0, faults=faults
+    )
+
+
+def _spared(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, or one that has spares, and often loses a node or has a sick one."""
+    odd = schedule.look is not None or schedule.least or schedule.empty is not None
+    odd = odd or schedule.measure is not None or schedule.mpirun or schedule.cause
+    if odd or schedule.nodes < 3 or random.random() > 0.3:
+        return schedule
+    spares = random.choice((1, 1, 2, 3)) if schedule.nodes > 4 else 1
+    working = schedule.nodes - spares
+    schedule = replace(schedule, spares=spares, restarts=random.choice((1, 2, 3, 5)))
+    chance = random.random()
+    if chance < 0.2 and working > 1:
+        faults = schedule.faults if random.random() < 0.3 else ()
+        sick = random.randrange(1, working)
+        return replace(schedule, sick=sick, status=0, cause="device", duration=8.0, faults=faults)
+    if chance < 0.6:
+        begun = max((start for start in schedule.starts if start < NEVER), default=0.0) + 1.0
+        losses = tuple(
+            Fault(
+                begun + random.uniform(0, 40),
+                random.choice(("kill", "vanish", "reboot", "cut")),
+                random.randrange(1, schedule.nodes),
+                random.choice((0.0, 0.0, 1.0, 20.0)),
+            )
+            for _ in range(random.choice((1, 1, 2)))
+        )
+        faults = tuple(sorted(losses, key=lambda fault: fault.at))
+        return replace(schedule, faults=faults, duration=20.0, status=0)
+    return schedule
 
 
 def _diagnosed(random: Random, schedule: Schedule, begun: float) -> Schedule:

@@ -22,15 +22,19 @@ from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
+from entrypoint.job.team import Team
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
 from entrypoint.netcheck.inquiry import inquiry as netcheck
 from entrypoint.phases import Phase
 from entrypoint.plan import settle
+from entrypoint.plan.team import team_of
 from entrypoint.record.nodes import NodeTable
 from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
+from tests.simulation import stalls
+from tests.simulation.gates import MEMORY, SECONDS, SimulatedGate
 from tests.simulation.programs import Meeting, Mpirun, Programs
 from tests.simulation.schedule import (
     BETWEEN,
@@ -65,6 +69,8 @@ def plans(
     ranks: int = 0,
     asks: str = "",
     on: str = "infrastructure",
+    spares: int = 0,
+    more: str = "",
 ) -> tuple[JobSpec, Plan, Plan]:
     """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check,
     netcheck or ""."""
@@ -74,11 +80,11 @@ def plans(
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
         " /none\nrestarts:"
-        f" {{most: {restarts}, on: {on}}}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\nnetcheck:"
-        f" {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
+        f" {{most: {restarts}, on: {on}}}\nspares: {spares}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\ngate: {{seconds:"
+        f" {SECONDS}, memory: {MEMORY}}}\nnetcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
         f" join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
-    spec = load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
+    spec = load(text + more, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     inquiries = {"check": check(CheckOptions(LIMIT)), "netcheck": netcheck(spec, "before")}
     leader = replace(settle(spec, _FACTS), inquiry=inquiries.get(asks))
     return (
@@ -155,6 +161,10 @@ class Session:
         if self._world.schedule.swept:
             self._swept.add(self.worker)
 
+    def is_used(self) -> bool:
+        """Whether both sides have it."""
+        return self.open and self.answered and not self.silent
+
     def leader_boot(self) -> int:
         """Which boot of the leader it is of."""
         return self._ends[0][1]
@@ -193,6 +203,7 @@ class Container:
         self._world, self.rank = world, rank
         self.boots = 0  # how often its entrypoint has started
         self.history = History()
+        self.team: Team | None = None  # of the leader's next attempt
         self.machine: Leader | Worker | None = None  # None: its container does not run
         self.programs = Programs(world, self)
         self.door = False
@@ -223,11 +234,12 @@ class Container:
         self.boots += 1
         self.killed, self.printed = False, 0
         self.programs = Programs(self._world, self)
+        self.gate = SimulatedGate(self._world, self)
         self.door, self.sessions, self._calls, self._alarm = False, {}, set(), math.inf
         self._world.signals.setdefault(self.rank, 0)
         if self.rank == 0:
             plan = leader
-            self.machine = Leader(spec, _FACTS, plan, self.history)
+            self.machine = Leader(spec, _FACTS, plan, self.history, self.team)
         else:
             plan = replace(worker, topology=_seen_from(worker.topology, self.rank))
             self.machine = Worker(spec, plan, self.history)
@@ -258,7 +270,7 @@ class Container:
         """Its container is gone, with all that it held."""
         if self.machine is not None:
             self._world.log(self.rank, "killed")
-            self.killed, self.stops = True, 0
+            self.killed, self.stops, self.team = True, 0, None
             self.has_started = self.measured = False
             self._leave()
 
@@ -359,7 +371,7 @@ class Container:
     def _open(self, boot: int) -> None:
         if self.is_boot(boot):
             self.door = True
-            self.give(events.EndpointReady(self._report))
+            self.give(events.EndpointReady(self.gate.report(self._report)))
 
     def _do_resolve(self, action: actions.Resolve) -> None:
         for rank in action.nodes:
@@ -458,8 +470,15 @@ class Container:
     def _do_send(self, action: actions.Send) -> None:
         if isinstance(action.message, messages.Start) and not self.rank:
             self._world.watch_port(action)
+            self._world.watch_gates()
         if action.node == self.rank:
-            self.programs.order(action.message)
+            if isinstance(action.message, messages.Stop):
+                self.gate.cancel()
+            starts = isinstance(action.message, (messages.Start, messages.StartDaemon))
+            if starts and self.machine and self.machine.state.phase is not Phase.SPARE:
+                self.gate.hold(partial(self.programs.order, action.message))
+            else:
+                self.programs.order(action.message)
         elif action.node in self.sessions:
             self._world.watch_message(self, action)
             self._transmit(self.sessions[action.node], action.message)
@@ -493,6 +512,7 @@ class Container:
             not_ready=action.stop or self._report.not_ready,
             **vars(self.machine.state.history),
         )
+        report = self.gate.report(report)
         rank = self.rank
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
 
@@ -506,7 +526,8 @@ class Container:
 
     def _do_prepare(self, action: actions.Prepare) -> None:
         launch = self._world.plans[1].launch
-        self._soon(events.Prepared(launch.ranks.reported, launch.ends.awaited))
+        prepared = events.Prepared(launch.ranks.reported, launch.ends.awaited)
+        self.gate.hold(lambda: self._soon(prepared))
 
     def _do_answeragent(self, action: actions.AnswerAgent) -> None:
         if self._world.mpirun:
@@ -530,6 +551,9 @@ class Container:
         outcome = action.outcome
         assert self.machine is not None
         then = self.machine.state.next_history()
+        if isinstance(self.machine, Leader):
+            self.team = self.machine.next_team()
+            self._world.replaced = {*self.team.reasons}
         self.has_started |= self.machine.state.has_started
         self._world.watch_end(self, outcome)
         if self.rank and self.spoke:
@@ -570,9 +594,11 @@ class World:
             ranks,
             asks,
             schedule.restarts_on,
+            schedule.spares,
+            stalls.SPEC if schedule.stalls else "",
         )
         self.hosts = self.plans[1].topology.hosts
-        self.needed = schedule.least or ranks or schedule.nodes
+        self.needed = schedule.least or ranks or schedule.nodes - schedule.spares
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._cut: set[int] = set()
@@ -588,9 +614,14 @@ class World:
         self.causes: list[tuple[int, int, Cause]] = []
         # when the last attempt's ranks were started, and when its result was told
         self.began = self.done = 0.0
+        self.first_start = 0.0  # when the first attempt's were
         self.meets: dict[int, int] = {}  # boot of the leader -> the port that it has chosen
         # leader's boot, what it said last
         self.released = (0, messages.Release(1, "", False, False))
+        self.team: tuple[int, ...] = ()  # the nodes that were started to work last
+        self.there: set[int] = set()  # nodes that were there when the attempt began
+        self.turned_away: set[int] = set()  # spares that left before the others
+        self.replaced: set[int] = set()  # nodes that the last attempt has replaced, or would
         self.hit_running = False  # whether programs ran when something went wrong last
         self.hit_inquiry = False  # whether the leader asked the nodes then
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
@@ -681,6 +712,8 @@ class World:
         if goes and not container.programs.is_idle():
             self.gone.add(container.programs.leader_boot)
         if fault.kind in ("kill", "vanish", "reboot"):
+            # a new leader does not know whom the old one has replaced
+            self.replaced = self.replaced if fault.node else set()
             for session in container.sessions.values() if fault.kind == "reboot" else ():
                 session.silent = True
             if fault.kind == "vanish":
@@ -756,6 +789,7 @@ class World:
             sure = container.rank == 0 or not self.schedule.of(
                 "kill", "vanish", "cut", "reboot", "blink", "lie", "forge", "freeze"
             )
+            sure = sure and container.rank in self.team  # a spare that is stopped leaves
             if sure and self.began and not self._done_with() and self.hit_running:
                 self.stopped.add(self.containers[0].boots)
             boot, leads = self.containers[0].boots, container.rank == 0 and container.is_awake()
@@ -797,8 +831,41 @@ class World:
         if not believed <= lost or lost & set(machine._peers.alive()):
             self.violate(f"{sorted(believed)} are lost, and {sorted(lost)} are shown as lost")
 
+    def watch_gates(self) -> None:
+        """The leader starts the job: the nodes that work and say how their gates end have passed,
+        unless the job starts with fewer nodes."""
+        leader = self.containers[0].machine
+        for each in self.containers if leader and not self.schedule.least else ():
+            is_there = each.is_awake() and leader.state.works(each.rank)
+            state = each.gate.problem(self.now) if is_there else ""
+            if state and not self.is_disturbed(each.rank):
+                self.violate(f"the job starts, and node-{each.rank} {state}")
+
+    def watch_rank(self, container: Container) -> None:
+        """No more nodes work than the job has places, and none that was replaced, as long as there
+        are others."""
+        boot, rank = self.containers[0].boots, container.rank
+        if not self.schedule.spares:
+            return
+        busy = {
+            each.rank
+            for each in self.containers
+            if not each.programs.is_idle() and each.programs.leader_boot == boot
+        }
+        if len(busy | {rank}) > self.needed:
+            self.violate(f"{len(busy | {rank})} nodes work, and the job has {self.needed} places")
+        schedule = self.schedule
+        there = self.there - {schedule.not_ready, schedule.unwritable, schedule.unhealthy}
+        if (
+            rank in self.replaced
+            and len(there - self.replaced) >= self.needed
+            and self.now < self.began + 1
+        ):
+            self.violate(f"node-{rank} was replaced, and works, and others are there")
+
     def watch_port(self, action: actions.Send) -> None:
         """The programs of all nodes meet at one port, which is free where they need it."""
+        self.team = team_of(self.plans[1].topology, action.message.replaced)
         boot, port = self.containers[0].boots, action.message.port or PORTS[0]
         if self.meets.setdefault(boot, port) != port:
             self.violate(f"node-{action.node} is told port {port}, another one {self.meets[boot]}")
@@ -816,6 +883,8 @@ class World:
             and self.began != self.now
         ):
             self.began = self.now
+            self.there = {0, *(node for node, each in sender.sessions.items() if each.is_used())}
+            self.first_start = self.first_start or self.now
             there = [rank for rank, each in sender.sessions.items() if each.open]
             if self.schedule.measure is not None and not sender.measured:
                 self.violate("the job starts, and its network was not measured")
@@ -823,7 +892,12 @@ class World:
                 self.violate("the job starts, and its network is not fit")
             if len(there) < self.needed - 1:
                 self.violate(f"ranks are started, and only {len(there)} workers have answered")
-        if sender.rank == 0 and isinstance(action.message, messages.Release):
+        assert sender.machine is not None
+        is_turned_away = action.node not in self.team and sender.machine.outcome is None
+        if sender.rank == 0 and isinstance(action.message, messages.Release) and is_turned_away:
+            session.released = True
+            self.turned_away.add(action.node)
+        elif sender.rank == 0 and isinstance(action.message, messages.Release):
             session.released, self.done = True, self.now
             if self.mpirun and self.mpirun.is_passing():
                 self.violate("what ranks have printed is lost")
@@ -859,7 +933,8 @@ class World:
     def hangs(self, boot: int) -> bool:
         """Whether programs that this boot of the leader has started wait for one that has failed,
         or is gone."""
-        return boot in self.gone or any(at == boot for at, _, _ in self.failures)
+        failed = boot in self.gone or any(at == boot for at, _, _ in self.failures)
+        return failed or stalls.has_hung(self)
 
     def watch_last_word(self, worker: Container) -> None:
         """A released worker stays until its last word has arrived, and no longer."""

@@ -14,6 +14,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import lost
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
+from entrypoint.job.stacks import ProcessStack
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome
 from entrypoint.plan import settle
@@ -36,7 +37,8 @@ SAMPLES = {
         messages.HostsWanted(),
         messages.Reject("a", "b", "c"),
         messages.Pong(0.0, 0),
-        messages.StacksShown(),
+        messages.Steps(((1, "7", 0.5),)),
+        messages.RankStacks((ProcessStack(1, "rank 1", 9, False, "S", "", ""),)),
         messages.RankStart(1, 9),
         messages.RankEnd(0, 0, (), ""),
         messages.Ended(**WELL),
@@ -53,6 +55,8 @@ SAMPLES = {
         messages.Reply(0, {}),
         messages.Phases((), 0.0, 0.0, 0.0, 0.0),
         messages.Goodbye(),
+        messages.Checking("memory"),
+        messages.Checked(""),
         messages.Hello(__version__, ("a", "b", "c"), 1, "mpirun", {}, 15.0, "leader", "10.0.0.2"),
         messages.Start(1),
         messages.StartDaemon("orted"),
@@ -70,7 +74,12 @@ class Node:
     """A machine, and a clock that the test moves: three nodes of two slots each."""
 
     def __init__(
-        self, me: int = 0, launcher: str = "mpirun", check: bool = False, **settings: Any
+        self,
+        me: int = 0,
+        launcher: str = "mpirun",
+        check: bool = False,
+        checking: bool = False,
+        **settings: Any,
     ) -> None:
         given = (
             "hosts: [a=10.0.0.1, b=10.0.0.2, c=10.0.0.3]\nslots: 2\ncommand: [train]\nsecret_file:"
@@ -89,7 +98,8 @@ class Node:
         )
         self.told(events.Started())
         self.told(events.KeysReady())
-        self.told(events.EndpointReady(NodeReport(me, 2, __version__, "4.1.4")))
+        report = NodeReport(me, 2, __version__, "4.1.4", checking=checking)
+        self.told(events.EndpointReady(report))
 
     def told(self, event: Any) -> list[Any]:
         done: list[Any] = self.machine.handle(event, self.now)
@@ -140,8 +150,9 @@ class Node:
         return {each.node for each in self.done if isinstance(each, actions.CloseSession)}
 
 
-# answers to the roll call, which is over
+# answers to the roll call, which is over; and of a gate that was not announced
 LATER = {messages.NodeInfo, messages.Taken, messages.HostsWanted, messages.Reject}
+LATER |= {messages.Checking, messages.Checked}
 NO_RANKS = {
     messages.RankStart,
     messages.RankEnd,
@@ -155,13 +166,16 @@ NO_JOB = {
     messages.Ended,
     messages.Met,
     messages.Diagnosis,
+    messages.Steps,
+    messages.RankStacks,
     messages.Progressed,
     messages.DaemonStarted,
     messages.Limit,
 }
+OTHERS = {messages.RankEnd, messages.Steps, messages.RankStacks}  # of a rank that has not started
 REFUSED = {
-    "mpirun": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Reply},
-    "hydra": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Reply},
+    "mpirun": LATER | OTHERS | {messages.Ended, messages.Met, messages.Reply},
+    "hydra": LATER | OTHERS | {messages.Ended, messages.Met, messages.Reply},
     "torchrun": LATER | NO_RANKS | {messages.Met, messages.Reply},
     "plain": LATER | NO_RANKS | {messages.Met, messages.Reply},
     "elastic": LATER | NO_RANKS | {messages.Reply},
