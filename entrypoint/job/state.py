@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from entrypoint.job import actions
-from entrypoint.job.history import FIRST, History, latest
+from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
 from entrypoint.job.messages import Start
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
@@ -15,6 +15,8 @@ from entrypoint.model import NodeReport, Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.spec import JobSpec
 
+# Of the last attempt, to a leader that was not there.
+_UNKNOWN = Outcome(75, "its leader was lost")
 _CALLING = (Phase.CHECKS, Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
 
@@ -125,9 +127,13 @@ class JobState:
 
     # -- attempts
 
-    def take_history(self, reports: Iterable[NodeReport]) -> None:
-        """The roll call is over: this leader may know of fewer attempts than the others."""
+    def take_history(self, reports: Iterable[NodeReport]) -> Outcome | None:
+        """The roll call is over: this leader may know of fewer attempts than the others. Return the
+        job's outcome if there is no attempt any more."""
         self.history = latest(self.history, reports, self.spec.restarts)
+        if pays_off(self.history, self.spec.restarts):
+            return None
+        return no_progress(_UNKNOWN, self.history, self.spec.restarts)
 
     def start(self, port: int) -> Start:
         """Return the message that starts this attempt. `port` as in messages.Start."""

@@ -30,6 +30,7 @@ CAUSES = {
 CASCADE = Cause("launcher-stop", "cascade", "peer", "unknown", "high", "it was ended")
 _PRINTS = 0.5  # seconds until a program prints
 _MEETS = 0.3  # seconds that a launcher takes to reach the others
+_SAVES = 0.3  # seconds until a checkpoint is written
 _ENDS_LATER = 1.0  # seconds that one which has joined the others later ends after them
 
 
@@ -83,6 +84,8 @@ class Programs:
         self._forced = False
         self.leader_boot = 0  # of the leader that has started what runs here
         self.started = False
+        self.attempt = 0  # that the leader has started
+        self._has_saved = False
         self.stopped = False
         self._question = -1  # the number of the last one
         self._diagnoses = 0  # that are under way
@@ -91,7 +94,7 @@ class Programs:
     def order(self, message: Any) -> None:
         """Do as the leader says."""
         if isinstance(message, messages.Start):
-            self._start()
+            self._start(message)
         elif isinstance(message, messages.StartDaemon):
             self._start_daemon()
         elif isinstance(message, messages.Ping):
@@ -143,8 +146,10 @@ class Programs:
         if self._container.is_boot(boot) and self._question == reply.number:
             self._container.give(events.MessageReceived(self._container.rank, reply))
 
-    def _start(self) -> None:
+    def _start(self, message: messages.Start) -> None:
         self.started = True
+        self.attempt = message.attempt
+        self._world.watch_attempt(self._container.rank, message.attempt)
         if self._world.schedule.look is not None:
             self._world.violate(f"a check starts the job on node-{self._container.rank}")
         if self._grace is not None:
@@ -174,6 +179,8 @@ class Programs:
             self._report(events.RankPrinted(), _PRINTS)
         if self._grace is not None:
             self._terminate(process, late=True)
+        if not schedule.saves_late:
+            self._world.after(_SAVES, self._save)
         if schedule.least:
             self._world.meetings.setdefault(self.leader_boot, Meeting(self._world)).come(
                 self, process
@@ -182,6 +189,15 @@ class Programs:
             self._world.after(
                 schedule.duration, lambda: self._finish(process, schedule.status, by_itself=True)
             )
+
+    def _save(self) -> None:
+        """Its node sees that a checkpoint was written, if this attempt writes one."""
+        schedule, rank = self._world.schedule, self._container.rank
+        is_here = self._container.is_boot(self._boot) and self.started and not self._has_saved
+        if is_here and rank == schedule.saver and schedule.makes_progress(self.attempt):
+            self._has_saved = True
+            self._world.progressed[self.attempt] = self._world.now
+            self._tell(messages.Progressed())
 
     def meet(self, process: Process) -> bool:
         """Its launcher meets the others; False if it has ended."""
@@ -303,6 +319,7 @@ class Programs:
             return
         if self._grace is not None and not self.stopped and not self._waits_for_diagnoses():
             self.stopped = True
+            self._save()  # a node looks for the last time
             self._tell(messages.Stopped())
         if self._world.mpirun and self._by_ranks:
             self._world.mpirun.look()

@@ -65,6 +65,7 @@ def plans(
     ranks: int = 0,
     asks: str = "",
     on: str = "infrastructure",
+    without: int = 0,
 ) -> tuple[JobSpec, Plan, Plan]:
     """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check,
     netcheck or ""."""
@@ -74,7 +75,7 @@ def plans(
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
         " /none\nrestarts:"
-        f" {{most: {restarts}, on: {on}}}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\nnetcheck:"
+        f" {{most: {restarts}, on: {on}{f', without_progress: {without}, progress: /ckpt' if without else ''}}}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\nnetcheck:"
         f" {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
         f" join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
@@ -537,6 +538,9 @@ class Container:
         self._leave()
         self.outcomes.append((self._world.now, outcome))
         if outcome.again:
+            if self.programs.started and then.attempt != self.programs.attempt + 1:
+                was = self.programs.attempt
+                self._world.violate(f"node-{self.rank}: attempt {then.attempt} comes after {was}")
             self.history = then
             self.between = True
             self.programs = Programs(self._world, self)
@@ -570,6 +574,7 @@ class World:
             ranks,
             asks,
             schedule.restarts_on,
+            schedule.without_progress,
         )
         self.hosts = self.plans[1].topology.hosts
         self.needed = schedule.least or ranks or schedule.nodes
@@ -596,6 +601,8 @@ class World:
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
         # boots of the leader that got SIGTERM before their result was told
         self.told_to_stop: set[int] = set()
+        self.attempts: dict[int, int] = {}  # boot of the leader -> the attempt that it has started
+        self.progressed: dict[int, float] = {}  # attempt -> when a node saw its progress
         self.well: dict[int, set[int]] = {}  # boot of the leader -> ranks that ended with 0
         self.gone: set[int] = set()  # boots of the leader in which a node has gone
         self.must_hear: set[int] = set()  # nodes that were there when the last result was told
@@ -796,6 +803,18 @@ class World:
         believed = {rank for rank, peer in machine._peers.items() if peer.lost}
         if not believed <= lost or lost & set(machine._peers.alive()):
             self.violate(f"{sorted(believed)} are lost, and {sorted(lost)} are shown as lost")
+
+    def watch_attempt(self, rank: int, attempt: int) -> None:
+        """All nodes are in the same attempt, and none comes twice while a node is there that knows
+        of it."""
+        boot = self.containers[0].boots
+        if self.attempts.setdefault(boot, attempt) != attempt:
+            self.violate(f"node-{rank} is in attempt {attempt}, not in {self.attempts[boot]}")
+        gone = {fault.node for fault in self.schedule.of("kill", "reboot", "vanish", "cut")}
+        if len(gone) < 2 and any(
+            attempt <= before for at, before in self.attempts.items() if at < boot
+        ):
+            self.violate(f"attempt {attempt} comes twice")
 
     def watch_port(self, action: actions.Send) -> None:
         """The programs of all nodes meet at one port, which is free where they need it."""
