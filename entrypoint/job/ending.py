@@ -15,8 +15,10 @@ KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
 # Seconds in which the launcher has to pass on something of the ranks' last output: it is waited for
 # while that flows.
 _PASS_ON = 1.0
+# A launcher that has lost the daemon of a node stays without an end, with little left to pass on.
+_PASS_ON_LOST = 0.3
 _UNREAD = 5.0  # where our own output is full, and its reader has to take something first
-_LOOK = 0.5  # seconds between two looks at that
+_LOOK = 0.1  # seconds between two looks at that
 _NAMED = 8  # silent nodes named in one line
 
 
@@ -79,12 +81,17 @@ class Ending:
         self._passed = written
         if written != before:
             self._moved = now
-        elif now - self._moved >= (_PASS_ON if read else _UNREAD):
+        elif now - self._moved >= (self._pass_on() if read else _UNREAD):
             self.launchers_gone()
             return
         self._machine.after(
             _LOOK, lambda: self._machine.act(actions.CheckOutputProgress()), "launchers"
         )
+
+    def _pass_on(self) -> float:
+        """Seconds in which the launcher has to pass on something."""
+        lost = any(peer.lost for _, peer in self._peers.items())
+        return _PASS_ON_LOST if lost else _PASS_ON
 
     def launchers_gone(self) -> None:
         """The launchers have passed on all output, or they pass on nothing."""

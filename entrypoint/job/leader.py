@@ -113,7 +113,7 @@ class Leader:
                 return  # it decides once more, when the answers are judged
             self.state.outcome = outcome
             others = self._draft.launch.ends.awaited is not None or bool(self._ends.late())
-            self._present = frozenset(self._here - self.state.lost())
+            self._present = frozenset(self._here - self.state.lost().keys())
             has_ranks = self._monitor.runs_here or outcome.status != 0 or others
             self._ending.begin(outcome, has_ranks)
 
@@ -483,7 +483,8 @@ class Leader:
 
     def next_team(self) -> Team:
         """Return the team as this attempt leaves it, for the next one."""
-        return replace(self.state.team, expected=self._present - self.state.lost())
+        lost = self.state.lost()
+        return self.state.team.without(lost, self._present - lost.keys())
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:

@@ -167,8 +167,10 @@ class RollCall:
             return self.own_name
         if not self._is_enough(answered):
             return False
-        team, here = self._state.team, {self._topology.me, *self._state.peers}
-        if self._topology.spares and not team.awaits(here, len(self._topology.nodes)):
+        here = {self._topology.me, *self._state.peers}
+        if self._topology.spares and not self._state.team.awaits(
+            self._topology, here, self._ready()
+        ):
             return True
         if self._goes_at is None:
             self._goes_at = self._machine.now + self._join
@@ -181,10 +183,13 @@ class RollCall:
     def _is_enough(self, answered: int) -> bool:
         """Whether the job can start without those that have not answered."""
         if self._topology.spares:
-            reports = self._state.peers.reports().items()
-            ready = {node for node, report in reports if not report.not_ready}
-            return self._state.team.is_enough({self._topology.me, *ready})
+            return self._state.team.is_enough(self._ready())
         return self._least is not None and 1 + answered >= self._least
+
+    def _ready(self) -> set[int]:
+        """Return this node and those that have answered and can take part."""
+        reports = self._state.peers.reports().items()
+        return {self._topology.me, *(node for node, report in reports if not report.not_ready)}
 
     def _disagree(self) -> None:
         """Raise ConfigError that names every node that disagrees. The end of their sessions tells

@@ -85,9 +85,11 @@ class JobState:
         """The phase of a node, as far as this one knows it."""
         return self._phases[node]
 
-    def lost(self) -> set[int]:
-        """The nodes that are lost, as far as this one knows."""
-        return {node for node, phase in self._phases.items() if phase is Phase.LOST}
+    def lost(self) -> dict[int, str]:
+        """The nodes that are lost, as far as this one knows, and why."""
+        return {
+            node: self._details[node] for node, phase in self._phases.items() if phase is Phase.LOST
+        }
 
     def enter(self, phase: Phase, node: int | None = None, detail: str = "") -> None:
         """Change the phase of a node, this one where none is given, or only what is known of it in

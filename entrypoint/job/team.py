@@ -7,7 +7,7 @@ node is left; after two faults never.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from entrypoint.cause import REASON, Exclusion
 from entrypoint.errors import OsError
@@ -44,6 +44,15 @@ class Team:
         faults = {**self.faults, node: self.faults.get(node, 0) + 1}
         return replace(self, faults=faults, reasons={**self.reasons, node: reason})
 
+    def without(self, lost: Mapping[int, str], there: Collection[int]) -> Team:
+        """Return the team that the next attempt begins with. `lost`: nodes that were lost, also
+        while this one ended, and why; `there`: the others."""
+        team = self
+        for node, reason in lost.items():
+            if node in self.nodes and node not in self.reasons:
+                team = team.lose(node, reason)
+        return replace(team, expected=frozenset(there))
+
     def blame(self, topology: Topology, outcome: Outcome) -> Team:
         """Return the team after an attempt that failed. The leader's own node stays in its place:
         the other nodes are called from there."""
@@ -67,11 +76,18 @@ class Team:
         leader's."""
         return 0 in ready and sum(map(self.can_work, ready)) >= len(self.nodes)
 
-    def awaits(self, here: Container[int], nodes: int) -> bool:
-        """Whether the roll call of so many nodes waits for more than those that are here, if they
-        are enough."""
-        expected = range(nodes) if self.expected is None else self.expected
-        return not all(node in here for node in expected)
+    def awaits(self, topology: Topology, here: Collection[int], ready: Iterable[int]) -> bool:
+        """Whether the roll call waits for others than those that are here, if they are enough: for
+        those that are expected, and for one that may work rather than one that was replaced."""
+        expected = (
+            {node.rank for node in topology.nodes} if self.expected is None else self.expected
+        )
+        if not all(node in here for node in expected):
+            return True
+        if sum(node not in self.reasons for node in ready) >= len(self.nodes):
+            return False
+        absent = (node.rank for node in topology.nodes if node.rank not in here)
+        return any(node not in self.reasons and self.can_work(node) for node in absent)
 
     def choose(self, topology: Topology, ready: Iterable[int], unready: Mapping[int, str]) -> Team:
         """Return the team of the next start, out of the nodes that are ready. `unready`: why others
@@ -89,8 +105,9 @@ class Team:
                 "; ".join(f"{topology.name(node)}: {why}" for node, why in self.reasons.items()),
                 "start the job on other nodes, or give it more spares",
             )
-        free = iter(others)
-        nodes = tuple(node if node in stay else next(free) for node in self.nodes)
+        chosen = {*stay, *others[: len(self.nodes) - len(stay)]}
+        free = iter(sorted(chosen.difference(self.nodes)))
+        nodes = tuple(node if node in chosen else next(free) for node in self.nodes)
         dropped = {node: unready.get(node, _ABSENT) for node in self.nodes}
         reasons = {**dropped, **self.reasons}
         reasons = {node: why for node, why in reasons.items() if node not in nodes}

@@ -4,6 +4,7 @@ Standard library only.
 python3 inside.py times RUNS        stdin: JSON, name -> argv: seconds and CPU of each, RUNS times
 python3 inside.py banner RUNS ARGV  a worker's CPU until its sshd answers
 python3 inside.py place             a rank: prints its node, then the time of its end
+python3 inside.py mark [once]       a rank: leaves a mark in /marks that it has started, and waits
 python3 inside.py lines BYTES       a rank: prints so many bytes of its own letter
 python3 inside.py count             counts what arrives on stdin, by letter
 python3 inside.py reduce LOOPS SIZE a rank: all-reduces of SIZE doubles; rank 0 prints the seconds
@@ -111,6 +112,15 @@ def place() -> None:
     os.write(1, f"{os.uname().nodename} {time.time():.6f}\n".encode())
 
 
+def mark(stays: bool) -> None:
+    """One line in this rank's file: its node, the seconds since the epoch, its process id."""
+    rank = os.environ.get("RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
+    with open(f"/marks/rank-{rank}", "a") as file:
+        file.write(f"{os.uname().nodename} {time.time():.6f} {os.getpid()}\n")
+    while stays:
+        signal.pause()
+
+
 def lines(size: int) -> None:
     """Lines of one letter, rank 0's is A: so many bytes in all."""
     letter = bytes([65 + int(os.environ["OMPI_COMM_WORLD_RANK"])])
@@ -163,6 +173,8 @@ def main(what: str, *words: str) -> None:
         banner(int(words[0]), list(words[1:]))
     elif what == "place":
         place()
+    elif what == "mark":
+        mark(stays=not words)
     elif what == "lines":
         lines(int(words[0]))
     elif what == "count":

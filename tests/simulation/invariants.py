@@ -6,6 +6,7 @@ from entrypoint import heartbeat
 from entrypoint.check.report import MARGIN as CHECK_MARGIN
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.rollcall import rejoin
+from entrypoint.job.team import FAULTS
 from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation.programs import CAUSES
@@ -63,6 +64,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
         wrong += _stopped_between(schedule, world)
         wrong += _comes_back(schedule, world)
         wrong += _unwritable(schedule, world)
+        wrong += _spares(schedule, world)
     return world, wrong
 
 
@@ -88,6 +90,7 @@ def _one_status(schedule: Schedule, world: World) -> list[str]:
         schedule.nonsense,
         *_turned_away(schedule),
         *signalled,
+        *world.turned_away,
     }  # that have reasons of their own
     for rank in world.must_hear - own:
         if world.containers[rank].outcomes and _final(world, rank)[1] != said.status:
@@ -112,6 +115,7 @@ def _reported_cause(schedule: Schedule, world: World) -> list[str]:
     odd = {schedule.not_ready, schedule.unwritable, schedule.other_version, schedule.empty} != {
         None
     }
+    odd = odd or schedule.sick is not None
     if odd or schedule.nonsense is not None or len(schedule.faults) != 1 or not schedule.cause:
         return wrong
     (fault,) = schedule.faults
@@ -226,11 +230,12 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
     if schedule.of("kill", "reboot", "vanish", "cut", "blink", "lie", "forge"):
         return []
     # The others may leave before the last word of one that is far away arrives.
-    too_late = _turned_away(schedule) & {schedule.far}
+    too_late = (_turned_away(schedule) & {schedule.far}) | world.turned_away
     return [
         f"node-{rank} was released, and its phases are not at the leader"
         for rank, boot in world.last_words
         if rank not in too_late
+        and (not schedule.spares or rank in world.there)
         and (not (peer := world.records[0, boot].peers.get(rank)) or not peer.part)
     ]
 
@@ -248,6 +253,7 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
         schedule.unwritable is None
         or odd
         or schedule.least
+        or schedule.spares
         or schedule.faults
         or max(schedule.starts) > 30
     ):
@@ -271,7 +277,7 @@ def _comes_back(schedule: Schedule, world: World) -> list[str]:
         and schedule.other_version is None
     )
     plain = usual and not schedule.mpirun and schedule.look is None and max(schedule.starts) < 30
-    plain = plain and not _is_unfit(schedule)
+    plain = plain and not _is_unfit(schedule) and schedule.sick is None
     if not plain or schedule.least or len(schedule.faults) != 1:
         return []
     (fault,) = schedule.faults
@@ -307,8 +313,8 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
     ):
         return []
     when, rank = world.stopped_between[0]
-    if rank in harmed:
-        return []
+    if rank in harmed or rank not in world.team:
+        return []  # a spare that is stopped leaves, and the others go on
     by, wrong = when + rejoin(schedule.nodes) + 2 * KILL_MARGIN + 10 * schedule.latency + 1, []
     for node in {each.rank for each in world.containers} - harmed:
         ended, status, reason = _final(world, node)
@@ -329,6 +335,8 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     plain = plain and not schedule.without_progress
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []
+    if schedule.spares:
+        return []  # see _spares
     ended, status, reason = _final(world, 0)
     if schedule.measure is not None and _is_unfit(schedule):
         if schedule.faults or (status == 75 and f"-{_is_unfit(schedule)}" in reason):
@@ -486,4 +494,43 @@ def _elastic(schedule: Schedule, world: World) -> list[str]:
         wrong.append(
             f"the programs end at {ends:.1f} s, and the result is told at {world.done:.1f} s"
         )
+    return wrong
+
+
+def _spares(schedule: Schedule, world: World) -> list[str]:
+    """A job with a spare goes on after the loss of one node, or with a sick one, and ends as it
+    would have."""
+    usual = (
+        schedule.not_ready is None
+        and schedule.unwritable is None
+        and schedule.other_version is None
+    )
+    if not schedule.spares or not usual or max(schedule.starts) > 5 or schedule.status:
+        return []
+    if not world.containers[0].outcomes:
+        return []
+    _, status, reason = _final(world, 0)
+    if schedule.sick is not None and not schedule.faults:
+        enough = schedule.restarts >= FAULTS
+        right = status == 0 or (not enough and status)
+        return [] if right else [f"node-{schedule.sick} is sick, and the job ends with {status}"]
+    if len(schedule.faults) != 1 or schedule.sick is not None:
+        return []
+    (fault,) = schedule.faults
+    if fault.kind not in ("kill", "vanish", "cut", "reboot") or not fault.node:
+        return []
+    if fault.at < world.first_start + 1 or not world.hit_running:
+        return []
+    wrong = []
+    if status:
+        wrong.append(f"node-{fault.node} was lost, and the job ends with {status} ({reason})")
+    if fault.node >= world.needed and world.containers[0].boots > 1:
+        wrong.append(f"node-{fault.node}, a spare, was lost, and the job has started again")
+    unheard = 0.0 if fault.kind == "kill" else _patience(schedule)
+    late = fault.at + unheard + min(GRACE, max(schedule.save)) + 2 * schedule.passes
+    late += schedule.duration + 6 + 10 * schedule.latency
+    ended = _final(world, 0)[0]
+    if ended > late:
+        wrong.append(f"node-{fault.node} was lost, and the job ends at {ended:.1f} s, not by"
+                     f" {late:.1f} s")  # fmt: skip
     return wrong

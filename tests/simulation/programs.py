@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from entrypoint.cause import Cause
 from entrypoint.job import events, messages
 from entrypoint.netcheck import messages as netcheck
+from entrypoint.plan.team import team_of
 from entrypoint.ranks import below
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation.schedule import GRACE
@@ -146,18 +147,19 @@ class Programs:
         if self._container.is_boot(boot) and self._question == reply.number:
             self._container.give(events.MessageReceived(self._container.rank, reply))
 
-    def _start(self, message: messages.Start) -> None:
+    def _start(self, order: messages.Start) -> None:
         self.started = True
-        self.attempt = message.attempt
-        self._world.watch_attempt(self._container.rank, message.attempt)
+        self.attempt = order.attempt
+        self._world.watch_attempt(self._container, order.attempt)
+        team = team_of(self._world.plans[1].topology, order.replaced)
         if self._world.schedule.look is not None:
             self._world.violate(f"a check starts the job on node-{self._container.rank}")
-        if self._grace is not None:
+        if self._grace is not None or self._container.rank not in team:
             return
         if not self._by_ranks:
-            self.run(self._container.rank)
+            self.run(team.index(self._container.rank))
         elif self._container.rank == 0:
-            self._world.mpirun = Mpirun(self._world, self)
+            self._world.mpirun = Mpirun(self._world, self, team)
 
     def _start_daemon(self) -> None:
         """mpirun's daemon; none on a node that stops already."""
@@ -168,6 +170,7 @@ class Programs:
 
     def run(self, rank: int) -> None:
         """A rank, or this node's own program, starts."""
+        self._world.watch_rank(self._container)
         process = Process(rank)
         self.leader_boot = self._world.containers[0].boots
         self._processes.append(process)
@@ -186,9 +189,9 @@ class Programs:
                 self, process
             )
         else:
-            self._world.after(
-                schedule.duration, lambda: self._finish(process, schedule.status, by_itself=True)
-            )
+            is_sick = schedule.sick == self._container.rank
+            seconds, status = (1.0, 7) if is_sick else (schedule.duration, schedule.status)
+            self._world.after(seconds, lambda: self._finish(process, status, by_itself=True))
 
     def _save(self) -> None:
         """Its node sees that a checkpoint was written, if this attempt writes one."""
@@ -408,13 +411,14 @@ class Mpirun:
     """Starts a rank on every node, and ends when they have ended; it never notices a node that is
     gone."""
 
-    def __init__(self, world: World, programs: Programs) -> None:
+    def __init__(self, world: World, programs: Programs, team: tuple[int, ...]) -> None:
         self._world, self._programs = world, programs
         self.over = False
         self.has_ended = False
         self.passes_until = 0.0  # when all is passed on that ranks have printed
         self.after_end: list[Callable[[], None]] = []
-        self._members = [(container, container.boots) for container in world.containers]
+        working = [world.containers[node] for node in team]
+        self._members = [(container, container.boots) for container in working]
         self._left = len(self._members)
         self._idle = 0  # members of which the first ones have ended
         leader, boot = self._members[0]
@@ -439,17 +443,16 @@ class Mpirun:
             self._begin_all()
 
     def _begin_all(self) -> None:
-        for number, (container, boot) in enumerate(self._members):
-            self._world.after(
-                0.1 + 0.01 * (number % 50), lambda at=container, boot=boot: self._begin(at, boot)
-            )
+        for place, (container, boot) in enumerate(self._members):
+            seconds = 0.1 + 0.01 * (place % 50)
+            self._world.after(seconds, partial(self._begin, place, container, boot))
 
-    def _begin(self, container: Container, boot: int) -> None:
+    def _begin(self, place: int, container: Container, boot: int) -> None:
         self._left -= 1
         empty = self._world.schedule.empty
         if container.is_boot(boot) and container.rank != empty:
-            behind = empty is not None and container.rank > empty
-            container.programs.run(container.rank - behind)
+            behind = empty is not None and place > empty
+            container.programs.run(place - behind)
 
     def look(self) -> None:
         """Whether all ranks have ended, on nodes that are there."""

@@ -101,6 +101,10 @@ class Schedule:
     progress: tuple[bool, ...] = (False,)
     saver: int = 0
     saves_late: bool = False
+    # nodes that wait, for one that is lost; at first the last ones
+    spares: int = 0
+    # a node on which every program fails by a fault of its device
+    sick: int | None = None
     # ports at which programs can meet on each node, None for any; empty: nobody is asked
     ports: tuple[tuple[int, ...] | None, ...] = ()
 
@@ -121,9 +125,10 @@ class Schedule:
 
 def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     """A schedule as this source of randomness chooses it."""
-    schedule = _crashing(Random(f"crashes {seed}"), _draw(random, nodes, seed))
+    schedule = _spared(Random(f"spares {seed}"), _draw(random, nodes, seed))
+    schedule = _crashing(Random(f"crashes {seed}"), schedule)
     source = Random(f"ports {seed}")
-    if source.random() > 0.1:
+    if source.random() > 0.1 or schedule.spares:
         return schedule
     free = source.choice(PORTS)  # on all nodes
     offers = [
@@ -192,6 +197,36 @@ def _draw(random: Random, nodes: int | None, seed: int) -> Schedule:
     return _diagnosed(Random(f"diagnosis {seed}"), schedule, begun)
 
 
+def _spared(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, or one that has spares, and often loses a node or has a sick one."""
+    odd = schedule.look is not None or schedule.least or schedule.empty is not None
+    odd = odd or schedule.measure is not None or schedule.mpirun or schedule.cause
+    if odd or schedule.nodes < 3 or random.random() > 0.3:
+        return schedule
+    spares = random.choice((1, 1, 2, 3)) if schedule.nodes > 4 else 1
+    working = schedule.nodes - spares
+    schedule = replace(schedule, spares=spares, restarts=random.choice((1, 2, 3, 5)))
+    chance = random.random()
+    if chance < 0.2 and working > 1:
+        faults = schedule.faults if random.random() < 0.3 else ()
+        sick = random.randrange(1, working)
+        return replace(schedule, sick=sick, status=0, cause="device", duration=8.0, faults=faults)
+    if chance < 0.6:
+        begun = max((start for start in schedule.starts if start < NEVER), default=0.0) + 1.0
+        losses = tuple(
+            Fault(
+                begun + random.uniform(0, 40),
+                random.choice(("kill", "vanish", "reboot", "cut")),
+                random.randrange(1, schedule.nodes),
+                random.choice((0.0, 0.0, 1.0, 20.0)),
+            )
+            for _ in range(random.choice((1, 1, 2)))
+        )
+        faults = tuple(sorted(losses, key=lambda fault: fault.at))
+        return replace(schedule, faults=faults, duration=20.0, status=0)
+    return schedule
+
+
 def _diagnosed(random: Random, schedule: Schedule, begun: float) -> Schedule:
     """The same job, or one of which a program fails for a cause that its node finds out, often
     later than the other nodes, and often while something else happens."""
@@ -217,7 +252,7 @@ def _diagnosed(random: Random, schedule: Schedule, begun: float) -> Schedule:
 
 def _crashing(random: Random, schedule: Schedule) -> Schedule:
     """The same job, whose programs fail in each attempt, often while a node is replaced."""
-    if random.random() > 0.05 or schedule.least or schedule.nodes > 100:
+    if random.random() > 0.05 or schedule.least or schedule.spares or schedule.nodes > 100:
         return schedule
     starts = tuple(start % 5 for start in schedule.starts)
     duration = random.choice((1.0, 3.0))

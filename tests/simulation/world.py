@@ -22,11 +22,13 @@ from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
+from entrypoint.job.team import Team
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
 from entrypoint.netcheck.inquiry import inquiry as netcheck
 from entrypoint.phases import Phase
 from entrypoint.plan import settle
+from entrypoint.plan.team import team_of
 from entrypoint.record.nodes import NodeTable
 from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.spec import JobSpec, load
@@ -65,6 +67,7 @@ def plans(
     ranks: int = 0,
     asks: str = "",
     on: str = "infrastructure",
+    spares: int = 0,
     without: int = 0,
 ) -> tuple[JobSpec, Plan, Plan]:
     """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check,
@@ -75,7 +78,7 @@ def plans(
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
         " /none\nrestarts:"
-        f" {{most: {restarts}, on: {on}{f', without_progress: {without}, progress: /ckpt' if without else ''}}}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\nnetcheck:"
+        f" {{most: {restarts}, on: {on}{f', without_progress: {without}, progress: /ckpt' if without else ''}}}\nspares: {spares}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\nnetcheck:"
         f" {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
         f" join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
@@ -156,6 +159,10 @@ class Session:
         if self._world.schedule.swept:
             self._swept.add(self.worker)
 
+    def is_used(self) -> bool:
+        """Whether both sides have it."""
+        return self.open and self.answered and not self.silent
+
     def leader_boot(self) -> int:
         """Which boot of the leader it is of."""
         return self._ends[0][1]
@@ -194,6 +201,7 @@ class Container:
         self._world, self.rank = world, rank
         self.boots = 0  # how often its entrypoint has started
         self.history = History()
+        self.team: Team | None = None  # of the leader's next attempt
         self.machine: Leader | Worker | None = None  # None: its container does not run
         self.programs = Programs(world, self)
         self.door = False
@@ -228,7 +236,7 @@ class Container:
         self._world.signals.setdefault(self.rank, 0)
         if self.rank == 0:
             plan = leader
-            self.machine = Leader(spec, _FACTS, plan, self.history)
+            self.machine = Leader(spec, _FACTS, plan, self.history, self.team)
         else:
             plan = replace(worker, topology=_seen_from(worker.topology, self.rank))
             self.machine = Worker(spec, plan, self.history)
@@ -259,7 +267,7 @@ class Container:
         """Its container is gone, with all that it held."""
         if self.machine is not None:
             self._world.log(self.rank, "killed")
-            self.killed, self.stops = True, 0
+            self.killed, self.stops, self.team = True, 0, None
             self.has_started = self.measured = False
             self._leave()
 
@@ -531,6 +539,9 @@ class Container:
         outcome = action.outcome
         assert self.machine is not None
         then = self.machine.state.next_history()
+        if isinstance(self.machine, Leader):
+            self.team = self.machine.next_team()
+            self._world.replaced = {*self.team.reasons}
         self.has_started |= self.machine.state.has_started
         self._world.watch_end(self, outcome)
         if self.rank and self.spoke:
@@ -574,10 +585,11 @@ class World:
             ranks,
             asks,
             schedule.restarts_on,
+            schedule.spares,
             schedule.without_progress,
         )
         self.hosts = self.plans[1].topology.hosts
-        self.needed = schedule.least or ranks or schedule.nodes
+        self.needed = schedule.least or ranks or schedule.nodes - schedule.spares
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._cut: set[int] = set()
@@ -593,9 +605,14 @@ class World:
         self.causes: list[tuple[int, int, Cause]] = []
         # when the last attempt's ranks were started, and when its result was told
         self.began = self.done = 0.0
+        self.first_start = 0.0  # when the first attempt's were
         self.meets: dict[int, int] = {}  # boot of the leader -> the port that it has chosen
         # leader's boot, what it said last
         self.released = (0, messages.Release(1, "", False, False))
+        self.team: tuple[int, ...] = ()  # the nodes that were started to work last
+        self.there: set[int] = set()  # nodes that were there when the attempt began
+        self.turned_away: set[int] = set()  # spares that left before the others
+        self.replaced: set[int] = set()  # nodes that the last attempt has replaced, or would
         self.hit_running = False  # whether programs ran when something went wrong last
         self.hit_inquiry = False  # whether the leader asked the nodes then
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
@@ -688,6 +705,8 @@ class World:
         if goes and not container.programs.is_idle():
             self.gone.add(container.programs.leader_boot)
         if fault.kind in ("kill", "vanish", "reboot"):
+            # a new leader does not know whom the old one has replaced
+            self.replaced = self.replaced if fault.node else set()
             for session in container.sessions.values() if fault.kind == "reboot" else ():
                 session.silent = True
             if fault.kind == "vanish":
@@ -763,6 +782,7 @@ class World:
             sure = container.rank == 0 or not self.schedule.of(
                 "kill", "vanish", "cut", "reboot", "blink", "lie", "forge", "freeze"
             )
+            sure = sure and container.rank in self.team  # a spare that is stopped leaves
             if sure and self.began and not self._done_with() and self.hit_running:
                 self.stopped.add(self.containers[0].boots)
             boot, leads = self.containers[0].boots, container.rank == 0 and container.is_awake()
@@ -804,10 +824,11 @@ class World:
         if not believed <= lost or lost & set(machine._peers.alive()):
             self.violate(f"{sorted(believed)} are lost, and {sorted(lost)} are shown as lost")
 
-    def watch_attempt(self, rank: int, attempt: int) -> None:
+    def watch_attempt(self, container: Container, attempt: int) -> None:
         """All nodes are in the same attempt, and none comes twice while a node is there that knows
         of it."""
-        boot = self.containers[0].boots
+        rank = container.rank
+        boot = container.sessions[0].leader_boot() if rank else container.boots
         if self.attempts.setdefault(boot, attempt) != attempt:
             self.violate(f"node-{rank} is in attempt {attempt}, not in {self.attempts[boot]}")
         gone = {fault.node for fault in self.schedule.of("kill", "reboot", "vanish", "cut")}
@@ -819,8 +840,30 @@ class World:
         ):
             self.violate(f"attempt {attempt} comes twice")
 
+    def watch_rank(self, container: Container) -> None:
+        """No more nodes work than the job has places, and none that was replaced, as long as there
+        are others."""
+        boot, rank = self.containers[0].boots, container.rank
+        if not self.schedule.spares:
+            return
+        busy = {
+            each.rank
+            for each in self.containers
+            if not each.programs.is_idle() and each.programs.leader_boot == boot
+        }
+        if len(busy | {rank}) > self.needed:
+            self.violate(f"{len(busy | {rank})} nodes work, and the job has {self.needed} places")
+        there = self.there - {self.schedule.not_ready, self.schedule.unwritable}
+        if (
+            rank in self.replaced
+            and len(there - self.replaced) >= self.needed
+            and self.now < self.began + 1
+        ):
+            self.violate(f"node-{rank} was replaced, and works, and others are there")
+
     def watch_port(self, action: actions.Send) -> None:
         """The programs of all nodes meet at one port, which is free where they need it."""
+        self.team = team_of(self.plans[1].topology, action.message.replaced)
         boot, port = self.containers[0].boots, action.message.port or PORTS[0]
         if self.meets.setdefault(boot, port) != port:
             self.violate(f"node-{action.node} is told port {port}, another one {self.meets[boot]}")
@@ -838,6 +881,8 @@ class World:
             and self.began != self.now
         ):
             self.began = self.now
+            self.there = {0, *(node for node, each in sender.sessions.items() if each.is_used())}
+            self.first_start = self.first_start or self.now
             there = [rank for rank, each in sender.sessions.items() if each.open]
             if self.schedule.measure is not None and not sender.measured:
                 self.violate("the job starts, and its network was not measured")
@@ -845,7 +890,12 @@ class World:
                 self.violate("the job starts, and its network is not fit")
             if len(there) < self.needed - 1:
                 self.violate(f"ranks are started, and only {len(there)} workers have answered")
-        if sender.rank == 0 and isinstance(action.message, messages.Release):
+        assert sender.machine is not None
+        is_turned_away = action.node not in self.team and sender.machine.outcome is None
+        if sender.rank == 0 and isinstance(action.message, messages.Release) and is_turned_away:
+            session.released = True
+            self.turned_away.add(action.node)
+        elif sender.rank == 0 and isinstance(action.message, messages.Release):
             session.released, self.done = True, self.now
             if self.mpirun and self.mpirun.is_passing():
                 self.violate("what ranks have printed is lost")

@@ -34,8 +34,10 @@ def test_a_lost_node_is_replaced_at_once_and_comes_back_as_a_spare() -> None:
     assert (team.nodes, team.replaced) == ((0, 3, 2), ((1, 3),))
     assert [entry.node for entry in team.excluded(JOB)] == ["worker-1"]
     assert team.choose(JOB, ALL, {}).nodes == (0, 3, 2), "it works again only if it must"
+    back = Team.planned(JOB).lose(1, "lost").lose(2, "lost").choose(JOB, {0, 1, 2}, {})
+    assert back.nodes == (0, 1, 2), "nodes that work again have their own places"
     again = team.lose(3, "lost").lose(2, "lost").choose(JOB, {0, 1, 4}, {})
-    assert again.nodes == (0, 4, 1)
+    assert again.nodes == (0, 1, 4)
     assert [entry.node for entry in again.excluded(JOB)] == ["worker-2", "worker-3"]
 
 
@@ -86,11 +88,19 @@ def test_enough_means_the_leader_and_all_other_places() -> None:
 
 def test_later_attempts_wait_for_those_that_were_there() -> None:
     team = Team.planned(JOB)
-    assert team.awaits({0, 1, 2, 3}, 5)
-    assert not team.awaits(ALL, 5)
+    assert team.awaits(JOB, {0, 1, 2, 3}, {0, 1, 2, 3})
+    assert not team.awaits(JOB, ALL, ALL)
     later = replace(team, expected=frozenset({0, 2, 3}))
-    assert not later.awaits({0, 2, 3}, 5)
-    assert later.awaits({0, 1, 2}, 5)
+    assert not later.awaits(JOB, {0, 2, 3}, {0, 2, 3})
+    assert later.awaits(JOB, {0, 1, 2}, {0, 1, 2})
+
+
+def test_a_node_that_was_replaced_works_only_if_no_other_may_come() -> None:
+    lost = replace(Team.planned(JOB).lose(1, "lost"), expected=frozenset({0, 2}))
+    assert lost.awaits(JOB, {0, 1, 2}, {0, 1, 2}), "a spare may come back, too"
+    assert not lost.awaits(JOB, {0, 2, 3}, {0, 2, 3})
+    both = lost.lose(3, "lost").lose(4, "lost")
+    assert not both.awaits(JOB, {0, 1, 2}, {0, 1, 2}), "no other is better"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""How long the leader waits at the end of an attempt for a launcher that does not end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from entrypoint import spec
+from entrypoint.job import actions, events, messages
+from entrypoint.job.history import History
+from entrypoint.job.leader import Leader
+from entrypoint.model import NodeReport
+from entrypoint.plan import settle
+from tests.unit.test_last_word import FACTS
+
+TEXT = (
+    "hosts: [a=10.0.0.1, b=10.0.0.2, c=10.0.0.3]\nslots: 1\nlauncher: mpirun\ncommand: [train]\n"
+    "secret_file: /none\nnode_rank: 0\n"
+)
+
+
+class Running:
+    """The leader of a job whose three ranks run."""
+
+    def __init__(self) -> None:
+        job = spec.load(TEXT, "job.yaml", {}, {})
+        self.now = 1000.0
+        self.machine = Leader(job, FACTS, settle(job, FACTS), History())
+        self.tell(events.Started(), events.KeysReady(), events.EndpointReady(report(0)))
+        self.tell(events.NameState("a", ""))
+        self.tell(*(events.Answered(node, report(node), "10.0.0.1") for node in (1, 2)))
+        self.tell(events.Prepared(3, None))
+        for rank in range(3):
+            self.hear(rank, messages.RankStart(rank, 100))
+
+    def tell(self, *happened: Any) -> list[Any]:
+        """What it does about these events, but for what only watchers see."""
+        done = [each for event in happened for each in self.machine.handle(event, self.now)]
+        return [each for each in done if not isinstance(each, actions.Entered)]
+
+    def hear(self, node: int, message: Any) -> list[Any]:
+        return self.tell(events.MessageReceived(node, message))
+
+    def until(self, kind: type, read: bool = True) -> float:
+        """Seconds until it sends such a message, if the launcher stays and passes on nothing."""
+        begun = self.now
+        done: list[Any] = []
+        while not any(isinstance(getattr(each, "message", 0), kind) for each in done):
+            self.now = max(self.now, self.machine.wake)
+            done = self.tell(events.TimerFired())
+            for _ in [each for each in done if isinstance(each, actions.CheckOutputProgress)]:
+                done += self.tell(events.OutputProgress(100, read))
+        return self.now - begun
+
+
+def report(node: int) -> NodeReport:
+    return NodeReport(node, 1, "4.1.4")
+
+
+def stopped(*nodes: int) -> list[Any]:
+    return [events.MessageReceived(node, messages.Stopped()) for node in nodes]
+
+
+def test_a_launcher_that_has_lost_a_node_gets_less_time_for_the_last_output() -> None:
+    job = Running()
+    job.tell(events.SessionLost(2, "its session ended"))
+    job.tell(*stopped(0, 1), events.OutputProgress(100, True))
+    assert job.until(messages.Release) == pytest.approx(0.3, abs=0.11)
+
+
+def test_with_all_nodes_it_gets_a_second() -> None:
+    """The control; and a reader that takes nothing gets more."""
+    for read, seconds in ((True, 1.0), (False, 5.0)):
+        job = Running()
+        job.hear(2, messages.RankEnd(2, 7, (), ""))
+        job.until(messages.Stop)
+        job.tell(*stopped(0, 1, 2), events.OutputProgress(100, read))
+        assert job.until(messages.Release, read) == pytest.approx(seconds, abs=0.11)
+
+
+@pytest.mark.parametrize(("status", "seconds"), [(7, 0.5), (143, 0.5), (137, 0.2)])
+def test_a_killed_rank_ends_the_others_soon(status: int, seconds: float) -> None:
+    """The control: others may fail for the same reason, or the cause may be heard later."""
+    job = Running()
+    job.hear(2, messages.RankEnd(2, status, (), ""))
+    assert job.until(messages.Stop) == pytest.approx(seconds)
