@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from entrypoint.job import actions
+from entrypoint.job.failure import lost
 from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
 from entrypoint.job.messages import Start
 from entrypoint.job.peers import Peers
@@ -15,8 +16,6 @@ from entrypoint.model import NodeReport, Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.spec import JobSpec
 
-# Of the last attempt, to a leader that was not there.
-_UNKNOWN = Outcome(75, "its leader was lost")
 _CALLING = (Phase.CHECKS, Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
 
@@ -135,7 +134,8 @@ class JobState:
         self.history = latest(self.history, reports, self.spec.restarts)
         if pays_off(self.history, self.spec.restarts):
             return None
-        return no_progress(_UNKNOWN, self.history, self.spec.restarts)
+        last = lost(self.topology.leader.name, "another leader has replaced it")
+        return no_progress(last, self.history, self.spec.restarts)
 
     def start(self, port: int) -> Start:
         """Return the message that starts this attempt. `port` as in messages.Start."""
