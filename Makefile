@@ -102,6 +102,10 @@ test-network:  ## real containers with several networks, other names and IPv6 al
 test-ports:  ## 30 jobs of two nodes at once on one host network, no port set; then foreign listeners at every default port (a minute)
 	@scripts/test -m "" tests/loopback/test_ports.py tests/process/test_ports.py "--torch-python=$$(scripts/dev/torch-python)" --durations=0
 
+.PHONY: test-gate
+test-gate:  ## the gate before each attempt: simulated cards with errors, memory that is held for 20 s, executables of a folder (a minute)
+	@scripts/test -m "" tests/loopback/test_gate.py tests/process/test_gate.py --durations=0
+
 .PHONY: test-platforms
 test-platforms:  ## which platform a container is recognised as, and what follows: platform, case, result
 	@scripts/test -m "" --table platforms --every tests/unit/test_platforms.py tests/unit/test_detection.py -q --no-header

@@ -296,6 +296,7 @@ class NodeReport:
     ports: tuple[int, ...] | None = None
     holder: str = ""  # who has the planned one, where it is not among them
     ssh_port: int = 0  # where its sshd listens; 0: at the planned one
+    checking: bool = False  # it still checks itself, and reports the end of that
     # with `attempt`, the history that it knows (job/history.py)
     without_progress: int = 0
     step: int = -1

@@ -26,6 +26,7 @@ from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.output.log import Callbacks, Logger, show
 from entrypoint.output.progress import Waiting
+from entrypoint.phases import Phase
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
 from entrypoint.ranks import hooks
@@ -37,6 +38,7 @@ from entrypoint.record.live import LiveRecord
 from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.respondent import Respondent
 from entrypoint.secret import scrubbed
+from entrypoint.session.admission import Admission, before_program, node_gate
 from entrypoint.session.gateway import Gateway
 from entrypoint.session.resolve import greet, resolve
 from entrypoint.spec import JobSpec
@@ -50,6 +52,7 @@ from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
+    from entrypoint.system.gate import NodeGate
 
 _TIMER = events.TimerFired()
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder
@@ -57,7 +60,8 @@ _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt starts from. `not_ready`: why this node cannot take part."""
+    """What one attempt starts from. `not_ready`: why this node cannot take part; `gate`: what it
+    checks of itself before each attempt."""
 
     spec: JobSpec
     facts: Facts
@@ -65,6 +69,7 @@ class Attempt:
     not_ready: Outcome | None = None
     history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
+    gate: NodeGate | None = None
 
 
 def execute(
@@ -89,7 +94,10 @@ def execute(
         return not_ready
     if not_ready:
         log(f"{not_ready.reason}; the roll call tells the other nodes")
+    gate = node_gate(spec, facts, log)
     if draft.mode == "exec":
+        if refused := before_program(gate, draft, signals, log):
+            return refused
         (program,) = draft.launch.programs
         return process.replace(
             program.argv, environment(facts.env, (*draft.env, *program.env)), draft.workdir
@@ -101,7 +109,8 @@ def execute(
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
-    return _attempts(Attempt(spec, facts, draft, not_ready), signals, log, recorder, record)
+    attempt = Attempt(spec, facts, draft, not_ready, gate=gate)
+    return _attempts(attempt, signals, log, recorder, record)
 
 
 def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
@@ -241,6 +250,7 @@ class Loop:
         self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
         self._respondent = Respondent(attempt.spec, facts, draft, self._programs.env, callbacks)
         self._record = LiveRecord(spec, draft, self.machine, record, self._programs.idle, log)
+        self._admission = Admission(attempt.gate, draft, attempt.history.attempt, self._callbacks)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
@@ -384,9 +394,18 @@ class Loop:
                 self._respondent.stop()
             if isinstance(action.message, messages.Start) and (port := self._draft.launch.port):
                 self._ports.keep(action.message.port or port.first)
-            self._programs.do(action.message)
+            if isinstance(action.message, messages.Stop):
+                self._admission.cancel()
+            starts = isinstance(action.message, (messages.Start, messages.StartDaemon))
+            if starts and self.machine.state.phase is not Phase.SPARE:
+                self._admission.hold(lambda: self._programs.do(action.message))
+            else:
+                self._programs.do(action.message)
 
     def _prepare(self, action: actions.Prepare) -> None:
+        self._admission.hold(lambda: self._prepare_now(action))
+
+    def _prepare_now(self, action: actions.Prepare) -> None:
         launch = self._programs.prepare(action.members, port=action.port, replaced=action.replaced)
         if launch.ranks.agents:
             hosts = {node.host: node.rank for node in self._topology.nodes}
@@ -421,6 +440,7 @@ class Loop:
         port = await self._gateway.open(keys)
         report = self._draft.members.reports[self._me]
         report = replace(report, not_ready=self._why_not_ready(), ssh_port=port)
+        report = self._admission.report(report)
         if self._topology.is_leader:
             # slow to import, and workers need no ssh client
             from entrypoint.session.calls import (
@@ -483,6 +503,7 @@ class Loop:
             not_ready = error.outcome
         own = members.reports[self._me]
         own = replace(own, not_ready=not_ready, **vars(self.machine.state.history))
+        own = self._admission.report(own)
         own = self._offer_ports(own, action.leader)
         self._perform(actions.Answer(node_info(own, time.time())))
 

@@ -326,6 +326,15 @@ _ROWS = (
         HARDWARE,
     ),
     CauseKind(
+        "node-unhealthy",
+        "a node did not pass its health gate",
+        "a node is not healthy",
+        "exclude that node until what the gate has found is repaired",
+        "node",
+        "elsewhere",
+        HARDWARE,
+    ),
+    CauseKind(
         "npu-exception",
         "an exception of an Ascend core, SDMA or MTE",
         "an operator failed on {device}",

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from entrypoint.check.observed import Observation
-from entrypoint.devices._smi import MILD, Card
 from entrypoint.model import Finding, Plan
-
-_FILES = re.compile(r"(?<!\d)(\d{1,9}) /dev/")
-_BUSY = 1024  # MiB in use before a job: more than a driver takes for itself
+from entrypoint.plan import cards
 
 
 def judge(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
@@ -25,46 +21,17 @@ def judge(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     level = "warning" if (observation.devices or 0) < slots else "ok"
     fix = f"set slots to {observation.devices}, or give the container more devices"
     yield Finding(level, "accelerators", "accelerators", actual, f"{slots}, one a rank", fix)
-    yield from _answering(observation)
+    number = cards.expected(observation.device_origin, observation.devices or 0)
+    yield from cards.lost(observation.cards, number, observation.tool)
     for card in observation.cards:
-        yield from _card(card)
+        yield from cards.health(card)
+        yield from cards.in_use(card)
     yield from _driver(observation)
     if observation.device == "nvidia":
         yield from _cuda(observation, slots)
     if observation.device == "ascend":
         yield from _npu(observation)
     yield from _horovod(observation, plan)
-
-
-def _answering(observation: Observation) -> Iterator[Finding]:
-    """Whether the tool sees each card that has a device file."""
-    files = _FILES.search(observation.device_origin)
-    number = int(files[1]) if files else observation.devices or 0
-    if observation.cards and len(observation.cards) < number:
-        fix = (
-            "look at dmesg for Xid or card errors; reset or replace the card, or take the"
-            " machine out"
-        )
-        actual = f"{len(observation.cards)} answer {observation.tool}"
-        yield Finding(
-            "error", "accelerators-lost", "accelerators that answer", actual, f"{number}", fix
-        )
-
-
-def _card(card: Card) -> Iterator[Finding]:
-    what = f"accelerator {card.index:g}" if card.index is not None else "accelerator"
-    if card.problem:
-        fix = "reset the card, or take the machine out and have it looked at"
-        level = "warning" if card.problem in MILD else "error"
-        yield Finding(level, "accelerator-health", f"{what}: health", card.problem, "healthy", fix)
-    busy = (card.used or 0) >= _BUSY
-    if card.processes or busy:
-        who = ", ".join(card.processes) or "by processes that are not seen from this container"
-        words = f"{card.used:g} MiB in use: {who}" if card.used is not None else f"in use: {who}"
-        fix = "end them, or take another machine: they take memory and time from the job"
-        yield Finding(
-            "warning", "accelerator-in-use", f"{what}: in use", words, "no other process", fix
-        )
 
 
 def _driver(observation: Observation) -> Iterator[Finding]:

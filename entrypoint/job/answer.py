@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from entrypoint.errors import OsError
+from entrypoint.job.failure import UNHEALTHY, is_unhealthy
 from entrypoint.job.messages import NodeInfo
 from entrypoint.model import Interface, NodeReport, Outcome
+from entrypoint.values import replace
 
 
 def node_info(report: NodeReport, clock: float) -> NodeInfo:
@@ -20,6 +23,8 @@ def node_info(report: NodeReport, clock: float) -> NodeInfo:
         interfaces=report.interfaces,
         ports=report.ports,
         holder=report.holder,
+        unhealthy=not_ready is not None and is_unhealthy(not_ready),
+        checking=report.checking,
         without_progress=report.without_progress,
         step=report.step,
     )
@@ -31,6 +36,9 @@ def node_report(
     """Return the report of the node that was reached at the address and port `where`. `clock`: the
     leader's wall clock at that moment; `trip`: seconds of a packet there and back."""
     address, port = where
+    not_ready = Outcome(*answer.not_ready) if answer.not_ready else None
+    if not_ready and answer.unhealthy:
+        not_ready = replace(not_ready, status=OsError.status, program=False, cause=UNHEALTHY)
     return NodeReport(
         rank,
         answer.slots,
@@ -38,7 +46,7 @@ def node_report(
         answer.mpi,
         address,
         answer.clock - clock,
-        Outcome(*answer.not_ready) if answer.not_ready else None,
+        not_ready,
         Interface(*answer.interface) if answer.interface else None,
         answer.interfaces,
         answer.attempt,
@@ -46,6 +54,7 @@ def node_report(
         answer.ports,
         answer.holder,
         port,
+        answer.checking,
         answer.without_progress,
         answer.step,
     )

@@ -22,15 +22,12 @@ class Assembly:
     lines: tuple[str, ...] = ()
 
 
-def assemble(state: JobState, facts: Facts, own: NodeReport) -> Assembly:
-    """Choose the team and the port, once the nodes have answered.
+def assemble(state: JobState, facts: Facts, members: Members) -> Assembly:
+    """Choose the team and the port, once the nodes have answered. `members`: what they report.
 
     Raises OsError if too few nodes can work, or no port is free on all of them.
     """
     plan, topology = state.plan, state.topology
-    reports = {report.rank: report for report in plan.members.reports}
-    reports |= state.peers.reports() | {state.me: own}
-    members = Members(tuple(report for _, report in sorted(reports.items())))
     local = [peer.local for peer in state.peers.values()]
     members = with_interface(members, state.me, state.spec, facts, local)
     replaced = _choose_team(state, members.reports) if topology.spares else ()

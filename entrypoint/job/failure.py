@@ -29,6 +29,8 @@ _AT_ONCE = 1.0  # seconds within which the nodes get a signal that was sent to a
 # The higher, the less likely the cause: launchers end ranks by SIGTERM, and seldom by SIGKILL.
 _BLAME = {128 + 15: 3, _VAGUE: 2, _KILLED: 1}
 _LONG = 80  # characters of a value in a sentence
+UNHEALTHY = Cause("node-unhealthy", "root", "node", "elsewhere", "high", "a node is not healthy")
+"""Why a job ends of which a node has not passed its gate."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,16 @@ def lost(name: str, why: str) -> Outcome:
     return replace(outcome, cause=Cause("node-lost", "root", "node", "elsewhere", "high", says))
 
 
+def unhealthy(problem: str) -> Outcome:
+    """The outcome of a node that has not passed its gate: only a retry on other nodes may help."""
+    return replace(OsError("EP460 a node is not healthy", problem).outcome, cause=UNHEALTHY)
+
+
+def is_unhealthy(outcome: Outcome) -> bool:
+    """Whether a node has not passed its gate: the job may run if another one takes its place."""
+    return outcome.cause is not None and outcome.cause.slug == UNHEALTHY.slug
+
+
 def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:
     """Whether a node that could not be opened for logins, for this reason, opens in another run
     directory.
@@ -287,8 +299,11 @@ def not_ready(topology: Topology, members: Members) -> Outcome | None:
     ]
     if not failed:
         return None
+    first, host = failed[0]
     return replace(
-        failed[0][0], reason="; ".join(f"{why.reason} on {host}" for why, host in failed)
+        first,
+        reason="; ".join(f"{why.reason} on {host}" for why, host in failed),
+        cause=replace(first.cause, node=host) if first.cause else None,
     )
 
 

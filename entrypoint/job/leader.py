@@ -158,7 +158,7 @@ class Leader:
             return
         self.state.enter(Phase.ROLL_CALL)
         self._own_report = event.report
-        self._roll_call.begin()
+        self._roll_call.begin(event.report)
         self._beat()
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
 
@@ -195,7 +195,7 @@ class Leader:
             if self._can_do_without(event.node):
                 self._take_in(event.node, event.report)
             return
-        self._roll_call.miss(self._topology.nodes[event.node], "")
+        self._roll_call.answered(event.report)
         self._look_complete()
 
     def _take_in(self, node: int, report: NodeReport) -> None:
@@ -240,7 +240,8 @@ class Leader:
         if self._inquiry.begin(True, self._members):
             return
         self.state.enter(Phase.FILES)
-        assembly = assemble(self.state, self._facts, self._own_report)
+        reported = self._roll_call.gates.members(self._own_report)
+        assembly = assemble(self.state, self._facts, reported)
         members = self._members = assembly.members
         if assembly.refusal:
             self._decide(assembly.refusal)
@@ -403,6 +404,7 @@ class Leader:
             messages.OWN_PROGRAM: launch.ends.completion != "leader",
             messages.ELASTIC: launch.start.min_nodes is not None,
             messages.ASKED: self._inquiry.has_asked(node, getattr(message, "number", 0)),
+            messages.CHECKING: self._roll_call.gates.has_announced(node),
         }
         return messages.wrong(message, messages.WORKER_SAYS, holds)
 
@@ -561,4 +563,6 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Pong: Leader._pong,
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
     messages.Reply: Leader._reply,
+    messages.Checking: lambda leader, *said: leader._roll_call.gates.checking(*said),
+    messages.Checked: lambda leader, *said: leader._roll_call.gates.checked(*said),
 }

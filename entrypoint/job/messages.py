@@ -2,6 +2,7 @@
 
 leader -> worker   worker -> leader
 Hello              NodeInfo; or Reject, Taken  the roll call: who can be of this job
+                   Checking, Checked         how far its gate is, if it has not ended by then
                    HostsWanted               with a digest of its hosts, which are others here
 Start                                        everyone answered
 Ping               Pong                      still there; the answer comes after all that it knew
@@ -102,7 +103,7 @@ PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 @dataclass(frozen=True)
 class NodeInfo:
     """This node's report. `not_ready`: why it cannot take part (status, reason, whether a program
-    failed)."""
+    failed); `unhealthy`: by the gate. `checking`: its gate has not ended, and Checked follows."""
 
     slots: Count
     mpi: Label
@@ -115,8 +116,24 @@ class NodeInfo:
     # first ports that the launcher's programs can have here; and who has the planned one
     ports: Annotated[tuple[Port, ...], Length(PORTS)] | None = None
     holder: Sentence = ""
+    unhealthy: bool = False
+    checking: bool = False
     without_progress: Number = 0
     step: Step = -1
+
+
+@dataclass(frozen=True)
+class Checking:
+    """What this node's gate waits for."""
+
+    why: Sentence
+
+
+@dataclass(frozen=True)
+class Checked:
+    """This node's gate has ended. `problem`: why the node must not take part, or ""."""
+
+    problem: Sentence
 
 
 @dataclass(frozen=True)
@@ -386,6 +403,7 @@ OWN_RANK = "of a rank that does not run there"
 OWN_PROGRAM = "of the leader's launcher"
 ELASTIC = "in a job that is not elastic"
 ASKED = "to a question that it was not asked"
+CHECKING = "of a gate whose end it has not announced, or has reported"
 INQUIRY = "in a job that asks nothing, or after its start"
 SUCCESS = "of a success before the start"
 
@@ -403,6 +421,7 @@ WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     Daemon: (RANKS,),
     Limit: (STARTED, WORKS, RANKS),
     Reply: (ASKED,),
+    **dict.fromkeys((Checking, Checked), (CHECKING,)),
 }
 LEADER_SAYS: Mapping[type, tuple[str, ...]] = {
     Hello: (CALL,),

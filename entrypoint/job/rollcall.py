@@ -11,8 +11,9 @@ from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.failure import difference, named, short
+from entrypoint.job.gate import Gates
 from entrypoint.job.state import JobState
-from entrypoint.model import Members, Node, Outcome, Topology, node_name
+from entrypoint.model import Members, Node, NodeReport, Outcome, Topology, node_name
 from entrypoint.phases import Phase
 from entrypoint.text import count
 
@@ -83,9 +84,12 @@ class RollCall:
         self._began = math.inf  # when the first was called
         self._misdirected = Misdirected(state.topology)
         self.own_name = False  # whether this node's own name has an address
+        self.gates = Gates(state, look)
 
-    def begin(self) -> None:
-        """Call all peers, until they have answered or the time is over."""
+    def begin(self, own: NodeReport) -> None:
+        """Call all peers, until they have answered or the time is over. `own`: this node's
+        report."""
+        self.gates.answered(own)
         for node in self._topology.peers:
             self.miss(node, "not reached yet")
             self._machine.act(actions.Call(node.rank))
@@ -109,10 +113,16 @@ class RollCall:
         """Note why a peer is not there; "" once it is."""
         self._missing[node.name] = why
         if why:
+            self.gates.forget(node.rank)
             self._state.enter(Phase.MISSING, node.rank, why)
         else:
             self._refused.pop(node.name, None)
         self._machine.act(actions.ShowWaiting(node.name, why))
+
+    def answered(self, report: NodeReport) -> None:
+        """A peer is there."""
+        self.miss(self._topology.nodes[report.rank], "")
+        self.gates.answered(report)
 
     def _words(self, but: str = "") -> str:
         """All that are missing, and why."""
@@ -164,18 +174,18 @@ class RollCall:
         if self._disagreed and answered + len(self._disagreed) == peers:
             self._disagree()
         if answered == peers or not self.own_name:
-            return self.own_name
+            return self.own_name and not self.gates.is_open
         if not self._is_enough(answered):
             return False
         here = {self._topology.me, *self._state.peers}
         if self._topology.spares and not self._state.team.awaits(
             self._topology, here, self._ready()
         ):
-            return True
+            return not self.gates.is_open
         if self._goes_at is None:
             self._goes_at = self._machine.now + self._join
             self._machine.after(self._join, self._look)
-        if self._machine.now < self._goes_at:
+        if self._machine.now < self._goes_at or self.gates.is_open:
             return False
         self._machine.log(f"EP507 the job starts without {self._words()}; each may join later")
         return True
@@ -189,7 +199,8 @@ class RollCall:
     def _ready(self) -> set[int]:
         """Return this node and those that have answered and can take part."""
         reports = self._state.peers.reports().items()
-        return {self._topology.me, *(node for node, report in reports if not report.not_ready)}
+        ready = {node for node, report in reports if not report.not_ready}
+        return {self._topology.me, *ready} - self.gates.failed
 
     def _disagree(self) -> None:
         """Raise ConfigError that names every node that disagrees. The end of their sessions tells
@@ -210,6 +221,10 @@ class RollCall:
             self._look()
             if not self._state.is_calling:
                 return
+        is_enough = self._goes_at is not None or not any(self._missing.values())
+        if is_enough and self.own_name and self.gates.is_open:  # these have limits of their own
+            self._machine.after(_HEAR_ALL, self._out_of_time, "roll call")
+            return
         number = sum(bool(why) for why in self._missing.values())
         what = (
             f"EP500 {number} of {len(self._topology.peers)} peers did not answer within"

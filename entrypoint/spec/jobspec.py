@@ -344,6 +344,32 @@ class RestartsSpec:
 
 
 @dataclass(frozen=True)
+class GateSpec:
+    """What each node checks of itself before each attempt. A node that is not healthy is named, and
+    the job ends with 71.
+
+    cards:
+      Whether nvidia-smi or npu-smi is asked for the node's cards, where it is installed: with
+      `auto` if the job may start again or has spare nodes (`restarts`, `spares`).
+    folder: Directory of executables that check a node, one after the other by name: 0 means
+      healthy, and otherwise the last line says why not.
+    seconds: Seconds for the executables, and before that for the cards. What takes longer is ended,
+      and has no result.
+    memory: Seconds to wait until nothing else uses the memory of the cards.
+    """
+
+    cards: Literal["auto", "always", "never"] = "auto"
+    folder: Path = "/etc/entrypoint/health.d"
+    seconds: Annotated[float, Rule(gt=0, le=3600)] = 30.0
+    memory: Annotated[float, Rule(ge=0, le=3600)] = 60.0
+
+    @property
+    def limit(self) -> float:
+        """Seconds that all of it may take on one node."""
+        return 2 * self.seconds + self.memory
+
+
+@dataclass(frozen=True)
 class FailuresSpec:
     """What a failure of the program means for the exit status.
 
@@ -427,6 +453,7 @@ class JobSpec:
     roll_call: Literal["required", "none"] = "required"
     restarts: RestartsSpec = RestartsSpec()
     failures: FailuresSpec = FailuresSpec()
+    gate: GateSpec = GateSpec()
     run_dir: Annotated[str | None, RUN_DIR, "--run-dir"] = None
     log_dir: Annotated[str | None, Rule(is_path=True), "--log-dir"] = None
     pre_start: Literal["run", "skip"] = "run"
@@ -472,6 +499,13 @@ class JobSpec:
     def calls(self, nodes: int) -> bool:
         """Return whether so many nodes call each other, for which they need a secret."""
         return nodes > 1 and self.roll_call == "required"
+
+    @property
+    def asks_cards(self) -> bool:
+        """Whether the tools of cards are asked before each attempt, where they are installed."""
+        if self.device == "cpu" or self.gate.cards == "never":
+            return False
+        return self.gate.cards == "always" or self.restarts.most > 0 or self.spares > 0
 
     def slots_of(self, rank: int) -> int | None:
         """Return the slots of a node from its entry of `hosts`, or from `slots`; None if neither is

@@ -14,8 +14,9 @@ from entrypoint.plan import limits
 from entrypoint.system import proc
 
 _MOST_HANDLES = 2**20  # fs.nr_open of Linux (Documentation/admin-guide/sysctl/fs.rst)
+LITTLE_SHM = "EP422 little shared memory"
 _WARNINGS = {  # id of the finding of `check` -> summary
-    "shared-memory": "EP422 little shared memory",
+    "shared-memory": LITTLE_SHM,
     "file-handles": "EP421 few file handles",
     "locked-memory": "EP423 little memory can be locked",
 }

@@ -9,6 +9,8 @@ from entrypoint.job.rollcall import rejoin
 from entrypoint.job.team import FAULTS
 from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
+from tests.simulation.gates import AWAITED, PROBLEM
+from tests.simulation.gates import LIMIT as GATE
 from tests.simulation.programs import CAUSES
 from tests.simulation.schedule import (
     GRACE,
@@ -33,6 +35,8 @@ def bound(schedule: Schedule) -> float:
     """Seconds after which every node has ended: each attempt has its roll call, its job and its
     stop."""
     attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _patience(schedule) + 2 * _MARGIN
+    if schedule.gates:
+        attempt += AWAITED
     if schedule.measure is not None:  # to get ready, all rounds, one that hangs, the all-reduce
         attempt += LAUNCH + MEASURES + pair_limit(0.1) + 2 * (HANDSHAKE + SWEEP_LIMIT)
     stood_still = sum(fault.seconds for fault in schedule.faults)
@@ -64,6 +68,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
         wrong += _stopped_between(schedule, world)
         wrong += _comes_back(schedule, world)
         wrong += _unwritable(schedule, world)
+        wrong += _unhealthy(schedule, world)
         wrong += _spares(schedule, world)
     return world, wrong
 
@@ -112,9 +117,7 @@ def _reported_cause(schedule: Schedule, world: World) -> list[str]:
         )
         if outcome and outcome.reason == said.reason and outcome.cause != said.cause:
             wrong.append(f"node-{rank} names the cause {outcome.cause}, the leader {said.cause}")
-    odd = {schedule.not_ready, schedule.unwritable, schedule.other_version, schedule.empty} != {
-        None
-    }
+    odd = not _is_usual(schedule) or schedule.empty is not None
     odd = odd or schedule.sick is not None
     if odd or schedule.nonsense is not None or len(schedule.faults) != 1 or not schedule.cause:
         return wrong
@@ -136,9 +139,16 @@ def _reported_cause(schedule: Schedule, world: World) -> list[str]:
     return wrong
 
 
+def _is_usual(schedule: Schedule) -> bool:
+    """Whether each node can take part."""
+    odd = (schedule.not_ready, schedule.unwritable, schedule.other_version, schedule.unhealthy)
+    return all(node is None for node in odd)
+
+
 def _turned_away(schedule: Schedule) -> set[int | None]:
     """Return the nodes of an elastic job that come late and cannot join."""
-    return {schedule.not_ready, schedule.unwritable} if schedule.least else set()
+    odd = {schedule.not_ready, schedule.unwritable, schedule.unhealthy}
+    return odd if schedule.least else set()
 
 
 def _restarts(schedule: Schedule, world: World) -> list[str]:
@@ -155,6 +165,7 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     may_help = schedule.cause in ("device", "network") and schedule.restarts_on == "infrastructure"
     failed_alone = [fault.kind for fault in schedule.faults] == ["fail"] and world.failures
     failed_alone = failed_alone and not (schedule.mpirun or _is_unfit(schedule))
+    failed_alone = failed_alone and schedule.unhealthy is None
     if failed_alone and not may_help and schedule.restarts_on != "any" and leader.boots > 1:
         wrong.append("the job has started again after a program's own failure")
     if (
@@ -196,7 +207,7 @@ def _progress(schedule: Schedule, world: World) -> list[str]:
     gone = {fault.node for fault in schedule.of("kill", "reboot", "vanish", "cut")}
     if most and len(gone) < 2 and longest > most:
         wrong.append(f"{longest} attempts in a row are without progress, with {most} allowed")
-    if most and not schedule.faults:
+    if most and not schedule.faults and all(gate.healthy for gate in schedule.gates):
         wrong += _crashes(schedule, world)
     return wrong
 
@@ -249,6 +260,7 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
         or schedule.look is not None
     )
     odd = odd or _is_unfit(schedule)
+    odd = odd or bool(schedule.gates)  # for which the job waits
     if (
         schedule.unwritable is None
         or odd
@@ -268,14 +280,40 @@ def _unwritable(schedule: Schedule, world: World) -> list[str]:
     return wrong
 
 
+def _unhealthy(schedule: Schedule, world: World) -> list[str]:
+    """A node that does not pass its gate is named, and the job ends soon with 71; or a spare takes
+    its place, and the job ends as it would have."""
+    rank = schedule.unhealthy
+    if rank is None or schedule.least or schedule.faults or schedule.mpirun:
+        return []
+    if max(schedule.starts) > 30:
+        return []
+    if schedule.spares and rank:
+        says = all(gate.reports for gate in schedule.gates)
+        if not says or schedule.sick is not None or _final(world, 0)[1] == schedule.status:
+            return []
+        return [f"node-{rank} is not healthy, there are spares, and the job does not run"]
+    wait = GATE if schedule.gates[rank].reports else AWAITED
+    by, wrong = max(schedule.starts) + wait + GRACE + _MARGIN, []
+    if not all(gate.reports for gate in schedule.gates):
+        by += AWAITED
+    for each in world.containers:
+        ended, status, reason = _final(world, each.rank)
+        is_named = PROBLEM in reason and f"node-{rank}" in reason
+        # After an attempt has begun, it is the node's own failure.
+        is_named = is_named or (rank in (0, each.rank) and PROBLEM in reason)
+        if status != 71 or not is_named or ended > by:
+            wrong.append(
+                f"node-{rank} is not healthy, and node-{each.rank} ended at {ended:.1f} s, not by"
+                f" {by:.1f} s, with {status} ({reason})"
+            )
+    return wrong
+
+
 def _comes_back(schedule: Schedule, world: World) -> list[str]:
     """A worker whose container starts again before the job begins is called again, and the job
     runs."""
-    usual = (
-        schedule.not_ready is None
-        and schedule.unwritable is None
-        and schedule.other_version is None
-    )
+    usual = _is_usual(schedule)
     plain = usual and not schedule.mpirun and schedule.look is None and max(schedule.starts) < 30
     plain = plain and not _is_unfit(schedule) and schedule.sick is None
     if not plain or schedule.least or len(schedule.faults) != 1:
@@ -310,6 +348,7 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
         or _is_unfit(schedule)
         or schedule.not_ready is not None
         or schedule.unwritable is not None
+        or schedule.unhealthy is not None
     ):
         return []
     when, rank = world.stopped_between[0]
@@ -326,11 +365,7 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
 
 def _cause(schedule: Schedule, world: World) -> list[str]:
     """Where one thing went wrong, it is the reason, and everybody ends soon."""
-    usual = (
-        schedule.not_ready is None
-        and schedule.unwritable is None
-        and schedule.other_version is None
-    )
+    usual = _is_usual(schedule)
     plain = usual and not schedule.mpirun and max(schedule.starts) < 5 and schedule.has_port
     plain = plain and not schedule.without_progress
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
@@ -467,11 +502,7 @@ def _in_inquiry(schedule: Schedule, world: World) -> list[str]:
 def _elastic(schedule: Schedule, world: World) -> list[str]:
     """Where nothing went wrong, a node that comes while the others end has their status, and holds
     up nobody."""
-    usual = (
-        schedule.not_ready is None
-        and schedule.unwritable is None
-        and schedule.other_version is None
-    )
+    usual = _is_usual(schedule)
     usual = usual and not _is_unfit(schedule)
     if (
         not usual
@@ -500,11 +531,7 @@ def _elastic(schedule: Schedule, world: World) -> list[str]:
 def _spares(schedule: Schedule, world: World) -> list[str]:
     """A job with a spare goes on after the loss of one node, or with a sick one, and ends as it
     would have."""
-    usual = (
-        schedule.not_ready is None
-        and schedule.unwritable is None
-        and schedule.other_version is None
-    )
+    usual = _is_usual(schedule)
     if not schedule.spares or not usual or max(schedule.starts) > 5 or schedule.status:
         return []
     if not world.containers[0].outcomes:
@@ -528,7 +555,7 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         wrong.append(f"node-{fault.node}, a spare, was lost, and the job has started again")
     unheard = 0.0 if fault.kind == "kill" else _patience(schedule)
     late = fault.at + unheard + min(GRACE, max(schedule.save)) + 2 * schedule.passes
-    late += schedule.duration + 6 + 10 * schedule.latency
+    late += schedule.duration + 6 + 10 * schedule.latency + (AWAITED if schedule.gates else 0.0)
     ended = _final(world, 0)[0]
     if ended > late:
         wrong.append(f"node-{fault.node} was lost, and the job ends at {ended:.1f} s, not by"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from entrypoint.netcheck.messages import pair_limit
+from tests.simulation.gates import PROBLEM, Gate
 from tests.simulation.invariants import check
 from tests.simulation.schedule import BETWEEN, HEARTBEAT, PEERS, Fault, Schedule
 from tests.simulation.world import World
@@ -377,6 +378,67 @@ NAMED = {
     ),
     "ports: the leader has none": Named(
         _job(2, ports=((), None)), (71, 71), by=10, reason="EP436 no port for torch.port is free"
+    ),
+    "gate: a node is not healthy": Named(
+        _job(3, gates=(Gate(), Gate(0.2, healthy=False), Gate(1.0))),
+        (71, 71, 71),
+        by=4,
+        reason=f"EP460 a node is not healthy | {PROBLEM} on worker-1 (node-1)",
+    ),
+    "gate: the leader is not healthy": Named(
+        _job(3, gates=(Gate(3.0, healthy=False), Gate(), Gate())),
+        (71, 71, 71),
+        by=6,
+        reason=f"{PROBLEM} on worker-0 (node-0)",
+    ),
+    "gate: a spare takes the place of a node that is not healthy": Named(
+        _job(4, spares=1, gates=(Gate(), Gate(0.5, healthy=False), Gate(), Gate(1.0))),
+        (0, 0, 0, 0),
+        by=16,
+    ),
+    "gate: worker-0 is not healthy, and its place is none for a spare": Named(
+        _job(4, spares=1, gates=(Gate(0.5, healthy=False), Gate(), Gate(), Gate())),
+        (71, 71, 71, 71),
+        by=4,
+        reason=f"{PROBLEM} on worker-0 (node-0)",
+    ),
+    "gate: one node alone is not healthy": Named(
+        _job(1, gates=(Gate(3.0, healthy=False),)), (71,), by=6, reason=PROBLEM
+    ),
+    "gate: a slow one delays the start": Named(
+        _job(3, gates=(Gate(), Gate(8.0), Gate())), (0, 0, 0), by=22
+    ),
+    "gate: a node does not say how its gate has ended": Named(
+        _job(3, gates=(Gate(), Gate(8.0, reports=False), Gate())), (0, 0, 0), by=32
+    ),
+    "gate: a node that is not healthy does not say so": Named(
+        _job(3, gates=(Gate(), Gate(8.0, healthy=False, reports=False), Gate())),
+        (71, 71, 71),
+        by=32,
+        reason=f"worker-1 (node-1): EP460 a node is not healthy | {PROBLEM}",
+    ),
+    "gate: SIGTERM to the leader while a later attempt waits for gates": Named(
+        _job(3, Fault(8, "daemon", 1), Fault(11, "stop", 0), restarts=1, gates=(Gate(6.0),) * 3),
+        (143, 143, 143),
+        by=13,
+        attempts=2,
+    ),
+    "gate: SIGTERM to a worker while a later attempt waits for gates": Named(
+        _job(3, Fault(8, "daemon", 1), Fault(11, "stop", 2), restarts=1, gates=(Gate(6.0),) * 3),
+        (143, 143, 143),
+        by=13,
+        attempts=2,
+    ),
+    "gate: a worker is killed in its gate, and comes again": Named(
+        _job(3, Fault(2, "kill", 1, seconds=1.0), gates=(Gate(4.0),) * 3), (0, 0, 0), by=25
+    ),
+    "gate: the leader is killed while it waits for gates, and comes again": Named(
+        _job(3, Fault(2, "kill", 0, seconds=1.0), gates=(Gate(4.0),) * 3), (0, 0, 0), by=25
+    ),
+    "elastic gate: a node that comes late is not healthy": Named(
+        _elastic(starts=(0.0, 0.0, 15.0), gates=(Gate(), Gate(), Gate(1.0, healthy=False))),
+        (0, 0, 71),
+        by=30,
     ),
     "48: a worker says what no node does": Named(
         _job(2, Fault(5, "lie", 1)), (75, 75), reason="nonsense"

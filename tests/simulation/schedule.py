@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from tests.simulation.gates import Gate, draw_gates
+
 # seconds, in every simulated job
 GRACE = 10.0
 HEARTBEAT = 5.0
@@ -107,6 +109,12 @@ class Schedule:
     sick: int | None = None
     # ports at which programs can meet on each node, None for any; empty: nobody is asked
     ports: tuple[tuple[int, ...] | None, ...] = ()
+    gates: tuple[Gate, ...] = ()  # of each node; empty: there are none
+
+    @property
+    def unhealthy(self) -> int | None:
+        """The node that does not pass its gate, if there is one."""
+        return next((rank for rank, gate in enumerate(self.gates) if not gate.healthy), None)
 
     @property
     def has_port(self) -> bool:
@@ -127,6 +135,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     """A schedule as this source of randomness chooses it."""
     schedule = _spared(Random(f"spares {seed}"), _draw(random, nodes, seed))
     schedule = _crashing(Random(f"crashes {seed}"), schedule)
+    schedule = _gated(Random(f"gates {seed}"), schedule)
     source = Random(f"ports {seed}")
     if source.random() > 0.1 or schedule.spares:
         return schedule
@@ -138,6 +147,18 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     # In an elastic job, only worker-0 needs it: no launcher of such jobs listens elsewhere.
     others = [None] * (schedule.nodes - 1) if schedule.least else offers[1:]
     return replace(schedule, ports=(offers[0], *others))
+
+
+def _gated(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, at times with a gate on each node. A node of it may not pass if nothing else is
+    unusual about the nodes."""
+    if schedule.look is not None or random.random() > 0.2:
+        return schedule
+    gates = draw_gates(random, schedule.nodes)
+    odd = {schedule.other_version, schedule.not_ready, schedule.unwritable, schedule.nonsense}
+    if odd != {None} or schedule.least or schedule.measure is not None:
+        gates = tuple(replace(gate, healthy=True) for gate in gates)
+    return replace(schedule, gates=gates)
 
 
 def _draw(random: Random, nodes: int | None, seed: int) -> Schedule:

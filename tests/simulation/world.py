@@ -33,6 +33,7 @@ from entrypoint.record.nodes import NodeTable
 from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
+from tests.simulation.gates import MEMORY, SECONDS, SimulatedGate
 from tests.simulation.programs import Meeting, Mpirun, Programs
 from tests.simulation.schedule import (
     BETWEEN,
@@ -78,8 +79,8 @@ def plans(
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
         " /none\nrestarts:"
-        f" {{most: {restarts}, on: {on}{f', without_progress: {without}, progress: /ckpt' if without else ''}}}\nspares: {spares}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\nnetcheck:"
-        f" {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
+        f" {{most: {restarts}, on: {on}{f', without_progress: {without}, progress: /ckpt' if without else ''}}}\nspares: {spares}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\ngate: {{seconds:"
+        f" {SECONDS}, memory: {MEMORY}}}\nnetcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
         f" join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
     spec = load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
@@ -232,6 +233,7 @@ class Container:
         self.boots += 1
         self.killed, self.printed = False, 0
         self.programs = Programs(self._world, self)
+        self.gate = SimulatedGate(self._world, self)
         self.door, self.sessions, self._calls, self._alarm = False, {}, set(), math.inf
         self._world.signals.setdefault(self.rank, 0)
         if self.rank == 0:
@@ -368,7 +370,7 @@ class Container:
     def _open(self, boot: int) -> None:
         if self.is_boot(boot):
             self.door = True
-            self.give(events.EndpointReady(self._report))
+            self.give(events.EndpointReady(self.gate.report(self._report)))
 
     def _do_resolve(self, action: actions.Resolve) -> None:
         for rank in action.nodes:
@@ -467,8 +469,15 @@ class Container:
     def _do_send(self, action: actions.Send) -> None:
         if isinstance(action.message, messages.Start) and not self.rank:
             self._world.watch_port(action)
+            self._world.watch_gates()
         if action.node == self.rank:
-            self.programs.order(action.message)
+            if isinstance(action.message, messages.Stop):
+                self.gate.cancel()
+            starts = isinstance(action.message, (messages.Start, messages.StartDaemon))
+            if starts and self.machine and self.machine.state.phase is not Phase.SPARE:
+                self.gate.hold(partial(self.programs.order, action.message))
+            else:
+                self.programs.order(action.message)
         elif action.node in self.sessions:
             self._world.watch_message(self, action)
             self._transmit(self.sessions[action.node], action.message)
@@ -502,6 +511,7 @@ class Container:
             not_ready=action.stop or self._report.not_ready,
             **vars(self.machine.state.history),
         )
+        report = self.gate.report(report)
         rank = self.rank
         self.sessions[0].send(rank, lambda: events.Answered(rank, report, "10.0.0.1"))
 
@@ -515,7 +525,8 @@ class Container:
 
     def _do_prepare(self, action: actions.Prepare) -> None:
         launch = self._world.plans[1].launch
-        self._soon(events.Prepared(launch.ranks.reported, launch.ends.awaited))
+        prepared = events.Prepared(launch.ranks.reported, launch.ends.awaited)
+        self.gate.hold(lambda: self._soon(prepared))
 
     def _do_answeragent(self, action: actions.AnswerAgent) -> None:
         if self._world.mpirun:
@@ -840,6 +851,16 @@ class World:
         ):
             self.violate(f"attempt {attempt} comes twice")
 
+    def watch_gates(self) -> None:
+        """The leader starts the job: the nodes that work and say how their gates end have passed,
+        unless the job starts with fewer nodes."""
+        leader = self.containers[0].machine
+        for each in self.containers if leader and not self.schedule.least else ():
+            is_there = each.is_awake() and leader.state.works(each.rank)
+            state = each.gate.problem(self.now) if is_there else ""
+            if state and not self.is_disturbed(each.rank):
+                self.violate(f"the job starts, and node-{each.rank} {state}")
+
     def watch_rank(self, container: Container) -> None:
         """No more nodes work than the job has places, and none that was replaced, as long as there
         are others."""
@@ -853,7 +874,8 @@ class World:
         }
         if len(busy | {rank}) > self.needed:
             self.violate(f"{len(busy | {rank})} nodes work, and the job has {self.needed} places")
-        there = self.there - {self.schedule.not_ready, self.schedule.unwritable}
+        schedule = self.schedule
+        there = self.there - {schedule.not_ready, schedule.unwritable, schedule.unhealthy}
         if (
             rank in self.replaced
             and len(there - self.replaced) >= self.needed

@@ -46,8 +46,12 @@ def fault(kind: str, number: int = 0) -> Evidence:
 
 
 def test_the_kinds_are_those_of_the_documentation() -> None:
-    assert len(KINDS) == 45
-    assert {row.slug for row in SIGNATURES} == KINDS.keys() - {"harmless", "gpu-oom-foreign"}
+    assert len(KINDS) == 46
+    assert {row.slug for row in SIGNATURES} == KINDS.keys() - {
+        "harmless",
+        "gpu-oom-foreign",
+        "node-unhealthy",
+    }
     for kind in KINDS.values():
         assert not kind.fix.endswith("."), kind.slug
         assert not kind.says.endswith("."), kind.slug

@@ -29,6 +29,7 @@ FACTS: dict[str, Any] = {
     "not_ready": None,
 }
 FACTS |= {"interface": ["eth0", "10.0.0.7", "10.0.0.0/24"], "interfaces": ["eth0", "docker0"]}
+FACTS |= {"ports": [6060, 20007], "holder": "", "unhealthy": False, "checking": False}
 FACTS |= {"ports": [6060, 20007], "holder": "", "without_progress": 0, "step": -1}
 RANK: dict[str, Any] = {"rank": 3, "status": 7, "tail": ["a", "b"], "why": ""}
 ENDED: dict[str, Any] = {
@@ -94,6 +95,8 @@ def worker(kind: str, **fields: Any) -> Any:
         ("force_stop", {}),
         ("signal", {"name": "SIGUSR1"}),
         ("taken", {"why": "another leader has it"}),
+        ("checking", {"why": "the memory of GPU 0"}),
+        ("checked", {"problem": ""}),
         ("phases", PHASES),
         ("diagnosis", {"cause": CAUSE}),
     ],

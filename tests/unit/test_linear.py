@@ -17,12 +17,13 @@ import pytest
 from entrypoint import explain, interfaces, render, secret, text
 from entrypoint.adopt import init, migrate
 from entrypoint.causes import clean, judge, measured, signature
-from entrypoint.check import cards, programs
+from entrypoint.check import programs
 from entrypoint.deploy import slurm
 from entrypoint.devices import _smi as smi
 from entrypoint.errors import NoInputError
 from entrypoint.launchers import _command, _command_line, _nested, mpirun
 from entrypoint.local import faults
+from entrypoint.plan import cards
 from entrypoint.platforms import _nodelist, volcano
 from entrypoint.ranktable import make, read, table
 from entrypoint.spec import jobspec, logs, rules

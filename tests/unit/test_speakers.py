@@ -53,6 +53,8 @@ SAMPLES = {
         messages.Reply(0, {}),
         messages.Phases((), 0.0, 0.0, 0.0, 0.0),
         messages.Goodbye(),
+        messages.Checking("memory"),
+        messages.Checked(""),
         messages.Hello(__version__, ("a", "b", "c"), 1, "mpirun", {}, 15.0, "leader", "10.0.0.2"),
         messages.Start(1),
         messages.StartDaemon("orted"),
@@ -70,7 +72,12 @@ class Node:
     """A machine, and a clock that the test moves: three nodes of two slots each."""
 
     def __init__(
-        self, me: int = 0, launcher: str = "mpirun", check: bool = False, **settings: Any
+        self,
+        me: int = 0,
+        launcher: str = "mpirun",
+        check: bool = False,
+        checking: bool = False,
+        **settings: Any,
     ) -> None:
         given = (
             "hosts: [a=10.0.0.1, b=10.0.0.2, c=10.0.0.3]\nslots: 2\ncommand: [train]\nsecret_file:"
@@ -89,7 +96,8 @@ class Node:
         )
         self.told(events.Started())
         self.told(events.KeysReady())
-        self.told(events.EndpointReady(NodeReport(me, 2, __version__, "4.1.4")))
+        report = NodeReport(me, 2, __version__, "4.1.4", checking=checking)
+        self.told(events.EndpointReady(report))
 
     def told(self, event: Any) -> list[Any]:
         done: list[Any] = self.machine.handle(event, self.now)
@@ -140,8 +148,9 @@ class Node:
         return {each.node for each in self.done if isinstance(each, actions.CloseSession)}
 
 
-# answers to the roll call, which is over
+# answers to the roll call, which is over; and of a gate that was not announced
 LATER = {messages.NodeInfo, messages.Taken, messages.HostsWanted, messages.Reject}
+LATER |= {messages.Checking, messages.Checked}
 NO_RANKS = {
     messages.RankStart,
     messages.RankEnd,

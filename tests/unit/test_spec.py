@@ -501,6 +501,7 @@ TEXTS = {
     "ray.dashboard": ("local", "local"),
     "ray.extra_args": ('["--a", "b c"]', ("--a", "b c")),
     "ascend.rank_table": ("none", "none"),
+    "gate.cards": ("always", "always"),
     "torch.extra_args": ('["--a", "b c"]', ("--a", "b c")),
     "accelerate.extra_args": ("[--use_fsdp]", ("--use_fsdp",)),
     "deepspeed.extra_args": ("[--quiet]", ("--quiet",)),

@@ -1,0 +1,139 @@
+"""Whether this node may take part in an attempt: its gate runs beside the roll call, and no program
+starts here before it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from entrypoint.job import events, messages
+from entrypoint.job.failure import unhealthy
+from entrypoint.model import Facts, NodeReport, Outcome, Plan
+from entrypoint.output.log import Callbacks, Logger
+from entrypoint.spec import JobSpec
+from entrypoint.system.signals import Signals
+from entrypoint.text import one_line
+from entrypoint.values import replace
+
+if TYPE_CHECKING:
+    from entrypoint.system.gate import NodeGate
+
+_REASON = 1000  # characters of what is wrong with a node
+
+
+def node_gate(spec: JobSpec, facts: Facts, log: Logger) -> NodeGate | None:
+    """Return the gate of this node, for all attempts; None if nothing is to be checked."""
+    if not spec.asks_cards and not os.path.isdir(spec.gate.folder):
+        return None
+    from entrypoint.system.gate import NodeGate  # most jobs have none
+
+    return NodeGate(spec, facts, log)
+
+
+async def _check(
+    gate: NodeGate, plan: Plan, attempt: int, log: Logger, wait: Callable[[str], None]
+) -> str:
+    """Return why this node must not take part, or "". A defect of the gate itself stops no job."""
+    try:
+        return one_line(await gate.check(plan, attempt, wait), _REASON)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        log(f"warning: EP467 this node could not check itself | {text} | please report it")
+        return ""
+
+
+def before_program(
+    gate: NodeGate | None, plan: Plan, signals: Signals, log: Logger
+) -> Outcome | None:
+    """Return why this node must not become the program. Raises StoppedBySignal."""
+    if gate is None:
+        return None
+
+    async def until_stopped(gate: NodeGate) -> str:
+        stop = asyncio.Event()
+        signals.take(lambda *_: stop.set())
+        work = (_check(gate, plan, 1, log, lambda why: None), stop.wait())
+        checked, stopped = map(asyncio.ensure_future, work)
+        await asyncio.wait({checked, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            checked.cancel()
+            await asyncio.wait({checked})
+            return ""
+        stopped.cancel()
+        return str(checked.result())
+
+    with signals.held():
+        problem = asyncio.run(until_stopped(gate))
+    return unhealthy(problem) if problem else None
+
+
+class Admission:
+    """The gate of one attempt on this node."""
+
+    def __init__(
+        self, gate: NodeGate | None, plan: Plan, attempt: int, callbacks: Callbacks
+    ) -> None:
+        """`callbacks.tell` takes an event."""
+        self._plan = plan
+        self._attempt = attempt
+        self._log = callbacks.log
+        self._tell = callbacks.tell
+        self._problem = ""
+        self._waits_for = ""
+        self._is_announced = False  # whether the leader waits for the end
+        self._held: list[Callable[[], None]] = []  # what is to be done after it
+        self._task = callbacks.background(self._run(gate)) if gate else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the gate has not ended yet."""
+        return self._task is not None
+
+    def report(self, report: NodeReport) -> NodeReport:
+        """Return this node's report with what is known of the gate."""
+        self._is_announced = self.is_open and not report.not_ready
+        if report.not_ready:
+            return report
+        if self._problem:
+            return replace(report, not_ready=unhealthy(self._problem))
+        if self.is_open:
+            asyncio.get_running_loop().call_soon(self._say_why)  # after the report
+        return replace(report, checking=self.is_open)
+
+    def hold(self, work: Callable[[], None]) -> None:
+        """Do this once the gate has ended, or now; never if this node has not passed, which is then
+        a failure of it."""
+        if self.is_open:
+            self._held.append(work)
+        elif self._problem:
+            self._tell(events.Faulted(unhealthy(self._problem)))
+        else:
+            work()
+
+    def cancel(self) -> None:
+        """The attempt ends: nothing that was held is done any more."""
+        self._held.clear()
+        if self._task:
+            self._task.cancel()
+
+    async def _run(self, gate: NodeGate) -> None:
+        self._problem = await _check(gate, self._plan, self._attempt, self._log, self._wait)
+        self._task = None
+        if self._is_announced:
+            self._say(messages.Checked(self._problem))
+        held, self._held = self._held, []
+        for work in held:
+            self.hold(work)
+
+    def _wait(self, why: str) -> None:
+        self._waits_for = one_line(why, _REASON)
+        self._say_why()
+
+    def _say_why(self) -> None:
+        if self._is_announced and self.is_open and self._waits_for:
+            self._say(messages.Checking(self._waits_for))
+
+    def _say(self, message: messages.Checking | messages.Checked) -> None:
+        self._tell(events.MessageReceived(self._plan.topology.me, message))

@@ -1,0 +1,278 @@
+"""The gate before each attempt: what a node checks of itself, its cards by the driver's tool,
+/dev/shm, its disk, and the executables of a folder.
+
+A check that is missing or slow never stops a job: it is said once.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from entrypoint.devices._smi import PATH, TOOLS, Card
+from entrypoint.job.failure import ended
+from entrypoint.model import Facts, Finding, Plan
+from entrypoint.plan import cards, environment, limits
+from entrypoint.secret import scrubbed
+from entrypoint.spec import JobSpec
+from entrypoint.system import preflight
+from entrypoint.system.clock import rest
+from entrypoint.system.files import trusted_users
+from entrypoint.system.limited import LimitedRun, run
+from entrypoint.system.process import which
+from entrypoint.system.threads import in_thread
+from entrypoint.text import Log, one_line, some
+from entrypoint.values import dataclass
+
+_POLL = 1.0  # seconds between two looks at the memory of the cards
+_LEAST = 0.1  # seconds that the last executable has at least
+_LINE, _REASON = 4000, 300  # characters of a program's last line that are read, and shown
+_TOOL = 5.0  # seconds for a card's tool while its memory is awaited
+_NAMED = 4  # cards that one line names
+
+
+@dataclass(frozen=True)
+class CardReading:
+    """What one tool says of the cards of this node."""
+
+    tool: str
+    noun: str  # what people call its cards
+    cards: tuple[Card, ...]
+
+
+class NodeGate:
+    """The gate of this node, for all attempts: it remembers what was said, and which cards others
+    used before the job."""
+
+    def __init__(self, spec: JobSpec, facts: Facts, log: Log) -> None:
+        self._spec = spec.gate
+        self._facts = facts
+        self._log = log
+        self._asks_cards = spec.asks_cards
+        self._said: set[str] = set()
+        # cards that were in use when the first attempt began, which the job then shares
+        self._shared: set[str] | None = None
+
+    async def check(self, plan: Plan, attempt: int, wait: Callable[[str], None]) -> str:
+        """Return why this node must not take part in an attempt, or "".
+
+        `wait` gets what is waited for, in words, each time that it changes.
+        """
+        until = time.monotonic() + self._spec.seconds
+        problems = list(self._room(plan, attempt))
+        readings = await self._read_cards(plan, until)
+        problems += self._health(plan, readings)
+        if not problems and readings:
+            problems += await self._await_memory(plan, readings, wait)
+            until = max(until, time.monotonic() + self._spec.seconds)
+        problems += await self._run_folder(plan, until)
+        return "; ".join(problems)
+
+    def _warn(self, summary: str, detail: str, hint: str) -> None:
+        """Say it, unless this node has said it in an earlier attempt."""
+        if summary not in self._said:
+            self._said.add(summary)
+            self._log(f"warning: {summary} | {detail} | {hint}")
+
+    # -- /dev/shm and disk
+
+    def _room(self, plan: Plan, attempt: int) -> Iterator[str]:
+        topology = plan.topology
+        disk = limits.disk(limits.RUN_DIR, *preflight.room(topology.run_dir))
+        if disk.level == "error":
+            yield f"{disk.what}: {disk.detail}"
+        shm = limits.shared_memory(
+            topology.this.slots, topology.device.count, *preflight.shared_memory(Path("/"))
+        )
+        summary = preflight.LITTLE_SHM
+        if shm.level == "ok":
+            return
+        if attempt == 1:  # it was said at the start
+            self._said.add(summary)
+        self._warn(summary, shm.detail, shm.fix)
+
+    # -- cards
+
+    async def _read_cards(self, plan: Plan, until: float) -> list[CardReading]:
+        """Ask the tools that are there."""
+        readings, silent = [], []
+        path = f"{self._facts.env.get('PATH', '')}:{PATH}"
+        for name, tool in TOOLS.items() if self._asks_cards else ():
+            place = await in_thread(partial(which, name, path))
+            if place is None:
+                continue
+            seconds = max(_LEAST, until - time.monotonic())
+            answer = await run((place, *tool.options), {**self._facts.env, "LC_ALL": "C"}, seconds)
+            try:
+                # nvidia-smi ends with 14 where one card is not well
+                fields = await in_thread(partial(tool.read, answer.output))
+            except ValueError as error:
+                silent.append((name, _why(answer) or str(error)))
+                continue
+            if found := fields.get("cards"):
+                readings.append(CardReading(name, tool.noun, found))
+        # An image may hold the tool of cards that this machine does not have.
+        if silent and not readings and plan.topology.device.count:
+            hint = "run it on that node; it may hang in the job, too"
+            self._warn(
+                "EP461 the health of the cards is unknown",
+                "; ".join(f"{name}: {why}" for name, why in silent),
+                hint,
+            )
+        return readings
+
+    def _health(self, plan: Plan, readings: Sequence[CardReading]) -> Iterator[str]:
+        device = plan.topology.device
+        number = cards.expected(device.origin, device.count)
+        for reading in readings:
+            for finding in cards.lost(reading.cards, number, reading.tool):
+                yield f"{finding.what}: {finding.detail}"
+            for card in reading.cards:
+                for finding in cards.health(card):
+                    says = f"{_card(reading, card)}: {finding.seen}"
+                    if finding.level == "error" and not finding.seen.startswith(cards.SLOWED):
+                        yield says
+                    else:
+                        self._warn(f"EP462 a card is not well: {says}", finding.detail, finding.fix)
+
+    def _held(self, readings: Sequence[CardReading]) -> dict[str, Finding]:
+        """Return the cards that something uses, but for those that were in use before the job."""
+        return {
+            name: finding
+            for reading in readings
+            for card in reading.cards
+            for finding in cards.in_use(card)
+            if (name := _card(reading, card)) not in (self._shared or ())
+        }
+
+    async def _await_memory(
+        self, plan: Plan, readings: list[CardReading], wait: Callable[[str], None]
+    ) -> list[str]:
+        """Wait until the memory of the cards is free, `gate.memory` seconds at most.
+
+        What uses them before the first attempt is not the job's own: the job shares them, as
+        without a gate. Later it is what an attempt has left.
+        """
+        begun, before = time.monotonic(), ""
+        until = begun + self._spec.memory
+        held = self._held(readings)
+        while held and (left := until - time.monotonic()) > 0:
+            words = f"the memory of cards is not free: {_named(held)}"
+            if words != before:
+                self._log(f"{words}; waiting {left:.0f}s at most")
+                wait(words)
+                before = words
+            await rest(min(_POLL, left))
+            readings = await self._read_cards(plan, time.monotonic() + _TOOL)
+            if not readings:
+                return []  # the tool does not answer any more
+            held = self._held(readings)
+        if not held and before:
+            self._log(f"the memory of the cards is free after {time.monotonic() - begun:.1f}s")
+        is_first = self._shared is None
+        self._shared = self._shared or set()
+        if not held:
+            return []
+        words = f"memory of cards is not free after {self._spec.memory:.0f}s: {_named(held)}"
+        if not is_first:
+            return [words]
+        self._shared = set(held)
+        hint = "end what uses them, or wait longer: gate.memory, in seconds"
+        self._warn("EP463 the job shares its cards", words, hint)
+        return []
+
+    # -- the folder
+
+    async def _run_folder(self, plan: Plan, until: float) -> list[str]:
+        """Run the executables of the folder by name. Return what failed, with each one's last
+        line."""
+        folder = Path(self._spec.folder)
+        hint = "only root and this user may be able to change the folder and what is in it"
+        try:
+            entries = await in_thread(partial(_executables, folder))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._warn(f"EP464 {folder} is not used", error.strerror or str(error), hint)
+            return []
+        problems = []
+        env = environment(self._facts.env, plan.env)
+        for entry, why in entries:
+            if why:
+                self._warn(f"EP464 {entry.name} of {folder} is not run", why, hint)
+                continue
+            if until - time.monotonic() < _LEAST:
+                self._late(entry.name, "no time left")
+                continue
+            result = await run((str(entry),), env, until - time.monotonic())
+            if result.problem:
+                self._late(entry.name, result.problem)
+            elif result.status:
+                last = scrubbed(_last_line(result.output), self._facts.env)
+                reason = f"{entry.name}: {last}" if last else ended(entry.name, result.status)
+                problems.append(reason)
+        return problems
+
+    def _late(self, name: str, why: str) -> None:
+        hint = "give the checks more time: gate.seconds; until then the node counts as healthy"
+        self._warn(f"EP465 the health check {name} has no result", why, hint)
+
+
+def _why(answer: LimitedRun) -> str:
+    if answer.problem:
+        return answer.problem
+    return f"{ended('it', answer.status)}: {_last_line(answer.output)}" if answer.status else ""
+
+
+def _last_line(output: str) -> str:
+    """Return the last line with a text."""
+    last = output.rstrip()[-_LINE:].rpartition("\n")[2]
+    return one_line(last.strip(), _REASON)
+
+
+def _card(reading: CardReading, card: Card) -> str:
+    return reading.noun if card.index is None else f"{reading.noun} {card.index:g}"
+
+
+def _named(held: dict[str, Finding]) -> str:
+    return some((f"{name}: {finding.seen}" for name, finding in held.items()), _NAMED, "; ")
+
+
+def _executables(folder: Path) -> list[tuple[Path, str]]:
+    """Return the files of the folder by name, each with why it must not be run, or "".
+
+    Raises OSError if the folder cannot be read, or if others can change it. Names that begin with a
+    dot are ignored: Kubernetes creates such files in mounted folders.
+    """
+    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    if why := _untrusted(folder):
+        raise OSError(0, why)
+    return [(folder / name, _refused(folder / name)) for name in names]
+
+
+def _refused(file: Path) -> str:
+    try:
+        about = os.stat(file)
+    except OSError as error:
+        return error.strerror or str(error)
+    if not stat.S_ISREG(about.st_mode) or not os.access(file, os.X_OK):
+        return "not an executable file"
+    return _untrusted(file)
+
+
+def _untrusted(path: Path) -> str:
+    """Return why somebody else may have written this, or ""."""
+    about = os.stat(path)
+    if about.st_uid not in trusted_users():
+        return f"it belongs to user {about.st_uid}"
+    is_open = about.st_mode & stat.S_IWOTH or (
+        about.st_mode & stat.S_IWGRP and about.st_gid not in (0, os.getegid())
+    )
+    # a ConfigMap is mounted read-only, with mode 0777
+    if is_open and not os.statvfs(path).f_flag & os.ST_RDONLY:
+        return f"others may change it: {stat.filemode(about.st_mode)}"
+    return ""

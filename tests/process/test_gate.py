@@ -1,0 +1,294 @@
+"""What a node checks of itself before an attempt: its cards by a simulated tool, and the executables
+of a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint import spec
+from entrypoint.model import Device, Facts, Plan
+from entrypoint.plan import settle
+from entrypoint.system.gate import NodeGate
+from entrypoint.system.limited import LimitedRun, run
+from entrypoint.values import replace
+from tests.cluster import until
+from tests.smi import calls, simulated_smi
+
+ENV = {"PATH": "/usr/bin:/bin"}
+IS_ROOT = os.geteuid() == 0
+
+
+class Gate:
+    """The gate of a node, what it logs, and what it says that it waits for."""
+
+    def __init__(self, folder: Path, device: int = 0, **settings: Any) -> None:
+        self.folder = folder / "health.d"
+        self.tools = folder / "bin"
+        self.lines: list[str] = []
+        self.waits: list[str] = []
+        given = {"cards": "always", "folder": self.folder, "seconds": 5, "memory": 5, **settings}
+        gate = ", ".join(f"{name}: {value}" for name, value in given.items())
+        job = spec.load(
+            f"command: [train]\nhosts: [a]\nslots: 1\ngate: {{{gate}}}\n", "job.yaml", {}, {}
+        )
+        facts = Facts(
+            env={**ENV, "PATH": f"{self.tools}:{ENV['PATH']}", "MY_TOKEN": "correct horse battery"},
+            hostname="a", cwd="/", uid=os.geteuid(), user="u", home="/",
+        )  # fmt: skip
+        plan = settle(job, facts)
+        origin = f"{device} /dev/nvidia*"
+        topology = replace(plan.topology, device=Device("nvidia", device, origin))
+        self.plan: Plan = replace(plan, topology=topology) if device else plan
+        self.gate = NodeGate(job, facts, self.lines.append)
+
+    def add(self, name: str, script: str, mode: int = 0o755) -> Path:
+        self.folder.mkdir(exist_ok=True)
+        file = self.folder / name
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(mode)
+        return file
+
+    def check(self, attempt: int = 1) -> str:
+        return asyncio.run(self.gate.check(self.plan, attempt, self.waits.append))
+
+    def said(self) -> str:
+        return "\n".join(self.lines)
+
+
+# -- the folder
+
+
+def test_there_need_be_nothing(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    assert gate.check() == ""
+    gate.folder.mkdir()
+    assert gate.check() == ""
+    assert gate.lines == []
+
+
+@pytest.mark.promise("a node that does not pass its gate never gets a rank")
+def test_the_last_line_is_the_reason(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    gate.add("10-fine", "echo all is well; exit 0")
+    gate.add("20-links", r"echo first; printf '\033[31mlink 3 is down\033[0m\n\n' >&2; exit 3")
+    gate.add("30-silent", "exit 4")
+    gate.add("40-token", "echo $MY_TOKEN; exit 1")
+    gate.add("50-long", "head -c 100000 /dev/zero | tr '\\0' x; exit 1")
+    gate.add(".hidden", "exit 9")
+    first, second, third, fourth = gate.check().split("; ")
+    assert first == "20-links: link 3 is down"
+    assert second == "30-silent exited with 4"
+    assert "horse" not in third
+    assert fourth.startswith("50-long: xxx")
+    assert len(fourth) < 400
+    assert gate.lines == []
+
+
+@pytest.mark.control("a node that does not pass its gate never gets a rank")
+def test_a_node_that_is_well_has_passed(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    gate.add("10-fine", "exit 0")
+    simulated_smi(gate.tools)
+    assert gate.check() == ""
+    assert calls(gate.tools) == 1
+
+
+def test_they_run_by_name_one_after_the_other(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    for name in ("30", "10", "20"):
+        gate.add(name, f"echo {name} >>{tmp_path}/order; sleep 0.1; echo {name} >>{tmp_path}/order")
+    assert gate.check() == ""
+    assert (tmp_path / "order").read_text().split() == ["10", "10", "20", "20", "30", "30"]
+
+
+@pytest.mark.promise("a gate that is slow or missing stops no job")
+def test_one_that_is_slow_is_ended_and_said_once(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, seconds=1)
+    pids = tmp_path / "pids"
+    gate.add("10-slow", f"sleep 60 & echo $! >{pids}; sleep 60")
+    gate.add("20-late", "exit 1")
+    begun = time.monotonic()
+    assert gate.check() == ""
+    assert gate.check(2) == ""
+    assert time.monotonic() - begun < 5
+    assert gate.said().count("EP465 the health check 10-slow has no result | no end within ") == 1
+    assert gate.said().count("EP465 the health check 20-late has no result | no time left") == 1
+    pid = pids.read_text().split()[-1]
+    until(lambda: not Path(f"/proc/{pid}").exists(), 5, "its child is gone")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda file: file.chmod(0o644), "not an executable file"),
+        (lambda file: file.chmod(0o757), "others may change it: -rwxr-xrwx"),
+        (lambda file: (file.unlink(), file.mkdir()), "not an executable file"),
+        (lambda file: (file.unlink(), file.symlink_to("/nowhere")), "No such file"),
+        pytest.param(
+            lambda file: os.chown(file, 4321, 4321),
+            "it belongs to user 4321",
+            marks=pytest.mark.skipif(not IS_ROOT, reason="only root gives files away"),
+        ),
+    ],
+    ids=["mode", "writable", "folder", "link", "owner"],
+)
+def test_a_file_that_others_may_have_written_is_not_run(
+    tmp_path: Path, make: Any, why: str
+) -> None:
+    gate = Gate(tmp_path)
+    make(gate.add("10-check", f"touch {tmp_path}/ran; exit 1"))
+    assert gate.check() == gate.check(2) == ""
+    assert not (tmp_path / "ran").exists()
+    (line,) = gate.lines
+    assert line.startswith(f"warning: EP464 10-check of {gate.folder} is not run | {why}")
+
+
+def test_a_folder_that_others_may_change_is_not_used(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    gate.add("10-check", f"touch {tmp_path}/ran; exit 1")
+    gate.folder.chmod(0o777)
+    assert gate.check() == ""
+    assert not (tmp_path / "ran").exists()
+    assert "others may change it: drwxrwxrwx" in gate.said()
+
+
+def test_a_folder_that_is_a_file_is_not_used(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    gate.folder.write_text("")
+    assert gate.check() == ""
+    assert "is not used | Not a directory" in gate.said()
+
+
+def test_a_stop_ends_what_runs(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, seconds=60)
+    pids = tmp_path / "pids"
+    gate.add("10-slow", f"echo $$ >{pids}; exec sleep 60")
+
+    async def stopped() -> None:
+        task = asyncio.create_task(gate.gate.check(gate.plan, 1, gate.waits.append))
+        while not pids.exists() or not pids.read_text():
+            await asyncio.wait({task}, timeout=0.02)
+        task.cancel()
+        await asyncio.wait({task})
+
+    asyncio.run(stopped())
+    pid = pids.read_text().strip()
+    until(lambda: not Path(f"/proc/{pid}").exists(), 5, "it is gone")
+
+
+# -- cards
+
+
+@pytest.mark.promise("a node that does not pass its gate never gets a rank")
+def test_a_card_with_errors_is_named(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    simulated_smi(gate.tools, ecc=(0, 4))
+    assert gate.check() == "GPU 1: 4 uncorrectable memory errors since the driver was loaded"
+
+
+def test_a_card_that_does_not_answer_is_counted(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, device=8)
+    simulated_smi(gate.tools, ecc=(0,) * 7, before="trap 'exit 14' EXIT")
+    assert gate.check() == "accelerators that answer: 7 answer nvidia-smi, needed: 8"
+
+
+@pytest.mark.promise("a gate that is slow or missing stops no job")
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        ("echo no driver; exit 9", "it exited with 9: no driver"),
+        ("exec sleep 60", "no end within "),
+        ("exec yes", "prints more than 4 MiB"),
+    ],
+)
+def test_a_tool_that_is_of_no_use_is_said_once(tmp_path: Path, before: str, why: str) -> None:
+    gate = Gate(tmp_path, device=1, seconds=1)
+    simulated_smi(gate.tools, before=before)
+    assert gate.check() == gate.check(2) == ""
+    (line,) = gate.lines
+    assert line.startswith(f"warning: EP461 the health of the cards is unknown | nvidia-smi: {why}")
+
+
+def test_the_tool_of_cards_that_are_not_there_is_no_matter(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    simulated_smi(gate.tools, before="echo no driver; exit 9")
+    assert gate.check() == ""
+    assert gate.lines == []
+
+
+@pytest.mark.promise(
+    "an attempt waits until the memory of the cards is free, and says who holds it"
+)
+def test_memory_that_is_held_is_awaited(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    simulated_smi(gate.tools, held=2)
+    begun = time.monotonic()
+    assert gate.check() == ""
+    assert 2 <= time.monotonic() - begun < 4.5
+    first, last = gate.lines
+    words = "the memory of cards is not free: GPU 0: 20480 MiB in use: pid 77 python; GPU 1: 20480"
+    assert first.startswith(words)
+    assert last.startswith("the memory of the cards is free after ")
+    assert [text.startswith(words) for text in gate.waits] == [True]
+
+
+@pytest.mark.control(
+    "an attempt waits until the memory of the cards is free, and says who holds it"
+)
+def test_free_memory_is_not_awaited(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    simulated_smi(gate.tools)
+    begun = time.monotonic()
+    assert gate.check() == ""
+    assert time.monotonic() - begun < 1
+    assert gate.waits == []
+
+
+def test_what_used_the_cards_before_the_job_goes_on(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, memory=1)
+    simulated_smi(gate.tools, held=600)
+    assert gate.check() == ""
+    assert "EP463 the job shares its cards | memory of cards is not free after 1s" in gate.said()
+    begun = time.monotonic()
+    assert gate.check(2) == ""
+    assert time.monotonic() - begun < 0.9, "it is not awaited once more"
+    assert gate.said().count("EP463") == 1
+
+
+def test_what_an_attempt_has_left_is_a_failure(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, memory=1)
+    simulated_smi(gate.tools)
+    assert gate.check() == ""
+    (gate.tools / "begun").unlink()
+    simulated_smi(gate.tools, held=600)
+    problem = gate.check(2)
+    assert problem.startswith("memory of cards is not free after 1s: GPU 0: 20480 MiB in use: pid")
+
+
+# -- programs with a time limit
+
+
+@pytest.mark.parametrize(
+    ("script", "result"),
+    [
+        ("echo here; echo there >&2; exit 3", LimitedRun(3, "here\nthere\n")),
+        ("kill -9 $$", LimitedRun(137, "")),
+        ("echo here; sleep 60 & exit 0", LimitedRun(0, "here\n")),
+        ("echo here; exec sleep 60", LimitedRun(137, "here\n", "no end within 1s")),
+    ],
+)
+def test_a_program_with_a_time_limit(script: str, result: LimitedRun) -> None:
+    begun = time.monotonic()
+    assert asyncio.run(run(("/bin/sh", "-c", script), ENV, 1)) == result
+    assert time.monotonic() - begun < 3
+
+
+def test_a_program_that_does_not_exist() -> None:
+    result = asyncio.run(run(("/no/such",), ENV, 1))
+    assert result.status in (126, 127)

@@ -1,0 +1,178 @@
+"""The leader and the gates of the nodes: which it waits for, and what comes of a node that has not
+passed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from entrypoint import __version__
+from entrypoint.job import actions, events, messages
+from entrypoint.job.answer import node_info, node_report
+from entrypoint.job.failure import UNHEALTHY, is_unhealthy, not_ready, unhealthy
+from entrypoint.model import Members, NodeReport, Outcome
+from entrypoint.values import replace
+from tests.unit.test_speakers import Node
+
+PROBLEM = "GPU 1: 4 uncorrectable memory errors"
+
+
+def checking(rank: int) -> NodeReport:
+    return NodeReport(rank, 2, __version__, "4.1.4", checking=True)
+
+
+def leader(*nodes: int, **settings: Any) -> Node:
+    """A leader whose peers have all answered; of some the gate has not ended."""
+    node = Node(**settings)
+    node.told(events.NameState("a", ""))
+    for rank in (1, 2):
+        report = checking(rank) if rank in nodes else NodeReport(rank, 2, __version__, "4.1.4")
+        node.told(events.Answered(rank, report, "10.0.0.1"))
+    return node
+
+
+def has_prepared(node: Node) -> bool:
+    return any(isinstance(action, actions.Prepare) for action in node.done)
+
+
+def shown(node: Node) -> list[str]:
+    return [
+        action.state
+        for action in node.done
+        if isinstance(action, actions.ShowWaiting) and action.host == "worker-1 (b)"
+    ]
+
+
+def logged(node: Node) -> str:
+    return "\n".join(each.text for each in node.done if isinstance(each, actions.Log))
+
+
+def test_the_job_starts_when_all_gates_have_ended() -> None:
+    node = leader(1, 2)
+    node.hears(messages.Checked(""), sender=2)
+    node.hears(messages.Checking("the memory of cards is not free"))
+    assert not has_prepared(node)
+    assert shown(node)[-2:] == ["it checks itself", "the memory of cards is not free"]
+    node.hears(messages.Checked(""))
+    assert has_prepared(node)
+    assert shown(node)[-1] == ""
+
+
+@pytest.mark.promise("a node that does not pass its gate never gets a rank")
+def test_a_node_that_has_not_passed_ends_the_job_by_name() -> None:
+    node = leader(1, 2)
+    node.hears(messages.Checked(PROBLEM))
+    assert node.outcome is None, "others may not have passed, either"
+    node.hears(messages.Checked(""), sender=2)
+    assert not has_prepared(node)
+    assert node.outcome
+    assert node.outcome.status == 71
+    assert node.outcome.reason == f"EP460 a node is not healthy | {PROBLEM} on worker-1 (b)"
+    assert node.outcome.cause == replace(UNHEALTHY, node="worker-1 (b)")
+    assert is_unhealthy(node.outcome)
+
+
+@pytest.mark.control("a node that does not pass its gate never gets a rank")
+def test_a_node_without_a_gate_has_passed() -> None:
+    node = leader()
+    assert has_prepared(node)
+    assert node.outcome is None
+
+
+def test_the_leader_s_own_gate_is_awaited_too() -> None:
+    node = Node(checking=True)
+    node.answers(1, 2)
+    assert not has_prepared(node)
+    node.hears(messages.Checked(PROBLEM), sender=0)
+    assert node.outcome
+    assert node.outcome.reason.endswith(f"{PROBLEM} on worker-0 (a)")
+
+
+def test_a_gate_that_never_ends_is_given_up_once() -> None:
+    node = leader(1, gate="{seconds: 5, memory: 10}")
+    node.waits(29)
+    assert not has_prepared(node)
+    node.waits(2)
+    assert has_prepared(node)
+    assert logged(node).count("EP466 worker-1 (b) has not reported whether it is healthy") == 1
+
+
+def test_a_result_that_comes_too_late_is_no_lie() -> None:
+    node = leader(1, gate="{seconds: 5, memory: 10}")
+    node.waits(31)
+    node.hears(messages.Checked(PROBLEM))
+    assert node.rejected() == set()
+    assert "EP466 worker-1 (b) says late that it is not healthy" in logged(node)
+
+
+def test_the_end_of_a_roll_call_waits_for_gates() -> None:
+    """The nodes are there: their gates have limits of their own."""
+    node = leader(1, timeouts="{peers: 5}", gate="{seconds: 5, memory: 10}")
+    node.waits(20)
+    assert node.outcome is None
+    node.hears(messages.Checked(""))
+    assert has_prepared(node)
+
+
+def test_a_node_that_is_lost_in_its_gate_is_awaited_until_the_roll_call_ends() -> None:
+    """Its time is over already."""
+    node = leader(1, timeouts="{peers: 5}", gate="{seconds: 5, memory: 10}")
+    node.waits(10)
+    node.told(events.SessionLost(1, "its session ended"))
+    node.waits(5)
+    assert node.outcome
+    assert node.outcome.status == 69
+    assert "1 of 2 peers did not answer" in node.outcome.reason
+
+
+def test_a_node_that_answers_again_has_another_gate() -> None:
+    node = leader(1)
+    node.hears(messages.Checked(""), sender=2)
+    assert node.rejected() == {2}, "it has announced none"
+    node = leader(1, 2)
+    node.hears(messages.Checked(PROBLEM))
+    node.told(events.SessionLost(1, "its container was restarted"))
+    node.told(events.Answered(1, checking(1), "10.0.0.1"))
+    node.hears(messages.Checked(""), sender=2)
+    assert node.outcome is None
+    assert not has_prepared(node)
+    node.hears(messages.Checked(""))
+    assert has_prepared(node)
+
+
+@pytest.mark.parametrize("said", [messages.Checked(""), messages.Checking("memory")])
+def test_the_end_of_a_gate_is_reported_once(said: Any) -> None:
+    node = leader(1, 2)
+    node.hears(messages.Checked(""), said)
+    assert node.rejected() == {1}
+
+
+def test_a_stop_does_not_wait_for_gates() -> None:
+    node = Node(checking=True)
+    node.machine.attempt = 2
+    node.told(events.NameState("a", ""))
+    for rank in (1, 2):
+        node.told(events.Answered(rank, checking(rank), "10.0.0.1"))
+    node.told(events.Signalled(15))
+    assert node.outcome
+    assert node.outcome.status == 143
+
+
+def test_a_gate_that_has_ended_before_the_call_is_in_the_answer() -> None:
+    report = replace(checking(1), checking=False, not_ready=unhealthy(PROBLEM))
+    arrived = node_report(1, node_info(report, 0.0), ("10.0.0.2", 22), 0.0, 0.0)
+    assert arrived.not_ready == unhealthy(PROBLEM)
+    lying = replace(node_info(report, 0.0), not_ready=(3, "EP460 x", True))
+    assert node_report(1, lying, ("10.0.0.2", 22), 0.0, 0.0).not_ready == Outcome(
+        71, "EP460 x", cause=UNHEALTHY
+    )
+
+
+def test_a_disk_that_is_full_is_not_the_gate_s() -> None:
+    report = replace(checking(1), checking=False, not_ready=Outcome(73, "the disk is full"))
+    arrived = node_report(1, node_info(report, 0.0), ("10.0.0.2", 22), 0.0, 0.0)
+    assert arrived.not_ready
+    assert not is_unhealthy(arrived.not_ready)
+    outcome = not_ready(Node().machine.state.topology, Members((arrived,)))
+    assert outcome == Outcome(73, "the disk is full on worker-1 (b)")
