@@ -88,6 +88,11 @@ test-failures:  ## how well failures are judged: precision and recall per cause 
 	@scripts/dev/torch-python >/dev/null || scripts/build-image gpu
 	@scripts/test -m "" --table staged --every -q --no-header "--torch-python=$$(scripts/dev/torch-python)" "--with=ray=$$(scripts/dev/python-with ray)" tests/loopback/test_staged_failures.py
 
+.PHONY: test-stalls
+test-stalls:  ## eight hangs staged in real jobs of two nodes, with py-spy and by a signal: the rank that the others wait for is named (ten minutes)
+	@scripts/dev/torch-python >/dev/null || scripts/build-image gpu
+	@scripts/test -m "" -q -s tests/stalls "--torch-python=$$(scripts/dev/torch-python)"
+
 .PHONY: test-cpus
 test-cpus:  ## threads and CPUs of each rank: simulated machines, real launchers, and libraries in containers, with the toolkit and without (minutes)
 	@scripts/build-image mpi

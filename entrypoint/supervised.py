@@ -9,8 +9,11 @@ from entrypoint.model import Topology
 # socket in the run directory for ranks that a program of the node starts by itself
 OF_PROGRAM = "program-ranks"
 CPUS = "cpus"  # file in the run directory with the CPUs of each rank of the node, a line each
+STEP_LINE = "stall.line"  # file in the run directory with that regular expression
 _PACKAGE = dirname(realpath(__file__))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
+# folder whose sitecustomize has a rank's Python print its stack on a signal
+OWN_STACKS = join(_PACKAGE, "ranks", "own_stacks")
 UNITE = join(_PACKAGE, "output", "unite.py")
 
 
@@ -27,6 +30,11 @@ def command(topology: Topology, number: str, *options: str) -> tuple[str, ...]:
         f"{run_dir}/last-output",
     )
     return (topology.python, "-I", "-S", FILE, *files, *options)
+
+
+def steps(line: str | None, run_dir: str) -> tuple[str, ...]:
+    """The options with which a supervisor notes the lines that `stall.line` matches."""
+    return ("--steps", f"{run_dir}/{STEP_LINE}") if line else ()
 
 
 def binding(bind: str, run_dir: str, local: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ killed. Its exit status alone does not tell these cases apart.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job import actions, messages
@@ -49,6 +50,7 @@ class LaunchMonitor:
         self._settle = settle
         self.heard = RankReports(0)
         self._name = state.plan.launch.ranks.name
+        self._reports = state.plan.launch.ranks.reports == "ranks"
         self._network_hint = state.plan.launch.ranks.network_hint
         self._agents_stay = state.plan.launch.ranks.agents_stay
         self._lost = ""  # a daemon that failed, in words
@@ -61,6 +63,13 @@ class LaunchMonitor:
     def runs_on(self, rank: int, host: str) -> bool:
         """Whether that host is the one that has reported this rank's start."""
         return self.heard.placed.get(rank) == host
+
+    def run_on(self, message: Any, host: str) -> bool:
+        """Whether that host is one that has reported the starts of all ranks in this message; where
+        no rank reports its start, nobody can say so."""
+        named = getattr(message, "stacks", getattr(message, "ranks", ()))
+        ranks = {row[0] if isinstance(row, tuple) else row.rank for row in named} - {-1}
+        return not self._reports or all(self.runs_on(rank, host) for rank in ranks)
 
     def started(self, rank: int, host: str) -> str:
         """A rank has started there. Returns the host that has reported its start before, where that

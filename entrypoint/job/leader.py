@@ -401,6 +401,7 @@ class Leader:
             messages.OWN_RANK: (
                 isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host)
             ),
+            messages.OWN_RANKS: self._ranks.run_on(message, host),
             messages.OWN_PROGRAM: launch.ends.completion != "leader",
             messages.ELASTIC: launch.start.min_nodes is not None,
             messages.ASKED: self._inquiry.has_asked(node, getattr(message, "number", 0)),
@@ -540,7 +541,7 @@ _UNDECIDED = (
     events.LeaderCalled,
     events.Prepared,
 )
-_ANSWERS = (messages.StacksShown, messages.Stopped)
+_ANSWERS = (messages.Stopped,)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,
     messages.RankEnd: lambda leader, node, message: leader._monitor.rank(
@@ -561,6 +562,8 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
         leader._host(node), message.reason
     ),
     messages.Pong: Leader._pong,
+    messages.Steps: lambda leader, node, message: leader._stalls.take(node, message),
+    messages.RankStacks: lambda leader, node, message: leader._stalls.take(node, message),
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
     messages.Reply: Leader._reply,
     messages.Checking: lambda leader, *said: leader._roll_call.gates.checking(*said),

@@ -5,8 +5,8 @@ Hello              NodeInfo; or Reject, Taken  the roll call: who can be of this
                    Checking, Checked         how far its gate is, if it has not ended by then
                    HostsWanted               with a digest of its hosts, which are others here
 Start                                        everyone answered
-Ping               Pong                      still there; the answer comes after all that it knew
-Stacks             Shown                     stacks of the ranks
+Ping               Steps, Pong               still there; the answer comes after all that it knew
+Stacks             RankStacks                stacks of the ranks
 StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, its end
                    RankStart, RankEnd        a rank there; Ended: a program of its own
                    Met                       its launcher is one of an elastic job's
@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from entrypoint.cause import Cause, Exclusion
+from entrypoint.job.stacks import PROCESSES, ProcessStack
 from entrypoint.phases import NAMES
 from entrypoint.text import SENTENCE
 from entrypoint.values import dataclass
@@ -42,6 +43,7 @@ LABEL = 100  # characters in the name of a host, a rank or a program
 COMMAND = 128 * 1024
 MAX_RANKS = 1 << 20
 PORTS = 64  # that a node offers
+STEPS, STEP = 1024, 40  # ranks of one node whose steps count, and characters of a step
 _EVER = 1e9  # seconds
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,63}"
@@ -93,6 +95,7 @@ Command = Annotated[
     ),
 ]
 KnownCause = Annotated[Cause, _known_cause]
+StepRow = tuple[Annotated[int, Range(-1, MAX_RANKS)], Annotated[str, Length(STEP)], Time]
 PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 
 
@@ -168,8 +171,18 @@ class Pong:
 
 
 @dataclass(frozen=True)
-class StacksShown:
-    """The stacks were printed."""
+class Steps:
+    """The last step of each rank here that has shown one (`stall.line`), and the seconds since. A
+    program that is no rank has -1."""
+
+    ranks: Annotated[tuple[StepRow, ...], Length(STEPS)]
+
+
+@dataclass(frozen=True)
+class RankStacks:
+    """What the ranks of this node do."""
+
+    stacks: Annotated[tuple[ProcessStack, ...], Length(PROCESSES)]
 
 
 @dataclass(frozen=True)
@@ -400,6 +413,7 @@ WORKS = "of a node that waits as a spare"
 TEAM = "of a team that the job cannot have"
 RANKS = "in a job whose launcher starts no ranks on all nodes"
 OWN_RANK = "of a rank that does not run there"
+OWN_RANKS = "of ranks that do not run there"
 OWN_PROGRAM = "of the leader's launcher"
 ELASTIC = "in a job that is not elastic"
 ASKED = "to a question that it was not asked"
@@ -412,7 +426,9 @@ SUCCESS = "of a success before the start"
 # was told to.
 WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     **dict.fromkeys((NodeInfo, Taken, HostsWanted, Reject), (CALL,)),
-    **dict.fromkeys((Pong, StacksShown, Stopped, Phases, Goodbye, Failed, ForceStop, Signal), ()),
+    **dict.fromkeys((Pong, Stopped, Phases, Goodbye, Failed, ForceStop, Signal), ()),
+    Steps: (STARTED, WORKS, OWN_RANKS),
+    RankStacks: (STARTED, OWN_RANKS),
     **dict.fromkeys((RankStart, RankEnd), (STARTED, WORKS, RANKS, OWN_RANK)),
     Ended: (STARTED, WORKS, OWN_PROGRAM),
     **dict.fromkeys((Diagnosis, Progressed), (STARTED, WORKS)),

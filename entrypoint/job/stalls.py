@@ -1,21 +1,27 @@
-"""Whether the job has stalled: no rank of any node has printed anything for a long time."""
+"""Whether the job has stalled, and which rank the others wait for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from entrypoint.errors import RetryError
 from entrypoint.job import messages
+from entrypoint.job.hangs import HangReport, judge
 from entrypoint.job.outbox import Outbox
+from entrypoint.job.stacks import ProcessStack
 from entrypoint.job.state import JobState
+from entrypoint.job.steptable import StepTable
 from entrypoint.model import Outcome
 from entrypoint.text import duration
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
+_SOON = 0.5  # seconds between two looks at least
 
 
 class StallDetector:
-    """Asks its own node now and then; the others report their idle seconds with each heartbeat."""
+    """Asks its own node now and then; the others report their idle seconds with each heartbeat, and
+    all of them again before anything is said."""
 
     def __init__(self, state: JobState, outbox: Outbox, decide: Callable[[Outcome], None]) -> None:
         self._state = state
@@ -24,41 +30,98 @@ class StallDetector:
         self._talk = outbox
         self._decide = decide
         self._limit = 60 * state.spec.stall.minutes
+        self._by_line = state.spec.stall.line is not None
         self._stops = state.spec.stall.action == "stop"
         self._idle: dict[int, float] = {}  # node -> idle seconds, as it last reported
+        self._stacks: dict[int, tuple[ProcessStack, ...]] = {}
+        self._began = 0.0  # when the programs were started
         self._warned = False
+        self._asks = False  # whether all nodes are asked again
+        self.steps = StepTable()
 
     def begin(self) -> None:
         """Ranks run from now on."""
+        self._began = self._machine.now
+        self._plan_look()
+
+    def _plan_look(self) -> None:
         if self._limit:
-            self._machine.after(min(self._limit / 4, 10.0), self._look)
+            left = self._limit - self._seconds()
+            soon = min(self._limit / 4, 10.0)
+            pause = soon if self._warned else min(soon, max(_SOON, left))
+            self._machine.after(pause, self._look)
+        elif self._by_line:  # steps are wanted, nothing is done about a stall
+            self._machine.after(10.0, self._look)
 
     def _look(self) -> None:
         if self._state.outcome is None:
             self._talk.tell(self._me, messages.Ping(0))
-            self.begin()
+            self._plan_look()
+
+    def _seconds(self) -> float:
+        """Return for how long the job has made no progress."""
+        if self._by_line:
+            return self.steps.idle(self._machine.now, self._began)
+        return min(self._idle.values(), default=0.0)
 
     def heard(self, node: int, idle: float) -> None:
-        """Show every rank's stack once none has printed for the limit; say no more until one
-        does."""
+        """A node has answered a ping. Ask all once the job seems to have stalled: their last
+        reports are a little old. Say no more of a stall until a rank prints."""
         self._idle[node] = idle
         if node != self._me or not self._limit or self._state.outcome is not None:
             return
-        idle = min(self._idle.values())
-        if idle < self._limit / 2:  # half: reports of nodes are a little old
+        seconds = self._seconds()
+        if seconds < self._limit / 2:
             self._warned = False
-        elif idle >= self._limit and not self._warned:
-            self._warned = True
-            reason = f"no rank has printed anything for {duration(idle)}"
-            self._machine.log(f"EP610 {reason}; this is what they do:")
-            self._talk.forget(answer=messages.StacksShown)
-            self._talk.tell_all(messages.Stacks())
-            self._talk.expect(messages.StacksShown, _SHOWN, lambda: self._shown(reason))
+        elif seconds >= self._limit and not self._warned and not self._asks:
+            self._asks = True
+            self._talk.ask_all_they_know(self._confirm)
+
+    def take(self, node: int, message: Any) -> None:
+        """A node reports the steps or the stacks of its ranks."""
+        if isinstance(message, messages.Steps):
+            self.steps.take(node, message.ranks, self._machine.now)
+        elif self._talk.is_open(messages.RankStacks):
+            self._stacks[node] = message.stacks
+            self._talk.note(node, messages.RankStacks)
 
     def lose(self, node: int) -> None:
         """What it reported last counts no longer."""
         self._idle.pop(node, None)
+        self.steps.lose(node, self._machine.now)
 
-    def _shown(self, reason: str) -> None:
-        if self._stops:
-            self._decide(RetryError(f"EP610 the job stalled: {reason}").outcome)
+    def _confirm(self) -> None:
+        """All nodes have reported what they know: show the stacks if the job has stalled."""
+        self._asks = False
+        if self._state.outcome is not None or self._seconds() < self._limit:
+            return
+        self._warned = True
+        reason = self._reason()
+        self._machine.log(f"EP610 {reason}; this is what they do:")
+        self.show(lambda report: self._shown(reason, report))
+
+    def _reason(self) -> str:
+        if not self._by_line:
+            return f"no rank has printed anything for {duration(self._seconds())}"
+        host = self._state.topology.name
+        return self.steps.words(self._machine.now, self._limit, self._began, host)
+
+    def show(self, then: Callable[[HangReport], None]) -> None:
+        """Have all nodes read the stacks of their ranks, and `then` called with what they say."""
+        self._stacks = {}
+        self._talk.forget(answer=messages.RankStacks)
+
+        def judged() -> None:
+            asked = {self._me, *self._state.peers.alive()}
+            silent = sorted(asked - self._stacks.keys())
+            then(judge(self._stacks, self._state.topology.name, silent))
+
+        self._talk.expect(messages.RankStacks, _SHOWN, judged)
+        self._talk.tell_all(messages.Stacks())
+
+    def _shown(self, reason: str, report: HangReport) -> None:
+        for line in report.lines:
+            self._machine.log(line)
+        if self._stops and self._state.outcome is None:
+            who = f"; {report.blamed}" if report.blamed else ""
+            self._decide(RetryError(f"EP610 the job stalled: {reason}{who}").outcome)

@@ -16,6 +16,7 @@ if False:  # only for type checkers: importing it is slow
 
     from entrypoint.output.lines import Lines
     from entrypoint.output.rotate import RotatingFile
+    from entrypoint.output.steps import StepFile, StepWatch
 
     class Whole(Protocol):
         """Encoder of output to pieces, each of which is written in one call (framing.py)."""
@@ -45,14 +46,27 @@ _MOST = 1 << 20  # bytes read from a stream after the program's end: the size of
 
 class Copies:
     """Other receivers of a program's output: a buffer of its last bytes, a log file, a file for the
-    output's time."""
+    output's time, and one for the last step."""
 
     def __init__(
-        self, tail: bytearray, log: RotatingFile | None = None, last_output: str = ""
+        self,
+        tail: bytearray,
+        log: RotatingFile | None = None,
+        last_output: str = "",
+        steps: StepFile | None = None,
     ) -> None:
         self.tail = tail
         self.log = log
         self.last_output = last_output
+        self.steps = steps
+
+    def step_watch(self) -> StepWatch | None:
+        """Return what finds steps in one stream, if any are asked for."""
+        if self.steps is None:
+            return None
+        from entrypoint.output.steps import StepWatch
+
+        return StepWatch(self.steps)
 
 
 class Stream:
@@ -72,6 +86,7 @@ class Stream:
         self._label = label
         self._tail = copies.tail
         self._log = copies.log
+        self._steps = copies.step_watch()
         self._lines = lines
         # File for the time of the last output; -1 without one.
         self._last_output = _opened(copies.last_output) if copies.last_output else -1
@@ -124,6 +139,8 @@ class Stream:
         del self._tail[:-TAIL]
         if self._log is not None:
             self._log.write(data)
+        if self._steps is not None:
+            self._steps.take(data)
         if self._lines is not None:
             self._wait_for_room(self._lines.take(data))
         elif self._label:

@@ -14,8 +14,7 @@ from entrypoint.errors import ConfigError
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.plan import attempts, cpus, installed
 from entrypoint.plan.members import assume_members, check_networks
-from entrypoint.plan.team import check as check_spares
-from entrypoint.plan.team import working
+from entrypoint.plan.team import check_launch, working
 from entrypoint.plan.topology import build
 from entrypoint.registry import choose, load, names
 from entrypoint.render import quote_ssh, render
@@ -66,7 +65,7 @@ def settle(
     name = launcher.__name__.rpartition(".")[2]
     places, placed = working(topology, members, replaced)
     launch = _launch(spec, launcher, places, placed)
-    check_spares(spec, topology, launch, name)
+    check_launch(spec, topology, launch, name)
     mode, no_roll_call = _mode(spec, topology, launch, name)
     spec_env = spec.env if leader_env is None else leader_env
     launch = _with_env(launch, facts, spec_env, mode, bool(no_roll_call), topology.platform)
@@ -74,7 +73,7 @@ def settle(
     share = cpus.share(spec, facts, topology, launch, spec_env)
     env = _env(spec, facts, places, placed, launch, leader_env)
     env = _effective((*share.env, *env), facts.env)
-    files = [*launch.files, *_env_files(launch, facts, env), *share.files]
+    files = [*launch.files, *_env_files(launch, facts, env), *share.files, *_step_files(spec)]
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
     return Plan(
@@ -115,6 +114,12 @@ def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[Fi
     variables = environment(facts.env, env).items()
     text = "".join(f"{name}={value}\0" for name, value in variables if name not in of_each)
     return [File(launch.ranks.env_file, text, "the environment", mode=0o600, secret=True)]
+
+
+def _step_files(spec: JobSpec) -> list[File]:
+    """Return the file with the pattern of lines that show progress, if there is one."""
+    line = spec.stall.line
+    return [File(supervised.STEP_LINE, line, "stall.line", mode=0o600)] if line else []
 
 
 def unused_log_dir(spec: JobSpec, plan: Plan) -> str:
@@ -171,6 +176,8 @@ def with_supervisor(
     through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
     if launch.ranks.reports == "programs" and cpus.can_bind(launch, topology):
         options += supervised.binding(spec.cpu.bind, topology.run_dir, str(number))
+    if launch.ranks.reports == "programs":
+        options += supervised.steps(spec.stall.line, topology.run_dir)
     rank = "" if program.rank is None else str(program.rank)
     mixed = bool(through) and topology.this.slots > 1
     options += logs.options(spec.logs, topology, rank, through, program.log, mixed)
@@ -212,7 +219,7 @@ def _mode(
         if needy := _needs_roll_call(spec, launch, launcher):
             hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
             raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
-    has_supervisor = spec.logs.any or spec.cpu.bind != "none"
+    has_supervisor = spec.logs.any or spec.cpu.bind != "none" or spec.stall.any
     is_program = launch.start.becomes_program and not has_supervisor and not spec.restarts.most
     return "exec" if is_program else "local", no_roll_call
 
@@ -347,9 +354,21 @@ def _env(
         *launch.ranks.env,
         *(launch.ranks.crowded_env if is_crowded else ()),
         *spec_env,
+        *_own_stacks(spec, facts, spec_env),
         run_dir,
         *attempts.variables(spec, topology),
     )
+
+
+def _own_stacks(spec: JobSpec, facts: Facts, spec_env: list[EnvVar]) -> list[EnvVar]:
+    """Return the variable by which each Python of a rank can print its stack on a signal."""
+    if not spec.stall.signals:
+        return []
+    before = {var.name: var.value for var in spec_env}.get(
+        "PYTHONPATH", facts.env.get("PYTHONPATH", "")
+    )
+    path = f"{supervised.OWN_STACKS}:{before}" if before else supervised.OWN_STACKS
+    return [EnvVar("PYTHONPATH", path, "stall.stacks")]
 
 
 def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:

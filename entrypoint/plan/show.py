@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from entrypoint import secret, values
-from entrypoint.model import EnvVar, File, Plan
+from entrypoint.model import EnvVar, File, Node, Plan, Topology
 from entrypoint.spec import JobSpec, fields
 from entrypoint.text import count, escaped, json_document
 
@@ -16,6 +16,13 @@ _MODES = {
     "local": "the programs of this node are supervised",
     "coordinated": "the nodes call each other and end with one result",
 }
+
+
+def _role(topology: Topology, node: Node) -> str:
+    """What a node is in the job, as it is planned: leader, spare, or its task."""
+    if node.rank >= topology.working:
+        return "spare"
+    return node.task if node.rank else "leader"
 
 
 def plan_json(spec: JobSpec, plan: Plan) -> str:
@@ -35,7 +42,7 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
                 "rank": node.rank,
                 "host": node.host,
                 "slots": node.slots,
-                "role": node.task if node.rank else "leader",
+                "role": _role(topology, node),
             }
             for node in topology.nodes
         ],
@@ -141,7 +148,7 @@ def plan_text(
     lines = [*_heading(plan), "", "nodes"]
     lines += [
         f"  {node.rank:<4} {topology.name(node.rank)}  slots {node.slots}"
-        + "  leader" * (node.rank == 0)
+        + "".join(f"  {role}" for role in ("leader", "spare") if _role(topology, node) == role)
         for node in topology.nodes
     ]
     lines += ["", "command"]

@@ -56,18 +56,10 @@ def working(
     )
 
 
-def check(spec: JobSpec, topology: Topology, launch: Launch, launcher: str) -> None:
-    """Raise ConfigError if this job cannot have spares."""
-    if not topology.spares:
-        return
-    reasons = {
-        f"{launcher} takes each node's ranks from a rank table": launch.start.needs_rank_table,
-        f"nodes: {spec.nodes} already lets the job run on fewer": bool(spec.nodes),
-        "parameter servers have nodes of their own": any(
-            node.task != "worker" for node in topology.nodes
-        ),
-    }
-    if reason := next((reason for reason, holds in reasons.items() if holds), ""):
+def check_launch(spec: JobSpec, topology: Topology, launch: Launch, launcher: str) -> None:
+    """Raise ConfigError if this launcher gives each node a fixed place."""
+    if topology.spares and launch.start.needs_rank_table:
+        reason = f"{launcher} takes each node's ranks from a rank table"
         raise ConfigError(
             f"EP211 this job cannot have spares ({spec.source('spares')})", reason, "remove spares"
         )

@@ -68,7 +68,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         launcher=launcher,
         chief=chief,
         job_id=_job_id(facts),
-        spares=_spares(spec, len(nodes)),
+        spares=_spares(spec, tasks),
         user=login(facts),
         origins={field: source for field, source in origins.items() if source},
     )
@@ -258,11 +258,21 @@ def _tasks(spec: JobSpec, site: Site, nodes: int) -> tuple[tuple[str, ...], Sour
     return site.tasks, _from(site, "hosts")
 
 
-def _spares(spec: JobSpec, nodes: int) -> int:
-    if spec.spares >= nodes and spec.spares:
+def _spares(spec: JobSpec, tasks: Sequence[str]) -> int:
+    if not spec.spares:
+        return 0
+    fixed = {
+        f"nodes: {spec.nodes} already lets the job run on fewer": bool(spec.nodes),
+        "parameter servers have nodes of their own": {*tasks} != {"worker"},
+    }
+    if reason := next((reason for reason, holds in fixed.items() if holds), ""):
+        raise ConfigError(
+            f"EP211 this job cannot have spares ({spec.source('spares')})", reason, "remove spares"
+        )
+    if spec.spares >= len(tasks):
         raise ConfigError(
             f"EP211 no node is left to work ({spec.source('spares')})",
-            f"spares is {spec.spares}, with {count(nodes, 'host')}",
+            f"spares is {spec.spares}, with {count(len(tasks), 'host')}",
             "name the spares in hosts, too, behind the nodes that work",
         )
     return spec.spares

@@ -22,7 +22,6 @@ from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.plan.attempts import with_attempt, with_chosen
 from entrypoint.plan.team import team_of
-from entrypoint.ranks import stacks
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe
@@ -30,6 +29,7 @@ from entrypoint.ranks.reaper import Reaper
 from entrypoint.ranks.reports import Ranks
 from entrypoint.ranks.spawned import processes_of_spawn
 from entrypoint.ranks.tails import last_lines, saved_lines
+from entrypoint.ranks.watch import RankWatcher
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.system import checks, children, proc, process
@@ -83,8 +83,7 @@ class Programs:
         self._replaced: tuple[tuple[int, int], ...] = ()
         self._by_ranks = draft.launch.ranks.reports == "ranks"
         self._started: list[asyncio.subprocess.Process] = []  # of this node, or their supervisors
-        # programs that have not ended: number -> name for messages
-        self._running: dict[int, str] = {}
+        self._running: dict[int, str] = {}  # number -> name of programs that have not ended
         self._ranks_started = 0  # by mpirun's daemon
         self._met = False  # whether a rank of this node's launcher has started, in an elastic job
         # of programs' ranks, until the same rank starts again
@@ -103,6 +102,7 @@ class Programs:
         ranks, program_ranks = self._open_ranks()
         self._ranks = ranks
         self._program_ranks = program_ranks
+        self._watcher = RankWatcher(spec.stall, facts, draft, callbacks, (ranks, program_ranks))
         self._reaper = Reaper(self._daemon_ended)
 
     def _open_ranks(self) -> tuple[Ranks, Ranks]:
@@ -134,6 +134,7 @@ class Programs:
             case messages.Ping(number):
                 self._ranks.read()  # reports of ranks are sent before this answer
                 self._program_ranks.read()
+                self._watcher.tell_steps()
                 self._tell(messages.Pong(self.idle(), number))
             case messages.Signal(name):
                 # Not to the launcher of these ranks, which the signal would end.
@@ -144,7 +145,7 @@ class Programs:
                 )
                 ranks.signal(signal.Signals[name])
             case messages.Stacks():
-                self._background(self._show_and_tell())
+                self._background(self._watcher.tell_stacks())
             case messages.Stop(grace) if self._stopping is None:
                 for end in self._held_ends:
                     self._tell(end)
@@ -192,6 +193,7 @@ class Programs:
             self._leader_env,
             self._replaced,
         )
+        self._watcher.launch = self._plan.launch
         self.write(self._plan.files)
         make_folders(self._plan.launch.folders)
         self._run_dir.write("last-output", f"{time.monotonic():020.3f}\n\n\n", 0o600)
@@ -314,6 +316,7 @@ class Programs:
             f"rank {number}" if self._by_ranks else self._running.get(number, f"program {number}")
         )
         self._note(event, name, time.monotonic())
+        self._watcher.saw(event, number, value, of_program=False)
         if event == "output":
             return
         if not self._by_ranks:
@@ -340,6 +343,7 @@ class Programs:
         """Handle a report of a rank that a program of this node started, which restarts a failed
         rank or fails."""
         self._note(event, f"rank {rank}", time.monotonic())
+        self._watcher.saw(event, rank, value, of_program=True)
         if event == "start":
             self._failed_ranks.pop(rank, None)
             if self._plan.launch.start.min_nodes is not None and not self._met:
@@ -510,12 +514,13 @@ class Programs:
             if grace and not done:
                 summary = f"EP615 not all programs stopped within the grace of {grace:g}s"
                 self._log(f"{summary}; this is what they do, then they are killed")
-                await self._show_stacks(_LAST_LOOK)
+                await self._watcher.show(_LAST_LOOK)
             self._ranks.kill()
         if grace and not self._force.is_set():
             await self._diagnostician.settled(grace)
         if self._checkpoints is not None:
             await self._checkpoints.end()
+        self._watcher.tell_steps()
         self._tell(messages.Stopped())
 
     async def _outlast_ranks(self, launcher: int) -> None:
@@ -555,16 +560,6 @@ class Programs:
         await self._ranks.ended()
         await children.gone(below & set(proc.descendants(os.getpid())))  # orphans are our children
         await children.gone(groups)  # supervisors stay until all output is passed on
-
-    async def _show_and_tell(self) -> None:
-        await self._show_stacks()
-        self._tell(messages.StacksShown())
-
-    async def _show_stacks(self, limit: float = 10.0) -> None:
-        alive = self._program_ranks.alive or self._ranks.alive
-        names = {} if self._by_ranks or self._program_ranks.alive else self._running
-        programs = {names.get(number, f"rank {number}"): pid for number, pid in alive.items()}
-        await stacks.show(programs, self._facts.env.get("PATH", ""), limit, self._log)
 
     async def _pass_last_on(self, merger: LineMerger) -> None:
         """Wait for the last lines as long as somebody reads them, and log how much is lost."""

@@ -1,71 +1,196 @@
-"""Logs the stack of every Python process of the programs, read by py-spy if the image has it."""
+"""Reads the stack of one process: by py-spy, or by the signal on which its Python prints it itself.
+
+py-spy needs the right to trace a process of the same user, which a container may not have. The
+signal needs `own_stacks/sitecustomize.py` in that Python. A stopped process answers no signal.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
-import sys
-from collections.abc import Mapping
+import re
+import time
 from pathlib import Path
 
+from entrypoint.job.stacks import Frame, chosen
 from entrypoint.system import proc
-from entrypoint.system.process import which
-from entrypoint.text import Log
+from entrypoint.system.clock import rest
+from entrypoint.text import one_line
 
-_MOST = 16  # processes of one program that are shown
-
-
-async def show(programs: Mapping[str, int], path: str, limit: float, log: Log) -> None:
-    """Log the stacks of each program (name -> pid of its supervisor), within `limit` seconds."""
-    spy = which("py-spy", f"{path}:{os.path.dirname(sys.executable)}")
-    below = [
-        (name, pid)
-        for name, supervisor in programs.items()
-        for pid in proc.descendants(supervisor)[:_MOST]
-    ]
-    stacks = await asyncio.gather(*(_read_stack(pid, spy, limit) for _, pid in below))
-    for (name, _), (title, lines) in zip(below, stacks, strict=True):
-        log(f"{name}, {title}")
-        for line in lines:
-            log(f"  | {line}")
-    if below and not spy:
-        log(
-            "EP617 Python stacks are not shown, since there is no py-spy on PATH | pip install"
-            " py-spy in the image"
-        )
+SIGNAL = 46  # as in own_stacks/sitecustomize.py: a real-time signal that no library uses
+_FILE = "/memfd:entrypoint-stacks"
+_LINE = re.compile(r'  File "([^"\n]{1,4096})", line (\d{1,9}) in ([^\n]{1,1000})')
+_PAUSE = 0.02  # seconds between two looks at a file
+_QUIET = 0.1  # seconds without a new line after which a stack is complete
+_MOST = 1 << 18  # bytes of the stacks of all threads of a process
+_DEEPEST = 400  # frames that are read
+# Where libraries are, in a path; what follows says which one it is.
+_LIBRARY = re.compile(r"/(?:site-packages|dist-packages|lib(?:64)?/python\d\.\d{1,2})(?=/)")
+# The function below which a process that multiprocessing has forked is itself.
+_FORKED = ("multiprocessing/process.py", "_bootstrap")
 
 
-async def _read_stack(pid: int, spy: str | None, limit: float) -> tuple[str, list[str]]:
-    folder = Path(f"/proc/{pid}")
-    command = ""
-    state = "?"
-    kernel = ""
-    with contextlib.suppress(OSError):
-        command = (
-            (folder / "cmdline")
-            .read_bytes()
-            .replace(b"\0", b" ")
-            .decode(errors="replace")
-            .strip()[:80]
-        )
-        state = proc.stat(pid)[1][0]
-        kernel = (folder / "wchan").read_text().strip("0")
-    title = f"pid {pid}, {command}: state {state}{f', in {kernel}' if kernel else ''}"
-    if spy is None or "python" not in command.split(" ")[0]:
-        return title, []
-    # The kernel must allow it (ptrace of a process of the same user); the program need not.
-    dump = await asyncio.create_subprocess_exec(
-        spy,
-        "dump",
-        "--pid",
-        str(pid),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+class Reader:
+    """Reads stacks. `how` is the spec's `stall.stacks`; `spy` the path of py-spy, if any."""
+
+    def __init__(self, how: str, spy: str | None) -> None:
+        self._spy = spy if how in ("auto", "py-spy") else None
+        self._signals = how in ("auto", "signal")
+        self._none = how == "never"
+
+    async def read(self, pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
+        """Return the frames of a process's main thread, the innermost first, or why there are none,
+        within `limit` seconds."""
+        if self._none:
+            return (), "stall.stacks is never"
+        why = "EP617 there is no py-spy on PATH" if self._signals or not self._spy else ""
+        ends = time.monotonic() + limit
+        if self._spy:
+            frames, why = await _by_spy(self._spy, pid, limit / 2 if self._signals else limit)
+            if frames:
+                return chosen(frames), ""
+        if self._signals:
+            frames, reason = await _by_signal(pid, ends - time.monotonic())
+            if frames:
+                return chosen(frames), ""
+            why = f"{why}; {reason}" if why else reason
+        return (), why
+
+
+# --------------------------------------------------------------------------------------------------
+# py-spy
+
+
+async def _by_spy(spy: str, pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
+    words = ["dump", "--json", "--pid", str(pid)]
+    if proc.state(pid)[0] in "TtD":
+        words.append("--nonblocking")  # it could not be stopped, or not be continued
+    pipe = asyncio.subprocess.PIPE
     try:
-        text, _ = await asyncio.wait_for(dump.communicate(), limit)
-    except asyncio.TimeoutError:
-        dump.kill()
-        return title, [f"py-spy did not answer within {limit:g}s"]
-    return title, [line for line in text.decode(errors="replace").splitlines() if line.strip()]
+        dump = await asyncio.create_subprocess_exec(spy, *words, stdout=pipe, stderr=pipe)
+    except OSError as error:
+        return (), f"py-spy cannot be started: {error.strerror}"
+    try:
+        out, err = await asyncio.wait_for(dump.communicate(), limit)
+    except (asyncio.TimeoutError, asyncio.CancelledError) as error:
+        with contextlib.suppress(ProcessLookupError):
+            dump.kill()
+        if isinstance(error, asyncio.CancelledError):
+            raise
+        return (), f"py-spy did not answer within {limit:.0f}s"
+    frames = parsed_json(out, pid)
+    lines = err.decode(errors="replace").strip().splitlines()
+    return frames, "" if frames else f"py-spy: {one_line(lines[0] if lines else 'no stack', 80)}"
+
+
+def parsed_json(text: bytes, pid: int) -> tuple[Frame, ...]:
+    """Return the frames of the main thread from what `py-spy dump --json` prints."""
+    try:
+        threads = json.loads(text)
+        main = next(
+            (each for each in threads if each.get("os_thread_id") == pid),
+            next((each for each in threads if each.get("thread_name") == "MainThread"), None),
+        )
+        if main is None:
+            main = threads[-1]
+        return _own(
+            [
+                frame_of(str(each["name"]), str(each["filename"]), int(each["line"] or 0))
+                for each in main["frames"][:_DEEPEST]
+            ]
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return ()
+
+
+# --------------------------------------------------------------------------------------------------
+# The signal
+
+
+async def _by_signal(pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
+    caught = proc.number(f"/proc/{pid}/status", "SigCgt:", 16) or 0
+    if not caught >> (SIGNAL - 1) & 1 or not (path := _stack_file(pid)):
+        return (), "its Python prints no stack on a signal"
+    if proc.state(pid)[0] in "Tt":
+        return (), "a suspended process answers no signal"
+    try:
+        with open(path, "rb") as file:
+            start = os.fstat(file.fileno()).st_size
+            os.kill(pid, SIGNAL)
+            text = await _answer(file.fileno(), start, limit)
+    except OSError:
+        return (), "it has ended"
+    frames = parsed_dump(text)
+    return frames, "" if frames else f"no answer to the signal within {limit:.0f}s"
+
+
+async def _answer(fd: int, start: int, limit: float) -> str:
+    """Return what is written into the file, once nothing more comes."""
+    ends = time.monotonic() + limit
+    size = start
+    changed = time.monotonic()
+    while (now := time.monotonic()) < ends and (size == start or now < changed + _QUIET):
+        await rest(_PAUSE)
+        if (new := os.fstat(fd).st_size) != size:
+            size = new
+            changed = time.monotonic()
+    return os.pread(fd, min(size - start, _MOST), start).decode("utf-8", "replace")
+
+
+def _stack_file(pid: int) -> str:
+    """Return the path of the file into which a process prints its stack; "" if it has none."""
+    folder = f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"{folder}/{name}").startswith(_FILE):
+                    return f"{folder}/{name}"
+    return ""
+
+
+def parsed_dump(text: str) -> tuple[Frame, ...]:
+    """Return the frames of the main thread from what faulthandler prints: it is the last one."""
+    _, _, main = text.rpartition("hread ")
+    return _own(
+        [
+            frame_of(match[3], match[1], int(match[2]))
+            for match in list(_LINE.finditer(main))[:_DEEPEST]
+        ]
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Both
+
+
+def frame_of(function: str, file: str, line: int) -> Frame:
+    """Return a frame; a library's file is named from the library on."""
+    *_, last = [None, *_LIBRARY.finditer(file)]
+    is_library = last is not None or file.startswith("<frozen ")
+    name = file[last.end() + 1 :] if last else file
+    return Frame(one_line(function, 100), _end(name), max(0, line), is_library)
+
+
+def _end(path: str) -> str:
+    """Return the end of a path, which says most, in at most 100 characters."""
+    path = one_line(path, 4096)
+    return path if len(path) <= 100 else f"...{path[-97:]}"
+
+
+def _own(frames: list[Frame]) -> tuple[Frame, ...]:
+    """Return the frames without those of the process that has forked this one."""
+    for at, frame in enumerate(frames):
+        if (frame.file, frame.function.rpartition(".")[2]) == _FORKED:
+            return tuple(frames[: at + 1])
+    return tuple(frames)
+
+
+def kernel_of(pid: int) -> tuple[str, str]:
+    """Return a process's state, and the function of the kernel in which it waits."""
+    state, _ = proc.state(pid)
+    try:
+        return state, Path(f"/proc/{pid}/wchan").read_text().strip("0\n")[:60]
+    except OSError:
+        return state, ""

@@ -31,6 +31,7 @@ Run alone and isolated, for each rank and each program of a node:
     --cpus     file with the CPUs of each rank of the node, a line each, for --local: the rank's
                number on the node, or the variable that has it (binding.py)
     --last-output  file to write the time into when the program prints, once a second at most
+    --steps    file with a regular expression: note each line that shows progress (output/steps.py)
     --tail     file for the last lines, where the program fails; `{rank}` in it is the number
     --label    begin every line that the program prints with this; `${rank}` in it is the number
     --log      file that gets what the program prints, too; `{rank}` in it is the number
@@ -80,6 +81,7 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
 
     from entrypoint.output.rotate import RotatingFile
+    from entrypoint.output.steps import StepFile
     from entrypoint.output.stream import Whole
 
 # seconds without output until leftovers get SIGTERM; `tee`, for example, ends with its input
@@ -270,6 +272,14 @@ def _copy(options: dict[str, str], reporter: Reporter) -> RotatingFile:
     return RotatingFile(options["--log"], size, count, lambda error: reporter.tell("copy", error))
 
 
+def _steps(options: dict[str, str]) -> StepFile | None:
+    if "--steps" not in options:
+        return None
+    from entrypoint.output.steps import opened
+
+    return opened(options["--steps"], options["--run-dir"], options["--number"])
+
+
 def _is_shaped(options: dict[str, str]) -> bool:
     """Return whether lines go through `_lines`: not those that are whole and get only a label."""
     return "--lines" in options and not (options["--label"] and options["--lines"] == "whole")
@@ -299,6 +309,7 @@ def _start(
 ) -> Supervised:
     label = os.fsencode(options["--label"])
     log = _copy(options, reporter) if "--log" in options else None
+    steps = _steps(options)
     one = os.path.sameopenfile(1, 2)  # then a common pipe keeps the order of both
     passed = {1: 1, 2: 1 if one else 2}
     pipes = {fd: _pair(fd) for fd in set(passed.values())}
@@ -326,7 +337,7 @@ def _start(
         lines = _lines(options, fd, tail) if _is_shaped(options) else None
         # The common tail would contain pieces of other ranks.
         last = bytearray() if options.get("--through") == "ranks" else tail
-        copies = Copies(last, log, options.get("--last-output", ""))
+        copies = Copies(last, log, options.get("--last-output", ""), steps)
         streams.append(Stream(source, fd, label, copies, lines))
     return Supervised(child, streams, reporter, woken)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.secret import Secret, is_secret
+from entrypoint.spec import patterns
 from entrypoint.spec.logs import LogsSpec
 from entrypoint.spec.rules import (
     ADDRESS,
@@ -247,15 +248,37 @@ class CpuSpec:
 
 @dataclass(frozen=True)
 class StallSpec:
-    """What to do about a job that no longer prints anything.
+    """What to do about a job that no longer makes progress.
 
-    minutes: Minutes without output from any rank after which every rank's Python stack is shown; 0
-      means never.
+    minutes: Minutes without output from any rank, or without a line that `line` matches from some
+      rank, after which the Python stacks of all ranks are read and compared; 0 means never.
     action: Whether the job then continues (`warn`) or ends with 75 (`stop`).
+    line:
+      Regular expression of a line that a rank prints as it makes progress, such as `step (\\d+)`.
+      A rank that has printed such a line, and then prints none for `minutes`, has stalled even if
+      it prints other things. The first group, or all that is matched, is shown as its last step.
+    stacks:
+      How Python stacks are read. `py-spy` needs the right to trace processes; `signal` has each
+      Python print its own stack, for which a folder is put before its PYTHONPATH; `auto` tries both
+      in this order; `never` reads none.
     """
 
     minutes: Annotated[float, Rule(ge=0)] = 0.0
     action: Literal["warn", "stop"] = "warn"
+    line: Annotated[
+        str | None, Rule("regular expression such as step (\\d+)", check=patterns.check_line)
+    ] = None
+    stacks: Literal["auto", "py-spy", "signal", "never"] = "auto"
+
+    @property
+    def any(self) -> bool:
+        """Return whether a program's output must be watched."""
+        return self.minutes > 0 or self.line is not None
+
+    @property
+    def signals(self) -> bool:
+        """Return whether ranks must be able to print their own stacks."""
+        return self.minutes > 0 and self.stacks in ("auto", "signal")
 
 
 @dataclass(frozen=True)

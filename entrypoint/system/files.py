@@ -269,7 +269,7 @@ class RunDir:
             return name[1:-17] in self._names
         if name.startswith("agent."):
             return name.removesuffix(".command") in self._names
-        return name in self._names or name == _LINE or name.startswith("tail.")
+        return name in self._names or name == _LINE or name.startswith(("tail.", "step."))
 
     def _remove_tmp(self) -> None:
         """Remove the folder for launchers' temporary files."""

@@ -50,7 +50,7 @@ def test_a_silent_job_shows_every_rank_s_stack_and_goes_on(cluster: Make) -> Non
     job.start_all(sys.executable, "-c", STUCK, env=SILENT)
     up(job, 2)
     until(
-        lambda: "waits_for_nobody" in job.err(0) and "waits_for_nobody" in job.err(1),
+        lambda: "all 2 ranks are in waits_for_nobody(), <string>:3: no rank differs" in job.err(0),
         30,
         "both stacks",
     )
@@ -66,7 +66,30 @@ def test_a_silent_job_ends_with_75_where_that_is_asked_for(cluster: Make) -> Non
     job.start_all(sys.executable, "-c", STUCK, env={**SILENT, "ENTRYPOINT_STALL_ACTION": "stop"})
     assert job.ends() == {0: 75, 1: 75}, job.both()
     assert "EP610 the job stalled: no rank has printed anything for" in job.err(1), job.both()
-    assert "waits_for_nobody" in job.err(1), job.both()
+    assert "waits_for_nobody" in job.err(0), job.both()
+
+
+@pytest.mark.promise("a rank that shows no step for stall.minutes has stalled")
+def test_a_rank_that_shows_no_step_is_named_though_it_prints(cluster: Make) -> None:
+    """By the signal, without the right to trace processes; rank 0 goes on."""
+    job = cluster(2, slots=1)
+    program = (
+        "import os, time\n"
+        "def loads(): print('loading', flush=True); time.sleep(0.2)\n"
+        "for step in range(1000):\n"
+        "    while step == 3 and os.environ['NODE'] == '1': loads()\n"
+        "    print('step', step, flush=True); time.sleep(0.3)\n"
+    )
+    more = {"STALL_LINE": r"step (\d+)", "STALL_STACKS": "signal", "STALL_ACTION": "stop"}
+    env = {**SILENT, **{f"ENTRYPOINT_{name}": value for name, value in more.items()}}
+    job.start_all(sys.executable, "-c", program, env=env)
+    assert job.ends() == {0: 75, 1: 75}, job.both()
+    assert re.search(
+        r"EP610 1 of 2 ranks printed no line that stall.line matches for \S+; rank 1 on worker-1"
+        r" \(node-1\) is at 2; the others are at \d+; this is what they do:",
+        job.err(0),
+    ), job.both()
+    assert "loads (<string>:2)" in job.err(0), job.both()
 
 
 @pytest.mark.control("a job that prints nothing shows every rank's stack")

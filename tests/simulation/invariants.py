@@ -22,6 +22,7 @@ from tests.simulation.schedule import (
     PEERS,
     Schedule,
 )
+from tests.simulation.stalls import wrong_stalls
 from tests.simulation.world import World
 
 _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the result on its way
@@ -35,6 +36,8 @@ def bound(schedule: Schedule) -> float:
     """Seconds after which every node has ended: each attempt has its roll call, its job and its
     stop."""
     attempt = PEERS + LAUNCH + schedule.duration + 2 * GRACE + 4 * _patience(schedule) + 2 * _MARGIN
+    if schedule.stuck is not None:
+        attempt += 30.0  # until the stall is said
     if schedule.gates:
         attempt += AWAITED
     if schedule.measure is not None:  # to get ready, all rounds, one that hangs, the all-reduce
@@ -60,6 +63,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
     if not wrong:
         wrong += _one_status(schedule, world)
         wrong += _cause(schedule, world)
+        wrong += wrong_stalls(schedule, world)
         wrong += _reported_cause(schedule, world)
         wrong += _elastic(schedule, world)
         wrong += _restarts(schedule, world)
@@ -165,7 +169,7 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     may_help = schedule.cause in ("device", "network") and schedule.restarts_on == "infrastructure"
     failed_alone = [fault.kind for fault in schedule.faults] == ["fail"] and world.failures
     failed_alone = failed_alone and not (schedule.mpirun or _is_unfit(schedule))
-    failed_alone = failed_alone and schedule.unhealthy is None
+    failed_alone = failed_alone and schedule.unhealthy is None and schedule.stuck is None
     if failed_alone and not may_help and schedule.restarts_on != "any" and leader.boots > 1:
         wrong.append("the job has started again after a program's own failure")
     if (
@@ -316,7 +320,7 @@ def _comes_back(schedule: Schedule, world: World) -> list[str]:
     usual = _is_usual(schedule)
     plain = usual and not schedule.mpirun and schedule.look is None and max(schedule.starts) < 30
     plain = plain and not _is_unfit(schedule) and schedule.sick is None
-    if not plain or schedule.least or len(schedule.faults) != 1:
+    if not plain or schedule.least or len(schedule.faults) != 1 or schedule.stuck is not None:
         return []
     (fault,) = schedule.faults
     restarts = (
@@ -368,6 +372,7 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     usual = _is_usual(schedule)
     plain = usual and not schedule.mpirun and max(schedule.starts) < 5 and schedule.has_port
     plain = plain and not schedule.without_progress
+    plain = plain and schedule.stuck is None and schedule.liar is None
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []
     if schedule.spares:

@@ -15,6 +15,7 @@ from entrypoint.plan.team import team_of
 from entrypoint.ranks import below
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation.schedule import GRACE
+from tests.simulation.stalls import answers
 
 if TYPE_CHECKING:
     from tests.simulation.world import Container, World
@@ -45,6 +46,7 @@ class Process:
     saves_until: float = 0.0  # what it then needs
     met: bool = False  # whether it is a launcher of an elastic job, and has met the others
     heard: int = 0  # how often its program had SIGTERM
+    started: float = 0.0
 
 
 # The processes below a supervisor, whose group is 1: a shell, and its program, behind timeout(1) in
@@ -84,6 +86,7 @@ class Programs:
         self._grace: float | None = None  # of the stop that was ordered
         self._forced = False
         self.leader_boot = 0  # of the leader that has started what runs here
+        self._showed = False  # whether steps of ranks were reported last
         self.started = False
         self.attempt = 0  # that the leader has started
         self._has_saved = False
@@ -98,10 +101,13 @@ class Programs:
             self._start(message)
         elif isinstance(message, messages.StartDaemon):
             self._start_daemon()
-        elif isinstance(message, messages.Ping):
-            self._tell(messages.Pong(0.0, message.number))
-        elif isinstance(message, messages.Stacks):
-            self._tell(messages.StacksShown())
+        elif isinstance(message, (messages.Ping, messages.Stacks)):
+            starts = {process.rank: process.started for process in self._running()}
+            for answer in answers(self._world, self._container.rank, starts, message, self._showed):
+                self._tell(answer)
+            self._showed = bool(starts)
+            if isinstance(message, messages.Ping):
+                self._tell(messages.Pong(0.0, message.number))
         elif isinstance(message, messages.Question):
             self._answer(message)
         elif isinstance(message, messages.Stop):
@@ -171,7 +177,7 @@ class Programs:
     def run(self, rank: int) -> None:
         """A rank, or this node's own program, starts."""
         self._world.watch_rank(self._container)
-        process = Process(rank)
+        process = Process(rank, started=self._world.now)
         if self._container.rank == self._world.schedule.unhealthy:
             self._world.violate(f"a rank runs on node-{self._container.rank}, not healthy")
         self.leader_boot = self._world.containers[0].boots

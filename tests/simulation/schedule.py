@@ -109,6 +109,10 @@ class Schedule:
     sick: int | None = None
     # ports at which programs can meet on each node, None for any; empty: nobody is asked
     ports: tuple[tuple[int, ...] | None, ...] = ()
+    stalls: bool = False  # whether the job watches the steps of its ranks
+    # the node whose rank hangs soon after its start, so that the others wait for it
+    stuck: int | None = None
+    liar: int | None = None  # a worker that then speaks for the ranks of all nodes
     gates: tuple[Gate, ...] = ()  # of each node; empty: there are none
 
     @property
@@ -136,6 +140,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     schedule = _spared(Random(f"spares {seed}"), _draw(random, nodes, seed))
     schedule = _crashing(Random(f"crashes {seed}"), schedule)
     schedule = _gated(Random(f"gates {seed}"), schedule)
+    schedule = _stalled(Random(f"stall {seed}"), schedule)
     source = Random(f"ports {seed}")
     if source.random() > 0.1 or schedule.spares:
         return schedule
@@ -216,6 +221,27 @@ def _draw(random: Random, nodes: int | None, seed: int) -> Schedule:
     if random.random() < 0.02 and size > 2:
         return _restarted_early(random, schedule)
     return _diagnosed(Random(f"diagnosis {seed}"), schedule, begun)
+
+
+def _stalled(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, or one that watches its steps, most often with a rank that hangs."""
+    unusual = schedule.least or schedule.look is not None or schedule.measure is not None
+    unusual = unusual or schedule.mpirun or schedule.empty is not None or schedule.cause
+    unusual = unusual or schedule.spares or schedule.gates
+    if unusual or random.random() > 0.07:
+        return schedule
+    faults = tuple(fault for fault in schedule.faults[:1] if random.random() < 0.6)
+    stuck = random.randrange(schedule.nodes) if random.random() < 0.7 else None
+    if random.random() < 0.3:  # its last report is then nearly as old as a stall
+        at = max(start for start in schedule.starts if start < NEVER) + random.uniform(3, 15)
+        faults = (Fault(at, "freeze", random.randrange(schedule.nodes), HEARTBEAT - 0.5),)
+    liar = None
+    if schedule.launcher == "mpirun" and random.random() < 0.15:
+        liar = random.randrange(1, schedule.nodes)
+        faults = ()
+    return replace(
+        schedule, stalls=True, stuck=stuck, liar=liar, status=0, duration=20.0, faults=faults
+    )
 
 
 def _spared(random: Random, schedule: Schedule) -> Schedule:

@@ -33,6 +33,7 @@ from entrypoint.record.nodes import NodeTable
 from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
+from tests.simulation import stalls
 from tests.simulation.gates import MEMORY, SECONDS, SimulatedGate
 from tests.simulation.programs import Meeting, Mpirun, Programs
 from tests.simulation.schedule import (
@@ -70,6 +71,7 @@ def plans(
     on: str = "infrastructure",
     spares: int = 0,
     without: int = 0,
+    more: str = "",
 ) -> tuple[JobSpec, Plan, Plan]:
     """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check,
     netcheck or ""."""
@@ -83,7 +85,7 @@ def plans(
         f" {SECONDS}, memory: {MEMORY}}}\nnetcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
         f" join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
-    spec = load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
+    spec = load(text + more, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     inquiries = {"check": check(CheckOptions(LIMIT)), "netcheck": netcheck(spec, "before")}
     leader = replace(settle(spec, _FACTS), inquiry=inquiries.get(asks))
     return (
@@ -598,6 +600,7 @@ class World:
             schedule.restarts_on,
             schedule.spares,
             schedule.without_progress,
+            stalls.SPEC if schedule.stalls else "",
         )
         self.hosts = self.plans[1].topology.hosts
         self.needed = schedule.least or ranks or schedule.nodes - schedule.spares
@@ -953,7 +956,8 @@ class World:
     def hangs(self, boot: int) -> bool:
         """Whether programs that this boot of the leader has started wait for one that has failed,
         or is gone."""
-        return boot in self.gone or any(at == boot for at, _, _ in self.failures)
+        failed = boot in self.gone or any(at == boot for at, _, _ in self.failures)
+        return failed or stalls.has_hung(self)
 
     def watch_last_word(self, worker: Container) -> None:
         """A released worker stays until its last word has arrived, and no longer."""

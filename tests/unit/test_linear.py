@@ -23,10 +23,12 @@ from entrypoint.devices import _smi as smi
 from entrypoint.errors import NoInputError
 from entrypoint.launchers import _command, _command_line, _nested, mpirun
 from entrypoint.local import faults
+from entrypoint.output import steps
 from entrypoint.plan import cards
 from entrypoint.platforms import _nodelist, volcano
+from entrypoint.ranks import stacks
 from entrypoint.ranktable import make, read, table
-from entrypoint.spec import jobspec, logs, rules
+from entrypoint.spec import jobspec, logs, patterns, rules
 from entrypoint.spec import table as fields
 
 LONG, LONGER = 5_000, 20_000  # characters
@@ -37,13 +39,20 @@ GROWTH = 10  # 4 is linear, 16 is the square
 # times.
 REPEATED = (
     "a", "1", " ", ".", "_", "-", "/", "=", ":", "[", "\\", "\n", "\x1b[", "\x1b]", "{a", "//",
-    "://a", "://a:b", "a=b ", "token", "data/tokens_00000.bin,", "token_file", "token ",
+    "step 7", "step", '  File "', '", line 1', "://a", "://a:b", "a=b ", "token", "data/tokens_00000.bin,", "token_file", "token ",
     "max_", "max_tokens.", "aws_batch_", "aws_batch_.",
     "cred", "_SERVICE_PORT", "a_PORT_1", "1.1", "1-1,", "[1,", "address_1 = ", "EP10", "x/",
     "MPICH Version: ", "version=", "Version: ", "<nvidia_smi_log ",
     "infoROM is corrupted at gpu ", "MPICH 3 ucx", "${", "\\u", "\\ud800",
 )  # fmt: skip
 ENDS = (("", ""), ("", "!"), ("token", "=x"), ("[", "\n"), ("x/", "tokens=\n"))
+
+
+class NoFile(steps.StepFile):
+    """A file for steps that takes none."""
+
+    def __init__(self) -> None:
+        super().__init__(re.compile(r"^.*step (\d+)x"), -1)
 
 
 def _migrated(script: str) -> None:
@@ -57,6 +66,10 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "is_secret": secret.is_secret,
     "hides": lambda it: secret.hides("secret_file", f"/{it}"),
     "weakness": lambda text: secret.weakness(text.encode()),
+    "step of a line": lambda text: steps.StepWatch(NoFile()).take(text.encode() + b"\n"),
+    "pattern of lines": lambda text: patterns.check_line(text),
+    "stack of faulthandler": lambda text: stacks.parsed_dump(f"Thread 1\n{text}"),
+    "library of a stack": lambda text: stacks.frame_of("main", text, 1),
     "line of mpirun": lambda text: _command_line.shown(text.replace(" ", "\0").encode()),
     "escaped": lambda it: text.escaped(it, len(it)),
     "one_line": lambda it: text.one_line(it, len(it)),

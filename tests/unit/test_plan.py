@@ -643,3 +643,41 @@ def test_open_mpi_5_on_ipv6_alone_is_refused(
                 "EP405 Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | "
             )
             assert error.status == 78
+
+
+def test_a_plan_shows_which_nodes_work_and_which_are_spares() -> None:
+    text = "hosts: [a, b, c]\nspares: 1\nnode_rank: 0\nlauncher: torchrun\nsecret_file: /none\n"
+    made = build(text)
+    spec, _ = settle(text, facts())
+    shown = plan_text(spec, made)
+    assert "  1    worker-1 (b)  slots 1\n  2    worker-2 (c)  slots 1  spare\n" in shown
+    assert "no spare takes the place of a lost node, since the job never boots again" in shown
+    nodes = json.loads(plan_json(spec, made))["nodes"]
+    assert [node["role"] for node in nodes] == [
+        "leader",
+        "worker",
+        "spare",
+    ]
+    assert values(made.launch.programs[0].env)["NNODES"] == "2", "the spare is none of them"
+    again, _ = settle(text + "restarts: 2\n", facts())
+    assert "a spare takes the place of a lost node when the job boots again" in plan_text(
+        again, build(text + "restarts: 2\n")
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("hosts: [a, b]\nspares: 2", "spares is 2, with 2 hosts"),
+        ("hosts: [a]\nspares: 1", "spares is 1, with 1 host"),
+        ("hosts: [a, b, c]\nspares: 1\nnodes: 1:3\nlauncher: torchrun", "nodes: 1:3 already lets"),
+        (
+            "hosts: [a, b, c]\nspares: 1\ntensorflow: {ps: 1}\nlauncher: tensorflow",
+            "parameter servers have nodes of their own",
+        ),
+    ],
+)
+def test_a_job_that_cannot_have_spares(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match="EP211") as error:
+        build(f"{text}\nnode_rank: 0\nsecret_file: /none\n")
+    assert reason in str(error.value)

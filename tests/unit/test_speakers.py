@@ -14,6 +14,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import lost
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
+from entrypoint.job.stacks import ProcessStack
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome
 from entrypoint.plan import settle
@@ -36,7 +37,8 @@ SAMPLES = {
         messages.HostsWanted(),
         messages.Reject("a", "b", "c"),
         messages.Pong(0.0, 0),
-        messages.StacksShown(),
+        messages.Steps(((1, "7", 0.5),)),
+        messages.RankStacks((ProcessStack(1, "rank 1", 9, False, "S", "", ""),)),
         messages.RankStart(1, 9),
         messages.RankEnd(0, 0, (), ""),
         messages.Ended(**WELL),
@@ -164,13 +166,16 @@ NO_JOB = {
     messages.Ended,
     messages.Met,
     messages.Diagnosis,
+    messages.Steps,
+    messages.RankStacks,
     messages.Progressed,
     messages.DaemonStarted,
     messages.Limit,
 }
+OTHERS = {messages.RankEnd, messages.Steps, messages.RankStacks}  # of a rank that has not started
 REFUSED = {
-    "mpirun": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Reply},
-    "hydra": LATER | {messages.RankEnd, messages.Ended, messages.Met, messages.Reply},
+    "mpirun": LATER | OTHERS | {messages.Ended, messages.Met, messages.Reply},
+    "hydra": LATER | OTHERS | {messages.Ended, messages.Met, messages.Reply},
     "torchrun": LATER | NO_RANKS | {messages.Met, messages.Reply},
     "plain": LATER | NO_RANKS | {messages.Met, messages.Reply},
     "elastic": LATER | NO_RANKS | {messages.Reply},

@@ -485,6 +485,7 @@ TEXTS = {
     "torch.rank_args": ("always", "always"),
     "cpu.bind": ("numa", "numa"),
     "stall.action": ("stop", "stop"),
+    "stall.stacks": ("signal", "signal"),
     "restarts.on": ("any", "any"),
     "failures.status": ("class", "class"),
     "netcheck.when": ("before", "before"),

@@ -36,8 +36,9 @@ def topology(me: int = 0, hosts: tuple[str, ...] = ("a", "b", "c")) -> Topology:
 class Recorded:
     """Notes each call of any method, as a part that others talk to."""
 
-    def __init__(self) -> None:
+    def __init__(self, **values: Any) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        vars(self).update(values)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *words, **named: self.calls.append((name, *words, *named.values()))
@@ -46,13 +47,27 @@ class Recorded:
         return [call[1:] for call in self.calls if call[0] == name]
 
 
+class Outgoing(Recorded):
+    """An outbox: all nodes have nothing more to say, and `expects` is asked for their answers."""
+
+    def ask_all_they_know(self, then: Any) -> None:
+        then()
+
+    def is_open(self, answer: object) -> bool:
+        return True
+
+
 class Stalls:
     """A detector of 2 minutes on node 0 of two."""
 
-    def __init__(self, action: str = "stop", minutes: float = 2) -> None:
-        self.clock, self.outbox, self.ends = Recorded(), Recorded(), list[Outcome]()
-        spec = SimpleNamespace(stall=SimpleNamespace(minutes=minutes, action=action))
-        self.state: Any = SimpleNamespace(scheduler=self.clock, me=0, spec=spec, outcome=None)
+    def __init__(self, action: str = "stop", minutes: float = 2, line: str | None = None) -> None:
+        self.clock, self.outbox, self.ends = Recorded(now=0.0), Outgoing(), list[Outcome]()
+        spec = SimpleNamespace(stall=SimpleNamespace(minutes=minutes, action=action, line=line))
+        topology = SimpleNamespace(name=lambda node: f"worker-{node}")
+        peers = SimpleNamespace(alive=lambda: [1])
+        self.state: Any = SimpleNamespace(
+            scheduler=self.clock, me=0, spec=spec, outcome=None, topology=topology, peers=peers
+        )
         outbox: Any = self.outbox
         self.detector = StallDetector(self.state, outbox, self.ends.append)
 
@@ -97,7 +112,7 @@ def test_a_stall_is_shown_once_until_a_rank_prints_again() -> None:
     assert job.shows == 0, "node 0 has printed"
     job.hear(120.0, 500.0)
     assert job.shows == 1
-    assert job.outbox.named("forget") == [(messages.StacksShown,)]
+    assert job.outbox.named("forget") == [(messages.RankStacks,)]
     job.hear(500.0, 900.0)
     job.hear(60.0, 900.0)  # half of the limit is no new life
     job.hear(500.0, 900.0)
@@ -135,7 +150,7 @@ def test_what_follows_the_stacks(action: str, ends: list[int]) -> None:
     job = Stalls(action)
     job.hear(150.0, 150.0)
     ((answer, seconds, then),) = job.outbox.named("expect")
-    assert (answer, seconds) == (messages.StacksShown, 15.0)
+    assert (answer, seconds) == (messages.RankStacks, 15.0)
     then()
     assert [outcome.status for outcome in job.ends] == ends
     assert not ends or "no rank has printed anything for 2m30s" in job.ends[0].reason

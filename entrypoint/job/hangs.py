@@ -1,0 +1,311 @@
+"""Which rank hangs: compares the stacks of all ranks, and names those that the others wait for.
+
+Ranks that do the same are one group. A rank that has left, or that a signal has suspended, is to
+blame in any case. Otherwise those are that do something else while at least as many wait in a
+collective operation; and of ranks that all wait, those in another operation than most. Where all do
+the same, or most work, the job is slow and no rank is to blame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+from entrypoint.job.stacks import Frame, ProcessStack
+from entrypoint.text import count, one_line, some
+from entrypoint.values import dataclass
+
+LINES = 40  # of the whole report, for any number of ranks
+_GROUPS = 10  # that are shown
+_NAMED = 4  # ranks of a group that are named with their node
+_FRAMES = 5  # of a stack that is shown
+_EXAMPLES = 3  # stacks that are shown
+_SENTENCE = 600  # characters of the verdict in one line
+
+# Functions in which a rank waits for the other ranks, or for a device that does.
+_FUNCTIONS = (
+    "all_reduce all_reduce_coalesced all_gather all_gather_into_tensor all_gather_object"
+    " all_gather_coalesced allreduce allreduce_async allgather alltoall all_to_all"
+    " all_to_all_single barrier monitored_barrier broadcast broadcast_object_list broadcast_"
+    " gather gather_object scatter scatter_object_list reduce reduce_scatter"
+    " reduce_scatter_tensor recv send irecv isend batch_isend_irecv recv_object_list"
+    " send_object_list synchronize wait_tensor grouped_allreduce join poll_handle"
+    " psum sync_global_devices backward _engine_run_backward"
+)
+COLLECTIVES = frozenset(_FUNCTIONS.split())
+# Where such functions are, besides the words of a path that name a library of collectives.
+_PATHS = (
+    "distributed horovod mpi4py deepspeed accelerate autograd cuda npu jax _tensor.py comm hccl"
+    " mindspore bagua"
+)
+_COMMUNICATION = tuple(_PATHS.split())
+
+Kind = Literal["waits", "works", "suspended", "left", "unknown"]
+
+
+@dataclass(frozen=True)
+class RankPosition:
+    """What one process does, in words, and what makes it the same as another's."""
+
+    kind: Kind
+    key: tuple[str, ...]
+    words: str  # "in all_reduce, train.py:88"
+
+
+@dataclass(frozen=True)
+class StackedRank:
+    """One rank's own process, its children, and its node."""
+
+    node: int
+    stack: ProcessStack
+    children: tuple[ProcessStack, ...]
+    position: RankPosition
+
+
+@dataclass(frozen=True)
+class HangReport:
+    """The report: lines for people, the first of which says it all. `blamed`: who hangs, or ""."""
+
+    lines: tuple[str, ...]
+    blamed: str
+
+
+def judge(
+    stacks: Mapping[int, Sequence[ProcessStack]],
+    host: Callable[[int], str],
+    silent: Iterable[int] = (),
+) -> HangReport:
+    """Return the verdict on these stacks of each node; `host` names a node. `silent` are nodes that
+    have shown nothing."""
+    ranks = _ranks(stacks)
+    groups = _groups(ranks)
+    blamed = _blamed(groups, len(ranks))
+    head = _head(groups, blamed, len(ranks), host)
+    lines = [head]
+    lines += _details(groups, blamed, host)
+    if missing := [host(node) for node in silent]:
+        lines.append(f"no stacks from {some(missing, 4)}")
+    lines += _notes(ranks)
+    guilty = "; ".join(_named(rank, host) for rank in blamed[:_NAMED])
+    return HangReport(tuple(lines[:LINES]), one_line(guilty, _SENTENCE))
+
+
+# --------------------------------------------------------------------------------------------------
+# What one process does
+
+
+def position(stack: ProcessStack) -> RankPosition:
+    """Return what a process does."""
+    if stack.state == "left":
+        return RankPosition("left", ("left", stack.note), f"has left ({stack.note})")
+    place = _place(stack.frames)
+    if stack.state in ("T", "t"):
+        where = f", in {place[0]}" if place else ""
+        return RankPosition("suspended", ("suspended", *place), f"is suspended by a signal{where}")
+    if not place:
+        kernel = f" in the kernel's {stack.kernel}" if stack.kernel else ""
+        state = {"D": "waits without an interrupt", "R": "runs", "Z": "has ended"}
+        words = f"{state.get(stack.state, 'sleeps')}{kernel}"
+        return RankPosition("unknown", (stack.state, stack.kernel), words)
+    stuck = f" (the kernel waits in {stack.kernel or '?'})" if stack.state == "D" else ""
+    if name := _collective(stack.frames):
+        own = next((frame for frame in stack.frames if not frame.library), stack.frames[-1])
+        where = f"{name}, {_short(own)}"
+        return RankPosition("waits", ("waits", name, own.file, str(own.line)), f"waits in {where}")
+    # The line changes while a rank works: its function tells more.
+    return RankPosition("works", ("works", *place[1:]), f"is in {place[0]}{stuck}")
+
+
+def _place(frames: Sequence[Frame]) -> tuple[str, ...]:
+    """Return where the program is: in words, and the function and file of its own code."""
+    if not frames:
+        return ()
+    at = next((at for at, frame in enumerate(frames) if not frame.library), None)
+    if at is None:
+        return f"{frames[0].function}(), {_short(frames[0])}", frames[0].function, frames[0].file
+    own = frames[at]
+    called = frames[at - 1].function if at else own.function
+    return f"{called}(), {_short(own)}", called, own.function, own.file
+
+
+def _collective(frames: Sequence[Frame]) -> str:
+    """Return the function in which a rank waits for others; "" if it does not."""
+    name = ""
+    for frame in frames:
+        if not frame.library:
+            break
+        is_there = any(word in frame.file for word in _COMMUNICATION)
+        function = frame.function.rpartition(".")[2]
+        if function in COLLECTIVES and is_there:
+            name = function  # the outermost one is what the program has called
+    return name
+
+
+def _short(frame: Frame) -> str:
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}"
+
+
+def _ranks(stacks: Mapping[int, Sequence[ProcessStack]]) -> list[StackedRank]:
+    ranks = []
+    for node, processes in sorted(stacks.items()):
+        for stack in processes:
+            if not stack.is_child:
+                children = tuple(
+                    child
+                    for child in processes
+                    if child.is_child and (child.rank, child.what) == (stack.rank, stack.what)
+                )
+                ranks.append(StackedRank(node, stack, children, position(stack)))
+    return sorted(ranks, key=lambda rank: (rank.stack.rank, rank.node))
+
+
+# --------------------------------------------------------------------------------------------------
+# Who differs
+
+
+def _groups(ranks: Sequence[StackedRank]) -> list[list[StackedRank]]:
+    """Return the ranks that do the same together, the largest group first."""
+    groups: dict[tuple[str, ...], list[StackedRank]] = {}
+    for rank in ranks:
+        groups.setdefault(rank.position.key, []).append(rank)
+    return sorted(groups.values(), key=lambda group: (-len(group), group[0].stack.rank))
+
+
+def _blamed(groups: Sequence[Sequence[StackedRank]], total: int) -> list[StackedRank]:
+    """Return the ranks that the others wait for; none where all are alike, or most work."""
+    gone = [
+        rank for group in groups for rank in group if rank.position.kind in ("left", "suspended")
+    ]
+    if gone:
+        return gone if len(gone) < total else []
+    waiting = [group for group in groups if group[0].position.kind == "waits"]
+    busy = [group for group in groups if group[0].position.kind != "waits"]
+    waits = sum(map(len, waiting))
+    if waits and busy:
+        return [rank for group in busy for rank in group] if total - waits <= waits else []
+    # All wait, or none is known to: those differ that are not in the place where most are.
+    first = groups[0] if groups else ()
+    if 2 * len(first) <= total or first[0].position.kind == "unknown":
+        return []
+    return [rank for group in groups[1:] for rank in group]
+
+
+# --------------------------------------------------------------------------------------------------
+# In words
+
+
+def _head(
+    groups: Sequence[Sequence[StackedRank]],
+    blamed: Sequence[StackedRank],
+    total: int,
+    host: Callable[[int], str],
+) -> str:
+    if not groups:
+        return "no rank runs"
+    guilty = {id(rank) for rank in blamed}
+    others = [group for group in groups if id(group[0]) not in guilty]
+    if blamed and others:
+        parts = [_of_many(others[0], total), *(_named(rank, host) for rank in blamed[:_NAMED])]
+        if len(blamed) > _NAMED:
+            parts.append(f"and {count(len(blamed) - _NAMED, 'other rank')}")
+        return one_line("; ".join(parts), _SENTENCE)
+    first = groups[0]
+    if len(groups) == 1:
+        what = f"{_of_many(first, total)}: no rank differs from the others"
+    elif all(group[0].position.kind == "waits" for group in groups):
+        what = f"{_of_many(first, total)}: the ranks wait for each other in different operations"
+    else:
+        what = f"{_of_many(first, total)}: no rank is clearly behind the others"
+    return one_line(what, _SENTENCE)
+
+
+def _of_many(group: Sequence[StackedRank], total: int) -> str:
+    words = group[0].position.words
+    if total == 1:
+        return f"the only rank {words}"
+    if len(group) == 1:
+        return f"1 of {total} ranks {words}"
+    amount = f"all {total}" if len(group) == total else f"{len(group)} of {total}"
+    return f"{amount} ranks {_plural(words)}"
+
+
+def _plural(words: str) -> str:
+    verb, _, rest = words.partition(" ")
+    plurals = {"is": "are", "has": "have", "waits": "wait", "runs": "run", "sleeps": "sleep"}
+    return f"{plurals.get(verb, verb)} {rest}".rstrip()
+
+
+def _named(rank: StackedRank, host: Callable[[int], str]) -> str:
+    text = f"{rank.stack.what} on {host(rank.node)} {rank.position.words}"
+    children = [child for child in rank.children if _is_stuck(child)]
+    if children and rank.position.kind != "waits":
+        child = children[0]
+        more = f", and {len(children) - 1} more" if len(children) > 1 else ""
+        text += f"; its data worker, pid {child.pid}, {position(child).words}{more}"
+    return text
+
+
+def _is_stuck(child: ProcessStack) -> bool:
+    """Return whether a data worker does anything but wait for work."""
+    if child.state in ("T", "t", "D"):
+        return True
+    return any(not frame.library for frame in child.frames)
+
+
+def _details(
+    groups: Sequence[Sequence[StackedRank]],
+    blamed: Sequence[StackedRank],
+    host: Callable[[int], str],
+) -> list[str]:
+    """Return a line for each group, those to blame first, with the stacks of some."""
+    lines = []
+    shown = 0
+    guilty = {id(rank) for rank in blamed}
+    ordered = sorted(groups, key=lambda group: id(group[0]) not in guilty)
+    for group in ordered[:_GROUPS]:
+        lines.append(f"  {_who(group, host)}: {group[0].position.words}")
+        if shown < _EXAMPLES and group[0].stack.frames:
+            shown += 1
+            lines += _stack(group[0].stack)
+            stuck = [child for child in group[0].children if _is_stuck(child)]
+            if stuck and id(group[0]) in guilty:
+                lines.append(f"    data worker, pid {stuck[0].pid}: {position(stuck[0]).words}")
+                lines += _stack(stuck[0])
+    if len(groups) > _GROUPS:
+        rest = sum(map(len, ordered[_GROUPS:]))
+        lines.append(f"  {count(rest, 'more rank')} in {len(groups) - _GROUPS} other places")
+    return lines
+
+
+def _stack(stack: ProcessStack) -> list[str]:
+    return [
+        one_line(f"    | {frame.function} ({frame.file}:{frame.line})", 240)
+        for frame in stack.frames[:_FRAMES]
+    ]
+
+
+def _who(group: Sequence[StackedRank], host: Callable[[int], str]) -> str:
+    if len(group) <= _NAMED:
+        return ", ".join(f"{rank.stack.what} on {host(rank.node)}" for rank in group)
+    numbers = [rank.stack.rank for rank in group if rank.stack.rank >= 0]
+    return f"{count(len(group), 'rank')} ({_ranges(numbers)})" if numbers else f"{len(group)} ranks"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return numbers in order as `0-16, 18`."""
+    spans: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return some([str(a) if a == b else f"{a}-{b}" for a, b in spans], 8)
+
+
+def _notes(ranks: Sequence[StackedRank]) -> list[str]:
+    """Return why stacks are missing, each reason once."""
+    reasons: dict[str, int] = {}
+    for rank in ranks:
+        if rank.stack.note and rank.stack.state != "left":
+            reasons[rank.stack.note] = reasons.get(rank.stack.note, 0) + 1
+    return [f"  {count(number, 'rank')}: {note}" for note, number in list(reasons.items())[:3]]

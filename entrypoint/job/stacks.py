@@ -1,0 +1,57 @@
+"""What the processes of ranks do, as values: their stacks.
+
+Nodes send them, and the leader compares them. Each node is believed about its own processes alone,
+and sends a bounded number of them.
+"""
+
+# Annotations are no texts here, as in messages.py.
+
+from typing import Annotated
+
+from entrypoint.values import dataclass
+from entrypoint.wire import Length, Range
+
+PROCESSES = 48  # of one node
+FRAMES = 12  # of one process
+NAME = 100  # characters of a name or a file
+_RANKS = 1 << 20
+
+Name = Annotated[str, Length(NAME)]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One function of a stack: its name, its file, the line, and whether it is a library's."""
+
+    function: Name
+    file: Name
+    line: Annotated[int, Range(0, 1 << 31)]
+    library: bool
+
+
+@dataclass(frozen=True)
+class ProcessStack:
+    """One process of a rank. `frames`: the innermost first; none where they could not be read."""
+
+    rank: Annotated[int, Range(-1, _RANKS)]  # -1: a program that is no rank
+    what: Name  # "rank 3", or the program's name
+    pid: Annotated[int, Range(0, 1 << 31)]
+    is_child: bool  # whether a rank's own process has started it: a data worker
+    state: Name  # as in proc_pid_stat(5): R, S, D, T, ...; "left" for a rank that has ended
+    kernel: Name  # function of the kernel in which it waits, where that is known
+    note: Name  # why there are no frames; of a rank that has left, how
+    frames: Annotated[tuple[Frame, ...], Length(FRAMES)] = ()
+
+
+def chosen(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Return the frames of a stack that say most: its innermost ones, and the program's own."""
+    if len(frames) <= FRAMES:
+        return frames
+    inner = frames[: FRAMES // 2]
+    own = [frame for frame in frames[FRAMES // 2 :] if not frame.library]
+    rest = own[: FRAMES - len(inner)]
+    # The function of a library that the program has called says what is waited for.
+    first = next((at for at, frame in enumerate(frames) if not frame.library), None)
+    if first is not None and first > len(inner):
+        rest = [frames[first - 1], *rest][: FRAMES - len(inner)]
+    return (*inner, *rest)

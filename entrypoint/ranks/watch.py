@@ -1,0 +1,189 @@
+"""What the ranks of this node do: their last steps and their stacks, as messages and in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+
+from entrypoint.job.messages import STEPS, RankStacks, Steps
+from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
+from entrypoint.model import Facts, Plan
+from entrypoint.output import steps
+from entrypoint.output.log import Callbacks
+from entrypoint.ranks.reports import Ranks
+from entrypoint.spec.jobspec import StallSpec
+from entrypoint.system import proc
+from entrypoint.system.process import which
+from entrypoint.text import one_line
+from entrypoint.values import dataclass
+
+_LIMIT = 10.0  # seconds to read the stacks of a job that has stalled
+_CHILDREN = 16  # processes of one rank that are read, besides its own
+_AT_ONCE = 4  # processes whose stacks are read at the same time
+_HELPERS = ("resource_tracker", "torch/_inductor/compile_worker", "semaphore_tracker")
+
+
+@dataclass(frozen=True)
+class WatchedRank:
+    """A rank or program of this node: the number of its supervisor, the rank, its name, and the
+    supervisor's pid, 0 if it has ended."""
+
+    number: str  # in the names of its supervisor's files
+    rank: int  # -1: a program that is no rank
+    what: str
+    supervisor: int
+    status: int = 0  # of one that has ended
+
+
+class RankWatcher:
+    """Reads what the ranks of this node do, and reports it. `listeners` know the ranks: those that
+    the launcher starts, and those that a program of this node starts."""
+
+    def __init__(
+        self,
+        stall: StallSpec,
+        facts: Facts,
+        draft: Plan,
+        callbacks: Callbacks,
+        listeners: tuple[Ranks, Ranks],
+    ) -> None:
+        self._stall = stall
+        self._path = facts.env.get("PATH", "")  # of programs: py-spy may be on it
+        self._draft = draft
+        self.launch = draft.launch  # until the plan is settled
+        self._tell = callbacks.tell
+        self._log = callbacks.log
+        self._ranks = listeners[0]
+        self._program_ranks = listeners[1]
+        self._told = False  # whether the last report of steps had any
+        self._left: dict[int, int] = {}  # rank -> status of those that have ended
+
+    def saw(self, event: str, number: int, value: int, of_program: bool) -> None:
+        """Note the start or end of a rank or program."""
+        if of_program != (self.launch.ranks.reports == "both"):
+            return  # the program that starts the ranks
+        if event == "start":
+            self._left.pop(number, None)
+        elif event == "end":
+            self._left[number] = value
+
+    def _watched(self) -> list[WatchedRank]:
+        """Return the ranks of this node, or its programs where these are not known to start any."""
+        launch, reports = self.launch, self.launch.ranks.reports
+        programs = {}
+        alive = self._program_ranks.alive
+        if reports == "programs" or (reports == "both" and not alive and not self._left):
+            programs = {
+                number: (-1 if program.rank is None else program.rank, program.label)
+                for number, program in enumerate(launch.programs)
+            }
+        alive = alive or self._ranks.alive
+        watched = []
+        for number in sorted({*alive, *self._left}):
+            rank, label = programs.get(number, (number, ""))
+            what = f"rank {rank}" if rank >= 0 else label or self._draft.launcher
+            pid = 0 if number in self._left else alive[number]
+            watched.append(WatchedRank(str(number), rank, what, pid, self._left.get(number, 0)))
+        return watched
+
+    def tell_steps(self) -> None:
+        """Report the last steps of the ranks that run here, if the job is to have any."""
+        if self._stall.line is None:
+            return
+        rows = []
+        now = time.monotonic()
+        for rank in self._watched():
+            last = (
+                steps.last(self._draft.topology.run_dir, rank.number) if rank.supervisor else None
+            )
+            if last is not None:
+                rows.append((rank.rank, last[1], max(0.0, now - last[0])))
+        if rows or self._told:  # also once, when no rank is left
+            self._told = bool(rows)
+            self._tell(Steps(tuple(rows[:STEPS])))
+
+    async def tell_stacks(self) -> None:
+        """Report what all processes of the ranks here do."""
+        self._tell(await self._read(_LIMIT))
+
+    async def _read(self, limit: float) -> RankStacks:
+        from entrypoint.ranks import stacks  # only a stall, or the end of a grace, needs it
+
+        spy = which("py-spy", f"{self._path}:{os.path.dirname(sys.executable)}")
+        reader = stacks.Reader(self._stall.stacks, spy)
+        turns = asyncio.Semaphore(_AT_ONCE)
+        ends = time.monotonic() + limit
+
+        async def read(rank: WatchedRank, pid: int, is_child: bool) -> ProcessStack:
+            state, kernel = stacks.kernel_of(pid)
+            frames: tuple[Frame, ...] = ()
+            note = "is no Python"
+            if _is_python(pid):
+                async with turns:
+                    left = ends - time.monotonic()
+                    note = "not read in time"
+                    if left > 0:
+                        frames, note = await reader.read(pid, min(left, max(limit / 2, 1.0)))
+            return ProcessStack(
+                rank.rank, rank.what, pid, is_child, state, kernel, one_line(note, 100), frames
+            )
+
+        wanted = []
+        gone = []
+        for rank in self._watched():
+            if not rank.supervisor:
+                gone.append(_gone(rank))
+                continue
+            main, children = _processes(rank.supervisor)
+            wanted += [(rank, pid, at > 0) for at, pid in enumerate((*main, *children))]
+        room = PROCESSES - len(gone[:PROCESSES])
+        # Ranks first: where there is no room for all, data workers are left out.
+        wanted = sorted(wanted, key=lambda entry: entry[2])[: max(0, room)]
+        found = await asyncio.gather(*(read(*entry) for entry in wanted))
+        return RankStacks((*gone[:PROCESSES], *found))
+
+    async def show(self, limit: float) -> None:
+        """Log what the processes of the ranks here do."""
+        for stack in (await self._read(limit)).stacks:
+            if stack.state == "left":
+                continue
+            state = f"state {stack.state}{f', in {stack.kernel}' if stack.kernel else ''}"
+            self._log(f"{stack.what}, pid {stack.pid}, {_command(stack.pid)}: {state}")
+            for frame in stack.frames:
+                self._log(f"  | {frame.function} ({frame.file}:{frame.line})")
+            if stack.note and not stack.frames:
+                self._log(f"  | {stack.note}")
+
+
+def _gone(rank: WatchedRank) -> ProcessStack:
+    note = f"exited with {rank.status}"
+    return ProcessStack(rank.rank, rank.what, 0, False, "left", "", note)
+
+
+def _processes(supervisor: int) -> tuple[list[int], list[int]]:
+    """Return a rank's own process, if there is one, and those that it has started: both below the
+    supervisor."""
+    below = [pid for pid, _, _ in proc.below(supervisor)]
+    if not below:
+        return [], []
+    main = next((pid for pid in below if _is_python(pid)), below[0])
+    started = [pid for pid in proc.descendants(main) if _is_python(pid)]
+    workers = [pid for pid in started if not any(word in _command(pid) for word in _HELPERS)]
+    return [main], workers[:_CHILDREN]
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+    except OSError:
+        return False
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return one_line(file.read(4096).replace(b"\0", b" ").decode(errors="replace"), 200)
+    except OSError:
+        return ""

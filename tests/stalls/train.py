@@ -1,0 +1,99 @@
+"""A training on two nodes of two ranks, which hangs at step 3 in the way that its argument names."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+
+HOW = sys.argv[1]
+RANK = int(os.environ["RANK"])
+CULPRIT = 3
+STEP = 3  # at which it happens
+lock = threading.Lock()
+
+
+class Samples(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> int:
+        if HOW == "worker" and RANK == CULPRIT and index == STEP:
+            self.fetch()
+        return index
+
+    def fetch(self) -> None:
+        threading.Event().wait()
+
+
+def read_shard() -> bytes:
+    source, _ = os.pipe()  # which nobody writes into
+    return os.read(source, 1)
+
+
+def evaluate() -> None:
+    while True:
+        sum(range(1000))
+
+
+def save() -> None:
+    with lock:
+        pass
+
+
+def hold_lock() -> None:
+    lock.acquire()
+    time.sleep(600)
+
+
+def work() -> None:
+    time.sleep(600)
+
+
+def leave() -> None:
+    if os.fork() == 0:  # it holds the sockets, so the others do not notice
+        time.sleep(600)
+        os._exit(0)
+    os._exit(0)
+
+
+def hang() -> None:
+    if HOW == "slow":
+        work()
+    if RANK != CULPRIT or HOW == "worker":
+        return
+    if HOW == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif HOW == "order":
+        dist.broadcast(torch.ones(1), src=0)
+    elif HOW == "read":
+        read_shard()
+    elif HOW == "lock":
+        threading.Thread(target=hold_lock, daemon=True).start()
+        time.sleep(0.1)
+        save()
+    elif HOW == "loop":
+        evaluate()
+    elif HOW == "left":
+        leave()
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    loader = torch.utils.data.DataLoader(
+        Samples(), batch_size=None, num_workers=1, prefetch_factor=2
+    )
+    for step, _ in enumerate(loader):
+        if step == STEP:
+            hang()
+        dist.all_reduce(torch.ones(1))
+        print("step", step, flush=True)
+
+
+if __name__ == "__main__":
+    main()

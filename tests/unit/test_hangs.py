@@ -1,0 +1,399 @@
+"""Which rank hangs: groups of stacks, steps of ranks, patterns of lines, and stacks as tools print
+them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from entrypoint.job import hangs
+from entrypoint.job.hangs import HangReport, judge
+from entrypoint.job.stacks import FRAMES, Frame, ProcessStack, chosen
+from entrypoint.job.steptable import StepTable
+from entrypoint.output.steps import StepFile, StepWatch
+from entrypoint.ranks.stacks import frame_of, parsed_dump, parsed_json
+from entrypoint.spec.patterns import LINE, check_line
+from entrypoint.values import replace
+
+C10D = "torch/distributed/distributed_c10d.py"
+MAIN = Frame("main", "/w/train.py", 88, False)
+REDUCE = (Frame("all_reduce", C10D, 1, True), Frame("wrapper", C10D, 2, True), MAIN)
+BROADCAST = (Frame("broadcast", C10D, 3, True), replace(MAIN, line=90))
+READ = (Frame("read", "/w/data.py", 31, False), MAIN)
+NEXT = (
+    Frame("wait", "multiprocessing/connection.py", 9, True),
+    Frame("__next__", "site-packages/torch/utils/data/dataloader.py", 7, True),
+    replace(MAIN, line=80),
+)
+IDLE = (Frame("_worker_loop", "site-packages/torch/utils/data/_utils/worker.py", 5, True),)
+
+
+def rank(number: int, frames: tuple[Frame, ...] = REDUCE, state: str = "S") -> ProcessStack:
+    return ProcessStack(number, f"rank {number}", 100 + number, False, state, "", "", frames)
+
+
+def child(number: int, frames: tuple[Frame, ...], state: str = "S") -> ProcessStack:
+    return replace(rank(number, frames, state), is_child=True, pid=900 + number)
+
+
+LEFT = replace(rank(3, ()), state="left", note="exited with 0")
+BLIND = replace(rank(0, ()), note="EP617 there is no py-spy on PATH")
+
+
+def report(*changed: ProcessStack, ranks: int = 4, of: tuple[Frame, ...] = REDUCE) -> HangReport:
+    """The report on so many ranks that all do the same but for these; two on each node."""
+    numbers = {stack.rank for stack in changed if not stack.is_child}
+    everyone = [rank(number, of) for number in range(ranks) if number not in numbers]
+    nodes: dict[int, list[ProcessStack]] = {}
+    for stack in (*everyone, *changed):
+        nodes.setdefault(stack.rank // 2, []).append(stack)
+    return judged(nodes)
+
+
+def judged(nodes: Mapping[int, Sequence[ProcessStack]], silent: Sequence[int] = ()) -> HangReport:
+    return judge(nodes, lambda node: f"worker-{node} (node-{node})", silent)
+
+
+THREE = "3 of 4 ranks wait in all_reduce, train.py:88; rank 3 on worker-1 (node-1) "
+
+
+@pytest.mark.promise("of ranks that hang, the one that the others wait for is named")
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ([rank(3, READ)], f"{THREE}is in read(), data.py:31"),
+        ([rank(3, READ, "T")], f"{THREE}is suspended by a signal, in read(), data.py:31"),
+        ([rank(3, (), "T")], f"{THREE}is suspended by a signal"),
+        ([LEFT], f"{THREE}has left (exited with 0)"),
+        ([rank(3, BROADCAST)], f"{THREE}waits in broadcast, train.py:90"),
+        (
+            [replace(rank(3, READ, "D"), kernel="nfs_wait")],
+            f"{THREE}is in read(), data.py:31 (the kernel waits in nfs_wait)",
+        ),
+        ([rank(3, NEXT), child(3, IDLE)], f"{THREE}is in __next__(), train.py:80"),
+        (
+            [rank(3, NEXT), child(3, (*READ[:1], *IDLE)), child(3, IDLE)],
+            f"{THREE}is in __next__(), train.py:80; its data worker, pid 903, is in read(),"
+            " data.py:31",
+        ),
+        (
+            [rank(2, READ), rank(3, READ)],
+            "2 of 4 ranks wait in all_reduce, train.py:88; rank 2 on worker-1 (node-1) is in read(),"
+            " data.py:31; rank 3 on worker-1 (node-1) is in read(), data.py:31",
+        ),
+        (
+            [replace(rank(3, ()), kernel="pipe_read")],
+            f"{THREE}sleeps in the kernel's pipe_read",
+        ),
+    ],
+)
+def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: str) -> None:
+    verdict = report(*changed)
+    assert verdict.lines[0] == words
+    assert words.endswith(verdict.blamed)
+    assert verdict.blamed
+
+
+@pytest.mark.control("of ranks that hang, the one that the others wait for is named")
+@pytest.mark.parametrize(
+    ("stacks", "words"),
+    [
+        (
+            [rank(n) for n in range(4)],
+            "all 4 ranks wait in all_reduce, train.py:88: no rank differs",
+        ),
+        (
+            [rank(n, READ) for n in range(4)],
+            "all 4 ranks are in read(), data.py:31: no rank differs",
+        ),
+        (
+            [rank(0), *(rank(n, READ) for n in (1, 2, 3))],
+            "3 of 4 ranks are in read(), data.py:31: no rank is clearly behind the others",
+        ),
+        (
+            [rank(0), rank(1), rank(2, BROADCAST), rank(3, BROADCAST)],
+            "2 of 4 ranks wait in all_reduce, train.py:88: the ranks wait for each other in"
+            " different operations",
+        ),
+        ([rank(n, (), "T") for n in range(2)], "all 2 ranks are suspended by a signal"),
+        ([BLIND, replace(BLIND, rank=1)], "all 2 ranks sleep: no rank differs"),
+        ([], "no rank runs"),
+    ],
+)
+def test_nobody_is_blamed_where_none_is_behind(stacks: list[ProcessStack], words: str) -> None:
+    verdict = judged({0: stacks})
+    assert verdict.lines[0].startswith(words)
+    assert verdict.blamed == ""
+
+
+def test_a_line_of_a_loop_does_not_make_a_rank_different() -> None:
+    """Ranks that work are compared by function."""
+    stacks = [rank(n, (replace(READ[0], line=n), MAIN)) for n in range(4)]
+    assert judged({0: stacks}).blamed == ""
+
+
+@pytest.mark.promise("stacks of 128 ranks are shown in 40 lines at most")
+@pytest.mark.parametrize("kinds", [1, 2, 128])
+def test_the_report_is_short(kinds: int) -> None:
+    long = "x" * 100
+    deep = tuple(Frame(long, long, n, False) for n in range(FRAMES))
+    stacks = [rank(n, (replace(deep[0], function=f"f{n % kinds}"), *deep[1:])) for n in range(128)]
+    nodes = {node: stacks[8 * node : 8 * node + 8] for node in range(16)}
+    lines = judged(nodes, silent=range(16, 500)).lines
+    assert 1 < len(lines) <= hangs.LINES
+    assert all(len(line) <= 700 for line in lines)
+
+
+@pytest.mark.control("stacks of 128 ranks are shown in 40 lines at most")
+def test_each_place_is_shown() -> None:
+    lines = "\n".join(report(rank(3, READ), ranks=128).lines)
+    assert lines.startswith("127 of 128 ranks wait in all_reduce, train.py:88; rank 3 on worker-1")
+    assert "127 ranks (0-2, 4-127): waits in all_reduce, train.py:88" in lines
+    assert "    | read (/w/data.py:31)" in lines
+
+
+def test_what_is_missing_is_said_once() -> None:
+    lines = judged({0: [BLIND, replace(BLIND, rank=1)]}, silent=[4]).lines
+    assert "no stacks from worker-4 (node-4)" in lines
+    assert "  2 ranks: EP617 there is no py-spy on PATH" in lines
+
+
+def test_a_program_that_is_no_rank_has_its_name() -> None:
+    program = replace(rank(-1), what="ray")
+    assert judged({0: [program]}).lines[1].startswith("  ray on worker-0 (node-0): ")
+
+
+def test_a_deep_stack_keeps_the_program_s_own_frames() -> None:
+    inner = [Frame(f"i{n}", "site-packages/x.py", n, True) for n in range(30)]
+    called = Frame("all_reduce", C10D, 1, True)
+    kept = chosen((*inner, called, MAIN, *inner))
+    assert len(kept) <= FRAMES
+    assert kept[:2] == tuple(inner[:2])
+    assert kept[-2:] == (called, MAIN)
+    assert hangs.position(rank(0, kept)).words == "waits in all_reduce, train.py:88"
+
+
+# --------------------------------------------------------------------------------------------------
+# Steps
+
+
+def host(node: int) -> str:
+    return f"worker-{node}"
+
+
+def table(*rows: tuple[int, str, float], now: float = 100.0) -> StepTable:
+    steps = StepTable()
+    for number, text, age in rows:
+        steps.take(number, [(number, text, age)], now)
+    return steps
+
+
+def test_ranks_that_are_behind_are_named_with_their_step() -> None:
+    steps = table((0, "57", 1.0), (1, "41", 90.0), (2, "57", 2.0))
+    assert steps.idle(100.0, 0.0) == 90.0
+    assert steps.words(100.0, 60.0, 0.0, host) == (
+        "1 of 3 ranks printed no line that stall.line matches for 1m30s; rank 1 on worker-1 is at"
+        " 41; the others are at 57"
+    )
+    assert (steps.furthest, steps.printed) == (57, 99.0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (table(), "no rank has printed a line that stall.line matches for 1m40s"),
+        (
+            table((0, "7", 80.0), (1, "7", 90.0)),
+            "no rank has printed a line that stall.line matches for 1m30s; all are at 7",
+        ),
+        (
+            table((0, "b", 1.0), (1, "a", 90.0)),
+            "1 of 2 ranks printed no line that stall.line matches for 1m30s; rank 1 on worker-1 is"
+            " at a; the others are at b",
+        ),
+        (
+            table(*((n, str(n), 90.0) for n in range(7))),
+            "no rank has printed a line that stall.line matches for 1m30s; rank 0 on worker-0 is at"
+            " 0, rank 1 on worker-1 is at 1, rank 2 on worker-2 is at 2, rank 3 on worker-3 is at 3,"
+            " 2 more are behind; the others are at 6",
+        ),
+    ],
+)
+def test_what_is_said_of_steps(steps: StepTable, words: str) -> None:
+    assert steps.words(100.0, 60.0, 0.0, host) == words
+
+
+@pytest.mark.control("a rank that shows no step for stall.minutes has stalled")
+def test_a_rank_that_shows_none_does_not_count() -> None:
+    """Such as all ranks but the first one in many programs."""
+    assert table((0, "9", 1.0)).idle(100.0, 0.0) == 1.0
+
+
+def test_a_node_replaces_what_it_has_said() -> None:
+    steps = table((0, "9", 1.0), (1, "9", 90.0))
+    steps.take(1, [], 100.0)
+    assert steps.idle(100.0, 0.0) == 1.0
+    steps.lose(0, 90.0)
+    assert steps.idle(100.0, 40.0) == 10.0, "once all have ended, the time counts anew"
+    assert steps.furthest == 9, "what was reached stays"
+
+
+def test_a_step_from_the_future_is_now() -> None:
+    assert table((0, "1", -500.0)).idle(100.0, 0.0) == 0.0
+
+
+class Noted(StepFile):
+    """A file for steps that keeps them."""
+
+    def __init__(self, pattern: str) -> None:
+        import re
+
+        super().__init__(re.compile(pattern), -1)
+        self.steps: list[str] = []
+
+    def note(self, step: str) -> None:
+        self.steps.append(step)
+
+
+@pytest.mark.promise("a rank that shows no step for stall.minutes has stalled")
+@pytest.mark.parametrize(
+    ("pieces", "steps"),
+    [
+        ([b"step 1\n", b"step 2\nother\n"], ["1", "2"]),
+        ([b"ste", b"p 12", b"3\n"], ["123"]),
+        ([b"step 1\rstep 2\r"], ["2"]),
+        ([b"step 1\nstep 2\nstep 3\n"], ["3"]),
+        ([b"\xff\xfe step 4 \xff\n"], ["4"]),
+        ([b"x" * LINE + b"step 5\n"], []),
+        ([b"y" * 10_000_000 + b"step 5\n", b"step 6\n"], ["6"]),
+        ([b"nothing\n" * 1000], []),
+    ],
+)
+def test_which_lines_are_steps(pieces: list[bytes], steps: list[str]) -> None:
+    file = Noted(r"step (\d+)")
+    watch = StepWatch(file)
+    for piece in pieces:
+        watch.take(piece)
+    assert file.steps == steps
+
+
+def test_a_step_is_short_and_can_be_printed() -> None:
+    file = Noted(r"at .*")
+    StepWatch(file).take(b"at \x1b[31m" + b"z" * 100 + b"\n")
+    assert file.steps == ["at ?[31m" + "z" * 32]
+
+
+# --------------------------------------------------------------------------------------------------
+# Patterns
+
+
+@pytest.mark.promise("the time of a user's pattern is bounded for every line")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"step (\d+)", r"^.*step (\d+)", r"\d+ steps", r"(?i)epoch[: ]+(\d+)/(\d+)", "step",
+        r"(?:step|iter) (\d+)", r"step\s*=\s*(\d+)", r"Step\s+\[(\d+)/\d+\]", r"'step': (\d+)",
+        r"loss.*step (\d+)", "(one|two)? steps", r"(?x) step \s (\d+)", "étape (\\d+)", r"[^a]+a(\d)",
+    ],
+)  # fmt: skip
+def test_a_pattern_is_taken(pattern: str) -> None:
+    assert check_line(pattern) is None
+
+
+@pytest.mark.control("the time of a user's pattern is bounded for every line")
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("(a+)+b", "repetition or alternative within a repetition"),
+        ("(a|a)*b", "repetition or alternative within a repetition"),
+        ("(a?){30}a{30}", "repetition or alternative within a repetition"),
+        ("(?:(?:ab)*c)+", "within a repetition"),
+        ("x.*a.*b", "more than one ambiguous repetition"),
+        ("a?a?a?aaa", "more than one ambiguous repetition"),
+        (r"\w+\d+\w+!", "more than one ambiguous repetition"),
+        ("(a|ab)(b|bc)(c|cd)", "more than one ambiguous repetition"),
+        ("(?=a)b", "no look ahead or behind"),
+        (r"(?<!a)b", "no look ahead or behind"),
+        (r"(a)\1", "no reference to a group"),
+        (r"(a)?(?(1)b|c)", "no reference to a group"),
+        ("(x", "no regular expression"),
+        ("x*", "matches every line"),
+        ("x" * 201, "at most 200 characters"),
+    ],
+)
+def test_a_pattern_is_refused(pattern: str, why: str) -> None:
+    problem = check_line(pattern)
+    assert problem
+    assert why in problem[0]
+
+
+# --------------------------------------------------------------------------------------------------
+# What tools print
+
+
+SITE = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+DUMP = f"""Thread 0x00007f01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/w/other.py", line 1 in beat
+
+Current thread 0x00007f02 (most recent call first):
+  File "{SITE}", line 1 in all_reduce
+  File "/w/train.py", line 88 in main
+"""
+SPY = [
+    {"thread_name": "beat", "os_thread_id": 8, "frames": []},
+    {
+        "thread_name": "MainThread",
+        "os_thread_id": 7,
+        "frames": [
+            {"name": "all_reduce", "filename": SITE, "line": 1},
+            {"name": "main", "filename": "/w/train.py", "line": 88},
+        ],
+    },
+]
+EXPECTED = (Frame("all_reduce", C10D, 1, True), MAIN)
+
+
+def test_both_tools_say_the_same() -> None:
+    assert parsed_dump(DUMP) == EXPECTED
+    assert parsed_json(json.dumps(SPY).encode(), 7) == EXPECTED
+    assert parsed_json(json.dumps(SPY).encode(), 99) == EXPECTED, "by the thread's name"
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b"[1]", b'[{"frames": 1}]', b"\xff", b"null"])
+def test_a_tool_that_prints_nonsense_shows_nothing(text: bytes) -> None:
+    assert parsed_json(text, 7) == ()
+    assert parsed_dump(text.decode("latin-1")) == ()
+
+
+def test_a_forked_process_has_no_frames_of_its_parent() -> None:
+    frames = [
+        {"name": "load", "filename": "/w/data.py", "line": 31},
+        {
+            "name": "BaseProcess._bootstrap",
+            "filename": "/usr/lib/python3.11/multiprocessing/process.py",
+            "line": 3,
+        },
+        {"name": "main", "filename": "/w/train.py", "line": 80},
+    ]
+    own = parsed_json(json.dumps([{"os_thread_id": 7, "frames": frames}]).encode(), 7)
+    assert [frame.function for frame in own] == ["load", "BaseProcess._bootstrap"]
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "library"),
+    [
+        ("/w/train.py", "/w/train.py", False),
+        ("<string>", "<string>", False),
+        ("<frozen runpy>", "<frozen runpy>", True),
+        ("/usr/lib/python3.11/queue.py", "queue.py", True),
+        ("/usr/lib/python3/dist-packages/mpi4py/run.py", "mpi4py/run.py", True),
+        (SITE, "torch/distributed/distributed_c10d.py", True),
+        (f"/{'a' * 200}/b.py", f"...{'a' * 92}/b.py", False),
+    ],
+)
+def test_a_library_is_named_from_its_own_name_on(file: str, name: str, library: bool) -> None:
+    frame = frame_of("f", file, 1)
+    assert (frame.file, frame.library) == (name, library)
