@@ -41,10 +41,8 @@ FIRST = History()
 
 
 def latest(own: History, reports: Iterable[NodeReport], restarts: RestartsSpec) -> History:
-    """Return the history of the node that has seen most attempts. A leader that has replaced a
-    lost one has seen none.
-
-    A report is believed only as far as the job goes on after such a history.
+    """Return the history of the node that has seen most attempts, and most progress in them. A
+    leader that has replaced a lost one has seen none. No report has more than there can be.
     """
     known = [
         History(report.attempt, report.without_progress, report.step)
@@ -59,25 +57,18 @@ def latest(own: History, reports: Iterable[NodeReport], restarts: RestartsSpec) 
         key=lambda history: (history.without_progress, -history.step),
     )
     attempt = min(attempt, restarts.most + 1)
-    most = attempt - 1
-    if restarts.without_progress:
-        most = min(most, restarts.without_progress - 1)
-    return replace(best, attempt=attempt, without_progress=min(best.without_progress, most))
+    return replace(best, attempt=attempt, without_progress=min(best.without_progress, attempt - 1))
 
 
 def follow(
     outcome: Outcome, then: History, restarts: RestartsSpec, stop: Outcome | None
 ) -> Outcome:
     """Return the job's outcome after an attempt; `then` is the history of the attempt that would
-    follow. If the job boots again after such a failure, and that pays off, it says `again`, unless
-    somebody asked us to `stop`."""
+    follow. If the job boots again after such a failure, it says `again`, unless somebody asked us
+    to `stop`."""
     if then.attempt > restarts.most + 1 or not _is_followed(outcome, restarts.on):
         return outcome
-    if stop:
-        return stop
-    if restarts.without_progress and then.without_progress >= restarts.without_progress:
-        return no_progress(outcome, then, restarts)
-    return replace(outcome, again=True)
+    return stop or replace(outcome, again=True)
 
 
 def _is_followed(outcome: Outcome, on: str) -> bool:
@@ -89,8 +80,15 @@ def _is_followed(outcome: Outcome, on: str) -> bool:
     return on == "infrastructure" and bool(outcome.cause and outcome.cause.is_infrastructure)
 
 
+def pays_off(then: History, restarts: RestartsSpec) -> bool:
+    """Whether the attempt with this history is made. Only a leader decides that: a worker alone
+    does not know what progress the other nodes have seen."""
+    return not restarts.without_progress or then.without_progress < restarts.without_progress
+
+
 def no_progress(outcome: Outcome, then: History, restarts: RestartsSpec) -> Outcome:
-    """Return the outcome of a job that was started again and again, and made no progress."""
+    """Return the outcome of a job that was started again and again, and made no progress.
+    `outcome` is that of its last attempt."""
     attempts = count(then.without_progress, "attempt")
     summary = f"EP640 no progress in the last {attempts}"
     detail = f"{progress_of(restarts)} | the last one: {one_line(outcome.reason, _REASON)}"

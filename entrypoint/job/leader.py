@@ -246,7 +246,9 @@ class Leader:
         if assembly.refusal:
             self._decide(assembly.refusal)
             return
-        self.state.take_history(members.reports)
+        if exhausted := self.state.take_history(members.reports):
+            self._decide(exhausted)
+            return
         self._port = assembly.port
         for line in assembly.lines:
             self._log(line)

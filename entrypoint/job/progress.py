@@ -1,5 +1,5 @@
-"""Whether an attempt makes progress: a part of the leader, which tells the workers, since each of
-them decides alone if the leader is lost."""
+"""Whether an attempt makes progress: a part of the leader, which tells the workers, since another
+leader asks them if this one is lost."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from entrypoint.job import actions
-from entrypoint.job.history import FIRST, History, latest
+from entrypoint.job.failure import lost
+from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
 from entrypoint.job.messages import Start
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
@@ -127,9 +128,14 @@ class JobState:
 
     # -- attempts
 
-    def take_history(self, reports: Iterable[NodeReport]) -> None:
-        """The roll call is over: this leader may know of fewer attempts than the others."""
+    def take_history(self, reports: Iterable[NodeReport]) -> Outcome | None:
+        """The roll call is over: this leader may know of fewer attempts than the others. Return the
+        job's outcome if there is no attempt any more."""
         self.history = latest(self.history, reports, self.spec.restarts)
+        if pays_off(self.history, self.spec.restarts):
+            return None
+        last = lost(self.topology.leader.name, "another leader has replaced it")
+        return no_progress(last, self.history, self.spec.restarts)
 
     def start(self, port: int) -> Start:
         """Return the message that starts this attempt. `port` as in messages.Start."""

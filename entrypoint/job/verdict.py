@@ -6,7 +6,7 @@ from collections import Counter
 
 from entrypoint.cause import Cause
 from entrypoint.job.failure import ProgramExit, by_class
-from entrypoint.job.history import follow
+from entrypoint.job.history import follow, no_progress, pays_off
 from entrypoint.job.messages import CAUSES
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome
@@ -73,7 +73,10 @@ class Verdict:
         if topology.spares:
             self._state.set_team(self._state.team.blame(topology, outcome))
             outcome = replace(outcome, excluded=self._state.team.excluded(topology))
-        followed = follow(outcome, self._state.next_history(), spec.restarts, self._state.stop)
+        then = self._state.next_history()
+        followed = follow(outcome, then, spec.restarts, self._state.stop)
+        if followed.again and not pays_off(then, spec.restarts):
+            return no_progress(outcome, then, spec.restarts)
         if followed.again or spec.failures.status == "own":
             return followed
         return by_class(followed)

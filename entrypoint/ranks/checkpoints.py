@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 
 from entrypoint.errors import RetryError
 from entrypoint.job.messages import Progressed
@@ -27,35 +30,28 @@ Look = frozenset[tuple[str, int, int]]  # path, time of the last change (ns) and
 
 def look_at(path: str) -> Look:
     """Return what is there now; nothing where nothing is there, or nobody may read it."""
-    return frozenset(_entries(path, [_MOST]))
-
-
-def _entries(path: str, left: list[int]) -> Iterator[tuple[str, int, int]]:
-    """Yield a file, or all that is below a folder. A folder's own time counts not: it changes, too,
-    if something is removed."""
     try:
-        entries = list(os.scandir(path))
-    except NotADirectoryError:
-        entries = []
-        try:
-            found = os.stat(path)
-        except OSError:
-            return
-        yield path, found.st_mtime_ns, found.st_size
+        found = os.stat(path)
     except OSError:
-        return
-    for entry in entries:
-        if left[0] <= 0:
-            return
-        left[0] -= 1
-        try:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _entries(entry.path, left)
-                continue
-            found = entry.stat(follow_symlinks=False)
-        except OSError:
-            continue  # it was removed meanwhile
-        yield entry.path, found.st_mtime_ns, found.st_size
+        return frozenset()
+    if not stat.S_ISDIR(found.st_mode):
+        return frozenset({(path, found.st_mtime_ns, found.st_size)})
+    return frozenset(islice(_files(path), _MOST))
+
+
+def _files(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Yield all files below a folder. A folder's own time does not count: it changes, too, if
+    something is removed."""
+    folders = [folder]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):  # it was removed meanwhile
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                        continue
+                    found = entry.stat(follow_symlinks=False)
+                    yield entry.path, found.st_mtime_ns, found.st_size
 
 
 class CheckpointWatch:

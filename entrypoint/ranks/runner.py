@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from entrypoint.errors import EntrypointError
 from entrypoint.job import messages
@@ -23,7 +23,6 @@ from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.plan.attempts import with_attempt, with_chosen
 from entrypoint.plan.team import team_of
 from entrypoint.ranks.below import terminate_tree
-from entrypoint.ranks.checkpoints import CheckpointWatch
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
@@ -39,6 +38,9 @@ from entrypoint.system.clock import rest
 from entrypoint.system.files import RunDir, make_folders
 from entrypoint.text import count
 from entrypoint.values import replace
+
+if TYPE_CHECKING:
+    from entrypoint.ranks.checkpoints import CheckpointWatch
 
 # seconds between two reads of the count of refused processes, which version 1 cgroups do not
 # announce
@@ -234,6 +236,8 @@ class Programs:
             # called when nobody can read it any more
             asyncio.get_running_loop().add_reader(1, self._reader_left)
         if (path := self._spec.restarts.progress) and self._spec.restarts.most:
+            from entrypoint.ranks.checkpoints import CheckpointWatch
+
             self._checkpoints = CheckpointWatch(path, self._tell)
             await self._checkpoints.begin()
             self._background(self._checkpoints.watch())

@@ -67,6 +67,7 @@ def check(schedule: Schedule, keep_log: bool = False) -> tuple[World, list[str]]
         wrong += _reported_cause(schedule, world)
         wrong += _elastic(schedule, world)
         wrong += _restarts(schedule, world)
+        wrong += _progress(schedule, world)
         wrong += _phases(schedule, world)
         wrong += _stopped_between(schedule, world)
         wrong += _comes_back(schedule, world)
@@ -173,6 +174,7 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
         wrong.append("the job has started again after a program's own failure")
     if (
         schedule.status
+        and schedule.restarts_on != "any"
         and not (schedule.faults or schedule.mpirun or _is_unfit(schedule))
         and leader.boots > 1
     ):
@@ -185,6 +187,51 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
     if world.stopped and leader.boots > max(world.stopped) + len(schedule.of("kill", "reboot")):
         wrong.append("the job has started again after it was told to stop")
     return wrong
+
+
+def _progress(schedule: Schedule, world: World) -> list[str]:
+    """So many attempts in a row without progress end the job with 79, and nothing else does."""
+    most, wrong = schedule.without_progress, []
+    for each in world.containers:
+        for when, outcome in each.outcomes:
+            if outcome.status != 79:
+                continue
+            # what a node saw just before may not have arrived
+            seen = {at for at, then in world.progressed.items() if then < when - 3.0}
+            last = max((at for at in world.attempts.values()), default=0)
+            recent = {*range(last - most + 1, last + 1)}
+            if not most or last < most or recent & seen:
+                wrong.append(
+                    f"node-{each.rank} ends with 79 after {last} attempts, progress {seen}"
+                )
+    streak = longest = 0
+    for attempt in sorted({*world.attempts.values()}):
+        streak = 0 if attempt in world.progressed else streak + 1
+        longest = max(longest, streak)
+    gone = {fault.node for fault in schedule.of("kill", "reboot", "vanish", "cut")}
+    if most and len(gone) < 2 and longest > most:
+        wrong.append(f"{longest} attempts in a row are without progress, with {most} allowed")
+    if most and not schedule.faults and all(gate.healthy for gate in schedule.gates):
+        wrong += _crashes(schedule, world)
+    return wrong
+
+
+def _crashes(schedule: Schedule, world: World) -> list[str]:
+    """Where nothing but the programs fails, it is known how often they start, and how all end."""
+    attempt = streak = 0
+    status = None
+    while status is None:
+        attempt += 1
+        streak = 0 if schedule.makes_progress(attempt) else streak + 1
+        if attempt > schedule.restarts:
+            status = schedule.status
+        elif streak >= schedule.without_progress:
+            status = 79
+    ends = {_final(world, each.rank)[1] for each in world.containers}
+    if ends == {status} and world.containers[0].boots == attempt:
+        return []
+    boots = world.containers[0].boots
+    return [f"the job ends with {ends} after {boots} attempts, not with {status} after {attempt}"]
 
 
 def _phases(schedule: Schedule, world: World) -> list[str]:
@@ -324,6 +371,7 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
     """Where one thing went wrong, it is the reason, and everybody ends soon."""
     usual = _is_usual(schedule)
     plain = usual and not schedule.mpirun and max(schedule.starts) < 5 and schedule.has_port
+    plain = plain and not schedule.without_progress
     plain = plain and schedule.stuck is None and schedule.liar is None
     if not plain or schedule.least or len(schedule.faults) > 1 or not world.containers[0].outcomes:
         return []

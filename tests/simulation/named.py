@@ -57,9 +57,43 @@ _PHASES = {
     "phases: mpirun starts no rank on the leader": Named(_job(2, empty=0), (0, 0), by=30),
     "phases: mpirun starts no rank on a worker": Named(_job(2, empty=1), (0, 0), by=30),
 }
+_CRASHES = {
+    "status": 3,
+    "duration": 1.0,
+    "restarts": 50,
+    "restarts_on": "any",
+    "without_progress": 3,
+}
+_RESTARTS = {
+    "30: crashes without progress end at the third attempt": Named(
+        _job(3, **_CRASHES), (79, 79, 79), by=20, reason="EP640 no progress in", attempts=3
+    ),
+    "30: crashes with progress go on up to the most": Named(
+        _job(2, **{**_CRASHES, "restarts": 8}, progress=(False, True), saver=1),
+        (3, 3),
+        attempts=9,
+    ),
+    "30: a replaced leader does not begin to count anew": Named(
+        _job(3, Fault(5.5, "kill", 0, seconds=1.0), **_CRASHES), (79, 79, 79), attempts=3
+    ),
+    "30: progress that only a worker has seen when the leader is lost": Named(
+        _job(
+            3,
+            Fault(2.0, "kill", 0, seconds=1.0),
+            **{**_CRASHES, "without_progress": 1, "duration": 8.0},
+            progress=(True, False),
+            saver=2,
+            saves_late=True,
+        ),
+        (79, 79, 79),
+        # one boot of the second leader
+        attempts=1,
+    ),
+}
 _LIES = "worker-1 (node-1) is lost: it sent an invalid message: "
 NAMED = {
     **_PHASES,
+    **_RESTARTS,
     "5: a worker's own failure after the roll call": Named(
         _job(2, Fault(5, "fault", 1)), (71, 71), by=10, reason="worker-1 (node-1): sshd ended"
     ),

@@ -32,6 +32,7 @@ CAUSES = {
 CASCADE = Cause("launcher-stop", "cascade", "peer", "unknown", "high", "it was ended")
 _PRINTS = 0.5  # seconds until a program prints
 _MEETS = 0.3  # seconds that a launcher takes to reach the others
+_SAVES = 0.3  # seconds until a checkpoint is written
 _ENDS_LATER = 1.0  # seconds that one which has joined the others later ends after them
 
 
@@ -87,6 +88,8 @@ class Programs:
         self.leader_boot = 0  # of the leader that has started what runs here
         self._showed = False  # whether steps of ranks were reported last
         self.started = False
+        self.attempt = 0  # that the leader has started
+        self._has_saved = False
         self.stopped = False
         self._question = -1  # the number of the last one
         self._diagnoses = 0  # that are under way
@@ -152,6 +155,8 @@ class Programs:
 
     def _start(self, order: messages.Start) -> None:
         self.started = True
+        self.attempt = order.attempt
+        self._world.watch_attempt(self._container, order.attempt)
         team = team_of(self._world.plans[1].topology, order.replaced)
         if self._world.schedule.look is not None:
             self._world.violate(f"a check starts the job on node-{self._container.rank}")
@@ -185,6 +190,8 @@ class Programs:
             self._report(events.RankPrinted(), _PRINTS)
         if self._grace is not None:
             self._terminate(process, late=True)
+        if not schedule.saves_late:
+            self._world.after(_SAVES, self._save)
         if schedule.least:
             self._world.meetings.setdefault(self.leader_boot, Meeting(self._world)).come(
                 self, process
@@ -193,6 +200,15 @@ class Programs:
             is_sick = schedule.sick == self._container.rank
             seconds, status = (1.0, 7) if is_sick else (schedule.duration, schedule.status)
             self._world.after(seconds, lambda: self._finish(process, status, by_itself=True))
+
+    def _save(self) -> None:
+        """Its node sees that a checkpoint was written, if this attempt writes one."""
+        schedule, rank = self._world.schedule, self._container.rank
+        is_here = self._container.is_boot(self._boot) and self.started and not self._has_saved
+        if is_here and rank == schedule.saver and schedule.makes_progress(self.attempt):
+            self._has_saved = True
+            self._world.progressed[self.attempt] = self._world.now
+            self._tell(messages.Progressed())
 
     def meet(self, process: Process) -> bool:
         """Its launcher meets the others; False if it has ended."""
@@ -314,6 +330,7 @@ class Programs:
             return
         if self._grace is not None and not self.stopped and not self._waits_for_diagnoses():
             self.stopped = True
+            self._save()  # a node looks for the last time
             self._tell(messages.Stopped())
         if self._world.mpirun and self._by_ranks:
             self._world.mpirun.look()

@@ -96,6 +96,13 @@ class Schedule:
     cause: str = ""
     diagnosis: float = 0.0
     restarts_on: str = "infrastructure"
+    # attempts in a row without progress that end the job; in which of its attempts, one after the
+    # other and then again from the first, it makes progress; the node that sees it, and whether it
+    # sees it only at the end
+    without_progress: int = 0
+    progress: tuple[bool, ...] = (False,)
+    saver: int = 0
+    saves_late: bool = False
     # nodes that wait, for one that is lost; at first the last ones
     spares: int = 0
     # a node on which every program fails by a fault of its device
@@ -120,6 +127,10 @@ class Schedule:
         offers = [{*offer} for offer in self.ports if offer is not None]
         return not offers or bool(set.intersection(*offers))
 
+    def makes_progress(self, attempt: int) -> bool:
+        """Whether a checkpoint is written in this attempt, counted from 1."""
+        return bool(self.without_progress) and self.progress[(attempt - 1) % len(self.progress)]
+
     def of(self, *kinds: str) -> list[Fault]:
         """The faults of these kinds."""
         return [fault for fault in self.faults if fault.kind in kinds]
@@ -128,6 +139,7 @@ class Schedule:
 def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     """A schedule as this source of randomness chooses it."""
     schedule = _spared(Random(f"spares {seed}"), _draw(random, nodes, seed))
+    schedule = _crashing(Random(f"crashes {seed}"), schedule)
     schedule = _gated(Random(f"gates {seed}"), schedule)
     schedule = _stalled(Random(f"stall {seed}"), schedule)
     source = Random(f"ports {seed}")
@@ -284,6 +296,36 @@ def _diagnosed(random: Random, schedule: Schedule, begun: float) -> Schedule:
         cause=random.choice(("device", "network", "mistake", "guess")),
         diagnosis=random.choice((0.0, 0.4, 3.0, 5.0, 9.0)),
         restarts_on=random.choice(("infrastructure", "infrastructure", "any", "lost-nodes")),
+    )
+
+
+def _crashing(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, whose programs fail in each attempt, often while a node is replaced."""
+    if random.random() > 0.05 or schedule.least or schedule.spares or schedule.nodes > 100:
+        return schedule
+    starts = tuple(start % 5 for start in schedule.starts)
+    duration = random.choice((1.0, 3.0))
+    faults: tuple[Fault, ...] = ()
+    if random.random() < 0.6:
+        at = max(starts) + random.uniform(0, 6 * (duration + 1.5))
+        node = random.choice((0, random.randrange(schedule.nodes)))
+        faults = (Fault(at, random.choice(("kill", "reboot")), node, random.choice((1.0, 5.0))),)
+    return Schedule(
+        nodes=schedule.nodes,
+        launcher=schedule.launcher,
+        restarts=random.choice((2, 4, 8)),
+        starts=starts,
+        duration=duration,
+        save=schedule.save,
+        latency=schedule.latency,
+        status=random.choice((1, 7, 75)),
+        faults=faults,
+        seed=schedule.seed,
+        restarts_on="any",
+        without_progress=random.choice((1, 2, 2, 3)),
+        progress=tuple(random.random() < 0.4 for _ in range(4)),
+        saver=random.randrange(schedule.nodes),
+        saves_late=random.random() < 0.5,
     )
 
 

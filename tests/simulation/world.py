@@ -70,6 +70,7 @@ def plans(
     asks: str = "",
     on: str = "infrastructure",
     spares: int = 0,
+    without: int = 0,
     more: str = "",
 ) -> tuple[JobSpec, Plan, Plan]:
     """The spec of such a job, and the real plans of its leader and of one worker; `asks`: check,
@@ -80,7 +81,7 @@ def plans(
     text = (
         f"hosts: [{hosts}]\nslots: 1\nlauncher: {launcher}\ncommand: [train]\nsecret_file:"
         " /none\nrestarts:"
-        f" {{most: {restarts}, on: {on}}}\nspares: {spares}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\ngate: {{seconds:"
+        f" {{most: {restarts}, on: {on}{f', without_progress: {without}, progress: /ckpt' if without else ''}}}\nspares: {spares}\n{f'nodes: {least}:{nodes}' if least else ''}\n{f'mpi: {{np: {ranks}}}' if ranks else ''}\ngate: {{seconds:"
         f" {SECONDS}, memory: {MEMORY}}}\nnetcheck: {{limit: {MEASURES}, seconds: 0.1, max_latency_ms: 5}}\ntimeouts: {{peers: {PEERS},"
         f" join: {JOIN}, grace: {GRACE}, heartbeat: {HEARTBEAT}, launch: {LAUNCH}}}\n"
     )
@@ -564,6 +565,9 @@ class Container:
         self._leave()
         self.outcomes.append((self._world.now, outcome))
         if outcome.again:
+            if self.programs.started and then.attempt != self.programs.attempt + 1:
+                was = self.programs.attempt
+                self._world.violate(f"node-{self.rank}: attempt {then.attempt} comes after {was}")
             self.history = then
             self.between = True
             self.programs = Programs(self._world, self)
@@ -598,6 +602,7 @@ class World:
             asks,
             schedule.restarts_on,
             schedule.spares,
+            schedule.without_progress,
             stalls.SPEC if schedule.stalls else "",
         )
         self.hosts = self.plans[1].topology.hosts
@@ -630,6 +635,8 @@ class World:
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
         # boots of the leader that got SIGTERM before their result was told
         self.told_to_stop: set[int] = set()
+        self.attempts: dict[int, int] = {}  # boot of the leader -> the attempt that it has started
+        self.progressed: dict[int, float] = {}  # attempt -> when a node saw its progress
         self.well: dict[int, set[int]] = {}  # boot of the leader -> ranks that ended with 0
         self.gone: set[int] = set()  # boots of the leader in which a node has gone
         self.must_hear: set[int] = set()  # nodes that were there when the last result was told
@@ -836,6 +843,22 @@ class World:
         believed = {rank for rank, peer in machine._peers.items() if peer.lost}
         if not believed <= lost or lost & set(machine._peers.alive()):
             self.violate(f"{sorted(believed)} are lost, and {sorted(lost)} are shown as lost")
+
+    def watch_attempt(self, container: Container, attempt: int) -> None:
+        """All nodes are in the same attempt, and none comes twice while a node is there that knows
+        of it."""
+        rank = container.rank
+        boot = container.sessions[0].leader_boot() if rank else container.boots
+        if self.attempts.setdefault(boot, attempt) != attempt:
+            self.violate(f"node-{rank} is in attempt {attempt}, not in {self.attempts[boot]}")
+        gone = {fault.node for fault in self.schedule.of("kill", "reboot", "vanish", "cut")}
+        # An elastic job may begin anew without those that knew of it.
+        if (
+            len(gone) < 2
+            and not self.schedule.least
+            and any(attempt <= before for at, before in self.attempts.items() if at < boot)
+        ):
+            self.violate(f"attempt {attempt} comes twice")
 
     def watch_gates(self) -> None:
         """The leader starts the job: the nodes that work and say how their gates end have passed,

@@ -9,8 +9,16 @@ import pytest
 from entrypoint import plan as planning
 from entrypoint import spec
 from entrypoint.errors import RETRIED, NoProgressError
-from entrypoint.job import actions, messages
-from entrypoint.job.history import FIRST, History, described, follow, latest
+from entrypoint.job import actions, events, messages
+from entrypoint.job.history import (
+    FIRST,
+    History,
+    described,
+    follow,
+    latest,
+    no_progress,
+    pays_off,
+)
 from entrypoint.model import NodeReport, Outcome
 from entrypoint.spec.jobspec import RestartsSpec
 from entrypoint.values import replace
@@ -19,6 +27,14 @@ from tests.unit.test_speakers import FACTS, Node
 
 LOST = Outcome(75, "worker-1 is lost")
 THREE = RestartsSpec(most=50, without_progress=3)
+
+
+def concluded(outcome: Outcome, then: History, restarts: RestartsSpec) -> Outcome:
+    """What a leader makes of an attempt that has ended so."""
+    followed = follow(outcome, then, restarts, None)
+    if followed.again and not pays_off(then, restarts):
+        return no_progress(outcome, then, restarts)
+    return followed
 
 
 def ended(node: Node) -> Outcome:
@@ -35,7 +51,7 @@ def test_the_third_attempt_without_progress_is_the_last() -> None:
     while outcome.again:
         attempts += 1
         history = history.next(True, False, -1)
-        outcome = follow(LOST, history, THREE, None)
+        outcome = concluded(LOST, history, THREE)
     assert attempts == 3
     assert (outcome.status, outcome.again, outcome.program) == (79, False, False)
     assert outcome.reason == (
@@ -53,7 +69,7 @@ def test_with_progress_it_goes_on_up_to_the_most(restarts: RestartsSpec) -> None
     while outcome.again:
         attempts += 1
         history = history.next(True, bool(restarts.without_progress and attempts % 2), -1)
-        outcome = follow(LOST, history, restarts, None)
+        outcome = concluded(LOST, history, restarts)
     assert attempts == 51
     assert outcome == LOST
 
@@ -74,12 +90,12 @@ def test_a_stop_and_other_ends_come_first() -> None:
 
 
 def test_a_long_reason_is_cut() -> None:
-    outcome = follow(replace(LOST, reason="x" * 4000), History(4, 3), THREE, None)
+    outcome = no_progress(replace(LOST, reason="x" * 4000), History(4, 3), THREE)
     assert len(outcome.reason) < 2200
 
 
 def test_a_cause_stays() -> None:
-    assert follow(replace(LOST, cause=ECC), History(4, 3), THREE, None).cause == ECC
+    assert no_progress(replace(LOST, cause=ECC), History(4, 3), THREE).cause == ECC
 
 
 def report(attempt: int, without: int, step: int = -1) -> NodeReport:
@@ -93,7 +109,7 @@ def report(attempt: int, without: int, step: int = -1) -> NodeReport:
         (FIRST, [report(3, 2, 7), report(1, 0)], History(3, 2, 7)),  # this leader is new
         (History(3, 1), [report(3, 2), report(2, 1)], History(3, 1)),  # the leader's own counts
         (FIRST, [report(3, 2, 5), report(3, 1, 9)], History(3, 1, 9)),  # one has heard more
-        (FIRST, [report(99, 98)], History(51, 2)),  # no more than can be
+        (FIRST, [report(99, 98)], History(51, 50)),  # no more than can be
         (FIRST, [report(2, 90)], History(2, 1)),
     ],
 )
@@ -159,8 +175,31 @@ def test_a_step_that_an_earlier_attempt_has_reached_is_no_progress() -> None:
     assert state.next_history() == History(3, 0, 102)
 
 
+def test_a_worker_alone_leaves_the_end_to_the_next_leader() -> None:
+    """It does not know what progress the others have seen, which a new leader hears from them."""
+    worker = Node(me=1, restarts=WATCHED)
+    worker.hears(worker.hello, messages.Start(1), sender=0)
+    worker.told(events.SessionLost(0))
+    worker.hears(messages.Stopped(), sender=1)
+    worker.waits(60)
+    assert next(each.outcome for each in worker.done if isinstance(each, actions.EndNode)).again
+    assert worker.machine.state.next_history() == History(2, 1)
+    for others, attempt in (((1, 0), 2), ((1, 1), None)):
+        leader = Node(restarts=WATCHED)
+        leader.told(events.NameState("a", ""))
+        for node, without in zip((1, 2), others, strict=True):
+            report = NodeReport(node, 2, "", "4.1.4", attempt=2, without_progress=without)
+            leader.told(events.Answered(node, report, "10.0.0.1"))
+        leader.told(events.Prepared(6, None))
+        starts = [each.message for each in leader.done if isinstance(each, actions.Send)]
+        starts = [each.attempt for each in starts if isinstance(each, messages.Start)]
+        assert starts == [attempt] * 3 if attempt else starts == []
+        assert (leader.outcome is None) == bool(attempt)
+    assert leader.outcome
+    assert leader.outcome.status == 79
+
+
 def test_a_worker_counts_as_its_leader_does() -> None:
-    """Also without it: then each node decides alone."""
     node = Node(me=1, restarts="{most: 50, without_progress: 3}")
     node.hears(node.hello, messages.Start(5, without_progress=2, step=9), sender=0)
     assert node.machine.state.history == History(5, 2, 9)

@@ -1,0 +1,127 @@
+"""What counts as progress on a node: a file or a folder that changes while an attempt runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoint.errors import RetryError
+from entrypoint.job.messages import Progressed
+from entrypoint.ranks import checkpoints
+from entrypoint.ranks.checkpoints import CheckpointWatch, look_at
+
+
+def attempt(path: Path, *changes: Callable[[], Any], watch: float = 0.0) -> list[Progressed]:
+    """What is told while these changes are made in one attempt."""
+    told: list[Progressed] = []
+
+    async def run() -> None:
+        watched = CheckpointWatch(str(path), told.append)
+        await watched.begin()
+        task = asyncio.ensure_future(watched.watch())
+        for change in changes:
+            change()
+        if watch:
+            await asyncio.wait({task}, timeout=watch)
+        else:
+            await watched.end()
+        task.cancel()
+
+    asyncio.run(run())
+    return told
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "ckpt" / "step-1").mkdir(parents=True)
+    (tmp_path / "ckpt" / "step-1" / "model").write_text("weights")
+    (tmp_path / "ckpt" / "latest").symlink_to("step-1")
+    return tmp_path / "ckpt"
+
+
+@pytest.mark.promise("a checkpoint that is new, or changes, is progress; one that goes away is not")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "model").touch(),
+        lambda folder: (folder / "step-1" / "optimizer").touch(),
+        lambda folder: (folder / "step-1" / "model").write_text("other weights"),
+        lambda folder: os.utime(folder / "step-1" / "model", ns=(1, 1)),
+        lambda folder: ((folder / "latest").unlink(), (folder / "latest").symlink_to("step-2")),
+    ],
+    ids=["a file", "below", "its size", "its time", "a link"],
+)
+def test_a_change_is_told_once(folder: Path, change: Callable[[Path], Any]) -> None:
+    assert attempt(folder, lambda: change(folder)) == [Progressed()]
+
+
+@pytest.mark.control("a checkpoint that is new, or changes, is progress; one that goes away is not")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: None,
+        lambda folder: (folder / "step-1" / "model").unlink(),
+        lambda folder: (folder / "step-1" / "model").read_text(),
+        lambda folder: (folder / "empty").mkdir(),
+        lambda folder: os.utime(folder),
+    ],
+    ids=["nothing", "removed", "read", "an empty folder", "the folder's time"],
+)
+def test_what_is_no_change(folder: Path, change: Callable[[Path], Any]) -> None:
+    assert attempt(folder, lambda: change(folder)) == []
+
+
+def test_one_file_is_enough_and_may_be_made_later(tmp_path: Path) -> None:
+    file = tmp_path / "later" / "model"
+    assert attempt(file) == []
+
+    def write() -> None:
+        file.parent.mkdir()
+        file.write_text("1")
+
+    assert attempt(file, write) == [Progressed()]
+    assert attempt(file) == []
+    assert attempt(file, lambda: file.write_text("22")) == [Progressed()]
+
+
+def test_it_is_told_while_the_attempt_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "_CLOSEST", 0.05)
+    assert attempt(folder, (folder / "new").touch, watch=5.0) == [Progressed()]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_nothing_waits_for_a_disk_that_hangs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    monkeypatch.setattr(checkpoints, "_LIMIT", 0.2)
+    looks: list[str] = []
+
+    def hang(path: str) -> checkpoints.Look:
+        looks.append(path)
+        if len(looks) == 1 + ends:
+            time.sleep(3)
+        return look_at(path)
+
+    monkeypatch.setattr(checkpoints, "look_at", hang)
+    begun = time.monotonic()
+    assert attempt(folder, (folder / "new").touch) == []
+    assert time.monotonic() - begun < 2.5
+
+
+def test_no_thread_is_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(work: object) -> None:
+        raise RetryError("EP430 no thread")
+
+    monkeypatch.setattr(checkpoints, "in_thread", refused)
+    assert attempt(folder, (folder / "new").touch) == []
+
+
+def test_a_large_folder_is_looked_at_in_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "_MOST", 2)
+    assert len(look_at(str(folder))) == 2
