@@ -81,6 +81,10 @@ test-arm64:  ## the Ascend image for arm64, built and booted in two containers, 
 test-faults:  ## every fault of docs/reference/faults.md in real containers, three times in a row: fault, bound, seconds, result
 	@ROUNDS=$${ROUNDS:-3} scripts/test-faults
 
+.PHONY: test-restarts
+test-restarts:  ## a worker is killed while it trains, with a spare, under every launcher in real containers; then what else `restarts` promises
+	@scripts/test-restarts
+
 .PHONY: test-failures
 test-failures:  ## how well failures are judged: precision and recall per cause and of retry, two baselines; then failures staged in real jobs (minutes)
 	@$$(scripts/dev/venv test lint demo)/bin/python -m tests.failures.score

@@ -35,7 +35,7 @@ NOT_HERE = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (
 )
 Ran = tuple[dict[str, str], str]  # host -> container, and all they said
 
-CONTAINERS = ("bake", "compose", "engines", "faults", "image", "networks", "sbatch")
+CONTAINERS = ("bake", "compose", "engines", "faults", "image", "networks", "restarts", "sbatch")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -102,7 +102,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     reason = None
     if folder == "loopback" and NOT_HERE:
         reason = f"not on this machine: {', '.join(NOT_HERE)}"
-    if folder in ("compose", "engines", "faults", "networks", "sbatch"):
+    if folder in ("compose", "engines", "faults", "networks", "restarts", "sbatch"):
         params = getattr(item, "callspec", None)
         image = row.image if row else getattr(item.module, "IMAGE", IMAGE)  # type: ignore[attr-defined]
         reason = missing(str(params.params.get("image", image) if params else image))

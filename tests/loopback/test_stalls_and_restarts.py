@@ -227,6 +227,7 @@ def attempts(job: Cluster, rank: int) -> list[str]:
     return re.findall(r"attempt \d+ \d+", job.out(rank))
 
 
+@pytest.mark.restarts
 @pytest.mark.promise("restarts without progress end the job with 79, which nobody retries")
 @pytest.mark.promise("ranks know the attempt, and each attempt has log files of its own")
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
@@ -247,6 +248,7 @@ def test_crashes_without_progress_end_at_the_third(cluster: Make, launcher: str)
     assert (record["result"]["status"], record["result"]["attempts"]) == (79, 3)
 
 
+@pytest.mark.restarts
 @pytest.mark.control("restarts without progress end the job with 79, which nobody retries")
 @pytest.mark.control("ranks know the attempt, and each attempt has log files of its own")
 def test_crashes_with_a_checkpoint_go_on_up_to_the_most(cluster: Make) -> None:
@@ -261,6 +263,7 @@ def test_crashes_with_a_checkpoint_go_on_up_to_the_most(cluster: Make) -> None:
     assert "EP640" not in job.err(0)
 
 
+@pytest.mark.restarts
 @pytest.mark.promise(
     "nothing of an attempt is left when the next one starts",
     control="the same look finds the process while its attempt runs",

@@ -1,0 +1,132 @@
+"""A worker is killed while all train: a spare has its place in the next attempt, and the training
+goes on from its checkpoint as if nothing had been lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import until
+from tests.containers import IMAGE
+from tests.faults.faultjob import Job
+from tests.restarts.train import EVERY, reference
+from tests.rows import ACCELERATE, DEEPSPEED, JAX, MPICH, RAY
+
+# Under these the program is named with its Python.
+COMMANDS = {"mpirun": "python3", "hydra": "python3", "ray": "python", "jax": "python"}
+LAUNCHERS = {
+    "mpirun": IMAGE,
+    "hydra": MPICH,
+    "torchrun": IMAGE,
+    "deepspeed": DEEPSPEED,
+    "ray": RAY,
+    "accelerate": ACCELERATE,
+    "jax": JAX,
+}
+EVERY_LAUNCHER = pytest.mark.parametrize(
+    ("launcher", "image"), LAUNCHERS.items(), ids=list(LAUNCHERS)
+)
+HOSTS = [f"worker-{rank}" for rank in range(5)]
+WORKING, LOST = 4, "worker-2"
+STEPS, PAUSE = 40, 0.25  # ten seconds in which a worker can be killed
+SECONDS = 240  # for all attempts of a job on a busy machine
+pytestmark = [pytest.mark.restarts, pytest.mark.timeout(2 * SECONDS)]
+Begin = Callable[[str, str], Job]
+
+
+@pytest.fixture
+def begin(
+    faults_network: str, folder: Path, record_property: Callable[[str, object], None]
+) -> Iterator[Begin]:
+    """Start the training on four nodes and a spare."""
+    jobs: list[Job] = []
+    shared = folder / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)  # the images' users are not this one
+
+    def start(launcher: str, image: str) -> Job:
+        job = Job(faults_network, launcher, HOSTS, image, record_property)
+        jobs.append(job)
+        mounts = (
+            *("-v", f"{Path(__file__).with_name('train.py')}:/job/train.py:ro"),
+            *("-v", f"{shared}:/shared", "-w", "/job"),
+        )
+        env = {
+            "ENTRYPOINT_SPARES": "1",
+            "ENTRYPOINT_RESTARTS": "3",
+            "ENTRYPOINT_TIMEOUTS_PEERS": "120",
+            "ENTRYPOINT_TIMEOUTS_GRACE": "5",
+            "RAY_DEDUP_LOGS": "0",  # else lines that differ in numbers alone are one
+        }
+        if launcher == "hydra":
+            env["MPI4PY_MPIABI"] = "mpich"  # the image has Open MPI, too
+        python = [COMMANDS[launcher]] if launcher in COMMANDS else []
+        words = [*python, "train.py", "/shared", str(STEPS), str(PAUSE)]
+        job.start(*words, env=env, options={"": mounts})
+        return job
+
+    yield start
+    for each in jobs:
+        each.close()
+
+
+def losses(job: Job) -> list[tuple[int, float]]:
+    """The steps that rank 0 printed, on whatever node it ran, in the order of the attempts."""
+    found = re.findall(r"step (\d+) loss (\S+)", job.logs())
+    return [(int(step), float(loss)) for step, loss in found]
+
+
+def starts(job: Job) -> list[tuple[int, str, int, int]]:
+    """Rank, host, attempt and first step of each start of a rank."""
+    pattern = rf"rank (\d+) of {WORKING} on (\S+), attempt (\d+), from step (\d+)"
+    found = {*re.findall(pattern, job.logs())}
+    return sorted((int(rank), host, int(attempt), int(step)) for rank, host, attempt, step in found)
+
+
+def agree(job: Job) -> None:
+    """Every step, in whatever attempt, has the loss of a job that has lost nobody."""
+    wanted, found = reference(WORKING, STEPS), losses(job)
+    assert {step for step, _ in found} == set(range(STEPS)), job.logs()
+    for step, loss in found:
+        assert loss == pytest.approx(wanted[step], rel=1e-9), (step, job.logs())
+
+
+@EVERY_LAUNCHER
+@pytest.mark.promise(
+    "with a spare, a lost worker costs no more than the steps since the checkpoint"
+)
+def test_the_spare_takes_the_place_of_a_killed_worker(
+    begin: Begin, launcher: str, image: str
+) -> None:
+    job = begin(launcher, image)
+    until(lambda: any(step > 2 * EVERY for step, _ in losses(job)), SECONDS, "it trains")
+    assert {host for _, host, _, _ in starts(job)} == {*HOSTS[:WORKING]}, job.logs()
+    job.kill(LOST)
+    survivors = [host for host in HOSTS if host != LOST]
+    # The killed container's own status and time say nothing about the job's.
+    assert job.ends(SECONDS, survivors) == dict.fromkeys(survivors, 0), job.logs()
+    agree(job)
+    again = [each for each in starts(job) if each[2] == 2]
+    assert {host for _, host, _, _ in again} == {*survivors}, job.logs()
+    assert sorted(rank for rank, *_ in again) == [*range(WORKING)], job.logs()
+    (first,) = {step for *_, step in again}
+    assert first >= 2 * EVERY, job.logs()
+    assert first % EVERY == 0
+    log = job.log("worker-0")
+    assert re.search(rf"EP623 worker-4 takes the place of {LOST}: EP602 {LOST} is lost", log), log
+
+
+@EVERY_LAUNCHER
+@pytest.mark.control(
+    "with a spare, a lost worker costs no more than the steps since the checkpoint"
+)
+def test_without_a_loss_it_is_one_attempt(begin: Begin, launcher: str, image: str) -> None:
+    job = begin(launcher, image)
+    assert job.ends(SECONDS) == dict.fromkeys(HOSTS, 0), job.logs()
+    agree(job)
+    assert [host for _, host, _, _ in starts(job)] == HOSTS[:WORKING] or launcher == "ray"
+    assert {attempt for _, _, attempt, _ in starts(job)} == {1}, job.logs()
+    assert [step for step, _ in losses(job)] == [*range(STEPS)], "no step twice"
