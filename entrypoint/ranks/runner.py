@@ -525,6 +525,8 @@ class Programs:
         if self._checkpoints is not None:
             await self._checkpoints.end()
         self._watcher.tell_steps()
+        if self._spec.restarts.without_progress:
+            self._watcher.tell_progress()
         self._tell(messages.Stopped())
 
     async def _outlast_ranks(self, launcher: int) -> None:
