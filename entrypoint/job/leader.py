@@ -531,6 +531,7 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.RankPrinted: lambda leader, event: leader.state.ranks_have_printed(),
     events.LaunchersGone: lambda leader, event: leader._ending.launchers_gone(),
     events.DaemonWanted: Leader._on_daemon_wanted,
+    events.StacksWanted: lambda leader, event: leader._stalls.demand(),
     events.OutputProgress: Leader._progress,
     events.Signalled: Leader._on_signalled,
     events.Faulted: lambda leader, event: leader._decide(event.outcome),

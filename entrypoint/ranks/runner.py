@@ -158,6 +158,10 @@ class Programs:
             case _:
                 raise TypeError(f"this is no order: {message!r}")
 
+    async def stacks_of_node(self) -> tuple[str, ...]:
+        """Return what the ranks of this node do, for `entrypoint stacks`."""
+        return await self._watcher.lines()
+
     def prepare(
         self,
         members: Members,

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+from entrypoint.job.hangs import judge
 from entrypoint.job.messages import STEPS, Progressed, RankStacks, Steps
 from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
 from entrypoint.job.steptable import step_number
@@ -118,6 +119,11 @@ class RankWatcher:
     async def tell_stacks(self) -> None:
         """Report what all processes of the ranks here do."""
         self._tell(await self._read(_LIMIT))
+
+    async def lines(self) -> tuple[str, ...]:
+        """Return what all processes of the ranks here do, as the leader would say it."""
+        topology = self._draft.topology
+        return judge({topology.me: (await self._read(_LIMIT)).stacks}, topology.name).lines
 
     async def _read(self, limit: float) -> RankStacks:
         from entrypoint.ranks import stacks  # only a stall, or the end of a grace, needs it
