@@ -41,6 +41,7 @@ from entrypoint.secret import scrubbed
 from entrypoint.session.admission import Admission, before_program, node_gate
 from entrypoint.session.gateway import Gateway
 from entrypoint.session.resolve import greet, resolve
+from entrypoint.session.stackrequests import StackRequests
 from entrypoint.spec import JobSpec
 from entrypoint.system import checks, process
 from entrypoint.system import keys as job_keys
@@ -251,6 +252,7 @@ class Loop:
         self._respondent = Respondent(attempt.spec, facts, draft, self._programs.env, callbacks)
         self._record = LiveRecord(spec, draft, self.machine, record, self._programs.idle, log)
         self._admission = Admission(attempt.gate, draft, attempt.history.attempt, self._callbacks)
+        self._stack_requests = StackRequests(self._run_dir, self._stacks_wanted)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
@@ -361,6 +363,15 @@ class Loop:
 
     def _print(self, action: actions.Print) -> None:
         show(scrubbed(action.text, self._facts.env))
+
+    def _stacks_wanted(self) -> None:
+        if self._draft.leads:
+            self.tell(events.StacksWanted())
+        else:
+            self._background(self._show_own_stacks())
+
+    async def _show_own_stacks(self) -> None:
+        self._stack_requests.answer(await self._programs.stacks_of_node(), "no rank runs here")
 
     def _show_waiting(self, action: actions.ShowWaiting) -> None:
         if self._waiting is None:
@@ -544,6 +555,7 @@ class Loop:
         self._gateway.stop()
         if self._agents is not None:
             self._agents.close()
+        self._stack_requests.close()
         await self._respondent.close()
         await self._programs.close()
         await self._gateway.ended()
@@ -561,6 +573,7 @@ class Loop:
 _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     actions.Log: lambda loop, action: loop._log(action.text),
     actions.Print: Loop._print,
+    actions.ShowStacks: lambda loop, action: loop._stack_requests.answer(action.lines, action.why),
     actions.WriteFiles: Loop._write_files,
     actions.ShowWaiting: Loop._show_waiting,
     actions.OpenEndpoint: lambda loop, action: loop._background(loop._open_door()),

@@ -31,6 +31,7 @@ NAMES = (
     "ranktable",
     "health",
     "status",
+    "stacks",
     "report",
     "explain",
     "facts",

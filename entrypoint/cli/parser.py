@@ -18,8 +18,7 @@ from entrypoint.spec.rules import FieldInfo, nearest, suggestion
 _EXIT_STATUSES = "\n\n".join((errors.__doc__ or "").split("\n\n")[1:3])
 _EPILOG = f"""{_EXIT_STATUSES}
 
-Every field of the spec has a variable, ENTRYPOINT_<FIELD>, such as ENTRYPOINT_SSH_PORT.
-See docs/reference/spec.md."""
+Every field of the spec has a variable, ENTRYPOINT_<FIELD>: see docs/reference/spec.md."""
 
 
 _COMMON = {

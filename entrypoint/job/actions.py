@@ -26,6 +26,14 @@ class Print:
 
 
 @dataclass(frozen=True)
+class ShowStacks:
+    """The answer to StacksWanted: lines, or why there are none."""
+
+    lines: tuple[str, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class WriteFiles:
     """Write these files into the log folder: name and text of each. A failure is logged, and ends
     nothing."""

@@ -148,6 +148,11 @@ class OutputProgress:
 
 
 @dataclass(frozen=True)
+class StacksWanted:
+    """A user asks what the ranks do: `entrypoint stacks`."""
+
+
+@dataclass(frozen=True)
 class Signalled:
     """This node is asked to stop; `again`: not for the first time."""
 

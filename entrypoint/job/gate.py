@@ -4,7 +4,6 @@ and which nodes have not passed."""
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from functools import partial
 
 from entrypoint.job import actions, messages
 from entrypoint.job.failure import unhealthy
@@ -24,7 +23,8 @@ class Gates:
         self._machine = state.scheduler
         self._limit = state.spec.gate.limit + MARGIN
         self._look = look
-        self._awaited: set[int] = set()  # nodes whose result is awaited
+        # node whose result is awaited -> until when, the oldest first: one deadline is for all
+        self._awaited: dict[int, float] = {}
         # node -> its answer to the roll call, once it has reported the result that this announced
         self._reported: dict[int, NodeReport] = {}
         self._failed: dict[int, Outcome] = {}
@@ -50,10 +50,9 @@ class Gates:
         """A node has answered the roll call, this one included; what it said before is void."""
         self.forget(report.rank)
         if report.checking:
-            node = report.rank
-            self._awaited.add(node)
-            self._machine.after(self._limit, partial(self._give_up, node), ("gate", node))
-            self._show(node, "it checks itself")
+            self._awaited[report.rank] = self._machine.now + self._limit
+            self._wait()
+            self._show(report.rank, "it checks itself")
 
     def forget(self, node: int) -> None:
         """A node is lost, and answers again if it comes back."""
@@ -89,21 +88,28 @@ class Gates:
             reports[node] = replace(reports[node], not_ready=outcome)
         return Members(tuple(report for _, report in sorted(reports.items())))
 
-    def _give_up(self, node: int) -> None:
-        name = self._state.topology.name(node)
-        self._close(node)
+    def _wait(self) -> None:
+        """Look again when the time of the oldest is over."""
+        if self._awaited and self._state.is_calling:
+            self._machine.at(next(iter(self._awaited.values())), self._give_up, "gates")
+
+    def _give_up(self) -> None:
+        """Await those no longer whose time is over."""
         if not self._state.is_calling:
             return
-        self._show(node, "")
-        self._machine.log(
-            f"warning: EP466 {name} has not reported whether it is healthy | nothing within"
-            f" {self._limit:.0f}s | see its log; the job starts without that"
-        )
+        for node in [node for node, until in self._awaited.items() if until <= self._machine.now]:
+            self._close(node)
+            self._show(node, "")
+            self._machine.log(
+                f"warning: EP466 {self._state.topology.name(node)} has not reported whether it is"
+                f" healthy | nothing within {self._limit:.0f}s | see its log; the job starts"
+                " without that"
+            )
+        self._wait()
         self._look()
 
     def _close(self, node: int) -> None:
-        self._awaited.discard(node)
-        self._machine.drop(("gate", node))
+        self._awaited.pop(node, None)
 
     def _show(self, node: int, why: str) -> None:
         """Show what is waited for. A node says it of itself in its own log."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from entrypoint.errors import NoProgressError, RetryError
 from entrypoint.model import NodeReport, Outcome
-from entrypoint.spec.jobspec import RestartsSpec
+from entrypoint.spec.jobspec import JobSpec, RestartsSpec
 from entrypoint.text import count, one_line
 from entrypoint.values import dataclass, replace
 
@@ -86,21 +86,31 @@ def pays_off(then: History, restarts: RestartsSpec) -> bool:
     return not restarts.without_progress or then.without_progress < restarts.without_progress
 
 
-def no_progress(outcome: Outcome, then: History, restarts: RestartsSpec) -> Outcome:
+def no_progress(outcome: Outcome, then: History, spec: JobSpec) -> Outcome:
     """Return the outcome of a job that was started again and again, and made no progress.
     `outcome` is that of its last attempt."""
     attempts = count(then.without_progress, "attempt")
     summary = f"EP640 no progress in the last {attempts}"
-    detail = f"{progress_of(restarts)} | the last one: {one_line(outcome.reason, _REASON)}"
+    detail = f"{missing_progress(spec)} | the last one: {one_line(outcome.reason, _REASON)}"
     ended = NoProgressError(summary, detail).outcome
     return replace(outcome, status=ended.status, reason=ended.reason, program=False)
 
 
-def progress_of(restarts: RestartsSpec) -> str:
-    """Return what would have been progress, in words."""
-    if restarts.progress:
-        return f"{restarts.progress} did not change"
-    return f"none ran for {restarts.minutes:g} min"
+def missing_progress(spec: JobSpec) -> str:
+    """Return that there was no progress, in words."""
+    path, words = spec.restarts.progress, []
+    if path:
+        words.append(f"{path} did not change")
+    if spec.stall.line is not None:
+        words.append("no rank printed a later step (stall.line)")
+    return ", and ".join(words) or f"none ran for {spec.restarts.minutes:g} min"
+
+
+def is_time_progress(spec: JobSpec) -> bool:
+    """Whether the time that ranks run is progress: if the spec declares nothing else."""
+    restarts = spec.restarts
+    declared = restarts.progress is not None or spec.stall.line is not None
+    return restarts.without_progress > 0 and not declared
 
 
 def described(then: History, restarts: RestartsSpec) -> str:

@@ -478,6 +478,10 @@ class Leader:
         if self.state.works(node):
             self._stalls.heard(node, message.idle)
 
+    def _steps(self, node: int, message: messages.Steps) -> None:
+        self._stalls.take(node, message)
+        self._progress_made.steps(message)
+
     def _progress(self, event: events.OutputProgress) -> None:
         part = self._ranks if self.outcome is None else self._ending
         part.progress(event.written, event.read)
@@ -527,6 +531,7 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.RankPrinted: lambda leader, event: leader.state.ranks_have_printed(),
     events.LaunchersGone: lambda leader, event: leader._ending.launchers_gone(),
     events.DaemonWanted: Leader._on_daemon_wanted,
+    events.StacksWanted: lambda leader, event: leader._stalls.demand(),
     events.OutputProgress: Leader._progress,
     events.Signalled: Leader._on_signalled,
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
@@ -562,7 +567,7 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
         leader._host(node), message.reason
     ),
     messages.Pong: Leader._pong,
-    messages.Steps: lambda leader, node, message: leader._stalls.take(node, message),
+    messages.Steps: Leader._steps,
     messages.RankStacks: lambda leader, node, message: leader._stalls.take(node, message),
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
     messages.Reply: Leader._reply,

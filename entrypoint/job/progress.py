@@ -3,7 +3,8 @@ leader asks them if this one is lost."""
 
 from __future__ import annotations
 
-from entrypoint.job.messages import Progressed
+from entrypoint.job.history import is_time_progress
+from entrypoint.job.messages import Progressed, Steps
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 
@@ -16,16 +17,25 @@ class ProgressMonitor:
     def __init__(self, state: JobState, outbox: Outbox) -> None:
         self._state = state
         self._talk = outbox
-        self._restarts = state.spec.restarts
 
     def begin(self) -> None:
         """Ranks run from now on."""
-        if self._restarts.without_progress and not self._restarts.progress:
-            self._state.scheduler.after(60 * self._restarts.minutes, lambda: self.heard(_NOW))
+        spec = self._state.spec
+        if is_time_progress(spec):
+            self._state.scheduler.after(60 * spec.restarts.minutes, lambda: self.heard(_NOW))
 
     def heard(self, message: Progressed) -> None:
         """A node says that the job has made progress there."""
         if self._state.note_progress(message.step):
+            self._tell_all()
+
+    def steps(self, message: Steps) -> None:
+        """A node reports the steps of its ranks."""
+        if self._state.note_steps(message):
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        if self._state.spec.restarts.without_progress:
             for node in self._state.peers.alive():
                 self._talk.tell(node, Progressed(self._state.step))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from entrypoint.errors import RetryError
-from entrypoint.job import messages
+from entrypoint.job import actions, messages
 from entrypoint.job.hangs import HangReport, judge
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.stacks import ProcessStack
@@ -35,6 +35,7 @@ class StallDetector:
         self._idle: dict[int, float] = {}  # node -> idle seconds, as it last reported
         self._stacks: dict[int, tuple[ProcessStack, ...]] = {}
         self._began = 0.0  # when the programs were started
+        self._shows: list[Callable[[HangReport], None]] = []  # who waits for what ranks do
         self._warned = False
         self._asks = False  # whether all nodes are asked again
         self.steps = StepTable()
@@ -107,17 +108,33 @@ class StallDetector:
         return self.steps.words(self._machine.now, self._limit, self._began, host)
 
     def show(self, then: Callable[[HangReport], None]) -> None:
-        """Have all nodes read the stacks of their ranks, and `then` called with what they say."""
-        self._stacks = {}
-        self._talk.forget(answer=messages.RankStacks)
+        """Have all nodes read the stacks of their ranks, and `then` called with what they say. One
+        reading serves all who ask meanwhile."""
+        self._shows.append(then)
+        if len(self._shows) == 1:
+            self._stacks = {}
+            self._talk.forget(answer=messages.RankStacks)
+            self._talk.expect(messages.RankStacks, _SHOWN, self._judge)
+            self._talk.tell_all(messages.Stacks())
 
-        def judged() -> None:
-            asked = {self._me, *self._state.peers.alive()}
-            silent = sorted(asked - self._stacks.keys())
-            then(judge(self._stacks, self._state.topology.name, silent))
+    def _judge(self) -> None:
+        asked = {self._me, *self._state.peers.alive()}
+        silent = sorted(asked - self._stacks.keys())
+        report = judge(self._stacks, self._state.topology.name, silent)
+        shows = self._shows
+        self._shows = []
+        for then in shows:
+            then(report)
 
-        self._talk.expect(messages.RankStacks, _SHOWN, judged)
-        self._talk.tell_all(messages.Stacks())
+    def demand(self) -> None:
+        """Show what the ranks do to a user who asks for it."""
+        why = "no rank runs yet" if not self._state.has_started else ""
+        if self._state.outcome is not None:
+            why = "the job ends"
+        if why:
+            self._machine.act(actions.ShowStacks((), why))
+        else:
+            self.show(lambda report: self._machine.act(actions.ShowStacks(report.lines)))
 
     def _shown(self, reason: str, report: HangReport) -> None:
         for line in report.lines:

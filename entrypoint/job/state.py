@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from entrypoint.job import actions
 from entrypoint.job.failure import lost
 from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
-from entrypoint.job.messages import Start
+from entrypoint.job.messages import Start, Steps
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
+from entrypoint.job.steptable import step_number
 from entrypoint.job.team import Team
 from entrypoint.model import NodeReport, Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
@@ -135,7 +136,7 @@ class JobState:
         if pays_off(self.history, self.spec.restarts):
             return None
         last = lost(self.topology.leader.name, "another leader has replaced it")
-        return no_progress(last, self.history, self.spec.restarts)
+        return no_progress(last, self.history, self.spec)
 
     def start(self, port: int) -> Start:
         """Return the message that starts this attempt. `port` as in messages.Start."""
@@ -152,6 +153,14 @@ class JobState:
         self.has_progressed = True
         self.step = max(self.step, step)
         return is_new
+
+    def note_steps(self, message: Steps) -> bool:
+        """Ranks of one node are at these steps. Return whether that is progress, and is new. Steps
+        that are no numbers cannot be compared: each is progress."""
+        if not message.ranks:
+            return False
+        numbers = (step_number(text) for _, text, _ in message.ranks)
+        return self.note_progress(max((each for each in numbers if each is not None), default=-1))
 
     def next_history(self) -> History:
         """Return the history of the attempt that would follow this one."""

@@ -8,7 +8,7 @@ from entrypoint.text import count, duration
 from entrypoint.values import dataclass
 
 _NAMED = 4  # ranks that are named
-_DIGITS = 18  # of a step that is compared as a number
+_DIGITS = 15  # of a step that is compared as a number
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,13 @@ class _Step:
     @property
     def number(self) -> int | None:
         """Return the step as a number, if it is one."""
-        is_number = self.text.isascii() and self.text.isdigit() and len(self.text) <= _DIGITS
-        return int(self.text) if is_number else None
+        return step_number(self.text)
+
+
+def step_number(text: str) -> int | None:
+    """Return a step as a number, if it is one."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    return int(text) if is_number else None
 
 
 class StepTable:

@@ -76,7 +76,7 @@ class Verdict:
         then = self._state.next_history()
         followed = follow(outcome, then, spec.restarts, self._state.stop)
         if followed.again and not pays_off(then, spec.restarts):
-            return no_progress(outcome, then, spec.restarts)
+            return no_progress(outcome, then, spec)
         if followed.again or spec.failures.status == "own":
             return followed
         return by_class(followed)

@@ -333,6 +333,8 @@ class Worker:
                 self.state.enter(Phase.STOPPED)
         if isinstance(message, messages.Progressed):
             self._progressed(message)
+        elif isinstance(message, messages.Steps):
+            self.state.note_steps(message)  # another leader asks for it if this one is lost
         self._tell_leader(message)
         self._end_if_over()
 

@@ -158,6 +158,10 @@ class Programs:
             case _:
                 raise TypeError(f"this is no order: {message!r}")
 
+    async def stacks_of_node(self) -> tuple[str, ...]:
+        """Return what the ranks of this node do, for `entrypoint stacks`."""
+        return await self._watcher.lines()
+
     def prepare(
         self,
         members: Members,
@@ -521,6 +525,8 @@ class Programs:
         if self._checkpoints is not None:
             await self._checkpoints.end()
         self._watcher.tell_steps()
+        if self._spec.restarts.without_progress:
+            self._watcher.tell_progress()
         self._tell(messages.Stopped())
 
     async def _outlast_ranks(self, launcher: int) -> None:

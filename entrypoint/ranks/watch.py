@@ -7,8 +7,10 @@ import os
 import sys
 import time
 
-from entrypoint.job.messages import STEPS, RankStacks, Steps
+from entrypoint.job.hangs import judge
+from entrypoint.job.messages import STEPS, Progressed, RankStacks, Steps
 from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
+from entrypoint.job.steptable import step_number
 from entrypoint.model import Facts, Plan
 from entrypoint.output import steps
 from entrypoint.output.log import Callbacks
@@ -104,9 +106,24 @@ class RankWatcher:
             self._told = bool(rows)
             self._tell(Steps(tuple(rows[:STEPS])))
 
+    def tell_progress(self) -> None:
+        """Report the last step of the ranks that ran here, also of those that have ended."""
+        if self._stall.line is None:
+            return
+        run_dir = self._draft.topology.run_dir
+        found = [last for rank in self._watched() if (last := steps.last(run_dir, rank.number))]
+        if found:
+            numbers = (step_number(text) for _, text in found)
+            self._tell(Progressed(max((it for it in numbers if it is not None), default=-1)))
+
     async def tell_stacks(self) -> None:
         """Report what all processes of the ranks here do."""
         self._tell(await self._read(_LIMIT))
+
+    async def lines(self) -> tuple[str, ...]:
+        """Return what all processes of the ranks here do, as the leader would say it."""
+        topology = self._draft.topology
+        return judge({topology.me: (await self._read(_LIMIT)).stacks}, topology.name).lines
 
     async def _read(self, limit: float) -> RankStacks:
         from entrypoint.ranks import stacks  # only a stall, or the end of a grace, needs it

@@ -351,8 +351,8 @@ class RestartsSpec:
       Path of a file or folder whose change is progress, such as that of checkpoints: a file in it
       that is new, or has another time or size. A node that sees such a change during an attempt
       reports it.
-    minutes: Minutes for which the ranks of an attempt must run to count as progress, if
-      `restarts.progress` is not given.
+    minutes: Minutes for which the ranks of an attempt must run to count as progress, if neither
+      `restarts.progress` nor `stall.line` is given.
     on:
       What the job boots again after. `infrastructure`: a node was lost or stalled, or a program
       failed for a cause that is certainly not its own and that a retry may cure, such as an ECC

@@ -8,6 +8,7 @@ there is a choice: a repetition or an alternative that what follows it could mat
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -26,9 +27,11 @@ def check_line(text: str) -> tuple[str, str] | None:
     if len(text) > LONGEST:
         return f"a pattern has at most {LONGEST} characters", _HINT
     try:
-        compiled = re.compile(text)
-        tree = _parsed(text)
-    except (re.error, RecursionError, OverflowError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of `[[`, which may mean something else one day
+            compiled = re.compile(text)
+            tree = _parsed(text)
+    except (re.error, RecursionError, OverflowError, Warning) as error:
         return f"this is no regular expression: {error}", _HINT
     if compiled.search("") is not None:
         return "this matches every line", _HINT

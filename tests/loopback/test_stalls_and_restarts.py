@@ -282,3 +282,17 @@ def test_what_an_attempt_leaves_is_gone_before_the_next(cluster: Make) -> None:
     assert job.err(0).count("is over") == 2
     assert job.out(0).split() == ["runs"] * 3, job.both()
     assert job.survivors() == []
+
+
+@pytest.mark.parametrize(
+    ("first", "status", "count"), [("1", 79, 3), ("$ENTRYPOINT_ATTEMPT", 3, 5)]
+)
+def test_a_higher_step_is_progress(cluster: Make, first: str, status: int, count: int) -> None:
+    """The first attempt is further than none; one that repeats the same steps is no further."""
+    job = cluster(2, slots=1)
+    program = 'echo "attempt $ENTRYPOINT_ATTEMPT 0"; [ $NODE = 1 ] || exec sleep 600\n'
+    program += f'sleep 0.5; for each in {first} ; do echo "step $each"; done; sleep 0.5; exit 3'
+    crashing(job, "{most: 4, without_progress: 2, on: any}\nstall: {line: 'step (\\d+)'}", program)
+    assert job.ends(60) == {0: status, 1: status}, job.both()
+    assert len(attempts(job, 1)) == count, job.both()
+    assert ("no rank printed a later step" in job.err(1)) == (status == 79)

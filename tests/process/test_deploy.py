@@ -25,6 +25,7 @@ FLAGS = {
     "--run-dir": "/run/job", "--log-dir": "/logs", "--ssh-port": "2222", "--timeout": "77", "--env": "A=b $c",
     "--network-interface": "ib", "--log-format": "json", "--log-prefix": "[{node} {rank}] ", "--log-timestamps": "utc", "--log-level": "warning",
     "--log-files": "ranks", "--log-max-size": "99999", "--log-max-files": "3", "--cpu-bind": "numa",
+    "--spares": "1",
 }  # fmt: skip
 
 

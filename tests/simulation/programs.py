@@ -105,8 +105,8 @@ class Programs:
             starts = {process.rank: process.started for process in self._running()}
             for answer in answers(self._world, self._container.rank, starts, message, self._showed):
                 self._tell(answer)
-            self._showed = bool(starts)
             if isinstance(message, messages.Ping):
+                self._showed = bool(starts)
                 self._tell(messages.Pong(0.0, message.number))
         elif isinstance(message, messages.Question):
             self._answer(message)

@@ -113,6 +113,7 @@ class Schedule:
     # the node whose rank hangs soon after its start, so that the others wait for it
     stuck: int | None = None
     liar: int | None = None  # a worker that then speaks for the ranks of all nodes
+    asked: tuple[float, ...] = ()  # when a user of worker-0 asks what the ranks do
     gates: tuple[Gate, ...] = ()  # of each node; empty: there are none
 
     @property
@@ -235,13 +236,14 @@ def _stalled(random: Random, schedule: Schedule) -> Schedule:
     if random.random() < 0.3:  # its last report is then nearly as old as a stall
         at = max(start for start in schedule.starts if start < NEVER) + random.uniform(3, 15)
         faults = (Fault(at, "freeze", random.randrange(schedule.nodes), HEARTBEAT - 0.5),)
+    begun = max(start for start in schedule.starts if start < NEVER)
+    asked = tuple(begun + random.uniform(-1, 40) for _ in range(random.choice((0, 1, 2, 3))))
     liar = None
     if schedule.launcher == "mpirun" and random.random() < 0.15:
         liar = random.randrange(1, schedule.nodes)
         faults = ()
-    return replace(
-        schedule, stalls=True, stuck=stuck, liar=liar, status=0, duration=20.0, faults=faults
-    )
+    schedule = replace(schedule, stalls=True, stuck=stuck, liar=liar, asked=asked)
+    return replace(schedule, status=0, duration=20.0, faults=faults)
 
 
 def _spared(random: Random, schedule: Schedule) -> Schedule:

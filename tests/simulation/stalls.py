@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from entrypoint.job import messages
+from entrypoint.job import actions, events, messages
 from entrypoint.job.stacks import Frame, ProcessStack
 from tests.simulation.schedule import GRACE, JOIN, NEVER, Schedule
 
@@ -51,6 +51,35 @@ def lies(nodes: int, stacks: bool) -> list[Any]:
     return [messages.RankStacks(tuple(stack[:48])) if stacks else messages.Steps(rows)]
 
 
+def ask(world: World) -> None:
+    """A user asks worker-0 what the ranks do."""
+    leader = world.containers[0]
+    if leader.is_awake():
+        world.unanswered.append(world.now)
+        leader.give(events.StacksWanted())
+
+
+def watch_answer(world: World, action: actions.ShowStacks) -> None:
+    """Each request is answered once, in time, by what ranks do or by why nobody knows it."""
+    if not world.unanswered or bool(action.lines) == bool(action.why):
+        world.violate(f"nobody has asked for {action}")
+        return
+    asked = world.unanswered.pop(0)
+    frozen = sum(fault.seconds for fault in world.schedule.of("freeze"))
+    if world.now > asked + _MARGIN + frozen + 0.01:
+        world.violate(f"a user waits for {world.now - asked:.1f} s to know what ranks do")
+
+
+def unanswered(world: World) -> list[str]:
+    """Who still waits, though worker-0 runs on, and has had the time."""
+    leader = world.containers[0]
+    if leader.boots > 1 or not leader.outcomes:
+        return []
+    ended = leader.outcomes[-1][0]
+    left = [asked for asked in world.unanswered if asked + 2 * _MARGIN < ended]
+    return [f"a user asked at {left[0]:.1f} s, and was never answered"] if left else []
+
+
 def has_hung(world: World) -> bool:
     """Whether a rank hangs by now, and with it the others."""
     return world.schedule.stuck is not None and world.began > 0 and world.now >= world.began + HANGS
@@ -77,6 +106,8 @@ def wrong_stalls(schedule: Schedule, world: World) -> list[str]:
         # A node that is gone reports nothing until it is lost.
         slow = schedule.of("cut", "vanish", "reboot", "kill")
         return [f"no rank hangs, and it is said: {said[0][1].reason}"] if said and not slow else []
+    if waiting := unanswered(world):
+        return waiting
     name = f"rank {schedule.stuck} on worker-{schedule.stuck} (node-{schedule.stuck}) is in read()"
     if unnamed := [outcome.reason for _, outcome in said if name not in outcome.reason]:
         return [f"{name}, and it is said: {unnamed[0]}"]

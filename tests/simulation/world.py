@@ -498,6 +498,9 @@ class Container:
         if self.printed > 1:
             self._world.violate("a check prints more than one table")
 
+    def _do_showstacks(self, action: actions.ShowStacks) -> None:
+        stalls.watch_answer(self._world, action)
+
     def _do_writefiles(self, action: actions.WriteFiles) -> None:
         if self.has_started:
             self._world.violate("the network is measured again")
@@ -648,6 +651,9 @@ class World:
         # workers that left after a release, and whose: boot of the leader
         self.last_words: list[tuple[int, int]] = []
         self.containers = [Container(self, rank) for rank in range(schedule.nodes)]
+        self.unanswered: list[float] = []  # when users have asked worker-0 what ranks do
+        for when in schedule.asked:
+            self.at(when, partial(stalls.ask, self))
         for rank, start in enumerate(schedule.starts):
             if start < NEVER:
                 self.at(start, self.containers[rank].start)

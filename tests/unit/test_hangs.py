@@ -319,6 +319,8 @@ def test_a_pattern_is_taken(pattern: str) -> None:
         (r"(a)\1", "no reference to a group"),
         (r"(a)?(?(1)b|c)", "no reference to a group"),
         ("(x", "no regular expression"),
+        ("[[", "no regular expression"),
+        ("[[x]", "no regular expression: Possible nested set"),
         ("x*", "matches every line"),
         ("x" * 201, "at most 200 characters"),
     ],

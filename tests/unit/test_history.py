@@ -27,13 +27,14 @@ from tests.unit.test_speakers import FACTS, Node
 
 LOST = Outcome(75, "worker-1 is lost")
 THREE = RestartsSpec(most=50, without_progress=3)
+JOB = replace(spec.JobSpec(), restarts=THREE)
 
 
 def concluded(outcome: Outcome, then: History, restarts: RestartsSpec) -> Outcome:
     """What a leader makes of an attempt that has ended so."""
     followed = follow(outcome, then, restarts, None)
     if followed.again and not pays_off(then, restarts):
-        return no_progress(outcome, then, restarts)
+        return no_progress(outcome, then, replace(JOB, restarts=restarts))
     return followed
 
 
@@ -90,12 +91,12 @@ def test_a_stop_and_other_ends_come_first() -> None:
 
 
 def test_a_long_reason_is_cut() -> None:
-    outcome = no_progress(replace(LOST, reason="x" * 4000), History(4, 3), THREE)
+    outcome = no_progress(replace(LOST, reason="x" * 4000), History(4, 3), JOB)
     assert len(outcome.reason) < 2200
 
 
 def test_a_cause_stays() -> None:
-    assert no_progress(replace(LOST, cause=ECC), History(4, 3), THREE).cause == ECC
+    assert no_progress(replace(LOST, cause=ECC), History(4, 3), JOB).cause == ECC
 
 
 def report(attempt: int, without: int, step: int = -1) -> NodeReport:
@@ -175,6 +176,65 @@ def test_a_step_that_an_earlier_attempt_has_reached_is_no_progress() -> None:
     assert state.next_history() == History(3, 0, 102)
 
 
+LINE = "{minutes: 5, line: 'step (\\\\d+)'}"
+
+
+def test_a_higher_step_than_any_before_is_progress() -> None:
+    """Reported by a node of its own ranks; a worker remembers that of its own."""
+    for me in (0, 1):
+        node = Node(me=me, launcher="plain", restarts=SETTING, stall=LINE)
+        start = messages.Start(2, without_progress=0, step=40)
+        if me:
+            node.hears(node.hello, start, sender=0)
+        else:
+            node.start()
+            node.machine.state.history = History(2, 0, 40)
+        state = node.machine.state
+        node.hears(messages.Steps(((0, "31", 0.0), (1, "40", 0.0))), sender=me)
+        assert not state.has_progressed
+        node.hears(messages.Steps(((0, "32", 0.0), (1, "41", 0.0))), sender=me)
+        node.hears(messages.Steps(((0, "33", 0.0), (1, "55", 0.0))), sender=me)
+        assert state.has_progressed
+        assert state.next_history() == History(3, 0, 55)
+        told = [each for each in node.done if isinstance(each, actions.Send)]
+        told = [each for each in told if isinstance(each.message, messages.Progressed)]
+        expected = [] if me else [actions.Send(rank, messages.Progressed(41)) for rank in (1, 2)]
+        assert told == expected
+
+
+def test_steps_that_are_no_numbers_are_progress_each() -> None:
+    node = Node(launcher="plain", restarts=SETTING, stall=LINE).start()
+    node.hears(messages.Steps(()), sender=1)
+    assert not node.machine.state.has_progressed
+    node.hears(messages.Steps(((1, "epoch two", 0.0),)), sender=1)
+    assert node.machine.state.has_progressed
+    assert node.machine.state.next_history() == History(2, 0, -1)
+
+
+def test_time_is_no_progress_if_a_line_is_declared() -> None:
+    node = Node(launcher="plain", restarts=SETTING, stall=LINE).start()
+    node.machine.state.scheduler.at(node.now + 700, lambda: None)
+    node.now += 700
+    node.told(events.TimerFired())
+    assert not node.machine.state.has_progressed
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "none ran for 10 min"),
+        ("stall: {line: step}", "no rank printed a later step (stall.line)"),
+        (
+            "stall: {line: step}\nrestarts: {without_progress: 3, progress: /c}",
+            "/c did not change, and no rank printed a later step (stall.line)",
+        ),
+    ],
+)
+def test_what_would_have_been_progress(text: str, words: str) -> None:
+    job = spec.load(text, "job.yaml", {}, {})
+    assert f" | {words} | the last one: " in no_progress(LOST, History(4, 3), job).reason
+
+
 def test_a_worker_alone_leaves_the_end_to_the_next_leader() -> None:
     """It does not know what progress the others have seen, which a new leader hears from them."""
     worker = Node(me=1, restarts=WATCHED)
@@ -219,7 +279,7 @@ def test_a_worker_believes_its_own_programs_without_a_leader() -> None:
 # -- what ranks see
 
 
-JOB = "slots: 2\nlogs: {files: ranks}\nlog_dir: /logs\ncommand: [train]\n"
+SLOTS = "slots: 2\nlogs: {files: ranks}\nlog_dir: /logs\ncommand: [train]\n"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +289,7 @@ JOB = "slots: 2\nlogs: {files: ranks}\nlog_dir: /logs\ncommand: [train]\n"
 def test_ranks_and_their_logs_know_the_attempt(
     launcher: str, attempt: int, count: str, end: str
 ) -> None:
-    job = spec.load(f"launcher: {launcher}\nrestarts: 3\n{JOB}", "job.yaml", {}, {})
+    job = spec.load(f"launcher: {launcher}\nrestarts: 3\n{SLOTS}", "job.yaml", {}, {})
     topology = replace(planning.locate(job, FACTS), attempt=attempt)
     made = planning.settle(job, FACTS, topology)
     variables = {var.name: var.value for var in made.env}

@@ -113,6 +113,7 @@ def test_a_stall_is_shown_once_until_a_rank_prints_again() -> None:
     job.hear(120.0, 500.0)
     assert job.shows == 1
     assert job.outbox.named("forget") == [(messages.RankStacks,)]
+    job.outbox.named("expect")[0][2]()  # all have shown them
     job.hear(500.0, 900.0)
     job.hear(60.0, 900.0)  # half of the limit is no new life
     job.hear(500.0, 900.0)
@@ -142,6 +143,63 @@ def test_a_job_that_has_ended_does_not_stall() -> None:
     job.state.outcome = Outcome(0, "")
     job.hear(900.0, 900.0)
     assert job.shows == 0
+
+
+def test_one_reading_of_stacks_serves_all_who_ask() -> None:
+    """A user asks twice, and the job stalls meanwhile: each has the answer, once."""
+    job = Stalls("stop")
+    job.state.has_started = True
+    job.detector.demand()
+    job.detector.demand()
+    job.hear(150.0, 150.0)
+    assert job.shows == 1
+    ((_, _, then),) = job.outbox.named("expect")
+    then()
+    answers = [act for (act,) in job.clock.named("act") if isinstance(act, actions.ShowStacks)]
+    assert [answer.lines for answer in answers] == [
+        ("no rank runs", "no stacks from worker-0, worker-1")
+    ] * 2
+    assert [outcome.status for outcome in job.ends] == [75]
+    job.detector.demand()
+    assert job.shows == 2, "and they are read again for who asks later"
+
+
+@pytest.mark.parametrize(
+    ("has_started", "outcome", "why"),
+    [(False, None, "no rank runs yet"), (True, Outcome(0, ""), "the job ends")],
+)
+def test_who_asks_for_stacks_that_are_not_there_is_told_why(
+    has_started: bool, outcome: Outcome | None, why: str
+) -> None:
+    job = Stalls()
+    job.state.has_started, job.state.outcome = has_started, outcome
+    job.detector.demand()
+    assert job.clock.named("act") == [(actions.ShowStacks((), why),)]
+    assert job.shows == 0
+
+
+def test_a_rank_without_a_step_stalls_though_others_print() -> None:
+    """By the line, no output of any rank counts."""
+    job = Stalls("stop", line="step")
+    job.clock.now = 1000.0
+    job.detector.begin()
+    job.detector.take(0, messages.Steps(((0, "9", 1.0),)))
+    job.detector.take(1, messages.Steps(((1, "5", 119.0),)))
+    job.hear(0.0, 0.0)
+    assert job.shows == 0
+    job.detector.take(1, messages.Steps(((1, "5", 120.0),)))
+    job.hear(0.0, 0.0)
+    assert job.shows == 1
+    ((_, _, then),) = job.outbox.named("expect")
+    then()
+    assert "rank 1 on worker-1 is at 5; the others are at 9" in job.ends[0].reason
+
+
+def test_stacks_that_nobody_has_asked_for_are_ignored() -> None:
+    job = Stalls()
+    job.outbox.is_open = lambda answer: False
+    job.detector.take(1, messages.RankStacks(()))
+    assert job.outbox.named("note") == []
 
 
 @pytest.mark.parametrize(("action", "ends"), [("stop", [75]), ("warn", [])])

@@ -1,0 +1,43 @@
+"""`entrypoint stacks`: show what the ranks of the running job do, and which one hangs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from entrypoint.cli.parser import command
+from entrypoint.output.log import answer
+
+if TYPE_CHECKING:
+    import argparse
+
+    from entrypoint.cli.parser import Commands
+    from entrypoint.output.log import Logger
+
+
+def arguments(commands: Commands, spec: str | None) -> None:
+    """Add the command and its options to the command line."""
+    text = "compare the stacks of the ranks of the running job, and name a rank that hangs"
+    stacks = command(commands, "stacks", "[options]", text)
+    stacks.description = f"""{text[0].upper()}{text[1:]}. On worker-0 it reads
+the ranks of all nodes, on a worker those of its own node. The job goes on. It runs next to the
+boot: docker exec CONTAINER entrypoint stacks.
+
+Exit status: 0 if the stacks were read; 66 if there is no boot; 69 if no ranks run, or the
+entrypoint does not answer; 77 if the boot is another user's; 64 if there are several boots."""
+    help_text = (
+        "run directory of the boot (or ENTRYPOINT_RUN_DIR); the boot of this container if not given"
+    )
+    stacks.add_argument("--run-dir", metavar="RUN_DIR", default="", help=help_text)
+
+
+def act(args: argparse.Namespace, log: Logger) -> int:
+    """Print the report. Raises UnavailableError if there is none."""
+    import os
+
+    from entrypoint.record import status
+    from entrypoint.session import stackrequests
+
+    run_dir = status.find(args.run_dir, os.environ.get("ENTRYPOINT_RUN_DIR", ""))
+    status.ask(run_dir)  # whether it runs, and is ours
+    answer("".join(f"{line}\n" for line in stackrequests.ask(run_dir)))
+    return 0
