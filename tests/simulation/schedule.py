@@ -139,9 +139,9 @@ class Schedule:
 def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     """A schedule as this source of randomness chooses it."""
     schedule = _spared(Random(f"spares {seed}"), _draw(random, nodes, seed))
-    schedule = _crashing(Random(f"crashes {seed}"), schedule)
     schedule = _gated(Random(f"gates {seed}"), schedule)
     schedule = _stalled(Random(f"stall {seed}"), schedule)
+    schedule = _crashing(Random(f"crashes {seed}"), schedule)
     source = Random(f"ports {seed}")
     if source.random() > 0.1 or schedule.spares:
         return schedule
@@ -301,7 +301,9 @@ def _diagnosed(random: Random, schedule: Schedule, begun: float) -> Schedule:
 
 def _crashing(random: Random, schedule: Schedule) -> Schedule:
     """The same job, whose programs fail in each attempt, often while a node is replaced."""
-    if random.random() > 0.05 or schedule.least or schedule.spares or schedule.nodes > 100:
+    if random.random() > 0.05 or schedule.least or schedule.nodes > 100:
+        return schedule
+    if schedule.spares or schedule.stalls:
         return schedule
     starts = tuple(start % 5 for start in schedule.starts)
     duration = random.choice((1.0, 3.0))
@@ -326,6 +328,7 @@ def _crashing(random: Random, schedule: Schedule) -> Schedule:
         progress=tuple(random.random() < 0.4 for _ in range(4)),
         saver=random.randrange(schedule.nodes),
         saves_late=random.random() < 0.5,
+        gates=schedule.gates if all(gate.healthy for gate in schedule.gates) else (),
     )
 
 
