@@ -111,8 +111,8 @@ def _measured(row: Row, engine: Engine, args: argparse.Namespace) -> dict[str, A
     """One row's runs, as they are kept."""
     quick = args.quick or args.check
     runs = args.runs or (row.quick if args.check else row.runs)
-    images = [image_id(name) or name for name in (args.image, args.mpi_image)]
-    table = Table(engine, runs or 1, quick, *images)
+    image, mpi_image = (image_id(name) or name for name in (args.image, args.mpi_image))
+    table = Table(engine, runs or 1, quick, image, mpi_image)
     print(f"{row.name}: {row.about.title}, {table.runs} runs", file=sys.stderr, flush=True)
     facts(args.image)
     used = in_use()
