@@ -20,6 +20,7 @@ _GROUPS = 10  # that are shown
 _NAMED = 4  # ranks of a group that are named with their node
 _FRAMES = 5  # of a stack that is shown
 _EXAMPLES = 3  # stacks that are shown
+_NOTES = 12  # lines of a library
 _SENTENCE = 600  # characters of the verdict in one line
 
 # Functions in which a rank waits for the other ranks, or for a device that does.
@@ -74,9 +75,10 @@ def judge(
     stacks: Mapping[int, Sequence[ProcessStack]],
     host: Callable[[int], str],
     silent: Iterable[int] = (),
+    notes: Sequence[str] = (),
 ) -> HangReport:
     """Return the verdict on these stacks of each node; `host` names a node. `silent` are nodes that
-    have shown nothing."""
+    have shown nothing; `notes` is what a library says."""
     ranks = _ranks(stacks)
     groups = _groups(ranks)
     blamed = _blamed(groups, len(ranks))
@@ -86,6 +88,7 @@ def judge(
     if missing := [host(node) for node in silent]:
         lines.append(f"no stacks from {some(missing, 4)}")
     lines += _notes(ranks)
+    lines = lines[: LINES - len(notes[:_NOTES])] + [f"  {note}" for note in notes[:_NOTES]]
     guilty = "; ".join(_named(rank, host) for rank in blamed[:_NAMED])
     return HangReport(tuple(lines[:LINES]), one_line(guilty, _SENTENCE))
 

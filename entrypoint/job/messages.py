@@ -43,6 +43,7 @@ LABEL = 100  # characters in the name of a host, a rank or a program
 COMMAND = 128 * 1024
 MAX_RANKS = 1 << 20
 PORTS = 64  # that a node offers
+NOTES = 12  # lines of a library that is asked about a job that hangs
 STEPS, STEP = 1024, 40  # ranks of one node whose steps count, and characters of a step
 _EVER = 1e9  # seconds
 
@@ -180,9 +181,10 @@ class Steps:
 
 @dataclass(frozen=True)
 class RankStacks:
-    """What the ranks of this node do."""
+    """What the ranks of this node do; `notes`: what a library there says of the job."""
 
     stacks: Annotated[tuple[ProcessStack, ...], Length(PROCESSES)]
+    notes: Annotated[tuple[Sentence, ...], Length(NOTES)] = ()
 
 
 @dataclass(frozen=True)

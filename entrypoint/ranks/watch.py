@@ -14,6 +14,7 @@ from entrypoint.job.steptable import step_number
 from entrypoint.model import Facts, Plan
 from entrypoint.output import steps
 from entrypoint.output.log import Callbacks
+from entrypoint.plan import environment
 from entrypoint.ranks.reports import Ranks
 from entrypoint.spec.jobspec import StallSpec
 from entrypoint.system import proc
@@ -52,7 +53,7 @@ class RankWatcher:
         listeners: tuple[Ranks, Ranks],
     ) -> None:
         self._stall = stall
-        self._path = facts.env.get("PATH", "")  # of programs: py-spy may be on it
+        self._env = facts.env
         self._draft = draft
         self.launch = draft.launch  # until the plan is settled
         self._tell = callbacks.tell
@@ -118,7 +119,8 @@ class RankWatcher:
 
     async def tell_stacks(self) -> None:
         """Report what all processes of the ranks here do."""
-        self._tell(await self._read(_LIMIT))
+        read, notes = await asyncio.gather(self._read(_LIMIT), self._ask_library())
+        self._tell(RankStacks(read.stacks, notes))
 
     async def lines(self) -> tuple[str, ...]:
         """Return what all processes of the ranks here do, as the leader would say it."""
@@ -128,7 +130,13 @@ class RankWatcher:
     async def _read(self, limit: float) -> RankStacks:
         from entrypoint.ranks import stacks  # only a stall, or the end of a grace, needs it
 
-        spy = which("py-spy", f"{self._path}:{os.path.dirname(sys.executable)}")
+        # The toolkit brings one along, next to its Python.
+        places = (
+            self._env.get("PATH", ""),  # of programs
+            os.path.dirname(sys.executable),
+            f"{sys.prefix}/bin",
+        )
+        spy = which("py-spy", ":".join(places))
         reader = stacks.Reader(self._stall.stacks, spy)
         turns = asyncio.Semaphore(_AT_ONCE)
         ends = time.monotonic() + limit
@@ -160,6 +168,14 @@ class RankWatcher:
         wanted = sorted(wanted, key=lambda entry: entry[2])[: max(0, room)]
         found = await asyncio.gather(*(read(*entry) for entry in wanted))
         return RankStacks((*gone[:PROCESSES], *found))
+
+    async def _ask_library(self) -> tuple[str, ...]:
+        """Return what NCCL says of the job, where it answers."""
+        from entrypoint.ranks import ras
+
+        env = environment(self._env, self._draft.env)
+        place = ras.address(env, self._draft.topology.device.kind == "nvidia")
+        return await ras.ask(place, _LIMIT / 2) if place else ()
 
     async def show(self, limit: float) -> None:
         """Log what the processes of the ranks here do."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from .engine import Engine
 from .figures import MARGIN, by_name, figure, packed, unpacked, worse
-from .machine import facts, in_use
+from .machine import facts, image_id, in_use
 from .page import laid, text
 from .rows import ROWS
 from .rows.boot import BARE, OURS, SCRIPT
@@ -111,7 +111,8 @@ def _measured(row: Row, engine: Engine, args: argparse.Namespace) -> dict[str, A
     """One row's runs, as they are kept."""
     quick = args.quick or args.check
     runs = args.runs or (row.quick if args.check else row.runs)
-    table = Table(engine, runs or 1, quick, args.image, args.mpi_image)
+    images = [image_id(name) or name for name in (args.image, args.mpi_image)]
+    table = Table(engine, runs or 1, quick, *images)
     print(f"{row.name}: {row.about.title}, {table.runs} runs", file=sys.stderr, flush=True)
     facts(args.image)
     used = in_use()

@@ -43,10 +43,14 @@ def facts(image: str) -> Mapping[str, str]:
         "OpenSSH": _first_line("ssh", "-V").partition(",")[0].partition("_")[2] or "none",
         "Python": platform.python_version(),
         "commit": _first_line("git", "describe", "--always", "--dirty", "--abbrev=10"),
-        "image": (
-            _first_line("docker", "image", "inspect", "--format", "{{.Id}}", image)[7:19] or "none"
-        ),
+        "image": image_id(image)[7:19] or "none",
     }
+
+
+def image_id(name: str) -> str:
+    """The image that has this name now, or "": another build may take the name meanwhile."""
+    found = _first_line("docker", "image", "inspect", "--format", "{{.Id}}", name)
+    return found if found.startswith("sha256:") else ""
 
 
 def in_use() -> float:

@@ -359,7 +359,7 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
     if rank in harmed or rank not in world.team:
         return []  # a spare that is stopped leaves, and the others go on
     by, wrong = when + rejoin(schedule.nodes) + 2 * KILL_MARGIN + 10 * schedule.latency + 1, []
-    for node in {each.rank for each in world.containers} - harmed:
+    for node in {each.rank for each in world.containers if each.outcomes} - harmed:
         ended, status, reason = _final(world, node)
         if status != 143 or ended > by:
             wrong.append(f"node-{rank} was stopped at {when:.1f} s between two attempts, and node-{node} ended at "

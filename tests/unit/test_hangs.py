@@ -160,6 +160,13 @@ def test_what_is_missing_is_said_once() -> None:
     assert "  2 ranks: EP617 there is no py-spy on PATH" in lines
 
 
+def test_what_a_library_says_is_shown_within_the_lines() -> None:
+    stacks = [rank(n, (Frame(f"f{n}", "a.py", n, False),)) for n in range(128)]
+    lines = judge({0: stacks}, str, (), [f"NCCL RAS: {n}" for n in range(20)]).lines
+    assert len(lines) <= hangs.LINES
+    assert lines[-1] == "  NCCL RAS: 11"
+
+
 def test_a_program_that_is_no_rank_has_its_name() -> None:
     program = replace(rank(-1), what="ray")
     assert judged({0: [program]}).lines[1].startswith("  ray on worker-0 (node-0): ")
