@@ -49,6 +49,7 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
             "attend",
             "attend.sessions",
             "attend.end",
+            "stacks",
         }
         if host == "worker-0":
             hosts = [f"worker-{rank}" for rank in range(3)]

@@ -194,6 +194,7 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
             "attend",
             "attend.sessions",
             "attend.end",
+            "stacks",
         }
         # mpirun knows neither node by the name of this machine, so it wants a daemon on each
         if rank == 0:

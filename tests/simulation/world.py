@@ -979,7 +979,8 @@ class World:
 
     def watch_end(self, container: Container, outcome: Outcome) -> None:
         """What must hold at the moment in which a node ends."""
-        if container.rank and outcome.status == 0 and self.released[1].status != 0:
-            self.violate(f"node-{container.rank} ends with 0, and was not told so")
+        status = outcome.status
+        if container.rank and status in (0, 79) and self.released[1].status != status:
+            self.violate(f"node-{container.rank} ends with {status}, and was not told so")
         for words in container.programs.wronged():
             self.violate(f"node-{container.rank}: {words}")
