@@ -79,7 +79,7 @@ class Peer(paramiko.ServerInterface):
             self.transports.append(transport)
             try:
                 transport.start_server(server=self)
-            except (paramiko.SSHException, EOFError):
+            except (paramiko.SSHException, EOFError, OSError):
                 continue
             threading.Thread(target=self._answer, args=(transport,), daemon=True).start()
 
