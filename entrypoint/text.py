@@ -74,6 +74,17 @@ def count(number: int, thing: str, things: str = "") -> str:
     return f"{number} {thing if number == 1 else things or f'{thing}s'}"
 
 
+def spans(numbers: Iterable[int]) -> list[str]:
+    """Return numbers, which are in order, as spans: `["0-3", "6"]`."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return [f"{first}-{last}" if last > first else str(first) for first, last in found]
+
+
 def some(entries: Iterable[str], most: int, separator: str = ", ") -> str:
     """Return the first `most` entries, and how many there are beyond them: `a, b and 3 more`."""
     every = list(entries)

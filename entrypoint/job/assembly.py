@@ -31,10 +31,10 @@ def assemble(state: JobState, facts: Facts, members: Members) -> Assembly:
     local = [peer.local for peer in state.peers.values()]
     members = with_interface(members, state.me, state.spec, facts, local)
     replaced = _choose_team(state, members.reports) if topology.spares else ()
-    working = [report for report in members.reports if state.works(report.rank)]
-    if refusal := not_ready(topology, Members(tuple(working))):
+    working = Members(tuple(it for it in members.reports if state.works(it.rank)))
+    if refusal := not_ready(topology, working):
         return Assembly(members, refusal)
-    port, chosen = choose(plan.launch.port, topology, Members(tuple(working)))
+    port, chosen = choose(plan.launch.port, topology, working)
     clocks = clock_warnings(topology, members)
     lines = (*clocks, *interface_words(state.spec, members), *chosen, *replaced)
     return Assembly(members, port=port, lines=lines)

@@ -90,7 +90,7 @@ class Ending:
 
     def _pass_on(self) -> float:
         """Seconds in which the launcher has to pass on something."""
-        lost = any(peer.lost for _, peer in self._peers.items())
+        lost = any(peer.lost for peer in self._peers.values())
         return _PASS_ON_LOST if lost else _PASS_ON
 
     def launchers_gone(self) -> None:

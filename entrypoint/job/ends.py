@@ -31,7 +31,7 @@ class EndMonitor:
         self.ranks = LaunchMonitor(state, outbox, self.nodes.failures, decide, self.settle)
         # Whether this node's own programs may run.
         self.runs_here = False
-        # Whether all were asked again after this node stood still.
+        # Whether all were asked again after this node was suspended.
         self._asked = False
 
     def rank(self, host: str, message: messages.RankEnd) -> None:

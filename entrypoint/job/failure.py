@@ -13,7 +13,7 @@ from itertools import zip_longest
 from entrypoint.cause import Cause
 from entrypoint.errors import CantCreateError, OsError, RetryError
 from entrypoint.model import Members, Node, Outcome, Topology
-from entrypoint.text import count, one_line, signal_name, some
+from entrypoint.text import count, one_line, signal_name, some, spans
 from entrypoint.values import dataclass, field, replace
 
 # When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to
@@ -281,7 +281,7 @@ def placement(placed: Mapping[int, str]) -> str:
     used: dict[str, list[int]] = {}
     for rank, host in sorted(placed.items()):
         used.setdefault(host, []).append(rank)
-    words = ", ".join(f"{host} {_spans(ranks)}" for host, ranks in used.items())
+    words = ", ".join(f"{host} {','.join(spans(ranks))}" for host, ranks in used.items())
     return f"{count(len(placed), 'rank')} on {count(len(used), 'node')}: {words}"
 
 
@@ -320,14 +320,3 @@ def everywhere(nodes: Sequence[Node], awaited: Sequence[int] | None) -> str:
     if len(counted) == 1:
         return counted[0].label
     return f"all {len(counted)} {'nodes' if len(counted) == len(nodes) else 'workers'}"
-
-
-def _spans(ranks: Sequence[int]) -> str:
-    """Such as `0-3,6`."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)

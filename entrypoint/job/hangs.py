@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from entrypoint.job.stacks import Frame, ProcessStack
-from entrypoint.text import count, one_line, some
+from entrypoint.text import count, one_line, some, spans
 from entrypoint.values import dataclass
 
 LINES = 40  # of the whole report, for any number of ranks
 _GROUPS = 10  # that are shown
 _NAMED = 4  # ranks of a group that are named with their node
+_SPANS = 8  # of the numbers of ranks that are shown
 _FRAMES = 5  # of a stack that is shown
 _EXAMPLES = 3  # stacks that are shown
 _NOTES = 12  # lines of a library
@@ -291,18 +292,11 @@ def _who(group: Sequence[StackedRank], host: Callable[[int], str]) -> str:
     if len(group) <= _NAMED:
         return ", ".join(f"{rank.stack.what} on {host(rank.node)}" for rank in group)
     numbers = [rank.stack.rank for rank in group if rank.stack.rank >= 0]
-    return f"{count(len(group), 'rank')} ({_ranges(numbers)})" if numbers else f"{len(group)} ranks"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Return numbers in order as `0-16, 18`."""
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return some([str(a) if a == b else f"{a}-{b}" for a, b in spans], 8)
+    return (
+        f"{count(len(group), 'rank')} ({some(spans(sorted({*numbers})), _SPANS)})"
+        if numbers
+        else f"{len(group)} ranks"
+    )
 
 
 def _notes(ranks: Sequence[StackedRank]) -> list[str]:

@@ -193,7 +193,9 @@ class RollCall:
     def _is_enough(self, answered: int) -> bool:
         """Whether the job can start without those that have not answered."""
         if self._topology.spares:
-            return self._state.team.is_enough(self._ready())
+            # Who is ready is found only once they are many enough.
+            enough = 1 + answered >= self._topology.working
+            return enough and self._state.team.is_enough(self._ready())
         return self._least is not None and 1 + answered >= self._least
 
     def _ready(self) -> set[int]:

@@ -62,10 +62,8 @@ class Team:
         node = next((node for node in self.nodes if topology.name(node) == cause.node), 0)
         if not node or node in self.reasons:
             return self
-        faults = {**self.faults, node: self.faults.get(node, 0) + 1}
-        if faults[node] < FAULTS:
-            return replace(self, faults=faults)
-        return replace(self, faults=faults, reasons={**self.reasons, node: outcome.reason})
+        blamed = self.lose(node, outcome.reason)
+        return replace(self, faults=blamed.faults) if blamed.can_work(node) else blamed
 
     def can_work(self, node: int) -> bool:
         """Whether this node may ever work again."""

@@ -30,6 +30,8 @@ def team_of(topology: Topology, replaced: Collection[tuple[int, int]] = ()) -> t
 
 def is_team(topology: Topology, replaced: Collection[tuple[int, int]]) -> bool:
     """Whether `team_of` has an answer."""
+    if not replaced:  # so it is in every message but a start, which a large job has many of
+        return True
     try:
         return bool(team_of(topology, replaced))
     except ValueError:
@@ -40,7 +42,7 @@ def working(
     topology: Topology, members: Members, replaced: Collection[tuple[int, int]] = ()
 ) -> tuple[Topology, Members]:
     """Return the topology and the members of a job that has only the nodes of this team, counted
-    anew. For a spare, it is one of them in the place of the last."""
+    anew. On a spare, it is one of them instead of the last."""
     if not topology.spares:
         return topology, members
     team = team_of(topology, replaced)

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 
-from entrypoint.job.hangs import judge
 from entrypoint.job.messages import STEPS, Progressed, RankStacks, Steps
 from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
 from entrypoint.job.steptable import step_number
@@ -124,6 +123,8 @@ class RankWatcher:
 
     async def lines(self) -> tuple[str, ...]:
         """Return what all processes of the ranks here do, as the leader would say it."""
+        from entrypoint.job.hangs import judge  # only `entrypoint stacks` on a worker needs it
+
         topology = self._draft.topology
         return judge({topology.me: (await self._read(_LIMIT)).stacks}, topology.name).lines
 
