@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from entrypoint import spec
+from entrypoint.gate.checks import NodeGate
 from entrypoint.model import Device, Facts, Plan
 from entrypoint.plan import settle
-from entrypoint.system.gate import NodeGate
 from entrypoint.values import replace
 from tests.cluster import until
 from tests.smi import calls, simulated_smi

@@ -14,9 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from entrypoint.devices._smi import PATH, TOOLS, Card
+from entrypoint.gate import cards
 from entrypoint.job.failure import ended
 from entrypoint.model import Facts, Finding, Plan
-from entrypoint.plan import cards, environment, limits
+from entrypoint.plan import environment, limits
 from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec
 from entrypoint.system import preflight
