@@ -27,7 +27,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print platform, MPI and image. Returns 0, or the status with which `run` would refuse it."""
     from entrypoint.plan import recognition
-    from entrypoint.system import image_start
+    from entrypoint.system.image import start as image_start
 
     spec, facts = inputs.job(args)
     report = recognition.recognize(facts, spec.platform)

@@ -81,7 +81,7 @@ def _image_start(log: Logger) -> int:
     without the image's ENTRYPOINT. Returns a status only if it could not be started."""
     if not os.path.exists(IMAGE):
         return 0
-    from entrypoint.system.image_start import run_first
+    from entrypoint.system.image.start import run_first
 
     return run_first(("entrypoint", *sys.argv[1:]), log)
 
