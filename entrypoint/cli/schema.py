@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
-from entrypoint.cli.parser import command
-from entrypoint.output.log import answer
+from entrypoint.cli.parser import Commands, command
+from entrypoint.output.log import Logger, answer
 from entrypoint.text import json_document
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
