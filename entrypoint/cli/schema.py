@@ -16,7 +16,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the schema. Returns 0."""
-    from entrypoint.spec.reference import schema
+    from entrypoint.spec.schema import schema
 
     answer(json_document(schema()))
     return 0
