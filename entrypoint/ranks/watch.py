@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import partial
 
+from entrypoint.errors import RetryError
 from entrypoint.job.messages import STEPS, Progressed, RankStacks, Steps
 from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
 from entrypoint.job.steptable import step_number
@@ -18,8 +23,9 @@ from entrypoint.ranks.reports import Ranks
 from entrypoint.spec.jobspec import StallSpec
 from entrypoint.system import proc
 from entrypoint.system.process import which
+from entrypoint.system.threads import in_thread
 from entrypoint.text import one_line
-from entrypoint.values import dataclass
+from entrypoint.values import dataclass, replace
 
 _LIMIT = 10.0  # seconds to read the stacks of a job that has stalled
 _CHILDREN = 16  # processes of one rank that are read, besides its own
@@ -118,17 +124,31 @@ class RankWatcher:
 
     async def tell_stacks(self) -> None:
         """Report what all processes of the ranks here do."""
-        read, notes = await asyncio.gather(self._read(_LIMIT), self._ask_library())
-        self._tell(RankStacks(read.stacks, notes))
+        self._tell(await self._positions())
 
     async def lines(self) -> tuple[str, ...]:
         """Return what all processes of the ranks here do, as the leader would say it."""
         from entrypoint.job.hangs import judge  # only `entrypoint stacks` on a worker needs it
 
         topology = self._draft.topology
-        return judge({topology.me: (await self._read(_LIMIT)).stacks}, topology.name).lines
+        found = await self._positions()
+        return judge({topology.me: found.stacks}, topology.name, notes=found.notes).lines
 
-    async def _read(self, limit: float) -> RankStacks:
+    async def _positions(self) -> RankStacks:
+        """Return the stacks of all processes here, and what libraries know of them."""
+        env = environment(self._env, self._draft.env)
+        stacks, notes, operations = await asyncio.gather(
+            self._read(_LIMIT), self._ask_nccl(env), self._ask_recorder(env)
+        )
+        return RankStacks(
+            tuple(
+                stack if stack.is_child else replace(stack, operation=operations[stack.rank])
+                for stack in stacks
+            ),
+            notes,
+        )
+
+    async def _read(self, limit: float) -> tuple[ProcessStack, ...]:
         from entrypoint.ranks import stacks  # only a stall, or the end of a grace, needs it
 
         # The toolkit brings one along, next to its Python.
@@ -168,19 +188,30 @@ class RankWatcher:
         # Ranks first: where there is no room for all, data workers are left out.
         wanted = sorted(wanted, key=lambda entry: entry[2])[: max(0, room)]
         found = await asyncio.gather(*(read(*entry) for entry in wanted))
-        return RankStacks((*gone[:PROCESSES], *found))
+        return (*gone[:PROCESSES], *found)
 
-    async def _ask_library(self) -> tuple[str, ...]:
+    async def _ask_nccl(self, env: Mapping[str, str]) -> tuple[str, ...]:
         """Return what NCCL says of the job, where it answers."""
         from entrypoint.ranks import ras
 
-        env = environment(self._env, self._draft.env)
         place = ras.address(env, self._draft.topology.device.kind == "nvidia")
         return await ras.ask(place, _LIMIT / 2) if place else ()
 
+    async def _ask_recorder(self, env: Mapping[str, str]) -> Mapping[int, str]:
+        """Return the operation of each rank here, where torch's flight recorder answers."""
+        from entrypoint.ranks import flightrecorder
+
+        operations = defaultdict[int, str](str)
+        if place := flightrecorder.prefixes(env):
+            ranks = [rank.rank for rank in self._watched() if rank.supervisor and rank.rank >= 0]
+            asked = in_thread(partial(flightrecorder.ask, place, ranks, _LIMIT / 2))
+            with contextlib.suppress(asyncio.TimeoutError, RetryError):  # no thread, or a slow disk
+                operations.update(await asyncio.wait_for(asked, _LIMIT))
+        return operations
+
     async def show(self, limit: float) -> None:
         """Log what the processes of the ranks here do."""
-        for stack in (await self._read(limit)).stacks:
+        for stack in await self._read(limit):
             if stack.state == "left":
                 continue
             state = f"state {stack.state}{f', in {stack.kernel}' if stack.kernel else ''}"

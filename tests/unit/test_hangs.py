@@ -167,6 +167,19 @@ def test_what_a_library_says_is_shown_within_the_lines() -> None:
     assert lines[-1] == "  NCCL RAS: 11"
 
 
+def test_the_operations_of_the_flight_recorder_are_shown_the_rarest_first() -> None:
+    first, last = "all_reduce 41 of default_pg, started", "all_reduce 40 of default_pg, complete"
+    stacks = [replace(rank(n), operation=last if n == 3 else first) for n in range(128)]
+    lines = judge({0: stacks[:64], 1: stacks[64:]}, str).lines
+    assert [line for line in lines if "recorder" in line] == [
+        f"  torch's flight recorder: rank 3 on 0: {last}",
+        f"  torch's flight recorder: 127 ranks (0-2, 4-127): {first}",
+    ]
+    different = [replace(stack, operation=f"send {stack.rank}") for stack in stacks]
+    lines = judge({0: different}, str).lines
+    assert sum("recorder" in line for line in lines) == 6
+
+
 def test_a_program_that_is_no_rank_has_its_name() -> None:
     program = replace(rank(-1), what="ray")
     assert judged({0: [program]}).lines[1].startswith("  ray on worker-0 (node-0): ")
