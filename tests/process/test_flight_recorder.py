@@ -3,6 +3,7 @@ record. That the real one has this form is shown with torch in tests/stalls."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.ranks import flightrecorder
+from entrypoint.ranks.stall import flightrecorder
 
 
 def entry(name: str, number: int, state: str, **more: Any) -> dict[str, Any]:
@@ -61,7 +62,8 @@ def recorder(folder: Path, rank: int, answer: bytes | None, late: float = 0.0) -
 
 
 def asked(folder: Path, *ranks: int, limit: float = 3.0) -> dict[int, str]:
-    return flightrecorder.ask((f"{folder}/pipe-", f"{folder}/record-"), ranks, limit)
+    place = (f"{folder}/pipe-", f"{folder}/record-")
+    return asyncio.run(flightrecorder.ask(place, ranks, limit))
 
 
 def test_each_rank_says_in_which_operation_it_is(tmp_path: Path) -> None:

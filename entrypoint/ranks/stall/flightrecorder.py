@@ -8,20 +8,27 @@ https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import os
 import pickle
 import stat
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from entrypoint.errors import RetryError
+from entrypoint.system.clock import rest
+from entrypoint.system.threads import in_thread
 from entrypoint.text import one_line
 
 _MOST = 16 << 20  # bytes of a record
 _PAUSE = 0.1  # seconds between two looks at the files
 _LONGEST = 100  # characters of what is said of a rank
+
+# Inode, time of the last change (ns) and size of a file; None if there is none.
+FileState = tuple[int, int, int] | None
 
 
 def prefixes(env: Mapping[str, str]) -> tuple[str, str] | None:
@@ -37,21 +44,38 @@ def prefixes(env: Mapping[str, str]) -> tuple[str, str] | None:
     return None
 
 
-def ask(place: tuple[str, str], ranks: Iterable[int], limit: float) -> dict[int, str]:
-    """Return the operation of each of these ranks that answers within `limit` seconds. It reads
-    files that may be on a slow disk: not for the event loop."""
-    pipe, record = place
-    ends = time.monotonic() + limit
-    before = {rank: _state(f"{record}{rank}") for rank in ranks}
-    awaited = {rank for rank in before if _demand(f"{pipe}{rank}.pipe")}
+async def ask(place: tuple[str, str], ranks: Sequence[int], limit: float) -> dict[int, str]:
+    """Return the operation of each of these ranks that answers within `limit` seconds. Files are
+    read in a thread: they may be on a slow disk."""
     found: dict[int, str] = {}
-    while awaited - found.keys() and time.monotonic() < ends:
-        time.sleep(_PAUSE)
-        for rank in awaited - found.keys():
-            path = f"{record}{rank}"
-            if _state(path) not in (before[rank], None) and (operation := _read(path)):
-                found[rank] = operation
+    # Whatever has been found by then counts; no thread can start where there is no room for one.
+    with contextlib.suppress(asyncio.TimeoutError, RetryError):
+        await asyncio.wait_for(_gather(place, ranks, found), limit)
     return found
+
+
+async def _gather(place: tuple[str, str], ranks: Sequence[int], found: dict[int, str]) -> None:
+    pipe, record = place
+    demands = {f"{record}{rank}": f"{pipe}{rank}.pipe" for rank in ranks}
+    numbers = dict(zip(demands, ranks, strict=True))
+    awaited = await in_thread(partial(_demand_all, demands))
+    while awaited:
+        await rest(_PAUSE)
+        answers = await in_thread(partial(_answers, awaited))
+        found.update({numbers[path]: answer for path, answer in answers.items()})
+        awaited = {path: state for path, state in awaited.items() if path not in answers}
+
+
+def _demand_all(pipes: Mapping[str, str]) -> dict[str, FileState]:
+    """Ask for each of these records by its pipe; return how those that will come are now."""
+    before = {record: _state(record) for record in pipes}
+    return {record: before[record] for record, pipe in pipes.items() if _demand(pipe)}
+
+
+def _answers(before: Mapping[str, FileState]) -> dict[str, str]:
+    """Return the operation in each record that is there, is new and is complete."""
+    changed = [path for path, state in before.items() if _state(path) not in (state, None)]
+    return {path: answer for path in changed if (answer := _read(path))}
 
 
 def _demand(pipe: str) -> bool:
@@ -68,7 +92,7 @@ def _demand(pipe: str) -> bool:
         os.close(file)
 
 
-def _state(path: str) -> tuple[int, int, int] | None:
+def _state(path: str) -> FileState:
     with contextlib.suppress(OSError):
         found = os.stat(path, follow_symlinks=False)
         return found.st_ino, found.st_mtime_ns, found.st_size

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Mapping
-from functools import partial
 
-from entrypoint.errors import RetryError
 from entrypoint.job.messages import STEPS, Progressed, RankStacks, Steps
-from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
-from entrypoint.job.steptable import step_number
+from entrypoint.job.stall.stacks import PROCESSES, Frame, ProcessStack
+from entrypoint.job.stall.steps import step_number
 from entrypoint.model import Facts, Plan
 from entrypoint.output import steps
 from entrypoint.output.log import Callbacks
@@ -23,7 +19,6 @@ from entrypoint.ranks.reports import Ranks
 from entrypoint.spec.jobspec import StallSpec
 from entrypoint.system import proc
 from entrypoint.system.process import which
-from entrypoint.system.threads import in_thread
 from entrypoint.text import one_line
 from entrypoint.values import dataclass, replace
 
@@ -128,7 +123,8 @@ class RankWatcher:
 
     async def lines(self) -> tuple[str, ...]:
         """Return what all processes of the ranks here do, as the leader would say it."""
-        from entrypoint.job.hangs import judge  # only `entrypoint stacks` on a worker needs it
+        # Only `entrypoint stacks` on a worker needs it.
+        from entrypoint.job.stall.judge import judge
 
         topology = self._draft.topology
         found = await self._positions()
@@ -140,16 +136,16 @@ class RankWatcher:
         stacks, notes, operations = await asyncio.gather(
             self._read(_LIMIT), self._ask_nccl(env), self._ask_recorder(env)
         )
-        return RankStacks(
-            tuple(
-                stack if stack.is_child else replace(stack, operation=operations[stack.rank])
-                for stack in stacks
-            ),
-            notes,
+        with_operations = (
+            replace(stack, operation=operations.get(stack.rank, ""))
+            for stack in stacks
+            if not stack.is_child
         )
+        children = (stack for stack in stacks if stack.is_child)
+        return RankStacks((*with_operations, *children), notes)
 
     async def _read(self, limit: float) -> tuple[ProcessStack, ...]:
-        from entrypoint.ranks import stacks  # only a stall, or the end of a grace, needs it
+        from entrypoint.ranks.stall import reader  # only a stall, or the end of a grace, needs it
 
         # The toolkit brings one along, next to its Python.
         places = (
@@ -158,12 +154,12 @@ class RankWatcher:
             f"{sys.prefix}/bin",
         )
         spy = which("py-spy", ":".join(places))
-        reader = stacks.Reader(self._stall.stacks, spy)
+        reading = reader.Reader(self._stall.stacks, spy)
         turns = asyncio.Semaphore(_AT_ONCE)
         ends = time.monotonic() + limit
 
         async def read(rank: WatchedRank, pid: int, is_child: bool) -> ProcessStack:
-            state, kernel = stacks.kernel_of(pid)
+            state, kernel = reader.kernel_of(pid)
             frames: tuple[Frame, ...] = ()
             note = "is no Python"
             if _is_python(pid):
@@ -171,7 +167,7 @@ class RankWatcher:
                     left = ends - time.monotonic()
                     note = "not read in time"
                     if left > 0:
-                        frames, note = await reader.read(pid, min(left, max(limit / 2, 1.0)))
+                        frames, note = await reading.read(pid, min(left, max(limit / 2, 1.0)))
             return ProcessStack(
                 rank.rank, rank.what, pid, is_child, state, kernel, one_line(note, 100), frames
             )
@@ -192,22 +188,18 @@ class RankWatcher:
 
     async def _ask_nccl(self, env: Mapping[str, str]) -> tuple[str, ...]:
         """Return what NCCL says of the job, where it answers."""
-        from entrypoint.ranks import ras
+        from entrypoint.ranks.stall import ras
 
         place = ras.address(env, self._draft.topology.device.kind == "nvidia")
         return await ras.ask(place, _LIMIT / 2) if place else ()
 
     async def _ask_recorder(self, env: Mapping[str, str]) -> Mapping[int, str]:
         """Return the operation of each rank here, where torch's flight recorder answers."""
-        from entrypoint.ranks import flightrecorder
+        from entrypoint.ranks.stall import flightrecorder
 
-        operations = defaultdict[int, str](str)
-        if place := flightrecorder.prefixes(env):
-            ranks = [rank.rank for rank in self._watched() if rank.supervisor and rank.rank >= 0]
-            asked = in_thread(partial(flightrecorder.ask, place, ranks, _LIMIT / 2))
-            with contextlib.suppress(asyncio.TimeoutError, RetryError):  # no thread, or a slow disk
-                operations.update(await asyncio.wait_for(asked, _LIMIT))
-        return operations
+        place = flightrecorder.prefixes(env)
+        ranks = [rank.rank for rank in self._watched() if rank.supervisor and rank.rank >= 0]
+        return await flightrecorder.ask(place, ranks, _LIMIT) if place else {}
 
     async def show(self, limit: float) -> None:
         """Log what the processes of the ranks here do."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-from entrypoint.job.stacks import Frame, ProcessStack
+from entrypoint.job.stall.stacks import Frame, ProcessStack
 from entrypoint.text import count, one_line, some, spans
 from entrypoint.values import dataclass
 
