@@ -21,10 +21,10 @@ from entrypoint.check import programs
 from entrypoint.deploy import slurm
 from entrypoint.devices import _smi as smi
 from entrypoint.errors import NoInputError
+from entrypoint.gate import cards
 from entrypoint.launchers import _command, _command_line, _nested, mpirun
 from entrypoint.local import faults
 from entrypoint.output import steps
-from entrypoint.plan import cards
 from entrypoint.platforms import _nodelist, volcano
 from entrypoint.ranks.stall import reader
 from entrypoint.ranktable import make, read, table
