@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
+from entrypoint.gate.admission import Admission, before_program, node_gate
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
@@ -38,7 +39,6 @@ from entrypoint.record.live import LiveRecord
 from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.respondent import Respondent
 from entrypoint.secret import scrubbed
-from entrypoint.session.admission import Admission, before_program, node_gate
 from entrypoint.session.gateway import Gateway
 from entrypoint.session.resolve import greet, resolve
 from entrypoint.session.stackrequests import StackRequests
@@ -52,8 +52,8 @@ from entrypoint.system.threads import in_thread
 from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
+    from entrypoint.gate.checks import NodeGate
     from entrypoint.job.leader import Leader
-    from entrypoint.system.gate import NodeGate
 
 _TIMER = events.TimerFired()
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder

@@ -13,7 +13,7 @@ STEP_LINE = "stall.line"  # file in the run directory with that regular expressi
 _PACKAGE = dirname(realpath(__file__))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
 # folder whose sitecustomize has a rank's Python print its stack on a signal
-OWN_STACKS = join(_PACKAGE, "ranks", "own_stacks")
+OWN_STACKS = join(_PACKAGE, "ranks", "stall", "own_stacks")
 UNITE = join(_PACKAGE, "output", "unite.py")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from entrypoint.check.observed import Observation
+from entrypoint.gate import cards
 from entrypoint.model import Finding, Plan
-from entrypoint.plan import cards
 
 
 def judge(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from entrypoint.model import Facts, Plan
 from entrypoint.plan import environment
 from entrypoint.render import TEMPLATES
 from entrypoint.spec import JobSpec
-from entrypoint.system.ask import NoAnswerError, ask
+from entrypoint.system.limited import ask
 from entrypoint.system.process import which
 
 _LIBRARIES = f"{TEMPLATES}/check/libraries.py"
@@ -73,11 +73,9 @@ def _version(
     limit: float,
     version_of: Callable[[str], str] = _first,
 ) -> InstalledProgram:
-    try:
-        text = ask(argv, env, limit)
-    except NoAnswerError as error:
-        return InstalledProgram(name, path, problem=str(error))
-    return InstalledProgram(name, path, version_of(text)[:100])
+    answer = ask(argv, env, limit)
+    version = "" if answer.problem else version_of(answer.output)[:100]
+    return InstalledProgram(name, path, version, answer.problem)
 
 
 def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Fields:
@@ -91,12 +89,10 @@ def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Fields:
     if python is None:
         return {"unseen": (Named("python", "none on PATH"),)}
     fields: Fields = {}
-    try:
-        text = ask((python, _LIBRARIES), env, limit)
-    except NoAnswerError as error:
-        text = error.output
-        fields["unseen"] = (Named(f"libraries of {python}", str(error)),)
-    rows = [line.partition("\t") for line in text.splitlines() if "\t" in line]
+    answer = ask((python, _LIBRARIES), env, limit)
+    if answer.problem:
+        fields["unseen"] = (Named(f"libraries of {python}", answer.problem),)
+    rows = [line.partition("\t") for line in answer.output.splitlines() if "\t" in line]
     values = {name: value for name, _, value in rows}
     fields["programs"] = (InstalledProgram("python", python, values.pop("python", "")),)
     fields["libraries"] = tuple(Named(name, value) for name, value in values.items())
@@ -110,17 +106,18 @@ def accelerators(facts: Facts, plan: Plan, limit: float) -> Fields:
     for name, tool in TOOLS.items():
         if program := which(name, path):
             fields["tool"] = name
+            answer = ask((program, *tool.options), facts.env, limit)
+            problem = answer.problem
             try:
-                fields |= tool.read(ask((program, *tool.options), facts.env, limit))
-            except (NoAnswerError, ValueError) as error:
-                if isinstance(error, NoAnswerError) and error.output:
-                    # nvidia-smi ends with 14 where one card is not well
-                    with contextlib.suppress(ValueError):
-                        fields |= tool.read(error.output)
-                device = plan.topology.device
-                # An image may hold the tool of cards that this machine does not have.
-                if device.count or device.kind != "cpu" or "no answer" in str(error):
-                    fields["unseen"] = (Named(name, str(error)),)
+                # nvidia-smi ends with 14 where one card is not well
+                fields |= tool.read(answer.output)
+            except ValueError as error:
+                problem = problem or str(error)
+            device = plan.topology.device
+            # An image may hold the tool of cards that this machine does not have.
+            is_expected = device.count or device.kind != "cpu" or "no answer" in problem
+            if problem and is_expected:
+                fields["unseen"] = (Named(name, problem),)
     return fields
 
 

@@ -23,7 +23,7 @@ from entrypoint.job.peers import Peer
 from entrypoint.job.progress import ProgressMonitor
 from entrypoint.job.relay import SignalRelay
 from entrypoint.job.rollcall import RollCall
-from entrypoint.job.stalls import StallDetector
+from entrypoint.job.stall.detector import StallDetector
 from entrypoint.job.state import JobState
 from entrypoint.job.team import Team
 from entrypoint.job.verdict import Verdict

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from entrypoint.cause import Cause, Exclusion
-from entrypoint.job.stacks import PROCESSES, ProcessStack
+from entrypoint.job.stall.stacks import PROCESSES, ProcessStack
 from entrypoint.phases import NAMES
 from entrypoint.text import SENTENCE
 from entrypoint.values import dataclass

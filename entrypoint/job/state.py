@@ -11,7 +11,7 @@ from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
 from entrypoint.job.messages import Start, Steps
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
-from entrypoint.job.steptable import step_number
+from entrypoint.job.stall.steps import step_number
 from entrypoint.job.team import Team
 from entrypoint.model import NodeReport, Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase

@@ -66,7 +66,7 @@ class NodeProbe:
         """Return what the devices' tools and the kernel's log report. Takes up to TOOL_LIMIT
         seconds for each tool."""
         from entrypoint.devices._smi import PATH, TOOLS, faults, xids
-        from entrypoint.system.ask import NoAnswerError, ask
+        from entrypoint.system.limited import ask
 
         minors = _minors()
         found = list(xids(_kernel_log(self._since), minors))
@@ -76,10 +76,8 @@ class NodeProbe:
             place = which(name, path)
             if place is None:
                 continue
-            try:
-                text = ask((place, *tool.options), self._facts.env, TOOL_LIMIT)
-            except NoAnswerError as error:
-                text = error.output  # nvidia-smi ends with 14 where one card is not well
+            # nvidia-smi ends with 14 where one card is not well
+            text = ask((place, *tool.options), self._facts.env, TOOL_LIMIT).output
             found += xids(text, minors)
             with contextlib.suppress(ValueError):
                 found += faults(tool.noun, tool.read(text).get("cards", ()), device.count)

@@ -28,8 +28,8 @@ from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
 from entrypoint.ranks.reports import Ranks
 from entrypoint.ranks.spawned import processes_of_spawn
+from entrypoint.ranks.stall.watch import RankWatcher
 from entrypoint.ranks.tails import last_lines, saved_lines
-from entrypoint.ranks.watch import RankWatcher
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.system import checks, children, proc, process

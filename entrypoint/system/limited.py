@@ -1,4 +1,5 @@
-"""Running a program to its end within a time limit, in the event loop, for what it prints."""
+"""Running a program to its end within a time limit, for what it prints: a tool of the image, such
+as nvidia-smi, or a health check. A broken one may hang, or print without end."""
 
 from __future__ import annotations
 
@@ -6,120 +7,99 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import Mapping, Sequence
 
-from entrypoint.system import children, proc
+from entrypoint.system import proc
 from entrypoint.system.process import exit_status
 from entrypoint.values import dataclass
 
 _MOST = 4 << 20  # bytes of the output; a program that prints more is ended
-_CHUNK = 1 << 16  # bytes, as much as a pipe holds
+_DRAINED = 0.1  # seconds after its end for what its pipes hold; its background may hold them open
 _KILLED = 1.0  # seconds for a killed program to be gone; one that the kernel holds stays
 
 
 @dataclass(frozen=True)
 class LimitedRun:
-    """How a program ended. `problem`: why it was ended, or did not start; "" if it ended by
-    itself."""
+    """How a program ended. `status`: None if it did not start, or was ended; `problem`: why, or
+    what it says of a status that is not 0."""
 
-    status: int
+    status: int | None
     output: str
     problem: str = ""
 
 
-class _CapturedOutput:
-    """What a program prints to the write end of a pipe, stdout and stderr in their order.
-
-    Not asyncio's own pipe, whose end asyncio awaits: a process in the background may keep it open.
-    """
-
-    def __init__(self) -> None:
-        read, write = os.pipe()
-        self._read = read
-        self.write = write
-        os.set_blocking(self._read, False)
-        self._data = bytearray()
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._read, self._take)
-        self.is_complete = False
-        self.is_too_much = asyncio.Event()
-
-    def _take(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            data = os.read(self._read, _CHUNK)
-            self._data += data
-            if not data or len(self._data) > _MOST:
-                self._loop.remove_reader(self._read)
-            if not data:
-                self.is_complete = True
-            elif len(self._data) > _MOST:
-                self.is_too_much.set()
-
-    def started(self) -> None:
-        """Only the program has the write end from now on."""
-        if self.write >= 0:
-            os.close(self.write)
-            self.write = -1
-
-    def drain(self) -> None:
-        """Take what the pipe holds now."""
-        before = -1
-        while before < len(self._data) and not self.is_complete and not self.is_too_much.is_set():
-            before = len(self._data)
-            self._take()
-
-    def close(self) -> str:
-        """Return all that was printed by now."""
-        self.started()
-        self.drain()
-        self._loop.remove_reader(self._read)
-        os.close(self._read)
-        return bytes(self._data[:_MOST]).decode(errors="replace")
+def ask(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> LimitedRun:
+    """Return what a tool answers in English, as `run`, to a thread that has no event loop."""
+    return asyncio.run(run(argv, {**env, "LC_ALL": "C"}, seconds))
 
 
-async def run(argv: Sequence[str], env: Mapping[str, str], seconds: float) -> LimitedRun:
+async def run(
+    argv: Sequence[str], env: Mapping[str, str], seconds: float, merged: bool = False
+) -> LimitedRun:
     """Run a program in /, and end it and what it has started if it takes longer than `seconds`, or
-    if this is cancelled."""
-    output = _CapturedOutput()
+    if this is cancelled.
+
+    Its output is what it prints to stdout, or to stderr if that is nothing; of both in their order
+    if `merged`.
+    """
+    pipes = _Pipes()
     try:
-        program = await children.start(
-            argv,
-            env,
-            "/",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output.write,
-            stderr=output.write,
+        program, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: pipes,
+            *argv,
+            env=env,
+            cwd="/",
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT if merged else subprocess.PIPE,
         )
     except OSError as error:
-        return LimitedRun(126, output.close(), f"cannot start: {error.strerror}")
-    except BaseException:
-        output.close()
-        raise
-    output.started()
-    ended = asyncio.ensure_future(program.wait())
-    too_much = asyncio.ensure_future(output.is_too_much.wait())
+        return LimitedRun(None, "", f"cannot start: {error.strerror}")
     try:
-        await asyncio.wait({ended, too_much}, timeout=seconds, return_when="FIRST_COMPLETED")
-        output.drain()
-        problem = ""
-        if output.is_too_much.is_set():
-            problem = f"prints more than {_MOST >> 20} MiB"
-        elif not ended.done():
-            problem = f"no end within {round(seconds, 1):g}s"
-        if problem or not output.is_complete:  # something in its background has the pipe
-            _kill(program.pid, ended.done())
-        if not ended.done():
-            await asyncio.wait({ended}, timeout=_KILLED)
-        status = exit_status(ended.result()) if ended.done() else 128 + signal.SIGKILL
-        return LimitedRun(status, output.close(), problem)
-    except BaseException:
-        _kill(program.pid, ended.done())
-        output.close()
-        await asyncio.wait({ended}, timeout=_KILLED)
-        raise
+        await asyncio.wait({pipes.over}, timeout=seconds)
+        late = f"no {'end' if merged else 'answer'} within {round(seconds, 1):g}s"
+        problem = pipes.over.result() if pipes.over.done() else late
+        if not problem:
+            await asyncio.wait({pipes.closed}, timeout=_DRAINED)
     finally:
-        ended.cancel()
-        too_much.cancel()
+        if not pipes.closed.done():
+            _kill(program.get_pid(), program.get_returncode() is not None)
+            await asyncio.wait({pipes.closed}, timeout=_KILLED)
+        program.close()
+    out, err = (bytes(data[:_MOST]).decode(errors="replace") for data in pipes.data.values())
+    code = program.get_returncode()
+    if problem or code is None:
+        return LimitedRun(None, out or err, problem)
+    if code:
+        last = (err.strip() or out.strip()).rpartition("\n")[2][:300]
+        problem = f"ends with {code}" if code > 0 else f"ends by signal {-code}"
+        problem += f": {last}" if last else ""
+    return LimitedRun(exit_status(code), out or err, problem)
+
+
+class _Pipes(asyncio.SubprocessProtocol):
+    """What a program prints, and when it ends: the streams of asyncio.subprocess await that all
+    have closed its pipes, its background, too."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.data = {1: bytearray(), 2: bytearray()}
+        # the program has ended (""), or why it is to be ended
+        self.over: asyncio.Future[str] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.data[fd] += data
+        if len(self.data[fd]) > _MOST and not self.over.done():
+            self.over.set_result(f"prints more than {_MOST >> 20} MiB")
+
+    def process_exited(self) -> None:
+        if not self.over.done():
+            self.over.set_result("")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed.set_result(None)
 
 
 def _kill(pid: int, has_ended: bool) -> None:

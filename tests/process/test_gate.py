@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from entrypoint import spec
+from entrypoint.gate.checks import NodeGate
 from entrypoint.model import Device, Facts, Plan
 from entrypoint.plan import settle
-from entrypoint.system.gate import NodeGate
-from entrypoint.system.limited import LimitedRun, run
 from entrypoint.values import replace
 from tests.cluster import until
 from tests.smi import calls, simulated_smi
@@ -269,26 +268,3 @@ def test_what_an_attempt_has_left_is_a_failure(tmp_path: Path) -> None:
     simulated_smi(gate.tools, held=600)
     problem = gate.check(2)
     assert problem.startswith("memory of cards is not free after 1s: GPU 0: 20480 MiB in use: pid")
-
-
-# -- programs with a time limit
-
-
-@pytest.mark.parametrize(
-    ("script", "result"),
-    [
-        ("echo here; echo there >&2; exit 3", LimitedRun(3, "here\nthere\n")),
-        ("kill -9 $$", LimitedRun(137, "")),
-        ("echo here; sleep 60 & exit 0", LimitedRun(0, "here\n")),
-        ("echo here; exec sleep 60", LimitedRun(137, "here\n", "no end within 1s")),
-    ],
-)
-def test_a_program_with_a_time_limit(script: str, result: LimitedRun) -> None:
-    begun = time.monotonic()
-    assert asyncio.run(run(("/bin/sh", "-c", script), ENV, 1)) == result
-    assert time.monotonic() - begun < 3
-
-
-def test_a_program_that_does_not_exist() -> None:
-    result = asyncio.run(run(("/no/such",), ENV, 1))
-    assert result.status in (126, 127)

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from entrypoint import supervised
-from entrypoint.ranks import ras
-from entrypoint.ranks.stacks import Reader
+from entrypoint.ranks.stall import ras
+from entrypoint.ranks.stall.reader import Reader
 from entrypoint.system import proc
 from tests.cluster import until
 

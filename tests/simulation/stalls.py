@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.job import actions, events, messages
-from entrypoint.job.stacks import Frame, ProcessStack
+from entrypoint.job.stall.stacks import Frame, ProcessStack
 from tests.simulation.schedule import GRACE, JOIN, NEVER, Schedule
 
 if TYPE_CHECKING:

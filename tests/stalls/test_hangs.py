@@ -71,3 +71,22 @@ def test_the_rank_that_the_others_wait_for_is_named(
     else:
         assert "rank 3 on worker-1 (node-1)" in reason, reason
     print(f"{how}, {stacks}: {took - 60 * MINUTES:.1f} s after the limit")
+
+
+def test_torch_s_flight_recorder_is_asked(cluster: Make, torch_python: str, tmp_path: Path) -> None:
+    job = cluster(2)
+    pipes = f"{tmp_path}/pipe-"
+    recorder = {
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": pipes,
+        "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/record-",
+        "TORCH_FR_BUFFER_SIZE": "2000",
+    }
+    start(job, "order", "auto", torch_python, ENTRYPOINT_STALL_ACTION="stop", **recorder)
+    until(lambda: "job stalled" in job.err(0), 60 * MINUTES + 120, "the verdict")
+    assert job.ends(60) == {0: 75, 1: 75}, job.both()
+    lines = re.findall(r"torch's flight recorder: (.*)", job.err(0))
+    assert lines == [
+        "rank 3 on worker-1 (node-1): broadcast 4 of default_pg, scheduled",
+        "rank 0 on worker-0 (node-0), rank 1 on worker-0 (node-0), rank 2 on worker-1 (node-1): "
+        "all_reduce 4 of default_pg, scheduled",
+    ], job.both()

@@ -83,7 +83,23 @@ def hang() -> None:
         leave()
 
 
+def answer_pipe(prefix: str) -> None:
+    """Dump torch's own record when somebody writes into the pipe. A thread of NCCL's and of HCCL's
+    process groups does this; Gloo's has none, and records the same."""
+    pipe = f"{prefix}{RANK}.pipe"
+    os.mkfifo(pipe)
+    read = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    while True:
+        time.sleep(0.2)
+        if os.read(read, 128):
+            record = torch._C._distributed_c10d._dump_fr_trace()  # type: ignore[attr-defined]
+            with open(f"{os.environ['TORCH_FR_DUMP_TEMP_FILE']}{RANK}", "wb") as file:
+                file.write(record)
+
+
 def main() -> None:
+    if prefix := os.environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE"):
+        threading.Thread(target=answer_pipe, args=(prefix,), daemon=True).start()
     dist.init_process_group("gloo")
     loader = torch.utils.data.DataLoader(
         Samples(), batch_size=None, num_workers=1, prefetch_factor=2

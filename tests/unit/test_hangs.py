@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from entrypoint.job import hangs
-from entrypoint.job.hangs import HangReport, judge
-from entrypoint.job.stacks import FRAMES, Frame, ProcessStack, chosen
-from entrypoint.job.steptable import StepTable
+from entrypoint.job.stall.judge import LINES, HangReport, judge, position
+from entrypoint.job.stall.stacks import FRAMES, Frame, ProcessStack, chosen
+from entrypoint.job.stall.steps import StepTable
 from entrypoint.output.steps import StepFile, StepWatch
-from entrypoint.ranks.stacks import frame_of, parsed_dump, parsed_json
+from entrypoint.ranks.stall.reader import frame_of, parsed_dump, parsed_json
 from entrypoint.spec.patterns import LINE, check_line
 from entrypoint.values import replace
 
@@ -142,7 +141,7 @@ def test_the_report_is_short(kinds: int) -> None:
     stacks = [rank(n, (replace(deep[0], function=f"f{n % kinds}"), *deep[1:])) for n in range(128)]
     nodes = {node: stacks[8 * node : 8 * node + 8] for node in range(16)}
     lines = judged(nodes, silent=range(16, 500)).lines
-    assert 1 < len(lines) <= hangs.LINES
+    assert 1 < len(lines) <= LINES
     assert all(len(line) <= 700 for line in lines)
 
 
@@ -163,8 +162,21 @@ def test_what_is_missing_is_said_once() -> None:
 def test_what_a_library_says_is_shown_within_the_lines() -> None:
     stacks = [rank(n, (Frame(f"f{n}", "a.py", n, False),)) for n in range(128)]
     lines = judge({0: stacks}, str, (), [f"NCCL RAS: {n}" for n in range(20)]).lines
-    assert len(lines) <= hangs.LINES
+    assert len(lines) <= LINES
     assert lines[-1] == "  NCCL RAS: 11"
+
+
+def test_the_operations_of_the_flight_recorder_are_shown_the_rarest_first() -> None:
+    first, last = "all_reduce 41 of default_pg, started", "all_reduce 40 of default_pg, complete"
+    stacks = [replace(rank(n), operation=last if n == 3 else first) for n in range(128)]
+    lines = judge({0: stacks[:64], 1: stacks[64:]}, str).lines
+    assert [line for line in lines if "recorder" in line] == [
+        f"  torch's flight recorder: rank 3 on 0: {last}",
+        f"  torch's flight recorder: 127 ranks (0-2, 4-127): {first}",
+    ]
+    different = [replace(stack, operation=f"send {stack.rank}") for stack in stacks]
+    lines = judge({0: different}, str).lines
+    assert sum("recorder" in line for line in lines) == 6
 
 
 def test_a_program_that_is_no_rank_has_its_name() -> None:
@@ -179,7 +191,7 @@ def test_a_deep_stack_keeps_the_program_s_own_frames() -> None:
     assert len(kept) <= FRAMES
     assert kept[:2] == tuple(inner[:2])
     assert kept[-2:] == (called, MAIN)
-    assert hangs.position(rank(0, kept)).words == "waits in all_reduce, train.py:88"
+    assert position(rank(0, kept)).words == "waits in all_reduce, train.py:88"
 
 
 # --------------------------------------------------------------------------------------------------

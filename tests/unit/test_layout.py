@@ -40,7 +40,7 @@ LAYERS = (
     ("job",),
     ("system",),
     ("output",),
-    ("ranks", "session"),
+    ("ranks", "session", "gate"),
     ("adopt", "check", "netcheck", "record", "local", "explain"),
     ("respondent",),
     ("node",),

@@ -21,12 +21,12 @@ from entrypoint.check import programs
 from entrypoint.deploy import slurm
 from entrypoint.devices import _smi as smi
 from entrypoint.errors import NoInputError
+from entrypoint.gate import cards
 from entrypoint.launchers import _command, _command_line, _nested, mpirun
 from entrypoint.local import faults
 from entrypoint.output import steps
-from entrypoint.plan import cards
 from entrypoint.platforms import _nodelist, volcano
-from entrypoint.ranks import stacks
+from entrypoint.ranks.stall import reader
 from entrypoint.ranktable import make, read, table
 from entrypoint.spec import jobspec, logs, patterns, rules
 from entrypoint.spec import table as fields
@@ -68,8 +68,8 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "weakness": lambda text: secret.weakness(text.encode()),
     "step of a line": lambda text: steps.StepWatch(NoFile()).take(text.encode() + b"\n"),
     "pattern of lines": lambda text: patterns.check_line(text),
-    "stack of faulthandler": lambda text: stacks.parsed_dump(f"Thread 1\n{text}"),
-    "library of a stack": lambda text: stacks.frame_of("main", text, 1),
+    "stack of faulthandler": lambda text: reader.parsed_dump(f"Thread 1\n{text}"),
+    "library of a stack": lambda text: reader.frame_of("main", text, 1),
     "line of mpirun": lambda text: _command_line.shown(text.replace(" ", "\0").encode()),
     "escaped": lambda it: text.escaped(it, len(it)),
     "one_line": lambda it: text.one_line(it, len(it)),
@@ -224,8 +224,8 @@ ELSEWHERE = {
     "devices/ascend.py": "names of device files",
     "devices/nvidia.py": "names of device files",
     "system/cgroups.py": "three digits",
-    "system/image_record.py": "classes that have no character in common",
-    "system/openmpi.py": "classes that have no character in common",
+    "system/image/record.py": "classes that have no character in common",
+    "system/image/openmpi.py": "classes that have no character in common",
     "launchers/hydra.py": "one class",
     "ranks/runner.py": "a name of bounded length, then a class that ends at each |",
     "plan/__init__.py": "the launchers' own, above",

@@ -14,7 +14,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import lost
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
-from entrypoint.job.stacks import ProcessStack
+from entrypoint.job.stall.stacks import ProcessStack
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome
 from entrypoint.plan import settle

@@ -17,7 +17,7 @@ from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.rollcall import SURE, two_leaders
-from entrypoint.job.stalls import StallDetector
+from entrypoint.job.stall.detector import StallDetector
 from entrypoint.model import Device, Node, NodeReport, Outcome, Program, Topology
 from entrypoint.plan import limits, settle, show
 from entrypoint.spec import load

@@ -2,7 +2,7 @@
 
 This needs no right to trace processes. The folder is put before a rank's PYTHONPATH
 (`stall.stacks`), so every version of Python may import this; a sitecustomize of the image still
-runs. The entrypoint opens the file by /proc (ranks/stacks.py).
+runs. The entrypoint opens the file by /proc (ranks/stall/reader.py).
 """
 
 

@@ -18,7 +18,7 @@ from entrypoint.text import one_line
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
-    from entrypoint.system.gate import NodeGate
+    from entrypoint.gate.checks import NodeGate
 
 _REASON = 1000  # characters of what is wrong with a node
 
@@ -27,7 +27,7 @@ def node_gate(spec: JobSpec, facts: Facts, log: Logger) -> NodeGate | None:
     """Return the gate of this node, for all attempts; None if nothing is to be checked."""
     if not spec.asks_cards and not os.path.isdir(spec.gate.folder):
         return None
-    from entrypoint.system.gate import NodeGate  # most jobs have none
+    from entrypoint.gate.checks import NodeGate  # most jobs have none
 
     return NodeGate(spec, facts, log)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, messages
-from entrypoint.job.hangs import HangReport, judge
 from entrypoint.job.outbox import Outbox
-from entrypoint.job.stacks import ProcessStack
+from entrypoint.job.stall.judge import HangReport, judge
+from entrypoint.job.stall.stacks import ProcessStack
+from entrypoint.job.stall.steps import StepTable
 from entrypoint.job.state import JobState
-from entrypoint.job.steptable import StepTable
 from entrypoint.model import Outcome
 from entrypoint.text import duration
 

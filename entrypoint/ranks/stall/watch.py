@@ -6,10 +6,11 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Mapping
 
 from entrypoint.job.messages import STEPS, Progressed, RankStacks, Steps
-from entrypoint.job.stacks import PROCESSES, Frame, ProcessStack
-from entrypoint.job.steptable import step_number
+from entrypoint.job.stall.stacks import PROCESSES, Frame, ProcessStack
+from entrypoint.job.stall.steps import step_number
 from entrypoint.model import Facts, Plan
 from entrypoint.output import steps
 from entrypoint.output.log import Callbacks
@@ -19,7 +20,7 @@ from entrypoint.spec.jobspec import StallSpec
 from entrypoint.system import proc
 from entrypoint.system.process import which
 from entrypoint.text import one_line
-from entrypoint.values import dataclass
+from entrypoint.values import dataclass, replace
 
 _LIMIT = 10.0  # seconds to read the stacks of a job that has stalled
 _CHILDREN = 16  # processes of one rank that are read, besides its own
@@ -118,18 +119,33 @@ class RankWatcher:
 
     async def tell_stacks(self) -> None:
         """Report what all processes of the ranks here do."""
-        read, notes = await asyncio.gather(self._read(_LIMIT), self._ask_library())
-        self._tell(RankStacks(read.stacks, notes))
+        self._tell(await self._positions())
 
     async def lines(self) -> tuple[str, ...]:
         """Return what all processes of the ranks here do, as the leader would say it."""
-        from entrypoint.job.hangs import judge  # only `entrypoint stacks` on a worker needs it
+        # Only `entrypoint stacks` on a worker needs it.
+        from entrypoint.job.stall.judge import judge
 
         topology = self._draft.topology
-        return judge({topology.me: (await self._read(_LIMIT)).stacks}, topology.name).lines
+        found = await self._positions()
+        return judge({topology.me: found.stacks}, topology.name, notes=found.notes).lines
 
-    async def _read(self, limit: float) -> RankStacks:
-        from entrypoint.ranks import stacks  # only a stall, or the end of a grace, needs it
+    async def _positions(self) -> RankStacks:
+        """Return the stacks of all processes here, and what libraries know of them."""
+        env = environment(self._env, self._draft.env)
+        stacks, notes, operations = await asyncio.gather(
+            self._read(_LIMIT), self._ask_nccl(env), self._ask_recorder(env)
+        )
+        with_operations = (
+            replace(stack, operation=operations.get(stack.rank, ""))
+            for stack in stacks
+            if not stack.is_child
+        )
+        children = (stack for stack in stacks if stack.is_child)
+        return RankStacks((*with_operations, *children), notes)
+
+    async def _read(self, limit: float) -> tuple[ProcessStack, ...]:
+        from entrypoint.ranks.stall import reader  # only a stall, or the end of a grace, needs it
 
         # The toolkit brings one along, next to its Python.
         places = (
@@ -138,12 +154,12 @@ class RankWatcher:
             f"{sys.prefix}/bin",
         )
         spy = which("py-spy", ":".join(places))
-        reader = stacks.Reader(self._stall.stacks, spy)
+        reading = reader.Reader(self._stall.stacks, spy)
         turns = asyncio.Semaphore(_AT_ONCE)
         ends = time.monotonic() + limit
 
         async def read(rank: WatchedRank, pid: int, is_child: bool) -> ProcessStack:
-            state, kernel = stacks.kernel_of(pid)
+            state, kernel = reader.kernel_of(pid)
             frames: tuple[Frame, ...] = ()
             note = "is no Python"
             if _is_python(pid):
@@ -151,7 +167,7 @@ class RankWatcher:
                     left = ends - time.monotonic()
                     note = "not read in time"
                     if left > 0:
-                        frames, note = await reader.read(pid, min(left, max(limit / 2, 1.0)))
+                        frames, note = await reading.read(pid, min(left, max(limit / 2, 1.0)))
             return ProcessStack(
                 rank.rank, rank.what, pid, is_child, state, kernel, one_line(note, 100), frames
             )
@@ -168,19 +184,26 @@ class RankWatcher:
         # Ranks first: where there is no room for all, data workers are left out.
         wanted = sorted(wanted, key=lambda entry: entry[2])[: max(0, room)]
         found = await asyncio.gather(*(read(*entry) for entry in wanted))
-        return RankStacks((*gone[:PROCESSES], *found))
+        return (*gone[:PROCESSES], *found)
 
-    async def _ask_library(self) -> tuple[str, ...]:
+    async def _ask_nccl(self, env: Mapping[str, str]) -> tuple[str, ...]:
         """Return what NCCL says of the job, where it answers."""
-        from entrypoint.ranks import ras
+        from entrypoint.ranks.stall import ras
 
-        env = environment(self._env, self._draft.env)
         place = ras.address(env, self._draft.topology.device.kind == "nvidia")
         return await ras.ask(place, _LIMIT / 2) if place else ()
 
+    async def _ask_recorder(self, env: Mapping[str, str]) -> Mapping[int, str]:
+        """Return the operation of each rank here, where torch's flight recorder answers."""
+        from entrypoint.ranks.stall import flightrecorder
+
+        place = flightrecorder.prefixes(env)
+        ranks = [rank.rank for rank in self._watched() if rank.supervisor and rank.rank >= 0]
+        return await flightrecorder.ask(place, ranks, _LIMIT) if place else {}
+
     async def show(self, limit: float) -> None:
         """Log what the processes of the ranks here do."""
-        for stack in (await self._read(limit)).stacks:
+        for stack in await self._read(limit):
             if stack.state == "left":
                 continue
             state = f"state {stack.state}{f', in {stack.kernel}' if stack.kernel else ''}"

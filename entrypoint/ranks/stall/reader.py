@@ -14,7 +14,7 @@ import re
 import time
 from pathlib import Path
 
-from entrypoint.job.stacks import Frame, chosen
+from entrypoint.job.stall.stacks import Frame, chosen
 from entrypoint.system import proc
 from entrypoint.system.clock import rest
 from entrypoint.text import one_line

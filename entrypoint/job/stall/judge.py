@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-from entrypoint.job.stacks import Frame, ProcessStack
+from entrypoint.job.stall.stacks import Frame, ProcessStack
 from entrypoint.text import count, one_line, some, spans
 from entrypoint.values import dataclass
 
@@ -22,6 +22,7 @@ _SPANS = 8  # of the numbers of ranks that are shown
 _FRAMES = 5  # of a stack that is shown
 _EXAMPLES = 3  # stacks that are shown
 _NOTES = 12  # lines of a library
+_OPERATIONS = 6  # of torch's flight recorder that are shown
 _SENTENCE = 600  # characters of the verdict in one line
 
 # Functions in which a rank waits for the other ranks, or for a device that does.
@@ -86,6 +87,7 @@ def judge(
     head = _head(groups, blamed, len(ranks), host)
     lines = [head]
     lines += _details(groups, blamed, host)
+    lines += _operations(ranks, host)
     if missing := [host(node) for node in silent]:
         lines.append(f"no stacks from {some(missing, 4)}")
     lines += _notes(ranks)
@@ -285,6 +287,19 @@ def _stack(stack: ProcessStack) -> list[str]:
     return [
         one_line(f"    | {frame.function} ({frame.file}:{frame.line})", 240)
         for frame in stack.frames[:_FRAMES]
+    ]
+
+
+def _operations(ranks: Sequence[StackedRank], host: Callable[[int], str]) -> list[str]:
+    """Return the operation that the ranks have come to, those of few ranks first."""
+    groups: dict[str, list[StackedRank]] = {}
+    for rank in ranks:
+        if rank.stack.operation:
+            groups.setdefault(rank.stack.operation, []).append(rank)
+    rarest = sorted(groups.items(), key=lambda entry: len(entry[1]))
+    return [
+        f"  torch's flight recorder: {_who(group, host)}: {operation}"
+        for operation, group in rarest[:_OPERATIONS]
     ]
 
 

@@ -14,16 +14,17 @@ from functools import partial
 from pathlib import Path
 
 from entrypoint.devices._smi import PATH, TOOLS, Card
+from entrypoint.gate import cards
 from entrypoint.job.failure import ended
 from entrypoint.model import Facts, Finding, Plan
-from entrypoint.plan import cards, environment, limits
+from entrypoint.plan import environment, limits
 from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec
 from entrypoint.system import preflight
 from entrypoint.system.clock import rest
 from entrypoint.system.files import trusted_users
 from entrypoint.system.limited import LimitedRun, run
-from entrypoint.system.process import which
+from entrypoint.system.process import tied, which
 from entrypoint.system.threads import in_thread
 from entrypoint.text import Log, one_line, some
 from entrypoint.values import dataclass
@@ -105,8 +106,9 @@ class NodeGate:
             place = await in_thread(partial(which, name, path))
             if place is None:
                 continue
+            argv = tied((place, *tool.options))
             seconds = max(_LEAST, until - time.monotonic())
-            answer = await run((place, *tool.options), {**self._facts.env, "LC_ALL": "C"}, seconds)
+            answer = await run(argv, {**self._facts.env, "LC_ALL": "C"}, seconds, merged=True)
             try:
                 # nvidia-smi ends with 14 where one card is not well
                 fields = await in_thread(partial(tool.read, answer.output))
@@ -208,8 +210,8 @@ class NodeGate:
             if until - time.monotonic() < _LEAST:
                 self._late(entry.name, "no time left")
                 continue
-            result = await run((str(entry),), env, until - time.monotonic())
-            if result.problem:
+            result = await run(tied((str(entry),)), env, until - time.monotonic(), merged=True)
+            if result.status is None:
                 self._late(entry.name, result.problem)
             elif result.status:
                 last = scrubbed(_last_line(result.output), self._facts.env)
@@ -223,7 +225,7 @@ class NodeGate:
 
 
 def _why(answer: LimitedRun) -> str:
-    if answer.problem:
+    if answer.status is None:
         return answer.problem
     return f"{ended('it', answer.status)}: {_last_line(answer.output)}" if answer.status else ""
 

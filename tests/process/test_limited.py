@@ -1,0 +1,64 @@
+"""Running a program that may hang, fail or print without end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from entrypoint.system.limited import LimitedRun, ask, run
+
+ENV = {"PATH": "/usr/bin:/bin"}
+
+
+@pytest.mark.parametrize(
+    ("script", "printed"),
+    [("echo here", "here\n"), ("echo there >&2", "there\n"), ("printf '\\377'", "\ufffd")],
+)
+def test_what_it_prints(script: str, printed: str) -> None:
+    assert ask(("/bin/sh", "-c", script), ENV, 10) == LimitedRun(0, printed)
+
+
+@pytest.mark.parametrize(
+    ("script", "result"),
+    [
+        ("echo here; echo bad >&2; exit 3", LimitedRun(3, "here\n", "ends with 3: bad")),
+        ("echo here; kill -9 $$", LimitedRun(137, "here\n", "ends by signal 9: here")),
+        ("echo here; exec sleep 60", LimitedRun(None, "here\n", "no answer within 1s")),
+        ("exec >&- 2>&-; exec sleep 60", LimitedRun(None, "", "no answer within 1s")),
+        ("echo here; sleep 60 &", LimitedRun(0, "here\n")),
+        ("echo here; setsid sleep 3 &", LimitedRun(0, "here\n")),
+    ],
+)
+def test_how_it_ends(script: str, result: LimitedRun) -> None:
+    begun = time.monotonic()
+    assert ask(("/bin/sh", "-c", script), ENV, 1) == result
+    assert time.monotonic() - begun < 3
+
+
+@pytest.mark.parametrize(
+    ("script", "result"),
+    [
+        ("echo here; echo there >&2; exit 3", LimitedRun(3, "here\nthere\n", "ends with 3: there")),
+        ("echo here; exec sleep 60", LimitedRun(None, "here\n", "no end within 1s")),
+    ],
+)
+def test_both_streams_in_their_order(script: str, result: LimitedRun) -> None:
+    argv = ("/bin/sh", "-c", script)
+    assert asyncio.run(run(argv, ENV, 1, merged=True)) == result
+
+
+def test_a_program_that_does_not_exist() -> None:
+    assert ask(("/no/such",), ENV, 1) == LimitedRun(
+        None, "", "cannot start: No such file or directory"
+    )
+
+
+def test_no_more_than_4_mib_are_read() -> None:
+    """A broken tool that prints without end would take the memory of the node."""
+    begun = time.monotonic()
+    result = ask(("/bin/sh", "-c", "yes"), ENV, 60)
+    assert (result.status, result.problem) == (None, "prints more than 4 MiB")
+    assert len(result.output) == 4 << 20
+    assert time.monotonic() - begun < 30
