@@ -170,6 +170,10 @@ class Session:
         """Which boot of the leader it is of."""
         return self._ends[0][1]
 
+    def worker_boot(self) -> int:
+        """Which boot of the worker it is of."""
+        return self._ends[self.worker][1]
+
     def _ended(self, container: Container, boot: int, lost: events.SessionLost) -> None:
         if (
             container.rank not in self._told
@@ -935,7 +939,7 @@ class World:
             self.turned_away.add(action.node)
         elif sender.rank == 0 and isinstance(action.message, messages.Release):
             session.released, self.done = True, self.now
-            self.told[action.node] = self.containers[action.node].boots, action.message.status
+            self.told[action.node] = session.worker_boot(), action.message.status
             if self.mpirun and self.mpirun.is_passing():
                 self.violate("what ranks have printed is lost")
             if action.message.status == 0 and self.schedule.look is None and not self.all_well():
