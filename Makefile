@@ -198,6 +198,6 @@ promises:  ## what is promised, which tests hold it, and what shows that these c
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it
 	@python=$$(scripts/dev/venv test lint demo)/bin/python && \
-	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m tests.golden_phases && $$python -m entrypoint.spec.reference >docs/reference/spec.md && \
-	$$python -m entrypoint.explain.causes_page >docs/how-to/why-did-my-job-stop.md && \
+	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m tests.golden_phases && $$python -m tests.golden_fields >docs/reference/spec.md && \
+	$$python -m tests.golden_causes >docs/how-to/why-did-my-job-stop.md && \
 	git status --short -- tests docs

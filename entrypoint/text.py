@@ -133,12 +133,6 @@ def columns(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[s
     ]
 
 
-def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows as the lines of a table in Markdown; the first is the head."""
-    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
-    return [f"| {lines[0]} |", "|" + "---|" * len(rows[0]), *(f"| {line} |" for line in lines[1:])]
-
-
 def json_document(value: Any) -> str:
     """Return the value as JSON for people and files, ended by a line end."""
     import json  # slow to import, and most starts need none

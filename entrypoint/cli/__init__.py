@@ -132,7 +132,7 @@ def image() -> None:
 def _after_own_start(argv: list[str]) -> list[str]:
     """Return the arguments of image-entry after the image's own start, which runs first; it exits
     if that cannot run."""
-    from entrypoint.system import image_start
+    from entrypoint.system.image import start as image_start
 
     hold_standard_streams()
     undo_launcher()

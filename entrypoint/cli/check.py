@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from entrypoint.cli import inquire
-from entrypoint.cli.parser import PROGRAM, command, job_arguments
-from entrypoint.output.log import show, width
+from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.model import Facts, Inquiry, Outcome, Plan
+from entrypoint.output.log import Logger, show, width
 from entrypoint.secret import scrubbed
+from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
-    import argparse
-
     from entrypoint.check.report import CheckOptions
-    from entrypoint.cli.parser import Commands
-    from entrypoint.model import Facts, Inquiry, Outcome, Plan
-    from entrypoint.output.log import Logger
-    from entrypoint.spec import JobSpec
 
 # seconds for each program that is run: the first import of torch, or nvidia-smi with eight cards
 _LIMIT = 30.0

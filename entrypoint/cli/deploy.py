@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import Any
 
 from entrypoint import registry
 from entrypoint.cli import inputs, outputs
-from entrypoint.cli.parser import PROGRAM, command, job_arguments
+from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
 from entrypoint.errors import UsageError
+from entrypoint.output.log import Logger
+from entrypoint.spec import JobSpec
 from entrypoint.values import replace
-
-if TYPE_CHECKING:
-    import argparse
-    from types import ModuleType
-    from typing import Any
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
-    from entrypoint.spec import JobSpec
 
 OPTIONS = {
     "image": ("IMAGE", "image with the toolkit in it; optional for slurm"),

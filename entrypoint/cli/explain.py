@@ -3,23 +3,17 @@ to do."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import stat
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
-from entrypoint.cli.parser import command
+from entrypoint.cause import Cause
+from entrypoint.cli.parser import Commands, command
 from entrypoint.errors import NoInputError, UsageError
-from entrypoint.output.log import answer, show, width
+from entrypoint.output.log import Logger, answer, show, width
 from entrypoint.text import escaped, json_document
-
-if TYPE_CHECKING:
-    import argparse
-    from typing import BinaryIO
-
-    from entrypoint.cause import Cause
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
 
 _ALL = "`entrypoint explain` lists all"
 _HEAD = 1 << 20  # bytes that are read of the begin of a log

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from entrypoint.cli import inputs
-from entrypoint.cli.parser import command, job_arguments
-from entrypoint.output.log import show
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
+from entrypoint.cli.parser import Commands, command, job_arguments
+from entrypoint.output.log import Logger, show
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -27,7 +21,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print platform, MPI and image. Returns 0, or the status with which `run` would refuse it."""
     from entrypoint.plan import recognition
-    from entrypoint.system import image_start
+    from entrypoint.system.image import start as image_start
 
     spec, facts = inputs.job(args)
     report = recognition.recognize(facts, spec.platform)

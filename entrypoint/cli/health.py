@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-from typing import TYPE_CHECKING
 
-from entrypoint.cli.parser import command
+from entrypoint.cli.parser import Commands, command
 from entrypoint.errors import CantCreateError
-from entrypoint.output.log import show
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
+from entrypoint.output.log import Logger, show
 
 
 def arguments(commands: Commands, spec: str | None) -> None:

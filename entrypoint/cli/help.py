@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
-from entrypoint.cli.parser import command, parser
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
+from entrypoint.cli.parser import Commands, command, parser
+from entrypoint.output.log import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from typing import TYPE_CHECKING
 
 from entrypoint.cli import inputs
-from entrypoint.cli.parser import PROGRAM, command, job_arguments
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
+from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.output.log import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:

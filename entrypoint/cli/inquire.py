@@ -3,19 +3,18 @@ asks all nodes."""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.cli import inputs
+from entrypoint.model import Facts, Inquiry, Outcome, Plan
+from entrypoint.output.log import Logger
+from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Mapping
-
-    from entrypoint.model import Facts, Inquiry, Outcome, Plan
-    from entrypoint.output.log import Logger
     from entrypoint.record.file import RecordFile
-    from entrypoint.spec import JobSpec
     from entrypoint.system.signals import Signals
 
 _NO_PROGRAM = ("true",)  # stands for the job's program if none is given

@@ -3,25 +3,23 @@ request."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from entrypoint.cli import inputs
-from entrypoint.cli.parser import PROGRAM, command, job_arguments
+from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
 from entrypoint.errors import ConfigError, OsError, RetryError, UsageError
 from entrypoint.local import faults
 from entrypoint.local import settings as local
+from entrypoint.model import Facts
+from entrypoint.output.log import Logger
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
     from entrypoint.local.guard import Child
-    from entrypoint.model import Facts
-    from entrypoint.output.log import Logger
 
 # Debian's; the rest is Open MPI's.
 _PACKAGES = {

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from entrypoint.cli import inputs
-from entrypoint.cli.parser import command
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
+from entrypoint.cli.parser import Commands, command
+from entrypoint.output.log import Logger
 
 _LONGEST = 200  # characters of the script that are shown
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from entrypoint.cli import inquire
-from entrypoint.cli.parser import command, job_arguments
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.model import Facts, Inquiry, Plan
-    from entrypoint.output.log import Logger
-    from entrypoint.spec import JobSpec
+from entrypoint.cli.parser import Commands, command, job_arguments
+from entrypoint.model import Facts, Inquiry, Plan
+from entrypoint.output.log import Logger
+from entrypoint.spec import JobSpec
 
 
 def arguments(commands: Commands, spec: str | None) -> None:

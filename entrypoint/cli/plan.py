@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from entrypoint.cli import inputs
-from entrypoint.cli.parser import PROGRAM, command, job_arguments
-from entrypoint.output.log import answer
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
+from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.output.log import Logger, answer
 
 
 def arguments(commands: Commands, spec: str | None) -> None:

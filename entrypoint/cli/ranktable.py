@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+from typing import Any
 
 from entrypoint.cli import inputs, outputs
-from entrypoint.cli.parser import command
+from entrypoint.cli.parser import Commands, command
 from entrypoint.errors import UsageError
-from entrypoint.output.log import show
-
-if TYPE_CHECKING:
-    import argparse
-    from typing import Any
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
+from entrypoint.output.log import Logger, show
 
 _OUTPUT = "[--to v1.0|v0.1] [--out FILE]"
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from entrypoint import __version__
 from entrypoint.cli import outputs
-from entrypoint.cli.parser import command
+from entrypoint.cli.parser import Commands, command
 from entrypoint.errors import NoInputError
-from entrypoint.output.log import show
+from entrypoint.output.log import Logger, show
 from entrypoint.text import escaped
 
 if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
     from entrypoint.record.merge import Timeline
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from entrypoint.cli import IMAGE, NAMES, inputs
-from entrypoint.cli.parser import PROGRAM, command, job_arguments
+from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.model import Facts, Outcome, Topology
+from entrypoint.output.log import Logger
+from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.model import Facts, Outcome, Topology
-    from entrypoint.output.log import Logger
     from entrypoint.record.file import RecordFile
-    from entrypoint.spec import JobSpec
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -81,7 +79,7 @@ def _image_start(log: Logger) -> int:
     without the image's ENTRYPOINT. Returns a status only if it could not be started."""
     if not os.path.exists(IMAGE):
         return 0
-    from entrypoint.system.image_start import run_first
+    from entrypoint.system.image.start import run_first
 
     return run_first(("entrypoint", *sys.argv[1:]), log)
 

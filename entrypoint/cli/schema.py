@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
-from entrypoint.cli.parser import command
-from entrypoint.output.log import answer
+from entrypoint.cli.parser import Commands, command
+from entrypoint.output.log import Logger, answer
 from entrypoint.text import json_document
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -22,7 +16,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the schema. Returns 0."""
-    from entrypoint.spec.reference import schema
+    from entrypoint.spec.schema import schema
 
     answer(json_document(schema()))
     return 0

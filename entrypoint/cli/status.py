@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import argparse
+from typing import Any
 
-from entrypoint.cli.parser import command
+from entrypoint.cli.parser import Commands, command
 from entrypoint.model import node_name
-from entrypoint.output.log import answer
+from entrypoint.output.log import Logger, answer
 from entrypoint.system.descriptors import write_all
 from entrypoint.text import columns, duration, json_document, one_line
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
 
 _EVERY = 1.0  # seconds between two requests of --watch
 _HEAD = ("node", "host", "phase", "since", "heartbeat", "ranks", "idle", "detail")

@@ -12,7 +12,7 @@ from entrypoint.model import Facts
 from entrypoint.plan.installed import with_installed
 from entrypoint.plan.topology import NAMES
 from entrypoint.platforms import FILES, SCRIPTS
-from entrypoint.system import mpi_places
+from entrypoint.system.image import mpi_places
 from entrypoint.system.process import cwd, environment, which
 from entrypoint.values import replace
 
@@ -90,7 +90,8 @@ def of_job(facts: Facts, binds: bool = False) -> Callable[[], Facts]:
     It takes 15 ms. Returns a function that waits for mpirun's answer and returns the complete
     facts.
     """
-    from entrypoint.system import cgroups, network, openmpi
+    from entrypoint.system import cgroups, network
+    from entrypoint.system.image import openmpi
 
     mpirun = facts.programs.get("mpirun")
     env = with_installed(facts, "mpirun")

@@ -14,9 +14,9 @@ from typing import Any
 
 from mkdocs.structure.files import File  # type: ignore[import-not-found]
 
-from entrypoint.explain import page as messages
+from tests import golden_messages
 
-_GENERATED = {"reference/messages.md": messages.markdown}
+_GENERATED = {"reference/messages.md": golden_messages.markdown}
 _COMMENT = re.compile(r"(?s)\A<!--.*?-->\s*")
 _LINK = re.compile(r"(?<!!)\[([^]]+)\]\(((?:\.\./)+[^)\s#]*)(#[^)\s]*)?\)")
 

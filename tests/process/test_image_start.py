@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.system.image_start import ENTRY, HAS_RUN, VARIABLE
+from entrypoint.system.image.start import ENTRY, HAS_RUN, VARIABLE
 
 RUN = """
 import sys
 from entrypoint.errors import EntrypointError
-from entrypoint.system import image_start
+from entrypoint.system.image import start as image_start
 try:
     if sys.argv[1]:
         status = image_start.run_first(sys.argv[2:], print, sys.argv[1])

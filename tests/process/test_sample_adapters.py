@@ -52,7 +52,7 @@ def test_a_platform_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     assert 'EP100 there is no such platform | "acme" | use one of ' in before.stderr
     names = ["acme.py", "facts.yaml", "expect.yaml"]
     add(copy, "platforms", "Add a platform", names, "test_platforms.test_case")
-    assert "`acme`" in copy.python("-m", "entrypoint.spec.reference").stdout
+    assert '"acme"' in copy.python(*ENTRYPOINT, "schema").stdout
     assert ": acme, azureml, dstack, " in copy.python(*words, "--help", COLUMNS="500").stdout
     done = copy.python(
         *words, "--", "true", ACME_TASK="1", ACME_NODES="red blue", ENTRYPOINT_ROLL_CALL="none"

@@ -13,10 +13,9 @@ import pytest
 from entrypoint import errors, explain
 from entrypoint.cli.explain import text
 from entrypoint.errors import UsageError
-from entrypoint.explain import causes_page
-from entrypoint.explain.page import markdown
 from entrypoint.spec import fields
-from entrypoint.spec.reference import RESERVED
+from entrypoint.spec.table import RESERVED
+from tests import golden_causes, golden_messages
 
 pytestmark = pytest.mark.see
 
@@ -218,7 +217,7 @@ def test_every_status_of_ours_is_explained() -> None:
 
 @pytest.mark.promise("every message that ends a job or warns has an id and an explanation")
 def test_the_site_s_page_has_every_message() -> None:
-    page = markdown()
+    page = golden_messages.markdown()
     assert re.findall(r"(?m)^### (EP\d+)$", page) == [*explain.messages()]
     entries = [*explain.messages().values(), *explain.statuses()]
     assert [entry.id for entry in entries if entry.fix.rstrip(".") not in page] == []
@@ -226,7 +225,7 @@ def test_the_site_s_page_has_every_message() -> None:
 
 def test_the_page_of_causes_is_up_to_date() -> None:
     written = (TREE / "docs/how-to/why-did-my-job-stop.md").read_text(encoding="utf-8")
-    assert written == causes_page.markdown(), "run `make golden` and read the difference"
+    assert written == golden_causes.markdown(), "run `make golden` and read the difference"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.spec import reference
+from tests import golden_fields
 from tests.containers import TREE
 from tests.golden import (
     CASES,
@@ -127,4 +127,6 @@ def test_large_cases_show_the_first_and_the_last_node() -> None:
 
 
 def test_the_reference_is_what_the_fields_say() -> None:
-    assert (TREE / "docs/reference/spec.md").read_text() == reference.markdown(), "run make golden"
+    assert (TREE / "docs/reference/spec.md").read_text() == golden_fields.markdown(), (
+        "run make golden"
+    )

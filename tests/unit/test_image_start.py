@@ -11,8 +11,10 @@ from entrypoint.errors import ConfigError, UsageError
 from entrypoint.model import Facts, Installation
 from entrypoint.plan import installed, recognition
 from entrypoint.spec import load, settings_in
-from entrypoint.system import image_record, image_start, mpi_places
-from entrypoint.system.image_start import ImageStart
+from entrypoint.system.image import mpi_places
+from entrypoint.system.image import record as image_record
+from entrypoint.system.image import start as image_start
+from entrypoint.system.image.start import ImageStart
 
 RUNS = '#!/bin/bash\nexport A=1\nexec "$@"\n'
 FACTS = Facts({"PATH": "/usr/bin"}, "a", "/work", 1000, "me", "/home/me", mpi="4.1.7")

@@ -13,7 +13,8 @@ from entrypoint.plan.members import interface_words
 from entrypoint.plan.show import plan_text
 from entrypoint.plan.topology import build
 from entrypoint.spec import load
-from entrypoint.system import checks, openmpi
+from entrypoint.system import checks
+from entrypoint.system.image import openmpi
 from entrypoint.values import replace
 
 ETH0 = Interface("eth0", "10.0.0.7", "10.0.0.0/24")

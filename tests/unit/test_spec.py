@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from entrypoint import registry, spec
 from entrypoint.errors import SpecError
 from entrypoint.spec import JobSpec, Override, Source, check_host, fields, load
-from entrypoint.spec.reference import schema
+from entrypoint.spec.schema import schema
 from tests import apis
 
 ROOT = Path(__file__).parents[2]

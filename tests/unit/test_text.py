@@ -11,11 +11,11 @@ from entrypoint.text import (
     duration,
     figure,
     is_utf16,
-    markdown_table,
     quoted,
     size,
     some,
 )
+from tests.markdown import markdown_table
 
 MIB = 1 << 20
 

@@ -2,7 +2,7 @@
 
 It exports variables, runs hooks and may change the user, so it runs first: this process becomes it,
 with `image-entry` as its argument, and so inherits what it prepared. scripts/image/install records
-it (image_record.py).
+it (record.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A build cannot read the image's ENTRYPOINT: it is given, or found by the places of well-known ones.
 
-    python3 -m entrypoint.system.image_record [ENTRYPOINT]
+    python3 -m entrypoint.system.image.record [ENTRYPOINT]
 
 ENTRYPOINT is a JSON list, as `docker inspect` prints it, `none`, or empty. It prints lines for the
 new image's Dockerfile.
@@ -18,8 +18,8 @@ import sys
 from collections.abc import Sequence
 
 from entrypoint.errors import EntrypointError, UsageError
-from entrypoint.system import image_start
-from entrypoint.system.image_start import ImageStart
+from entrypoint.system.image import start as image_start
+from entrypoint.system.image.start import ImageStart
 from entrypoint.system.process import which
 
 _TINI = ("/usr/bin/tini", "-s", "--")

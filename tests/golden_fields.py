@@ -1,16 +1,11 @@
-"""The reference of all fields: JSON Schema, and docs/reference/spec.md, which this module prints as
-a program."""
+"""Renders docs/reference/spec.md from the fields of the spec, for `make golden`."""
 
 from __future__ import annotations
 
-from math import inf
-from typing import Any
-
-from entrypoint import values
-from entrypoint.spec.jobspec import SHORT, JobSpec, leaf_path
-from entrypoint.spec.rules import VARIABLE, FieldInfo
-from entrypoint.spec.table import RESERVED, about, entries, fields
-from entrypoint.text import markdown_table
+from entrypoint.spec.jobspec import JobSpec
+from entrypoint.spec.rules import FieldInfo
+from entrypoint.spec.table import RESERVED, about, fields
+from tests.markdown import markdown_table
 
 _INTRODUCTION = """\
 <!-- Generated from entrypoint/spec/jobspec.py: do not edit, run `make golden`. -->
@@ -45,73 +40,6 @@ A secret belongs neither in this file nor on the command line: mount a file and 
 `secret_file`, or set `ENTRYPOINT_SECRET`. If both are set, the one with the higher origin wins;
 if both are variables, this is an error.
 """
-_TEXT = {"type": ["string", "number", "boolean"]}  # types that a YAML reader may give it
-_TYPES: dict[str, dict[str, Any]] = {
-    "text": _TEXT,
-    "list": {"items": _TEXT, "type": "array"},
-    "mapping": {
-        "additionalProperties": _TEXT,
-        "type": "object",
-        "propertyNames": {"pattern": f"^{VARIABLE.pattern}$"},
-    },
-}
-_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
-
-
-def schema() -> dict[str, Any]:
-    """Return a JSON Schema (draft 2020-12) of the spec file, for editors; its enums are the
-    installed adapters."""
-    whole = JobSpec()
-    by_path = {field.path: field for field in fields()}
-    definitions = {}
-    properties: dict[str, Any] = {}
-    for name, section in entries(whole).items():
-        if values.is_dataclass(section):
-            kind = type(section).__name__
-            inner = {key: _property(by_path[leaf_path(name, key)]) for key in entries(section)}
-            definitions[kind] = _object(section, inner)
-            properties[name] = {
-                "$ref": f"#/$defs/{kind}",
-                "default": {key: inner[key]["default"] for key in inner},
-            }
-            if name in SHORT:
-                whole_section = {"$ref": properties[name].pop("$ref")}
-                properties[name] |= {"anyOf": [inner[SHORT[name]], whole_section]}
-        else:
-            properties[name] = _property(by_path[name])
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "entrypoint job spec",
-    }
-    return {**head, "$defs": definitions, **_object(whole, properties)}
-
-
-def _object(section: Any, properties: dict[str, Any]) -> dict[str, Any]:
-    description, _ = about(section)
-    return {
-        "additionalProperties": False,
-        "description": description,
-        "properties": properties,
-        "type": "object",
-    }
-
-
-def _property(field: FieldInfo) -> dict[str, Any]:
-    value = dict(_TYPES.get(field.kind, {"type": field.kind}))
-    for name, key in _BOUNDS.items():
-        if abs(bound := getattr(field.rule, name)) < inf:
-            value[key] = bound
-    if field.rule.pattern:
-        value["pattern"] = field.rule.pattern
-    if names := field.adapters or list(field.choices):
-        value["enum"] = names
-    if field.default is None:
-        value = {"anyOf": [value, {"type": "null"}]}
-    if field.kind != "mapping":
-        value["default"] = (
-            list(field.default) if isinstance(field.default, tuple) else field.default
-        )
-    return {**value, "description": field.meaning}
 
 
 def markdown() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from entrypoint.causes.kinds import KINDS, CauseKind
 from entrypoint.causes.signatures import SIGNATURES
-from entrypoint.text import markdown_table
+from tests.markdown import markdown_table
 
 _MOST_WORDS = 8  # of what programs print, for each cause
 _HEAD = """# Why did my job stop?

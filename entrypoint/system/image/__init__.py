@@ -1,0 +1,1 @@
+"""What the image holds: its own start, and its MPI."""
