@@ -80,6 +80,8 @@ def start(
         "PYTHON": python,
         "ENTRYPOINT_TORCH_PORT": str(free_port()),
         "ENTRYPOINT_RESTARTS": "1",
+        # A node whose card has errors already would not get a rank: they arise while ranks run.
+        "ENTRYPOINT_GATE_CARDS": "never",
         "ENTRYPOINT_TIMEOUTS_GRACE": "5",
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",

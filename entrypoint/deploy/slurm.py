@@ -21,6 +21,7 @@ from entrypoint.deploy._options import (
     resources,
     same_slots,
     settings,
+    unknown_cards,
 )
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import render as render_template
@@ -172,12 +173,7 @@ def _gres(spec: JobSpec, requested: dict[str, str], slots: int | None) -> str:
                 "EP804 each cluster has its own name for such cards", f"device: {spec.device}", hint
             )
         if slots is None:
-            detail = f"device: {spec.device}, and no slots"
-            raise ConfigError(
-                "EP801 number of cards per node unknown",
-                detail,
-                "add slots: 8, or --resource gpu=8",
-            )
+            raise unknown_cards(spec.device, "add slots: 8, or --resource gpu=8")
         names = {_GRES[card]: str(slots)}
     return ",".join(f"{name}:{_whole(name, quantity)}" for name, quantity in names.items())
 

@@ -173,8 +173,7 @@ MINE = (
         "card-missing", "plain", "npu-smi shows one of two cards, the program says aclrtSetDevice",
         ACL_ERROR, Expected("gpu-lost device elsewhere high", 1, f"NPU 1 of {WORKER_1}", again=True),
         tools={"npu-smi": NPUS},
-        # else the gate, which a job with restarts has, keeps the node out
-        shared={"ENTRYPOINT_SIMULATE_ASCEND": "2", "ENTRYPOINT_GATE_CARDS": "never"},
+        shared={"ENTRYPOINT_SIMULATE_ASCEND": "2"},
     ),
     Staged(
         "dns", "plain", "the name server does not answer",
