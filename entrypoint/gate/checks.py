@@ -58,6 +58,11 @@ class NodeGate:
         # cards that were in use when the first attempt began, which the job then shares
         self._shared: set[str] | None = None
 
+    @property
+    def limit(self) -> float:
+        """Seconds within which a check ends by its own limits."""
+        return self._spec.limit
+
     async def check(self, plan: Plan, attempt: int, wait: Callable[[str], None]) -> str:
         """Return why this node must not take part in an attempt, or "".
 
