@@ -280,8 +280,9 @@ class Leader:
             self._start(node)
         if self._draft.launch.ranks.reports == "ranks":
             self._after(self._spec.timeouts.launch, self._ranks.out_of_time)
+        else:
+            self._progress_made.begin()
         self._stalls.begin()
-        self._progress_made.begin()
 
     def _start(self, node: int) -> None:
         """Tell a node to start its part. Nodes report their ranks only under an MPI."""
@@ -446,7 +447,10 @@ class Leader:
 
     def _note_start(self, node: int) -> None:
         """A rank runs on that node. Once all ranks of the job do, no node launches any more."""
-        for each in self._here if self._ranks.heard.all_started() else {node} - {self._me}:
+        run_all = self._ranks.heard.all_started()
+        if run_all:
+            self._progress_made.begin()
+        for each in self._here if run_all else {node} - {self._me}:
             if self.state.of(each) is Phase.LAUNCHING:
                 self.state.enter(Phase.RUNNING, each)
 
