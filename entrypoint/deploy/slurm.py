@@ -5,6 +5,8 @@ Sources: slurm.schedmd.com, "sbatch", "srun", "scancel" and "scontrol"; github.c
 "apptainer exec". For the receivers of signals: Slurm's slurmd/req.c (all steps and the batch shell
 get SIGTERM when a job is cancelled) and srun's launch.c (srun kills its step when it gets SIGTERM
 itself).
+For a node that fails: slurmctld's job_mgr.c and step_mgr.c (job and step are killed, each unless it
+has --no-kill) and srun's step_launch.c (its tasks count as ended, and their status is none).
 """
 
 from __future__ import annotations
@@ -93,6 +95,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "memory": memory,
             "time": _time(spec, options),
             "notice": _notice(spec),
+            "spares": spec.spares > 0,
             "settings": exported,
             "named_hosts": bool(spec.hosts),
             "secret": secret,
