@@ -14,8 +14,8 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.assembly import assemble
 from entrypoint.job.ending import Ending
 from entrypoint.job.ends import EndMonitor
-from entrypoint.job.failure import ended, lost
-from entrypoint.job.history import FIRST, History
+from entrypoint.job.failure import ended, lost, unhealthy
+from entrypoint.job.history import History
 from entrypoint.job.inquiry import InquiryDriver
 from entrypoint.job.launch import NO_LOGIN
 from entrypoint.job.outbox import Outbox
@@ -246,12 +246,9 @@ class Leader:
         if assembly.refusal:
             self._decide(assembly.refusal)
             return
-        before = self.state.history
         if exhausted := self.state.take_history(members.reports):
             self._decide(exhausted)
             return
-        if self._topology.spares and before == FIRST != self.state.history:
-            self._log(_NEW)
         self._port = assembly.port
         for line in assembly.lines:
             self._log(line)
@@ -424,6 +421,16 @@ class Leader:
         self._act(actions.CloseSession(node))
         self._lose(node, why)
 
+    def _checked(self, node: int, message: messages.Checked) -> None:
+        """A node's gate has ended. If it is too late for this attempt, a spare may take its place
+        in the next one; else the node's own failure, which follows, is the job's."""
+        is_late = self._roll_call.gates.checked(node, message)
+        has_next = self.state.history.attempt <= self._spec.restarts.most
+        if is_late and self._topology.spares and has_next and self.outcome is None:
+            reason = unhealthy(message.problem).reason
+            self.state.set_team(self.state.team.lose(node, reason))
+            self._decide(replace(lost(self._host(node), reason), cause=None))
+
     def _reply(self, node: int, message: messages.Reply) -> None:
         try:
             self._inquiry.answered(node, message)
@@ -546,9 +553,6 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Signalled: Leader._on_signalled,
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
-# What another worker-0 has known, which is not asked of the others: no node is believed about
-# others.
-_NEW = "this worker-0 is new: nodes that were replaced in earlier attempts may work again"
 # In these phases, all nodes that are there are needed, spares too.
 _NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL, Phase.INQUIRY)
 # What counts only until the outcome is known.
@@ -585,5 +589,5 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
     messages.Reply: Leader._reply,
     messages.Checking: lambda leader, *said: leader._roll_call.gates.checking(*said),
-    messages.Checked: lambda leader, *said: leader._roll_call.gates.checked(*said),
+    messages.Checked: Leader._checked,
 }

@@ -184,18 +184,18 @@ class RollCall:
         if self._disagreed and answered + len(self._disagreed) == peers:
             self._disagree()
         if answered == peers or not self.own_name:
-            return self.own_name and not self.gates.is_open
+            return self.own_name and not self._awaits_gates()
         if not self._is_enough(answered):
             return self._is_over
         here = {self._topology.me, *self._state.peers}
         if self._topology.spares and not self._state.team.awaits(
             self._topology, here, self._ready()
         ):
-            return not self.gates.is_open
+            return not self._awaits_gates()
         if self._goes_at is None:
             self._goes_at = self._machine.now + self._join
             self._machine.after(self._join, self._look)
-        if self._machine.now < self._goes_at or self.gates.is_open:
+        if self._machine.now < self._goes_at or self._awaits_gates():
             return False
         self._machine.log(f"EP507 the job starts without {self._words()}; each may join later")
         return True
@@ -207,6 +207,14 @@ class RollCall:
             enough = 1 + answered >= self._topology.working
             return enough and self._state.team.is_enough(self._ready())
         return self._least is not None and 1 + answered >= self._least
+
+    def _awaits_gates(self) -> bool:
+        """Whether the result of a gate is awaited: of a job with spares, that of a node which is to
+        work, as far as is known."""
+        team = self._state.team
+        able = list(filter(team.can_work, self._ready()))
+        has_choice = self._topology.spares and len(able) >= len(team.nodes)
+        return self.gates.is_open(team.best(able) if has_choice else None)
 
     def _ready(self) -> set[int]:
         """Return this node and those that have answered and can take part."""
@@ -235,7 +243,7 @@ class RollCall:
                 return
         answered = len(self._state.peers)
         is_enough = not any(self._missing.values()) or self._is_enough(answered)
-        if is_enough and self.gates.is_open:  # these have limits of their own
+        if is_enough and self._awaits_gates():  # these have limits of their own
             self._machine.after(_HEAR_ALL, self._out_of_time, "roll call")
             return
         # So many are there, and some of them cannot work: that is why the job does not start.

@@ -17,6 +17,8 @@ from entrypoint.model import NodeReport, Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.spec import JobSpec
 
+# Which nodes another leader has replaced is not asked of the others: none is believed about others.
+_NEW = "this worker-0 is new: nodes that were replaced in earlier attempts may work again"
 _CALLING = (Phase.CHECKS, Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
 
@@ -137,7 +139,10 @@ class JobState:
     def take_history(self, reports: Iterable[NodeReport]) -> Outcome | None:
         """The roll call is over: this leader may know of fewer attempts than the others. Return the
         job's outcome if there is no attempt any more."""
-        self.history = latest(self.history, reports, self.spec.restarts)
+        before = self.history
+        self.history = latest(before, reports, self.spec.restarts)
+        if self.topology.spares and before == FIRST != self.history:
+            self.scheduler.log(_NEW)
         if pays_off(self.history, self.spec.restarts):
             return None
         last = lost(self.topology.leader.name, "another leader has replaced it")

@@ -87,6 +87,17 @@ class Team:
         absent = (node.rank for node in topology.nodes if node.rank not in here)
         return any(node not in self.reasons and self.can_work(node) for node in absent)
 
+    def best(self, able: Collection[int]) -> set[int]:
+        """Return those of these nodes, which can work, that are to: whoever has worked before, then
+        a spare, and the one that was replaced last at the very last."""
+        stay = {node for node in self.nodes if node in able and node not in self.reasons}
+        replaced = list(self.reasons)
+        others = sorted(
+            {*able} - stay,
+            key=lambda node: (1 + replaced.index(node) if node in self.reasons else 0, node),
+        )
+        return {*stay, *others[: len(self.nodes) - len(stay)]}
+
     def choose(self, topology: Topology, ready: Iterable[int], unready: Mapping[int, str]) -> Team:
         """Return the team of the next start, out of the nodes that are ready. `unready`: why others
         are not.
@@ -94,12 +105,6 @@ class Team:
         Raises OsError if they are too few.
         """
         able = [node for node in sorted(ready) if self.can_work(node)]
-        stay = {node for node in self.nodes if node in able and node not in self.reasons}
-        replaced = list(self.reasons)  # the one that was replaced last comes last
-        others = sorted(
-            {*able} - stay,
-            key=lambda node: (1 + replaced.index(node) if node in self.reasons else 0, node),
-        )
         if len(able) < len(self.nodes):
             raise OsError(
                 f"EP622 only {count(len(able), 'node')} of the {len(self.nodes)} that are needed"
@@ -107,7 +112,7 @@ class Team:
                 "; ".join(f"{topology.name(node)}: {why}" for node, why in self.reasons.items()),
                 "start the job on other nodes, or give it more spares",
             )
-        chosen = {*stay, *others[: len(self.nodes) - len(stay)]}
+        chosen = self.best(able)
         free = iter(sorted(chosen.difference(self.nodes)))
         nodes = tuple(node if node in chosen else next(free) for node in self.nodes)
         dropped = {node: unready.get(node, _ABSENT) for node in self.nodes}

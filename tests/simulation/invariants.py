@@ -294,10 +294,16 @@ def _unhealthy(schedule: Schedule, world: World) -> list[str]:
         return []
     if schedule.spares and rank:
         says = all(gate.reports for gate in schedule.gates)
-        if not says or schedule.sick is not None or _final(world, 0)[1] == schedule.status:
+        too_late = schedule.gates[rank].seconds > AWAITED and not schedule.restarts
+        if (
+            not says
+            or too_late
+            or schedule.sick is not None
+            or _final(world, 0)[1] == schedule.status
+        ):
             return []
         return [f"node-{rank} is not healthy, there are spares, and the job does not run"]
-    wait = GATE if schedule.gates[rank].reports else AWAITED
+    wait = max(GATE, schedule.gates[rank].seconds) if schedule.gates[rank].reports else AWAITED
     by, wrong = max(schedule.starts) + wait + GRACE + _MARGIN, []
     if not all(gate.reports for gate in schedule.gates):
         by += AWAITED

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from entrypoint.netcheck.messages import pair_limit
-from tests.simulation.gates import PROBLEM, Gate
+from tests.simulation.gates import AWAITED, PROBLEM, Gate
 from tests.simulation.invariants import check
 from tests.simulation.schedule import BETWEEN, HEARTBEAT, NEVER, PEERS, Fault, Schedule
 from tests.simulation.world import World
@@ -147,14 +147,14 @@ _SPARES = {
     "spares: a node in its gate is lost, and the others have waited for it alone": Named(
         _job(
             4,
-            Fault(18.0, "kill", 1, seconds=1.0),
-            Fault(31.0, "kill", 3),
+            Fault(5.0, "kill", 1, seconds=1.0),
+            Fault(17.0, "kill", 2),
             spares=2,
             restarts=3,
-            gates=(Gate(), Gate(), Gate(), Gate(15.0)),
+            gates=(Gate(), Gate(), Gate(15.0), Gate()),
         ),
-        (0, 0, 0, None),
-        by=44,
+        (0, 0, None, 0),
+        by=31,
         attempts=2,
     ),
 }
@@ -502,6 +502,18 @@ NAMED = {
         _job(3, gates=(Gate(), Gate(8.0, healthy=False, reports=False), Gate())),
         (71, 71, 71),
         by=32,
+        reason=f"worker-1 (node-1): EP460 a node is not healthy | {PROBLEM}",
+    ),
+    "gate: a spare takes the place of a node that says late that it is not healthy": Named(
+        _job(4, spares=1, restarts=1, gates=(Gate(), Gate(AWAITED + 2, False), Gate(), Gate())),
+        (0, 0, 0, 0),
+        by=35,  # the next attempt does not wait for its gate
+        attempts=2,
+    ),
+    "gate: a node says late that it is not healthy, and there is no other attempt": Named(
+        _job(4, spares=1, gates=(Gate(), Gate(AWAITED + 2, False), Gate(), Gate())),
+        (71, 71, 71, 71),
+        by=40,
         reason=f"worker-1 (node-1): EP460 a node is not healthy | {PROBLEM}",
     ),
     "gate: SIGTERM to the leader while a later attempt waits for gates": Named(

@@ -22,7 +22,7 @@ from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
-from entrypoint.job.team import Team
+from entrypoint.job.team import FAULTS, Team
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
 from entrypoint.netcheck.inquiry import inquiry as netcheck
@@ -562,7 +562,8 @@ class Container:
         if isinstance(self.machine, Leader):
             self.team = self.machine.next_team()
             self._world.replaced = {*self.team.reasons}
-            self._world.barred = {node for node in self.team.faults if not self.team.can_work(node)}
+            faults = self.team.faults.items()
+            self._world.barred = {node for node, number in faults if number >= FAULTS}
         self.has_started |= self.machine.state.has_started
         self._world.watch_end(self, outcome)
         if self.rank and self.spoke:
