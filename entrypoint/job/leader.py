@@ -15,7 +15,7 @@ from entrypoint.job.assembly import assemble
 from entrypoint.job.ending import Ending
 from entrypoint.job.ends import EndMonitor
 from entrypoint.job.failure import ended, lost
-from entrypoint.job.history import History
+from entrypoint.job.history import FIRST, History
 from entrypoint.job.inquiry import InquiryDriver
 from entrypoint.job.launch import NO_LOGIN
 from entrypoint.job.outbox import Outbox
@@ -246,9 +246,12 @@ class Leader:
         if assembly.refusal:
             self._decide(assembly.refusal)
             return
+        before = self.state.history
         if exhausted := self.state.take_history(members.reports):
             self._decide(exhausted)
             return
+        if self._topology.spares and before == FIRST != self.state.history:
+            self._log(_NEW)
         self._port = assembly.port
         for line in assembly.lines:
             self._log(line)
@@ -324,6 +327,7 @@ class Leader:
             self._talk.forget(node=node)
             self._roll_call.miss(self._topology.nodes[node], why or "answered, then went away")
             self._act(actions.Call(node))
+            self._look_complete()  # the others may have waited for its gate alone
             return
         peer.lost = True
         self._talk.lose(node)
@@ -333,7 +337,9 @@ class Leader:
         own_gap = "" if why else self._peers.stood_still(self._machine.now)
         outcome = replace(its_loss, reason=own_gap, cause=None) if own_gap else its_loss
         self.state.enter(Phase.LOST, node, outcome.reason)
-        if self.outcome is None and self.state.works(node):
+        if own_gap:
+            self.state.missed.add(node)
+        elif self.outcome is None and self.state.works(node):
             self.state.set_team(self.state.team.lose(node, outcome.reason))
         if not self.state.is_released:
             self._log(outcome.reason)  # say it now: the last line comes only after the grace
@@ -536,6 +542,9 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Signalled: Leader._on_signalled,
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
+# What another worker-0 has known, which is not asked of the others: no node is believed about
+# others.
+_NEW = "this worker-0 is new: nodes that were replaced in earlier attempts may work again"
 # In these phases, all nodes that are there are needed, spares too.
 _NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL, Phase.INQUIRY)
 # What counts only until the outcome is known.

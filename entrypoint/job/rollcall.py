@@ -78,6 +78,7 @@ class RollCall:
         self._least = state.plan.launch.start.min_nodes  # nodes that are enough for an elastic job
         self._look = look
         self._goes_at: float | None = None  # when an elastic job starts with those that are there
+        self._is_over = False  # whether the time is over, and those that are there decide
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there
         self._disagreed: dict[str, events.Rejected] = {}
         self._refused: dict[str, float] = {}  # host -> since when
@@ -136,7 +137,7 @@ class RollCall:
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
-        elif now - since > (_SURE_SHARED if event.shared else SURE):
+        elif self._is_expected(node) and now - since > (_SURE_SHARED if event.shared else SURE):
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._words(but=host)) else ""
             do = "give all nodes the same secret and job name, and each its own index and address"
@@ -144,10 +145,19 @@ class RollCall:
 
     def disagreed(self, node: Node, event: events.Rejected) -> None:
         """A peer has answered that it cannot be of this job."""
+        if not self._is_expected(node):
+            self.miss(node, f"{event.summary}: {event.detail}")
+            return
         self._disagreed[node.name] = event
         self._state.enter(Phase.MISSING, node.rank, f"{event.summary}: {event.detail}")
         self.miss(node, "")
         self._machine.after(_HEAR_ALL, self._disagree)
+
+    def _is_expected(self, node: Node) -> bool:
+        """Whether the job needs this node as far as is known. One that was lost in an earlier
+        attempt, and has been replaced, may be another job's by now."""
+        expected = self._state.team.expected
+        return not self._topology.spares or expected is None or node.rank in expected
 
     def summary(self, members: Members, here: Collection[int]) -> str:
         """Return how many nodes and slots are here, and how long that took."""
@@ -176,7 +186,7 @@ class RollCall:
         if answered == peers or not self.own_name:
             return self.own_name and not self.gates.is_open
         if not self._is_enough(answered):
-            return False
+            return self._is_over
         here = {self._topology.me, *self._state.peers}
         if self._topology.spares and not self._state.team.awaits(
             self._topology, here, self._ready()
@@ -223,9 +233,15 @@ class RollCall:
             self._look()
             if not self._state.is_calling:
                 return
-        is_enough = self._goes_at is not None or not any(self._missing.values())
-        if is_enough and self.own_name and self.gates.is_open:  # these have limits of their own
+        answered = len(self._state.peers)
+        is_enough = not any(self._missing.values()) or self._is_enough(answered)
+        if is_enough and self.gates.is_open:  # these have limits of their own
             self._machine.after(_HEAR_ALL, self._out_of_time, "roll call")
+            return
+        # So many are there, and some of them cannot work: that is why the job does not start.
+        self._is_over = bool(self._topology.spares) and 1 + answered >= self._topology.working
+        if self._is_over:
+            self._look()
             return
         number = sum(bool(why) for why in self._missing.values())
         what = (

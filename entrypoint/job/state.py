@@ -36,6 +36,8 @@ class JobState:
         self._phases = dict.fromkeys(plan.known_nodes, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}
+        # Nodes that are lost since this node itself stood still, which is not held against them.
+        self.missed: set[int] = set()
         # The first outcome decided, whatever comes later.
         self.outcome: Outcome | None = None
         # Somebody asked this node, or the job, to stop: before or after its outcome was known.
@@ -86,9 +88,12 @@ class JobState:
         return self._phases[node]
 
     def lost(self) -> dict[int, str]:
-        """The nodes that are lost, as far as this one knows, and why."""
+        """The nodes that are lost, as far as this one knows, and why; not those that it missed
+        itself."""
         return {
-            node: self._details[node] for node, phase in self._phases.items() if phase is Phase.LOST
+            node: self._details[node]
+            for node, phase in self._phases.items()
+            if phase is Phase.LOST and node not in self.missed
         }
 
     def enter(self, phase: Phase, node: int | None = None, detail: str = "") -> None:
