@@ -896,7 +896,7 @@ class World:
         if rank in self.barred:
             self.violate(f"node-{rank} was to blame twice, and works")
         schedule = self.schedule
-        there = self.there - {schedule.not_ready, schedule.unwritable, schedule.unhealthy}
+        there = self.there - {schedule.not_ready, schedule.unwritable, *schedule.all_unhealthy}
         if (
             rank in self.replaced
             and len(there - self.replaced) >= self.needed
@@ -929,7 +929,7 @@ class World:
             there = [rank for rank, each in sender.sessions.items() if each.open]
             if self.schedule.measure is not None and not sender.measured:
                 self.violate("the job starts, and its network was not measured")
-            if self.schedule.slow is not None and not self.schedule.least:
+            if self.schedule.slow in self.team and not self.schedule.least:
                 self.violate("the job starts, and its network is not fit")
             if len(there) < self.needed - 1:
                 self.violate(f"ranks are started, and only {len(there)} workers have answered")
