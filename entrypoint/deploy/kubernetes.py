@@ -42,6 +42,7 @@ _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
 # Failures of machines or the network, and a node that was stopped with its job: a restart may help.
 _RESTARTED = [*RETRIED, 128 + 15]
+_KILLED = 128 + 9  # a Pod that was killed: of a job with spares, the others go on
 _PROBE = 10  # seconds between two probes
 _HOOKS = 3600  # seconds that start hooks may take before the roll call
 # Set by the rendered file itself.
@@ -153,6 +154,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         for host, number in zip(names, host_slots, strict=True)
     ]
     variables = _settings(spec, hosts)
+    keeps = name == "job" and spec.spares > 0  # the other kinds start all Pods again, or none
     return {
         "kind": kind,
         "origin": options.spec_name,
@@ -170,7 +172,8 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "port": spec.ssh.port,
         "limits": _limits(spec, options),
         "grace": round(spec.timeouts.grace) + 10,
-        "restarted": _RESTARTED,
+        "restarted": [*_RESTARTED, *([_KILLED] if keeps else [])],
+        "keeps": keeps,
         "restarts": RESTARTS,
         "probe": _PROBE,
         "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
