@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
@@ -137,8 +137,6 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
     kind = KINDS[name]
     names = host_names(name, spec.name, nodes)
     _refuse_secrets(spec, kind)
-    # The Pods have the slots of the spec's hosts, whose names differ.
-    host_slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
     slots = [spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)]
     if kind.counts_slots and None in slots:
         detail = f"--kind {name}, and no slots"
@@ -149,11 +147,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         )
     command = own_command(spec)
     argv = ["entrypoint", "run", *(["--", *command] if command else [])]
-    hosts = [
-        host + (f":{number}" if number else "")
-        for host, number in zip(names, host_slots, strict=True)
-    ]
-    variables = _settings(spec, hosts)
+    variables = _settings(spec, _hosts(spec, names))
     keeps = name == "job" and spec.spares > 0  # the other kinds start all Pods again, or none
     return {
         "kind": kind,
@@ -178,6 +172,14 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "probe": _PROBE,
         "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
     }
+
+
+def _hosts(spec: JobSpec, names: Sequence[str]) -> list[str]:
+    """Return the Pods' names with the slots of the spec's hosts, whose names differ."""
+    slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * len(names)
+    return [
+        name + (f":{number}" if number else "") for name, number in zip(names, slots, strict=True)
+    ]
 
 
 def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
