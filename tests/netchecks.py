@@ -7,7 +7,8 @@ from collections.abc import Callable
 from entrypoint.netcheck.analysis import findings
 from entrypoint.netcheck.page import page
 from entrypoint.netcheck.pairs import rounds
-from entrypoint.netcheck.result import Limits, Measured, NetcheckResult, Reduced, bus_bandwidth
+from entrypoint.netcheck.result import Measured, NetcheckResult, Reduced, bus_bandwidth
+from entrypoint.spec.jobspec import NetcheckSpec
 
 Change = Callable[[int, int], Measured | None]
 
@@ -46,4 +47,4 @@ def made_up(nodes: int = 4, late: int = 2) -> NetcheckResult:
 def made_up_page(nodes: int = 4) -> str:
     """The heat map of it."""
     result = made_up(nodes)
-    return page(result, findings(result, Limits()), "demo")
+    return page(result, findings(result, NetcheckSpec()), "demo")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from entrypoint.check.observed import Observation
+from entrypoint.check.observation import Observation
 from entrypoint.gate import cards
 from entrypoint.model import Finding, Plan
 

@@ -9,7 +9,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from entrypoint.check.observed import Disk, Link, Port
+from entrypoint.check.observation import Disk, Link, Port
 from entrypoint.model import Plan
 from entrypoint.plan.limits import RUN_DIR, UNLIMITED
 from entrypoint.system import network, preflight, proc

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from entrypoint.check import cards
-from entrypoint.check.observed import Observation
+from entrypoint.check.observation import Observation
 from entrypoint.errors import message_parts
 from entrypoint.model import Finding, Plan
 from entrypoint.plan import limits

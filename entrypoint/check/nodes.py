@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 
-from entrypoint.check.observed import Observation
+from entrypoint.check.observation import Observation
 from entrypoint.model import Finding, NodeReport, Plan
 from entrypoint.plan.limits import CLOCKS_OF_CHECK, clocks_apart
 

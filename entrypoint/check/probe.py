@@ -1,5 +1,5 @@
-"""What this node sees of itself, for `check`: every look in a thread of its own, all of them within
-one time limit."""
+"""What this node sees of itself, for `check`: every probe in a thread of its own, all of
+them within one time limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.check import kernel, programs
-from entrypoint.check.observed import Name, Named, Observation, Refusal
+from entrypoint.check.observation import Name, Named, Observation, Refusal
 from entrypoint.model import Facts, Plan, Topology
 from entrypoint.secret import hides, masked
 from entrypoint.spec import JobSpec, fields
@@ -25,7 +25,7 @@ from entrypoint.wire import to_json
 if TYPE_CHECKING:
     from entrypoint.check.report import CheckOptions
 
-Look = Callable[[], Mapping[str, Any]]  # fields of an Observation
+Probe = Callable[[], Mapping[str, Any]]  # fields of an Observation
 
 _MARGIN = 2.0  # seconds after a program's own limit, to be done with it
 # nodes whose names are looked up: each node asks for others, so that a thousand of them flood no
@@ -66,7 +66,7 @@ def node(
       one after the other.
     """
     begun, limit = time.monotonic(), options.limit
-    looks: dict[str, Look] = {
+    probes: dict[str, Probe] = {
         **_cheap(plan),
         "image": kernel.image,
         "what run would refuse": partial(_refused, spec, facts, plan),
@@ -77,10 +77,10 @@ def node(
     }
     until = begun + limit if patient else 0.0
     for host in _asked(plan.topology):
-        looks[f"the name {host}"] = partial(_lookup, host, until)
+        probes[f"the name {host}"] = partial(_lookup, host, until)
     for interface in facts.interfaces[:_REVERSE]:
-        looks[f"the name of {interface.address}"] = partial(_reverse, interface.address)
-    values = gather(looks, limit + _MARGIN)
+        probes[f"the name of {interface.address}"] = partial(_reverse, interface.address)
+    values = gather(probes, limit + _MARGIN)
     values |= _job(spec, plan, options.spec_file)
     return Observation(**values, seconds=round(time.monotonic() - begun, 1))
 
@@ -92,7 +92,7 @@ def cheap(plan: Plan, limit: float = 2.0) -> Observation:
     return Observation(**gather(_cheap(plan), limit), device=device.kind, devices=device.count)
 
 
-def _cheap(plan: Plan) -> dict[str, Look]:
+def _cheap(plan: Plan) -> dict[str, Probe]:
     return {
         "shared memory": kernel.shared_memory,
         "limits": kernel.limits,
@@ -104,7 +104,7 @@ def _cheap(plan: Plan) -> dict[str, Look]:
     }
 
 
-def gather(looks: Mapping[str, Look], limit: float) -> dict[str, Any]:
+def gather(probes: Mapping[str, Probe], limit: float) -> dict[str, Any]:
     """Return the results of all probes after `limit` seconds at most; lists of several become one.
 
     One that fails, or has no end by then (a file system that is gone holds every process that asks
@@ -112,16 +112,16 @@ def gather(looks: Mapping[str, Look], limit: float) -> dict[str, Any]:
     """
     ends: queue.SimpleQueue[tuple[str, Mapping[str, Any]]] = queue.SimpleQueue()
 
-    def run(name: str, look: Look) -> None:
+    def run(name: str, probe: Probe) -> None:
         try:
-            ends.put((name, look()))
+            ends.put((name, probe()))
         except Exception as error:
             ends.put((name, {"unseen": (Named(name, f"{type(error).__name__}: {error}"),)}))
 
-    deadline, waiting = time.monotonic() + limit, set(looks)
-    for name, look in looks.items():
+    deadline, waiting = time.monotonic() + limit, set(probes)
+    for name, probe in probes.items():
         try:
-            threading.Thread(target=run, args=(name, look), daemon=True).start()
+            threading.Thread(target=run, args=(name, probe), daemon=True).start()
         except RuntimeError as error:  # no more threads
             ends.put((name, {"unseen": (Named(name, str(error)),)}))
     parts: dict[str, Mapping[str, Any]] = {}
@@ -132,7 +132,7 @@ def gather(looks: Mapping[str, Look], limit: float) -> dict[str, Any]:
             break
         waiting.discard(name)
     values: dict[str, Any] = {}
-    for name in looks:
+    for name in probes:
         late = {"unseen": (Named(name, f"no end within {limit:g}s"),)}
         for key, value in parts.get(name, late).items():
             values[key] = values.get(key, ()) + value if isinstance(value, tuple) else value

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from entrypoint.check.observed import InstalledProgram, Named
+from entrypoint.check.observation import InstalledProgram, Named
 from entrypoint.devices._smi import PATH, TOOLS
 from entrypoint.model import Facts, Plan
 from entrypoint.plan import environment
@@ -60,7 +60,7 @@ def _mpich(text: str) -> str:
     """The version, and the device that it was built for: what its ranks speak to each other
     through."""
     rows = {
-        name: words.strip() for name, words in re.findall(r"(?m)^MPICH (Version|Device):(.*)", text)
+        name: value.strip() for name, value in re.findall(r"(?m)^MPICH (Version|Device):(.*)", text)
     }
     return f"MPICH {rows.get('Version') or 'of no version'}, {rows.get('Device') or 'of no device'}"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from entrypoint.check import node, nodes, table
 from entrypoint.check.findings import sort, status, summary, together
-from entrypoint.check.observed import Observation
+from entrypoint.check.observation import Observation
 from entrypoint.errors import message_parts
 from entrypoint.job.inquiry import Ask, Conclusion
 from entrypoint.model import Finding, Inquiry, NodeReport, Outcome, Plan
@@ -33,10 +33,10 @@ class CheckOptions:
 def inquiry(options: CheckOptions) -> Inquiry:
     """Return what `check --all` asks: one question to all nodes, whether or not the roll call
     brings them together."""
-    return Inquiry("check", partial(Survey, options), options, always=True)
+    return Inquiry("check", partial(CheckDialogue, options), options, always=True)
 
 
-class Survey:
+class CheckDialogue:
     """The check of all nodes (a Dialogue of job/inquiry.py): each one runs its probes, then all
     results are judged."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from entrypoint.check.findings import summary
-from entrypoint.check.observed import Observation
+from entrypoint.check.observation import Observation
 from entrypoint.model import Finding, Outcome
 from entrypoint.text import columns, some
 from entrypoint.wire import to_json

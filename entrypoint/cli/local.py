@@ -95,12 +95,13 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
     names = _files(child.folder, text, args, count)
     if library:
         _check_names(envs[0], names)
-    words = (
+    argv = (
+        *_this_program(),
         "run",
         *(["--spec", args.spec] if args.spec else ()),
         *local.flags(_flags(args), args.env),
+        *(["--", *args.command] if args.command else ()),
     )
-    argv = (*_this_program(), *words, *(["--", *args.command] if args.command else ()))
     places = [f"worker-{node} at {local.address(node)}" for node in sorted({0, count - 1})]
     log(f"{count} nodes on this machine: {' to '.join(places)}, ssh port {port}")
     return asyncio.run(_run(argv, envs, wanted, names, child, log))

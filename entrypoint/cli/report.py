@@ -37,7 +37,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the page and the trace, or print a table if neither was asked for. Returns 0."""
-    from entrypoint.record import words
+    from entrypoint.record.table import table
 
     timeline, outcome, failed = _read(args.run_dir)
     if args.html:
@@ -49,7 +49,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
         outputs.give(trace(timeline), args.trace, log)
     if not (args.html or args.trace):
-        show(words.table(timeline, outcome))
+        show(table(timeline, outcome))
     return 0
 
 

@@ -86,6 +86,12 @@ def same_slots(spec: JobSpec, summary: str) -> int | None:
     return slots.pop()
 
 
+def unknown_cards(device: str | None, hint: str) -> ConfigError:
+    """Return the error of a job whose cards the target has to count, and cannot."""
+    detail = f"device: {device}, and no slots"
+    return ConfigError("EP801 number of cards per node unknown", detail, hint)
+
+
 def resources(options: Options) -> dict[str, str]:
     """Return the values of --resource as name -> quantity.
 

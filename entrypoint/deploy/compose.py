@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from entrypoint import registry
-from entrypoint.deploy._options import Options, own_command, resources, settings
+from entrypoint.deploy._options import Options, own_command, resources, settings, unknown_cards
 from entrypoint.errors import ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
@@ -102,11 +102,7 @@ def _cards(counts: Mapping[str, Sequence[int | None]], rank: int) -> dict[str, l
         number = numbers[rank]
         first = sum(count or 0 for count in numbers[:rank])
         if number is None and not access.driver:
-            raise ConfigError(
-                "EP801 number of cards per node unknown",
-                f"device: {device}, and no slots",
-                "add slots: 8",
-            )
+            raise unknown_cards(device, "add slots: 8")
         cards = [str(card) for card in range(first, first + (number or 0))]
         if access.driver and number != 0:
             which = {"count": "all"} if number is None else {"device_ids": cards}

@@ -26,6 +26,7 @@ from entrypoint.deploy._options import (
     relative_paths,
     resources,
     settings,
+    unknown_cards,
 )
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import Raw
@@ -215,12 +216,7 @@ def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
             f"add --resource {card}=N, the most of a node",
         )
     if slots == {None}:
-        detail = f"device: {spec.device}, and no slots"
-        raise ConfigError(
-            "EP801 number of cards per node unknown",
-            detail,
-            f"add slots: 8, or --resource {card}=8",
-        )
+        raise unknown_cards(spec.device, f"add slots: 8, or --resource {card}=8")
     return {card: str(slots.pop()), **limits}
 
 

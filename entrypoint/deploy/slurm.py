@@ -5,6 +5,8 @@ Sources: slurm.schedmd.com, "sbatch", "srun", "scancel" and "scontrol"; github.c
 "apptainer exec". For the receivers of signals: Slurm's slurmd/req.c (all steps and the batch shell
 get SIGTERM when a job is cancelled) and srun's launch.c (srun kills its step when it gets SIGTERM
 itself).
+For a node that fails: slurmctld's job_mgr.c and step_mgr.c (job and step are killed, each unless it
+has --no-kill) and srun's step_launch.c (its tasks count as ended, and their status is none).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from entrypoint.deploy._options import (
     resources,
     same_slots,
     settings,
+    unknown_cards,
 )
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import render as render_template
@@ -92,6 +95,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "memory": memory,
             "time": _time(spec, options),
             "notice": _notice(spec),
+            "spares": spec.spares > 0,
             "settings": exported,
             "named_hosts": bool(spec.hosts),
             "secret": secret,
@@ -172,12 +176,7 @@ def _gres(spec: JobSpec, requested: dict[str, str], slots: int | None) -> str:
                 "EP804 each cluster has its own name for such cards", f"device: {spec.device}", hint
             )
         if slots is None:
-            detail = f"device: {spec.device}, and no slots"
-            raise ConfigError(
-                "EP801 number of cards per node unknown",
-                detail,
-                "add slots: 8, or --resource gpu=8",
-            )
+            raise unknown_cards(spec.device, "add slots: 8, or --resource gpu=8")
         names = {_GRES[card]: str(slots)}
     return ",".join(f"{name}:{_whole(name, quantity)}" for name, quantity in names.items())
 

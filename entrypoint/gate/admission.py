@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from entrypoint.gate.checks import NodeGate
 
 _REASON = 1000  # characters of what is wrong with a node
+# Seconds after the limits of a gate's own steps until it counts as hung, as on a file system that
+# does not answer: before the leader gives it up, since nothing starts here until it has ended.
+_HUNG = 5.0
 
 
 def node_gate(spec: JobSpec, facts: Facts, log: Logger) -> NodeGate | None:
@@ -35,9 +38,22 @@ def node_gate(spec: JobSpec, facts: Facts, log: Logger) -> NodeGate | None:
 async def _check(
     gate: NodeGate, plan: Plan, attempt: int, log: Logger, wait: Callable[[str], None]
 ) -> str:
-    """Return why this node must not take part, or "". A defect of the gate itself stops no job."""
+    """Return why this node must not take part, or "". A gate that hangs or has a defect stops no
+    job."""
+    work = asyncio.ensure_future(gate.check(plan, attempt, wait))
+    limit = gate.limit + _HUNG
     try:
-        return one_line(await gate.check(plan, attempt, wait), _REASON)
+        done, _ = await asyncio.wait({work}, timeout=limit)
+    finally:
+        work.cancel()  # its threads end by themselves, or never
+    if not done:
+        hint = "see that its file systems answer, such as that of gate.folder"
+        log(
+            f"warning: EP467 this node could not check itself | no end within {limit:.0f}s | {hint}"
+        )
+        return ""
+    try:
+        return one_line(work.result(), _REASON)
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         log(f"warning: EP467 this node could not check itself | {text} | please report it")

@@ -58,6 +58,11 @@ class NodeGate:
         # cards that were in use when the first attempt began, which the job then shares
         self._shared: set[str] | None = None
 
+    @property
+    def limit(self) -> float:
+        """Seconds within which a check ends by its own limits."""
+        return self._spec.limit
+
     async def check(self, plan: Plan, attempt: int, wait: Callable[[str], None]) -> str:
         """Return why this node must not take part in an attempt, or "".
 
@@ -163,11 +168,11 @@ class NodeGate:
         until = begun + self._spec.memory
         held = self._held(readings)
         while held and (left := until - time.monotonic()) > 0:
-            words = f"the memory of cards is not free: {_named(held)}"
-            if words != before:
-                self._log(f"{words}; waiting {left:.0f}s at most")
-                wait(words)
-                before = words
+            why = f"the memory of cards is not free: {_named(held)}"
+            if why != before:
+                self._log(f"{why}; waiting {left:.0f}s at most")
+                wait(why)
+                before = why
             await rest(min(_POLL, left))
             readings = await self._read_cards(plan, time.monotonic() + _TOOL)
             if not readings:
@@ -179,12 +184,12 @@ class NodeGate:
         self._shared = self._shared or set()
         if not held:
             return []
-        words = f"memory of cards is not free after {self._spec.memory:.0f}s: {_named(held)}"
+        problem = f"memory of cards is not free after {self._spec.memory:.0f}s: {_named(held)}"
         if not is_first:
-            return [words]
+            return [problem]
         self._shared = set(held)
         hint = "end what uses them, or wait longer: gate.memory, in seconds"
-        self._warn("EP463 the job shares its cards", words, hint)
+        self._warn("EP463 the job shares its cards", problem, hint)
         return []
 
     # -- the folder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from entrypoint.job.failure import not_ready
 from entrypoint.job.ports import choose
@@ -30,7 +30,14 @@ def assemble(state: JobState, facts: Facts, members: Members) -> Assembly:
     plan, topology = state.plan, state.topology
     local = [peer.local for peer in state.peers.values()]
     members = with_interface(members, state.me, state.spec, facts, local)
-    replaced = _choose_team(state, members.reports) if topology.spares else ()
+    replaced: Sequence[str] = ()
+    if topology.spares:
+        here = {state.me, *state.peers}
+        unfit = [it for it in members.reports if it.not_ready and it.rank in here]
+        ready = here - {it.rank for it in unfit}
+        if unfit and not state.team.is_enough(ready):  # their reasons are the job's
+            return Assembly(members, not_ready(topology, Members(tuple(unfit))))
+        replaced = _choose_team(state, ready, unfit)
     working = Members(tuple(it for it in members.reports if state.works(it.rank)))
     if refusal := not_ready(topology, working):
         return Assembly(members, refusal)
@@ -40,18 +47,10 @@ def assemble(state: JobState, facts: Facts, members: Members) -> Assembly:
     return Assembly(members, port=port, lines=lines)
 
 
-def _choose_team(state: JobState, reports: Sequence[NodeReport]) -> list[str]:
+def _choose_team(state: JobState, ready: Set[int], unfit: Sequence[NodeReport]) -> list[str]:
     """Have spares work instead of nodes that cannot; return what is to be logged."""
     topology, before = state.topology, state.team
-    here = {state.me, *state.peers}
-    unready = {
-        report.rank: report.not_ready.reason
-        for report in reports
-        if report.not_ready and report.rank in here
-    }
-    ready = here - unready.keys()
-    if unready and not before.is_enough(ready):
-        return []  # their reasons are the job's
+    unready = {it.rank: it.not_ready.reason for it in unfit if it.not_ready}
     team = before.choose(topology, ready, unready)
     state.set_team(team)
     lines = [
@@ -59,5 +58,7 @@ def _choose_team(state: JobState, reports: Sequence[NodeReport]) -> list[str]:
         for old, new in zip(before.nodes, team.nodes, strict=True)
         if old != new
     ]
-    unfit = unready.keys() - team.reasons.keys()
-    return lines + [f"{topology.name(node)} cannot work: {unready[node]}" for node in sorted(unfit)]
+    others = unready.keys() - team.reasons.keys()
+    return lines + [
+        f"{topology.name(node)} cannot work: {unready[node]}" for node in sorted(others)
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from entrypoint.job import messages
-from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended, of_program, on_node
+from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended, lost, of_program, on_node
 from entrypoint.job.launch import LaunchMonitor
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
@@ -82,7 +82,13 @@ class EndMonitor:
 
     def _settle_unless_met(self, end: ProgramExit) -> None:
         """All that count have ended, unless one has met them meanwhile, and has to end, too."""
-        if self.nodes.awaited == self.nodes.late():
+        if self.nodes.awaited != self.nodes.late():
+            return
+        if self.nodes.is_short():  # one of those that worker-0 has met was lost just before
+            names = [self._topology.name(node) for node in self._state.lost()]
+            why = "worker-0 has ended, and too few others have met it"
+            self._decide(lost(names[0] if names else "a node", why))
+        else:
             self.settle(end)
 
     def _settle_in(self, seconds: float | None, end: ProgramExit) -> None:

@@ -50,27 +50,40 @@ class AwaitedEnds:
 
     A node of an elastic job counts once its launcher has met the others; worker-0, where they meet,
     always does. Until `least` of them have met, every node counts: whatever fails before the job
-    runs is the job's failure.
+    runs is the job's failure. If one of these is lost, and worker-0's programs have ended well,
+    nobody can be met any more.
     """
 
     awaited: set[int] = field(default_factory=set)
     failures: list[ProgramExit] = field(default_factory=list)
     least: int = 0  # nodes that are enough for an elastic job; 0: it is none
     met: set[int] = field(default_factory=set)  # nodes of an elastic job whose launchers have met
+    has_run: bool = False  # whether enough had met before one of them was gone
 
     def join(self, node: int) -> None:
         """A node of an elastic job comes later than the others, or comes back."""
+        self._forget(node)
         self.awaited.add(node)
-        self.met.discard(node)
 
     def leave(self, node: int) -> None:
         """A node of an elastic job is gone, and the others go on."""
+        self._forget(node)
         self.awaited.discard(node)
+
+    def _forget(self, node: int) -> None:
+        self.has_run |= not self.is_short()
         self.met.discard(node)
 
     def counts(self, node: int) -> bool:
         """Whether this node's end is a part of the job's."""
-        return not self.least or node == 0 or node in self.met or len(self.met) < self.least
+        if not self.least or node == 0 or node in self.met:
+            return True
+        can_be_met = not self.has_run or 0 in self.awaited or bool(self.failures)
+        return self.is_short() and can_be_met
+
+    def is_short(self) -> bool:
+        """Whether fewer nodes have met than an elastic job needs."""
+        return len(self.met) < self.least
 
     def late(self) -> set[int]:
         """The nodes that still run and do not count: the others may have ended before they could

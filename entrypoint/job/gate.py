@@ -3,7 +3,7 @@ and which nodes have not passed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Container, Set
 
 from entrypoint.job import actions, messages
 from entrypoint.job.failure import unhealthy
@@ -29,10 +29,9 @@ class Gates:
         self._reported: dict[int, NodeReport] = {}
         self._failed: dict[int, Outcome] = {}
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a result is awaited."""
-        return bool(self._awaited)
+    def is_open(self, nodes: Container[int] | None = None) -> bool:
+        """Whether a result is awaited, of these nodes; None: of any."""
+        return any(nodes is None or node in nodes for node in self._awaited)
 
     @property
     def failed(self) -> Set[int]:
@@ -64,8 +63,9 @@ class Gates:
         if node in self._awaited:
             self._show(node, message.why)
 
-    def checked(self, node: int, message: messages.Checked) -> None:
-        """A node's gate has ended."""
+    def checked(self, node: int, message: messages.Checked) -> bool:
+        """A node's gate has ended. Return whether that is known too late: the node is not healthy,
+        starts nothing, and the others have started without its result."""
         if peer := self._state.peers.get(node):
             self._reported[node] = peer.report
         if node in self._awaited:
@@ -77,6 +77,8 @@ class Gates:
         elif message.problem:  # it starts nothing then
             name = self._state.topology.name(node)
             self._machine.log(f"EP466 {name} says late that it is not healthy: {message.problem}")
+            return self._state.has_started and self._state.works(node)
+        return False
 
     def members(self, own: NodeReport) -> Members:
         """Return what is known of all nodes, of which those are not ready that have not passed.

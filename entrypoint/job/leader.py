@@ -14,7 +14,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.assembly import assemble
 from entrypoint.job.ending import Ending
 from entrypoint.job.ends import EndMonitor
-from entrypoint.job.failure import ended, lost
+from entrypoint.job.failure import ended, lost, unhealthy
 from entrypoint.job.history import History
 from entrypoint.job.inquiry import InquiryDriver
 from entrypoint.job.launch import NO_LOGIN
@@ -277,8 +277,9 @@ class Leader:
             self._start(node)
         if self._draft.launch.ranks.reports == "ranks":
             self._after(self._spec.timeouts.launch, self._ranks.out_of_time)
+        else:
+            self._progress_made.begin()
         self._stalls.begin()
-        self._progress_made.begin()
 
     def _start(self, node: int) -> None:
         """Tell a node to start its part. Nodes report their ranks only under an MPI."""
@@ -324,6 +325,7 @@ class Leader:
             self._talk.forget(node=node)
             self._roll_call.miss(self._topology.nodes[node], why or "answered, then went away")
             self._act(actions.Call(node))
+            self._look_complete()  # the others may have waited for its gate alone
             return
         peer.lost = True
         self._talk.lose(node)
@@ -333,7 +335,9 @@ class Leader:
         own_gap = "" if why else self._peers.stood_still(self._machine.now)
         outcome = replace(its_loss, reason=own_gap, cause=None) if own_gap else its_loss
         self.state.enter(Phase.LOST, node, outcome.reason)
-        if self.outcome is None and self.state.works(node):
+        if own_gap:
+            self.state.missed.add(node)
+        elif self.outcome is None and self.state.works(node):
             self.state.set_team(self.state.team.lose(node, outcome.reason))
         if not self.state.is_released:
             self._log(outcome.reason)  # say it now: the last line comes only after the grace
@@ -417,6 +421,16 @@ class Leader:
         self._act(actions.CloseSession(node))
         self._lose(node, why)
 
+    def _checked(self, node: int, message: messages.Checked) -> None:
+        """A node's gate has ended. If it is too late for this attempt, a spare may take its place
+        in the next one; else the node's own failure, which follows, is the job's."""
+        is_late = self._roll_call.gates.checked(node, message)
+        has_next = self.state.history.attempt <= self._spec.restarts.most
+        if is_late and self._topology.spares and has_next and self.outcome is None:
+            reason = unhealthy(message.problem).reason
+            self.state.set_team(self.state.team.lose(node, reason))
+            self._decide(replace(lost(self._host(node), reason), cause=None))
+
     def _reply(self, node: int, message: messages.Reply) -> None:
         try:
             self._inquiry.answered(node, message)
@@ -440,7 +454,10 @@ class Leader:
 
     def _note_start(self, node: int) -> None:
         """A rank runs on that node. Once all ranks of the job do, no node launches any more."""
-        for each in self._here if self._ranks.heard.all_started() else {node} - {self._me}:
+        run_all = self._ranks.heard.all_started()
+        if run_all:
+            self._progress_made.begin()
+        for each in self._here if run_all else {node} - {self._me}:
             if self.state.of(each) is Phase.LAUNCHING:
                 self.state.enter(Phase.RUNNING, each)
 
@@ -572,5 +589,5 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
     messages.Reply: Leader._reply,
     messages.Checking: lambda leader, *said: leader._roll_call.gates.checking(*said),
-    messages.Checked: lambda leader, *said: leader._roll_call.gates.checked(*said),
+    messages.Checked: Leader._checked,
 }

@@ -17,11 +17,13 @@ class ProgressMonitor:
     def __init__(self, state: JobState, outbox: Outbox) -> None:
         self._state = state
         self._talk = outbox
+        self._has_begun = False
 
     def begin(self) -> None:
         """Ranks run from now on."""
         spec = self._state.spec
-        if is_time_progress(spec):
+        if is_time_progress(spec) and not self._has_begun:
+            self._has_begun = True
             self._state.scheduler.after(60 * spec.restarts.minutes, lambda: self.heard(_NOW))
 
     def heard(self, message: Progressed) -> None:

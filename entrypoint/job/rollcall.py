@@ -78,6 +78,7 @@ class RollCall:
         self._least = state.plan.launch.start.min_nodes  # nodes that are enough for an elastic job
         self._look = look
         self._goes_at: float | None = None  # when an elastic job starts with those that are there
+        self._is_over = False  # whether the time is over, and those that are there decide
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there
         self._disagreed: dict[str, events.Rejected] = {}
         self._refused: dict[str, float] = {}  # host -> since when
@@ -136,7 +137,7 @@ class RollCall:
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
-        elif now - since > (_SURE_SHARED if event.shared else SURE):
+        elif self._is_expected(node) and now - since > (_SURE_SHARED if event.shared else SURE):
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._words(but=host)) else ""
             do = "give all nodes the same secret and job name, and each its own index and address"
@@ -144,10 +145,19 @@ class RollCall:
 
     def disagreed(self, node: Node, event: events.Rejected) -> None:
         """A peer has answered that it cannot be of this job."""
+        if not self._is_expected(node):
+            self.miss(node, f"{event.summary}: {event.detail}")
+            return
         self._disagreed[node.name] = event
         self._state.enter(Phase.MISSING, node.rank, f"{event.summary}: {event.detail}")
         self.miss(node, "")
         self._machine.after(_HEAR_ALL, self._disagree)
+
+    def _is_expected(self, node: Node) -> bool:
+        """Whether the job needs this node as far as is known. One that was lost in an earlier
+        attempt, and has been replaced, may be another job's by now."""
+        expected = self._state.team.expected
+        return not self._topology.spares or expected is None or node.rank in expected
 
     def summary(self, members: Members, here: Collection[int]) -> str:
         """Return how many nodes and slots are here, and how long that took."""
@@ -174,18 +184,18 @@ class RollCall:
         if self._disagreed and answered + len(self._disagreed) == peers:
             self._disagree()
         if answered == peers or not self.own_name:
-            return self.own_name and not self.gates.is_open
+            return self.own_name and not self._awaits_gates()
         if not self._is_enough(answered):
-            return False
+            return self._is_over
         here = {self._topology.me, *self._state.peers}
         if self._topology.spares and not self._state.team.awaits(
             self._topology, here, self._ready()
         ):
-            return not self.gates.is_open
+            return not self._awaits_gates()
         if self._goes_at is None:
             self._goes_at = self._machine.now + self._join
             self._machine.after(self._join, self._look)
-        if self._machine.now < self._goes_at or self.gates.is_open:
+        if self._machine.now < self._goes_at or self._awaits_gates():
             return False
         self._machine.log(f"EP507 the job starts without {self._words()}; each may join later")
         return True
@@ -197,6 +207,14 @@ class RollCall:
             enough = 1 + answered >= self._topology.working
             return enough and self._state.team.is_enough(self._ready())
         return self._least is not None and 1 + answered >= self._least
+
+    def _awaits_gates(self) -> bool:
+        """Whether the result of a gate is awaited: of a job with spares, that of a node which is to
+        work, as far as is known."""
+        team = self._state.team
+        able = list(filter(team.can_work, self._ready()))
+        has_choice = self._topology.spares and len(able) >= len(team.nodes)
+        return self.gates.is_open(team.best(able) if has_choice else None)
 
     def _ready(self) -> set[int]:
         """Return this node and those that have answered and can take part."""
@@ -223,9 +241,15 @@ class RollCall:
             self._look()
             if not self._state.is_calling:
                 return
-        is_enough = self._goes_at is not None or not any(self._missing.values())
-        if is_enough and self.own_name and self.gates.is_open:  # these have limits of their own
+        answered = len(self._state.peers)
+        is_enough = not any(self._missing.values()) or self._is_enough(answered)
+        if is_enough and self._awaits_gates():  # these have limits of their own
             self._machine.after(_HEAR_ALL, self._out_of_time, "roll call")
+            return
+        # So many are there, and some of them cannot work: that is why the job does not start.
+        self._is_over = bool(self._topology.spares) and 1 + answered >= self._topology.working
+        if self._is_over:
+            self._look()
             return
         number = sum(bool(why) for why in self._missing.values())
         what = (

@@ -17,6 +17,8 @@ from entrypoint.model import NodeReport, Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.spec import JobSpec
 
+# Which nodes another leader has replaced is not asked of the others: none is believed about others.
+_NEW = "this worker-0 is new: nodes that were replaced in earlier attempts may work again"
 _CALLING = (Phase.CHECKS, Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
 
@@ -36,6 +38,8 @@ class JobState:
         self._phases = dict.fromkeys(plan.known_nodes, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}
+        # Nodes that are lost since this node itself stood still, which is not held against them.
+        self.missed: set[int] = set()
         # The first outcome decided, whatever comes later.
         self.outcome: Outcome | None = None
         # Somebody asked this node, or the job, to stop: before or after its outcome was known.
@@ -86,9 +90,12 @@ class JobState:
         return self._phases[node]
 
     def lost(self) -> dict[int, str]:
-        """The nodes that are lost, as far as this one knows, and why."""
+        """The nodes that are lost, as far as this one knows, and why; not those that it missed
+        itself."""
         return {
-            node: self._details[node] for node, phase in self._phases.items() if phase is Phase.LOST
+            node: self._details[node]
+            for node, phase in self._phases.items()
+            if phase is Phase.LOST and node not in self.missed
         }
 
     def enter(self, phase: Phase, node: int | None = None, detail: str = "") -> None:
@@ -132,7 +139,10 @@ class JobState:
     def take_history(self, reports: Iterable[NodeReport]) -> Outcome | None:
         """The roll call is over: this leader may know of fewer attempts than the others. Return the
         job's outcome if there is no attempt any more."""
-        self.history = latest(self.history, reports, self.spec.restarts)
+        before = self.history
+        self.history = latest(before, reports, self.spec.restarts)
+        if self.topology.spares and before == FIRST != self.history:
+            self.scheduler.log(_NEW)
         if pays_off(self.history, self.spec.restarts):
             return None
         last = lost(self.topology.leader.name, "another leader has replaced it")

@@ -2,7 +2,8 @@
 
 A node that is lost is replaced in the next attempt; one that is to blame for a failure is after its
 second one. Whoever is replaced and comes back waits as a spare, and works again only if no other
-node is left; after two faults never.
+node is left; one that was to blame twice never. So a job with spares goes on wherever the same job
+without them would: a loss alone bars no node.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from entrypoint.model import Outcome, Topology
 from entrypoint.text import count, one_line
 from entrypoint.values import dataclass, field, replace
 
-FAULTS = 2  # of a node that never works again
+FAULTS = 2  # failures to blame on a node that never works again
 _BLAMED = "elsewhere"  # what a cause says of a retry if its node is to blame
 _ABSENT = "it did not answer the roll call in time"
 
@@ -41,8 +42,7 @@ class Team:
 
     def lose(self, node: int, reason: str) -> Team:
         """Return the team after the loss of a node, which the next attempt replaces."""
-        faults = {**self.faults, node: self.faults.get(node, 0) + 1}
-        return replace(self, faults=faults, reasons={**self.reasons, node: reason})
+        return replace(self, reasons={**self.reasons, node: reason})
 
     def without(self, lost: Mapping[int, str], there: Collection[int]) -> Team:
         """Return the team that the next attempt begins with. `lost`: nodes that were lost, also
@@ -62,8 +62,8 @@ class Team:
         node = next((node for node in self.nodes if topology.name(node) == cause.node), 0)
         if not node or node in self.reasons:
             return self
-        blamed = self.lose(node, outcome.reason)
-        return replace(self, faults=blamed.faults) if blamed.can_work(node) else blamed
+        blamed = replace(self, faults={**self.faults, node: self.faults.get(node, 0) + 1})
+        return blamed if blamed.can_work(node) else blamed.lose(node, outcome.reason)
 
     def can_work(self, node: int) -> bool:
         """Whether this node may ever work again."""
@@ -87,6 +87,17 @@ class Team:
         absent = (node.rank for node in topology.nodes if node.rank not in here)
         return any(node not in self.reasons and self.can_work(node) for node in absent)
 
+    def best(self, able: Collection[int]) -> set[int]:
+        """Return those of these nodes, which can work, that are to: whoever has worked before, then
+        a spare, and the one that was replaced last at the very last."""
+        stay = {node for node in self.nodes if node in able and node not in self.reasons}
+        replaced = list(self.reasons)
+        others = sorted(
+            {*able} - stay,
+            key=lambda node: (1 + replaced.index(node) if node in self.reasons else 0, node),
+        )
+        return {*stay, *others[: len(self.nodes) - len(stay)]}
+
     def choose(self, topology: Topology, ready: Iterable[int], unready: Mapping[int, str]) -> Team:
         """Return the team of the next start, out of the nodes that are ready. `unready`: why others
         are not.
@@ -94,8 +105,6 @@ class Team:
         Raises OsError if they are too few.
         """
         able = [node for node in sorted(ready) if self.can_work(node)]
-        stay = {node for node in self.nodes if node in able and node not in self.reasons}
-        others = sorted({*able} - stay, key=lambda node: (node in self.reasons, node))
         if len(able) < len(self.nodes):
             raise OsError(
                 f"EP622 only {count(len(able), 'node')} of the {len(self.nodes)} that are needed"
@@ -103,7 +112,7 @@ class Team:
                 "; ".join(f"{topology.name(node)}: {why}" for node, why in self.reasons.items()),
                 "start the job on other nodes, or give it more spares",
             )
-        chosen = {*stay, *others[: len(self.nodes) - len(stay)]}
+        chosen = self.best(able)
         free = iter(sorted(chosen.difference(self.nodes)))
         nodes = tuple(node if node in chosen else next(free) for node in self.nodes)
         dropped = {node: unready.get(node, _ABSENT) for node in self.nodes}

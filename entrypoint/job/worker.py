@@ -173,10 +173,12 @@ class Worker:
     def _wrong(self, message: Any) -> str:
         """Why this is not for the leader to say now; "" if it is."""
         inquiry = self._draft.inquiry
-        # An elastic job may be over when this node comes.
+        # A job that goes on without this node may be over when it comes.
         ends_without_start = (
-            inquiry and inquiry.instead
-        ) or self._draft.launch.start.min_nodes is not None
+            (inquiry and inquiry.instead)
+            or self._draft.launch.start.min_nodes is not None
+            or self._topology.spares > 0
+        )
         holds = {
             messages.CALL: not self._takes_part(),
             messages.CALLED: not self.state.is_calling,

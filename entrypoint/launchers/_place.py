@@ -3,7 +3,8 @@ settings."""
 
 from __future__ import annotations
 
-from entrypoint.model import EnvVar, LaunchPort, Topology
+from entrypoint.errors import ConfigError
+from entrypoint.model import EnvVar, LaunchPort, Members, Topology
 from entrypoint.spec import JobSpec, fields
 
 
@@ -42,6 +43,18 @@ def meeting_port(
         return None
     here = (0,) if topology.is_leader else ()
     return LaunchPort(path, spec.value(path), here=here, needed=needed)
+
+
+def equal_slots(launcher: str, topology: Topology, members: Members) -> int:
+    """Return the number of ranks. Raises ConfigError if one node has more slots than another."""
+    slots = [report.slots for report in members.reports]
+    if len(set(slots)) > 1:
+        detail = ", ".join(
+            f"{node.name} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
+        )
+        summary = f"EP121 {launcher} needs as many processes on one node as on any other"
+        raise ConfigError(summary, detail, "set slots for all nodes")
+    return sum(slots)
 
 
 def settled(spec: JobSpec, *paths: str) -> tuple[EnvVar, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from entrypoint.errors import ConfigError
 from entrypoint.launchers import _torch
+from entrypoint.launchers._place import equal_slots
 from entrypoint.model import Launch, Members, Topology
 from entrypoint.spec import JobSpec
 
@@ -34,13 +35,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     Raises SpecError if accelerate.extra_args has an option that the script sets, ConfigError if
     nodes have different numbers of slots, or for a rendezvous that it does not support.
     """
-    slots = [report.slots for report in members.reports]
-    if len(set(slots)) > 1:
-        detail = ", ".join(
-            f"{node.name} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
-        )
-        summary = "EP121 accelerate needs as many processes on one node as on any other"
-        raise ConfigError(summary, detail, "set slots for all nodes")
+    equal_slots("accelerate", topology, members)
     if spec.torch.rdzv_backend == "c10d":
         where = str(spec.source("torch.rdzv_backend"))
         raise ConfigError(

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_launcher, refuse_options
-from entrypoint.launchers._place import master, meeting_port
+from entrypoint.launchers._place import equal_slots, master, meeting_port
 from entrypoint.model import File, Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import JobSpec
@@ -40,10 +39,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_options(
         spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher"
     )
-    slots = _equal_slots(topology, members)
+    ranks = equal_slots("msrun", topology, members)
     logs = f"{topology.log_dir}/{topology.job}-msrun{topology.of_attempt}"
     options = {
-        "worker_num": sum(slots),
+        "worker_num": ranks,
         "local_worker_num": topology.this.slots,
         "master_addr": master(topology),
         "master_port": spec.mindspore.port,
@@ -65,24 +64,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         (Program(argv),),
         files=(script,),
         folders=(topology.log_dir, logs),
-        ranks=LaunchRanks(count=sum(slots)),
+        ranks=LaunchRanks(count=ranks),
         ends=LaunchEnds(completion="first-failure", takes_signals=False, forwards=True),
         port=meeting_port(spec, topology, "mindspore.port"),
     )
-
-
-def _equal_slots(topology: Topology, members: Members) -> list[int]:
-    slots = [report.slots for report in members.reports]
-    if len(set(slots)) > 1:
-        detail = ", ".join(
-            f"{node.name} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
-        )
-        raise ConfigError(
-            "EP121 msrun needs as many processes on one node as on any other",
-            detail,
-            "set slots for all nodes",
-        )
-    return slots
 
 
 def _program(spec: JobSpec) -> tuple[str, ...]:

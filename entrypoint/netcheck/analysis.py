@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median_high, median_low
 
-from entrypoint.netcheck.result import Limits, NetcheckResult
+from entrypoint.netcheck.result import NetcheckResult
+from entrypoint.spec.jobspec import NetcheckSpec
 from entrypoint.text import figure, some
 from entrypoint.values import dataclass
 
@@ -60,7 +61,7 @@ def usual(result: NetcheckResult) -> tuple[float, float]:
     return (median_low(trips) if trips else 0.0), (median_high(rates) if rates else 0.0)
 
 
-def findings(result: NetcheckResult, limits: Limits) -> tuple[NetworkFinding, ...]:
+def findings(result: NetcheckResult, limits: NetcheckSpec) -> tuple[NetworkFinding, ...]:
     """Return the findings that end the job, then the others; of each, nodes before pairs."""
     latency, bandwidth = _cells(result)
     broken = {
@@ -72,19 +73,20 @@ def findings(result: NetcheckResult, limits: Limits) -> tuple[NetworkFinding, ..
     whole = {**dict.fromkeys(latency, 0.0), **broken}
     trip, rate = usual(result)
     many = max(_TIMES * trip, trip + _LEAST_MS)
+    stops = limits.action == "stop"
     most, least = limits.max_latency_ms, limits.min_bandwidth_gbps
     both, directions = ("latency",), ("send", "receive")
     views = [
         _View(whole, ("unreachable",), bool, "", True),
         _View(latency, both, lambda ms: 0 < most < ms, f"limit {most:g}", True),
         _View(bandwidth, directions, lambda gbps: gbps < least, f"limit {least:g}", True),
-        _View(latency, both, lambda ms: ms > many, f"usual {figure(trip)}", limits.stop),
+        _View(latency, both, lambda ms: ms > many, f"usual {figure(trip)}", stops),
         _View(
             bandwidth,
             directions,
             lambda gbps: gbps < rate / _TIMES,
             f"usual {figure(rate)}",
-            limits.stop,
+            stops,
         ),
     ]
     causes_of: dict[tuple[int, ...], list[tuple[str, str, bool]]] = {}

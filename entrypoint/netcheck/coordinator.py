@@ -19,7 +19,6 @@ from entrypoint.netcheck.inquiry import How
 from entrypoint.netcheck.page import page
 from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen
 from entrypoint.netcheck.result import (
-    Limits,
     Measured,
     NetcheckResult,
     Reduced,
@@ -96,11 +95,8 @@ class Coordinator:
             return Conclusion(
                 None, lines=("netcheck: this node is alone, and there is no network to measure",)
             )
-        settings, result = self._spec.netcheck, self._result()
-        limits = Limits(
-            settings.max_latency_ms, settings.min_bandwidth_gbps, settings.action == "stop"
-        )
-        problems = findings(result, limits)
+        result = self._result()
+        problems = findings(result, self._spec.netcheck)
         document, table = json_document(as_json(result, problems)), text(result, problems)
         files = (
             ("netcheck.html", page(result, problems, self._topology.job)),

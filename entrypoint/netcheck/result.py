@@ -56,16 +56,6 @@ class NetcheckResult:
         return node_name(*self.nodes[node])
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The spec's limits for every pair; 0 for none. `stop`: a node that is slow compared with
-    others ends the job."""
-
-    max_latency_ms: float = 0.0
-    min_bandwidth_gbps: float = 0.0
-    stop: bool = False
-
-
 def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
     """Return the GB/s of each rank's link in an all-reduce, to be compared with the hardware's
     figure.

@@ -9,7 +9,7 @@ from typing import TypeVar
 from entrypoint.model import EnvVar, Facts, File, Launch, Node, Processors, Topology
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import CPUS
-from entrypoint.text import count
+from entrypoint.text import count, spans
 from entrypoint.values import dataclass
 
 Mask = tuple[int, ...]
@@ -224,10 +224,4 @@ def _joined(groups: Sequence[Sequence[int]]) -> Mask:
 
 def _text(mask: Mask) -> str:
     """Return the CPUs as ranges, such as 0-3+8-11."""
-    parts: list[list[int]] = []
-    for cpu in sorted(mask):
-        if parts and cpu == parts[-1][-1] + 1:
-            parts[-1][1:] = [cpu]
-        else:
-            parts.append([cpu])
-    return "+".join("-".join(map(str, part)) for part in parts) or "not bound"
+    return "+".join(spans(sorted(mask))) or "not bound"

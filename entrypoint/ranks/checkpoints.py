@@ -13,19 +13,35 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 
 from entrypoint.errors import RetryError
 from entrypoint.job.messages import Progressed
 from entrypoint.system.clock import rest
 from entrypoint.system.threads import in_thread
+from entrypoint.values import dataclass
 
 _LIMIT = 2.0  # seconds for one look when ranks start, and when they end
 _CLOSEST = 5.0  # seconds between two looks, at least
 _SHARE = 20  # between two looks pass so many times the seconds that one takes
-_MOST = 50_000  # entries of a folder that are compared
+_MOST = 50_000  # files of a folder that are compared one by one
 
-Look = frozenset[tuple[str, int, int]]  # path, time of the last change (ns) and size of each file
+
+@dataclass(frozen=True)
+class Look:
+    """What was there at one time.
+
+    files: Path, time of the last change (ns) and size of each file; None if they are too many.
+    latest: When the newest of them was changed (ns), by the clock of its file system.
+    """
+
+    files: frozenset[tuple[str, int, int]] | None = frozenset()
+    latest: int = 0
+
+    def is_news_after(self, before: Look) -> bool:
+        """Whether a file is new, or has changed."""
+        if self.files is None or before.files is None:
+            return self.latest > before.latest
+        return bool(self.files - before.files)
 
 
 def look_at(path: str) -> Look:
@@ -33,13 +49,20 @@ def look_at(path: str) -> Look:
     try:
         found = os.stat(path)
     except OSError:
-        return frozenset()
+        return Look()
     if not stat.S_ISDIR(found.st_mode):
-        return frozenset({(path, found.st_mtime_ns, found.st_size)})
-    return frozenset(islice(_files(path), _MOST))
+        return Look(frozenset({(path, found.st_mtime_ns, found.st_size)}), found.st_ctime_ns)
+    files: set[tuple[str, int, int]] | None = set()
+    latest = 0
+    for file, about in _files(path):
+        latest = max(latest, about.st_ctime_ns)  # nobody can set this one
+        if files is not None:
+            files.add((file, about.st_mtime_ns, about.st_size))
+            files = files if len(files) <= _MOST else None
+    return Look(None if files is None else frozenset(files), latest)
 
 
-def _files(folder: str) -> Iterator[tuple[str, int, int]]:
+def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield all files below a folder. A folder's own time does not count: it changes, too, if
     something is removed."""
     folders = [folder]
@@ -50,8 +73,7 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
                         continue
-                    found = entry.stat(follow_symlinks=False)
-                    yield entry.path, found.st_mtime_ns, found.st_size
+                    yield entry.path, entry.stat(follow_symlinks=False)
 
 
 class CheckpointWatch:
@@ -95,6 +117,6 @@ class CheckpointWatch:
             now = await in_thread(partial(look_at, self._path))
         except RetryError:
             return  # no thread can start now
-        if self._before is not None and now - self._before and not self._has_changed:
+        if self._before and now.is_news_after(self._before) and not self._has_changed:
             self._has_changed = True
             self._tell(Progressed())

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from entrypoint.job.messages import Phases
 from entrypoint.phases import Phase, Span
 from entrypoint.record.content import PeerTimes, Recording
-from entrypoint.values import dataclass
+from entrypoint.values import dataclass, replace
 from entrypoint.wire import Invalid
 
 # seconds that a login may take: the key exchange, and logins to other nodes at the same time
@@ -120,7 +120,7 @@ def _with_late_login(bar: Bar, leader: Bar, answered: float) -> Bar:
         and answered
         and answered - max(bar.came, leader.came) > LOGIN
     ):
-        return Bar(bar.rank, bar.name, bar.phases, bar.spans, bar.error, bar.note, answered)
+        return replace(bar, came=answered)
     return bar
 
 
@@ -138,18 +138,11 @@ def _bar(rank: int, name: str, node: Recording | Phases, shift: ClockShift) -> B
 
 def _moved(bar: Bar, by: float) -> Bar:
     phases, spans = (
-        tuple(Span(phase.name, phase.start + by, phase.end + by, phase.about) for phase in group)
+        tuple(replace(phase, start=phase.start + by, end=phase.end + by) for phase in group)
         for group in (bar.phases, bar.spans)
     )
-    return Bar(
-        bar.rank,
-        bar.name,
-        phases,
-        spans,
-        bar.error,
-        bar.note,
-        None if bar.came is None else bar.came + by,
-    )
+    came = None if bar.came is None else bar.came + by
+    return replace(bar, phases=phases, spans=spans, came=came)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from entrypoint.output.lines import stamp
 from entrypoint.phases import DNS, MEANING, Phase, Span
 from entrypoint.record.merge import Bar, Timeline
-from entrypoint.record.words import longest, notes, totals, who_was_last
+from entrypoint.record.table import longest, notes, totals, who_was_last
 from entrypoint.render import render
 from entrypoint.text import duration
 from entrypoint.values import dataclass
@@ -104,7 +104,7 @@ def page(timeline: Timeline, outcome: str, failed: bool = False) -> str:
             if used.intersection(phases)
         ],
         "meanings": [
-            {"name": name, "kind": _kind(name), "text": meaning}
+            {"name": name, "kind": _KIND_OF[name], "text": meaning}
             for name, meaning in _MEANING.items()
             if name in used
         ],
@@ -149,10 +149,6 @@ _KINDS = {
 _KIND_OF = {name: kind for kind, (_, names) in _KINDS.items() for name in names}
 
 
-def _kind(name: str) -> str:
-    return _KIND_OF[name]
-
-
 def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
     took = totals(bar)
     rows: dict[str, list[Span]] = {}
@@ -174,7 +170,7 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
         "table": [
             {
                 "name": name,
-                "kind": _kind(name),
+                "kind": _KIND_OF[name],
                 "seconds": duration(seconds),
                 "began": duration(next(span.start for span in bar.phases if span.name == name)),
             }
@@ -196,7 +192,7 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
 def _parts(phases: tuple[Span, ...] | list[Span], axis: Axis) -> list[dict[str, str]]:
     return [
         {
-            "kind": _kind(phase.name),
+            "kind": _KIND_OF[phase.name],
             "left": f"{axis(phase.start):.3f}",
             "width": f"{axis(phase.end) - axis(phase.start):.3f}",
             "title": f"{phase.name}: {duration(phase.seconds)}, from {duration(phase.start)}",

@@ -44,8 +44,8 @@ async def run(
     if `merged`.
     """
     pipes = _Pipes()
-    try:
-        program, _ = await asyncio.get_running_loop().subprocess_exec(
+    start = asyncio.ensure_future(
+        asyncio.get_running_loop().subprocess_exec(
             lambda: pipes,
             *argv,
             env=env,
@@ -54,6 +54,12 @@ async def run(
             stdin=subprocess.DEVNULL,
             stderr=subprocess.STDOUT if merged else subprocess.PIPE,
         )
+    )
+    try:
+        program, _ = await asyncio.shield(start)
+    except asyncio.CancelledError:  # it may have started others already
+        await _end((await start)[0], pipes)
+        raise
     except OSError as error:
         return LimitedRun(None, "", f"cannot start: {error.strerror}")
     try:
@@ -63,10 +69,7 @@ async def run(
         if not problem:
             await asyncio.wait({pipes.closed}, timeout=_DRAINED)
     finally:
-        if not pipes.closed.done():
-            _kill(program.get_pid(), program.get_returncode() is not None)
-            await asyncio.wait({pipes.closed}, timeout=_KILLED)
-        program.close()
+        await _end(program, pipes)
     out, err = (bytes(data[:_MOST]).decode(errors="replace") for data in pipes.data.values())
     code = program.get_returncode()
     if problem or code is None:
@@ -102,9 +105,14 @@ class _Pipes(asyncio.SubprocessProtocol):
         self.closed.set_result(None)
 
 
-def _kill(pid: int, has_ended: bool) -> None:
-    """Kill a program with all below it, and its group, which may outlive it."""
-    if not has_ended:
-        proc.kill((pid, *proc.descendants(pid)), signal.SIGKILL)
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
+async def _end(program: asyncio.SubprocessTransport, pipes: _Pipes) -> None:
+    """Kill a program with all below it, and its group, which may outlive it, unless nobody has its
+    pipes any more."""
+    pid = program.get_pid()
+    if not pipes.closed.done():
+        if program.get_returncode() is None:
+            proc.kill((pid, *proc.descendants(pid)), signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        await asyncio.wait({pipes.closed}, timeout=_KILLED)
+    program.close()

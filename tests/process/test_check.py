@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from entrypoint.check import kernel
-from entrypoint.check.observed import Port
+from entrypoint.check.observation import Port
 from tests import command
 from tests.cluster import BEGIN, SMALL, until
 from tests.command import captured

@@ -122,6 +122,21 @@ def test_no_thread_is_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert attempt(folder, (folder / "new").touch) == []
 
 
-def test_a_large_folder_is_looked_at_in_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "_MOST", 2)
-    assert len(look_at(str(folder))) == 2
+@pytest.mark.parametrize(
+    ("change", "is_news"),
+    [
+        (lambda folder: (folder / "step-1" / "new").touch(), True),
+        (lambda folder: (folder / "step-1" / "model").write_text("other weights"), True),
+        (lambda folder: os.utime(folder / "step-1" / "model", ns=(1, 1)), True),
+        (lambda folder: (folder / "step-1" / "old-1").unlink(), False),
+    ],
+    ids=["a file", "its size", "its time", "a file less"],
+)
+def test_of_very_many_files_each_change_is_seen(
+    folder: Path, change: Callable[[Path], Any], is_news: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_MOST", 3)
+    for number in range(6):
+        (folder / "step-1" / f"old-{number}").touch()
+    time.sleep(0.02)  # the clock of a file system has ticks
+    assert len(attempt(folder, lambda: change(folder))) == is_news

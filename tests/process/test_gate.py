@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from entrypoint import spec
+from entrypoint.gate import admission, checks
 from entrypoint.gate.checks import NodeGate
 from entrypoint.model import Device, Facts, Plan
 from entrypoint.plan import settle
@@ -268,3 +270,24 @@ def test_what_an_attempt_has_left_is_a_failure(tmp_path: Path) -> None:
     simulated_smi(gate.tools, held=600)
     problem = gate.check(2)
     assert problem.startswith("memory of cards is not free after 1s: GPU 0: 20480 MiB in use: pid")
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_folder_that_does_not_answer_stops_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(checks, "_executables", lambda folder: answers.wait(20) and [])
+    monkeypatch.setattr(admission, "_HUNG", 0.3)
+    gate = Gate(tmp_path, cards="never", seconds=1, memory=0)
+    if not hangs:
+        answers.set()
+    begun = time.monotonic()
+
+    async def run() -> str:
+        return await admission._check(gate.gate, gate.plan, 1, gate.lines.append, lambda why: None)
+
+    assert asyncio.run(run()) == ""
+    assert time.monotonic() - begun < 5
+    assert ("EP467 this node could not check itself | no end within" in gate.said()) == hangs
+    answers.set()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
+from pathlib import Path
 
 import pytest
 
+from entrypoint.system import proc
 from entrypoint.system.limited import LimitedRun, ask, run
+from tests.cluster import until
 
 ENV = {"PATH": "/usr/bin:/bin"}
 
@@ -47,6 +51,32 @@ def test_how_it_ends(script: str, result: LimitedRun) -> None:
 def test_both_streams_in_their_order(script: str, result: LimitedRun) -> None:
     argv = ("/bin/sh", "-c", script)
     assert asyncio.run(run(argv, ENV, 1, merged=True)) == result
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_a_stop_in_the_middle_of_the_start_leaves_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], steps: int
+) -> None:
+    pids = tmp_path / "pids"
+    argv = ("/bin/sh", "-c", f"sleep 60 & echo $! $$ >{pids}.new; mv {pids}.new {pids}; wait")
+
+    async def stopped() -> None:
+        work = asyncio.create_task(run(argv, ENV, 60))
+        for _ in range(steps):
+            await asyncio.wait({asyncio.create_task(asyncio.wait({work}, timeout=0))})
+        # on a busy machine the loop goes on long after the program, which has started by now or not
+        deadline = time.monotonic() + 0.5
+        while not pids.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        work.cancel()
+        await asyncio.wait({work})
+
+    begun = time.monotonic()
+    asyncio.run(stopped())
+    assert time.monotonic() - begun < 10
+    for pid in pids.read_text().split() if pids.exists() else ():
+        until(functools.partial(proc.has_ended, int(pid)), 5, "it is gone")
+    assert capfd.readouterr().err == ""
 
 
 def test_a_program_that_does_not_exist() -> None:

@@ -43,6 +43,8 @@ def draw_gates(random: Random, nodes: int) -> tuple[Gate, ...]:
         gates[odd] = Gate(LIMIT, reports=False)
     elif last < 0.5:
         gates[odd] = Gate(LIMIT, healthy=False, reports=False)
+    elif last < 0.6:  # the leader starts without its result, which it then reports
+        gates[odd] = Gate(AWAITED + 2.0, healthy=False)
     return tuple(gates)
 
 

@@ -211,7 +211,7 @@ def _progress(schedule: Schedule, world: World) -> list[str]:
     gone = {fault.node for fault in schedule.of("kill", "reboot", "vanish", "cut")}
     if most and len(gone) < 2 and longest > most:
         wrong.append(f"{longest} attempts in a row are without progress, with {most} allowed")
-    if most and not schedule.faults:
+    if most and not schedule.faults and not schedule.cause:
         wrong += _crashes(schedule, world)
     return wrong
 
@@ -294,10 +294,16 @@ def _unhealthy(schedule: Schedule, world: World) -> list[str]:
         return []
     if schedule.spares and rank:
         says = all(gate.reports for gate in schedule.gates)
-        if not says or schedule.sick is not None or _final(world, 0)[1] == schedule.status:
+        too_late = schedule.gates[rank].seconds > AWAITED and not schedule.restarts
+        if (
+            not says
+            or too_late
+            or schedule.sick is not None
+            or _final(world, 0)[1] == schedule.status
+        ):
             return []
         return [f"node-{rank} is not healthy, there are spares, and the job does not run"]
-    wait = GATE if schedule.gates[rank].reports else AWAITED
+    wait = max(GATE, schedule.gates[rank].seconds) if schedule.gates[rank].reports else AWAITED
     by, wrong = max(schedule.starts) + wait + GRACE + _MARGIN, []
     if not all(gate.reports for gate in schedule.gates):
         by += AWAITED
@@ -546,6 +552,10 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         enough = schedule.restarts >= FAULTS
         right = status == 0 or (not enough and status)
         return [] if right else [f"node-{schedule.sick} is sick, and the job ends with {status}"]
+    own = [fault for fault in schedule.faults if (fault.kind, fault.node) != ("freeze", 0)]
+    team = world.containers[0].team
+    if team and team.reasons and not own and schedule.sick is None:
+        return [f"only the leader stood still, and {sorted(team.reasons)} are replaced"]
     if len(schedule.faults) != 1 or schedule.sick is not None:
         return []
     (fault,) = schedule.faults
@@ -556,6 +566,10 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
     wrong = []
     if status:
         wrong.append(f"node-{fault.node} was lost, and the job ends with {status} ({reason})")
+    boot, told = world.told.get(fault.node, (0, 0))
+    node = world.containers[fault.node]
+    if boot == node.boots and node.outcomes and _final(world, fault.node)[1] != told:
+        wrong.append(f"node-{fault.node} was told {told}, and ends with {node.outcomes[-1][1]}")
     if fault.node >= world.needed and world.containers[0].boots > 1:
         wrong.append(f"node-{fault.node}, a spare, was lost, and the job has started again")
     unheard = 0.0 if fault.kind == "kill" else _patience(schedule)

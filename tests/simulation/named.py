@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from entrypoint.netcheck.messages import pair_limit
-from tests.simulation.gates import PROBLEM, Gate
+from tests.simulation.gates import AWAITED, PROBLEM, Gate
 from tests.simulation.invariants import check
-from tests.simulation.schedule import BETWEEN, HEARTBEAT, PEERS, Fault, Schedule
+from tests.simulation.schedule import BETWEEN, HEARTBEAT, NEVER, PEERS, Fault, Schedule
 from tests.simulation.world import World
 
 
@@ -90,10 +90,79 @@ _RESTARTS = {
         attempts=1,
     ),
 }
+_SICK = {"spares": 1, "sick": 1, "cause": "device", "duration": 8.0, "restarts": 5}
+_SPARES = {
+    "spares: one that comes back as the job ends": Named(
+        _job(3, Fault(9.0, "kill", 2, seconds=3.6), spares=1, restarts=1, latency=0.3),
+        (0, 0, 0),
+        by=20,
+    ),
+    "spares: a node that was to blame twice does not work where the spare cannot": Named(
+        _job(3, gates=(Gate(), Gate(), Gate(healthy=False)), **_SICK),
+        (71, 71, 71),
+        by=40,
+        attempts=3,
+        reason=f"{PROBLEM} on worker-2 (node-2)",
+    ),
+    "spares: the leader stands still again and again": Named(
+        _job(
+            4,
+            *(Fault(at, "freeze", 0, seconds=3 * HEARTBEAT) for at in (5.0, 30.0, 55.0)),
+            spares=1,
+            restarts=5,
+            duration=20.0,
+        ),
+        (0, 0, 0, 0),
+        attempts=4,
+    ),
+    "spares: two nodes are lost in turn, and come back each time": Named(
+        _job(
+            3,
+            *(Fault(5.0 + 6 * turn, "kill", 1 + turn % 2, seconds=1.0) for turn in range(6)),
+            spares=1,
+            restarts=8,
+        ),
+        (0, 0, 0),
+        attempts=7,
+    ),
+    "spares: the time of the roll call ends in the gate of a node that came late": Named(
+        _job(
+            4,
+            Fault(12.0, "kill", 1, seconds=36.0),
+            Fault(12.05, "kill", 2),
+            spares=1,
+            restarts=3,
+            gates=(Gate(), Gate(8.0), Gate(), Gate()),
+        ),
+        (0, 0, None, 0),
+        by=70,
+        attempts=2,
+    ),
+    "spares: worker-0 is not healthy, and a spare never comes": Named(
+        _job(3, spares=1, starts=(0.0, 0.0, NEVER), gates=(Gate(3, False), Gate(), Gate())),
+        (71, 71, None),
+        by=PEERS + 10,
+        reason=f"{PROBLEM} on worker-0 (node-0)",
+    ),
+    "spares: a node in its gate is lost, and the others have waited for it alone": Named(
+        _job(
+            4,
+            Fault(5.0, "kill", 1, seconds=1.0),
+            Fault(17.0, "kill", 2),
+            spares=2,
+            restarts=3,
+            gates=(Gate(), Gate(), Gate(15.0), Gate()),
+        ),
+        (0, 0, None, 0),
+        by=31,
+        attempts=2,
+    ),
+}
 _LIES = "worker-1 (node-1) is lost: it sent an invalid message: "
 NAMED = {
     **_PHASES,
     **_RESTARTS,
+    **_SPARES,
     "5: a worker's own failure after the roll call": Named(
         _job(2, Fault(5, "fault", 1)), (71, 71), by=10, reason="worker-1 (node-1): sshd ended"
     ),
@@ -191,6 +260,24 @@ NAMED = {
     ),
     "elastic: a node comes while the others end, and fails": Named(
         _elastic(starts=(0.0, 0.0, 20.2)), (0, 0, 0), by=23, reason="exited with 0 on all 2 nodes"
+    ),
+    "30: a node of an elastic job is lost as it ends, and another one waits for it": Named(
+        _elastic(Fault(20.85, "kill", 1), starts=(0.0, 0.0, 20.2), waits=True),
+        (75, None, 75),
+        by=35,
+        reason="worker-1 (node-1) is lost",
+    ),
+    "30: the leader of an elastic job comes again, and a worker lies as it ends": Named(
+        _elastic(
+            Fault(0.0, "kill", 0, seconds=1.0),
+            Fault(2.0, "lie", 1),
+            latency=0.3,
+            duration=0.0,
+            waits=True,
+            swept=True,
+        ),
+        (0, 75, 0),
+        by=20,
     ),
     "25.2: a worker reports all ranks": Named(
         _job(3, Fault(5, "forge", 1, status=0)), (75, 75, 75), by=20, reason=_LIES
@@ -417,6 +504,18 @@ NAMED = {
         by=32,
         reason=f"worker-1 (node-1): EP460 a node is not healthy | {PROBLEM}",
     ),
+    "gate: a spare takes the place of a node that says late that it is not healthy": Named(
+        _job(4, spares=1, restarts=1, gates=(Gate(), Gate(AWAITED + 2, False), Gate(), Gate())),
+        (0, 0, 0, 0),
+        by=35,  # the next attempt does not wait for its gate
+        attempts=2,
+    ),
+    "gate: a node says late that it is not healthy, and there is no other attempt": Named(
+        _job(4, spares=1, gates=(Gate(), Gate(AWAITED + 2, False), Gate(), Gate())),
+        (71, 71, 71, 71),
+        by=40,
+        reason=f"worker-1 (node-1): EP460 a node is not healthy | {PROBLEM}",
+    ),
     "gate: SIGTERM to the leader while a later attempt waits for gates": Named(
         _job(3, Fault(8, "daemon", 1), Fault(11, "stop", 0), restarts=1, gates=(Gate(6.0),) * 3),
         (143, 143, 143),
@@ -451,7 +550,9 @@ def differences(named: Named) -> tuple[World, list[str]]:
     world, wrong = check(named.schedule, keep_log=True)
     if wrong:
         return world, wrong
-    ends = [None if each.killed else each.outcomes[-1] for each in world.containers]
+    ends = [
+        None if each.killed or not each.boots else each.outcomes[-1] for each in world.containers
+    ]
     when, reason = max(end[0] for end in ends if end), next(end[1].reason for end in ends if end)
     killed = sum(fault.node == 0 for fault in named.schedule.of("kill", "reboot"))
     attempts = world.containers[0].boots - killed + (ends[0] is None)

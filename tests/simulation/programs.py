@@ -14,8 +14,8 @@ from entrypoint.netcheck import messages as netcheck
 from entrypoint.plan.team import team_of
 from entrypoint.ranks import below
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
+from tests.simulation import stalls
 from tests.simulation.schedule import GRACE
-from tests.simulation.stalls import answers
 
 if TYPE_CHECKING:
     from tests.simulation.world import Container, World
@@ -89,6 +89,7 @@ class Programs:
         self._showed = False  # whether steps of ranks were reported last
         self.started = False
         self.attempt = 0  # that the leader has started
+        self._works = False  # whether it is no spare
         self._has_saved = False
         self.stopped = False
         self._question = -1  # the number of the last one
@@ -103,7 +104,9 @@ class Programs:
             self._start_daemon()
         elif isinstance(message, (messages.Ping, messages.Stacks)):
             starts = {process.rank: process.started for process in self._running()}
-            for answer in answers(self._world, self._container.rank, starts, message, self._showed):
+            for answer in stalls.answers(
+                self._world, self._container.rank, starts, message, self._showed
+            ):
                 self._tell(answer)
             if isinstance(message, messages.Ping):
                 self._showed = bool(starts)
@@ -160,7 +163,8 @@ class Programs:
         team = team_of(self._world.plans[1].topology, order.replaced)
         if self._world.schedule.look is not None:
             self._world.violate(f"a check starts the job on node-{self._container.rank}")
-        if self._grace is not None or self._container.rank not in team:
+        self._works = self._container.rank in team
+        if self._grace is not None or not self._works:
             return
         if not self._by_ranks:
             self.run(team.index(self._container.rank))
@@ -204,15 +208,21 @@ class Programs:
     def _save(self) -> None:
         """Its node sees that a checkpoint was written, if this attempt writes one."""
         schedule, rank = self._world.schedule, self._container.rank
-        is_here = self._container.is_boot(self._boot) and self.started and not self._has_saved
+        is_here = self._container.is_boot(self._boot) and self._works and not self._has_saved
         if is_here and rank == schedule.saver and schedule.makes_progress(self.attempt):
             self._has_saved = True
             self._world.progressed[self.attempt] = self._world.now
-            self._tell(messages.Progressed())
+            step = stalls.STEPS * self.attempt if schedule.stalls else -1
+            self._tell(messages.Progressed(step))
+
+    def can_meet(self, process: Process) -> bool:
+        """Whether its launcher runs on, to meet others."""
+        is_here = self._container.is_boot(self._boot)
+        return is_here and process.ended is None and process.told is None
 
     def meet(self, process: Process) -> bool:
         """Its launcher meets the others; False if it has ended."""
-        if process.ended is None and process.told is None and self._container.is_boot(self._boot):
+        if self.can_meet(process):
             process.met = True
             self._tell(messages.Met())
         return process.met
@@ -392,7 +402,7 @@ class Meeting:
             if not schedule.waits:
                 self._world.after(_MEETS, lambda: programs.end(process, 1))
             return
-        self._coming.append((programs, process))
+        self._coming = [it for it in (*self._coming, (programs, process)) if it[0].can_meet(it[1])]
         if len(self.met) + len(self._coming) < schedule.least:
             return
         met = [(each, process) for each, process in self._coming if each.meet(process)]

@@ -161,6 +161,9 @@ def _gated(random: Random, schedule: Schedule) -> Schedule:
     if schedule.look is not None or random.random() > 0.2:
         return schedule
     gates = draw_gates(random, schedule.nodes)
+    if schedule.sick is not None and random.random() < 0.5:  # no spare can take its place
+        working = schedule.nodes - schedule.spares
+        gates = tuple(Gate(0.2, healthy=rank < working) for rank in range(schedule.nodes))
     odd = {schedule.other_version, schedule.not_ready, schedule.unwritable, schedule.nonsense}
     if odd != {None} or schedule.least or schedule.measure is not None:
         gates = tuple(replace(gate, healthy=True) for gate in gates)
@@ -273,6 +276,10 @@ def _spared(random: Random, schedule: Schedule) -> Schedule:
         )
         faults = tuple(sorted(losses, key=lambda fault: fault.at))
         return replace(schedule, faults=faults, duration=20.0, status=0)
+    if chance < 0.7 and max(schedule.starts) < NEVER:  # a spare comes back as the job ends
+        at = max(schedule.starts) + 3.0
+        back = Fault(at, "kill", random.randrange(working, schedule.nodes), random.uniform(4, 7))
+        return replace(schedule, faults=(back,), duration=8.0, status=0, latency=0.3)
     return schedule
 
 
@@ -300,10 +307,9 @@ def _diagnosed(random: Random, schedule: Schedule, begun: float) -> Schedule:
 
 
 def _crashing(random: Random, schedule: Schedule) -> Schedule:
-    """The same job, whose programs fail in each attempt, often while a node is replaced."""
-    if random.random() > 0.05 or schedule.least or schedule.nodes > 100:
-        return schedule
-    if schedule.spares or schedule.stalls:
+    """The same job, whose programs fail in each attempt, often while a node is replaced; at times
+    by a fault of its device, which costs a job with spares one node after the other."""
+    if random.random() > 0.07 or schedule.least or schedule.nodes > 100:
         return schedule
     starts = tuple(start % 5 for start in schedule.starts)
     duration = random.choice((1.0, 3.0))
@@ -312,6 +318,10 @@ def _crashing(random: Random, schedule: Schedule) -> Schedule:
         at = max(starts) + random.uniform(0, 6 * (duration + 1.5))
         node = random.choice((0, random.randrange(schedule.nodes)))
         faults = (Fault(at, random.choice(("kill", "reboot")), node, random.choice((1.0, 5.0))),)
+    if schedule.spares and random.random() < 0.5:
+        losses = (random.uniform(0, 20) for _ in range(random.choice((1, 2))))
+        worker = random.randrange(1, schedule.nodes)
+        faults += tuple(Fault(at, "kill", worker, random.choice((0.0, 1.0, 5.0))) for at in losses)
     return Schedule(
         nodes=schedule.nodes,
         launcher=schedule.launcher,
@@ -321,12 +331,15 @@ def _crashing(random: Random, schedule: Schedule) -> Schedule:
         save=schedule.save,
         latency=schedule.latency,
         status=random.choice((1, 7, 75)),
-        faults=faults,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         seed=schedule.seed,
+        spares=schedule.spares,
+        stalls=random.random() < 0.4,
+        cause="device" if random.random() < 0.2 else "",
         restarts_on="any",
         without_progress=random.choice((1, 2, 2, 3)),
         progress=tuple(random.random() < 0.4 for _ in range(4)),
-        saver=random.randrange(schedule.nodes),
+        saver=random.randrange(schedule.nodes - schedule.spares),
         saves_late=random.random() < 0.5,
         gates=schedule.gates if all(gate.healthy for gate in schedule.gates) else (),
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 LIMIT = 5.0  # seconds without a step
 HANGS = 3.0  # seconds after the start of the ranks, when one of them hangs
 SPEC = f"stall: {{minutes: {LIMIT / 60}, line: 'step (\\d+)', action: stop}}\n"
+STEPS = 1000  # of an attempt that makes progress in a job whose programs fail again and again
 _MARGIN = 15.0  # seconds from the limit to the verdict
 _WAITS = (
     Frame("all_reduce", "site-packages/torch/distributed/distributed_c10d.py", 9, True),
@@ -36,6 +37,10 @@ def answers(
         return [messages.RankStacks(tuple(own))]
     if not schedule.stalls or not (starts or showed):
         return []
+    if schedule.without_progress:  # they begin anew at the step that is known already
+        machine = world.containers[rank].machine
+        known = machine.state.history.step if machine else -1
+        return [messages.Steps(tuple((each, str(known), 0.0) for each in starts if known >= 0))]
     rows = []
     for each, start in starts.items():
         end = world.began + HANGS if schedule.stuck is not None else world.now

@@ -22,7 +22,7 @@ from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
-from entrypoint.job.team import Team
+from entrypoint.job.team import FAULTS, Team
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
 from entrypoint.netcheck.inquiry import inquiry as netcheck
@@ -169,6 +169,10 @@ class Session:
     def leader_boot(self) -> int:
         """Which boot of the leader it is of."""
         return self._ends[0][1]
+
+    def worker_boot(self) -> int:
+        """Which boot of the worker it is of."""
+        return self._ends[self.worker][1]
 
     def _ended(self, container: Container, boot: int, lost: events.SessionLost) -> None:
         if (
@@ -558,6 +562,8 @@ class Container:
         if isinstance(self.machine, Leader):
             self.team = self.machine.next_team()
             self._world.replaced = {*self.team.reasons}
+            faults = self.team.faults.items()
+            self._world.barred = {node for node, number in faults if number >= FAULTS}
         self.has_started |= self.machine.state.has_started
         self._world.watch_end(self, outcome)
         if self.rank and self.spoke:
@@ -628,8 +634,11 @@ class World:
         self.released = (0, messages.Release(1, "", False, False))
         self.team: tuple[int, ...] = ()  # the nodes that were started to work last
         self.there: set[int] = set()  # nodes that were there when the attempt began
+        # node -> its boot that was told a result last, and the status of that
+        self.told: dict[int, tuple[int, int]] = {}
         self.turned_away: set[int] = set()  # spares that left before the others
         self.replaced: set[int] = set()  # nodes that the last attempt has replaced, or would
+        self.barred: set[int] = set()  # those of them that were to blame twice
         self.hit_running = False  # whether programs ran when something went wrong last
         self.hit_inquiry = False  # whether the leader asked the nodes then
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
@@ -727,6 +736,7 @@ class World:
         if fault.kind in ("kill", "vanish", "reboot"):
             # a new leader does not know whom the old one has replaced
             self.replaced = self.replaced if fault.node else set()
+            self.barred = self.barred if fault.node else set()
             for session in container.sessions.values() if fault.kind == "reboot" else ():
                 session.silent = True
             if fault.kind == "vanish":
@@ -883,6 +893,8 @@ class World:
         }
         if len(busy | {rank}) > self.needed:
             self.violate(f"{len(busy | {rank})} nodes work, and the job has {self.needed} places")
+        if rank in self.barred:
+            self.violate(f"node-{rank} was to blame twice, and works")
         schedule = self.schedule
         there = self.there - {schedule.not_ready, schedule.unwritable, schedule.unhealthy}
         if (
@@ -928,6 +940,7 @@ class World:
             self.turned_away.add(action.node)
         elif sender.rank == 0 and isinstance(action.message, messages.Release):
             session.released, self.done = True, self.now
+            self.told[action.node] = session.worker_boot(), action.message.status
             if self.mpirun and self.mpirun.is_passing():
                 self.violate("what ranks have printed is lost")
             if action.message.status == 0 and self.schedule.look is None and not self.all_well():

@@ -11,7 +11,7 @@ from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint.check import node, nodes, table
 from entrypoint.check.findings import sort, status, summary, together
-from entrypoint.check.observed import (
+from entrypoint.check.observation import (
     Card,
     Disk,
     InstalledProgram,

@@ -286,6 +286,14 @@ def test_what_a_slurm_job_asks_for() -> None:
     assert "--cpus-per-task=8 \\\n" in script("", resources=("cpu=8",))
 
 
+def test_slurm_keeps_a_job_with_spares_when_a_node_fails() -> None:
+    """Both of them: sbatch's is about the allocation, srun's about the step."""
+    text = script("spares: 1\nrestarts: 2", nodes=3)
+    assert sbatch(text)["no-kill"] == ""
+    assert "--wait=0 \\\n  --no-kill \\\n" in text
+    assert "no-kill" not in script("restarts: 2")
+
+
 def test_hosts_of_a_slurm_job_count_its_nodes() -> None:
     text = script("hosts: [a:4, b:4, c:4]\ndevice: nvidia", nodes=None)
     assert sbatch(text)["nodes"] == "3"

@@ -193,7 +193,7 @@ SBATCH = {
     "job-name": r"[\w.-]+", "nodes": _COUNT, "ntasks-per-node": "1", "cpus-per-task": _COUNT, "exclusive": "",
     "mem": rf"0|{_COUNT}[KMGT]?", "gres": rf"[a-z][\w.-]*(:[\w.-]+)?:{_COUNT}(,[a-z][\w.-]*(:[\w.-]+)?:{_COUNT})*",
     "time": r"\d+(:\d\d){0,2}|\d+-\d+(:\d\d){0,2}", "signal": r"(B:)?[A-Z]+[0-9]?@\d{1,5}", "requeue": "",
-    "open-mode": "append|truncate",
+    "no-kill": "", "open-mode": "append|truncate",
 }  # fmt: skip
 
 

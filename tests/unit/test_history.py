@@ -276,6 +276,25 @@ def test_a_worker_believes_its_own_programs_without_a_leader() -> None:
     assert node.machine.state.has_progressed
 
 
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
+def test_the_time_counts_from_when_the_ranks_run(launcher: str) -> None:
+    """A launcher that starts none makes no progress, however long it takes."""
+    node = Node(
+        launcher=launcher,
+        restarts="{most: 50, without_progress: 3, minutes: 1}",
+        timeouts="{launch: 300}",
+    ).start()
+    if launcher == "mpirun":
+        node.waits(70)
+        assert not node.machine.state.has_progressed
+        for rank in range(6):
+            node.hears(messages.RankStart(rank, 9), sender=rank // 2)
+    node.waits(55)
+    assert not node.machine.state.has_progressed
+    node.waits(10)
+    assert node.machine.state.has_progressed
+
+
 # -- what ranks see
 
 

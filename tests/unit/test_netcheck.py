@@ -14,12 +14,13 @@ import pytest
 from entrypoint.netcheck.analysis import findings, summary, usual
 from entrypoint.netcheck.page import page, step
 from entrypoint.netcheck.pairs import chosen, rounds
-from entrypoint.netcheck.result import Limits, Measured, NetcheckResult, as_json, bus_bandwidth
+from entrypoint.netcheck.result import Measured, NetcheckResult, as_json, bus_bandwidth
 from entrypoint.netcheck.table import text
+from entrypoint.spec.jobspec import NetcheckSpec
 from tests.netchecks import Change, made_up, made_up_page, of, slow
 
 pytestmark = pytest.mark.see
-WARN = Limits()
+WARN = NetcheckSpec()
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 31, 32])
@@ -43,7 +44,7 @@ def test_of_many_nodes_a_sample_is_measured(nodes: int) -> None:
 
 
 def found(
-    result: NetcheckResult, limits: Limits = WARN
+    result: NetcheckResult, limits: NetcheckSpec = WARN
 ) -> list[tuple[tuple[int, ...], tuple[str, ...], bool]]:
     return [(each.nodes, each.causes, each.fails) for each in findings(result, limits)]
 
@@ -114,17 +115,21 @@ def test_who_cannot_be_reached_ends_the_job() -> None:
 def test_limits_end_the_job_and_what_only_is_slow_where_asked() -> None:
     result = of(4, slow(2))
     assert summary(findings(result, WARN)) == ""
-    assert summary(findings(result, Limits(max_latency_ms=300))) == ""
-    for limits in (Limits(max_latency_ms=5), Limits(min_bandwidth_gbps=5), Limits(stop=True)):
+    assert summary(findings(result, NetcheckSpec(max_latency_ms=300))) == ""
+    for limits in (
+        NetcheckSpec(max_latency_ms=5),
+        NetcheckSpec(min_bandwidth_gbps=5),
+        NetcheckSpec(action="stop"),
+    ):
         assert found(result, limits) == [((2,), ALL, True)], limits
-    asked = summary(findings(result, Limits(max_latency_ms=5)))
+    asked = summary(findings(result, NetcheckSpec(max_latency_ms=5)))
     assert asked.startswith(
         "worker-2 is slow: round trips take 200 ms (limit 5), sends 0.05 Gbit/s (usual 9."
     )
 
 
 def test_where_all_are_beyond_a_limit_nobody_is_blamed() -> None:
-    asked = Limits(min_bandwidth_gbps=100)
+    asked = NetcheckSpec(min_bandwidth_gbps=100)
     (finding,) = findings(of(4), asked)
     assert (finding.nodes, finding.fails) == ((), True)
     assert finding.text.startswith("the whole network is slow: sends 9.")

@@ -10,7 +10,7 @@ import pytest
 
 from entrypoint.cli.status import _changing
 from entrypoint.model import Node, node_name
-from entrypoint.record.words import table
+from entrypoint.record.table import table
 from tests.made_up import merged, recorded
 
 PACKAGE = Path(__file__).parents[2] / "entrypoint"

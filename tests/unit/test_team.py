@@ -67,10 +67,20 @@ def test_a_node_that_is_to_blame_twice_never_works_again() -> None:
         twice.choose(JOB, {0, 1, 2}, {})
 
 
-def test_a_loss_counts_as_a_fault() -> None:
-    team = Team.planned(JOB).lose(1, "lost").choose(JOB, {0, 1, 2}, {})
-    assert team.nodes == (0, 1, 2)
-    assert not team.blame(JOB, failed(ECC)).can_work(1)
+def test_a_loss_bars_no_node() -> None:
+    """A job with spares goes on wherever the same job without them would."""
+    team = Team.planned(JOB)
+    for _ in range(3):
+        team = team.lose(1, "lost").choose(JOB, {0, 1, 2}, {})
+        assert team.nodes == (0, 1, 2)
+    once = team.blame(JOB, failed(ECC))
+    assert once.can_work(1)
+    assert not once.blame(JOB, failed(ECC)).can_work(1)
+
+
+def test_of_those_that_were_replaced_the_last_one_comes_last() -> None:
+    team = Team.planned(JOB).lose(2, "lost").choose(JOB, {0, 1, 3}, {})
+    assert team.lose(1, "lost").choose(JOB, {0, 1, 2, 3}, {}).nodes == (0, 2, 3)
 
 
 def test_a_node_that_is_not_ready_is_replaced_with_its_reason() -> None:

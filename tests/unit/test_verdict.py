@@ -114,6 +114,13 @@ def test_a_node_without_gpus_among_others_is_to_blame(
     assert (cause.blame, cause.retry, cause.certainty) == expected
 
 
+def test_a_job_of_one_node_and_spares_has_no_node_to_compare_it_with() -> None:
+    job = FailedJob(spares=2, restarts=1)
+    job.hears(messages.Diagnosis(NO_GPU), sender=0)
+    cause = job.machine._verdict._cause()
+    assert (cause.blame, cause.retry, cause.certainty) == ("program", "unknown", "low")
+
+
 def test_a_failure_without_a_word_has_no_cause() -> None:
     """A consequence on another node is no better answer."""
     silent = replace(MISTAKE, lines=())

@@ -52,11 +52,11 @@ _USUAL = (
 def main() -> int:
     """Record the start. Returns the exit status."""
     try:
-        words = given(sys.argv[1] if len(sys.argv) > 1 else "")
-        if words is None and os.path.exists(image_start.RECORD):
+        argv = given(sys.argv[1] if len(sys.argv) > 1 else "")
+        if argv is None and os.path.exists(image_start.RECORD):
             start = image_start.read()
         else:
-            start = find() if words is None else checked(words)
+            start = find() if argv is None else checked(argv)
             _write(start)
     except EntrypointError as error:
         _say(str(error))
@@ -79,22 +79,22 @@ def given(text: str) -> tuple[str, ...] | None:
     if not text:
         return None
     try:
-        words = json.loads(text)
+        argv = json.loads(text)
     except ValueError:
-        words = None
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        argv = None
+    if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
         example = "docker inspect --format '{{json .Config.Entrypoint}}' IMAGE"
         raise UsageError(
             "EP448 --entrypoint is a JSON list of texts, or none",
             text,
             f"give what says: {example}",
         )
-    return None if any(word.endswith("/image-entry") for word in words) else tuple(words)
+    return None if any(word.endswith("/image-entry") for word in argv) else tuple(argv)
 
 
-def without_init(words: Sequence[str]) -> tuple[str, ...]:
+def without_init(argv: Sequence[str]) -> tuple[str, ...]:
     """Return an ENTRYPOINT without an init in front that only starts a program."""
-    rest = list(words)
+    rest = list(argv)
     while rest and os.path.basename(rest[0]) in _INITS:
         del rest[0]
         while rest and rest[0].startswith("-"):
@@ -120,10 +120,10 @@ def find(root: str = "/") -> ImageStart | None:
     return checked((path,), root) if path else None
 
 
-def checked(words: Sequence[str], root: str = "/") -> ImageStart | None:
+def checked(entrypoint: Sequence[str], root: str = "/") -> ImageStart | None:
     """Return the start that an ENTRYPOINT is; None if it has none, or does not run its arguments,
     which is reported."""
-    argv = without_init(words)
+    argv = without_init(entrypoint)
     if not argv:
         return None
     if os.path.normpath(argv[0]) == "/init" and any(
@@ -136,8 +136,8 @@ def checked(words: Sequence[str], root: str = "/") -> ImageStart | None:
         return ImageStart((*argv, *with_environment[:1]), "s6-svscan")
     if problem := _problem(argv, root):
         _say(
-            f"the image's own start is left out | {json.dumps(list(words))} {problem} | put what it"
-            " prepares into start hooks, /etc/entrypoint/start.d"
+            f"the image's own start is left out | {json.dumps(list(entrypoint))} {problem} | put"
+            " what it prepares into start hooks, /etc/entrypoint/start.d"
         )
         return None
     return ImageStart(argv)

@@ -1,0 +1,70 @@
+"""The roll call of a job with spares: whom it needs, and what it says of those that it lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoint import __version__
+from entrypoint.job import actions, events
+from entrypoint.model import NodeReport, Outcome
+from entrypoint.values import replace
+from tests.unit.test_speakers import Node
+
+REFUSED = events.Unreachable(2, "our key is refused by 10.0.0.3", refused=True)
+OTHER = events.Rejected(2, "EP504 the nodes disagree on toolkit", "1.0 and 2.0", "the same image")
+
+
+def leader(expected: frozenset[int] | None = None, spares: int = 1) -> Node:
+    """A leader of three nodes, which were there when the last attempt ended; None: all."""
+    node = Node(spares=spares, restarts=2)
+    node.machine.state.set_team(replace(node.machine.state.team, expected=expected))
+    node.told(events.NameState("a", ""))
+    return node
+
+
+def later(node: Node, *told: events.Unreachable | events.Rejected) -> Outcome | None:
+    """Tell it this twice, half a minute apart. Return how the job has ended."""
+    for _ in range(2):
+        for event in told:
+            node.told(event)
+        node.now += 30.0
+    outcome: Outcome | None = node.outcome
+    return outcome
+
+
+@pytest.mark.parametrize("event", [REFUSED, OTHER])
+def test_the_address_of_a_node_that_was_lost_may_be_another_job_s(
+    event: events.Unreachable | events.Rejected,
+) -> None:
+    node = leader(frozenset({0, 1}))
+    assert later(node, event) is None
+    node.told(events.Answered(1, NodeReport(1, 2, __version__, "4.1.4"), "10.0.0.1"))
+    assert any(isinstance(action, actions.Prepare) for action in node.done)
+
+
+@pytest.mark.parametrize(("event", "status"), [(REFUSED, 77), (OTHER, 78)])
+@pytest.mark.parametrize(("expected", "spares"), [(None, 1), (frozenset({0, 2}), 1), (None, 0)])
+def test_a_node_that_is_awaited_must_be_of_this_job(
+    event: events.Unreachable | events.Rejected,
+    status: int,
+    expected: frozenset[int] | None,
+    spares: int,
+) -> None:
+    node = leader(expected, spares)
+    report = NodeReport(1, 2, __version__, "4.1.4", checking=True)
+    node.told(events.Answered(1, report, "10.0.0.1"))
+    outcome = later(node, event)
+    assert outcome
+    assert outcome.status == status
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_new_leader_says_that_it_does_not_know_whom_the_old_one_has_replaced(
+    attempt: int,
+) -> None:
+    node = leader()
+    for rank in (1, 2):
+        report = NodeReport(rank, 2, __version__, "4.1.4", attempt=attempt)
+        node.told(events.Answered(rank, report, "10.0.0.1"))
+    said = [action.text for action in node.done if isinstance(action, actions.Log)]
+    assert any("may work again" in text for text in said) == (attempt > 1)
