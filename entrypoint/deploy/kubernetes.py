@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
@@ -42,6 +42,7 @@ _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
 # Failures of machines or the network, and a node that was stopped with its job: a restart may help.
 _RESTARTED = [*RETRIED, 128 + 15]
+_KILLED = 128 + 9  # a Pod that was killed: of a job with spares, the others go on
 _PROBE = 10  # seconds between two probes
 _HOOKS = 3600  # seconds that start hooks may take before the roll call
 # Set by the rendered file itself.
@@ -136,8 +137,6 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
     kind = KINDS[name]
     names = host_names(name, spec.name, nodes)
     _refuse_secrets(spec, kind)
-    # The Pods have the slots of the spec's hosts, whose names differ.
-    host_slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * nodes
     slots = [spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)]
     if kind.counts_slots and None in slots:
         detail = f"--kind {name}, and no slots"
@@ -148,11 +147,8 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         )
     command = own_command(spec)
     argv = ["entrypoint", "run", *(["--", *command] if command else [])]
-    hosts = [
-        host + (f":{number}" if number else "")
-        for host, number in zip(names, host_slots, strict=True)
-    ]
-    variables = _settings(spec, hosts)
+    variables = _settings(spec, _hosts(spec, names))
+    keeps = name == "job" and spec.spares > 0  # the other kinds start all Pods again, or none
     return {
         "kind": kind,
         "origin": options.spec_name,
@@ -170,11 +166,20 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "port": spec.ssh.port,
         "limits": _limits(spec, options),
         "grace": round(spec.timeouts.grace) + 10,
-        "restarted": _RESTARTED,
+        "restarted": [*_RESTARTED, *([_KILLED] if keeps else [])],
+        "keeps": keeps,
         "restarts": RESTARTS,
         "probe": _PROBE,
         "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
     }
+
+
+def _hosts(spec: JobSpec, names: Sequence[str]) -> list[str]:
+    """Return the Pods' names with the slots of the spec's hosts, whose names differ."""
+    slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * len(names)
+    return [
+        name + (f":{number}" if number else "") for name, number in zip(names, slots, strict=True)
+    ]
 
 
 def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:

@@ -32,12 +32,14 @@ class Ask:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The end of an inquiry. `outcome`: how the job ends; None if it starts now."""
+    """The end of an inquiry. `outcome`: how the job ends; None if it starts now. `unfit`: nodes
+    that are to be replaced by spares in the next attempt, and why."""
 
     outcome: Outcome | None
     answer: str = ""  # for stdout
     lines: tuple[str, ...] = ()  # for the log
     files: tuple[tuple[str, str], ...] = ()  # name in the log folder, and text
+    unfit: tuple[tuple[int, str], ...] = ()
 
 
 class Dialogue(Protocol):
@@ -99,6 +101,9 @@ class InquiryDriver:
             reports = {me: members.reports[me]} | {
                 node: peer.report for node, peer in peers.items()
             }
+            if not inquiry.instead:  # spares are not a part of the job that then starts
+                works = self._state.works
+                reports = {node: report for node, report in reports.items() if works(node)}
             self._nodes = set(reports)
             self._dialogue = inquiry.dialogue(self._state.plan, reports)
             self._ask(self._dialogue.begin(self._machine.now))
@@ -159,6 +164,8 @@ class InquiryDriver:
             self._machine.log(line)
         if end.files:
             self._machine.act(actions.WriteFiles(end.files))
+        for node, why in end.unfit if self._state.topology.spares else ():
+            self._state.set_team(self._state.team.lose(node, why))
         if end.outcome:
             self._decide(end.outcome)
         else:

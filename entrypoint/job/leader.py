@@ -201,7 +201,10 @@ class Leader:
     def _take_in(self, node: int, report: NodeReport) -> None:
         """A node of an elastic job comes later than the others, or comes back."""
         if self._topology.spares:
-            self._log(f"{self._host(node)} is here, and waits as a spare")
+            waits = "waits as a spare"
+            if report.not_ready:
+                waits = f"cannot work: {report.not_ready.reason}"
+            self._log(f"{self._host(node)} is here, and {waits}")
             if self.state.has_started:
                 self._start(node)
             return
@@ -371,7 +374,8 @@ class Leader:
     def _counts(self, node: int) -> bool:
         """Whether the job needs this node now: a spare of one that starts or runs may go."""
         is_needed = self.state.phase in _NEEDED or self.outcome is not None
-        return is_needed or self.state.works(node)
+        is_asked = self.state.phase is Phase.INQUIRY and self._inquiry.takes_part(node)
+        return is_needed or is_asked or self.state.works(node)
 
     def _nodes_at(self, places: Sequence[int] | None) -> tuple[int, ...] | None:
         return None if places is None else tuple(self.state.team.nodes[place] for place in places)
@@ -554,7 +558,7 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
 # In these phases, all nodes that are there are needed, spares too.
-_NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL, Phase.INQUIRY)
+_NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 # What counts only until the outcome is known.
 _UNDECIDED = (
     events.Started,

@@ -107,7 +107,14 @@ class Coordinator:
             hint = "start the job on other nodes, or see netcheck.html"
             outcome = RetryError("EP013 the network is not fit for this job", reason, hint).outcome
         if self._how == "before":
-            return Conclusion(outcome, lines=tuple(filter(None, table.split("\n"))), files=files)
+            # worker-0 has no spare
+            unfit = tuple(
+                (problem.nodes[0], problem.text)
+                for problem in problems
+                if problem.fails and len(problem.nodes) == 1 and problem.nodes[0]
+            )
+            lines = tuple(filter(None, table.split("\n")))
+            return Conclusion(outcome, lines=lines, files=files, unfit=unfit)
         message = f"the network between {count(len(self._reports), 'node')} is measured"
         done = Outcome(0, message)
         return Conclusion(outcome or done, document if self._how == "json" else table, files=files)

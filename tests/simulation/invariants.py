@@ -554,7 +554,8 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         return [] if right else [f"node-{schedule.sick} is sick, and the job ends with {status}"]
     own = [fault for fault in schedule.faults if (fault.kind, fault.node) != ("freeze", 0)]
     team = world.containers[0].team
-    if team and team.reasons and not own and schedule.sick is None:
+    alone = not own and schedule.sick is None and schedule.measure is None
+    if team and team.reasons and alone:
         return [f"only the leader stood still, and {sorted(team.reasons)} are replaced"]
     if len(schedule.faults) != 1 or schedule.sick is not None:
         return []

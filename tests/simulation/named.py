@@ -138,6 +138,15 @@ _SPARES = {
         by=70,
         attempts=2,
     ),
+    "spares: the network of a spare is slow": Named(
+        _job(3, spares=1, restarts=2, measure=0.5, slow=2), (0, 0, 0), by=20
+    ),
+    "spares: the network of one node is slow": Named(
+        _job(4, spares=1, restarts=1, measure=0.5, slow=1), (0, 0, 0, 0), by=25, attempts=2
+    ),
+    "spares: one is lost while the network of the others is measured": Named(
+        _job(4, Fault(2.0, "kill", 3), spares=1, measure=2.0), (0, 0, 0, None), by=30
+    ),
     "spares: worker-0 is not healthy, and a spare never comes": Named(
         _job(3, spares=1, starts=(0.0, 0.0, NEVER), gates=(Gate(3, False), Gate(), Gate())),
         (71, 71, None),

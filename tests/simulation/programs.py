@@ -182,7 +182,7 @@ class Programs:
         """A rank, or this node's own program, starts."""
         self._world.watch_rank(self._container)
         process = Process(rank, started=self._world.now)
-        if self._container.rank == self._world.schedule.unhealthy:
+        if self._container.rank in self._world.schedule.all_unhealthy:
             self._world.violate(f"a rank runs on node-{self._container.rank}, not healthy")
         self.leader_boot = self._world.containers[0].boots
         self._processes.append(process)

@@ -118,8 +118,13 @@ class Schedule:
 
     @property
     def unhealthy(self) -> int | None:
-        """The node that does not pass its gate, if there is one."""
-        return next((rank for rank, gate in enumerate(self.gates) if not gate.healthy), None)
+        """The first node that does not pass its gate, if there is one."""
+        return min(self.all_unhealthy, default=None)
+
+    @property
+    def all_unhealthy(self) -> set[int]:
+        """The nodes that do not pass their gates."""
+        return {rank for rank, gate in enumerate(self.gates) if not gate.healthy}
 
     @property
     def has_port(self) -> bool:

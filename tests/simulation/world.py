@@ -645,6 +645,7 @@ class World:
         # boots of the leader that got SIGTERM before their result was told
         self.told_to_stop: set[int] = set()
         self.attempts: dict[int, int] = {}  # boot of the leader -> the attempt that it has started
+        self.known_attempts: dict[int, int] = {}  # those of them that a worker knew, too
         self.progressed: dict[int, float] = {}  # attempt -> when a node saw its progress
         self.well: dict[int, set[int]] = {}  # boot of the leader -> ranks that ended with 0
         self.gone: set[int] = set()  # boots of the leader in which a node has gone
@@ -862,11 +863,13 @@ class World:
         if self.attempts.setdefault(boot, attempt) != attempt:
             self.violate(f"node-{rank} is in attempt {attempt}, not in {self.attempts[boot]}")
         gone = {fault.node for fault in self.schedule.of("kill", "reboot", "vanish", "cut")}
+        if rank:
+            self.known_attempts[boot] = attempt
         # An elastic job may begin anew without those that knew of it.
         if (
             len(gone) < 2
             and not self.schedule.least
-            and any(attempt <= before for at, before in self.attempts.items() if at < boot)
+            and any(attempt <= before for at, before in self.known_attempts.items() if at < boot)
         ):
             self.violate(f"attempt {attempt} comes twice")
 
@@ -896,7 +899,7 @@ class World:
         if rank in self.barred:
             self.violate(f"node-{rank} was to blame twice, and works")
         schedule = self.schedule
-        there = self.there - {schedule.not_ready, schedule.unwritable, schedule.unhealthy}
+        there = self.there - {schedule.not_ready, schedule.unwritable, *schedule.all_unhealthy}
         if (
             rank in self.replaced
             and len(there - self.replaced) >= self.needed
@@ -929,7 +932,7 @@ class World:
             there = [rank for rank, each in sender.sessions.items() if each.open]
             if self.schedule.measure is not None and not sender.measured:
                 self.violate("the job starts, and its network was not measured")
-            if self.schedule.slow is not None and not self.schedule.least:
+            if self.schedule.slow in self.team and not self.schedule.least:
                 self.violate("the job starts, and its network is not fit")
             if len(there) < self.needed - 1:
                 self.violate(f"ranks are started, and only {len(there)} workers have answered")

@@ -256,6 +256,20 @@ def test_what_may_be_helped_by_a_retry_is_retried() -> None:
     assert "69, 71 or 75" in (docs / "how-to/kubernetes.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("kind", "spares", "counts"), [("job", 1, True), ("job", 0, False), ("jobset", 1, False)]
+)
+def test_a_killed_pod_does_not_end_a_job_with_spares(kind: str, spares: int, counts: bool) -> None:
+    text = f"name: demo\nslots: 1\ncommand: [train]\nrestarts: 2\nspares: {spares}\n"
+    options = kubernetes.Options(
+        image="train:1", nodes=3, folder="/job", spec_text=text, spec_name="job.yaml", kind=kind
+    )
+    made = kubernetes.render(specs.load(text, "job.yaml", {}, {}), options)
+    values = re.findall(r"operator: (?:In|NotIn), values: \[(.*)\]", made)
+    assert len(values) == 2
+    assert {"137" in each for each in values} == {counts}
+
+
 def script(text: str, **options: Any) -> str:
     given = {"image": "", "folder": "/job", "nodes": 2, **options}
     return slurm.render(specs.load(text, "job.yaml", {}, {}), slurm.Options(**given))
