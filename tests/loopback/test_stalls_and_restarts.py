@@ -81,6 +81,7 @@ def test_a_rank_that_shows_no_step_is_named_though_it_prints(cluster: Make) -> N
         "    print('step', step, flush=True); time.sleep(0.3)\n"
     )
     more = {"STALL_LINE": r"step (\d+)", "STALL_STACKS": "signal", "STALL_ACTION": "stop"}
+    more["STALL_MINUTES"] = "0.15"  # longer than both take to start on a busy machine
     env = {**SILENT, **{f"ENTRYPOINT_{name}": value for name, value in more.items()}}
     job.start_all(sys.executable, "-c", program, env=env)
     assert job.ends() == {0: 75, 1: 75}, job.both()

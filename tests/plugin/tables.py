@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -331,22 +331,38 @@ TABLES = {
 }
 
 
+class Labels:
+    """Labels each report with the line of its test, where that runs: only there is the test itself
+    at hand, and xdist passes the report on with its attributes."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        report.table_line = self._find(item)
+        return report
+
+
 class Tally:
     """The lines of the table that was asked for."""
 
     def __init__(self, table: Table, every: bool, file: Path | None) -> None:
         self.table, self.every, self.file = table, every, file
         self.lines = {key: Line(says) for key, says in table.known.items()}
-        self._of: dict[str, Line] = {}  # test -> its line
+
+    def _line(self, found: Found) -> Line | None:
+        return found and self.lines.setdefault(found[0], Line(tuple(found[1])))
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        if found := self.table.find(item):
-            key, says = found
-            self._of[item.nodeid] = self.lines.setdefault(key, Line(says))
+        self._line(self.table.find(item))  # in the table, even if it is not tried
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.nodeid in self._of:
-            self._of[report.nodeid].note(report)
+        if line := self._line(getattr(report, "table_line", None)):
+            line.note(report)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         for line in self.lines.values():
@@ -358,7 +374,7 @@ class Tally:
             for key, before in (
                 json.loads(self.file.read_text() or "{}").items() if self.file.exists() else ()
             ):
-                self.lines[key].add(Line(**before))
+                self.lines.setdefault(key, Line(before["says"])).add(Line(**before))
             self.file.write_text(
                 json.dumps({key: asdict(line) for key, line in self.lines.items()})
             )
@@ -403,5 +419,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if name := config.getoption("table"):
-        tally = Tally(TABLES[name], config.getoption("every"), config.getoption("table_file"))
-        config.pluginmanager.register(tally, "tally")
+        table = TABLES[name]
+        config.pluginmanager.register(Labels(table.find), "labels")
+        if not hasattr(config, "workerinput"):  # xdist's workers have one
+            tally = Tally(table, config.getoption("every"), config.getoption("table_file"))
+            config.pluginmanager.register(tally, "tally")

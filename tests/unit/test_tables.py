@@ -49,6 +49,7 @@ def a_run(every: bool, file: Path | None, *phases: Any) -> tuple[int, list[str]]
     )
     tally.pytest_itemcollected(cast(Any, SimpleNamespace(nodeid="test")))
     for each in phases:
+        each.table_line = tally.table.find(cast(Any, None))  # as `Labels` does, also in a worker
         tally.pytest_runtest_logreport(each)
     session = SimpleNamespace(exitstatus=0)
     said: list[str] = []
