@@ -65,7 +65,7 @@ class Gates:
 
     def checked(self, node: int, message: messages.Checked) -> bool:
         """A node's gate has ended. Return whether that is known too late: the node is not healthy,
-        starts nothing, and the others have started without its result."""
+        starts nothing, and the roll call has ended without its result."""
         if peer := self._state.peers.get(node):
             self._reported[node] = peer.report
         if node in self._awaited:
@@ -77,7 +77,7 @@ class Gates:
         elif message.problem:  # it starts nothing then
             name = self._state.topology.name(node)
             self._machine.log(f"EP466 {name} says late that it is not healthy: {message.problem}")
-            return self._state.has_started and self._state.works(node)
+            return not self._state.is_calling and self._state.works(node)
         return False
 
     def members(self, own: NodeReport) -> Members:

@@ -519,6 +519,17 @@ NAMED = {
         by=35,  # the next attempt does not wait for its gate
         attempts=2,
     ),
+    "gate: a node says late that it is not healthy, while the network is measured": Named(
+        _job(
+            4,
+            spares=1,
+            restarts=1,
+            measure=2.0,
+            gates=(Gate(), Gate(AWAITED + 2, False), Gate(), Gate()),
+        ),
+        (0, 0, 0, 0),
+        attempts=2,
+    ),
     "gate: a node says late that it is not healthy, and there is no other attempt": Named(
         _job(4, spares=1, gates=(Gate(), Gate(AWAITED + 2, False), Gate(), Gate())),
         (71, 71, 71, 71),
