@@ -10,7 +10,7 @@ from entrypoint import __version__
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import KILL_MARGIN
-from entrypoint.job.failure import difference, named, short
+from entrypoint.job.failure import difference, named, not_ready, short
 from entrypoint.job.gate import Gates
 from entrypoint.job.state import JobState
 from entrypoint.model import Members, Node, NodeReport, Outcome, Topology, node_name
@@ -81,6 +81,7 @@ class RollCall:
         self._is_over = False  # whether the time is over, and those that are there decide
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there
         self._disagreed: dict[str, events.Rejected] = {}
+        self._own = state.plan.members.reports[state.me]
         self._refused: dict[str, float] = {}  # host -> since when
         self._began = math.inf  # when the first was called
         self._misdirected = Misdirected(state.topology)
@@ -90,6 +91,7 @@ class RollCall:
     def begin(self, own: NodeReport) -> None:
         """Call all peers, until they have answered or the time is over. `own`: this node's
         report."""
+        self._own = own
         self.gates.answered(own)
         for node in self._topology.peers:
             self.miss(node, "not reached yet")
@@ -258,7 +260,10 @@ class RollCall:
         )
         setting = self._state.spec.setting("timeouts.peers")
         do = f"see that they run, or wait longer: {setting}, in seconds"
-        raise UnavailableError(what, self._words(), do)
+        # Those that are there and cannot take part would end the job, too.
+        unfit = not_ready(self._topology, self.gates.members(self._own))
+        also = f"; {unfit.reason}" if unfit else ""
+        raise UnavailableError(what, f"{self._words()}{also}", do)
 
     def called(self, hello: messages.Hello, decide: Callable[[Outcome], None]) -> None:
         """Another node of this job also leads: its list of hosts has another order."""

@@ -299,7 +299,7 @@ class Worker:
         self._heard = heartbeat.forgiven(self._heard, self._due, now)
         silent = now - self._heard
         if silent > patience and self.outcome is None:
-            outcome = lost(self._topology.leader.name, f"nothing heard of it for {silent:.0f}s")
+            outcome = self._without_leader(f"nothing heard of it for {silent:.0f}s")
             self.state.enter(Phase.LOST, _LEADER, outcome.reason)
             self._tell_failure(outcome)  # a frozen leader reads it when it wakes
             self._decide(outcome)
@@ -322,7 +322,13 @@ class Worker:
         if not self._takes_part():
             self._miss(self._topology.leader.name, why)
         else:
-            self._decide(lost(self._topology.leader.name, why))
+            self._decide(self._without_leader(why))
+
+    def _without_leader(self, why: str) -> Outcome:
+        """Return the outcome of an attempt whose leader is lost, which no other node replaces."""
+        if self._topology.spares:
+            why += "; no spare leads instead: if it is only cut off, the job would run twice"
+        return lost(self._topology.leader.name, why)
 
     # -- what happens here
 

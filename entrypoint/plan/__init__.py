@@ -60,7 +60,7 @@ def settle(
     """
     topology = topology or locate(spec, facts)
     members = members or assume_members(topology, facts, spec.network.interface)
-    check_networks(spec, facts, topology, members)
+    check_networks(spec, facts, topology, members, replaced)
     launcher = _launcher(spec, topology)
     name = launcher.__name__.rpartition(".")[2]
     places, placed = working(topology, members, replaced)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from entrypoint import __version__, interfaces
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Members, NodeReport, Topology
 from entrypoint.plan.limits import CLOCKS_OF_RUN, clocks_apart
+from entrypoint.plan.team import team_of
 from entrypoint.spec import JobSpec
 from entrypoint.text import some
 from entrypoint.values import replace
@@ -75,7 +76,13 @@ def interface_words(spec: JobSpec, members: Members) -> list[str]:
     return [f"network interface: {detail}"]
 
 
-def check_networks(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> None:
+def check_networks(
+    spec: JobSpec,
+    facts: Facts,
+    topology: Topology,
+    members: Members,
+    replaced: Collection[tuple[int, int]] = (),
+) -> None:
     """Refuse what means another network on another node, where this node has both: Open MPI would
     wait forever.
 
@@ -89,8 +96,8 @@ def check_networks(spec: JobSpec, facts: Facts, topology: Topology, members: Mem
         for interface in facts.interfaces
         if interface.name != local.name
     }
-    for node, report in zip(topology.nodes, members.reports, strict=True):
-        remote = report.interface
+    for rank in team_of(topology, replaced):  # spares are not a part of the job
+        node, remote = topology.nodes[rank], members.reports[rank].interface
         if remote and remote.network != local.network and remote.network in others:
             summary = (
                 f"EP404 network.interface {wanted} means two networks"

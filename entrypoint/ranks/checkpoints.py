@@ -18,6 +18,7 @@ from entrypoint.errors import RetryError
 from entrypoint.job.messages import Progressed
 from entrypoint.system.clock import rest
 from entrypoint.system.threads import in_thread
+from entrypoint.text import Log
 from entrypoint.values import dataclass
 
 _LIMIT = 2.0  # seconds for one look when ranks start, and when they end
@@ -32,10 +33,12 @@ class Look:
 
     files: Path, time of the last change (ns) and size of each file; None if they are too many.
     latest: When the newest of them was changed (ns), by the clock of its file system.
+    problem: Why nothing can be seen, although something may be there.
     """
 
     files: frozenset[tuple[str, int, int]] | None = frozenset()
     latest: int = 0
+    problem: str = ""
 
     def is_news_after(self, before: Look) -> bool:
         """Whether a file is new, or has changed."""
@@ -48,8 +51,12 @@ def look_at(path: str) -> Look:
     """Return what is there now; nothing where nothing is there, or nobody may read it."""
     try:
         found = os.stat(path)
-    except OSError:
+        if stat.S_ISDIR(found.st_mode):
+            os.scandir(path).close()
+    except (FileNotFoundError, NotADirectoryError):  # it may come
         return Look()
+    except OSError as error:
+        return Look(problem=error.strerror or str(error))
     if not stat.S_ISDIR(found.st_mode):
         return Look(frozenset({(path, found.st_mtime_ns, found.st_size)}), found.st_ctime_ns)
     files: set[tuple[str, int, int]] | None = set()
@@ -79,9 +86,10 @@ def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 class CheckpointWatch:
     """Says once in an attempt that something is new there: a file, or its time or size."""
 
-    def __init__(self, path: str, tell: Callable[[Progressed], None]) -> None:
+    def __init__(self, path: str, tell: Callable[[Progressed], None], log: Log) -> None:
         self._path = path
         self._tell = tell
+        self._log = log
         self._before: Look | None = None  # what was there before the ranks started
         self._has_changed = False
 
@@ -95,6 +103,10 @@ class CheckpointWatch:
     def _remember(self, first: asyncio.Future[Look]) -> None:
         if not first.cancelled() and first.exception() is None:
             self._before = first.result()
+            if self._before.problem:
+                detail = f"{self._path}: {self._before.problem}"
+                hint = "let this user read it, or name another path: no change there is seen"
+                self._log(f"warning: EP641 restarts.progress cannot be read | {detail} | {hint}")
 
     async def watch(self) -> None:
         """Look now and then, until something has changed."""

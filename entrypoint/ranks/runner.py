@@ -238,7 +238,7 @@ class Programs:
         if (path := self._spec.restarts.progress) and self._spec.restarts.most:
             from entrypoint.ranks.checkpoints import CheckpointWatch
 
-            self._checkpoints = CheckpointWatch(path, self._tell)
+            self._checkpoints = CheckpointWatch(path, self._tell, self._log)
             await self._checkpoints.begin()
             self._background(self._checkpoints.watch())
         process.show(process.STARTED)

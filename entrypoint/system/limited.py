@@ -93,8 +93,10 @@ class _Pipes(asyncio.SubprocessProtocol):
         self.closed: asyncio.Future[None] = loop.create_future()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self.data[fd] += data
-        if len(self.data[fd]) > _MOST and not self.over.done():
+        kept = self.data[fd]
+        if len(kept) <= _MOST:  # a process in its background may go on without end
+            kept += data
+        if len(kept) > _MOST and not self.over.done():
             self.over.set_result(f"prints more than {_MOST >> 20} MiB")
 
     def process_exited(self) -> None:

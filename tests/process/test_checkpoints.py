@@ -22,7 +22,7 @@ def attempt(path: Path, *changes: Callable[[], Any], watch: float = 0.0) -> list
     told: list[Progressed] = []
 
     async def run() -> None:
-        watched = CheckpointWatch(str(path), told.append)
+        watched = CheckpointWatch(str(path), told.append, [].append)
         await watched.begin()
         task = asyncio.ensure_future(watched.watch())
         for change in changes:
@@ -140,3 +140,39 @@ def test_of_very_many_files_each_change_is_seen(
         (folder / "step-1" / f"old-{number}").touch()
     time.sleep(0.02)  # the clock of a file system has ticks
     assert len(attempt(folder, lambda: change(folder))) == is_news
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "says"),
+    [
+        ("ckpt", PermissionError(13, "Permission denied"), "Permission denied"),
+        ("ckpt", OSError(116, "Stale file handle"), "Stale file handle"),
+        ("ckpt", None, ""),
+        ("not-yet", None, ""),
+        ("ckpt/step-1/model/below", None, ""),
+        ("loop", None, "Too many levels of symbolic links"),
+    ],
+)
+def test_what_cannot_be_read_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: OSError | None, says: str
+) -> None:
+    (folder.parent / "loop").symlink_to("loop")
+    if error:
+        monkeypatch.setattr(checkpoints.os, "scandir", _raising(error))
+    path = str(folder.parent / name)
+    logged: list[str] = []
+
+    async def begin() -> None:
+        await CheckpointWatch(path, [].append, logged.append).begin()
+
+    asyncio.run(begin())
+    assert len(logged) == bool(says)
+    if says:
+        assert f"EP641 restarts.progress cannot be read | {path}: {says} |" in logged[0]
+
+
+def _raising(error: OSError) -> Callable[[str], Any]:
+    def scandir(path: str) -> Any:
+        raise error
+
+    return scandir

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.system import proc
+from entrypoint.system import limited, proc
 from entrypoint.system.limited import LimitedRun, ask, run
 from tests.cluster import until
 
@@ -92,3 +92,16 @@ def test_no_more_than_4_mib_are_read() -> None:
     assert (result.status, result.problem) == (None, "prints more than 4 MiB")
     assert len(result.output) == 4 << 20
     assert time.monotonic() - begun < 30
+
+
+def test_a_flood_from_the_background_is_not_kept() -> None:
+    """The program has ended, and what it has left prints on for a second until it is cut off."""
+
+    async def flood() -> int:
+        pipes = limited._Pipes()
+        pipes.process_exited()
+        for _ in range(20):
+            pipes.pipe_data_received(1, bytes(1 << 20))
+        return len(pipes.data[1])
+
+    assert asyncio.run(flood()) <= limited._MOST + (1 << 20)

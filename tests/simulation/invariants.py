@@ -552,6 +552,11 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         enough = schedule.restarts >= FAULTS
         right = status == 0 or (not enough and status)
         return [] if right else [f"node-{schedule.sick} is sick, and the job ends with {status}"]
+    if schedule.measure is not None and not schedule.faults:
+        asked = (schedule.hangs, schedule.nonsense)
+        named = schedule.slow is not None and (schedule.slow >= world.needed or world.needed > 2)
+        wrong = status and named and asked == (None, None) and not schedule.gates
+        return [f"node-{schedule.slow} is slow, and the job ends with {status}"] if wrong else []
     own = [fault for fault in schedule.faults if (fault.kind, fault.node) != ("freeze", 0)]
     team = world.containers[0].team
     alone = not own and schedule.sick is None and schedule.measure is None

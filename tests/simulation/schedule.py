@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.simulation.gates import Gate, draw_gates
+from tests.simulation.gates import AWAITED, Gate, draw_gates
 
 # seconds, in every simulated job
 GRACE = 10.0
@@ -170,6 +170,13 @@ def _gated(random: Random, schedule: Schedule) -> Schedule:
         working = schedule.nodes - schedule.spares
         gates = tuple(Gate(0.2, healthy=rank < working) for rank in range(schedule.nodes))
     odd = {schedule.other_version, schedule.not_ready, schedule.unwritable, schedule.nonsense}
+    if schedule.spares and schedule.sick is None and random.random() < 0.15:
+        late = random.randrange(1, schedule.nodes)
+        gates = tuple(
+            Gate(AWAITED + 2.0, healthy=False) if rank == late else Gate(0.5)
+            for rank in range(schedule.nodes)
+        )
+        schedule = replace(schedule, faults=())
     if odd != {None} or schedule.least or schedule.measure is not None:
         gates = tuple(replace(gate, healthy=True) for gate in gates)
     return replace(schedule, gates=gates)
@@ -257,12 +264,14 @@ def _stalled(random: Random, schedule: Schedule) -> Schedule:
 def _spared(random: Random, schedule: Schedule) -> Schedule:
     """The same job, or one that has spares, and often loses a node or has a sick one."""
     odd = schedule.look is not None or schedule.least or schedule.empty is not None
-    odd = odd or schedule.measure is not None or schedule.mpirun or schedule.cause
+    odd = odd or schedule.mpirun or schedule.cause
     if odd or schedule.nodes < 3 or random.random() > 0.3:
         return schedule
     spares = random.choice((1, 1, 2, 3)) if schedule.nodes > 4 else 1
     working = schedule.nodes - spares
     schedule = replace(schedule, spares=spares, restarts=random.choice((1, 2, 3, 5)))
+    if schedule.measure is not None:
+        return schedule
     chance = random.random()
     if chance < 0.2 and working > 1:
         faults = schedule.faults if random.random() < 0.3 else ()

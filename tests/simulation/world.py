@@ -902,6 +902,7 @@ class World:
         there = self.there - {schedule.not_ready, schedule.unwritable, *schedule.all_unhealthy}
         if (
             rank in self.replaced
+            and schedule.measure is None  # a spare may come after the team was chosen
             and len(there - self.replaced) >= self.needed
             and self.now < self.began + 1
         ):

@@ -176,3 +176,15 @@ def test_a_disk_that_is_full_is_not_the_gate_s() -> None:
     assert not is_unhealthy(arrived.not_ready)
     outcome = not_ready(Node().machine.state.topology, Members((arrived,)))
     assert outcome == Outcome(73, "the disk is full on worker-1 (b)")
+
+
+def test_a_node_that_is_not_healthy_is_named_beside_one_that_never_comes() -> None:
+    node = Node(timeouts="{peers: 60}")
+    node.told(events.NameState("a", ""))
+    node.told(events.Answered(1, checking(1), "10.0.0.1"))
+    node.hears(messages.Checked(PROBLEM))
+    node.waits(70)
+    assert node.outcome
+    assert node.outcome.reason.startswith("EP500 1 of 2 peers did not answer within ")
+    assert "worker-2 (c, not reached yet); EP460 a node is not healthy" in node.outcome.reason
+    assert f"{PROBLEM} on worker-1 (b)" in node.outcome.reason

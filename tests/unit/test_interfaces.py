@@ -319,6 +319,30 @@ def test_a_name_that_means_two_networks(
     plan.settle(spec, here, where, replace(members, assumed=True))  # the others are not known yet
 
 
+@pytest.mark.parametrize(("replaced", "refused"), [((), False), (((1, 2),), True)])
+def test_the_network_of_a_spare_does_not_matter(
+    replaced: tuple[tuple[int, int], ...], refused: bool
+) -> None:
+    spec = load(
+        f"hosts: [a, b, c]\nspares: 1\nnode_rank: 0\ncommand: [x]\n{ASKED.format('eth1')}",
+        "job.yaml",
+        {},
+        {},
+    )
+    here = Facts(
+        env={}, hostname="a", cwd="/", uid=1, user="u", home="/", mpi="4", interfaces=(ETH0, ETH1)
+    )
+    where = build(spec, here, Site("local"), Device("cpu", 0, ""))
+    members = Members(
+        (answer(0, ETH1, 2), answer(1, ETH1, 2), answer(2, replace(ETH0, name="eth1"), 2))
+    )
+    if not refused:
+        plan.settle(spec, here, where, members, replaced=replaced)
+        return
+    with pytest.raises(ConfigError, match="means two networks"):
+        plan.settle(spec, here, where, members, replaced=replaced)
+
+
 @pytest.mark.parametrize(
     ("there", "family"),
     [((V6,), "AF_INET6"), ((ETH0, V6), None), ((V6, ETH1), "AF_INET6"), ((ETH0,), None)],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from entrypoint import __version__
-from entrypoint.job import actions, events
+from entrypoint.job import actions, events, messages
 from entrypoint.model import NodeReport, Outcome
 from entrypoint.values import replace
 from tests.unit.test_speakers import Node
@@ -68,3 +68,13 @@ def test_a_new_leader_says_that_it_does_not_know_whom_the_old_one_has_replaced(
         node.told(events.Answered(rank, report, "10.0.0.1"))
     said = [action.text for action in node.done if isinstance(action, actions.Log)]
     assert any("may work again" in text for text in said) == (attempt > 1)
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_a_worker_says_why_no_spare_leads(spares: int) -> None:
+    node = Node(me=1, spares=spares, restarts=2)
+    node.hears(node.hello, messages.Start(1), sender=0)
+    node.told(events.SessionLost(0))
+    assert node.outcome
+    assert "EP602 worker-0 (a) is lost: its session ended" in node.outcome.reason
+    assert ("no spare leads instead" in node.outcome.reason) == bool(spares)
