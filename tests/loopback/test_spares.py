@@ -124,12 +124,13 @@ def test_the_job_starts_without_a_spare_that_never_comes(cluster: Make) -> None:
 
 def test_a_node_that_cannot_take_part_is_replaced_at_the_first_start(cluster: Make) -> None:
     job = cluster(3, slots=1)
+    soon = {"ENTRYPOINT_TIMEOUTS_PEERS": "8"}  # nobody can tell worker-1 that the job has ended
     for rank in range(3):
-        start(job, rank, "plain", {"PATH": "/nowhere"} if rank == 1 else {})
+        start(job, rank, "plain", {**soon, **({"PATH": "/nowhere"} if rank == 1 else {})})
     until(lambda: len(places(job)) == 2, 30, "two ranks up")
     assert places(job) == [("0", "0"), ("1", "2")], job.both()
     (job.folder / "over").touch()
-    assert job.ends()[0] == 0, job.both()
+    assert job.ends() == {0: 0, 1: 69, 2: 0}, job.both()
 
 
 def test_a_second_loss_without_a_spare_waits_for_the_node(cluster: Make) -> None:
