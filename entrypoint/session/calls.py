@@ -39,6 +39,9 @@ from entrypoint.wire import Invalid
 
 _FROZEN = 500  # sessions that are hidden from the garbage collector together
 _MIN_RTT = 148  # bytes before tcpi_min_rtt
+# Seconds of the first attempts to connect. A container's name resolves before its network is up,
+# and the kernel repeats a lost SYN only after a second (RFC 6298).
+_SOON = (0.2, 0.3)
 
 # paramiko logs what we already report, with tracebacks.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
@@ -381,28 +384,35 @@ async def _connect(addresses: list[Address], seconds: float) -> socket.socket:
     time."""
     reason = "no address"
     late = False
-    for family, kind, protocol, _, address in addresses:
-        connection = socket.socket(family, kind, protocol)
-        try:
-            connection.setblocking(False)
-            await asyncio.wait_for(
-                asyncio.get_running_loop().sock_connect(connection, address), seconds
-            )
-            # Every step of a login is one small packet each way; Nagle would cost 40 ms for each.
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return connection
-        except ConnectionRefusedError:
-            reason = "nothing listens there yet"
-        except (TimeoutError, asyncio.TimeoutError):
-            reason = f"no answer from {address[0]}"
-            late = True
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-        except BaseException:
-            connection.close()
-            raise
-        connection.close()
+    for address in addresses:
+        for limit in (*_SOON, seconds):
+            late = False
+            try:
+                return await _connect_once(address, limit)
+            except ConnectionRefusedError:
+                reason = "nothing listens there yet"
+            except (TimeoutError, asyncio.TimeoutError):
+                reason = f"no answer from {address[4][0]}"
+                late = True
+                continue
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+            break
     raise AttemptFailed(reason, late=late)
+
+
+async def _connect_once(address: Address, limit: float) -> socket.socket:
+    family, kind, protocol, _, where = address
+    connection = socket.socket(family, kind, protocol)
+    try:
+        connection.setblocking(False)
+        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(connection, where), limit)
+        # Every step of a login is one small packet each way; Nagle would cost 40 ms for each.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+    except BaseException:
+        connection.close()
+        raise
 
 
 def round_trip(connection: socket.socket) -> float:

@@ -302,6 +302,31 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(
     assert dead[0].fileno() == -1, "left open"
 
 
+def test_a_first_packet_that_is_lost_costs_less_than_a_second() -> None:
+    """As by a container whose network is not up yet: the kernel drops what comes while two
+    connections wait to be accepted, and would repeat its own packet after a second."""
+
+    async def run(server: socket.socket) -> float:
+        loop = asyncio.get_running_loop()
+        (address,) = resolve.addresses("127.0.0.1", server.getsockname()[1])
+        begun = time.monotonic()
+        work = asyncio.create_task(rollcall._connect([address], 5.0))
+        await asyncio.sleep(0.1)
+        for _ in range(2):
+            (await loop.sock_accept(server))[0].close()
+        (await work).close()
+        return time.monotonic() - begun
+
+    with socket.socket() as server, contextlib.ExitStack() as waiting:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1)
+        server.setblocking(False)
+        for _ in range(2):
+            client = waiting.enter_context(socket.socket())
+            client.connect(server.getsockname())
+        assert asyncio.run(run(server)) < 0.9
+
+
 @pytest.mark.promise(
     "`check --all` names late packets by what the kernel measured at the roll call"
 )
