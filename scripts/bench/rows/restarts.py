@@ -96,7 +96,8 @@ ROW = Row(
         f"{_HOW} The toolkit's job has `restarts`. A rank is killed: seconds from the SIGKILL of the last node's rank "
         "until every rank runs again. A container is killed: SIGKILL of its first process; the engine restarts it, "
         "which takes the seconds of \"the engine's own start\", by Docker's timestamps; the rest is from there until "
-        "every rank runs again.",
+        "every rank runs again. Unlike the start by hand, this includes the end of the launchers that still run; all "
+        "nodes share the cores of one machine, which torch's imports keep busy.",
         (
             *(Goal(f"{nodes} nodes, mpirun", way, "", "value", most)
               for nodes, most in ((4, 0.8), (16, 1.5)) for way in (RANK, CONTAINER)),
