@@ -56,7 +56,6 @@ ALLOWED: Mapping[Phase, tuple[Phase, ...]] = {
     Phase.INQUIRY: (
         Phase.ROLL_CALL,
         Phase.FILES,
-        Phase.SPARE,
         Phase.LAUNCHING,
         Phase.ENDING,
         Phase.RELEASED,
