@@ -176,6 +176,8 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
         schedule.status
         and schedule.restarts_on != "any"
         and not (schedule.faults or schedule.mpirun or _is_unfit(schedule))
+        # A spare takes the place of a node that says late that it is not healthy.
+        and not (schedule.spares and schedule.all_unhealthy)
         and leader.boots > 1
     ):
         wrong.append("the job has started again after a program's own failure")
