@@ -49,10 +49,10 @@ def test_from_the_wait_for_a_peer_to_the_end(cluster: Make) -> None:
     running = [("worker-0", "running"), ("worker-1", "running")]
     until(lambda: phases(job, 0) == running, 30, "both run")
     until(lambda: phases(job, 1) == running, 20, "both run, as the worker sees it")
+    until(lambda: [node["ranks"] for node in ask(job, 0)[1]["nodes"]] == [2, 2], 20, "all ranks")
     code, seen = ask(job, 0)
     assert code == 0
     here, there = seen["nodes"]
-    assert (here["ranks"], there["ranks"]) == (2, 2)
     assert here["heartbeat_seconds"] is None
     assert there["heartbeat_seconds"] < 6, "it speaks every 3 s"
     until(
