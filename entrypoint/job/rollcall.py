@@ -213,9 +213,11 @@ class RollCall:
     def _awaits_gates(self) -> bool:
         """Whether the result of a gate is awaited: of a job with spares, that of a node which is to
         work, as far as is known."""
+        if not self._topology.spares or not self.gates.is_open():
+            return self.gates.is_open()
         team = self._state.team
         able = list(filter(team.can_work, self._ready()))
-        has_choice = self._topology.spares and len(able) >= len(team.nodes)
+        has_choice = len(able) >= len(team.nodes)
         return self.gates.is_open(team.best(able) if has_choice else None)
 
     def _ready(self) -> set[int]:
