@@ -8,6 +8,7 @@ again until the deadline.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import io
 import logging
@@ -385,20 +386,23 @@ async def _connect(addresses: list[Address], seconds: float) -> socket.socket:
     reason = "no address"
     late = False
     for address in addresses:
-        for limit in (*_SOON, seconds):
-            late = False
-            try:
-                return await _connect_once(address, limit)
-            except ConnectionRefusedError:
-                reason = "nothing listens there yet"
-            except (TimeoutError, asyncio.TimeoutError):
-                reason = f"no answer from {address[4][0]}"
-                late = True
-                continue
-            except OSError as error:
-                reason = (error.strerror or str(error)).lower()
-            break
+        try:
+            return await _connect_soon(address, seconds)
+        except ConnectionRefusedError:
+            reason = "nothing listens there yet"
+        except (TimeoutError, asyncio.TimeoutError):
+            reason = f"no answer from {address[4][0]}"
+            late = True
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
     raise AttemptFailed(reason, late=late)
+
+
+async def _connect_soon(address: Address, seconds: float) -> socket.socket:
+    for limit in _SOON:
+        with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+            return await _connect_once(address, limit)
+    return await _connect_once(address, seconds)
 
 
 async def _connect_once(address: Address, limit: float) -> socket.socket:
