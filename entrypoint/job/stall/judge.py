@@ -8,7 +8,7 @@ the same, or most work, the job is slow and no rank is to blame.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from entrypoint.job.stall.stacks import Frame, ProcessStack
@@ -171,10 +171,17 @@ def _ranks(stacks: Mapping[int, Sequence[ProcessStack]]) -> list[StackedRank]:
 
 def _groups(ranks: Sequence[StackedRank]) -> list[list[StackedRank]]:
     """Return the ranks that do the same together, the largest group first."""
-    groups: dict[tuple[str, ...], list[StackedRank]] = {}
+    groups = _grouped(ranks, lambda rank: rank.position.key)
+    return sorted(groups, key=lambda group: (-len(group), group[0].stack.rank))
+
+
+def _grouped(
+    ranks: Iterable[StackedRank], key: Callable[[StackedRank], Hashable]
+) -> list[list[StackedRank]]:
+    groups: dict[Hashable, list[StackedRank]] = {}
     for rank in ranks:
-        groups.setdefault(rank.position.key, []).append(rank)
-    return sorted(groups.values(), key=lambda group: (-len(group), group[0].stack.rank))
+        groups.setdefault(key(rank), []).append(rank)
+    return list(groups.values())
 
 
 def _blamed(groups: Sequence[Sequence[StackedRank]], total: int) -> list[StackedRank]:
@@ -292,14 +299,11 @@ def _stack(stack: ProcessStack) -> list[str]:
 
 def _operations(ranks: Sequence[StackedRank], host: Callable[[int], str]) -> list[str]:
     """Return the operation that the ranks have come to, those of few ranks first."""
-    groups: dict[str, list[StackedRank]] = {}
-    for rank in ranks:
-        if rank.stack.operation:
-            groups.setdefault(rank.stack.operation, []).append(rank)
-    rarest = sorted(groups.items(), key=lambda entry: len(entry[1]))
+    recorded = (rank for rank in ranks if rank.stack.operation)
+    groups = _grouped(recorded, lambda rank: rank.stack.operation)
     return [
-        f"  torch's flight recorder: {_who(group, host)}: {operation}"
-        for operation, group in rarest[:_OPERATIONS]
+        f"  torch's flight recorder: {_who(group, host)}: {group[0].stack.operation}"
+        for group in sorted(groups, key=len)[:_OPERATIONS]
     ]
 
 

@@ -41,7 +41,7 @@ class ProcessStack:
     kernel: Name  # function of the kernel in which it waits, where that is known
     note: Name  # why there are no frames; of a rank that has left, how
     frames: Annotated[tuple[Frame, ...], Length(FRAMES)] = ()
-    operation: Name = ""  # of the ranks together, as torch's flight recorder has it
+    operation: Name = ""  # collective one of the rank, as torch's flight recorder has it
 
 
 def chosen(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:

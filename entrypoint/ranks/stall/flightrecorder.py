@@ -55,27 +55,26 @@ async def ask(place: tuple[str, str], ranks: Sequence[int], limit: float) -> dic
 
 
 async def _gather(place: tuple[str, str], ranks: Sequence[int], found: dict[int, str]) -> None:
-    pipe, record = place
-    demands = {f"{record}{rank}": f"{pipe}{rank}.pipe" for rank in ranks}
-    numbers = dict(zip(demands, ranks, strict=True))
-    awaited = await in_thread(partial(_demand_all, demands))
+    awaited = await in_thread(partial(_demand_all, place, ranks))
     while awaited:
         await rest(_PAUSE)
-        answers = await in_thread(partial(_answers, awaited))
-        found.update({numbers[path]: answer for path, answer in answers.items()})
-        awaited = {path: state for path, state in awaited.items() if path not in answers}
+        answers = await in_thread(partial(_answers, place[1], awaited))
+        found.update(answers)
+        awaited = {rank: state for rank, state in awaited.items() if rank not in answers}
 
 
-def _demand_all(pipes: Mapping[str, str]) -> dict[str, FileState]:
-    """Ask for each of these records by its pipe; return how those that will come are now."""
-    before = {record: _state(record) for record in pipes}
-    return {record: before[record] for record, pipe in pipes.items() if _demand(pipe)}
+def _demand_all(place: tuple[str, str], ranks: Sequence[int]) -> dict[int, FileState]:
+    """Ask for the records of these ranks; return how those that will come are now."""
+    pipe, record = place
+    before = {rank: _state(f"{record}{rank}") for rank in ranks}
+    return {rank: before[rank] for rank in ranks if _demand(f"{pipe}{rank}.pipe")}
 
 
-def _answers(before: Mapping[str, FileState]) -> dict[str, str]:
+def _answers(record: str, before: Mapping[int, FileState]) -> dict[int, str]:
     """Return the operation in each record that is there, is new and is complete."""
-    changed = [path for path, state in before.items() if _state(path) not in (state, None)]
-    return {path: answer for path in changed if (answer := _read(path))}
+    paths = {rank: f"{record}{rank}" for rank in before}
+    changed = [rank for rank, path in paths.items() if _state(path) not in (before[rank], None)]
+    return {rank: answer for rank in changed if (answer := _read(paths[rank]))}
 
 
 def _demand(pipe: str) -> bool:

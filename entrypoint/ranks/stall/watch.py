@@ -136,13 +136,8 @@ class RankWatcher:
         stacks, notes, operations = await asyncio.gather(
             self._read(_LIMIT), self._ask_nccl(env), self._ask_recorder(env)
         )
-        with_operations = (
-            replace(stack, operation=operations.get(stack.rank, ""))
-            for stack in stacks
-            if not stack.is_child
-        )
-        children = (stack for stack in stacks if stack.is_child)
-        return RankStacks((*with_operations, *children), notes)
+        named = (replace(stack, operation=operations.get(stack.rank, "")) for stack in stacks)
+        return RankStacks(tuple(named), notes)
 
     async def _read(self, limit: float) -> tuple[ProcessStack, ...]:
         from entrypoint.ranks.stall import reader  # only a stall, or the end of a grace, needs it
