@@ -46,18 +46,16 @@ async def _check(
         done, _ = await asyncio.wait({work}, timeout=limit)
     finally:
         work.cancel()  # its threads end by themselves, or never
-    if not done:
-        hint = "see that its file systems answer, such as that of gate.folder"
-        log(
-            f"warning: EP467 this node could not check itself | no end within {limit:.0f}s | {hint}"
-        )
-        return ""
     try:
-        return one_line(work.result(), _REASON)
+        if done:
+            return one_line(work.result(), _REASON)
+        detail = f"no end within {limit:.0f}s"
+        hint = "see that its file systems answer, such as that of gate.folder"
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        log(f"warning: EP467 this node could not check itself | {text} | please report it")
-        return ""
+        detail = f"{type(error).__name__}: {error}"
+        hint = "please report it"
+    log(f"warning: EP467 this node could not check itself | {detail} | {hint}")
+    return ""
 
 
 def before_program(

@@ -54,13 +54,9 @@ class Verdict:
         if cause.slug not in _OF_ALL_OR_ONE:
             return cause
         nodes = {other.node for other in self._causes if other.slug == cause.slug}
-        if len(nodes) == 1 and self._working() > 1:
+        if len(nodes) == 1 and self._state.topology.working > 1:  # spares do not run the program
             return replace(cause, blame="node", retry="elsewhere", certainty="high")
         return cause
-
-    def _working(self) -> int:
-        """Return how many nodes can have this failure: spares do not run the program."""
-        return self._state.topology.working
 
     def show_last_lines(self, end: ProgramExit) -> None:
         """Log the last lines that a failed program has printed."""
