@@ -38,7 +38,7 @@ class JobState:
         self._phases = dict.fromkeys(plan.known_nodes, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}
-        # Nodes that are lost since this node itself stood still, which is not held against them.
+        # Nodes that are lost since this node itself was suspended, which is not held against them.
         self.missed: set[int] = set()
         # The first outcome decided, whatever comes later.
         self.outcome: Outcome | None = None

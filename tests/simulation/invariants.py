@@ -563,7 +563,7 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
     team = world.containers[0].team
     alone = not own and schedule.sick is None and schedule.measure is None
     if team and team.reasons and alone:
-        return [f"only the leader stood still, and {sorted(team.reasons)} are replaced"]
+        return [f"only the leader was suspended, and {sorted(team.reasons)} are replaced"]
     if len(schedule.faults) != 1 or schedule.sick is not None:
         return []
     (fault,) = schedule.faults
