@@ -35,8 +35,10 @@ for name in os.listdir(run_dir) if os.path.isdir(run_dir) else ():
 words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
 number = env.get("RANK_ID") or env.get("JAX_PROCESS_ID") or "0"
 told = {"words": words, "env": env, "cwd": os.getcwd(), "pid": os.getpid(), "files": files}
-with open(os.path.join(os.path.dirname(sys.argv[0]), "../told." + number), "w") as file:
+place = os.path.join(os.path.dirname(sys.argv[0]), "../told." + number)
+with open(place.replace("told.", "part."), "w") as file:
     json.dump(told, file)
+os.rename(file.name, place)  # whole: another node's program may end the job once it is there
 while not os.path.exists(env.get("AWAITS", "/")):
     time.sleep(0.01)
 """
