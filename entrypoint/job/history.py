@@ -6,8 +6,6 @@ replaced, and a leader that has replaced a lost one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from entrypoint.errors import NoProgressError, RetryError
 from entrypoint.model import NodeReport, Outcome
 from entrypoint.spec.jobspec import JobSpec, RestartsSpec
@@ -30,6 +28,16 @@ class History:
     without_progress: int = 0
     step: int = -1
 
+    @classmethod
+    def of(cls, report: NodeReport) -> History:
+        """Return the history that a node reports."""
+        return cls(report.attempt, report.without_progress, report.step)
+
+    def most(self, other: History) -> History:
+        """Return that of two nodes' histories with more attempts, and with more progress in
+        them."""
+        return max(self, other, key=lambda each: (each.attempt, -each.without_progress, each.step))
+
     def next(self, has_started: bool, has_progressed: bool, step: int) -> History:
         """Return the history of the attempt that follows. One that has started nothing tells
         nothing about progress."""
@@ -40,24 +48,14 @@ class History:
 FIRST = History()
 
 
-def latest(own: History, reports: Iterable[NodeReport], restarts: RestartsSpec) -> History:
-    """Return the history of the node that has seen most attempts, and most progress in them. A
-    leader that has replaced a lost one has seen none. No report has more than there can be.
+def latest(own: History, told: History, restarts: RestartsSpec) -> History:
+    """Return the history of a leader, or what it was told if other nodes have seen more attempts: a
+    leader that has replaced a lost one has seen none. Nobody has seen more than there can be.
     """
-    known = [
-        History(report.attempt, report.without_progress, report.step)
-        for report in reports
-        if report.attempt > own.attempt
-    ]
-    if not known:
+    if told.attempt <= own.attempt:
         return own
-    attempt = max(history.attempt for history in known)
-    best = min(
-        (history for history in known if history.attempt == attempt),
-        key=lambda history: (history.without_progress, -history.step),
-    )
-    attempt = min(attempt, restarts.most + 1)
-    return replace(best, attempt=attempt, without_progress=min(best.without_progress, attempt - 1))
+    attempt = min(told.attempt, restarts.most + 1)
+    return replace(told, attempt=attempt, without_progress=min(told.without_progress, attempt - 1))
 
 
 def follow(

@@ -249,7 +249,7 @@ class Leader:
         if assembly.refusal:
             self._decide(assembly.refusal)
             return
-        if exhausted := self.state.take_history(members.reports):
+        if exhausted := self.state.take_history():
             self._decide(exhausted)
             return
         self._port = assembly.port
@@ -426,11 +426,12 @@ class Leader:
         self._lose(node, why)
 
     def _checked(self, node: int, message: messages.Checked) -> None:
-        """A node's gate has ended. If it is too late for this attempt, a spare may take its place
-        in the next one; else the node's own failure, which follows, is the job's."""
+        """A node's gate has ended. If it is too late for this attempt, a spare may take the place
+        of a worker in the next one; else the node's own failure, which follows, is the job's."""
         is_late = self._roll_call.gates.checked(node, message)
         has_next = self.state.history.attempt <= self._spec.restarts.most
-        if is_late and self._topology.spares and has_next and self.outcome is None:
+        is_replaced = bool(self._topology.spares) and has_next and node != self._me
+        if is_late and is_replaced and self.outcome is None:
             reason = unhealthy(message.problem).reason
             self.state.set_team(self.state.team.lose(node, reason))
             self._decide(replace(lost(self._host(node), reason), cause=None))

@@ -124,6 +124,7 @@ class RollCall:
 
     def answered(self, report: NodeReport) -> None:
         """A peer is there."""
+        self._state.hear_history(report)
         self.miss(self._topology.nodes[report.rank], "")
         self.gates.answered(report)
 

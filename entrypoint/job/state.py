@@ -3,8 +3,6 @@ phase."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from entrypoint.job import actions
 from entrypoint.job.failure import lost
 from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
@@ -48,6 +46,9 @@ class JobState:
         self.force = False
         # Of this attempt; on a worker the leader's, once that is known.
         self.history = history
+        # On the leader, the most that a node has told of earlier attempts which has answered, also
+        # if it has left since.
+        self._told = FIRST
         # Whether this attempt has made progress, and the last training step that it has reached.
         self.has_progressed = False
         self.step = -1
@@ -136,11 +137,15 @@ class JobState:
 
     # -- attempts
 
-    def take_history(self, reports: Iterable[NodeReport]) -> Outcome | None:
+    def hear_history(self, report: NodeReport) -> None:
+        """A node has answered the roll call, and tells of earlier attempts."""
+        self._told = self._told.most(History.of(report))
+
+    def take_history(self) -> Outcome | None:
         """The roll call is over: this leader may know of fewer attempts than the others. Return the
         job's outcome if there is no attempt any more."""
         before = self.history
-        self.history = latest(before, reports, self.spec.restarts)
+        self.history = latest(before, self._told, self.spec.restarts)
         if self.topology.spares and before == FIRST != self.history:
             self.scheduler.log(_NEW)
         if pays_off(self.history, self.spec.restarts):

@@ -181,8 +181,7 @@ def _restarts(schedule: Schedule, world: World) -> list[str]:
         and leader.boots > 1
     ):
         wrong.append("the job has started again after a program's own failure")
-    own = sum(fault.node == 0 for fault in schedule.of("kill", "reboot"))
-    if world.told_to_stop and leader.boots > max(world.told_to_stop) + own:
+    if world.told_to_stop and leader.boots > max(world.told_to_stop):
         wrong.append(
             "the job has started again, and its leader was told to stop before the result was told"
         )
@@ -314,6 +313,10 @@ def _unhealthy(schedule: Schedule, world: World) -> list[str]:
         is_named = PROBLEM in reason and f"node-{rank}" in reason
         # After an attempt has begun, it is the node's own failure.
         is_named = is_named or (rank in (0, each.rank) and PROBLEM in reason)
+        # The program may fail before the node says anything.
+        is_first = not schedule.gates[rank].reports and 0 != status == schedule.status
+        if is_first and ended <= by:
+            continue
         if status != 71 or not is_named or ended > by:
             wrong.append(
                 f"node-{rank} is not healthy, and node-{each.rank} ended at {ended:.1f} s, not by"

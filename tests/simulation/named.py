@@ -89,6 +89,21 @@ _RESTARTS = {
         # one boot of the second leader
         attempts=1,
     ),
+    "30: who has seen the progress tells a new leader, and is lost": Named(
+        _job(
+            4,
+            Fault(3.0, "kill", 0, seconds=1.0),
+            Fault(6.5, "kill", 2, seconds=5.0),
+            **{**_CRASHES, "without_progress": 2, "duration": 3.0, "restarts": 4},
+            spares=1,
+            save=(0.0, 6.0, 1.0, 0.0),
+            progress=(True, False),
+            saver=2,
+            saves_late=True,
+        ),
+        (3, 3, 3, 3),
+        attempts=4,
+    ),
 }
 _SICK = {"spares": 1, "sick": 1, "cause": "device", "duration": 8.0, "restarts": 5}
 _SPARES = {
@@ -497,6 +512,12 @@ NAMED = {
         (71, 71, 71, 71),
         by=4,
         reason=f"{PROBLEM} on worker-0 (node-0)",
+    ),
+    "gate: worker-0 says too late that it is not healthy, and its place is none for a spare": Named(
+        _job(4, spares=1, restarts=3, gates=(Gate(20.0, healthy=False), Gate(), Gate(), Gate())),
+        (71, 71, 71, 71),
+        by=40,
+        reason=PROBLEM,
     ),
     "gate: one node alone is not healthy": Named(
         _job(1, gates=(Gate(3.0, healthy=False),)), (71,), by=6, reason=PROBLEM

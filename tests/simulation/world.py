@@ -742,6 +742,8 @@ class World:
                 session.silent = True
             if fault.kind == "vanish":
                 self._cut.add(fault.node)
+            if not fault.node:  # and what it was told is gone with it
+                self.told_to_stop.discard(container.boots)
             container.kill()
             container.over = not fault.seconds
             if fault.seconds:
@@ -928,7 +930,9 @@ class World:
             and self.began != self.now
         ):
             self.began = self.now
-            self.there = {0, *(node for node, each in sender.sessions.items() if each.is_used())}
+            used = {node for node, each in sender.sessions.items() if each.is_used()}
+            signalled = {node for node, number in self.signals.items() if number}
+            self.there = {0, *(node for node in used - signalled if not self.is_cut(node))}
             self.first_start = self.first_start or self.now
             there = [rank for rank, each in sender.sessions.items() if each.open]
             if self.schedule.measure is not None and not sender.measured:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -99,23 +100,19 @@ def test_a_cause_stays() -> None:
     assert no_progress(replace(LOST, cause=ECC), History(4, 3), JOB).cause == ECC
 
 
-def report(attempt: int, without: int, step: int = -1) -> NodeReport:
-    return NodeReport(1, 1, "1", attempt=attempt, without_progress=without, step=step)
-
-
 @pytest.mark.parametrize(
-    ("own", "reports", "taken"),
+    ("own", "told", "taken"),
     [
-        (FIRST, [report(1, 0), report(1, 0)], FIRST),
-        (FIRST, [report(3, 2, 7), report(1, 0)], History(3, 2, 7)),  # this leader is new
-        (History(3, 1), [report(3, 2), report(2, 1)], History(3, 1)),  # the leader's own counts
-        (FIRST, [report(3, 2, 5), report(3, 1, 9)], History(3, 1, 9)),  # one has heard more
-        (FIRST, [report(99, 98)], History(51, 50)),  # no more than can be
-        (FIRST, [report(2, 90)], History(2, 1)),
+        (FIRST, [FIRST, FIRST], FIRST),
+        (FIRST, [History(3, 2, 7), FIRST], History(3, 2, 7)),  # this leader is new
+        (History(3, 1), [History(3, 2), History(2, 1)], History(3, 1)),  # the leader's own counts
+        (FIRST, [History(3, 2, 5), History(3, 1, 9)], History(3, 1, 9)),  # one has heard more
+        (FIRST, [History(99, 98)], History(51, 50)),  # no more than can be
+        (FIRST, [History(2, 90)], History(2, 1)),
     ],
 )
-def test_which_history_counts(own: History, reports: list[NodeReport], taken: History) -> None:
-    assert latest(own, reports, THREE) == taken
+def test_which_history_counts(own: History, told: list[History], taken: History) -> None:
+    assert latest(own, functools.reduce(History.most, told), THREE) == taken
 
 
 def test_what_is_said_between_two_attempts() -> None:
