@@ -31,10 +31,10 @@ def forced(*_):
     if os.path.exists(f"{folder}/cancelled"):
         return
     for task in tasks:
-        task.kill()
+        os.killpg(task.pid, signal.SIGKILL)
 signal.signal(signal.SIGTERM, forced)
 for index in range(nodes):
-    step = {"SLURM_STEP_ID": "0", "SLURM_NODEID": str(index), "SLURM_STEP_NUM_NODES": str(nodes),
+    step = {"SLURM_STEP_ID": "0", "SLURM_NODEID": str(index), "SLURM_PROCID": str(index), "SLURM_STEP_NUM_NODES": str(nodes),
             "SLURM_STEP_NODELIST": ",".join(names), "SLURM_LOCALID": "0"}
     tasks.append(subprocess.Popen(argv[first:], env={**os.environ, **step}, start_new_session=True))
 open(f"{folder}/tasks.new", "w").write(" ".join(str(task.pid) for task in tasks))
@@ -50,7 +50,7 @@ if os.path.exists(f"{folder}/cancelled"):
     sys.exit("scancel: error: Kill job error: Job/step already completing or completed")
 number = signal.Signals["SIG" + sys.argv[1].removeprefix("--signal=")]
 for task in open(f"{folder}/tasks").read().split():
-    os.kill(int(task), number)
+    os.killpg(int(task), number)
 """
 _SCONTROL = """
 import os, sys

@@ -43,6 +43,7 @@ sys.exit(int(os.environ.get("END_AT_TERM", "143")))
 # The real command, as a program of the fake cluster.
 REAL = f'#!/bin/sh\nexec {sys.executable} -m entrypoint "$@"\n'
 
+WITH_SPARES = "name: demo\nslots: 1\ncommand: [train]\nspares: 1\nrestarts: 1\n"
 Cluster = Callable[..., Slurm]
 
 
@@ -129,6 +130,29 @@ def test_the_status_of_a_failing_node_is_the_job_s(
     made = cluster()
     assert ended(made.batch(script(tmp_path), END_0="0", END_1=str(status))) == (status, "")
     assert made.said("scontrol") == []
+
+
+@pytest.mark.parametrize(("first", "other"), [(0, 137), (0, 71), (7, 75), (75, 0)])
+def test_the_status_of_a_job_with_spares_is_that_of_worker_0(
+    first: int, other: int, cluster: Cluster, tmp_path: Path
+) -> None:
+    """A node that a spare has replaced was killed, or has a reason of its own."""
+    made = cluster()
+    batch = made.batch(script(tmp_path, WITH_SPARES), END_0=str(first), END_1=str(other))
+    assert ended(batch)[0] == first
+    assert made.said("scontrol") == ["requeue 7"] * (first == 75)
+
+
+def test_a_job_with_spares_that_is_stopped_has_its_grace(cluster: Cluster, tmp_path: Path) -> None:
+    """The shell between takes no signal."""
+    made = cluster()
+    batch = made.batch(script(tmp_path, WITH_SPARES))
+    started(made)
+    batch.send_signal(signal.SIGUSR1)
+    until(lambda: "SIGUSR1" in made.said("node-1"), "SIGUSR1 on node-1")
+    batch.send_signal(signal.SIGTERM)
+    assert ended(batch) == (143, "")
+    assert [made.said(f"node-{node}") for node in (0, 1)] == [["started", "SIGUSR1", "grace"]] * 2
 
 
 @pytest.mark.promise(

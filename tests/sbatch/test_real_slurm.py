@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ def submit(slurm: Slurm) -> Iterator[Submit]:
     jobs: list[Job] = []
 
     def make(
-        *options: str, launcher: str = "mpirun", command: str = "python, train.py", **more: str
+        *options: str, launcher: str = "mpirun", command: str = "python, train.py", **more: Any
     ) -> Job:
         files = (
             {}
@@ -245,3 +246,35 @@ def test_two_jobs_on_a_node(submit: Submit, seen: Seen) -> None:
         job.cancel("--signal=TERM")
     assert [job.ends() for job in jobs] == [("FAILED", "143:0")] * 2
     seen("both ran at once")
+
+
+# worker-0 trains alone; it ends once it is told that the spare was killed.
+ALONE = """\
+import os, time
+print("it trains", flush=True)
+while not os.path.exists("killed"):
+    time.sleep(0.1)
+"""
+# The shell of the script's, which runs `entrypoint`, is no python.
+_KILL = """
+for file in /proc/[0-9]*/cmdline; do
+  tr '\\0' ' ' <"$file" 2>/dev/null | grep -q '^[^ ]*python[^ ]* [^ ]*entrypoint run' || continue
+  pid=${file#/proc/}
+  kill -KILL "${pid%/*}" && echo killed
+done
+"""
+
+
+@pytest.mark.slurm("9", "kill -KILL of the spare's entrypoint, the job goes on")
+def test_a_killed_spare_does_not_decide_the_status(
+    slurm: Slurm, submit: Submit, seen: Seen
+) -> None:
+    spec = SPEC.format(launcher="mpirun", command="python, train.py") + "spares: 1\nrestarts: 1\n"
+    job = submit("--nodes", "2", files={"job.yaml": spec, "train.py": ALONE})
+    job.says("it trains", 2)
+    killed = docker("exec", slurm.boxes[NODES[1]], "sh", "-c", _KILL)
+    assert killed.split() == ["killed"]
+    job.says("is lost")
+    slurm.run("touch", "killed", where=job.folder)
+    assert job.ends() == ("COMPLETED", "0:0")
+    seen("COMPLETED 0:0, the spare's task ended with 137")
