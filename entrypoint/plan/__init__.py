@@ -244,7 +244,7 @@ def _launch(spec: JobSpec, launcher: ModuleType, topology: Topology, members: Me
         raise ConfigError(
             "EP115 there is no program to run",
             "no command in the spec, none after --",
-            "add: -- python train.py",
+            "add: -- python train.py, or the spec that names it: --spec job.yaml",
         )
     launch = cast(Launch, launcher.plan(spec, topology, members))
     if spec.nodes and launch.start.min_nodes is None:

@@ -400,7 +400,8 @@ def test_no_program(cwd: Path) -> None:
     assert (done.returncode, done.stdout) == (78, "")
     assert (
         done.stderr == "[entrypoint] EP115 there is no program to run"
-        " | no command in the spec, none after -- | add: -- python train.py\n"
+        " | no command in the spec, none after --"
+        " | add: -- python train.py, or the spec that names it: --spec job.yaml\n"
     )
 
 

@@ -104,7 +104,7 @@ def test_no_program() -> None:
     assert (str(caught.value), caught.value.status) == (
         (
             "EP115 there is no program to run | no command in the spec, none after -- | add: --"
-            " python train.py"
+            " python train.py, or the spec that names it: --spec job.yaml"
         ),
         78,
     )
