@@ -33,16 +33,22 @@ class Reaper:
         self._loop.add_signal_handler(signal.SIGCHLD, self._soon)
 
     def _soon(self) -> None:
-        for pid, name in _zombie_names().items():
-            if name in DAEMONS:
-                with contextlib.suppress(ChildProcessError):
-                    self._daemon_ended(name, os.waitpid(pid, os.WNOHANG)[1])
+        self._report_daemons()
         if self._planned is None:
             self._planned = self._loop.call_later(_PATIENCE, self._scan)
 
+    def _report_daemons(self) -> set[int]:
+        """Report daemons that have ended, and return the other zombies."""
+        zombies = _zombie_names()
+        for pid, name in zombies.items():
+            if name in DAEMONS:
+                with contextlib.suppress(ChildProcessError):
+                    self._daemon_ended(name, os.waitpid(pid, os.WNOHANG)[1])
+        return {pid for pid, name in zombies.items() if name not in DAEMONS}
+
     def _scan(self) -> None:
         self._planned = None
-        zombies = set(_zombie_names())
+        zombies = self._report_daemons()
         for pid in zombies & self._zombies:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
@@ -58,9 +64,15 @@ class Reaper:
 
 def _zombie_names() -> dict[int, str]:
     """Return the children of this process that have ended and were not waited for: pid -> name."""
-    parent_pid = str(os.getpid())
-    return {
-        pid: name
-        for pid, name, (state, parent, *_) in proc.processes()
-        if (state, parent) == ("Z", parent_pid)
-    }
+    me = os.getpid()
+    try:
+        children = proc.children(me)
+    except OSError:  # the kernel does not list them
+        children = [pid for pid, _, (_, parent, *_) in proc.processes() if int(parent) == me]
+    zombies = {}
+    for pid in children:
+        with contextlib.suppress(OSError):  # it has just been waited for
+            name, (state, *_) = proc.stat(pid)
+            if state == "Z":
+                zombies[pid] = name
+    return zombies

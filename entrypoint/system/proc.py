@@ -12,15 +12,20 @@ if False:  # only for type checkers: importing it is slow
     from typing import NoReturn
 
 _E2BIG = 7  # too long for execve(2)
+_STAT = 4096  # bytes; a process's `stat` has some hundred
 CAP_IPC_LOCK = 14  # linux/capability.h: exempt from the limit on locked memory
 
 
 def stat(pid: int | str, proc: str = "/proc") -> tuple[str, list[str]]:
     """Return a process's name and the fields after it, state, parent, ..., of proc_pid_stat(5).
     Raises OSError."""
-    with open(f"{proc}/{pid}/stat", errors="replace") as file:
-        # The name, in parentheses, may contain any character.
-        name, _, fields = file.read().partition("(")[2].rpartition(")")
+    file = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)  # open() takes twice as long
+    try:
+        text = os.read(file, _STAT).decode(errors="replace")
+    finally:
+        os.close(file)
+    # The name, in parentheses, may contain any character.
+    name, _, fields = text.partition("(")[2].rpartition(")")
     return name, fields.split()
 
 
@@ -38,14 +43,19 @@ def processes() -> Iterator[tuple[int, str, list[str]]]:
 def below(pid: int) -> list[tuple[int, str, list[str]]]:
     """Return all live processes below `pid`, as `processes` does, in any session or group; parents
     first."""
-    children: dict[int, list[tuple[int, str, list[str]]]] = {}
+    try:
+        if not children(pid):  # a machine may have thousands of processes
+            return []
+    except OSError:
+        pass
+    below_each: dict[int, list[tuple[int, str, list[str]]]] = {}
     for entry in processes():
         fields = entry[2]
         if fields[0] != "Z" or int(fields[17]) > 1:  # other threads run on, or are being ended
-            children.setdefault(int(fields[1]), []).append(entry)
-    result = list(children.get(pid, []))
+            below_each.setdefault(int(fields[1]), []).append(entry)
+    result = list(below_each.get(pid, []))
     for entry in result:  # which grows
-        result += children.get(entry[0], [])
+        result += below_each.get(entry[0], [])
     return result
 
 
@@ -54,17 +64,34 @@ def descendants(pid: int) -> list[int]:
     return [child for child, _, _ in below(pid)]
 
 
-def tree(pid: int) -> Iterator[int]:
-    """Yield the process and those below it, parents first, without reading any others.
+def children(pid: int) -> list[int]:
+    """Return the pids of a process's children, also of those that nobody has waited for yet,
+    without reading any others.
 
-    Processes that are forked meanwhile may be missing (/proc/PID/task/TID/children, proc(5)).
+    One that is forked, or whose sibling is waited for, meanwhile may be missing (proc(5),
+    /proc/PID/task/TID/children). Raises OSError if the process has ended, or if the kernel does not
+    list children.
     """
+    found: list[int] = []
+    tasks = os.listdir(f"/proc/{pid}/task")
+    unread = 0
+    for task in tasks:
+        try:
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+        except OSError:  # this thread has ended, and another one has its children
+            unread += 1
+    if unread == len(tasks):
+        raise FileNotFoundError(f"the children of process {pid} are not listed")
+    return found
+
+
+def tree(pid: int) -> Iterator[int]:
+    """Yield the process and those below it, parents first, as `children` finds them."""
     yield pid
     try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as file:
-                for child in file.read().split():
-                    yield from tree(int(child))
+        for child in children(pid):
+            yield from tree(child)
     except OSError:
         return  # it has ended
 

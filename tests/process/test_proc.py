@@ -1,0 +1,78 @@
+"""How processes are found in /proc: children, also ended ones, and all below a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from entrypoint.ranks import reaper
+from entrypoint.system import proc
+from tests.process.bench import until
+
+# It starts a program that starts another one, and names both.
+PARENT = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); sys.stdin.read()"
+
+
+def unlisted(pid: int) -> list[int]:
+    raise FileNotFoundError(f"a kernel without CONFIG_PROC_CHILDREN, asked about {pid}")
+
+
+@pytest.fixture
+def ended() -> Iterator[int]:
+    """A child that has ended, and that nobody has waited for."""
+    child = subprocess.Popen(["true"])
+    until(lambda: proc.state(child.pid)[0] == "Z", "the child has ended")
+    yield child.pid
+    child.wait()
+
+
+def test_a_child_that_has_ended_is_listed_until_somebody_waits(ended: int) -> None:
+    assert ended in proc.children(os.getpid())
+    assert ended not in proc.descendants(os.getpid())
+
+
+def test_a_child_of_a_thread_that_has_ended_is_listed() -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    thread = threading.Thread(target=lambda: started.append(subprocess.Popen(["sleep", "600"])))
+    thread.start()
+    thread.join()
+    (child,) = started
+    try:
+        assert child.pid in proc.children(os.getpid())
+        assert child.pid in proc.descendants(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+    with pytest.raises(FileNotFoundError):
+        proc.children(child.pid)
+
+
+@pytest.mark.parametrize("kernel", ["that lists children", "that does not"])
+def test_all_below_a_process_are_found(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernel == "that does not":
+        monkeypatch.setattr(proc, "children", unlisted)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    below = int(parent.stdout.readline())
+    try:
+        assert proc.descendants(parent.pid) == [below]
+        assert {parent.pid, below} <= set(proc.descendants(os.getpid()))
+        assert proc.descendants(below) == []
+    finally:
+        os.kill(below, 9)
+        parent.communicate()
+
+
+@pytest.mark.parametrize("kernel", ["that lists children", "that does not"])
+def test_zombies_are_found(kernel: str, ended: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernel == "that does not":
+        monkeypatch.setattr(proc, "children", unlisted)
+    assert reaper._zombie_names()[ended] == "true"
+    assert os.getppid() not in reaper._zombie_names()
