@@ -83,7 +83,13 @@ def test_the_main_thread_s_stack_is_read(started: Started, way: str) -> None:
 @pytest.mark.promise("stacks are read without the right to trace processes")
 @pytest.mark.parametrize(
     "text",
-    ["echo 'Error: Permission Denied' >&2; exit 1", "exec sleep 600", "echo '[{}]'", "echo '{'"],
+    [
+        "echo 'Error: Permission Denied' >&2; exit 1",
+        "exec sleep 600",
+        "echo '[{}]'",
+        "echo '{'",
+        "exec yes",
+    ],
 )
 def test_a_py_spy_that_cannot_read_is_followed_by_the_signal(
     started: Started, tmp_path: Path, text: str

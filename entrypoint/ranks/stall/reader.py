@@ -6,7 +6,6 @@ signal needs `own_stacks/sitecustomize.py` in that Python. A stopped process ans
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 
 from entrypoint.job.stall.stacks import Frame, chosen
-from entrypoint.system import proc
+from entrypoint.system import limited, proc
 from entrypoint.system.clock import rest
 from entrypoint.text import one_line
 
@@ -67,25 +66,13 @@ async def _by_spy(spy: str, pid: int, limit: float) -> tuple[tuple[Frame, ...], 
     words = ["dump", "--json", "--pid", str(pid)]
     if proc.state(pid)[0] in "TtD":
         words.append("--nonblocking")  # it could not be stopped, or not be continued
-    pipe = asyncio.subprocess.PIPE
-    try:
-        dump = await asyncio.create_subprocess_exec(spy, *words, stdout=pipe, stderr=pipe)
-    except OSError as error:
-        return (), f"py-spy cannot be started: {error.strerror}"
-    try:
-        out, err = await asyncio.wait_for(dump.communicate(), limit)
-    except (asyncio.TimeoutError, asyncio.CancelledError) as error:
-        with contextlib.suppress(ProcessLookupError):
-            dump.kill()
-        if isinstance(error, asyncio.CancelledError):
-            raise
-        return (), f"py-spy did not answer within {limit:.0f}s"
-    frames = parsed_json(out, pid)
-    lines = err.decode(errors="replace").strip().splitlines()
-    return frames, "" if frames else f"py-spy: {one_line(lines[0] if lines else 'no stack', 80)}"
+    dump = await limited.run([spy, *words], os.environ, limit)
+    frames = parsed_json(dump.output, pid)
+    first = next(iter(dump.output.strip().splitlines()), "") or dump.problem or "no stack"
+    return frames, "" if frames else f"py-spy: {one_line(first, 80)}"
 
 
-def parsed_json(text: bytes, pid: int) -> tuple[Frame, ...]:
+def parsed_json(text: str, pid: int) -> tuple[Frame, ...]:
     """Return the frames of the main thread from what `py-spy dump --json` prints."""
     try:
         threads = json.loads(text)
