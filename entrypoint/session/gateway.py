@@ -68,6 +68,7 @@ class Gateway:
             this.address,
             self._on_sshd_line,
             self._seed,
+            is_proven=self._topology.attempt > 1,
         )
         if self._sshd.port != this.ssh_port:
             by = holder(this.ssh_port) or "another process"

@@ -71,6 +71,7 @@ class Sshd:
         address: str | None,
         logged: Callable[[str], None],
         job: str,
+        is_proven: bool = False,
     ) -> Sshd:
         """Start it at the first of these ports that is free; as `start`.
 
@@ -82,7 +83,7 @@ class Sshd:
             claims: list[socket.socket] = []
             try:
                 if is_free(port, address) and (port == ports[0] or claim(port, job, claims)):
-                    sshd = await cls.start(facts, config, port, address, logged)
+                    sshd = await cls.start(facts, config, port, address, logged, is_proven)
                     if not sshd._taken:
                         return sshd
                     sshd.stop()
@@ -92,7 +93,7 @@ class Sshd:
             finally:
                 for each in claims:
                     each.close()
-        return await cls.start(facts, config, last, address, logged)
+        return await cls.start(facts, config, last, address, logged, is_proven)
 
     @classmethod
     async def start(
@@ -102,8 +103,10 @@ class Sshd:
         port: int,
         address: str | None,
         logged: Callable[[str], None],
+        is_proven: bool = False,
     ) -> Sshd:
-        """Start it and prove that it answers; `logged` gets each line of its log.
+        """Start it and prove that it answers, unless it did in an earlier attempt; `logged` gets
+        each line of its log.
 
         Raises ConfigError if the image has no sshd or no user to log in as, OsError with the last
         lines of sshd's log if it does not start.
@@ -129,7 +132,7 @@ class Sshd:
         sshd = cls(started, await _reader(read_end), port, logged)
         proven = False
         try:
-            await asyncio.wait_for(sshd._prove(address or "127.0.0.1"), _UP)
+            await asyncio.wait_for(sshd._prove("" if is_proven else address or "127.0.0.1"), _UP)
             proven = True
         except asyncio.TimeoutError:
             detail = f"nothing on port {port} after {_UP:.0f}s"
@@ -142,12 +145,15 @@ class Sshd:
         return sshd
 
     async def _prove(self, address: str) -> None:
+        """Wait until it listens, and answers at this address, unless that is ""."""
         ended = asyncio.create_task(self._process.wait())
         await asyncio.wait({ended, self._listening}, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             await self._reader
             raise self._failure("sshd did not start", f"it exited with {self._process.returncode}")
         ended.cancel()
+        if not address:
+            return
         while not (banner := await self._banner(address)):
             # Other connections occupy all of its slots; no event announces a free one.
             await rest(_BUSY)
