@@ -151,7 +151,9 @@ def test_the_search_finds_words(
 def copy_sources(folder: Path) -> None:
     for name in ("docs", "entrypoint", "scripts/dev", "scripts/site"):
         shutil.copytree(TREE / name, folder / name)
-    for name in ("mkdocs.yml", "scripts/docs"):
+    (folder / "tests").mkdir()  # of which the site needs what renders its page of messages
+    renders = [f"tests/{name}.py" for name in ("__init__", "golden_messages", "markdown")]
+    for name in ("mkdocs.yml", "scripts/docs", *renders):
         shutil.copy(TREE / name, folder / name)
 
 
