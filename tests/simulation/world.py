@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from copy import copy
 from functools import lru_cache, partial
@@ -634,6 +635,8 @@ class World:
         self.released = (0, messages.Release(1, "", False, False))
         self.team: tuple[int, ...] = ()  # the nodes that were started to work last
         self.there: set[int] = set()  # nodes that were there when the attempt began
+        # boot of the leader -> nodes whose programs it has started
+        self.working: defaultdict[int, set[int]] = defaultdict(set)
         # node -> its boot that was told a result last, and the status of that
         self.told: dict[int, tuple[int, int]] = {}
         self.turned_away: set[int] = set()  # spares that left before the others
@@ -891,13 +894,16 @@ class World:
         boot, rank = self.containers[0].boots, container.rank
         if not self.schedule.spares:
             return
-        busy = {
-            each.rank
-            for each in self.containers
-            if not each.programs.is_idle() and each.programs.leader_boot == boot
-        }
-        if len(busy | {rank}) > self.needed:
-            self.violate(f"{len(busy | {rank})} nodes work, and the job has {self.needed} places")
+        self.working[boot].add(rank)
+        if len(self.working[boot]) > self.needed:  # some may have ended
+            programs = {each: self.containers[each].programs for each in self.working[boot]}
+            self.working[boot] = {rank} | {
+                each
+                for each, its in programs.items()
+                if not its.is_idle() and its.leader_boot == boot
+            }
+        if (busy := len(self.working[boot])) > self.needed:
+            self.violate(f"{busy} nodes work, and the job has {self.needed} places")
         if rank in self.barred:
             self.violate(f"node-{rank} was to blame twice, and works")
         schedule = self.schedule
