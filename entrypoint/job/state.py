@@ -32,7 +32,8 @@ class JobState:
         self.scheduler = Scheduler()
         # On the leader, the workers that have answered.
         self.peers = Peers(spec.timeouts.heartbeat, plan.topology)
-        self.set_team(Team.planned(plan.topology))
+        # On the leader, the nodes that work. A worker finds itself in the message of a start.
+        self.set_team(Team.planned(plan.topology) if plan.leads else Team(()))
         self._phases = dict.fromkeys(plan.known_nodes, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}
@@ -54,7 +55,7 @@ class JobState:
         self.step = -1
 
     def set_team(self, team: Team) -> None:
-        """Say which nodes work. Only the leader chooses them."""
+        """Say which nodes work."""
         self.team = team
         self._working = frozenset(team.nodes)
 

@@ -112,9 +112,7 @@ class Sshd:
         lines of sshd's log if it does not start.
         """
         program = check(facts)
-        # Its sessions get another environment: its memory and /proc need to show no secret.
-        public = {name: value for name, value in os.environ.items() if not is_secret(name)}
-        environment = public | _name(facts, config.parent)
+        environment = _environment(facts, config.parent)
         if facts.uid == 0:
             _make_run_folder()
         # Not asyncio's pipe, with which sshd would count as alive while one of its sessions holds
@@ -244,6 +242,13 @@ def check(facts: Facts) -> str:
             "run as another user (the images' own is 1000:100), or add these capabilities",
         )
     return program
+
+
+def _environment(facts: Facts, run_dir: Path) -> dict[str, str]:
+    """Return sshd's own environment. Its sessions get another one, so its memory and /proc need to
+    show no secret."""
+    public = {name: value for name, value in os.environ.items() if not is_secret(name)}
+    return public | _name(facts, run_dir)
 
 
 def _name(facts: Facts, run_dir: Path) -> dict[str, str]:
