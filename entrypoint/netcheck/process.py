@@ -82,3 +82,5 @@ class HelperProcess:
         self.end()
         if self._process is not None:
             await asyncio.wait({asyncio.ensure_future(self._process.wait())}, timeout=_GONE)
+            # Its end may be known before that of its pipes, which something else may hold.
+            self._process._transport.close()  # type: ignore[attr-defined]
