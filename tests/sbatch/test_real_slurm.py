@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -71,13 +70,15 @@ def submit(slurm: Slurm) -> Iterator[Submit]:
     jobs: list[Job] = []
 
     def make(
-        *options: str, launcher: str = "mpirun", command: str = "python, train.py", **more: Any
+        *options: str,
+        launcher: str = "mpirun",
+        command: str = "python, train.py",
+        fields: str = "",
+        train: str = TRAIN,
+        **more: str,
     ) -> Job:
-        files = (
-            {}
-            if more
-            else {"job.yaml": SPEC.format(launcher=launcher, command=command), "train.py": TRAIN}
-        )
+        spec = SPEC.format(launcher=launcher, command=command) + fields
+        files = {} if more else {"job.yaml": spec, "train.py": train}
         nodes = () if more else ("--nodes", "2")
         jobs.append(slurm.submit(*nodes, *options, files=files, **more))
         return jobs[-1]
@@ -258,7 +259,7 @@ while not os.path.exists("killed"):
 # The shell of the script's, which runs `entrypoint`, is no python.
 _KILL = """
 for file in /proc/[0-9]*/cmdline; do
-  tr '\\0' ' ' <"$file" 2>/dev/null | grep -q '^[^ ]*python[^ ]* [^ ]*entrypoint run' || continue
+  tr '\\0' ' ' <"$file" 2>/dev/null | grep -q '^[^ ]*python.* [^ ]*entrypoint run' || continue
   pid=${file#/proc/}
   kill -KILL "${pid%/*}" && echo killed
 done
@@ -269,8 +270,7 @@ done
 def test_a_killed_spare_does_not_decide_the_status(
     slurm: Slurm, submit: Submit, seen: Seen
 ) -> None:
-    spec = SPEC.format(launcher="mpirun", command="python, train.py") + "spares: 1\nrestarts: 1\n"
-    job = submit("--nodes", "2", files={"job.yaml": spec, "train.py": ALONE})
+    job = submit(fields="spares: 1\nrestarts: 1\n", train=ALONE)
     job.says("it trains", 2)
     killed = docker("exec", slurm.boxes[NODES[1]], "sh", "-c", _KILL)
     assert killed.split() == ["killed"]
