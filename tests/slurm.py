@@ -34,7 +34,8 @@ def forced(*_):
         os.killpg(task.pid, signal.SIGKILL)
 signal.signal(signal.SIGTERM, forced)
 for index in range(nodes):
-    step = {"SLURM_STEP_ID": "0", "SLURM_NODEID": str(index), "SLURM_PROCID": str(index), "SLURM_STEP_NUM_NODES": str(nodes),
+    step = {"SLURM_STEP_ID": "0", "SLURM_NODEID": str(index), "SLURM_PROCID": str(index),
+            "SLURM_STEP_NUM_NODES": str(nodes),
             "SLURM_STEP_NODELIST": ",".join(names), "SLURM_LOCALID": "0"}
     tasks.append(subprocess.Popen(argv[first:], env={**os.environ, **step}, start_new_session=True))
 open(f"{folder}/tasks.new", "w").write(" ".join(str(task.pid) for task in tasks))

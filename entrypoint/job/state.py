@@ -47,8 +47,8 @@ class JobState:
         self.force = False
         # Of this attempt; on a worker the leader's, once that is known.
         self.history = history
-        # On the leader, the most that a node has told of earlier attempts which has answered, also
-        # if it has left since.
+        # On the leader, the longest history that a node has told in its answer to the roll call,
+        # also one that has left since.
         self._told = FIRST
         # Whether this attempt has made progress, and the last training step that it has reached.
         self.has_progressed = False

@@ -47,7 +47,7 @@ def below(pid: int) -> list[tuple[int, str, list[str]]]:
         if not children(pid):  # a machine may have thousands of processes
             return []
     except OSError:
-        pass
+        pass  # it has ended, or the kernel does not list children
     below_each: dict[int, list[tuple[int, str, list[str]]]] = {}
     for entry in processes():
         fields = entry[2]

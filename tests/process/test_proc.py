@@ -14,8 +14,12 @@ from entrypoint.ranks import reaper
 from entrypoint.system import proc
 from tests.process.bench import until
 
-# It starts a program that starts another one, and names both.
-PARENT = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); sys.stdin.read()"
+# It starts a program, and prints the pid of that.
+PARENT = """
+import subprocess, sys
+print(subprocess.Popen(["sleep", "600"]).pid, flush=True)
+sys.stdin.read()
+"""
 
 
 def unlisted(pid: int) -> list[int]:

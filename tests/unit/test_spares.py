@@ -1,4 +1,5 @@
-"""The roll call of a job with spares: which nodes it needs, and what it says of those that it lacks."""
+"""The roll call of a job with spares: which nodes it needs, and what it says of those that are
+missing."""
 
 from __future__ import annotations
 
