@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import resource
+import signal
 import sys
 import time
 from collections import Counter
@@ -29,6 +31,9 @@ from tests.simulation.world import World
 Transition = tuple[bool, Phase, Phase]  # whether a node's own, from, to
 LARGE = 1_000_000  # seeds from here on are schedules of 1,000 nodes
 HUGE = 2_000_000  # and from here on of 10,000
+# What one process may use, three times what a schedule of 10,000 nodes took on 2026-11-25 (169 s, 273 MB).
+MOST_SECONDS = 600  # of CPU, for each schedule
+MOST_BYTES = 1 << 30
 
 
 def schedule_of(seed: int) -> Schedule:
@@ -37,9 +42,33 @@ def schedule_of(seed: int) -> Schedule:
     return draw(Random(seed), nodes=nodes, seed=seed)
 
 
-def violations(seed: int) -> tuple[int, list[str], set[Transition]]:
+class TooLong(BaseException):
+    """A schedule has used up its CPU time. No Exception, so that nothing that is simulated takes it
+    for an error of its own."""
+
+
+def _end_it(signum: int, frame: object) -> None:
+    raise TooLong
+
+
+def _limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+
+
+def violations(
+    seed: int, most_seconds: float = MOST_SECONDS
+) -> tuple[int, list[str], set[Transition]]:
     """What does not hold in this seed's schedule, and which transitions of phases it has."""
-    world, wrong = check(schedule_of(seed))
+    signal.signal(signal.SIGPROF, _end_it)
+    signal.setitimer(signal.ITIMER_PROF, most_seconds)
+    try:
+        world, wrong = check(schedule_of(seed))
+    except TooLong:
+        return seed, [f"took more than {most_seconds:g} s of CPU"], set()
+    except MemoryError:
+        return seed, [f"took more than {MOST_BYTES >> 20} MiB of memory"], set()
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return seed, wrong, world.transitions
 
 
@@ -91,7 +120,7 @@ def _simulate_all(first: int, schedules: int, large: int, huge: int) -> int:
             bad += 1
             print(f"{name}: {wrong[0]}")
     seeds = [*range(first, first + schedules), *range(LARGE, LARGE + large)]
-    with multiprocessing.Pool() as pool:
+    with multiprocessing.Pool(initializer=_limit_memory) as pool:
         # the longest first, each on its own
         longest = pool.imap_unordered(violations, range(HUGE, HUGE + huge))
         others = pool.imap_unordered(violations, seeds, chunksize=10)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.__main__ import schedule_of, timeline
+from tests.simulation.__main__ import LARGE, schedule_of, timeline, violations
 from tests.simulation.invariants import check
 from tests.simulation.mutations import MUTATIONS, find
 from tests.simulation.named import NAMED, differences
@@ -59,7 +59,7 @@ def test_every_mutation_applies(name: str) -> None:
     [
         "the leader ignores missing heartbeats",
         "a failure becomes status 0",
-        "a leader that is stopped between two attempts tells only the connected nodes",
+        "a worker that is stopped between two attempts leaves before the leader calls",
         "a lost node is not shown as lost",
         "a node that hangs delays a check forever",
         "a worker leaves before its goodbye has arrived",
@@ -89,3 +89,8 @@ def test_a_seed_shows_the_same_timeline_again() -> None:
     first, again = (list(timeline(check(schedule_of(7), keep_log=True)[0])) for _ in range(2))
     assert first == again
     assert len(first) > 20
+
+
+def test_a_schedule_that_takes_too_long_is_a_violation() -> None:
+    assert violations(LARGE, most_seconds=0.05)[1] == ["took more than 0.05 s of CPU"]
+    assert violations(7)[1] == []  # and its time is its own
