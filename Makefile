@@ -134,7 +134,7 @@ test-security:  ## every point of docs/explanation/security.md, also the slow on
 	@scripts/test -m "" --table security --hypothesis-profile=thorough tests/security -q --no-header
 
 .PHONY: simulate
-simulate:  ## 20,000 schedules of failures in simulated time, then mutations that must be found (about 5 minutes)
+simulate:  ## 20,000 schedules of failures in simulated time, then mutations that must be found (a quarter of an hour)
 	@$$(scripts/dev/venv test lint demo)/bin/python -m tests.simulation $(ARGS)
 
 .PHONY: sbom
