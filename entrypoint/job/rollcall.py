@@ -23,9 +23,11 @@ _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that di
 REJOIN, _REJOIN_EACH = 12.0, 0.01
 # seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
 SURE = 10.0
+# Seconds more where another node of this job answers: by its own clock it believes in a mistake
+# first and says which one, so that all nodes end alike.
+_SURE_OURS = 5.0
 # Seconds for a peer whose sshd may yet start at another port, since another job has the first one.
 _SURE_SHARED = 60.0
-OTHER_JOB = "that is a node of another job"
 
 
 def rejoin(nodes: int) -> float:
@@ -33,6 +35,12 @@ def rejoin(nodes: int) -> float:
     stop between the two is told to whoever comes until then.
     """
     return REJOIN + _REJOIN_EACH * nodes
+
+
+def _patience(event: events.Unreachable) -> float:
+    """Return the seconds in which this peer may still turn out to be the right one."""
+    sure = _SURE_SHARED if event.shared else SURE
+    return sure + _SURE_OURS if event.ours else sure
 
 
 class Misdirected:
@@ -140,7 +148,7 @@ class RollCall:
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
-        elif self._is_expected(node) and now - since > (_SURE_SHARED if event.shared else SURE):
+        elif self._is_expected(node) and now - since > _patience(event):
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._words(but=host)) else ""
             do = "give all nodes the same secret and job name, and each its own index and address"
@@ -274,7 +282,7 @@ class RollCall:
             self._machine.act(actions.Answer(messages.Taken(messages.TAKEN)))
             return
         if self._misdirected.is_other_job(hello):
-            self._machine.act(actions.Answer(messages.Taken(OTHER_JOB)))
+            self._machine.act(actions.Answer(messages.Taken(messages.OTHER_JOB)))
             return
         if self._misdirected.takes(hello, self._machine.now):
             self._machine.act(actions.Answer(messages.Taken(self._misdirected.words)))

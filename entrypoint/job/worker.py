@@ -12,7 +12,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.failure import difference, ended, lost
 from entrypoint.job.history import History, follow
-from entrypoint.job.rollcall import OTHER_JOB, Misdirected, rejoin
+from entrypoint.job.rollcall import Misdirected, rejoin
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import Phase
@@ -195,7 +195,7 @@ class Worker:
     def _hello(self, hello: messages.Hello) -> None:
         self.state.enter(Phase.ROLL_CALL, _LEADER)
         if self._misdirected.is_other_job(hello):
-            self._tell_leader(messages.Taken(OTHER_JOB))
+            self._tell_leader(messages.Taken(messages.OTHER_JOB))
             return
         wrong = self._disagreement(hello)
         if self._misdirected.takes(hello, self._machine.now):

@@ -160,8 +160,11 @@ class Caller:
             except (AttemptFailed, RetryError, OSError) as error:
                 reason = one_line(str(error) or type(error).__name__)
                 refused = isinstance(error, AttemptFailed) and error.refused
+                ours = isinstance(error, AttemptFailed) and error.is_ours
                 named = self._named.get(node.rank, 0.0)
-                self._tell(events.Unreachable(node.rank, reason, refused, named, self.is_shared))
+                self._tell(
+                    events.Unreachable(node.rank, reason, refused, named, self.is_shared, ours)
+                )
                 await self._pause(node)
             except ConfigError as error:
                 self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
@@ -375,6 +378,7 @@ async def _first_answer(
                     f"{message.why}, at {address}" if elsewhere else message.why,
                     refused=elsewhere,
                     goes_on=True,
+                    is_ours=elsewhere and message.why != messages.OTHER_JOB,
                 )
             if isinstance(message, (messages.NodeInfo, messages.Reject, messages.HostsWanted)):
                 return message, arrived[number:]

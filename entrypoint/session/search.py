@@ -15,12 +15,14 @@ class AttemptFailed(Exception):
         late: bool = False,
         is_other_job: bool = False,
         goes_on: bool = False,
+        is_ours: bool = False,
     ) -> None:
         super().__init__(reason)
         self.refused = refused  # the peer answered, but one side does not accept the other's key
         self.late = late  # the peer, or its machine, may only be slow
         self.is_other_job = is_other_job  # the sshd of another job has the port
         self.goes_on = goes_on  # who has the port may not be the peer, which may be at another one
+        self.is_ours = is_ours  # another node of this job has answered
 
 
 class PortSearch:

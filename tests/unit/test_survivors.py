@@ -271,6 +271,17 @@ def test_a_late_node_on_a_shared_host_has_a_minute() -> None:
     assert made.outcome.status == 77
 
 
+def test_another_node_of_this_job_calls_it_a_mistake_first() -> None:
+    """It allows as many seconds, counted from its own first answer, which may be the later one."""
+    made, now = leader()
+    for seconds in (0, SURE + 0.1, SURE + 5, SURE + 5.1):
+        assert made.outcome is None
+        words = "that is worker-2 of this job"
+        made.handle(events.Unreachable(1, words, refused=True, ours=True), now + seconds)
+    assert made.outcome is not None
+    assert made.outcome.status == 77
+
+
 def test_a_second_leader_is_rejected_and_this_one_ends() -> None:
     """Its list of hosts has another order."""
     made, now = leader()
