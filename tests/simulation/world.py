@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from copy import copy
@@ -710,11 +711,15 @@ class World:
         heartbeat."""
         return any(node in self.first_disturbed for node in nodes)
 
-    def run(self, limit: float) -> None:
-        """Until everybody has ended, or the limit (seconds) has passed."""
+    def run(self, limit: float, most_seconds: float = math.inf) -> None:
+        """Until everybody has ended, the limit (seconds) has passed, or the CPU time is used up."""
+        end = time.process_time() + most_seconds
         while self._heap and self._heap[0][0] <= limit:
             self.now, _, then = heapq.heappop(self._heap)
             then()
+            if time.process_time() > end:
+                self.violations = [f"it took more than {most_seconds:g} s of CPU"]
+                return
             if len(self.violations) > 5 or all(each.over for each in self.containers):
                 return
 
