@@ -270,18 +270,9 @@ RAY = (
         Expected("user-import program no high", 1, WORKER_1),
     ),
 )  # fmt: skip
-# Of those with torch, that `make test` runs too.
-QUICK = ("peer-killed",)
 ROWS = (
     *(pytest.param(row, id=row.name) for row in MINE),
-    *(
-        pytest.param(
-            row,
-            id=row.name,
-            marks=[pytest.mark.engine, *([] if row.name in QUICK else [SLOW])],
-        )
-        for row in TORCH
-    ),
+    *(pytest.param(row, id=row.name, marks=[pytest.mark.engine, SLOW]) for row in TORCH),
     *(
         pytest.param(row, id=row.name, marks=[pytest.mark.launcher, SLOW, pytest.mark.timeout(300)])
         for row in RAY
