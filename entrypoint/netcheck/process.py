@@ -82,5 +82,6 @@ class HelperProcess:
         self.end()
         if self._process is not None:
             await asyncio.wait({asyncio.ensure_future(self._process.wait())}, timeout=_GONE)
-            # Its end may be known before that of its pipes, which something else may hold.
+            # Its end may be known before that of its pipes, which something else may hold, and
+            # asyncio has no public way to close them.
             self._process._transport.close()  # type: ignore[attr-defined]

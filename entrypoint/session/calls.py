@@ -158,13 +158,7 @@ class Caller:
             # RetryError and OSError: no thread or file is available now; a later attempt may get
             # one.
             except (AttemptFailed, RetryError, OSError) as error:
-                reason = one_line(str(error) or type(error).__name__)
-                refused = isinstance(error, AttemptFailed) and error.refused
-                ours = isinstance(error, AttemptFailed) and error.is_ours
-                named = self._named.get(node.rank, 0.0)
-                self._tell(
-                    events.Unreachable(node.rank, reason, refused, named, self.is_shared, ours)
-                )
+                self._tell(self._unreachable(node, error))
                 await self._pause(node)
             except ConfigError as error:
                 self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
@@ -189,6 +183,14 @@ class Caller:
     def _miss(self, node: Node, reason: str) -> None:
         if reason:
             self._tell(events.Unreachable(node.rank, reason))
+
+    def _unreachable(self, node: Node, error: Exception) -> events.Unreachable:
+        reason = one_line(str(error) or type(error).__name__)
+        failed = error if isinstance(error, AttemptFailed) else AttemptFailed(reason)
+        named = self._named.get(node.rank, 0.0)
+        return events.Unreachable(
+            node.rank, reason, failed.refused, named, self.is_shared, failed.is_ours
+        )
 
     async def _pause(self, node: Node) -> None:
         """Wait before the next attempt: no event announces that a peer has started."""

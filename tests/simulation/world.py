@@ -711,7 +711,7 @@ class World:
         heartbeat."""
         return any(node in self.first_disturbed for node in nodes)
 
-    def run(self, limit: float, most_seconds: float = math.inf) -> None:
+    def run(self, limit: float, most_seconds: float) -> None:
         """Until everybody has ended, the limit (seconds) has passed, or the CPU time is used up."""
         end = time.process_time() + most_seconds
         while self._heap and self._heap[0][0] <= limit:
