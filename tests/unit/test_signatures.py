@@ -68,3 +68,25 @@ def test_the_lines_of_a_cause_are_not_cut_again_on_the_way_to_other_nodes() -> N
     cause = judge([line], 1)
     assert cause.lines[0].startswith("(raylet) A worker died")
     assert read(Cause, json.loads(to_json(cause))) == cause
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "Worker unexpectedly exits with a connection error code 2. End of file. There are some",
+        "The leased worker has unrecoverable failure. RPC error: Socket closed",
+    ],
+)
+def test_the_node_of_a_killed_ray_worker(end: str, comes: str) -> None:
+    """Only Ray's own line names it, which comes by another way than the driver's exception. How it
+    describes the end depends on which part of Ray has noticed it first."""
+    lines = [
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error."
+        " To troubleshoot the problem, check the logs for the dead worker. Lease ID: 0100"
+        " Worker IP address: 10.77.0.2 Worker port: 12338 Worker PID: 31765"
+        f" Worker exit type: SYSTEM_ERROR Worker exit detail: {end}",
+        "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task.",
+    ]
+    cause = judge(lines if comes == "before" else lines[::-1], 1)
+    assert (cause.slug, cause.certainty, cause.node) == ("killed-unknown", "low", "10.77.0.2")

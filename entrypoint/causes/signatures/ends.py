@@ -84,6 +84,13 @@ ROWS = (
     Signature("killed-unknown", "terminated abruptly", role="unclear", weight=KILLED + 2),
     Signature("killed-unknown", "worker process has died", role="unclear", weight=KILLED + 2),
     Signature("killed-unknown", "orker unexpectedly exits", role="unclear", weight=KILLED + 2),
+    # Ray's own line, which alone says on which node it was.
+    Signature(
+        "killed-unknown",
+        "worker died or was killed while executing",
+        role="unclear",
+        weight=KILLED + 2,
+    ),
     Signature("killed-unknown", "WorkerCrashedError", role="unclear", weight=KILLED + 3),
     Signature("killed-unknown", "actor died unexpectedly", role="unclear", weight=CONSEQUENCE + 4),
     Signature("killed-unknown", "ActorDiedError", role="unclear", weight=CONSEQUENCE + 5),
