@@ -127,7 +127,7 @@ def _fault(cause: Cause, fault: DeviceFault, text: str) -> Cause | None:
     if cause.role == "cascade":
         return None
     if cause.slug in ("gpu-ecc", "gpu-lost", "nvlink"):
-        if _slug(fault) != cause.slug:
+        if shown_by(fault) != cause.slug:
             return None
         return replace(cause, certainty="high", device=cause.device or fault.device)
     if cause.certainty == "high" and not cause.slug.startswith("gpu-init"):
@@ -135,7 +135,7 @@ def _fault(cause: Cause, fault: DeviceFault, text: str) -> Cause | None:
     names_device = re.search(_NAMES_DEVICE, text) is not None
     if cause.slug not in _OPEN and not names_device:
         return None
-    slug = _slug(fault)
+    slug = shown_by(fault)
     if slug == "cuda-kernel-fault" and about_devices:
         return None  # the output says as much
     is_sure = slug != "cuda-kernel-fault" and (
@@ -152,7 +152,8 @@ def _fault(cause: Cause, fault: DeviceFault, text: str) -> Cause | None:
     return _measured(cause, slug, says, "high" if is_sure else "low", fault.device)
 
 
-def _slug(fault: DeviceFault) -> str:
+def shown_by(fault: DeviceFault) -> str:
+    """Return the slug of the cause that a fault of a device shows."""
     if fault.kind == "xid":
         return next(
             (slug for slug, numbers in XIDS.items() if fault.number in numbers), "cuda-kernel-fault"

@@ -27,7 +27,7 @@ _KERNEL_LOG = "/dev/kmsg"
 _GPUS = "/proc/driver/nvidia/gpus"
 _MOST_RECORDS = 20_000  # of the kernel's log, which holds fewer
 _RECORD = 8192  # bytes, the most that the kernel gives at once (Documentation/ABI, dev-kmsg)
-_EARLIER = 60.0  # seconds before the start of the ranks in which an Xid still counts
+_EARLIER = 60.0  # seconds before the start of the ranks in which a fault of a GPU still counts
 
 
 class NodeProbe:
@@ -40,7 +40,7 @@ class NodeProbe:
         self._topology = topology
         self.memory = memory
         self.processes = processes
-        self._since = time.monotonic() - _EARLIER
+        self._started = time.monotonic()
 
     def is_at(self, address: str) -> bool:
         """Return whether this node has this address."""
@@ -65,11 +65,18 @@ class NodeProbe:
     def device_faults(self) -> tuple[DeviceFault, ...]:
         """Return what the devices' tools and the kernel's log report. Takes up to TOOL_LIMIT
         seconds for each tool."""
+        from entrypoint.causes.measured import shown_by
         from entrypoint.devices._smi import PATH, TOOLS, faults, xids
         from entrypoint.system.limited import ask
 
         minors = _minors()
-        found = list(xids(_kernel_log(self._since), minors))
+        # what a program does to itself, such as Xid 43, tells nothing of the programs after it
+        found = [
+            fault
+            for logged, line in _kernel_log(self._started - _EARLIER)
+            for fault in xids(line, minors)
+            if logged >= self._started or shown_by(fault) != "cuda-kernel-fault"
+        ]
         path = f"{self._facts.env.get('PATH', '')}:{PATH}"
         device = self._topology.device
         for name, tool in TOOLS.items():
@@ -93,19 +100,15 @@ def _is_full(folder: str) -> bool:
     return False
 
 
-def _kernel_log(since: float) -> str:
-    """Return the lines about Xids that the kernel has logged since a time of the monotonic clock.
-
-    Returns "" if this container may not read them.
-    """
-    lines = []
+def _kernel_log(since: float) -> Iterator[tuple[float, str]]:
+    """Yield the lines about Xids that the kernel has logged since a time of the monotonic clock,
+    each with its time. None if this container may not read them."""
     for record in _records():
         head, _, text = record.decode("utf-8", "replace").partition(";")
         fields = head.split(",")
-        is_new = len(fields) > 2 and fields[2].isdigit() and int(fields[2]) / 1e6 >= since
-        if is_new and "Xid" in text:
-            lines.append(text.partition("\n")[0])
-    return "\n".join(lines)
+        logged = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else 0.0
+        if logged >= since and "Xid" in text:
+            yield logged, text.partition("\n")[0]
 
 
 def _records(file: str = _KERNEL_LOG) -> Iterator[bytes]:

@@ -3,10 +3,16 @@ is wrong."""
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace as Values
+
 import pytest
 
 from entrypoint.devices import _smi as smi
 from entrypoint.devices._smi import Card
+from entrypoint.ranks import evidence
+from entrypoint.ranks.evidence import NodeProbe
+from entrypoint.system.cgroups import Memory, Processes
 
 NVIDIA = """<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
@@ -230,3 +236,27 @@ def test_npu_smi() -> None:
     assert seen["cards"] == expected
     with pytest.raises(ValueError, match="no table"):
         smi.npu("dcmi module initialize failed")
+
+
+@pytest.mark.parametrize(
+    ("number", "seconds_ago", "counts"),
+    [
+        (43, -1, True),  # a kernel of this program failed
+        (43, 20, False),  # of another program, or of the attempt before
+        (31, 20, False),
+        (79, 20, True),  # the GPU itself is lost, and stays so
+        (79, 90, False),
+    ],
+)
+def test_xids_from_before_the_start(
+    number: int, seconds_ago: float, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen on an H200: after a program's Xid 43, the next program's own exception was blamed on
+    that Xid."""
+    topology = Values(device=Values(count=0))
+    probe = NodeProbe(Values(env={"PATH": "/none"}), topology, Memory(), Processes())  # type: ignore[arg-type]
+    logged = int((time.monotonic() - seconds_ago) * 1e6)
+    record = f"4,1,{logged},-;NVRM: Xid (PCI:0000:2a:00): {number}, pid=77, name=python3\n"
+    monkeypatch.setattr(evidence, "_records", lambda: [record.encode()])
+    monkeypatch.setattr(smi, "TOOLS", {})
+    assert [fault.number for fault in probe.device_faults()] == [number] * counts
