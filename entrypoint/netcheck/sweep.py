@@ -10,6 +10,7 @@ import subprocess
 import threading
 from typing import Any
 
+from entrypoint.causes.judge import judge
 from entrypoint.netcheck.messages import SWEEP_LIMIT, SWEEP_SECONDS, SweepEnd
 from entrypoint.render import render
 from entrypoint.system.process import tied
@@ -59,7 +60,8 @@ class Sweep:
         self._alarm.cancel()
         reader.join(1.0)
         if status:
-            last = [line.strip() for line in "".join(errors).splitlines() if line.strip()][-1:]
+            lines = [line.strip() for line in "".join(errors).splitlines() if line.strip()]
+            last = (judge(lines, status).lines or lines)[-1:]  # torch may warn after its error
             why = f"all_reduce.py ended with {status}{': ' if last else ''}{''.join(last)[:200]}"
         return SweepEnd(backend, tuple(rows), one_line(why, _TEXT), rejected)
 

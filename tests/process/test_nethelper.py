@@ -183,6 +183,21 @@ def test_an_all_reduce_that_fails_says_why(tmp_path: Path) -> None:
     run(test)
 
 
+def test_an_all_reduce_says_why_it_failed_and_not_what_torch_warns_of_then(tmp_path: Path) -> None:
+    """As two nodes of one machine with one GPU print it."""
+    error = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 60"
+    warning = "Warning: destroy_process_group() was not called before program exit"
+    fails = f"printf '%s\\n' '{error}' '{warning}' >&2; exit 1"
+
+    async def test() -> None:
+        async with helper(torch(tmp_path, fails)) as one:
+            await ask(one, Open(), Ready)
+            end = await one.reply(packed(Reduce(0, 2, "127.0.0.2", 0)))
+            assert end["why"] == f"all_reduce.py ended with 1: {error}"
+
+    run(test)
+
+
 BROKEN = {
     "it ends": "import os; os._exit(3)",
     "it says too much": (

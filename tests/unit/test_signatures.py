@@ -61,6 +61,22 @@ def test_the_cause_that_one_line_names(line: str, slug: str) -> None:
     assert judge([line], 7).slug == slug
 
 
+def test_two_ranks_of_one_gpu() -> None:
+    """As torch 2.11 prints it on an H200."""
+    usage = "ncclInvalidUsage: This usually reflects invalid usage of NCCL library."
+    backend = "NCCLUtils.cpp:93, invalid usage (run with NCCL_DEBUG=WARN for details)"
+    end = "destroy_process_group() was not called before program exit"
+    lines = [
+        f"[rank1]: torch.distributed.DistBackendError: NCCL error in: {backend}",
+        f"[rank1]: {usage}",
+        "[rank1]: Last error:",
+        "[rank1]: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60",
+        f"[rank1]:[W1126 01:59:48.605885558 ProcessGroupNCCL.cpp:1575] Warning: WARNING: {end}",
+    ]
+    cause = judge(lines, 1)
+    assert (cause.says, cause.retry) == ("two ranks use the same GPU", "no")
+
+
 def test_the_lines_of_a_cause_are_not_cut_again_on_the_way_to_other_nodes() -> None:
     """Ray colours its lines, and they are long."""
     end = "Worker unexpectedly exits with a connection error code 2."

@@ -69,7 +69,12 @@ ROWS = (
     # number of ranks and devices
     Signature("user-args", "invalid device ordinal", certainty="low", weight=NAMED + 4),
     Signature("user-args", "CUDA_ERROR_INVALID_DEVICE", certainty="low", weight=NAMED + 4),
-    Signature("user-args", "Duplicate GPU detected"),
+    Signature(
+        "user-args",
+        "Duplicate GPU detected",
+        "two ranks use the same GPU",
+        fix="let each rank use the GPU of its LOCAL_RANK, and start one rank for each GPU",
+    ),
     Signature("user-args", "But your machine only has", certainty="low"),
     Signature("user-args", "You requested GPUs", certainty="low"),
     Signature("user-args", "requires a GPU", pattern="(?i)error", certainty="low"),
