@@ -7,11 +7,11 @@ from entrypoint.job import actions, messages
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.job.verdict import Verdict
+from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.model import Outcome
 from entrypoint.phases import Phase
 from entrypoint.text import some
 
-KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
 # Seconds in which the launcher has to pass on something of the ranks' last output: it is waited for
 # while that flows.
 _PASS_ON = 1.0

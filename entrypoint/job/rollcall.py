@@ -6,23 +6,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 
-from entrypoint import __version__
 from entrypoint.errors import ConfigError, RefusedError, UnavailableError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.failure import difference, named, not_ready, short
 from entrypoint.job.gate import Gates
 from entrypoint.job.state import JobState
+from entrypoint.job.waits import KILL_MARGIN, SURE, Misdirected, rejoin
 from entrypoint.model import Members, Node, NodeReport, Outcome, Topology, node_name
 from entrypoint.phases import Phase
 from entrypoint.text import count
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
-# Seconds, and those for each node: killed programs may take 10 s to be gone, and then comes the
-# boot; see `rejoin`.
-REJOIN, _REJOIN_EACH = 12.0, 0.01
-# seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
-SURE = 10.0
 # Seconds more where another node of this job answers: by its own clock it believes in a mistake
 # first and says which one, so that all nodes end alike.
 _SURE_OURS = 5.0
@@ -30,47 +24,10 @@ _SURE_OURS = 5.0
 _SURE_SHARED = 60.0
 
 
-def rejoin(nodes: int) -> float:
-    """Seconds in which a node that has ended an attempt is there in the next one, or is gone: a
-    stop between the two is told to whoever comes until then.
-    """
-    return REJOIN + _REJOIN_EACH * nodes
-
-
 def _patience(event: events.Unreachable) -> float:
     """Return the seconds in which this peer may still turn out to be the right one."""
     sure = _SURE_SHARED if event.shared else SURE
     return sure + _SURE_OURS if event.ours else sure
-
-
-class Misdirected:
-    """Calls that come here and are for another node of this very job. The leader's address of that
-    node may be stale, so only calls that go on show a mistake, such as one index for two nodes.
-    """
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._since = math.inf
-
-    @property
-    def words(self) -> str:
-        """What the leader is answered."""
-        return f"that is {self._topology.this.label} of this job"
-
-    def is_other_job(self, hello: messages.Hello) -> bool:
-        """Whether the scheduler has another number for the leader's job, which has the same name
-        and secret, and a node of its own at another port here."""
-        job_id = self._topology.job_id
-        return bool(job_id and hello.job) and hello.job != job_id
-
-    def takes(self, hello: messages.Hello, now: float) -> bool:
-        """Whether this is such a call, and no mistake yet."""
-        hosts, me = self._topology.hosts, self._topology.me
-        if (hello.toolkit, hello.hosts) != (__version__, hosts) or hello.rank == me:
-            self._since = math.inf
-            return False
-        self._since = min(self._since, now)
-        return now - self._since <= SURE
 
 
 class RollCall:

@@ -9,11 +9,10 @@ from typing import Any
 from entrypoint import __version__, heartbeat
 from entrypoint.errors import ConfigError, UnavailableError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.failure import difference, ended, lost
 from entrypoint.job.history import History, follow
-from entrypoint.job.rollcall import Misdirected, rejoin
 from entrypoint.job.state import JobState
+from entrypoint.job.waits import KILL_MARGIN, Misdirected, rejoin
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import Phase
 from entrypoint.plan.team import is_team, team_of

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from entrypoint import interfaces
@@ -14,7 +15,7 @@ from entrypoint.plan import environment, settle, unused_log_dir
 from entrypoint.plan.installed import with_installed
 from entrypoint.spec import JobSpec
 from entrypoint.system import keys, preflight, process, sshd
-from entrypoint.system.files import RunDir, RunDirTaken
+from entrypoint.system.files import RunDir, RunDirTaken, explained
 from entrypoint.text import Log
 from entrypoint.values import replace
 
@@ -203,8 +204,12 @@ def _unusable(path: str) -> EntrypointError | None:
     try:
         directory = RunDir(path)
         try:
-            for number in range(_FILES):
-                directory.write(f"room.{number}", bytes(_ROOM // _FILES), 0o600)
+            directory.write("room", bytes(_ROOM), 0o600)
+            with explained(directory.path / "room"):
+                about = os.statvfs(path)
+                # some file systems have no fixed number, and report none
+                if about.f_files and about.f_favail < _FILES:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             directory.close()
     except EntrypointError as error:

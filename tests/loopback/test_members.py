@@ -155,7 +155,7 @@ def test_a_node_with_few_inodes_left_tells_all(
     )
     assert all(why.search(job.err(rank)) for rank in range(2)), job.both()
     # of 4 even the check finds too few
-    assert ("room." in job.err(node)) is not (late and inodes > 4)
+    assert ("/room " in job.err(node)) is not (late and inodes > 4)
     assert not list(Path("/dev/shm").glob(f"entrypoint-*-{job.port}-*"))
     assert not (small / "run").exists()
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from entrypoint import heartbeat
 from entrypoint.check.report import MARGIN as CHECK_MARGIN
-from entrypoint.job.ending import KILL_MARGIN
-from entrypoint.job.rollcall import rejoin
 from entrypoint.job.team import FAULTS
+from entrypoint.job.waits import KILL_MARGIN, rejoin
 from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation.gates import AWAITED, PROBLEM

@@ -21,10 +21,10 @@ from entrypoint.cause import Cause
 from entrypoint.check.report import CheckOptions
 from entrypoint.check.report import inquiry as check
 from entrypoint.job import actions, events, failure, messages
-from entrypoint.job.ending import KILL_MARGIN
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.team import FAULTS, Team
+from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
 from entrypoint.netcheck.inquiry import inquiry as netcheck

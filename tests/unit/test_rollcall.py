@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from entrypoint import __version__
 from entrypoint.job.messages import Hello
-from entrypoint.job.rollcall import Misdirected
+from entrypoint.job.waits import Misdirected
 from entrypoint.model import Device, Node, Topology
 from entrypoint.values import replace
 

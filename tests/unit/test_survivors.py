@@ -16,8 +16,9 @@ from entrypoint.job.failure import ProgramExit, of_program
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.outbox import Outbox
-from entrypoint.job.rollcall import SURE, two_leaders
+from entrypoint.job.rollcall import two_leaders
 from entrypoint.job.stall.detector import StallDetector
+from entrypoint.job.waits import SURE
 from entrypoint.model import Device, Node, NodeReport, Outcome, Program, Topology
 from entrypoint.plan import limits, settle, show
 from entrypoint.spec import load

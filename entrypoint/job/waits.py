@@ -1,0 +1,54 @@
+"""What leader and worker agree on without a word: how long one waits for the other, and which calls
+are for another node."""
+
+from __future__ import annotations
+
+import math
+
+from entrypoint import __version__
+from entrypoint.job.messages import Hello
+from entrypoint.model import Topology
+
+KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
+# seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
+SURE = 10.0
+# Seconds, and those for each node: killed programs may take 10 s to be gone, and then comes the
+# boot; see `rejoin`.
+REJOIN, _REJOIN_EACH = 12.0, 0.01
+
+
+def rejoin(nodes: int) -> float:
+    """Seconds in which a node that has ended an attempt is there in the next one, or is gone: a
+    stop between the two is told to whoever comes until then.
+    """
+    return REJOIN + _REJOIN_EACH * nodes
+
+
+class Misdirected:
+    """Calls that come here and are for another node of this very job. The leader's address of that
+    node may be stale, so only calls that go on show a mistake, such as one index for two nodes.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._since = math.inf
+
+    @property
+    def words(self) -> str:
+        """What the leader is answered."""
+        return f"that is {self._topology.this.label} of this job"
+
+    def is_other_job(self, hello: Hello) -> bool:
+        """Whether the scheduler has another number for the leader's job, which has the same name
+        and secret, and a node of its own at another port here."""
+        job_id = self._topology.job_id
+        return bool(job_id and hello.job) and hello.job != job_id
+
+    def takes(self, hello: Hello, now: float) -> bool:
+        """Whether this is such a call, and no mistake yet."""
+        hosts, me = self._topology.hosts, self._topology.me
+        if (hello.toolkit, hello.hosts) != (__version__, hosts) or hello.rank == me:
+            self._since = math.inf
+            return False
+        self._since = min(self._since, now)
+        return now - self._since <= SURE
