@@ -82,8 +82,9 @@ agent='sh /tmp/entrypoint-1000-36666/agent'
 if [ -n "$agent" ]; then
   # A user without a name has no shell that mpirun could know, and it asks for one.
   export SHELL=${SHELL:-/bin/sh}
-  # Some images set OMPI_MCA_plm=isolated, by which mpirun reaches no other node.
-  line+=("$daemon" plm "${remote_shell#plm_}" "$daemon" "${remote_shell}_agent" "$agent")
+  line+=("$daemon" "${remote_shell}_agent" "$agent")
+  # Some images set isolated, by which mpirun reaches no other node. Not an option: it may be given once, and some give it.
+  export OMPI_MCA_plm=rsh PRTE_MCA_plm=ssh
 else
   # One node needs no ssh, not even the program.
   line+=("$daemon" plm ^"${remote_shell#plm_}")
