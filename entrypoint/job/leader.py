@@ -391,9 +391,7 @@ class Leader:
             self._reject(event.node, why)
             return
         kind = type(event.message)
-        if kind in _ANSWERS:
-            self._talk.note(event.node, kind)
-        elif kind in _MESSAGES:  # others answer a question that was asked earlier
+        if kind in _MESSAGES:  # others answer a question that was asked earlier
             _MESSAGES[kind](self, event.node, event.message)
 
     def _wrong(self, node: int, message: Any) -> str:
@@ -568,12 +566,9 @@ _UNDECIDED = (
     events.LeaderCalled,
     events.Prepared,
 )
-_ANSWERS = (messages.Stopped,)
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,
-    messages.RankEnd: lambda leader, node, message: leader._monitor.rank(
-        leader._host(node), message
-    ),
+    messages.RankEnd: lambda leader, node, end: leader._monitor.rank(leader._host(node), end),
     messages.Ended: lambda leader, node, message: leader._monitor.program(node, message),
     messages.Met: lambda leader, node, message: leader._ends.met.add(node),
     messages.Diagnosis: lambda leader, node, message: leader._verdict.add(node, message.cause),
@@ -591,6 +586,7 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Pong: Leader._pong,
     messages.Steps: Leader._steps,
     messages.RankStacks: lambda leader, node, message: leader._stalls.take(node, message),
+    messages.Stopped: lambda leader, node, message: leader._talk.note(node, messages.Stopped),
     messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
     messages.Reply: Leader._reply,
     messages.Checking: lambda leader, *said: leader._roll_call.gates.checking(*said),
