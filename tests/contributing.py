@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 
 from tests.cluster import clean_environment
+from tests.unit.test_layout import RULES
+from tests.unit.test_node_names import hosts_in_texts
 
 TREE = Path(__file__).resolve().parents[1]
 STEP = re.compile(r"^\d+\. `(\S+)`.*?\n\n   ```\w+\n(.*?)\n   ```$", re.M | re.S)
+BLOCK = re.compile(r"^( *)```\w+\n(.*?)^ *```$", re.M | re.S)
 
 
 def section(heading: str) -> str:
@@ -28,14 +31,24 @@ def steps(heading: str) -> dict[str, str]:
     }
 
 
+def blocks(heading: str) -> list[str]:
+    """The blocks of code of a section, each with the indentation that it has in its file."""
+    return [
+        re.sub(f"^{indent}", "", text, flags=re.M)
+        for indent, text in BLOCK.findall(section(heading))
+    ]
+
+
 class Copy:
     """A copy of this tree that has what adapters of one kind and their cases need, and its
     Python."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    def __init__(self, folder: Path, *kinds: str) -> None:
         self.tree = folder / "tree"
         self.env = {**clean_environment(), "PYTHONPATH": str(self.tree)}
-        for name in ("entrypoint", "templates", f"tests/{kind}", "tests/rendered"):
+        self.written: set[str] = set()
+        cases = [f"tests/{kind}" for kind in kinds]
+        for name in ("entrypoint", "templates", "tests/rendered", *cases):
             # compiled modules, too: they save a second for each start
             shutil.copytree(TREE / name, self.tree / name)
         for file in [*TREE.glob("tests/*.py"), *TREE.glob("tests/unit/*.py")]:
@@ -44,9 +57,34 @@ class Copy:
 
     def write(self, files: dict[str, str]) -> None:
         """Write files by their path in the tree."""
+        self.written |= files.keys()
         for path, text in files.items():
             (self.tree / path).parent.mkdir(parents=True, exist_ok=True)
             (self.tree / path).write_text(text)
+
+    def insert(self, path: str, text: str, before: str) -> None:
+        """Put a block of code in front of the one line of a file that begins so."""
+        old = (self.tree / path).read_text()
+        assert old.count(f"\n{before}") == 1, (path, before)
+        self.write({path: old.replace(f"\n{before}", f"\n{text}{before}")})
+
+    def lint(self) -> None:
+        """Hold what was written to the rules for the package, and to ruff."""
+        files = [path for path in self.written if path.endswith(".py")]
+        package = self.tree / "entrypoint"
+        # Those of packages say which of their modules may have effects.
+        paths = {*package.rglob("__init__.py"), *map(self.tree.joinpath, files)}
+        sources = {
+            path.relative_to(package).as_posix(): path.read_text()
+            for path in paths
+            if path.is_relative_to(package)
+        }
+        breaches = [breach for rule in (*RULES, hosts_in_texts) for breach in rule(sources)]
+        assert breaches == [], breaches
+        for words in (("check",), ("format", "--check")):
+            options = ("--quiet", "--no-cache", "--config", str(TREE / "pyproject.toml"))
+            done = self.python("-m", "ruff", *words, *options, *files)
+            assert done.returncode == 0, done.stdout + done.stderr
 
     def python(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run the copy's code, and return what it printed."""

@@ -20,6 +20,7 @@ def test_a_launcher_is_one_file_one_template_and_one_case_folder(
     names = ["beacon.py", "beacon.sh.j2", "facts.yaml", "job.yaml", "expect.yaml"]
     assert [path.rpartition("/")[2] for path in files] == names
     copy.write(files)
+    copy.lint()
     copy.golden("tests.golden")
     whole = (copy.tree / "tests/rendered/beacon/beacon.sh").read_text()
     assert "export BEACON_AT=node-0 BEACON_NODE=0 BEACON_NODES=2\n" in whole

@@ -18,7 +18,7 @@ from entrypoint.session import codec
 from entrypoint.session.codec import BY_LEADER, BY_WORKER, TO_LEADER, Intake, pack, unpack
 from entrypoint.text import one_line
 from entrypoint.wire import Invalid
-from tests.contributing import section
+from tests.contributing import blocks
 
 FACTS: dict[str, Any] = {
     "slots": 8,
@@ -322,13 +322,13 @@ def test_a_flood_of_good_messages_is_refused_and_a_busy_node_is_not() -> None:
 def with_heat(monkeypatch: pytest.MonkeyPatch, in_table: bool = True) -> tuple[Any, Any]:
     """The messages with CONTRIBUTING.md's made-up one, and the codec as it is, both as new
     modules."""
-    block = section("Add a message").split("```python\n")[1].split("```")[0]
+    block, row, *_ = blocks("Add a message")
     text = Path(messages.__file__).read_text()
     text = text.replace(
         "# Every message that a worker", f"{block}\n\n# Every message that a worker"
     )
     table = "WORKER_SAYS: Mapping[type, tuple[str, ...]] = {\n"
-    text = text.replace(table, table + "    Heat: (STARTED,),\n" * in_table)
+    text = text.replace(table, table + row * in_table)
     made = []
     for module, source in ((messages, text), (codec, Path(codec.__file__).read_text())):
         made.append(types.ModuleType(module.__name__))
