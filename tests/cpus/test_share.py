@@ -16,6 +16,8 @@ from tests.cpus.test_machines import NAMES
 
 FACTS = Facts({}, "a", "/", 0, "root", "/root", cpus=8.0)
 ALL = dict.fromkeys(NAMES, "2")
+# Launchers that start a process for each slot, under a supervisor of its own; others bind none.
+BINDING = {"accelerate", "ascend", "deepspeed", "hydra", "jax", "mpirun", "torchlaunch", "torchrun"}
 
 
 def settle(text: str, env: Mapping[str, str] | None = None, facts: Facts = FACTS) -> Plan:
@@ -113,7 +115,7 @@ def test_binding_needs_a_supervisor_for_each_rank(launcher: str) -> None:
     facts = replace(FACTS, processors=Processors(cores, {0: tuple(range(8))}))
     table = "ascend: {rank_table: none}" if launcher == "ascend" else ""
     plan = settle(f"launcher: {launcher}\nslots: 4\ncpu: {{bind: cores}}\n{table}", facts=facts)
-    binds = launcher not in ("plain", "pytorch", "tensorflow", "ray", "msrun")
+    binds = launcher in BINDING
     assert (plan.warnings == ()) is binds
     note = "cpu.bind: cores: CPUs of this node's ranks, in their order: 0-1, 2-3, 4-5, 6-7"
     assert (note in plan.later) is binds
