@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File  # type: ignore[import-not-found]
@@ -17,6 +18,7 @@ from mkdocs.structure.files import File  # type: ignore[import-not-found]
 from tests import golden_messages
 
 _GENERATED = {"reference/messages.md": golden_messages.markdown}
+_SCRIPT = "search-input.js"
 _COMMENT = re.compile(r"(?s)\A<!--.*?-->\s*")
 _LINK = re.compile(r"(?<!!)\[([^]]+)\]\(((?:\.\./)+[^)\s#]*)(#[^)\s]*)?\)")
 
@@ -29,9 +31,11 @@ def on_config(config: Any, **_: Any) -> Any:
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
-    """Return the files of the site with the generated pages."""
+    """Return the files of the site with the generated pages and the script for the search box."""
     for path, render in _GENERATED.items():
         files.append(File.generated(config, path, content=render()))
+    script = (Path(__file__).parent / _SCRIPT).read_text("utf-8")
+    files.append(File.generated(config, f"assets/{_SCRIPT}", content=script))
     return files
 
 

@@ -3,6 +3,7 @@ screen, light and dark."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import html
 import http.server
@@ -129,23 +130,39 @@ def test_a_page_fits_and_asks_nobody(
     tab.close()
 
 
+def search(tab: Any, url: str, words: str, entered: str) -> list[str]:
+    """Return the links of the results for words entered before or after the search has its
+    index."""
+
+    def hold(route: Any) -> None:
+        tab.wait_for_function("document.querySelector('.md-search__input').value")
+        route.continue_()
+
+    if entered == "before":
+        tab.route("**/search_index.json", hold)
+    tab.goto(url, wait_until="load")
+    if entered == "after":
+        ready = ".md-search-result__meta:has-text('Type to start searching')"
+        tab.wait_for_selector(ready, state="attached", timeout=10_000)
+    if tab.viewport_size["width"] == 400:
+        tab.click("label[for=__search].md-icon >> visible=true")
+    tab.fill("input.md-search__input", words)  # an input event without a key, as from a paste
+    tab.wait_for_selector(".md-search-result__link", timeout=10_000)
+    return tab.eval_on_selector_all(".md-search-result__link", "all => all.map(a => a.href)")
+
+
+@pytest.mark.parametrize("entered", ["before", "after"])
 @pytest.mark.parametrize("width", [1280, 400])
 @pytest.mark.parametrize(
     ("words", "page"),
     [("rank table", "ranktables"), ("密钥", "zh/"), ("EP602", "messages.html?h=ep602#ep602")],
 )
 def test_the_search_finds_words(
-    words: str, page: str, width: int, served: str, chromium: Any
+    words: str, page: str, width: int, entered: str, served: str, chromium: Any
 ) -> None:
-    tab = chromium.new_page(viewport={"width": width, "height": 800})
-    tab.goto(f"{served}/index.html", wait_until="load")
-    if width == 400:
-        tab.click("label[for=__search].md-icon >> visible=true")
-    tab.fill("input.md-search__input", words)
-    tab.wait_for_selector(".md-search-result__link", timeout=10_000)
-    found = tab.eval_on_selector_all(".md-search-result__link", "all => all.map(a => a.href)")
+    with contextlib.closing(chromium.new_page(viewport={"width": width, "height": 800})) as tab:
+        found = search(tab, f"{served}/index.html", words, entered)
     assert any(page in link for link in found), found
-    tab.close()
 
 
 def copy_sources(folder: Path) -> None:
