@@ -41,11 +41,13 @@ def test_what_was_found_outside(name: str) -> None:
     assert not wrong, "\n".join([*wrong, *timeline(world)])
 
 
+@pytest.mark.textual
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_every_mutation_applies(name: str) -> None:
     assert not MUTATIONS[name].problem()
 
 
+@pytest.mark.textual
 @pytest.mark.control("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
 @pytest.mark.control(
     "a node that is missing, hangs or sends nonsense is named; others have their table"
@@ -71,6 +73,7 @@ def test_a_mutation_is_found(name: str) -> None:
     assert found, words
 
 
+@pytest.mark.textual
 @pytest.mark.parametrize("old", ["no such text", "self"])
 def test_a_mutation_that_does_not_apply_is_an_error(old: str) -> None:
     changed = replace(MUTATIONS["restarts have no limit"], old=old)
@@ -78,6 +81,7 @@ def test_a_mutation_that_does_not_apply_is_an_error(old: str) -> None:
         find(changed)
 
 
+@pytest.mark.textual
 def test_a_mutation_that_breaks_the_code_is_not_found() -> None:
     broken = replace(MUTATIONS["restarts have no limit"], new="if no_such_name or not")
     found, words = find(broken, 20)

@@ -15,6 +15,8 @@ import pytest
 
 from scripts.translations import Section, Translation, main, pages, sections, translation
 
+pytestmark = pytest.mark.textual
+
 TREE = Path(__file__).parents[2]
 _BLOCK = re.compile(r"(?ms)^(?:<!-- [^\n]+ -->\n)? *```.*?^ *```$")
 

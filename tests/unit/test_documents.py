@@ -12,6 +12,8 @@ import pytest
 from entrypoint.registry import names
 from entrypoint.spec.table import fields
 
+pytestmark = pytest.mark.textual
+
 TREE = Path(__file__).parents[2]
 PAGES = sorted([*TREE.glob("*.md"), *TREE.glob("docs/**/*.md"), *TREE.glob("tests/*.md")])
 OUTSIDE = {"system", "output", "ranks", "session"}  # where values come in and go out

@@ -142,6 +142,7 @@ def begins(words: ast.AST, call: ast.AST, inside: dict[ast.AST, ast.AST]) -> lis
     return [each for value in found for each in begins(value, call, inside)]
 
 
+@pytest.mark.textual
 @pytest.mark.promise(
     "every message that ends a job or warns has an id and an explanation",
     control="messages without one, in the same tests",
@@ -166,6 +167,7 @@ def test_every_message_that_ends_a_job_has_an_id() -> None:
     ]
 
 
+@pytest.mark.textual
 @pytest.mark.promise("every message that ends a job or warns has an id and an explanation")
 @pytest.mark.see("words", "every id has an entry, and every entry a message")
 def test_every_id_has_an_entry_and_every_entry_a_place(

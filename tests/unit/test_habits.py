@@ -11,6 +11,8 @@ import yaml
 
 from tests.contributing import steps
 
+pytestmark = pytest.mark.textual
+
 TREE = Path(__file__).parents[2]
 MAKEFILE = (TREE / "Makefile").read_text()
 

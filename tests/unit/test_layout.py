@@ -16,6 +16,8 @@ from shlex import split
 
 import pytest
 
+pytestmark = pytest.mark.textual
+
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
 
 # From low to high; a package may use itself and those of lower layers. A module that is in no layer

@@ -51,6 +51,7 @@ def changes(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.textual
 @pytest.mark.promise("one function changes the phase of a node, and checks what may follow")
 def test_one_function_changes_a_phase() -> None:
     found = {
