@@ -153,6 +153,11 @@ def test_what_is_no_range_is_refused(text: str) -> None:
         job(f"network: {{ports: {text}}}\n")
 
 
+@pytest.mark.parametrize("text", ["1024-1039", "65520-65535"])
+def test_a_range_may_begin_and_end_with_the_first_and_the_last_port(text: str) -> None:
+    assert job(f"network: {{ports: {text}}}\n").network.ports == text
+
+
 # --------------------------------------------------------------------------------------------------
 # The choice
 

@@ -152,6 +152,7 @@ BAD = [
     ("torch: {rdzv_backend: etcd}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "etcd" | use one of auto, c10d, static'),
     ("device: gpu", '1:9: device: EP100 there is no such device | "gpu" | did you mean `nvidia`?'),
     ("platform: aws", '1:11: platform: EP100 there is no such platform | "aws" | use one of local, modelarts'),
+    ("launcher: xyz", '1:11: launcher: EP100 there is no such launcher | "xyz" | use one of mpirun, plain, torchlaunch, torchrun'),
     ("command: python train.py", '1:10: command: EP100 a list of texts is needed | "python train.py" | write a list: ["python", "train.py"]'),
     ("hosts: a,b", '1:8: hosts: EP100 a list of texts is needed | "a,b" | write a list: ["a", "b"]'),
     ("command: {a: b}", "1:10: command: EP100 a list of texts is needed | a mapping | write it as a list, one entry for each word"),
@@ -244,6 +245,12 @@ def test_problems_of_all_three_come_sorted() -> None:
         *("job.yaml:1:8", "job.yaml:2:7", "job.yaml:3:9", "job.yaml:3:13"),
         *("ENTRYPOINT_NAME", "ENTRYPOINT_TORCH_PORT", "ENTRYPOINT_ZZ", "--env", "--slots"),
     ]
+
+
+def test_problems_of_variables_come_in_the_order_of_their_names() -> None:
+    """Also where a place within a variable is known."""
+    lines = problems(None, {"ENTRYPOINT_SLOTS": "x", "ENTRYPOINT_COMMAND": "[a, ~]"})
+    assert [line.split(": ")[0] for line in lines] == ["ENTRYPOINT_COMMAND:1:5", "ENTRYPOINT_SLOTS"]
 
 
 def test_a_file_that_is_no_yaml_hides_no_other_mistake() -> None:
@@ -569,6 +576,7 @@ def test_every_byte_of_a_value_survives() -> None:
         ("10.0.0.1", None),
         ("a" * 63 + "." + "b" * 63, None),
         ("a" * 64, "a label of it has 64 characters, DNS allows 63"),
+        (".".join(["a" * 50] * 4 + ["a" * 49]), None),
         (".".join(["a" * 50] * 5), "the name has 254 characters, DNS allows 253"),
         ("", "the name is empty"),
         ("a..b", "a part between dots is empty"),

@@ -125,6 +125,7 @@ AT = (
         ("!x a: b", f"f:1:1: {TAG} | `!x` | remove the tag"),
         ("{[a]: b}", "f:1:2: EP101 a key must be text | a list | write text"),
         ("a: {<<: b}", "f:1:9: a: EP101 `<<` merges mappings only | give it an alias of a mapping"),
+        ("a: {<<: {b: !foo c}}", f"f:1:13: a.b: {TAG} | `!foo` | remove the tag"),
         ("a: &x [*x]", "f:1:8: EP101 an anchor holds itself | write the value out"),
         ("a: *x", f"f:1:4: EP101 this is not YAML | found undefined alias 'x' | {FIX}"),
         ("token: *x", f"f:1:8: EP101 this is not YAML | {FIX}"),

@@ -1,0 +1,131 @@
+"""The table of settings: how the model's annotations become its rows, and which settings of a job
+may be written into a script."""
+
+# Without `from __future__ import annotations`, as in spec/jobspec.py: the table reads the
+# annotations as values.
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from entrypoint.spec import Override, load, settings_in
+from entrypoint.spec.rules import FieldInfo, Rule
+from entrypoint.spec.table import Given, _fields_of, given, kept_back
+from entrypoint.values import dataclass, field
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A part of a section.
+
+    seconds: How long.
+    """
+
+    seconds: Annotated[float, Rule(gt=0, le=60)] = 0.5
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section with a field of each kind.
+
+    port: Where.
+    name: Who.
+    mode: How.
+    words: What.
+    env: With what.
+    inner: More.
+    """
+
+    port: Annotated[int, Rule(ge=1, le=65535), "--port", "OTHER_PORT"] = 7
+    name: Annotated[str | None, Rule("name of a thing")] = None
+    mode: Literal["none", "files"] = "none"
+    words: Annotated[tuple[str, ...], "--words"] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    inner: Inner = Inner()
+
+
+def test_a_field_becomes_a_row_with_its_names_and_its_type_in_words() -> None:
+    port, name, mode, words, env, seconds = _fields_of(Section(), "box")
+    assert port == FieldInfo(
+        path="box.port",
+        kind="integer",
+        type="whole number from 1 to 65535",
+        rule=Rule(ge=1, le=65535),
+        choices=(),
+        default=7,
+        meaning="Where.",
+        env="ENTRYPOINT_BOX_PORT",
+        aliases=("OTHER_PORT",),
+        flags=("--port",),
+    )
+    assert (name.kind, name.type, name.rule) == ("text", "name of a thing", Rule("name of a thing"))
+    assert (mode.kind, mode.type, mode.choices) == (
+        "text",
+        "one of none, files",
+        ("none", "files"),
+    )
+    assert (words.kind, words.type, words.flags) == ("list", "list of texts", ("--words",))
+    assert (env.kind, env.type) == ("mapping", "mapping of names to texts")
+    assert (seconds.path, seconds.type) == ("box.inner.seconds", "number above 0, up to 60")
+    assert (seconds.env, seconds.meaning) == ("ENTRYPOINT_BOX_INNER_SECONDS", "How long.")
+
+
+def test_only_set_variables_that_describe_a_job_are_settings() -> None:
+    env = {
+        "ENTRYPOINT_HOSTS": "a b",
+        "ENTRYPOINT_NAME": "",
+        "ENTRYPOINT_CACHE": "/cache",
+        "ENTRYPOINT_API_SERVICE_HOST": "10.96.7.1",  # Kubernetes sets it for a Service
+        "OTHER": "x",
+    }
+    assert settings_in(env) == {"ENTRYPOINT_HOSTS"}
+
+
+SPEC = "name: a\nhosts: [a, b]\nenv: {WRITTEN_TOKEN: t}\n"
+TOKENS = Override(["MODE=fast", "HF_TOKEN=hf_0123"], "--env")
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "flags", "expected", "kept"),
+    [
+        (SPEC, {}, {}, [Given(("ENTRYPOINT_SPEC",), "jobs/a.yaml")], []),
+        (None, {"ENTRYPOINT_SPARES": "2"}, {}, [Given(("ENTRYPOINT_SPARES",), "2")], []),
+        (None, {"ENTRYPOINT_NODE_RANK": "0"}, {}, [], []),
+        (
+            None,
+            {"MASTER_PORT": "2000"},
+            {},
+            [Given(("ENTRYPOINT_TORCH_PORT", "MASTER_PORT"), "2000")],
+            [],
+        ),
+        (
+            None,
+            {},
+            {"env": TOKENS},
+            [Given(("ENTRYPOINT_ENV",), '{"MODE": "fast"}')],
+            ["HF_TOKEN"],
+        ),
+        (None, {}, {"env": Override(["HF_TOKEN=hf_0123"], "--env")}, [], ["HF_TOKEN"]),
+        # the spec's own secrets are in its file
+        (
+            SPEC,
+            {},
+            {"env": TOKENS},
+            [
+                Given(("ENTRYPOINT_SPEC",), "jobs/a.yaml"),
+                Given(("ENTRYPOINT_ENV",), '{"MODE": "fast"}'),
+            ],
+            ["HF_TOKEN"],
+        ),
+    ],
+)
+def test_a_script_gets_the_settings_but_for_secrets_and_this_node_s_index(
+    text: str | None,
+    env: dict[str, str],
+    flags: dict[str, Any],
+    expected: list[Given],
+    kept: list[str],
+) -> None:
+    spec = load(text, "jobs/a.yaml", env, flags)
+    assert list(given(spec)) == expected
+    assert kept_back(spec) == kept
