@@ -129,6 +129,48 @@ def test_binding_needs_a_supervisor_for_each_rank(launcher: str) -> None:
     assert ("--cpus" in words) is (launcher in ("jax", "ascend"))
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_each_program_is_bound_by_its_number(number: int) -> None:
+    plan = settle("launcher: jax\nslots: 2\ncpu: {bind: cores}")
+    spec = specs.load("cpu: {bind: cores}", "job.yaml", {}, {})
+    words = planning.with_supervisor(plan.launch, number, spec, plan.topology)
+    assert words[words.index("--local") + 1] == str(number)
+
+
+def test_what_binding_needs_is_in_the_warning() -> None:
+    plan = settle("launcher: plain\nslots: 4\ncpu: {bind: cores}")
+    assert plan.warnings == (
+        "EP428 not all ranks are bound to CPUs: the program starts the processes of its node itself"
+        " | cpu.bind: cores (spec job.yaml:4:13) | remove cpu.bind, or choose a launcher that starts"
+        " one for each slot",
+    )
+
+
+# Both cards are near the second NUMA node.
+NEAR = Processors(((0,), (1,), (2,), (3,)), {0: (0, 1), 1: (2, 3)}, (("GPU-0", 1), ("GPU-1", 1)))
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "cpus"),
+    [
+        ("", {}, "2 3\n2 3\n"),
+        ("device: cpu", {}, "0 1\n2 3\n"),  # it uses no card
+        (
+            "",
+            {"CUDA_VISIBLE_DEVICES": "1,2,0"},
+            "2 3\n2 3\n",
+        ),  # CUDA ignores what follows a wrong one
+        ("", {"CUDA_VISIBLE_DEVICES": "2"}, "0 1\n2 3\n"),
+    ],
+)
+def test_only_cards_that_the_job_uses_decide_on_cpus(
+    text: str, env: dict[str, str], cpus: str
+) -> None:
+    facts = replace(FACTS, processors=NEAR, device_files=("nvidia0", "nvidia1"), cpus=4.0)
+    plan = settle(f"launcher: mpirun\nslots: 2\ncpu: {{bind: numa}}\n{text}", env, facts)
+    assert [file.text for file in plan.files if file.name == "cpus"] == [cpus]
+
+
 def test_processes_with_several_cards_each_are_near_the_first_of_them() -> None:
     """Two processes of JAX on a node with four GPUs."""
     cards = tuple((f"GPU-{number}", number // 2) for number in range(4))

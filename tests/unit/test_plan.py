@@ -210,6 +210,27 @@ def test_only_the_spec_does_without_a_roll_call(text: str, secret: bool, sshd: b
     )
 
 
+def test_restarts_need_the_roll_call() -> None:
+    text = TWO.format(0) + "launcher: ascend\nroll_call: none\nrestarts: 1"
+    with pytest.raises(ConfigError, match="EP313 restarts: 1 needs the roll call"):
+        build(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        ("", "exec"),
+        ("logs: {files: ranks}", "local"),
+        ("cpu: {bind: cores}", "local"),
+        ("stall: {minutes: 5}", "local"),
+        ("restarts: 1", "local"),
+        ("launcher: mpirun", "local"),
+    ],
+)
+def test_one_node_becomes_its_program_unless_something_has_to_stay(text: str, mode: str) -> None:
+    assert build(text).mode == mode
+
+
 # --------------------------------------------------------------------------------------------------
 # How many ranks really start
 
@@ -375,6 +396,44 @@ def test_a_session_gets_the_control_endpoint_unless_the_user_wants_logins(rank: 
     made = build(TWO.format(rank))
     assert of_sshd(made)["ForceCommand"] == f"exec sh {made.topology.run_dir}/attend"
     assert "ForceCommand" not in of_sshd(build(TWO.format(rank) + "ssh: {client: files}\n"))
+
+
+KEYS = "this job's keys"
+
+
+def test_files_have_a_mode_an_origin_and_whether_they_are_secret() -> None:
+    """Of the leader of a job under an unnamed uid, with all that a spec can add."""
+    text = (
+        "launcher: mpirun\nssh: {client: files}\ncpu: {bind: cores}\nstall: {minutes: 5, line: a}"
+    )
+    made = build(TWO.format(0) + text, facts(user=""), env={"ENTRYPOINT_SECRET": SECRET})
+    assert [(file.name, f"{file.mode:o}", file.origin, file.secret) for file in made.files] == [
+        ("hostfile", "600", "mpirun/hostfile.j2", False),
+        ("run_mpi.sh", "700", "mpirun/run_mpi.sh.j2", False),
+        ("rank.sh", "600", "mpirun/rank.sh.j2", False),
+        ("agent", "600", "mpirun/agent.sh.j2", False),
+        ("rank.env", "600", "the environment", True),
+        ("cpus", "600", "cpu.bind: cores", False),
+        ("stall.line", "600", "stall.line", False),
+        ("sshd_config", "600", "ssh/sshd_config.j2", False),
+        ("host_key", "600", KEYS, True),
+        ("authorized_keys", "600", KEYS, False),
+        ("passwd", "600", "a name for this uid, for sshd and ssh alone", False),
+        ("ssh_config", "600", "ssh/ssh_config.j2", False),
+        ("ssh", "700", "ssh/ssh.sh.j2", False),
+        ("client_key", "600", KEYS, True),
+        ("known_hosts", "600", KEYS, False),
+    ]
+
+
+def test_render_writes_sshd_s_configuration_and_the_script_of_each_launcher_that_has_one() -> None:
+    spec, _ = settle(TWO.format(0) + "slots: 3\nssh: {port: 2022}\ncommand: [prog]", facts())
+    texts = {file.name: file.text for file in planning.rendered(spec, facts(), "job.yaml")}
+    assert list(texts) == ["sshd_config", "run_mpi.sh", "torchlaunch.sh", "torchrun.sh"]
+    assert all("job.yaml" in text for text in texts.values())
+    assert "\nPort 2022\n" in texts["sshd_config"]
+    assert "OPENMPI_NP=${OPENMPI_NP:-6}" in texts["run_mpi.sh"]
+    assert "${MA_NUM_GPUS:-3}" in texts["torchrun.sh"]
 
 
 def test_workdir() -> None:
@@ -643,6 +702,51 @@ def test_open_mpi_5_on_ipv6_alone_is_refused(
                 "EP405 Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | "
             )
             assert error.status == 78
+
+
+def test_a_plan_counts_the_settings_that_it_leaves_out() -> None:
+    spec, _ = settle("name: x", facts())
+    made = build("name: x")
+    some, everything = plan_text(spec, made), plan_text(spec, made, (), True)
+    left = len(everything.splitlines()) - len(some.splitlines())
+    assert f"\nsettings; --all shows {left} defaults, too\n  name: x  #" in some
+    assert "\nsettings\n  name: x  #" in everything
+
+
+def test_a_plan_shows_the_values_that_were_settled() -> None:
+    """Not those of the spec, which leaves them out."""
+    spec, _ = settle("", facts())
+    made = build(TWO.format(1))
+    settings = json.loads(plan_json(spec, made))["settings"]
+    assert settings["launcher"]["value"] == "mpirun"
+    assert settings["hosts"]["value"] == ["a", "b"]
+    assert settings["node_rank"]["value"] == 1
+    assert settings["tensorflow.chief"]["value"] == "none"
+    chief = replace(made, topology=replace(made.topology, chief=True))
+    settings = json.loads(plan_json(spec, chief))["settings"]
+    assert settings["tensorflow.chief"]["value"] == "worker-0"
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "asked_by"),
+    [
+        ("log_dir: /logs", {}, "log_dir (job.yaml:1:10)"),
+        ("", {"ENTRYPOINT_LOG_DIR": "/logs"}, ""),  # it may be there for other jobs
+        ("log_dir: /logs\nlogs: {files: ranks}", {}, ""),
+        (
+            "log_dir: /logs\nhosts: [b, a]\nnode_rank: 1\nlauncher: plain",
+            {},
+            "",
+        ),  # worker-0 says it
+    ],
+)
+def test_a_directory_for_logs_that_nothing_uses(
+    text: str, env: dict[str, str], asked_by: str
+) -> None:
+    spec, _ = settle(text, facts(), env=env)
+    hint = "add --log-files ranks for a copy of each rank's output, or remove it"
+    said = f"EP131 nothing writes logs into /logs | {asked_by} | {hint}"
+    assert planning.unused_log_dir(spec, build(text, env=env)) == (said if asked_by else "")
 
 
 def test_a_plan_shows_which_nodes_work_and_which_are_spares() -> None:

@@ -138,6 +138,8 @@ def test_a_job_without_spares_has_one_team() -> None:
     job = replace(JOB, spares=0)
     assert is_team(job, ())
     assert not is_team(job, ((1, 2), (2, 1)))
+    with pytest.raises(ValueError, match="this job has no spares"):
+        team_of(job, ((1, 2), (2, 1)))
 
 
 def test_the_launcher_sees_the_team_alone_counted_anew() -> None:

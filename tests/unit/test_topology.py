@@ -520,6 +520,20 @@ def test_a_worker_and_a_parameter_server_may_share_an_address() -> None:
     assert [node.label for node in build(text, node_rank="0").nodes] == ["worker-0", "ps-0"]
 
 
+@pytest.mark.parametrize("servers", [2, 3])
+def test_parameter_servers_leave_a_node_to_work(servers: int) -> None:
+    assert (
+        refusal(hosts("a", "b") + f"\ntensorflow: {{ps: {servers}}}", node_rank="0")
+        == f"EP209 no node is left to work | tensorflow.ps is {servers}, with 2 hosts | name the"
+        " workers first, then the parameter servers"
+    )
+
+
+def test_a_job_of_one_node_may_be_that_of_a_parameter_server() -> None:
+    """Its spec is tried out on one node."""
+    assert [node.label for node in build("tensorflow: {ps: 1}").nodes] == ["ps-0"]
+
+
 def test_all_bad_names_at_once() -> None:
     site = Site("p", hosts=("a b", "fine", "-c", "d..e", "f" * 64), index=1)
     message = refusal("", site)
