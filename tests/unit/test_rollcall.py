@@ -1,12 +1,26 @@
-"""What a roll call takes into account: calls that are for another node."""
+"""What a roll call takes into account: what a node answers, who is missing, and calls that are for
+another node."""
 
 from __future__ import annotations
 
-from entrypoint import __version__
+from typing import Any
+
+import pytest
+
+from entrypoint import __version__, spec
+from entrypoint.errors import OsError
+from entrypoint.job import actions, events, messages
+from entrypoint.job.answer import node_info, node_report
+from entrypoint.job.failure import UNHEALTHY
+from entrypoint.job.history import History
+from entrypoint.job.leader import Leader
 from entrypoint.job.messages import Hello
 from entrypoint.job.waits import Misdirected
-from entrypoint.model import Device, Node, Topology
+from entrypoint.job.worker import Worker
+from entrypoint.model import Device, Interface, Node, NodeReport, Outcome, Topology
+from entrypoint.plan import settle
 from entrypoint.values import replace
+from tests.unit import test_speakers as speakers
 
 HOSTS = ("a", "b", "c")
 
@@ -52,3 +66,144 @@ def test_two_jobs_of_one_name_and_secret_differ_by_the_scheduler_s_number() -> N
     # Not where one side does not know its own.
     assert not of_node(2).is_other_job(call)
     assert not of_node(2, "18.0").is_other_job(hello(2))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_call_of_another_job_is_answered_with_that(rank: int) -> None:
+    """On a host that both jobs share; the leader that calls then tries its own node's port."""
+    text = "hosts: [a=10.0.0.1, b=10.0.0.2]\nlauncher: plain\ncommand: [x]\nsecret_file: /none\n"
+    here = replace(speakers.FACTS, env={"SLURM_JOB_ID": "18"})
+    job = spec.load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": str(rank)}, {})
+    draft = settle(job, here)
+    node: Any = Worker(job, draft, History()) if rank else Leader(job, here, draft, History())
+    for event in (
+        events.Started(),
+        events.KeysReady(),
+        events.EndpointReady(NodeReport(rank, 1, __version__)),
+    ):
+        node.handle(event, 1000.0)
+    call = replace(hello(rank, ("a", "b")), job="17")
+    answer = messages.Taken(messages.OTHER_JOB)
+    if rank:
+        done = node.handle(events.MessageReceived(0, call), 1000.0)
+        assert actions.Send(0, answer) in done
+    else:
+        assert actions.Answer(answer) in node.handle(events.LeaderCalled(call), 1000.0)
+    assert node.outcome is None
+
+
+# --------------------------------------------------------------------------------------------------
+# Answers
+
+
+@pytest.mark.parametrize(
+    "not_ready",
+    [
+        None,
+        Outcome(73, "the disk is full"),
+        Outcome(OsError.status, "EP460 a node is not healthy", cause=UNHEALTHY),
+    ],
+)
+@pytest.mark.parametrize("interface", [None, Interface("eth1", "10.0.0.3", "10.0.0.0/24")])
+def test_an_answer_brings_all_that_a_node_reports(
+    not_ready: Outcome | None, interface: Interface | None
+) -> None:
+    report = NodeReport(
+        rank=2,
+        slots=4,
+        toolkit="1.2.3",
+        mpi="4.1.4",
+        address="10.0.0.3",
+        clock=-3.5,
+        not_ready=not_ready,
+        interface=interface,
+        interfaces=("eth0", "eth1"),
+        attempt=3,
+        round_trip=0.25,
+        ports=(6060, 20004),
+        holder="another job",
+        ssh_port=20002,
+        checking=True,
+        without_progress=2,
+        step=40,
+    )
+    info = node_info(report, clock=96.5)
+    assert node_report(2, info, ("10.0.0.3", 20002), clock=100.0, trip=0.25) == report
+
+
+# --------------------------------------------------------------------------------------------------
+# Who is missing
+
+
+def test_a_name_without_an_address_is_shown_and_ends_the_roll_call() -> None:
+    node = speakers.Node(timeouts="{peers: 5}")
+    node.told(events.NameState("a", "no address yet"))
+    assert actions.ShowWaiting("the name a", "no address yet", peers=False) in node.done
+    node.waits(6)
+    assert node.outcome == Outcome(
+        69, "EP502 this node's own name has no address after 5s | a | see that DNS knows it"
+    )
+
+
+def rejected(node: int) -> events.Rejected:
+    return events.Rejected(node, "EP504 the nodes disagree on toolkit", "c has 2.0", "one image")
+
+
+@pytest.mark.parametrize(
+    ("here", "also"), [([1], ""), ([], "; also missing: worker-1 (b, not reached yet)")]
+)
+def test_a_node_that_disagrees_is_named_with_those_that_are_missing(
+    here: list[int], also: str
+) -> None:
+    node = speakers.Node()
+    node.answers(*here)
+    node.told(rejected(2))
+    node.waits(3)
+    assert node.outcome == Outcome(
+        78, f"EP504 the nodes disagree on toolkit | c has 2.0{also} | one image"
+    )
+
+
+def test_a_stop_between_two_attempts_is_told_to_those_that_come_soon() -> None:
+    """Also where that takes longer than the roll call may."""
+    node = speakers.Node(timeouts="{peers: 5}", restarts=2)
+    node.machine.state.history = History(2)
+    node.told(events.NameState("a", ""))
+    node.told(events.Signalled(15))
+    node.waits(11)
+    assert node.outcome is None
+    node.waits(2)
+    assert node.outcome
+    assert node.outcome.status == 143
+
+
+def test_a_worker_that_nobody_calls_says_what_it_has_seen() -> None:
+    node = speakers.Node(me=1, timeouts="{peers: 5}")
+    node.told(events.NameState("a", "no address yet"))
+    node.waits(6)
+    assert node.outcome == Outcome(
+        69,
+        "EP501 worker-0 (a) did not call within 5s | worker-0 (a): it has not called yet, the name a:"
+        " no address yet | see its log, or wait longer: timeouts.peers (job.yaml:6:19), in seconds",
+    )
+
+
+def test_a_worker_that_has_started_waits_for_no_call() -> None:
+    """Its leader is then lost if it is silent, not late."""
+    node = speakers.Node(me=1, timeouts="{peers: 100}")
+
+    def at(seconds: float, *said: Any) -> None:
+        node.now = 1000.0 + seconds
+        node.told(events.TimerFired())
+        node.hears(*said, sender=0)
+
+    at(95, node.hello)
+    at(100)  # its leader is there: it is awaited for 18 s more, and 18 s more
+    at(101, messages.Start(1))
+    for seconds in range(102, 118):
+        at(seconds, messages.Ping(0))
+    at(117 + 15 / 16, messages.Ping(0))
+    while node.outcome is None:
+        node.now = node.machine.wake
+        node.told(events.TimerFired())
+    assert node.outcome.reason == "EP602 worker-0 (a) is lost: nothing heard of it for 18s"

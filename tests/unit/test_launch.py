@@ -1,0 +1,121 @@
+"""Ranks that an MPI's launcher starts, and what the end of that launcher or of its daemons means for
+the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from entrypoint import spec
+from entrypoint.job import actions, events, messages
+from entrypoint.job.history import History
+from entrypoint.job.leader import Leader
+from entrypoint.plan import settle
+from tests.unit.test_speakers import FACTS, Node, ends, starts
+
+
+def ended(status: int) -> messages.Ended:
+    """The end of the launcher, worker-0's own program."""
+    return messages.Ended(status, "mpirun", f"mpirun exited with {status}", (), True)
+
+
+def running(*ranks: int, **settings: Any) -> Node:
+    """A job of three nodes with two ranks each, of which these have started."""
+    node = Node(**settings).start()
+    for rank in ranks:
+        node.hears(*starts(rank), sender=rank // 2)
+    return node
+
+
+def reason(node: Node) -> str:
+    assert node.outcome
+    return f"{node.outcome.status} {node.outcome.reason}"
+
+
+def test_ranks_that_do_not_start_in_time_end_the_job() -> None:
+    node = running(0, 1, timeouts="{launch: 5}")
+    node.waits(4)
+    assert node.outcome is None
+    node.waits(2)
+    assert reason(node).startswith(
+        "75 EP605 mpirun has started 2 of 6 ranks | 2 ranks on 1 node: worker-0 (a) 0-1 within 5s | "
+    )
+    assert reason(node).endswith("or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH")
+
+
+def test_a_node_without_a_rank_is_a_mistake_unless_the_user_places_the_ranks() -> None:
+    node = Node().start()
+    node.hears(*starts(0, 1, 2), sender=0)
+    node.hears(*starts(3, 4, 5))
+    assert reason(node) == (
+        "78 EP604 worker-1 (b) reports 3 ranks and has 2 slots: none runs on worker-2 (c) | 6 ranks on"
+        " 2 nodes: worker-0 (a) 0-2, worker-1 (b) 3-5 | see that the options of mpirun let it use the"
+        " hostfile"
+    )
+    own = Node(mpi="{np: 6}").start()
+    own.hears(*starts(0, 1, 2), sender=0)
+    own.hears(*starts(3, 4, 5))
+    assert own.outcome is None
+
+
+def test_a_launcher_that_ends_well_before_the_end_of_a_rank_is_heard_of_is_no_success() -> None:
+    node = running(*range(6))
+    for rank in (0, 1, 2, 3, 5):
+        node.hears(*ends(rank), sender=rank // 2)
+    node.hears(ended(0), sender=0)
+    assert node.outcome is None, "the last report may be on its way"
+    node.waits(2)
+    assert reason(node) == (
+        "75 EP607 mpirun exited with 0, and nothing was heard of the end of rank 4 on worker-2 (c)"
+    )
+
+
+def test_a_launcher_that_fails_after_a_rank_leaves_others_their_time_to_report() -> None:
+    """A rank often exits with 1 only because another one failed."""
+    node = running(*range(6))
+    node.hears(*ends(0, status=1), sender=0)
+    node.hears(ended(1), sender=0)
+    assert node.outcome is None
+    node.hears(*ends(5, status=7), sender=2)
+    node.waits(1)
+    assert reason(node) == "7 EP600 rank 5 on worker-2 (c) exited with 7"
+
+
+@pytest.mark.parametrize(
+    ("status", "why", "said"),
+    [
+        (1, "", None),
+        (128, "", None),
+        (137, "", "75 EP608 mpirun's daemon orted on worker-1 (b) was ended by SIGKILL (137)"),
+        (
+            137,
+            "out of memory",
+            "75 EP608 mpirun's daemon orted on worker-1 (b) was ended by SIGKILL (137), out of memory",
+        ),
+    ],
+)
+def test_a_daemon_that_was_killed_ends_the_job_at_once(
+    status: int, why: str, said: str | None
+) -> None:
+    """One that failed is only the cause if the launcher ends, too."""
+    node = running(0, 1)
+    node.hears(messages.Daemon("orted", status, why))
+    assert (reason(node) if node.outcome else None) == said
+    if not said:
+        node.hears(ended(1), sender=0)
+        node.waits(1)
+        assert f"EP608 mpirun's daemon orted on worker-1 (b) exited with {status}" in reason(node)
+
+
+def test_on_one_node_the_end_of_the_launcher_is_the_job_s_at_once() -> None:
+    """No other node may have to report why."""
+    text = "launcher: mpirun\nslots: 2\ncommand: [train]\n"
+    job = spec.load(text, "job.yaml", {}, {})
+    leader = Leader(job, FACTS, settle(job, FACTS), History())
+    leader.handle(events.Started(), 1000.0)
+    done = leader.handle(events.Prepared(2, None), 1000.0)
+    assert actions.Send(0, messages.Start(1)) in done
+    leader.handle(events.MessageReceived(0, ended(5)), 1001.0)
+    assert leader.outcome
+    assert leader.outcome.reason == "EP600 mpirun exited with 5"
