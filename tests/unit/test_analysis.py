@@ -227,6 +227,13 @@ def test_only_a_job_whose_every_rank_ended_with_0_is_well(
     assert heard.words() == words
 
 
+def test_the_last_end_of_a_rank_counts() -> None:
+    heard = RankReports(1, {0: "a"})
+    for status in (7, 9, 0):
+        heard.end(0, status)
+        assert heard.all_well() == (status == 0)
+
+
 def test_the_rank_whose_end_was_not_heard_is_named() -> None:
     assert RankReports(3, {0: "a", 2: "b", 1: "b"}, {0: 0}).not_heard() == "rank 1 on b"
 

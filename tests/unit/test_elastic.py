@@ -245,6 +245,15 @@ def test_a_node_that_goes_before_it_counts_takes_nobody_with_it(how: str) -> Non
     assert job.outcome == WELL
 
 
+def test_a_job_says_with_how_many_nodes_it_goes_on() -> None:
+    job = Job()
+    job.comes(2)
+    job.meet(0, 1, 2)
+    job.hears(events.SessionLost(2))
+    assert actions.Log("the job goes on with 2 nodes") in job.done
+    assert job.outcome is None
+
+
 def test_a_node_that_answers_when_the_others_have_been_released_has_their_status() -> None:
     job = Job()
     job.meet(0, 1)

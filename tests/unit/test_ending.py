@@ -79,6 +79,36 @@ def test_with_all_nodes_it_gets_a_second() -> None:
         assert job.until(messages.Release, read) == pytest.approx(seconds, abs=0.11)
 
 
+def test_its_time_is_over_at_that_second() -> None:
+    job = Running()
+    job.hear(2, messages.RankEnd(2, 7, (), ""))
+    job.until(messages.Stop)
+    job.tell(*stopped(0, 1, 2), events.OutputProgress(100, True))
+    job.now += 1.0
+    sent = job.tell(events.OutputProgress(100, True))
+    assert messages.Release in {type(getattr(each, "message", None)) for each in sent}
+
+
+def test_a_leader_that_was_suspended_asks_all_nodes_once_before_it_decides() -> None:
+    """They may have counted it as lost meanwhile."""
+    job = Running()
+    job.now += 40.0
+    job.tell(events.TimerFired())
+    job.hear(2, messages.RankEnd(2, 7, (), ""))
+    job.now += 0.5
+    asked = [
+        each.message.number
+        for each in job.tell(events.TimerFired())
+        if isinstance(each, actions.Send) and isinstance(each.message, messages.Ping)
+    ]
+    (number,) = {*asked} - {0}
+    assert job.machine.outcome is None
+    for node in range(3):
+        job.hear(node, messages.Pong(0.0, number))
+    assert job.machine.outcome
+    assert job.machine.outcome.reason == "EP600 rank 2 on worker-2 (c) exited with 7"
+
+
 @pytest.mark.parametrize(("status", "seconds"), [(7, 0.5), (143, 0.5), (137, 0.2)])
 def test_a_killed_rank_ends_the_others_soon(status: int, seconds: float) -> None:
     """The control: others may fail for the same reason, or the cause may be heard later."""

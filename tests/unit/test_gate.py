@@ -12,6 +12,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info, node_report
 from entrypoint.job.failure import UNHEALTHY, is_unhealthy, not_ready, unhealthy
 from entrypoint.model import Members, NodeReport, Outcome
+from entrypoint.phases import Phase
 from entrypoint.values import replace
 from tests.unit.test_speakers import Node
 
@@ -54,6 +55,11 @@ def test_the_job_starts_when_all_gates_have_ended() -> None:
     node.hears(messages.Checking("the memory of cards is not free"))
     assert not has_prepared(node)
     assert shown(node)[-2:] == ["it checks itself", "the memory of cards is not free"]
+    known = [each for each in node.done if isinstance(each, actions.Entered) and each.node == 1]
+    assert [(each.phase, each.detail) for each in known[-2:]] == [
+        (Phase.WAITING, "it checks itself"),
+        (Phase.WAITING, "the memory of cards is not free"),
+    ]
     node.hears(messages.Checked(""))
     assert has_prepared(node)
     assert shown(node)[-1] == ""

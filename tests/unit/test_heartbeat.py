@@ -10,7 +10,8 @@ from entrypoint import heartbeat
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
-from entrypoint.model import NodeReport
+from entrypoint.job.peers import Peers
+from entrypoint.model import Device, Node, NodeReport, Topology
 from entrypoint.plan import settle
 from entrypoint.spec import load
 from tests.unit.test_plan import facts
@@ -43,6 +44,26 @@ def test_fifteen_seconds_mean_fifteen_to_eighteen() -> None:
 )
 def test_the_time_that_we_stood_still_is_not_counted(due: float, now: float, heard: float) -> None:
     assert heartbeat.forgiven(100.0, due, now) == heard
+
+
+@pytest.mark.parametrize(
+    ("until", "said"),
+    [
+        (103.0, ""),  # when it meant to look
+        (118.0, ""),  # suspended for as long as its peers wait
+        (143.0, "EP603 worker-0 (a) was suspended for 40s, and its peers wait for 15s"),
+    ],
+)
+def test_a_node_that_was_suspended_for_longer_than_its_peers_wait_says_so(
+    until: float, said: str
+) -> None:
+    nodes = (Node(0, "a", 1), Node(1, "b", 1, index=1))
+    peers = Peers(15.0, Topology("job", nodes, 0, "local", Device("cpu", 0, ""), "/r", user="u"))
+    assert peers.next_look(100.0) == 103.0
+    peers.notice_own_gap(until)
+    assert peers.stood_still(until) == said
+    assert peers.stood_still(until + 15.0) == said
+    assert peers.stood_still(until + 15.1) == "", "only just before"
 
 
 @pytest.mark.parametrize(("nodes", "parts"), [(2, 1), (499, 1), (1200, 3)])

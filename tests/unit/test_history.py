@@ -166,6 +166,7 @@ def test_progress_that_comes_while_the_attempt_ends_counts() -> None:
 def test_a_step_that_an_earlier_attempt_has_reached_is_no_progress() -> None:
     state = Node(restarts=WATCHED).start().machine.state
     state.history = History(2, 0, step=100)
+    assert not state.note_progress(0)
     assert not state.note_progress(91)
     assert not state.note_progress(100)
     assert not state.has_progressed

@@ -125,6 +125,15 @@ def test_other_last_words_are_waited_for_as_well(last: str) -> None:
     assert ended.outcome.status == {"refuse": 78, "sigterm": 143}[last]
 
 
+def test_a_second_signal_kills_what_is_being_stopped() -> None:
+    node = Node(1)
+    node.hears(hello(), 0)
+    node.hears(messages.Start(1))
+    node.hears(messages.Stop(10.0))
+    done = node.told(events.Signalled(15, again=True))
+    assert done[:2] == [actions.Send(0, messages.ForceStop()), actions.Send(1, messages.Stop(0))]
+
+
 def leader() -> Node:
     node = Node(0)
     node.told(events.NameState("a", ""))

@@ -207,3 +207,20 @@ def test_a_worker_that_has_started_waits_for_no_call() -> None:
         node.now = node.machine.wake
         node.told(events.TimerFired())
     assert node.outcome.reason == "EP602 worker-0 (a) is lost: nothing heard of it for 18s"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "spares", "role"),
+    [
+        ("torchrun", 0, "starting"),
+        ("mpirun", 0, "this node's ranks are started from there"),
+        ("torchrun", 1, "this node waits as a spare"),
+    ],
+)
+def test_a_worker_says_which_part_it_has_in_the_start(
+    launcher: str, spares: int, role: str
+) -> None:
+    node = speakers.Node(me=2, launcher=launcher, spares=spares)
+    done = node.hears(replace(node.hello, rank=2), messages.Start(1), sender=0)
+    said = [each.text for each in done if isinstance(each, actions.Log)]
+    assert said == [f"worker-0 (a) has reached all nodes; {role}"]

@@ -8,6 +8,7 @@ import pytest
 from entrypoint import __version__
 from entrypoint.job import actions, events, messages
 from entrypoint.model import NodeReport, Outcome
+from entrypoint.phases import Phase
 from entrypoint.values import replace
 from tests.unit.test_speakers import Node
 
@@ -57,6 +58,55 @@ def test_a_node_that_is_awaited_must_be_of_this_job(
     outcome = later(node, event)
     assert outcome
     assert outcome.status == status
+
+
+def test_too_few_nodes_in_time_are_missing_and_nothing_else() -> None:
+    """Of two that are to work."""
+    node = Node(spares=1, restarts=2, timeouts="{peers: 5}")
+    node.told(events.NameState("a", ""))
+    node.waits(6)
+    assert node.outcome
+    assert node.outcome.status == 69
+    assert node.outcome.reason.startswith("EP500 2 of 2 peers did not answer within 5s | ")
+
+
+def running(*nodes: int) -> Node:
+    """The leader of a job of two nodes and a spare, of which worker-0 and these are there."""
+    node = leader(frozenset({0, *nodes}))
+    report = NodeReport(0, 2, __version__, "4.1.4")
+    for rank in nodes:
+        node.told(events.Answered(rank, replace(report, rank=rank), "10.0.0.1"))
+    node.told(events.Prepared(4, None))
+    return node
+
+
+def logged(node: Node) -> list[str]:
+    return [action.text for action in node.done if isinstance(action, actions.Log)]
+
+
+@pytest.mark.parametrize(
+    ("not_ready", "said"),
+    [(None, "waits as a spare"), (Outcome(73, "a full disk"), "cannot work: a full disk")],
+)
+def test_a_spare_may_come_later(not_ready: Outcome | None, said: str) -> None:
+    node = running(1)
+    report = NodeReport(2, 2, __version__, "4.1.4", not_ready=not_ready)
+    node.told(events.Answered(2, report, "10.0.0.1"))
+    assert f"worker-2 (c) is here, and {said}" in logged(node)
+    assert node.outcome is None
+
+
+def test_the_others_go_on_without_a_spare_that_has_failed() -> None:
+    """It is told why, and called again in case it comes back."""
+    node = running(1, 2)
+    node.hears(messages.Failed(71, "its sshd ended", False, False), sender=2)
+    assert "a spare leaves: worker-2 (c): its sshd ended" in logged(node)
+    release = messages.Release(**vars(Outcome(71, "worker-2 (c): its sshd ended")))
+    assert actions.Send(2, release) in node.done
+    done = node.told(events.SessionLost(2))
+    assert [action for action in done if isinstance(action, actions.Call)] == [actions.Call(2)]
+    assert node.machine.state.of(2) is Phase.LOST
+    assert node.outcome is None
 
 
 @pytest.mark.parametrize("attempt", [1, 2])

@@ -41,6 +41,13 @@ def test_a_lost_node_is_replaced_at_once_and_comes_back_as_a_spare() -> None:
     assert [entry.node for entry in again.excluded(JOB)] == ["worker-2", "worker-3"]
 
 
+def test_a_node_that_was_lost_while_the_attempt_ended_is_replaced_too() -> None:
+    team = Team.planned(JOB).lose(1, "lost first")
+    then = team.without({1: "lost again", 2: "lost then", 4: "a lost spare"}, {0, 3})
+    assert then.reasons == {1: "lost first", 2: "lost then"}
+    assert then.expected == {0, 3}
+
+
 @pytest.mark.parametrize(
     "cause",
     [
@@ -63,8 +70,12 @@ def test_a_node_that_is_to_blame_twice_never_works_again() -> None:
     assert once.choose(JOB, ALL, {}).nodes == (0, 1, 2)
     twice = once.blame(JOB, failed(ECC))
     assert twice.choose(JOB, ALL, {}).nodes == (0, 3, 2)
-    with pytest.raises(OsError, match="EP622 only 2 nodes of the 3 that are needed can work"):
+    with pytest.raises(OsError) as error:
         twice.choose(JOB, {0, 1, 2}, {})
+    assert (
+        str(error.value) == "EP622 only 2 nodes of the 3 that are needed can work | worker-1 (h1):"
+        " EP600 rank 1 exited with 7 | start the job on other nodes, or give it more spares"
+    )
 
 
 def test_a_loss_bars_no_node() -> None:

@@ -1,0 +1,37 @@
+"""Signals for the ranks, such as SIGUSR1: who passes them on, and what is said of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from entrypoint import spec
+from entrypoint.job import actions, events, messages
+from entrypoint.job.history import History
+from entrypoint.job.leader import Leader
+from entrypoint.plan import settle
+from tests.unit.test_speakers import FACTS, Node
+
+SIGNAL = messages.Signal("SIGUSR1")
+
+
+def logged(done: list[Any]) -> list[str]:
+    return [each.text for each in done if isinstance(each, actions.Log)]
+
+
+def test_a_signal_reaches_the_ranks_of_every_node_once() -> None:
+    """Slurm sends it to every node at once."""
+    node = Node(launcher="torchrun").start()
+    done = node.hears(SIGNAL, sender=1) + node.hears(SIGNAL, sender=2)
+    assert [each for each in done if isinstance(each, actions.Send)] == [
+        actions.Send(rank, SIGNAL) for rank in range(3)
+    ]
+    assert logged(done) == ["SIGUSR1: passed on to the ranks of every node"]
+
+
+def test_a_job_of_one_node_speaks_of_its_ranks_alone() -> None:
+    job = spec.load("launcher: torchrun\nslots: 2\ncommand: [x]\n", "job.yaml", {}, {})
+    leader = Leader(job, FACTS, settle(job, FACTS), History())
+    for event in (events.Started(), events.Prepared(0, None)):
+        leader.handle(event, 1000.0)
+    done = leader.handle(events.MessageReceived(0, SIGNAL), 1001.0)
+    assert logged(done) == ["SIGUSR1: passed on to the ranks"]
