@@ -70,6 +70,14 @@ def test_what_may_not_follow_is_refused(phase: Phase) -> None:
     assert own.phase is Phase.CHECKS
 
 
+def test_nothing_follows_the_end() -> None:
+    own = state()
+    for phase in (Phase.KEYS, Phase.ENDED):
+        own.enter(phase)
+    with pytest.raises(ValueError, match="ENDED is not followed by ENDING"):
+        own.enter(Phase.ENDING)
+
+
 def test_every_phase_has_its_place() -> None:
     reached = {Phase.CHECKS, *(after for others in ALLOWED.values() for after in others)}
     assert reached == {*Phase} - BEFORE - {Phase.MISSING, Phase.LOST}
@@ -90,6 +98,9 @@ def test_what_others_do_too_late_changes_nothing() -> None:
     own.enter(Phase.RUNNING, 1)
     assert own.of(1) is Phase.LOST
     own.enter(Phase.WAITING, 7)  # no node of this job
+    for phase in (Phase.WAITING, Phase.RELEASED, Phase.ENDED, Phase.LOST):
+        own.enter(phase, 2)
+    assert own.of(2) is Phase.ENDED
 
 
 def test_who_watches_hears_each_change_once() -> None:

@@ -350,6 +350,7 @@ def test_the_middle_clock_counts() -> None:
     """Of five, three of which agree."""
     apart = limits.clocks_apart({0: 0.0, 1: -400.0, 2: 300.0, 3: 300.5, 4: 301.0}, 60)
     assert apart == {0: "300s behind the others", 1: "700s behind the others"}
+    assert limits.clocks_apart({0: 0.0, 1: 60.0, 2: 0.0}, 60) == {}, "as far as they may be"
 
 
 # -- the supervisor's options
