@@ -104,6 +104,12 @@ def test_a_leader_that_does_nothing_holds_it_up_for_two_seconds() -> None:
     assert (seconds, done) == (pytest.approx(LIMIT - 1.5), [END]), "whatever comes meanwhile"
 
 
+@pytest.mark.parametrize(("again", "grace"), [(False, 30.0), (True, 0)])
+def test_its_ranks_get_the_grace_unless_it_is_hurried(again: bool, grace: float) -> None:
+    done = Node(1).told(events.Signalled(15, again=again))
+    assert actions.Send(1, messages.Stop(grace)) in done
+
+
 def test_without_a_session_it_leaves_at_once() -> None:
     node = Node(1)
     node.told(events.Signalled(15))

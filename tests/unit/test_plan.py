@@ -210,6 +210,18 @@ def test_only_the_spec_does_without_a_roll_call(text: str, secret: bool, sshd: b
     )
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "torchlaunch"])
+@pytest.mark.parametrize(
+    ("text", "ends_together"),
+    [(TWO.format(0) + "roll_call: none\n", True), (TWO.format(0), False), ("", False)],
+)
+def test_torch_s_nodes_end_together_by_themselves_without_a_roll_call(
+    text: str, ends_together: bool, launcher: str
+) -> None:
+    (program,) = build(f"{text}launcher: {launcher}").launch.programs
+    assert ("EXIT_TOGETHER" in values(program.env)) == ends_together
+
+
 def test_restarts_need_the_roll_call() -> None:
     text = TWO.format(0) + "launcher: ascend\nroll_call: none\nrestarts: 1"
     with pytest.raises(ConfigError, match="EP313 restarts: 1 needs the roll call"):

@@ -177,6 +177,17 @@ def test_a_stop_between_two_attempts_is_told_to_those_that_come_soon() -> None:
     assert node.outcome.status == 143
 
 
+def test_a_worker_says_in_what_it_differs_from_its_leader() -> None:
+    node = speakers.Node(me=1, launcher="mpirun")
+    done = node.hears(replace(node.hello, launcher="torchrun"), sender=0)
+    (message,) = [each.message for each in done if isinstance(each, actions.Send) and not each.node]
+    assert message == messages.Reject(
+        "EP504 the nodes disagree on launcher",
+        "worker-1 (b) has mpirun; worker-0 (a) has torchrun",
+        "give all nodes the same image and the same spec",
+    )
+
+
 def test_a_worker_that_nobody_calls_says_what_it_has_seen() -> None:
     node = speakers.Node(me=1, timeouts="{peers: 5}")
     node.told(events.NameState("a", "no address yet"))

@@ -121,6 +121,15 @@ def test_a_new_leader_says_that_it_does_not_know_whom_the_old_one_has_replaced(
     assert any("may work again" in text for text in said) == (attempt > 1)
 
 
+@pytest.mark.parametrize(("replaced", "is_believed"), [(((1, 2),), True), (((0, 2),), False)])
+def test_a_worker_believes_no_start_of_a_team_that_the_job_cannot_have(
+    replaced: tuple[tuple[int, int], ...], is_believed: bool
+) -> None:
+    node = Node(me=1, spares=1, restarts=2)
+    node.hears(node.hello, messages.Start(1, replaced=replaced), sender=0)
+    assert node.machine.state.has_started == is_believed
+
+
 @pytest.mark.parametrize("spares", [0, 1])
 def test_a_worker_says_why_no_spare_leads(spares: int) -> None:
     node = Node(me=1, spares=spares, restarts=2)
