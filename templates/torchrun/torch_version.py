@@ -3,15 +3,16 @@ torchlaunch.sh, at each start on each node: torch takes a second to import, impo
 30 ms."""
 
 from importlib.util import find_spec
+from os.path import dirname
 
+spec = find_spec("torch")
+if spec is None:
+    raise SystemExit(78)
 try:
-    spec = find_spec("torch")
-    with open(spec.submodule_search_locations[0] + "/version.py") as file:
+    with open(dirname(spec.origin or "") + "/version.py") as file:
         rest = file.read().partition("__version__ = '")[2]
     print(rest[: rest.index("'")])
 except Exception:
-    if spec is None:
-        raise SystemExit(78) from None
     import torch
 
     print(torch.__version__)
