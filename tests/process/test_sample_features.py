@@ -15,14 +15,14 @@ from tests.security.test_redaction import FLAG, SPEC, environment, leaks
 ENTRYPOINT = ("-m", "entrypoint")
 CASE = """
 from tests.unit import test_check as tests
-tests.test_one_node("a busy host")
+tests.test_one_node("no overcommit")
 """
 
 
-def loads(copy: Copy) -> list[dict[str, Any]]:
-    """Return what `check` finds about the load."""
+def findings(copy: Copy) -> list[dict[str, Any]]:
+    """Return what `check` finds about overcommit."""
     done = copy.python(*ENTRYPOINT, "check", "--json", "--", "true")
-    return [each for each in json.loads(done.stdout)["findings"] if each["id"] == "load"]
+    return [each for each in json.loads(done.stdout)["findings"] if each["id"] == "overcommit"]
 
 
 @pytest.mark.promise(
@@ -31,21 +31,21 @@ def loads(copy: Copy) -> list[dict[str, Any]]:
 )
 def test_a_finding_is_a_probe_a_field_and_a_judgement(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
-    assert loads(copy) == []
+    assert findings(copy) == []
     probe, field, row, judgement, case = blocks("Add a check finding")
     package = "entrypoint/check"
     copy.insert(f"{package}/kernel.py", f"{probe}\n\n", before="def memory(")
     copy.insert(f"{package}/observation.py", field, before="    memory_limit: ")
     copy.insert(f"{package}/probe.py", row, before='        "image": ')
     copy.insert(f"{package}/node.py", f"{judgement}\n\n", before="def _disks(")
-    copy.insert(f"{package}/node.py", "        _load,\n", before="        _disks,\n")
+    copy.insert(f"{package}/node.py", "        _overcommit,\n", before="        _disks,\n")
     copy.insert("tests/unit/test_check.py", case, before='    "all is well": ')
     copy.lint()
     done = copy.python("-c", CASE)
     assert done.returncode == 0, done.stderr
-    (found,) = loads(copy)
-    assert float(found["seen"]) >= 0
-    assert re.fullmatch(r"at most \d+(\.\d+)?, one for each CPU", found["needed"])
+    (finding,) = findings(copy)
+    mode = Path("/proc/sys/vm/overcommit_memory").read_text().strip()
+    assert (finding["seen"], finding["needed"]) == (f"mode {mode}", "0 or 1")
 
 
 @pytest.mark.promise(
