@@ -11,8 +11,9 @@ import os
 import socket
 import sys
 
-# Registered before MindSpore's own, it runs after them, and spares the end of MindSpore's threads,
-# which now and then is a segmentation fault.
+# Registered before MindSpore's own handler, this one runs after it, and skips the destructors of
+# MindSpore's threads, which sometimes crash. MindSpore's handler must run: it leaves the cluster,
+# without which the scheduler waits 30 s and fails, and msrun with it.
 STATUS = [1]
 atexit.register(lambda: os._exit(STATUS[0]))
 
