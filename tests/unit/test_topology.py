@@ -529,9 +529,8 @@ def test_parameter_servers_leave_a_node_to_work(servers: int) -> None:
     )
 
 
-def test_a_job_of_one_node_may_be_that_of_a_parameter_server() -> None:
-    """Its spec is tried out on one node."""
-    assert [node.label for node in build("tensorflow: {ps: 1}").nodes] == ["ps-0"]
+def test_a_program_with_a_parameter_server_can_be_tried_on_one_node() -> None:
+    assert len(build("tensorflow: {ps: 1}").nodes) == 1
 
 
 def test_all_bad_names_at_once() -> None:
