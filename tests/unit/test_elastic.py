@@ -176,6 +176,21 @@ def test_a_node_of_another_version_that_comes_late_cannot_join() -> None:
     assert job.outcome == WELL
 
 
+def test_a_node_that_comes_late_and_cannot_work_is_told_to_leave() -> None:
+    job = Job()
+    full = Outcome(73, "a full disk")
+    job.hears(events.Answered(2, NodeReport(2, 1, __version__, not_ready=full), "10.0.0.1"))
+    assert actions.Log("worker-2 (c) cannot join: a full disk") in job.done
+    assert actions.Send(2, messages.Release(**vars(full))) in job.done
+    assert job.outcome is None
+
+
+def test_a_job_names_the_nodes_that_it_starts_without() -> None:
+    missing = "worker-2 (c, not reached yet), worker-3 (d, not reached yet)"
+    said = actions.Log(f"EP507 the job starts without {missing}; each may join later")
+    assert said in Job().done
+
+
 def test_a_node_whose_launcher_fails_since_the_others_end() -> None:
     job = Job()
     job.meet(0, 1)

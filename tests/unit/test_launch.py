@@ -59,6 +59,17 @@ def test_a_node_without_a_rank_is_a_mistake_unless_the_user_places_the_ranks() -
     assert own.outcome is None
 
 
+def test_a_launcher_that_ends_well_and_has_started_too_few_ranks_was_told_so() -> None:
+    node = running(0, 1)
+    node.hears(ended(0), sender=0)
+    node.waits(2)
+    assert reason(node) == (
+        "78 EP606 mpirun exited with 0 and has started 2 of 6 ranks | 2 ranks on 1 node: worker-0 (a)"
+        " 0-1 | -np is 6 by the slots of all nodes: see that OPENMPI_EXTRA_ARGS and the like do not"
+        " change that"
+    )
+
+
 def test_a_launcher_that_ends_well_before_the_end_of_a_rank_is_heard_of_is_no_success() -> None:
     node = running(*range(6))
     for rank in (0, 1, 2, 3, 5):
@@ -106,6 +117,36 @@ def test_a_daemon_that_was_killed_ends_the_job_at_once(
         node.hears(ended(1), sender=0)
         node.waits(1)
         assert f"EP608 mpirun's daemon orted on worker-1 (b) exited with {status}" in reason(node)
+
+
+def test_the_launcher_s_agent_gets_the_status_of_its_daemon_s_start() -> None:
+    node = Node().start()
+    done = node.told(events.DaemonWanted(1, "orted -x"))
+    assert done == [actions.Send(1, messages.StartDaemon("orted -x"))]
+    assert actions.AnswerAgent(1, 0) in node.hears(messages.DaemonStarted(0))
+    refused = node.told(events.DaemonWanted(2, ""))
+    assert refused == [actions.AnswerAgent(2, 255)], "as where ssh cannot log in"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (0, "1 EP600 mpirun exited with 1"),
+        (127, "1 EP600 mpirun exited with 1"),  # as mpirun then says itself
+        (
+            5,
+            "75 EP608 the start of mpirun's daemon failed on worker-1 (b) | its shell exited with 5 |"
+            " see that node's log",
+        ),
+    ],
+)
+def test_a_daemon_that_could_not_start_is_why_the_launcher_failed(status: int, said: str) -> None:
+    node = Node().start()
+    node.told(events.DaemonWanted(1, "orted -x"))
+    assert actions.AnswerAgent(1, status) in node.hears(messages.DaemonStarted(status))
+    node.hears(ended(1), sender=0)
+    node.waits(2)
+    assert reason(node) == said
 
 
 def test_on_one_node_the_end_of_the_launcher_is_the_job_s_at_once() -> None:

@@ -177,6 +177,24 @@ def test_a_stop_between_two_attempts_is_told_to_those_that_come_soon() -> None:
     assert node.outcome.status == 143
 
 
+def test_a_worker_answers_a_call_for_another_node_with_who_it_is() -> None:
+    node = speakers.Node(me=1)
+    done = node.hears(replace(node.hello, rank=2), sender=0)
+    assert actions.Send(0, messages.Taken("that is worker-1 of this job")) in done
+    assert node.outcome is None
+
+
+def test_a_worker_has_one_leader_at_a_time() -> None:
+    """The same one may call again before the start, and any once the first is gone."""
+    node = speakers.Node(me=1)
+    other = replace(node.hello, leader="another one")
+    node.hears(node.hello, sender=0)
+    assert node.machine.busy(node.hello, node.now) == ""
+    assert node.machine.busy(other, node.now) == messages.TAKEN
+    node.told(events.SessionLost(0))
+    assert node.machine.busy(other, node.now) == ""
+
+
 def test_a_worker_says_in_what_it_differs_from_its_leader() -> None:
     node = speakers.Node(me=1, launcher="mpirun")
     done = node.hears(replace(node.hello, launcher="torchrun"), sender=0)

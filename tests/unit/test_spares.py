@@ -101,6 +101,7 @@ def test_the_others_go_on_without_a_spare_that_has_failed() -> None:
     node = running(1, 2)
     node.hears(messages.Failed(71, "its sshd ended", False, False), sender=2)
     assert "a spare leaves: worker-2 (c): its sshd ended" in logged(node)
+    assert actions.Entered(2, Phase.SPARE, "its sshd ended") in node.done
     release = messages.Release(**vars(Outcome(71, "worker-2 (c): its sshd ended")))
     assert actions.Send(2, release) in node.done
     done = node.told(events.SessionLost(2))
