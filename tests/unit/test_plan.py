@@ -448,6 +448,29 @@ def test_render_writes_sshd_s_configuration_and_the_script_of_each_launcher_that
     assert "${MA_NUM_GPUS:-3}" in texts["torchrun.sh"]
 
 
+@pytest.mark.parametrize(
+    ("launcher", "number", "through"),
+    [
+        ("plain", 0, None),
+        ("torchrun", 0, "ranks"),  # its lines, and those of its ranks' own supervisors
+        ("jax", 1, "pipe"),  # of one that unites those of several programs
+        ("mpirun", 0, "pipe"),
+    ],
+)
+def test_a_program_s_supervisor_knows_its_number_and_where_its_lines_go(
+    launcher: str, number: int, through: str | None
+) -> None:
+    text = f"launcher: {launcher}\nslots: 2\nlogs: {{timestamps: utc}}\n"
+    made = build(text)
+    spec, _ = settle(text, facts())
+    words = planning.with_supervisor(made.launch, number, spec, made.topology)
+    assert words[words.index("--number") + 1] == str(number)
+    assert (words[words.index("--through") + 1] if "--through" in words else None) == through
+    unite = made.launch.ranks.unite
+    assert bool(unite) == (through == "pipe")
+    assert not unite or unite[unite.index("--node") + 1] == "worker-0"
+
+
 def test_workdir() -> None:
     assert build("").workdir == "/job"
     assert build("workdir: /data").workdir == "/data"

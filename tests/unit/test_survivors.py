@@ -341,6 +341,13 @@ def test_the_disk_of_the_run_directory(
     assert judged.fix.startswith("make room at /r, or set ENTRYPOINT_RUN_DIR")
 
 
+@pytest.mark.parametrize(("hosts", "level"), [("[a]", "ok"), ("[a, b]", "warning")])
+def test_file_handles_of_a_rank_that_is_connected_to_others(hosts: str, level: str) -> None:
+    """The entrypoint has become the program, and needs none itself."""
+    plan = build(f"hosts: {hosts}\nnode_rank: 0\nlauncher: plain\nroll_call: none\n", facts())
+    assert limits.file_handles(replace(plan, mode="exec"), 0, 65).level == level
+
+
 def test_no_limit_on_locked_memory_is_said() -> None:
     assert "no limit" in str(limits.locked_memory(1, True, 0))
     assert "no limit" not in str(limits.locked_memory(1 << 20, False, 0))

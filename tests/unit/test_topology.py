@@ -529,6 +529,12 @@ def test_parameter_servers_leave_a_node_to_work(servers: int) -> None:
     )
 
 
+def test_supervisors_run_in_the_interpreter_that_we_run_in() -> None:
+    spec = load("", "job.yaml", {}, {})
+    here = facts(python="/opt/py/bin/python3")
+    assert topology.build(spec, here, LOCAL, CPU).python == "/opt/py/bin/python3"
+
+
 def test_a_program_with_a_parameter_server_can_be_tried_on_one_node() -> None:
     assert len(build("tensorflow: {ps: 1}").nodes) == 1
 
