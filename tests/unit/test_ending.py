@@ -109,6 +109,29 @@ def test_a_leader_that_was_suspended_asks_all_nodes_once_before_it_decides() -> 
     assert job.machine.outcome.reason == "EP600 rank 2 on worker-2 (c) exited with 7"
 
 
+@pytest.mark.parametrize(("again", "grace"), [(False, 30.0), (True, 0)])
+def test_ranks_get_the_grace_unless_the_stop_is_forced(again: bool, grace: float) -> None:
+    sent = Running().tell(events.Signalled(15, again=again))
+    assert [each for each in sent if isinstance(each, actions.Send)] == [
+        actions.Send(node, messages.Stop(grace)) for node in range(3)
+    ]
+
+
+def test_a_node_that_may_be_frozen_has_time_to_hear_the_result() -> None:
+    job = Running()
+    job.hear(2, messages.RankEnd(2, 7, (), ""))
+    job.until(messages.Stop)
+    job.tell(*stopped(0, 1, 2), events.LaunchersGone())
+    job.hear(1, messages.Goodbye())
+    begun, done = job.now, list[Any]()
+    while not any(isinstance(each, actions.EndNode) for each in done):
+        job.now = job.machine.wake
+        done += job.tell(events.TimerFired())
+    said = [each.text for each in done if isinstance(each, actions.Log)]
+    assert said == ["EP618 the result is known; waiting 18s at most for worker-2 (c) to hear it"]
+    assert job.now - begun <= 20.0, "with the 2 s in which the others leave"
+
+
 @pytest.mark.parametrize(("status", "seconds"), [(7, 0.5), (143, 0.5), (137, 0.2)])
 def test_a_killed_rank_ends_the_others_soon(status: int, seconds: float) -> None:
     """The control: others may fail for the same reason, or the cause may be heard later."""

@@ -9,7 +9,7 @@ import pytest
 from entrypoint import interfaces, plan
 from entrypoint.errors import ConfigError, SpecError
 from entrypoint.model import Device, EnvVar, Facts, Interface, Members, NodeReport, Plan, Site
-from entrypoint.plan.members import interface_words
+from entrypoint.plan.members import interface_words, with_interface
 from entrypoint.plan.show import plan_text
 from entrypoint.plan.topology import build
 from entrypoint.spec import load
@@ -89,6 +89,25 @@ def test_the_interface_that_is_meant(
     wanted: str, usual: Interface | None, found: Interface | None
 ) -> None:
     assert interfaces.pick([ETH0, V6, ETH1], wanted, usual) == found
+
+
+@pytest.mark.parametrize(
+    ("setting", "addresses", "found"),
+    [
+        ("auto", ["10.9.0.7"], ETH1),
+        ("eth0", ["10.9.0.7"], ETH0),
+        ("eth", ["10.9.0.7"], ETH1),  # of several, the roll call's
+        ("eth", [], ETH0),
+    ],
+)
+def test_a_node_s_own_interface_after_the_roll_call(
+    setting: str, addresses: list[str], found: Interface
+) -> None:
+    spec = load(f"network: {{interface: {setting}}}", "job.yaml", {}, {})
+    here = Facts({}, "a", "/", 1, "u", "/", interfaces=(ETH0, ETH1))
+    members = Members((NodeReport(0, 1, ""), NodeReport(1, 1, "")))
+    made = with_interface(members, 1, spec, here, addresses)
+    assert [report.interface for report in made.reports] == [None, found]
 
 
 def test_a_whole_name_is_not_the_beginning_of_another() -> None:

@@ -88,7 +88,7 @@ TOKENS = Override(["MODE=fast", "HF_TOKEN=hf_0123"], "--env")
 @pytest.mark.parametrize(
     ("text", "env", "flags", "expected", "kept"),
     [
-        (SPEC, {}, {}, [Given(("ENTRYPOINT_SPEC",), "jobs/a.yaml")], []),
+        (SPEC, {}, {}, [Given(("ENTRYPOINT_SPEC",), "jobs/a:1.yaml")], []),
         (None, {"ENTRYPOINT_SPARES": "2"}, {}, [Given(("ENTRYPOINT_SPARES",), "2")], []),
         (None, {"ENTRYPOINT_NODE_RANK": "0"}, {}, [], []),
         (
@@ -112,7 +112,7 @@ TOKENS = Override(["MODE=fast", "HF_TOKEN=hf_0123"], "--env")
             {},
             {"env": TOKENS},
             [
-                Given(("ENTRYPOINT_SPEC",), "jobs/a.yaml"),
+                Given(("ENTRYPOINT_SPEC",), "jobs/a:1.yaml"),
                 Given(("ENTRYPOINT_ENV",), '{"MODE": "fast"}'),
             ],
             ["HF_TOKEN"],
@@ -126,6 +126,6 @@ def test_a_script_gets_the_settings_but_for_secrets_and_this_node_s_index(
     expected: list[Given],
     kept: list[str],
 ) -> None:
-    spec = load(text, "jobs/a.yaml", env, flags)
+    spec = load(text, "jobs/a:1.yaml", env, flags)
     assert list(given(spec)) == expected
     assert kept_back(spec) == kept

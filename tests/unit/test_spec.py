@@ -253,6 +253,13 @@ def test_problems_of_variables_come_in_the_order_of_their_names() -> None:
     assert [line.split(": ")[0] for line in lines] == ["ENTRYPOINT_COMMAND:1:5", "ENTRYPOINT_SLOTS"]
 
 
+def test_a_long_path_of_a_file_is_cut() -> None:
+    with pytest.raises(SpecError) as caught:
+        load("slots: 0", "x" * 300, {}, {})
+    (line,) = caught.value.lines()
+    assert line.startswith("x" * 199 + "…: slots: EP100 ")
+
+
 def test_a_file_that_is_no_yaml_hides_no_other_mistake() -> None:
     lines = problems("a: [", {"ENTRYPOINT_SLOTS": "x", "ENTRYPOINT_SSH_HOST_KEY": "/k"})
     assert [line.split(": ")[0] for line in lines] == ["job.yaml:1:5", "ENTRYPOINT_SLOTS"]
