@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from entrypoint import spec
+from entrypoint import __version__, spec
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
+from entrypoint.model import NodeReport
 from entrypoint.plan import settle
+from entrypoint.values import replace
 from tests.unit.test_speakers import FACTS, Node, ends, starts
 
 
@@ -149,14 +151,22 @@ def test_a_daemon_that_could_not_start_is_why_the_launcher_failed(status: int, s
     assert reason(node) == said
 
 
-def test_on_one_node_the_end_of_the_launcher_is_the_job_s_at_once() -> None:
-    """No other node may have to report why."""
-    text = "launcher: mpirun\nslots: 2\ncommand: [train]\n"
-    job = spec.load(text, "job.yaml", {}, {})
+@pytest.mark.parametrize(("hosts", "seconds"), [("[a]", 0.0), ("[a, b]", 0.8)])
+def test_the_end_of_the_launcher_is_the_job_s_once_other_nodes_can_have_said_why(
+    hosts: str, seconds: float
+) -> None:
+    text = f"hosts: {hosts}\nlauncher: mpirun\nslots: 2\ncommand: [train]\nsecret_file: /none\n"
+    job = spec.load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     leader = Leader(job, FACTS, settle(job, FACTS), History())
-    leader.handle(events.Started(), 1000.0)
-    done = leader.handle(events.Prepared(2, None), 1000.0)
-    assert actions.Send(0, messages.Start(1)) in done
+    report = NodeReport(0, 2, __version__, "4.1.4")
+    happened: list[Any] = [events.Started()]
+    if hosts != "[a]":
+        happened += [events.KeysReady(), events.EndpointReady(report), events.NameState("a", "")]
+        happened.append(events.Answered(1, replace(report, rank=1), "10.0.0.1"))
+    for event in (*happened, events.Prepared(2, None)):
+        leader.handle(event, 1000.0)
     leader.handle(events.MessageReceived(0, ended(5)), 1001.0)
+    assert (leader.outcome is None) == (seconds > 0)
+    leader.handle(events.TimerFired(), 1001.0 + seconds)
     assert leader.outcome
     assert leader.outcome.reason == "EP600 mpirun exited with 5"
