@@ -172,7 +172,7 @@ test-wheel:  ## the tests that start the command, with the built wheel in place 
 	@scripts/test-wheel
 
 .PHONY: mutants
-mutants:  ## wrong changes of spec, plan and job that no test notices: a sample by a seed (an hour); ARGS="--sample 100 --seed 1"
+mutants:  ## wrong changes of spec, plan and job that no test notices: a sample by a seed (10 minutes of CPU); ARGS="--sample 100 --seed 1"
 	@$$(scripts/dev/venv test mutants)/bin/python scripts/mutants.py $(ARGS)
 
 .PHONY: rehearse

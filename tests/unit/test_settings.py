@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
+from entrypoint import registry
 from entrypoint.spec import Override, load, settings_in
-from entrypoint.spec.rules import FieldInfo, Rule
+from entrypoint.spec.rules import FieldInfo, Rule, adapter
 from entrypoint.spec.table import Given, _fields_of, given, kept_back
 from entrypoint.values import dataclass, field
 
@@ -68,6 +69,16 @@ def test_a_field_becomes_a_row_with_its_names_and_its_type_in_words() -> None:
     assert (env.kind, env.type) == ("mapping", "mapping of names to texts")
     assert (seconds.path, seconds.type) == ("box.inner.seconds", "number above 0, up to 60")
     assert (seconds.env, seconds.meaning) == ("ENTRYPOINT_BOX_INNER_SECONDS", "How long.")
+
+
+def test_a_field_that_names_an_adapter_takes_its_name_alone() -> None:
+    rule = adapter("launchers")
+    assert rule.text == "name of a launcher"
+    assert rule.check
+    assert rule.check("mpirun") is None
+    assert rule.check("openmpi") == ("there is no such launcher", "did you mean `mpirun`?")
+    names = ", ".join(registry.names("launchers"))
+    assert rule.check("xyz") == ("there is no such launcher", f"use one of {names}")
 
 
 def test_only_set_variables_that_describe_a_job_are_settings() -> None:
