@@ -246,8 +246,8 @@ def _slots(spec: JobSpec, site: Site, device: Device) -> tuple[int, Source]:
 
 def _tasks(spec: JobSpec, site: Site, nodes: int) -> tuple[tuple[str, ...], Source | None]:
     """Return what each node does: workers, then parameter servers."""
-    servers = spec.tensorflow.ps
-    if servers >= nodes > 1:
+    servers = spec.tensorflow.ps if nodes > 1 else 0  # one node runs the program alone
+    if servers >= nodes:
         raise ConfigError(
             "EP209 no node is left to work",
             f"tensorflow.ps is {servers}, with {nodes} hosts",

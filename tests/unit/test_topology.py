@@ -535,8 +535,11 @@ def test_supervisors_run_in_the_interpreter_that_we_run_in() -> None:
     assert topology.build(spec, here, LOCAL, CPU).python == "/opt/py/bin/python3"
 
 
-def test_a_program_with_a_parameter_server_can_be_tried_on_one_node() -> None:
-    assert len(build("tensorflow: {ps: 1}").nodes) == 1
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_program_with_parameter_servers_can_be_tried_on_one_node(servers: int) -> None:
+    """It was an internal error with two."""
+    nodes = build(f"tensorflow: {{ps: {servers}}}").nodes
+    assert [node.label for node in nodes] == ["worker-0"]
 
 
 def test_all_bad_names_at_once() -> None:
