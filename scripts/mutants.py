@@ -15,8 +15,8 @@ tests/survivors.yaml has the survivors that are known. The status is 1 if there 
 
 import argparse
 import ast
+import hashlib
 import json
-import random
 import shutil
 import subprocess
 import sys
@@ -78,17 +78,22 @@ def behaviour(node: ast.AST) -> str:
 
 
 def drawn(sample: int, seed: int) -> list[str]:
-    """Return the names of so many mutants that change more than a text; of all, if 0."""
-    names = []
+    """Return the names of so many mutants that change more than a text; of all, if 0.
+
+    Each has its own lot, so that an edit of one function leaves the draw of all others as it is.
+    """
+    lots: dict[str, str] = {}
     for package in PACKAGES:
-        for file in sorted((COPY / "mutants/entrypoint" / package).glob("*.py")):
+        for file in (COPY / "mutants/entrypoint" / package).rglob("*.py"):
             found = {name: behaviour(node) for name, node in functions(file)}
             for name, code in found.items():
                 stem, _, number = name.rpartition("__mutmut_")
                 if number.isdecimal() and code != found[f"{stem}__mutmut_orig"]:
-                    names.append(name)
-    say(f"{len(names)} changes of what the program does")
-    return sorted(random.Random(seed).sample(names, sample)) if 0 < sample < len(names) else names
+                    function = stem.rpartition(".")[2]
+                    lot = hashlib.sha256(f"{seed} {function} {code}".encode())
+                    lots[name] = lot.hexdigest()
+    say(f"{len(lots)} changes of what the program does")
+    return sorted(sorted(lots, key=lots.__getitem__)[: sample or None])
 
 
 def verdicts() -> dict[str, int | None]:
