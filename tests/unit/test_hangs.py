@@ -314,7 +314,7 @@ def test_a_step_is_short_and_can_be_printed() -> None:
     [
         r"step (\d+)", r"^.*step (\d+)", r"\d+ steps", r"(?i)epoch[: ]+(\d+)/(\d+)", "step",
         r"(?:step|iter) (\d+)", r"step\s*=\s*(\d+)", r"Step\s+\[(\d+)/\d+\]", r"'step': (\d+)",
-        r"loss.*step (\d+)", "(one|two)? steps", r"(--)+ step (\d+)", r"step *(\d+) *of *(\d+) done", r"(?x) step \s (\d+)", "étape (\\d+)", r"[^a]+a(\d)",
+        r"loss.*step (\d+)", "(one|two)? steps", r"(--)+ step (\d+)", r"step *(\d+) *of *(\d+) done", r"(?x) step \s (\d+)", "step [0-9]+", "étape (\\d+)", r"[^a]+a(\d)",
     ],
 )  # fmt: skip
 def test_a_pattern_is_taken(pattern: str) -> None:
@@ -331,6 +331,7 @@ def test_a_pattern_is_taken(pattern: str) -> None:
         ("(?:(?:ab)*c)+", "within a repetition"),
         ("x.*a.*b", "more than one ambiguous repetition"),
         ("a?a?a?aaa", "more than one ambiguous repetition"),
+        ("a*b?a*c?a", "more than one ambiguous repetition"),
         (r"\w+\d+\w+!", "more than one ambiguous repetition"),
         (r"[^a]+(?i:a)[^b]+(?i:b)!", "more than one ambiguous repetition"),
         ("(a|ab)(b|bc)(c|cd)", "more than one ambiguous repetition"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from entrypoint import plan as planning
+from entrypoint import supervised
 from entrypoint.errors import ConfigError, SpecError
 from entrypoint.model import (
     Device,
@@ -630,6 +631,31 @@ def test_a_worker_takes_the_leader_s_variables() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("env", "text", "rest"),
+    [
+        ({}, "", ""),
+        ({"PYTHONPATH": "/container"}, "", ":/container"),
+        ({"PYTHONPATH": "/container"}, "env: {PYTHONPATH: /spec}", ":/spec"),
+    ],
+)
+def test_what_prints_stacks_comes_before_the_user_s_pythonpath(
+    env: dict[str, str], text: str, rest: str
+) -> None:
+    made = build(f"stall: {{minutes: 5, stacks: signal}}\n{text}", facts(env))
+    assert planning.environment(env, made.env)["PYTHONPATH"] == supervised.OWN_STACKS + rest
+
+
+@pytest.mark.parametrize(
+    ("launcher", "needs_table"), [("ascend", True), ("mpirun", False), ("torchrun", False)]
+)
+def test_a_plan_waits_for_a_rank_table_only_if_its_launcher_needs_one(
+    launcher: str, needs_table: bool
+) -> None:
+    made = build(TWO.format(0) + f"launcher: {launcher}")
+    assert any("from the rank table" in note for note in made.later) == needs_table
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_secret_is_nowhere(rank: int) -> None:
     env = {"PATH": "/usr/bin:/bin", "ENTRYPOINT_SECRET": SECRET}
@@ -814,9 +840,13 @@ def test_a_plan_shows_which_nodes_work_and_which_are_spares() -> None:
             "hosts: [a, b, c]\nspares: 1\ntensorflow: {ps: 1}\nlauncher: tensorflow",
             "parameter servers have nodes of their own",
         ),
+        (
+            "hosts: [a, b, c]\nspares: 1\nlauncher: ascend",
+            "ascend takes each node's ranks from a rank table",
+        ),
     ],
 )
 def test_a_job_that_cannot_have_spares(text: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match="EP211") as error:
+    with pytest.raises(ConfigError, match=r"^EP211 .* \(spec job.yaml:2:9\)") as error:
         build(f"{text}\nnode_rank: 0\nsecret_file: /none\n")
     assert reason in str(error.value)

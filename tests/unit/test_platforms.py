@@ -18,7 +18,7 @@ import yaml
 from entrypoint import registry
 from entrypoint.errors import ConfigError
 from entrypoint.model import Site
-from entrypoint.plan.recognition import recognize
+from entrypoint.plan.recognition import recognize, text
 from tests.unit.cases import as_facts, chosen, collect, read_expected, read_facts
 
 
@@ -37,6 +37,11 @@ def test_case(name: str, folder: Path) -> None:
         assert {"error": str(caught.value), "status": caught.value.status} == expected
     else:
         assert platform.site(facts) == as_site(name, facts.hostname, expected)
+
+
+def test_a_report_names_the_matches_before_the_platform_and_what_it_read() -> None:
+    report = recognize(as_facts({}), None)
+    assert list(yaml.safe_load(text(report))) == ["matches", "platform", "site", "facts"]
 
 
 def as_site(name: str, hostname: str, fields: dict[str, Any]) -> Site:

@@ -8,6 +8,7 @@ from entrypoint.errors import OsError
 from entrypoint.job.ports import choose
 from entrypoint.model import Facts, LaunchPort, Members, Node, NodeReport, Plan
 from entrypoint.plan import settle
+from entrypoint.plan.attempts import with_chosen
 from entrypoint.plan.ports import candidates, ssh_ports, with_port
 from entrypoint.session.search import AttemptFailed, PortSearch
 from entrypoint.spec import JobSpec, load
@@ -133,6 +134,14 @@ def test_a_chosen_port_is_in_the_plan_with_its_origin() -> None:
     assert ("20017", "the roll call") in {
         (var.value, var.origin) for var in program.env if var.name == "MASTER_PORT"
     }
+
+
+@pytest.mark.parametrize(("chosen", "port"), [(0, 6060), (6060, 6060), (20017, 20017)])
+def test_the_roll_call_s_choice_replaces_the_planned_port(chosen: int, port: int) -> None:
+    spec = job("launcher: torchrun\n")
+    changed = with_chosen(spec, LaunchPort("torch.port", 6060), chosen)
+    assert changed.torch.port == port
+    assert (changed is spec) == (port == 6060), "the same spec if nothing changes"
 
 
 def test_sshds_of_a_job_look_at_the_same_ports_and_of_parameter_servers_beside_them() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from entrypoint import registry
 from entrypoint.spec import Override, load, settings_in
-from entrypoint.spec.rules import FieldInfo, Rule, adapter
+from entrypoint.spec.rules import FieldInfo, Rule, adapter, nearest
 from entrypoint.spec.table import Given, _fields_of, given, kept_back
 from entrypoint.values import dataclass, field
 
@@ -79,6 +79,19 @@ def test_a_field_that_names_an_adapter_takes_its_name_alone() -> None:
     assert rule.check("openmpi") == ("there is no such launcher", "did you mean `mpirun`?")
     names = ", ".join(registry.names("launchers"))
     assert rule.check("xyz") == ("there is no such launcher", f"use one of {names}")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("tor", "torch_port"),  # the only one that begins so, although it is much longer
+        ("ssh", None),  # two begin so
+        ("slotz", "slots"),
+        ("t", None),
+    ],
+)
+def test_a_beginning_stands_for_a_name_if_it_is_the_only_one(text: str, meant: str | None) -> None:
+    assert nearest(text, ["ssh_host_key", "ssh_known_hosts", "torch_port", "slots"]) == meant
 
 
 def test_only_set_variables_that_describe_a_job_are_settings() -> None:

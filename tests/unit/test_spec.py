@@ -214,6 +214,7 @@ BAD_VARIABLES = [
     ({"ENTRYPOINT_COMMAND": '["a", null]'}, f"command.1: {NOTHING}"),
     ({"ENTRYPOINT_ENV": "A=1"}, 'env: EP100 a mapping of names to texts is needed: this is not JSON at character 1 | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),
     ({"ENTRYPOINT_ENV": '{"A": "1", "A": "2"}'}, 'env: EP100 a mapping of names to texts is needed: "A" is given twice | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),
+    ({"ENTRYPOINT_ENV": '["A=1"]'}, 'env: EP100 a mapping of names to texts is needed | a list | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),
     ({"ENTRYPOINT_ENV": '{"A": null}'}, f"env.A: {NOTHING}"),
     ({"ENTRYPOINT_HOSTS": "a b a"}, 'hosts.2: EP100 this host is hosts.0 too | "a" | name each node once'),
 ]  # fmt: skip
@@ -656,7 +657,8 @@ def test_the_schema_is_one_an_editor_can_use() -> None:
     assert result["properties"]["launcher"]["anyOf"][0]["enum"] == split(
         "mpirun plain torchlaunch torchrun"
     )
-    assert '"x-' not in json.dumps(result)
+    assert result["properties"]["restarts"]["default"]["most"] == 0
+    assert '"x-' not in json.dumps(result, allow_nan=False)
 
 
 KEYS = st.sampled_from([*vars(JobSpec()), "port", "version", "secret", "x", "a b", "1"])

@@ -331,6 +331,7 @@ def test_shared_memory(slots: int, accelerators: int, free: int, level: str, nee
         (1 << 40, None, "ok", "1 TiB free at /r"),
         (1 << 40, 1 << 30, "ok", "1 TiB free at /r"),
         (1 << 40, 0, "error", "room for 0 files at /r"),
+        (1 << 20, 0, "error", "room for 0 files at /r"),
     ],
 )
 def test_the_disk_of_the_run_directory(
@@ -346,6 +347,14 @@ def test_file_handles_of_a_rank_that_is_connected_to_others(hosts: str, level: s
     """The entrypoint has become the program, and needs none itself."""
     plan = build(f"hosts: {hosts}\nnode_rank: 0\nlauncher: plain\nroll_call: none\n", facts())
     assert limits.file_handles(replace(plan, mode="exec"), 0, 65).level == level
+
+
+@pytest.mark.parametrize(("launcher", "agents"), [("mpirun", 2), ("torchrun", 0)])
+def test_file_handles_of_the_leader_count_mpirun_s_agents(launcher: str, agents: int) -> None:
+    """One on each other node, next to its session."""
+    text = f"hosts: [a, b, c]\nnode_rank: 0\nlauncher: {launcher}\n"
+    leader, worker = (limits.open_files(build(text, facts()), rank)[0] for rank in (0, 1))
+    assert leader - worker == 2 + agents
 
 
 def test_no_limit_on_locked_memory_is_said() -> None:

@@ -133,7 +133,7 @@ AT = (
         ("a: @b", f"f:1:4: EP101 this is not YAML | {AT}"),
         ("b: 1\na: [1, 2\n", f"f:2:4: EP101 this is not YAML | {OPEN} ',' or ']', but got '<stream end>' | {FIX}"),
         ("a: 'b", f"f:1:4: EP101 this is not YAML" f" | while scanning a quoted scalar: found unexpected end of stream | {FIX}"),
-        ("a: b\nc: \0", 'f:2:4: EP101 a character that YAML does not allow | U+0000 | write it as an escape in "..."'),
+        ("a: b\nb: c\nc: \0", 'f:3:4: EP101 a character that YAML does not allow | U+0000 | write it as an escape in "..."'),
         ('a: "\\UFFFFFFFF"', "f:1:7: EP101 this is not YAML | a number out of range | fix or remove it"),
         ("[" * 100, "f:1:33: EP101 values are nested more than 32 deep | a job spec needs fewer"),
         ("#" * (1 << 20) + "#", "f:1:1: EP101 too large: over 1 MiB | 1,048,577 characters | shorten it"),
