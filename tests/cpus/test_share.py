@@ -10,7 +10,7 @@ import pytest
 from entrypoint import plan as planning
 from entrypoint import registry
 from entrypoint import spec as specs
-from entrypoint.model import EnvVar, Facts, Plan, Processors
+from entrypoint.model import Cards, EnvVar, Facts, Members, NodeReport, Plan, Processors
 from entrypoint.values import replace
 from tests.cpus.test_machines import NAMES
 
@@ -58,6 +58,14 @@ def test_nodes_on_one_machine_share_its_cpus() -> None:
         plan = settle(f"{hosts}node_rank: 0\nlauncher: {launcher}")
         assert threads(plan)["OMP_NUM_THREADS"] == "2"
     assert threads(settle(f"{hosts}node_rank: 3\nlauncher: torchrun"))["OMP_NUM_THREADS"] == "8"
+
+
+def test_ranks_of_a_rank_table_share_the_cpus_whatever_the_slots() -> None:
+    spec = specs.load("command: [prog]\nlauncher: ascend\nslots: 4\n", "job.yaml", {}, {})
+    cards = Cards("", ranks=(0, 1), devices=(0, 1), size=2)
+    members = Members((NodeReport(0, 4, ""),), cards=cards)
+    plan = planning.settle(spec, FACTS, members=members)
+    assert threads(plan)["OMP_NUM_THREADS"] == "4"
 
 
 def test_a_worker_of_mpirun_has_them_in_its_own_file() -> None:
@@ -171,12 +179,17 @@ def test_only_cards_that_the_job_uses_decide_on_cpus(
     assert [file.text for file in plan.files if file.name == "cpus"] == [cpus]
 
 
-def test_processes_with_several_cards_each_are_near_the_first_of_them() -> None:
-    """Two processes of JAX on a node with four GPUs."""
+@pytest.mark.parametrize(
+    ("launcher", "cpus", "number"),
+    [("jax", "0 1\n2 3\n", "2"), ("mpirun", "0 1\n0 1\n", "1")],
+)
+def test_two_ranks_on_a_node_with_four_cards(launcher: str, cpus: str, number: str) -> None:
+    """JAX gives each process two cards, and it is near the first of them. Ranks of mpirun choose
+    theirs themselves, usually the card with their own number."""
     cards = tuple((f"GPU-{number}", number // 2) for number in range(4))
     found = Processors(((0,), (1,), (2,), (3,)), {0: (0, 1), 1: (2, 3)}, cards)
     devices = tuple(f"nvidia{number}" for number in range(4))
     facts = replace(FACTS, processors=found, device_files=devices, cpus=4.0)
-    plan = settle("launcher: jax\nslots: 2\ncpu: {bind: numa}", facts=facts)
-    assert [file.text for file in plan.files if file.name == "cpus"] == ["0 1\n2 3\n"]
-    assert threads(plan) == ALL
+    plan = settle(f"launcher: {launcher}\nslots: 2\ncpu: {{bind: numa}}", facts=facts)
+    assert [file.text for file in plan.files if file.name == "cpus"] == [cpus]
+    assert threads(plan) == dict.fromkeys(NAMES, number)

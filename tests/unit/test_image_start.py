@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -205,13 +206,17 @@ def test_its_variables_reach_the_ranks_of_its_launcher_alone() -> None:
     assert recognition.mpi(Facts({}, "a", "/", 0, "root", "/root")) == {}
 
 
-def test_the_users_own_prefix_wins() -> None:
+@pytest.mark.parametrize("origin", ["spec", "container"])
+def test_the_users_own_prefix_wins(origin: str) -> None:
     place = Installation("/opt/hpcx/ompi/bin", (), "/opt/hpcx/ompi")
-    facts = Facts({"PATH": "/opt/hpcx/ompi/bin"}, "a", "/work", 1000, "me", "/home/me", installed={"mpirun": place})  # fmt: skip
-    text = "launcher: mpirun\nslots: 2\nenv: {PATH: /x, OPAL_PREFIX: /mine}\ncommand: [x]\n"
+    users = {"PATH": "/opt/hpcx/ompi/bin:/x", "OPAL_PREFIX": "/mine"}
+    container = users if origin == "container" else {"PATH": "/bin"}
+    facts = Facts(container, "a", "/work", 1000, "me", "/home/me", installed={"mpirun": place})
+    text = "launcher: mpirun\nslots: 2\ncommand: [x]\n"
+    if origin == "spec":
+        text += f"env: {json.dumps(users)}\n"
     plan = planning.settle(load(text, "j", {}, {}), facts)
-    env = planning.environment(facts.env, plan.env)
-    assert (env["PATH"], env["OPAL_PREFIX"]) == ("/x", "/mine")
+    assert planning.environment(facts.env, plan.env).items() >= users.items()
 
 
 def test_that_it_ran_describes_no_job() -> None:

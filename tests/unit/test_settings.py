@@ -10,7 +10,8 @@ import pytest
 
 from entrypoint import registry
 from entrypoint.spec import Override, load, settings_in
-from entrypoint.spec.rules import FieldInfo, Rule, adapter, nearest
+from entrypoint.spec.items import Item, Place, ProblemList
+from entrypoint.spec.rules import FieldInfo, Rule, adapter, checked, nearest
 from entrypoint.spec.table import Given, _fields_of, given, kept_back
 from entrypoint.values import dataclass, field
 
@@ -79,6 +80,19 @@ def test_a_field_that_names_an_adapter_takes_its_name_alone() -> None:
     assert rule.check("openmpi") == ("there is no such launcher", "did you mean `mpirun`?")
     names = ", ".join(registry.names("launchers"))
     assert rule.check("xyz") == ("there is no such launcher", f"use one of {names}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [("A", "x", {"A": "x"}), ("A", None, None), ("1A", "x", None)],
+)
+def test_a_mapping_with_a_wrong_entry_has_no_value(
+    name: str, text: str | None, value: dict[str, str] | None
+) -> None:
+    env = next(field for field in _fields_of(Section(), "box") if field.kind == "mapping")
+    report, place = ProblemList(), Place(0, 1, 1, "job.yaml:1:1")
+    assert checked(env, Item({name: Item(text, place)}, place), report) == value
+    assert bool(report) == (value is None)
 
 
 @pytest.mark.parametrize(
