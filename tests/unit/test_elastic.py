@@ -260,9 +260,10 @@ def test_a_node_that_goes_before_it_counts_takes_nobody_with_it(how: str) -> Non
     assert job.outcome == WELL
 
 
-def test_a_job_says_with_how_many_nodes_it_goes_on() -> None:
+def test_a_job_says_of_how_many_nodes_it_is_when_one_comes_or_goes() -> None:
     job = Job()
     job.comes(2)
+    assert actions.Log("worker-2 (c) joins: 3 nodes") in job.done
     job.meet(0, 1, 2)
     job.hears(events.SessionLost(2))
     assert actions.Log("the job goes on with 2 nodes") in job.done

@@ -132,6 +132,14 @@ def test_a_node_that_is_lost_in_its_gate_is_awaited_until_the_roll_call_ends() -
     assert "1 of 2 peers did not answer" in node.outcome.reason
 
 
+def test_an_elastic_job_does_not_wait_for_the_gate_of_a_lost_node() -> None:
+    node = leader(1, launcher="elastic", timeouts="{join: 5}", gate="{seconds: 60, memory: 60}")
+    node.told(events.SessionLost(1, "its session ended"))
+    assert not has_prepared(node), "it may come back"
+    node.waits(6)
+    assert has_prepared(node)
+
+
 def test_a_node_that_answers_again_has_another_gate() -> None:
     node = leader(1)
     node.hears(messages.Checked(""), sender=2)

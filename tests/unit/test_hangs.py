@@ -86,6 +86,11 @@ THREE = "3 of 4 ranks wait in all_reduce, train.py:88; rank 3 on worker-1 (node-
             [replace(rank(3, ()), kernel="pipe_read")],
             f"{THREE}sleeps in the kernel's pipe_read",
         ),
+        (
+            [rank(1, READ), rank(2, READ), rank(3, READ, "T")],
+            "2 of 4 ranks are in read(), data.py:31; rank 3 on worker-1 (node-1) is suspended by a"
+            " signal, in read(), data.py:31",
+        ),
     ],
 )
 def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: str) -> None:
@@ -118,6 +123,10 @@ def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: s
         ),
         ([rank(n, (), "T") for n in range(2)], "all 2 ranks are suspended by a signal"),
         ([BLIND, replace(BLIND, rank=1)], "all 2 ranks sleep: no rank differs"),
+        (
+            [BLIND, replace(BLIND, rank=1, state="R")],
+            "1 of 2 ranks sleeps: no rank is clearly behind",
+        ),
         ([], "no rank runs"),
     ],
 )
@@ -143,6 +152,12 @@ def test_the_report_is_short(kinds: int) -> None:
     lines = judged(nodes, silent=range(16, 500)).lines
     assert 1 < len(lines) <= LINES
     assert all(len(line) <= 700 for line in lines)
+
+
+def test_the_verdict_is_cut_at_600_characters() -> None:
+    verdict = report(rank(3, (Frame("x" * 1000, "/w/data.py", 31, False), MAIN)))
+    assert verdict.lines[0].startswith(f"{THREE}is in xxx")
+    assert [len(verdict.lines[0]), len(verdict.blamed)] == [600, 600]
 
 
 @pytest.mark.control("stacks of 128 ranks are shown in 40 lines at most")

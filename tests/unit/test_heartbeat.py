@@ -10,11 +10,14 @@ from entrypoint import heartbeat
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
-from entrypoint.job.peers import Peers
+from entrypoint.job.peers import Peer, Peers
 from entrypoint.model import Device, Node, NodeReport, Topology
 from entrypoint.plan import settle
 from entrypoint.spec import load
 from tests.unit.test_plan import facts
+
+NODES = (Node(0, "a", 1), Node(1, "b", 1, index=1))
+TWO = Topology("job", NODES, 0, "local", Device("cpu", 0, ""), "/r", user="u")
 
 
 @pytest.mark.parametrize("nodes", [2, 10_000])
@@ -57,13 +60,20 @@ def test_the_time_that_we_stood_still_is_not_counted(due: float, now: float, hea
 def test_a_node_that_was_suspended_for_longer_than_its_peers_wait_says_so(
     until: float, said: str
 ) -> None:
-    nodes = (Node(0, "a", 1), Node(1, "b", 1, index=1))
-    peers = Peers(15.0, Topology("job", nodes, 0, "local", Device("cpu", 0, ""), "/r", user="u"))
+    peers = Peers(15.0, TWO)
     assert peers.next_look(100.0) == 103.0
     peers.notice_own_gap(until)
     assert peers.stood_still(until) == said
     assert peers.stood_still(until + 15.0) == said
     assert peers.stood_still(until + 15.1) == "", "only just before"
+
+
+def test_a_peer_is_lost_once_it_is_silent_for_longer_than_the_limit() -> None:
+    """15 s mean 18 s, at which it is not lost yet."""
+    peers = Peers(15.0, TWO)
+    peers[1] = Peer(NodeReport(1, 1, ""), "10.0.0.1", 100.0)
+    assert peers.look(118.0) == []
+    assert peers.look(118.1) == [1]
 
 
 @pytest.mark.parametrize(("nodes", "parts"), [(2, 1), (499, 1), (1200, 3)])

@@ -137,9 +137,13 @@ def test_time_is_progress_if_nothing_else_is_declared() -> None:
     node.waits(2)
     assert ended(node).again
     assert actions.Send(2, messages.Progressed()) in node.done
-    patient = Node(launcher="plain", restarts=WATCHED).start()
-    patient.waits(700)
-    assert not patient.machine.state.has_progressed
+
+
+@pytest.mark.parametrize("restarts", [WATCHED, "{most: 50}"])
+def test_time_is_no_progress_if_another_kind_or_none_is_declared(restarts: str) -> None:
+    node = Node(launcher="plain", restarts=restarts).start()
+    node.waits(700)
+    assert not node.machine.state.has_progressed
 
 
 @pytest.mark.parametrize("sender", [0, 1])

@@ -151,11 +151,16 @@ def test_a_daemon_that_could_not_start_is_why_the_launcher_failed(status: int, s
     assert reason(node) == said
 
 
-@pytest.mark.parametrize(("hosts", "seconds"), [("[a]", 0.0), ("[a, b]", 0.8)])
-def test_the_end_of_the_launcher_is_the_job_s_once_other_nodes_can_have_said_why(
-    hosts: str, seconds: float
-) -> None:
-    text = f"hosts: {hosts}\nlauncher: mpirun\nslots: 2\ncommand: [train]\nsecret_file: /none\n"
+def test_the_agent_of_a_lost_node_ends_as_where_ssh_cannot_log_in() -> None:
+    """Else the launcher would wait for that node's daemon."""
+    node = Node().start()
+    node.told(events.DaemonWanted(1, "orted -x"))
+    assert actions.AnswerAgent(1, 255) in node.told(events.SessionLost(1, "its session ended"))
+
+
+def leader_of(hosts: str, launcher: str) -> Leader:
+    """The leader of a job of one or two nodes that has started its launcher."""
+    text = f"hosts: {hosts}\nlauncher: {launcher}\nslots: 2\ncommand: [train]\nsecret_file: /none\n"
     job = spec.load(text, "job.yaml", {"ENTRYPOINT_NODE_RANK": "0"}, {})
     leader = Leader(job, FACTS, settle(job, FACTS), History())
     report = NodeReport(0, 2, __version__, "4.1.4")
@@ -165,8 +170,27 @@ def test_the_end_of_the_launcher_is_the_job_s_once_other_nodes_can_have_said_why
         happened.append(events.Answered(1, replace(report, rank=1), "10.0.0.1"))
     for event in (*happened, events.Prepared(2, None)):
         leader.handle(event, 1000.0)
+    return leader
+
+
+@pytest.mark.parametrize(("hosts", "seconds"), [("[a]", 0.0), ("[a, b]", 0.8)])
+def test_the_end_of_the_launcher_is_the_job_s_once_other_nodes_can_have_said_why(
+    hosts: str, seconds: float
+) -> None:
+    leader = leader_of(hosts, "mpirun")
     leader.handle(events.MessageReceived(0, ended(5)), 1001.0)
     assert (leader.outcome is None) == (seconds > 0)
     leader.handle(events.TimerFired(), 1001.0 + seconds)
     assert leader.outcome
     assert leader.outcome.reason == "EP600 mpirun exited with 5"
+
+
+@pytest.mark.parametrize(("hosts", "where"), [("[a]", ""), ("[a, b]", " on worker-0 (a)")])
+def test_the_end_of_a_node_s_launcher_names_that_node_if_there_are_others(
+    hosts: str, where: str
+) -> None:
+    leader = leader_of(hosts, "torchrun")
+    end = messages.Ended(5, "torchrun", "torchrun exited with 5", (), True)
+    leader.handle(events.MessageReceived(0, end), 1001.0)
+    assert leader.outcome
+    assert leader.outcome.reason == f"EP600 torchrun exited with 5{where}"

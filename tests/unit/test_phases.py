@@ -105,9 +105,14 @@ def test_what_others_do_too_late_changes_nothing() -> None:
 
 def test_who_watches_hears_each_change_once() -> None:
     own = state()
-    done = own.scheduler.step(
-        lambda: (own.enter(Phase.KEYS), own.enter(Phase.KEYS), own.note(1, "no DNS")), print, 1.0
-    )
+
+    def changed() -> None:
+        own.enter(Phase.KEYS)
+        own.enter(Phase.KEYS)
+        own.note(1, "")  # as it was
+        own.note(1, "no DNS")
+
+    done = own.scheduler.step(changed, print, 1.0)
     assert done == [actions.Entered(0, Phase.KEYS), actions.Entered(1, Phase.MISSING, "no DNS")]
     assert own.has_entered(Phase.CHECKS)
     assert not own.has_started

@@ -92,6 +92,14 @@ def test_a_call_of_another_job_is_answered_with_that(rank: int) -> None:
     assert node.outcome is None
 
 
+def test_a_call_of_another_leader_does_not_end_a_job_that_has_started() -> None:
+    node = speakers.Node().start()
+    done = node.told(events.LeaderCalled(node.hello))
+    assert done == [actions.Answer(messages.Taken(messages.TAKEN))]
+    node.waits(30)
+    assert node.outcome is None
+
+
 # --------------------------------------------------------------------------------------------------
 # Answers
 
@@ -253,3 +261,29 @@ def test_a_worker_says_which_part_it_has_in_the_start(
     done = node.hears(replace(node.hello, rank=2), messages.Start(1), sender=0)
     said = [each.text for each in done if isinstance(each, actions.Log)]
     assert said == [f"worker-0 (a) has reached all nodes; {role}"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "here", "said"),
+    [
+        ({}, [1, 2], "all 3 nodes are here, 6 slots, after 0.0s"),
+        ({"spares": 1}, [1, 2], "all 3 nodes are here, 1 spare among them, 4 slots, after 0.0s"),
+        ({"launcher": "elastic"}, [1], "2 of 3 nodes are here, 4 slots, after 30.0s"),
+    ],
+)
+def test_a_leader_says_how_many_nodes_are_here(
+    settings: dict[str, Any], here: list[int], said: str
+) -> None:
+    node = speakers.Node(**settings)
+    node.answers(*here)
+    node.waits(30)  # timeouts.join
+    assert actions.Log(said) in node.done
+
+
+def test_an_elastic_job_starts_with_enough_nodes_when_the_roll_call_ends() -> None:
+    """Even if others had more time to join."""
+    node = speakers.Node(launcher="elastic", timeouts="{peers: 5, join: 60}")
+    node.answers(1)
+    node.waits(6)
+    assert node.outcome is None
+    assert any(isinstance(action, actions.Prepare) for action in node.done)

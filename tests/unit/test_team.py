@@ -100,6 +100,11 @@ def test_a_node_that_is_not_ready_is_replaced_with_its_reason() -> None:
     assert dict(team.reasons) == {2: "a full disk"}
 
 
+def test_a_node_that_does_not_answer_is_replaced_with_that_reason() -> None:
+    team = Team.planned(JOB).choose(JOB, ALL - {2}, {})
+    assert dict(team.reasons) == {2: "it did not answer the roll call in time"}
+
+
 def test_enough_means_the_leader_and_all_other_places() -> None:
     team = Team.planned(JOB)
     assert team.is_enough({0, 3, 4})

@@ -172,3 +172,14 @@ def test_a_success_has_no_cause() -> None:
         job.hears(messages.Ended(0, "plain", "plain exited with 0", (), True), sender=node)
     assert job.outcome
     assert (job.outcome.status, job.outcome.cause) == (0, None)
+
+
+def test_the_last_lines_of_a_failed_program_are_logged() -> None:
+    job = FailedJob()
+    printed = ("Traceback:", "KeyError")
+    done = job.hears(messages.Ended(7, "plain", "plain exited with 7", printed, True), sender=1)
+    assert [each.text for each in done if isinstance(each, actions.Log)] == [
+        "last 2 lines of plain on worker-1 (b):",
+        "  | Traceback:",
+        "  | KeyError",
+    ]
