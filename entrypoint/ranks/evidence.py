@@ -102,7 +102,7 @@ def _is_full(folder: str) -> bool:
 
 def _kernel_log(since: float) -> Iterator[tuple[float, str]]:
     """Yield the lines about Xids that the kernel has logged since a time of the monotonic clock,
-    each with its time. None if this container may not read them."""
+    each with its time; no line if this container may not read them."""
     for record in _records():
         head, _, text = record.decode("utf-8", "replace").partition(";")
         fields = head.split(",")

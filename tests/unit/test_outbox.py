@@ -14,7 +14,8 @@ class Asked:
     """The outbox of node 0 of two, a clock, and which of its questions are over."""
 
     def __init__(self) -> None:
-        self.scheduler, self.over = Scheduler(), list[str]()
+        self.scheduler = Scheduler()
+        self.over: list[str] = []
         peers = SimpleNamespace(alive=lambda: [1])
         state: Any = SimpleNamespace(scheduler=self.scheduler, me=0, peers=peers)
         self.outbox = Outbox(state)
