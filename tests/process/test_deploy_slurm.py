@@ -172,6 +172,17 @@ def test_what_a_retry_may_help_is_requeued(
     assert made.said("scontrol") == ["requeue 7"]
 
 
+@pytest.mark.parametrize("status", [0, 7, 143])
+def test_a_shell_that_forgets_the_status_ends_with_the_job_s(
+    status: int, cluster: Cluster, tmp_path: Path
+) -> None:
+    """bash's `wait` ends with -1 where a signal and the end of srun come at the same time."""
+    made, path = cluster(), script(tmp_path)
+    forgetful = 'wait() { builtin wait "$@"; return 255; }\n'
+    path.write_text(path.read_text().replace("set -u\n", f"set -u\n{forgetful}"))
+    assert ended(made.batch(path, END_0=str(status), END_1="0")) == (status, "")
+
+
 def test_a_job_is_not_requeued_for_ever(cluster: Cluster, tmp_path: Path) -> None:
     made = cluster()
     status, said = ended(

@@ -304,7 +304,7 @@ def test_slurm_keeps_a_job_with_spares_when_a_node_fails() -> None:
     """Both of them: sbatch's is about the allocation, srun's about the step."""
     text = script("spares: 1\nrestarts: 2", nodes=3)
     assert sbatch(text)["no-kill"] == ""
-    assert "--wait=0 \\\n  --no-kill \\\n" in text
+    assert "--wait=0 \\\n    --no-kill \\\n" in text
     assert "no-kill" not in script("restarts: 2")
 
 
@@ -355,8 +355,8 @@ def test_containers_of_a_slurm_job_see_what_the_script_names() -> None:
         "secret_file: /keys/secret\ndevice: nvidia\nslots: 1", image="i", runtime="apptainer"
     )
     assert (
-        "apptainer exec --nv --bind=/job --bind=/keys/secret --pwd=/job docker://i \\\n  entrypoint"
-        " run &" in text
+        "apptainer exec --nv --bind=/job --bind=/keys/secret --pwd=/job docker://i \\\n    entrypoint"
+        " run\n" in text
     )
 
 

@@ -42,18 +42,24 @@ trap 'interrupted=1; scancel --signal=USR2 "$SLURM_JOB_ID"' USR2
 
 # One entrypoint on each node, which starts all ranks of it. A node whose entrypoint ends first kills nobody: the others
 # notice, give their ranks the grace, and end with the job's status. setsid: a signal to this shell's group spares srun.
-setsid srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
-  --export=ALL --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --wait=0 \
-  entrypoint run &
-srun=$!
+# bash may forget the status of what ends while a signal interrupts its `wait`; a pipe does not.
+exec {result}<> <(:)
+{
+  trap : TERM USR1 USR2
+  setsid srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
+    --export=ALL --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --wait=0 \
+    entrypoint run
+  echo "$?" >&"$result"
+} &
 while :; do
   interrupted=''
-  wait "$srun"
+  wait "$!"
   status=$?
   [[ $interrupted ]] || break # a signal ended the wait, not srun
 done
-
 trap '' TERM USR1 USR2
+read -r -t 1 ended <&"$result" && status=$ended
+
 case $status in
 69 | 71 | 75)
   if [[ $stopped ]]; then
