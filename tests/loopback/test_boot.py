@@ -357,15 +357,20 @@ def test_mpirun_in_a_slurm_step_takes_its_nodes_from_us(cluster: Make) -> None:
 
 
 @pytest.mark.parametrize("options", ["", "-mca plm rsh"])
-def test_an_image_that_keeps_mpirun_on_its_own_node(cluster: Make, options: str) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_image_that_keeps_mpirun_on_its_own_node(
+    cluster: Make, count: int, options: str
+) -> None:
     """Some set this for programs that are started without mpirun, such as an image for one GPU. Its
     own message would be `All nodes which are allocated for this job are already filled`."""
-    nodes = cluster(2)
+    nodes = cluster(count)
     env = {"OMPI_MCA_plm": "isolated", "OPENMPI_EXTRA_ARGS": options}
-    for rank in (1, 0):
+    for rank in reversed(range(count)):
         nodes.start(rank, "sh", "-c", "echo $NODE $OMPI_MCA_plm", env=env)
-    assert nodes.ends() == {0: 0, 1: 0}
-    assert sorted(nodes.out().splitlines()) == ["0 isolated"] * 2 + ["1 isolated"] * 2
+    assert nodes.ends() == dict.fromkeys(range(count), 0)
+    assert sorted(nodes.out().splitlines()) == [
+        f"{node} isolated" for node in range(count) for _ in range(2)
+    ]
 
 
 @pytest.mark.promise("ma-pre-start.sh runs once on each node, before ranks, which get its exports")

@@ -50,7 +50,7 @@ def line(
     """mpirun's words on one node with Open MPI 4, in their order."""
     return [
         *("--tag-output", "-np", np, "-hostfile", hostfile or f"{run_dir}/hostfile"),
-        *("-mca", "plm", "^rsh", "-mca", "orte_keep_fqdn_hostnames", "1"),
+        *("-mca", "orte_keep_fqdn_hostnames", "1"),
         *(*network, *tune, *ROOT, *bind, *(X if x is None else x), *mca, *extra, *LAST),
     ]
 
@@ -124,7 +124,7 @@ def test_open_mpi_5(bench: Bench) -> None:
     assert bench.run("prog", "an arg", **env) == 3, bench.err
     assert bench.record()["argv"] == [
         *("--output", "tag:raw", "-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
-        *("--prtemca", "plm", "^ssh", "--prtemca", "prte_keep_fqdn_hostnames", "1"),
+        *("--prtemca", "prte_keep_fqdn_hostnames", "1"),
         *("-mca", "btl_tcp_if_include", "lo"),
         *(*ROOT, *BIND, *X, "-x", "NCCL_SOCKET_IFNAME=lo"),
         *("-mca", "pml", "ob1", "--prtemca", "plm_ssh_no_tree_spawn", "true"),

@@ -87,7 +87,7 @@ if [ -n "$agent" ]; then
   export OMPI_MCA_plm=rsh PRTE_MCA_plm=ssh
 else
   # One node needs no ssh, not even the program.
-  line+=("$daemon" plm ^"${remote_shell#plm_}")
+  export OMPI_MCA_plm=^rsh PRTE_MCA_plm=^ssh
 fi
 # Cut at the first dot, a name would be another than the one whose host key is known.
 line+=("$daemon" "$whole_names" 1)
