@@ -33,7 +33,11 @@ os.write(1, (line + chr(10)).encode())
 MPI = _RANK.format(
     told=TOLD,
     meet="from mpi4py import MPI",
-    exchange="MPI.COMM_WORLD.alltoall([bytearray(2000000)] * MPI.COMM_WORLD.size)",
+    # the others come to the barrier once they have it all, so that none of it waits in a buffer
+    exchange=(
+        "MPI.COMM_WORLD.alltoall([bytearray(2000000)] * MPI.COMM_WORLD.size);"
+        " MPI.COMM_WORLD.barrier()"
+    ),
     leave="",  # mpi4py does it
 )
 GLOO = _RANK.format(
