@@ -3,6 +3,7 @@ alone."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import select
 import socket
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from shlex import split
@@ -196,6 +198,15 @@ def test_a_full_disk_costs_the_copy_and_is_said_once(tmp_path: Path) -> None:
     assert (tmp_path / "log" / "job-worker-0-rank-0.log").stat().st_size == 100_000
 
 
+def until_full(pipe: int) -> None:
+    """Wait until the bytes in a pipe become no more."""
+    before, now = 0, 0
+    while now == 0 or now != before:
+        time.sleep(0.3)
+        before = now
+        now = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
     """The grace is for programs: what passes their lines on is not waited for."""
     env = {
@@ -214,6 +225,7 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
         assert process.stdout
         assert process.stderr
         assert process.stdout.read(6) in (b"0 xxxx", b"1 xxxx")
+        until_full(process.stdout.fileno())
         process.terminate()
         assert process.wait(25) == 143, "the grace is 30 s"
         said = process.stderr.read().decode()
