@@ -4,7 +4,6 @@ address."""
 from __future__ import annotations
 
 import collections
-import contextlib
 import os
 import random
 import secrets
@@ -49,25 +48,31 @@ CLAIMS = 64
 _claims: collections.deque[socket.socket] = collections.deque()
 
 
-def free_port() -> int:
-    """A port that nobody has, on any address, and that no other test on this machine is given.
+def free_port(count: int = 1) -> int:
+    """The first of so many ports in a row that nobody has, on any address, and that no other test
+    on this machine is given.
 
-    It is below those that the kernel gives to connections (ip(7)): one of them may be taken
-    meanwhile. It is random whatever the tests' seed, since others run beside us. Its claim is a
-    name in the abstract namespace (unix(7)), which ends with this process; the last `CLAIMS` are
-    held.
+    They are below those that the kernel gives to connections (ip(7)): one of them may be taken
+    meanwhile. They are random whatever the tests' seed, since others run beside us. The claim of
+    each is a name in the abstract namespace (unix(7)), which ends with this process; the last
+    `CLAIMS` are held.
     """
     while True:
-        port = random.SystemRandom().randrange(20000, 32768)
-        claim = socket.socket(socket.AF_UNIX)
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            claim.bind(f"\0entrypoint-tests/{port}")
-            listener.bind(("", port))
-            _claims.append(claim)
-            if len(_claims) > CLAIMS:
-                _claims.popleft().close()
-            return port
-        claim.close()
+        first = random.SystemRandom().randrange(20000, 32768 - count)
+        claims = [socket.socket(socket.AF_UNIX) for _ in range(count)]
+        try:
+            for port, claim in enumerate(claims, first):
+                claim.bind(f"\0entrypoint-tests/{port}")
+                with socket.socket() as listener:
+                    listener.bind(("", port))
+        except OSError:
+            for claim in claims:
+                claim.close()
+            continue
+        _claims.extend(claims)
+        while len(_claims) > CLAIMS:
+            _claims.popleft().close()
+        return first
 
 
 def clean_environment() -> dict[str, str]:
@@ -82,7 +87,7 @@ class Cluster:
 
     def __init__(self, folder: Path, nodes: int, slots: int = 2) -> None:
         self.folder, self.nodes, self.slots = folder, nodes, slots
-        self.port = free_port()
+        self.port = free_port(2)  # of sshd; a second node at the same address takes the next one
         # Where programs meet; None: the default, which jobs of other tests may have at this time.
         self.meeting: int | None = free_port()
         self.processes: dict[int, subprocess.Popen[bytes]] = {}

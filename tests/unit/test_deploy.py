@@ -355,8 +355,8 @@ def test_containers_of_a_slurm_job_see_what_the_script_names() -> None:
         "secret_file: /keys/secret\ndevice: nvidia\nslots: 1", image="i", runtime="apptainer"
     )
     assert (
-        "apptainer exec --nv --bind=/job --bind=/keys/secret --pwd=/job docker://i \\\n    entrypoint"
-        " run\n" in text
+        "apptainer exec --nv --bind=/job --bind=/keys/secret --pwd=/job docker://i \\\n"
+        "    entrypoint run\n" in text
     )
 
 
