@@ -53,12 +53,13 @@ def free_port(count: int = 1) -> int:
     on this machine is given.
 
     They are below those that the kernel gives to connections (ip(7)): one of them may be taken
-    meanwhile. They are random whatever the tests' seed, since others run beside us. The claim of
+    meanwhile. They are above those that jobs choose from (`network.ports`), for the same reason.
+    They are random whatever the tests' seed, since others run beside us. The claim of
     each is a name in the abstract namespace (unix(7)), which ends with this process; the last
     `CLAIMS` are held.
     """
     while True:
-        first = random.SystemRandom().randrange(20000, 32768 - count)
+        first = random.SystemRandom().randrange(21000, 32768 - count)
         claims = [socket.socket(socket.AF_UNIX) for _ in range(count)]
         try:
             for port, claim in enumerate(claims, first):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import secrets
@@ -45,15 +46,23 @@ def own_name() -> str:
 
 @contextlib.contextmanager
 def taken(*ports: int) -> Iterator[None]:
-    """Listen on these ports of both nodes, unless somebody else does already.
+    """Listen on these ports of both nodes, each as soon as nobody else does.
 
     Not at all addresses: 36666 may be the port of a connection from another one (ip(7)).
     """
     with contextlib.ExitStack() as stack:
+
+        def listens(address: str, port: int) -> bool:
+            try:
+                stack.enter_context(socket.create_server((address, port)))
+            except OSError:
+                return False
+            return True
+
         for address in ("127.0.0.2", "127.0.0.3"):
             for port in ports:
-                with contextlib.suppress(OSError):
-                    stack.enter_context(socket.create_server((address, port)))
+                listen = functools.partial(listens, address, port)
+                until(listen, 30, f"to have port {port} of {address}")
         yield
 
 
@@ -93,7 +102,7 @@ def test_a_port_that_the_user_has_set_is_kept_and_its_holder_is_named(
     cluster: Make, node: int
 ) -> None:
     job = cluster(2, slots=1)
-    port = free_port()
+    port = free_port(2)
     settings = {"ENTRYPOINT_TENSORFLOW_PORT": str(port), "ENTRYPOINT_TENSORFLOW_PS": "1"}
     with socket.create_server(("0.0.0.0", port + node)):
         job.start_all("true", env=settings, launcher="tensorflow")
@@ -106,7 +115,7 @@ def test_a_port_that_the_user_has_set_is_kept_and_its_holder_is_named(
 
 def test_a_range_without_a_free_port_ends_the_job(cluster: Make) -> None:
     job = cluster(2, slots=1)
-    first = free_port() // 16 * 16
+    first = free_port(16)
     with taken(6060, *range(first, first + 16)):
         ports = f"{first}-{first + 15}"
         job.start_all("true", env={"ENTRYPOINT_NETWORK_PORTS": ports}, launcher="plain")

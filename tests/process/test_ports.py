@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 from collections.abc import Iterator
@@ -17,6 +18,14 @@ from entrypoint.system.ports import PortClaims
 from tests.cluster import free_port
 
 REPORT = NodeReport(0, 1, "1")
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """One of these tests at a time: they claim ports of the same range."""
+    with open(__file__) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture
@@ -149,7 +158,7 @@ def test_a_port_that_the_user_has_set_is_kept_or_the_node_is_not_ready(
 
 def test_each_port_of_a_block_counts(claims: list[PortClaims]) -> None:
     with contextlib.ExitStack() as stack:
-        first = free_port()
+        first = free_port(2)
         stack.enter_context(socket.create_server(("127.0.0.1", first + 1)))
         report = claims[0].offer(spec(), wanted(first, (0, 1)), REPORT, "a")
         assert report.holder == f"{own_name()}, which has port {first + 1}"
