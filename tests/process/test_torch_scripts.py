@@ -892,3 +892,14 @@ def test_the_program_s_own_status(
     got = bench.run(script=script, PYTHON=sys.executable, TORCH_VERSION="2.13")
     assert (got.status, said in got.error) == (status, True), got.error
     assert list(bench.temporary.iterdir()) == []
+
+
+COLLECTS = "import gc, sys\nprint({!r}, gc.isenabled(), file=sys.stderr)\n"
+
+
+@pytest.mark.parametrize("script", ["torchrun", "torchlaunch"])
+def test_garbage_is_not_collected_before_torch_is_imported(bench: Bench, script: str) -> None:
+    torch_that(bench.folder, COLLECTS.format("in the launcher"))
+    (bench.folder / "torch/__init__.py").write_text(COLLECTS.format("in the import"))
+    got = bench.run(script=script, PYTHON=sys.executable, TORCH_VERSION="2.13")
+    assert got.error.splitlines() == ["in the import False", "in the launcher True"]
