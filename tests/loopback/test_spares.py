@@ -140,12 +140,12 @@ def test_a_second_loss_without_a_spare_waits_for_the_node(cluster: Make) -> None
     until(lambda: len(places(job)) == 2, 30, "two ranks up")
     job.signal(1, signal.SIGKILL)
     job.processes.pop(1).wait()
-    until(lambda: ("1", "2") in places(job), 30, "the second attempt")
+    until(lambda: len(places(job)) == 4, 30, "the second attempt")
     job.signal(2, signal.SIGKILL)
     job.processes.pop(2).wait()
     until(lambda: "attempt 2 of 4 is over" in job.err(0), 30, "the end of the second attempt")
     start(job, 1, "plain")
-    until(lambda: places(job).count(("1", "1")) == 1 and len(places(job)) >= 5, 30, "the third")
+    until(lambda: len(places(job)) == 5, 30, "the third")  # node 1 writes anew
     (job.folder / "over").touch()
     assert job.ends() == {0: 0, 1: 0}, job.both()
     (excluded,) = results(job, [0])[0]["excluded"]  # type: ignore[misc]
