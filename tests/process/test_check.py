@@ -17,7 +17,7 @@ import pytest
 from entrypoint.check import kernel
 from entrypoint.check.observation import Port
 from tests import command
-from tests.cluster import BEGIN, SMALL, until
+from tests.cluster import BEGIN, SMALL, free_port, until
 from tests.command import captured
 
 pytestmark = pytest.mark.see
@@ -295,7 +295,7 @@ LINE = (
 
 def late(node: Node, code: str) -> str:
     words = split("--hosts a=127.0.0.2,b=127.0.0.3 --node-rank 0 --slots 2 --timeout 1")
-    run = ("run", *words, "--launcher", "torchrun", "--ssh-port", "28471", "--", "true")
+    run = ("run", *words, "--launcher", "torchrun", "--ssh-port", str(free_port()), "--", "true")
     done = node.do(*run, code=code, ENTRYPOINT_SECRET=SECRET)
     assert done.returncode == 69, done.stderr
     return done.stderr
