@@ -147,6 +147,22 @@ def test_what_is_added_has_to_grow_with_the_ratio() -> None:
     assert regression[1]
 
 
+def test_a_shell_that_starts_faster_makes_no_health_check_worse() -> None:
+    """The shell beside it takes less than a millisecond."""
+    health = next(row for row in ROWS if row.name == "health")
+    (goal,) = health.also
+
+    def measured(entrypoint: float, shell: float) -> dict[tuple[str, str], Series]:
+        ways = {goal.way: entrypoint, goal.beside: shell}
+        return by_name([Series(goal.case, way, "s", (run,)) for way, run in ways.items()])
+
+    committed = measured(0.00515, 0.000736)
+    for entrypoint, shell, is_worse in ((0.00596, 0.000634, False), (0.0072, 0.000736, True)):
+        compared = worse(goal, measured(entrypoint, shell), committed)
+        assert compared
+        assert compared[1] == is_worse
+
+
 def test_the_check_of_a_rate_fails_below() -> None:
     goal, committed = Goal("2 nodes", "ours", "bare", "at least", 0.8), by_name([OURS, BARE])
     line = worse(goal, by_name([Series("2 nodes", "ours", "s", (0.5,)), BARE]), committed)
