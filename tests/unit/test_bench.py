@@ -148,7 +148,7 @@ def test_what_is_added_has_to_grow_with_the_ratio() -> None:
 
 
 def test_a_shell_that_starts_faster_makes_no_health_check_worse() -> None:
-    """The shell beside it takes less than a millisecond."""
+    """The shell that it is compared with takes less than a millisecond."""
     health = next(row for row in ROWS if row.name == "health")
     (goal,) = health.also
 
