@@ -54,7 +54,7 @@ def free_port(count: int = 1) -> int:
 
     They are below those that the kernel gives to connections (ip(7)): one of them may be taken
     meanwhile. They are above those that jobs choose from (`network.ports`), for the same reason.
-    They are random whatever the tests' seed, since others run beside us. The claim of
+    They are random whatever the tests' seed, since other tests run at the same time. The claim of
     each is a name in the abstract namespace (unix(7)), which ends with this process; the last
     `CLAIMS` are held.
     """

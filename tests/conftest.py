@@ -3,6 +3,7 @@ is."""
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
@@ -130,6 +131,14 @@ def folder() -> Iterator[Path]:
 
 # --------------------------------------------------------------------------------------------------
 # Processes of this machine
+
+
+@pytest.fixture
+def alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One of a file's tests at a time, whatever process runs it."""
+    with open(request.path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture

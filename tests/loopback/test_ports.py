@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
+import itertools
 import os
 import re
 import secrets
@@ -17,15 +17,8 @@ import pytest
 
 from tests.cluster import Cluster, Make, free_port, until
 
+pytestmark = pytest.mark.usefixtures("alone")  # they take the default ports of this machine
 SHOW = 'echo "port $MASTER_PORT"'
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    """One of these tests at a time: they take the default ports of this machine."""
-    with open(__file__) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.fixture
@@ -52,17 +45,14 @@ def taken(*ports: int) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
 
-        def listens(address: str, port: int) -> bool:
-            try:
-                stack.enter_context(socket.create_server((address, port)))
-            except OSError:
-                return False
-            return True
+        def listens(address: tuple[str, int]) -> bool:
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.create_server(address))
+                return True
+            return False
 
-        for address in ("127.0.0.2", "127.0.0.3"):
-            for port in ports:
-                listen = functools.partial(listens, address, port)
-                until(listen, 30, f"to have port {port} of {address}")
+        for address in itertools.product(("127.0.0.2", "127.0.0.3"), ports):
+            until(functools.partial(listens, address), 30, f"to listen on {address}")
         yield
 
 

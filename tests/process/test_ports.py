@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 from collections.abc import Iterator
@@ -17,15 +16,8 @@ from entrypoint.system import ports
 from entrypoint.system.ports import PortClaims
 from tests.cluster import free_port
 
+pytestmark = pytest.mark.usefixtures("alone")  # they claim ports of the same range
 REPORT = NodeReport(0, 1, "1")
-
-
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    """One of these tests at a time: they claim ports of the same range."""
-    with open(__file__) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.fixture
