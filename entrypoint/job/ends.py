@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from entrypoint.job import messages
-from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended, lost, of_program, on_node
+from entrypoint.job.failure import (
+    KILLED,
+    AwaitedEnds,
+    ProgramExit,
+    ended,
+    lost,
+    of_program,
+    on_node,
+)
 from entrypoint.job.launch import LaunchMonitor
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
@@ -43,7 +51,11 @@ class EndMonitor:
             name = f"rank {message.rank} on {host}"
             reason = ended(name, message.status, message.why)
             end = ProgramExit(message.status, name, reason, message.tail)
-            self._settle_in(self.nodes.of_rank(end), end)
+            seconds = self.nodes.of_rank(end)
+            self._settle_in(seconds, end)
+            if seconds is not None and end.status == KILLED:
+                # A rank that failed before, and is why the launcher killed this one, is known then.
+                self._talk.await_reports(lambda: self.settle(end))
 
     def program(self, node: int, message: messages.Ended) -> None:
         """A program of that node has ended."""
@@ -69,9 +81,8 @@ class EndMonitor:
             where = self.nodes.everywhere(self._working(), self._launch.ends.awaited)
         end = on_node(end, host, where)
         if is_well and seconds is not None and self.nodes.late():
-            # Their launchers may have met the others: that is known after two answers.
-            ask = self._talk.ask_all_they_know
-            ask(lambda: ask(lambda: self._settle_unless_met(end)))
+            # Their launchers may have met the others.
+            self._talk.await_reports(lambda: self._settle_unless_met(end))
             return
         self._settle_in(seconds, end)
 

@@ -20,14 +20,16 @@ from entrypoint.values import dataclass, field, replace
 # wait for all. Ranks that fail for one reason also print that meanwhile.
 _SETTLE = 0.5
 # Launchers end ranks by SIGTERM first: they have hardly ended one that SIGKILL has ended, and such
-# a rank prints nothing.
-_KILLED, _KILLED_SETTLE = 128 + 9, 0.2
+# a rank prints nothing. Seconds to wait for the nodes' answers, after which nothing earlier is to
+# come.
+KILLED = 128 + 9
+_KILLED_SETTLE = 0.2
 # A rank often exits with 1, Python's status for any error, only because another rank failed:
 # seconds to wait for that rank's own status, which is the cause.
 _VAGUE, _VAGUE_SETTLE = 1, 2.0
 _AT_ONCE = 1.0  # seconds within which the nodes get a signal that was sent to all of them
 # The higher, the less likely the cause: launchers end ranks by SIGTERM, and seldom by SIGKILL.
-_BLAME = {128 + 15: 3, _VAGUE: 2, _KILLED: 1}
+_BLAME = {128 + 15: 3, _VAGUE: 2, KILLED: 1}
 _LONG = 80  # characters of a value in a sentence
 UNHEALTHY = Cause("node-unhealthy", "root", "node", "elsewhere", "high", "a node is not healthy")
 """Why a job ends of which a node has not passed its gate."""
@@ -100,7 +102,7 @@ class AwaitedEnds:
         self.failures.append(end)
         if len(self.failures) > 1:
             return None
-        return _KILLED_SETTLE if end.status == _KILLED else _SETTLE
+        return _KILLED_SETTLE if end.status == KILLED else _SETTLE
 
     def of_node(self, node: int, end: ProgramExit, last: bool) -> float | None:
         """A program of a node ended, the node's last one or not.

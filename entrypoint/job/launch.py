@@ -119,8 +119,7 @@ class LaunchMonitor:
         if self.heard.all_well() or (self.heard.all_started() and end.status):
             self._settle(end)
         elif not end.status:
-            # Workers' reports may still be on the way. After two answers of each, all have arrived.
-            self._talk.ask_all_they_know(lambda: self._talk.ask_all_they_know(self._judge))
+            self._talk.await_reports(self._judge)
         else:  # the end of a daemon or a rank may still be on its way, and be the cause
             self._machine.after(_SETTLE if len(self._nodes) > 1 else 0, self._blame)
 

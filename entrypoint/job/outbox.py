@@ -41,6 +41,11 @@ class Outbox:
         self.tell_all(messages.Ping(self._pings))
         self.expect(f"pong {self._pings}", 2 * self._peers.limit, then)
 
+    def await_reports(self, then: Then) -> None:
+        """Have `then` called when all reports that are on their way have arrived: after two answers
+        of every node."""
+        self.ask_all_they_know(lambda: self.ask_all_they_know(then))
+
     def expect(self, answer: object, seconds: float, then: Then) -> None:
         """Have `then` called once every node has given this answer or is lost, or after that
         time."""

@@ -20,6 +20,9 @@ TEXT = (
 )
 
 
+KILLED = messages.RankEnd(2, 137, (), "")
+
+
 class Running:
     """The leader of a job whose three ranks run."""
 
@@ -41,6 +44,11 @@ class Running:
 
     def hear(self, node: int, message: Any) -> list[Any]:
         return self.tell(events.MessageReceived(node, message))
+
+    def answer(self, number: int, *nodes: int) -> None:
+        """These nodes answer that question of the leader."""
+        for node in nodes:
+            self.hear(node, messages.Pong(0.0, number))
 
     def until(self, kind: type, read: bool = True) -> float:
         """Seconds until it sends such a message, if the launcher stays and passes on nothing."""
@@ -103,10 +111,37 @@ def test_a_leader_that_was_suspended_asks_all_nodes_once_before_it_decides() -> 
     ]
     (number,) = {*asked} - {0}
     assert job.machine.outcome is None
-    for node in range(3):
-        job.hear(node, messages.Pong(0.0, number))
+    job.answer(number, 0, 1, 2)
     assert job.machine.outcome
     assert job.machine.outcome.reason == "EP600 rank 2 on worker-2 (c) exited with 7"
+
+
+def test_a_killed_rank_is_the_cause_once_every_node_has_answered_twice() -> None:
+    job = Running()
+    job.hear(2, KILLED)
+    job.answer(1, 0, 1, 2)
+    job.answer(2, 0, 1)
+    assert job.machine.outcome is None
+    job.answer(2, 2)
+    assert job.machine.outcome
+    assert job.machine.outcome.reason == "EP601 rank 2 on worker-2 (c) was ended by SIGKILL (137)"
+
+
+def test_a_rank_that_had_failed_before_the_killed_one_is_the_cause() -> None:
+    job = Running()
+    job.hear(2, KILLED)
+    job.answer(1, 0, 1, 2)
+    job.hear(1, messages.RankEnd(1, 7, (), ""))
+    job.answer(2, 0, 1, 2)
+    assert job.machine.outcome
+    assert job.machine.outcome.reason == "EP600 rank 1 on worker-1 (b) exited with 7"
+
+
+def test_a_node_that_does_not_answer_delays_that_for_a_moment_only() -> None:
+    job = Running()
+    job.hear(2, KILLED)
+    job.answer(1, 0, 1)
+    assert job.until(messages.Stop) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(("again", "grace"), [(False, 30.0), (True, 0)])
