@@ -19,7 +19,7 @@ from tests.containers import docker, stamp
 from .engine import Bare, Failed, create_job, members, said, states
 from .table import Table
 
-_SCRIPT = "/bench/inside.py"
+_SCRIPT = "/bench/rank.py"
 RANK = ("python3", _SCRIPT, "mark")
 _ENV = {"OMP_NUM_THREADS": "1"}
 _LOOK = 0.02  # seconds between two looks at the marks

@@ -1,13 +1,9 @@
-"""What runs inside containers: timed commands, programs of jobs, and what counts their output.
-Standard library only.
+"""What runs inside containers: timed commands, and what counts the output of jobs. Standard library
+only.
 
 python3 inside.py times RUNS        stdin: JSON, name -> argv: seconds and CPU of each, RUNS times
 python3 inside.py banner RUNS ARGV  a worker's CPU until its sshd answers
-python3 inside.py place             a rank: prints its node, then the time of its end
-python3 inside.py mark [once]       a rank: leaves a mark in /marks that it has started, and waits
-python3 inside.py lines BYTES       a rank: prints so many bytes of its own letter
 python3 inside.py count             counts what arrives on stdin, by letter
-python3 inside.py reduce LOOPS SIZE a rank: all-reduces of SIZE doubles; rank 0 prints the seconds
 """
 
 from __future__ import annotations
@@ -21,8 +17,6 @@ import sys
 import time
 from pathlib import Path
 
-BLOCK = 65536
-LINE = 128  # bytes, the line end too
 _UP = 30.0  # seconds a worker may take until its sshd answers
 _NULL = subprocess.DEVNULL
 
@@ -106,29 +100,6 @@ def _living(parent: int) -> dict[int, tuple[str, float]]:
     return found
 
 
-def place() -> None:
-    """One line: this rank's node, and the seconds since the epoch at its end."""
-    # one write: mpirun mixes the lines of two ranks
-    os.write(1, f"{os.uname().nodename} {time.time():.6f}\n".encode())
-
-
-def mark(stays: bool) -> None:
-    """One line in this rank's file: its node, the seconds since the epoch, its process id."""
-    rank = os.environ.get("RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
-    with open(f"/marks/rank-{rank}", "a") as file:
-        file.write(f"{os.uname().nodename} {time.time():.6f} {os.getpid()}\n")
-    while stays:
-        signal.pause()
-
-
-def lines(size: int) -> None:
-    """Lines of one letter, rank 0's is A: so many bytes in all."""
-    letter = bytes([65 + int(os.environ["OMPI_COMM_WORLD_RANK"])])
-    block = (letter * (LINE - 1) + b"\n") * (BLOCK // LINE)
-    while size > 0:
-        size -= os.write(1, block[:size])
-
-
 def count() -> None:
     """Bytes of each letter, line ends, and the seconds between the first bytes and the last."""
     letters = [bytes([65 + rank]) for rank in range(4)]
@@ -145,42 +116,14 @@ def count() -> None:
     )
 
 
-def reduce(loops: int, size: int) -> None:
-    """All ranks add up their numbers, again and again; rank 0 prints the seconds that took."""
-    import numpy
-    from mpi4py import MPI
-
-    world = MPI.COMM_WORLD
-    mine, total = numpy.full(size, world.Get_rank() + 1.0), numpy.empty(size)
-    for _ in range(10):  # opens the connections
-        world.Allreduce(mine, total)
-    world.Barrier()
-    begun = time.perf_counter()
-    for _ in range(loops):
-        world.Allreduce(mine, total)
-    seconds = time.perf_counter() - begun
-    ranks = world.Get_size()
-    assert total[0] == total[-1] == ranks * (ranks + 1) / 2, total
-    if world.Get_rank() == 0:
-        print(f"seconds {seconds:.6f}", flush=True)
-
-
 def main(what: str, *words: str) -> None:
     """One of the commands above."""
     if what == "times":
         times(int(words[0]))
     elif what == "banner":
         banner(int(words[0]), list(words[1:]))
-    elif what == "place":
-        place()
-    elif what == "mark":
-        mark(stays=not words)
-    elif what == "lines":
-        lines(int(words[0]))
-    elif what == "count":
-        count()
     else:
-        reduce(int(words[0]), int(words[1]))
+        count()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from ..table import Row, Table
 
 OURS, BARE, SCRIPT = "entrypoint", "bare mpirun", "shell script"
 FLOOR = "bare mpirun, each rank below an empty Python"
-PROGRAM = ("python3", "/bench/inside.py", "place")
+PROGRAM = ("python3", "/bench/rank.py", "place")
 _LINE = " ".join(PROGRAM)
 # Without threads, as ours, so that no run of it stands still for a minute.
 _BELOW = (

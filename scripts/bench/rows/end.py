@@ -14,7 +14,7 @@ from ..page import About
 from ..table import Row, Table
 
 OURS, BARE, FLOOR = "entrypoint", "bare mpirun", "the same containers, killed at once"
-PROGRAM = ("python3", "/bench/inside.py", "place")
+PROGRAM = ("python3", "/bench/rank.py", "place")
 
 
 def measure(table: Table) -> None:

@@ -40,7 +40,7 @@ def measure(table: Table) -> None:
 
 
 def _program(each: int) -> str:
-    return f"python3 /bench/inside.py lines {each}"
+    return f"python3 /bench/rank.py lines {each}"
 
 
 def _by_hand(floor: Bare, program: str, each: int, more: int = 0) -> float:
@@ -99,7 +99,7 @@ def _memory(names: list[str]) -> Iterator[Samples]:
                     ours = [
                         each
                         for each in of(processes(name), "ours")
-                        if "/bench/inside.py" not in each.words[:2]
+                        if not any(word.startswith("/bench/") for word in each.words[:2])
                     ]
                     samples[name].append((len(ours), sum(each.resident for each in ours)))
 

@@ -17,7 +17,7 @@ def measure(table: Table) -> None:
     """Pairs of runs; which of a pair is first changes from pair to pair."""
     loops, network = 200 if table.quick else 4000, table.engine.network()
     case = "2 nodes, 128 KiB"
-    program = ("python3", "/bench/inside.py", "reduce", str(loops), str(_SIZE))
+    program = ("python3", "/bench/rank.py", "reduce", str(loops), str(_SIZE))
     env = {"ENTRYPOINT_LAUNCHER": "mpirun", "ENTRYPOINT_SLOTS": "1"}
 
     def by_hand(floor: Bare) -> float:
