@@ -124,8 +124,8 @@ class TorchSpec:
       the script runs.
     port: TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT, --init_method).
     rdzv_backend:
-      Rendezvous backend of torchrun; `auto` is static for torch 2.1, as ModelArts documents, and if
-      c10d would number the nodes in another order than `hosts`; otherwise c10d.
+      Rendezvous backend of torchrun; `auto` is static, which starts sooner and keeps the order of
+      `hosts`, but c10d for elastic jobs, with `torch.max_restarts`, and on one node.
     max_restarts: torchrun's own --max-restarts.
     extra_args: More options for the launcher, each passed as it is.
     rank_args:

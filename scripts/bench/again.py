@@ -101,8 +101,9 @@ class Job:
             **({"ENTRYPOINT_SPARES": str(spares)} if spares else {}),
         }
         policy = () if spares else ("--restart", "always")
+        self._network = self._engine.network()
         self.names = create_job(
-            self._engine, table.image, nodes + spares, self._engine.network(), *RANK,
+            self._engine, table.image, nodes + spares, self._network, *RANK,
             env=env, options=(*place.mount, *policy),
         )  # fmt: skip
 
@@ -156,8 +157,8 @@ class Job:
         return known - begun, again - known
 
     def close(self) -> None:
-        """Remove its containers."""
-        self._engine.remove(self.names)
+        """Remove its containers and their network."""
+        self._engine.remove(self.names, self._network)
 
 
 def _process_of(name: str, inside: int) -> int:
@@ -235,7 +236,7 @@ class TorchByHand:
         return seconds
 
     def _line(self, rank: int) -> str:
-        """As the toolkit starts it: c10d would number node-10 before node-2."""
+        """With c10d, as torch documents it, unless that would number node-10 before node-2."""
         line = (
             f"torchrun --nnodes={self._nodes} --nproc_per_node=1 --rdzv_id=bench --max_restarts=0"
         )

@@ -89,10 +89,12 @@ class Engine:
         )
         return name
 
-    def remove(self, names: Sequence[str]) -> None:
-        """Remove these containers, whatever they do."""
+    def remove(self, names: Sequence[str], network: str = "") -> None:
+        """Remove these containers, whatever they do, and their network, of which there are few."""
         if names:
             docker("rm", "-f", "-v", *names, check=False, timeout=300)
+        if network:
+            docker("network", "rm", network, check=False)
 
     def close(self) -> None:
         """Remove every container and network of this run; again for up to 10 s while the engine

@@ -278,7 +278,7 @@ NONE = {
     "ENTRYPOINT_SECRET": "(unset)",
     "ENTRYPOINT_TIMEOUTS_PEERS": "20",
 }
-STATIC = {"ENTRYPOINT_TORCH_RDZV_BACKEND": "static"}
+C10D = {"ENTRYPOINT_TORCH_RDZV_BACKEND": "c10d"}
 
 
 def launcher_of(job: Cluster, rank: int) -> int:
@@ -312,7 +312,7 @@ def launcher_of(job: Cluster, rank: int) -> int:
 @pytest.mark.promise(
     "torch's launchers without a roll call fail together and never end with 0 early"
 )
-@pytest.mark.parametrize("more", [{}, pytest.param(STATIC, marks=SLOW)], ids=["c10d", "static"])
+@pytest.mark.parametrize("more", [{}, pytest.param(C10D, marks=SLOW)], ids=["static", "c10d"])
 @pytest.mark.parametrize("fails", ["0", "1"])
 def test_a_failure_is_every_node_s_without_a_roll_call(
     cluster: Make, fails: str, more: dict[str, str], torch_python: str

@@ -85,8 +85,8 @@ def _spare(table: Table, launcher: str, nodes: int) -> dict[str, float]:
 _HOW = (
     "By hand: seconds from the start of the launcher until the last rank's first statement, in"
     " containers of the same image that are up already. mpirun logs in with ssh, as in the row of"
-    " the boot; torchrun starts in all containers at the same time, with the options that the"
-    " toolkit gives it. Ranks print when they start; under torchrun they do not import torch, but"
+    " the boot; torchrun starts in all containers at the same time, with the rendezvous"
+    " c10d, as torch documents it, or static on 16 nodes; the toolkit's is static. Ranks print when they start; under torchrun they do not import torch, but"
     " torchrun does."
 )
 

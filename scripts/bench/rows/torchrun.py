@@ -23,7 +23,7 @@ def measure(table: Table) -> None:
 
 
 def _by_hand(table: Table, nodes: int, network: str) -> float:
-    """Each container runs torchrun itself, with the options that the toolkit gives it."""
+    """Each container runs torchrun itself, with the rendezvous c10d, as torch documents it."""
     names = []
     try:
         for rank in range(nodes):
@@ -64,7 +64,8 @@ ROW = Row(
     About(
         "torchrun", "torchrun",
         "Both: seconds from the last container's start to worker-0's end, by Docker's timestamps, in containers "
-        "of the same image, with the same options for torchrun. By hand, each container starts torchrun itself. "
+        "of the same image. By hand, each container starts torchrun itself, with the rendezvous c10d, as torch documents "
+        "it; the toolkit's is static. "
         "The program prints its rank and does not import torch, but torchrun does.",
         (Goal("2 nodes", OURS, HAND, "more", 0.30), Goal("8 nodes", OURS, HAND, "ratio", 1.15)),
     ),

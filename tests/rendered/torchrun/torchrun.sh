@@ -512,19 +512,12 @@ MAX_RESTARTS=${MAX_RESTARTS:-${PET_MAX_RESTARTS:-0}}
 whole RDZV_TIMEOUT
 whole MAX_RESTARTS
 
-# Whether c10d keeps the order of the hosts: it numbers nodes by the spelling of their addresses, where worker-10 comes before
-# worker-2, and 10.0.0.10 before 10.0.0.9.
-in_order() {
-  local LC_ALL=C i
-  for i in "${!hosts[@]}"; do
-    if [ "$i" -gt 0 ] && [[ ! ${hosts[i - 1]} < ${hosts[i]} ]]; then return 1; fi
-  done
-}
-# For torch 2.1 the platform's documents ask for the static rendezvous, which keeps the order. But with c10d alone all nodes
-# restart their processes together, and may come and go.
+# With the static rendezvous nodes start as soon as all are there, in the order of the hosts. c10d has them look again after a
+# second, and numbers them by the spelling of their addresses, where worker-10 comes before worker-2. But with c10d alone all
+# nodes restart their processes together, and may come and go. For torch 2.1 the platform's documents ask for the static one.
 if [ "$RDZV_BACKEND" = auto ]; then
-  RDZV_BACKEND=c10d
-  if [ -z "$NNODES_MIN" ] && { [ "$torch" -eq 201 ] || { [ "$MAX_RESTARTS" -eq 0 ] && ! in_order; }; }; then RDZV_BACKEND=static; fi
+  RDZV_BACKEND=static
+  if [ -n "$NNODES_MIN" ] || { [ "$torch" -ne 201 ] && { [ "$NNODES" -eq 1 ] || [ "$MAX_RESTARTS" -gt 0 ]; }; }; then RDZV_BACKEND=c10d; fi
 fi
 
 line=(torch.distributed.run --nnodes="${NNODES_MIN:+$NNODES_MIN:}$NNODES" --nproc_per_node="$NPROC_PER_NODE" --rdzv_id="$JOB_ID")
