@@ -253,7 +253,9 @@ def test_a_node_may_end_long_after_the_first(
     assert "Error waiting on exit barrier" not in job.both()
 
 
-@pytest.mark.promise("torchrun's nodes are numbered in the order of `hosts`")
+@pytest.mark.promise(
+    "torchrun's nodes are numbered in the order of `hosts`", control="its case `c10d`"
+)
 @SLOW
 @pytest.mark.parametrize(("backend", "ranks"), [("auto", "01"), ("c10d", "10")])
 def test_nodes_keep_the_order_of_the_hosts(

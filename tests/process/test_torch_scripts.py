@@ -188,9 +188,7 @@ def test_a_stated_version_wins_over_the_installed_one(bench: Bench) -> None:
     assert "--rdzv_backend=c10d" in newer
 
 
-@pytest.mark.promise(
-    "torchrun's nodes are numbered in the order of `hosts`", control="its case `c10d`"
-)
+@pytest.mark.promise("torchrun's nodes are numbered in the order of `hosts`")
 @pytest.mark.parametrize(
     "hosts", [["w-0", "w-1"], [f"w-{node}" for node in range(11)], ["fd00::9", "fd00::10"]]
 )
