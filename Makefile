@@ -188,8 +188,9 @@ bench:  ## every row of docs/performance.md beside its comparison, and that page
 	@scripts/build-image mpi && scripts/bench/run --keep $(ROWS) $(if $(RUNS),--runs $(RUNS))
 
 .PHONY: bench-check
-bench-check:  ## some minutes of it: fails if a ratio is over 1.3 times the one of docs/performance.json
-	@scripts/build-image mpi && scripts/bench/run --check $(ROWS) $(if $(RUNS),--runs $(RUNS))
+bench-check:  ## some minutes of it: fails if a ratio is over 1.3 times the one of docs/performance.json, or of a commit: BASE=v1
+	@base=$(if $(BASE),$$(scripts/bench/base $(BASE))) && scripts/build-image mpi && \
+	  scripts/bench/run --check $(ROWS) $(if $(RUNS),--runs $(RUNS)) $${base:+--against $$base}
 
 .PHONY: promises
 promises:  ## what is promised, which tests hold it, and what shows that these can fail

@@ -2,6 +2,7 @@
 
     python -m scripts.bench [ROW ...] [--runs N] [--quick] [--keep] without ROW: all
     python -m scripts.bench --check                                 ratios beside the committed ones
+    python -m scripts.bench --check --against IMAGE                 beside those of an older image
     python -m scripts.bench --write                                 page and plots, nothing measured
 
 A run that fails stays in the numbers, and its row fails its goals. Every wait has a limit;
@@ -55,9 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     engine, compared, failed = Engine(), 0, 0
     try:
         for row in rows:
-            found = _measured(row, engine, args)
+            found = _measured(row, engine, args, args.image)
             if args.check:
-                results = _checked(row, found)
+                before = _measured(row, engine, args, args.against) if args.against else None
+                results = _checked(row, found, before or _kept().get(row.name))
                 compared, failed = compared + len(results), failed + sum(results)
             elif args.keep:
                 _keep(row, found)
@@ -89,6 +91,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--check", action="store_true", help="compare with the committed ratios")
     parser.add_argument(
+        "--against",
+        metavar="IMAGE",
+        default="",
+        help="with --check: compare with this image, on the same machine",
+    )
+    parser.add_argument(
         "--write", action="store_true", help="write the page and the plots from what is kept"
     )
     parser.add_argument("--list", action="store_true", help="name the rows")
@@ -98,6 +106,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     unknown = set(args.rows) - {row.name for row in ROWS}
     if unknown:
         parser.error(f"no such row: {', '.join(sorted(unknown))}; --list names them")
+    if args.against and not args.check:
+        parser.error("--against is for --check")
     if args.keep and args.quick:
         parser.error("a quick run has other cases than the page: leave out --keep or --quick")
     return args
@@ -107,14 +117,15 @@ def _stop(signum: int, _: FrameType | None) -> None:
     raise SystemExit(128 + signum)
 
 
-def _measured(row: Row, engine: Engine, args: argparse.Namespace) -> dict[str, Any]:
-    """One row's runs, as they are kept."""
+def _measured(row: Row, engine: Engine, args: argparse.Namespace, chosen: str) -> dict[str, Any]:
+    """One row's runs in containers of an image, as they are kept."""
     quick = args.quick or args.check
     runs = args.runs or (row.quick if args.check else row.runs)
-    image, mpi_image = (image_id(name) or name for name in (args.image, args.mpi_image))
+    image, mpi_image = (image_id(name) or name for name in (chosen, args.mpi_image))
     table = Table(engine, runs or 1, quick, image, mpi_image)
-    print(f"{row.name}: {row.about.title}, {table.runs} runs", file=sys.stderr, flush=True)
-    facts(args.image)
+    title = f"{row.name}: {row.about.title}, {table.runs} runs of {chosen}"
+    print(title, file=sys.stderr, flush=True)
+    facts(chosen)
     used = in_use()
     if used > _CALM:
         print(
@@ -128,7 +139,7 @@ def _measured(row: Row, engine: Engine, args: argparse.Namespace) -> dict[str, A
         table.add("set-up", row.name, "", words(error))
     found = {
         "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "machine": dict(facts(args.image)),
+        "machine": dict(facts(chosen)),
         "in use": round(used, 1),
         "series": packed(table.series()),
     }
@@ -152,17 +163,16 @@ def _measured(row: Row, engine: Engine, args: argparse.Namespace) -> dict[str, A
     return found
 
 
-def _checked(row: Row, found: dict[str, Any]) -> list[bool]:
-    """For each ratio that can be compared, whether it is worse than the committed one by more than
-    the margin."""
-    kept = _kept().get(row.name)
-    if kept is None:
+def _checked(row: Row, found: dict[str, Any], before: dict[str, Any] | None) -> list[bool]:
+    """For each ratio that can be compared, whether it is worse than the one before by more than the
+    margin."""
+    if before is None:
         print(f"bench-check: {row.name}: nothing is committed to compare with")
         return []
-    now, committed = by_name(unpacked(found["series"])), by_name(unpacked(kept["series"]))
+    now, then = by_name(unpacked(found["series"])), by_name(unpacked(before["series"]))
     bad = []
     for goal in (*row.about.goals, *row.also):
-        if goal.beside and (goal.case, goal.way) in now and (line := worse(goal, now, committed)):
+        if goal.beside and (goal.case, goal.way) in now and (line := worse(goal, now, then)):
             words, failed = line
             bad.append(failed)
             print(

@@ -179,15 +179,15 @@ def ratio_of(goal: Goal, data: Data) -> float:
     return ours.median / theirs.median
 
 
-def worse(goal: Goal, now: Data, committed: Data) -> tuple[str, bool] | None:
-    """A line that compares a ratio with the committed one, and whether it is worse by more than the
+def worse(goal: Goal, now: Data, then: Data) -> tuple[str, bool] | None:
+    """A line that compares a ratio with the one before, and whether it is worse by more than the
     margin.
 
-    None if the committed numbers have no such ratio. A ratio that can't be had now is worse. Where
+    None if the numbers of then have no such ratio. A ratio that can't be had now is worse. Where
     the goal limits what is added, that has to have grown as well: with a faster engine the ratio
     alone grows.
     """
-    before, here = ratio_of(goal, committed), ratio_of(goal, now)
+    before, here = ratio_of(goal, then), ratio_of(goal, now)
     if math.isnan(before):
         return None
     at_least = goal.kind == "at least"
@@ -195,13 +195,13 @@ def worse(goal: Goal, now: Data, committed: Data) -> tuple[str, bool] | None:
     bad = math.isnan(here) or (here < limit if at_least else here > limit)
     most = "least" if at_least else "most"
     words = (
-        f"{goal.case}, {goal.way} over {goal.beside}: {here:.2f}, committed {before:.2f}, at {most}"
+        f"{goal.case}, {goal.way} over {goal.beside}: {here:.2f}, before {before:.2f}, at {most}"
         f" {limit:.2f}"
     )
     if goal.kind == "more" and not math.isnan(here):
-        added, once = figure(goal, now), figure(goal, committed)
+        added, once = figure(goal, now), figure(goal, then)
         bad = bad and added.value > once.value * MARGIN
-        words += f"; or {added.text}, committed {once.text}"
+        words += f"; or {added.text}, before {once.text}"
     return words, bad
 
 
