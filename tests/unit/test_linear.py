@@ -151,8 +151,9 @@ def slow(function: Callable[[str], Any]) -> Iterator[str]:
     for (unit, short), (_, long) in zip(_texts(LONG), _texts(LONGER), strict=True):
         if _seconds(function, short) <= BRIEF / GROWTH:
             continue
-        # what else this machine does makes a time longer, and never shorter
-        brief, lengthy = (min(_seconds(function, text) for _ in range(3)) for text in (short, long))
+        # In turn: what else this machine does makes some of them longer, and never shorter.
+        pairs = [(_seconds(function, short), _seconds(function, long)) for _ in range(3)]
+        brief, lengthy = map(min, zip(*pairs, strict=True))
         if lengthy > max(BRIEF, GROWTH * brief):
             yield unit
 
