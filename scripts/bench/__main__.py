@@ -58,8 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for row in rows:
             found = _measured(row, engine, args, args.image)
             if args.check:
-                before = _measured(row, engine, args, args.against) if args.against else None
-                results = _checked(row, found, before or _kept().get(row.name))
+                before = (
+                    _measured(row, engine, args, args.against)
+                    if args.against
+                    else _kept().get(row.name)
+                )
+                results = _checked(row, found, before)
                 compared, failed = compared + len(results), failed + sum(results)
             elif args.keep:
                 _keep(row, found)

@@ -517,7 +517,11 @@ whole MAX_RESTARTS
 # nodes restart their processes together, and may come and go. For torch 2.1 the platform's documents ask for the static one.
 if [ "$RDZV_BACKEND" = auto ]; then
   RDZV_BACKEND=static
-  if [ -n "$NNODES_MIN" ] || { [ "$torch" -ne 201 ] && { [ "$NNODES" -eq 1 ] || [ "$MAX_RESTARTS" -gt 0 ]; }; }; then RDZV_BACKEND=c10d; fi
+  if [ -n "$NNODES_MIN" ]; then
+    RDZV_BACKEND=c10d
+  elif [ "$torch" -ne 201 ] && { [ "$NNODES" -eq 1 ] || [ "$MAX_RESTARTS" -gt 0 ]; }; then
+    RDZV_BACKEND=c10d
+  fi
 fi
 
 line=(torch.distributed.run --nnodes="${NNODES_MIN:+$NNODES_MIN:}$NNODES" --nproc_per_node="$NPROC_PER_NODE" --rdzv_id="$JOB_ID")
