@@ -254,6 +254,8 @@ def test_a_check_against_an_older_image_measures_both_on_this_machine(
         def close(self) -> None:
             pass
 
+    # what the benchmarks do with signals would stay in the process of all tests
+    monkeypatch.setattr(bench.signal, "signal", lambda signum, handler: None)
     monkeypatch.setattr(bench, "ROWS", [Row(ROW, lambda table: None, 1, 1)])
     monkeypatch.setattr(bench, "Engine", NoEngine)
     monkeypatch.setattr(bench, "_measured", measured)
