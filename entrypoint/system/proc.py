@@ -72,18 +72,19 @@ def children(pid: int) -> list[int]:
     /proc/PID/task/TID/children). Raises OSError if the process has ended, or if the kernel does not
     list children.
     """
-    found: list[int] = []
+    found: dict[int, None] = {}
     tasks = os.listdir(f"/proc/{pid}/task")
     unread = 0
-    for task in tasks:
+    # A thread that ends leaves its children to the first one, which is therefore read last.
+    for task in reversed(tasks):
         try:
             with open(f"/proc/{pid}/task/{task}/children") as file:
-                found += map(int, file.read().split())
-        except OSError:  # this thread has ended, and another one has its children
+                found |= dict.fromkeys(map(int, file.read().split()))
+        except OSError:  # this thread has ended
             unread += 1
     if unread == len(tasks):
         raise FileNotFoundError(f"the children of process {pid} are not listed")
-    return found
+    return list(found)
 
 
 def tree(pid: int) -> Iterator[int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
+import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +57,34 @@ def test_a_child_of_a_thread_that_has_ended_is_listed() -> None:
         child.wait()
     with pytest.raises(FileNotFoundError):
         proc.children(child.pid)
+
+
+def test_a_child_whose_thread_ends_meanwhile_is_listed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+    may_end = threading.Event()
+
+    def starts_a_child() -> None:
+        started.put(subprocess.Popen(["sleep", "600"]))
+        may_end.wait()
+
+    def read_and_end_the_thread(file: str) -> io.StringIO:
+        text = Path(file).read_text()
+        may_end.set()
+        until(lambda: not task.exists(), "the thread has ended")
+        return io.StringIO(text)
+
+    thread = threading.Thread(target=starts_a_child)
+    thread.start()
+    task = Path(f"/proc/self/task/{thread.native_id}")
+    child = started.get()
+    monkeypatch.setattr(proc, "open", read_and_end_the_thread, raising=False)
+    try:
+        assert proc.children(os.getpid()).count(child.pid) == 1
+    finally:
+        child.kill()
+        child.wait()
 
 
 @pytest.mark.parametrize("kernel", ["that lists children", "that does not"])
