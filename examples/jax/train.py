@@ -18,6 +18,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+STOPPED = 143  # by SIGTERM, as a shell says it
+
 jax.config.update("jax_enable_x64", True)
 
 
@@ -50,7 +52,7 @@ def stay(rank: int) -> int:
         number += 1
         time.sleep(0.1)
     print(f"rank {rank} told", flush=True)
-    return 143
+    return STOPPED
 
 
 def train(args: argparse.Namespace) -> int:
@@ -86,7 +88,7 @@ def train(args: argparse.Namespace) -> int:
         # SIGTERM is no end: JAX notes it, and every process stops at the same step.
         if multihost_utils.reached_preemption_sync_point(number):
             print(f"rank {rank} stops before step {number}, and could save", flush=True)
-            return 143
+            return STOPPED
         ours, loss = together(ours, *batch)
         alone, one_process = by_itself(alone, inputs, targets)
         last, worst = float(loss), abs(float(loss) - float(one_process))
@@ -120,8 +122,8 @@ def main() -> int:
 
     join()
     status = train(args)
-    if status == 0:
-        jax.distributed.shutdown()  # which waits for the others
+    if status in (0, STOPPED):
+        jax.distributed.shutdown()  # which waits for the others; they need process 0 until then
     return status
 
 
