@@ -46,8 +46,10 @@ class Misdirected:
 
     def takes(self, hello: Hello, now: float) -> bool:
         """Whether this is such a call, and no mistake yet."""
-        hosts, me = self._topology.hosts, self._topology.me
-        if (hello.toolkit, hello.hosts) != (__version__, hosts) or hello.rank == me:
+        if hello.rank == self._topology.me or (hello.toolkit, hello.hosts) != (
+            __version__,
+            self._topology.hosts,
+        ):
             self._since = math.inf
             return False
         self._since = min(self._since, now)

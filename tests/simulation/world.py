@@ -634,7 +634,8 @@ class World:
         self.meets: dict[int, int] = {}  # boot of the leader -> the port that it has chosen
         # leader's boot, what it said last
         self.released = (0, messages.Release(1, "", False, False))
-        self.team: tuple[int, ...] = ()  # the nodes that were started to work last
+        self.team: frozenset[int] = frozenset()  # the nodes that were started to work last
+        self.watched_start: tuple[int, float] | None = None  # the leader's boot, and when
         self.there: set[int] = set()  # nodes that were there when the attempt began
         # boot of the leader -> nodes whose programs it has started
         self.working: defaultdict[int, set[int]] = defaultdict(set)
@@ -886,8 +887,11 @@ class World:
     def watch_gates(self) -> None:
         """The leader starts the job: the nodes that work and say how their gates end have passed,
         unless the job starts with fewer nodes."""
-        leader = self.containers[0].machine
-        for each in self.containers if leader and not self.schedule.least else ():
+        leader, start = self.containers[0].machine, (self.containers[0].boots, self.now)
+        if not leader or self.schedule.least or self.watched_start == start:
+            return
+        self.watched_start = start  # every node gets a message then; all are watched with the first
+        for each in self.containers:
             is_there = each.is_awake() and leader.state.works(each.rank)
             state = each.gate.problem(self.now) if is_there else ""
             if state and not self.is_disturbed(each.rank):
@@ -923,7 +927,7 @@ class World:
 
     def watch_port(self, action: actions.Send) -> None:
         """The programs of all nodes meet at one port, which is free where they need it."""
-        self.team = team_of(self.plans[1].topology, action.message.replaced)
+        self.team = frozenset(team_of(self.plans[1].topology, action.message.replaced))
         boot, port = self.containers[0].boots, action.message.port or PORTS[0]
         if self.meets.setdefault(boot, port) != port:
             self.violate(f"node-{action.node} is told port {port}, another one {self.meets[boot]}")
