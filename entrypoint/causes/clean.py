@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, cached_property
-from typing import NamedTuple
 
 # What is kept of a line on each side of a needle: longer ones are data.
 LONGEST = 4000
@@ -28,6 +27,7 @@ _PREFIXES = (
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?:?(?: -)? ",  # time
     r"\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?\] ?",
 )
+_PREFIX = f"(?:{'|'.join(_PREFIXES)}){{1,3}}"
 _FRAME = r"\s*File \".{1,400}, line \d+"
 _COLOURS = r"\x1b\[[0-9;?]{0,20}[A-Za-z]"
 # From here on a line only lists what could be the reason, or what to do.
@@ -80,18 +80,8 @@ _RAY_PLACE = r"\bpid=\d+, ip=([\d.:a-fA-F]{2,45})|\bWorker IP address: ([\d.:a-f
 _RAY_TASK = "ray::"
 
 
-class _Patterns(NamedTuple):
-    prefix: re.Pattern[str]
-    colours: re.Pattern[str]
-    warning: re.Pattern[str]
-    progress: re.Pattern[str]
-    frame: re.Pattern[str]
-
-
-@cache
-def _patterns() -> _Patterns:
-    prefix = f"(?:{'|'.join(_PREFIXES)}){{1,3}}"
-    return _Patterns(*map(re.compile, (prefix, _COLOURS, _WARNING, _PROGRESS, _FRAME)))
+# Only what is needed, and once: an output needs few of the patterns.
+compiled = cache(re.compile)
 
 
 def _ascii(line: str) -> str:
@@ -100,17 +90,10 @@ def _ascii(line: str) -> str:
     return line if line.isascii() else line.encode("ascii", "replace").decode("ascii")
 
 
-@cache
-def _counts() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of counts of zero, which few outputs need."""
-    return re.compile(_NONE), re.compile(_ZERO)
-
-
 def _without_zeros(line: str) -> str:
     """Return the line without counts such as `0 Xid errors` or `uncorrectable ECC errors: 0`."""
-    none, zeros = _counts()
-    line = none.sub("", line)
-    while zero := zeros.search(line):
+    line = compiled(_NONE).sub("", line)
+    while zero := compiled(_ZERO).search(line):
         before = line[: zero.start()]
         words = re.search(_BEFORE_ZERO, before[-200:])
         line = before[: len(before) - len(words[0] if words else "")] + line[zero.end() :]
@@ -149,7 +132,7 @@ class Output:
         if len(raw) > _MOST_FIRST + _MOST_LAST:
             raw = [*raw[:_MOST_FIRST], *raw[-_MOST_LAST:]]
         self.raw = [line.rstrip("\r\n") for line in raw]
-        patterns = _patterns()
+        prefix = compiled(_PREFIX)
         everything = "\n".join(self.raw)
         coloured = "\x1b[" in everything
         hints = [hint for hint in _HINTS if hint in everything]
@@ -157,15 +140,15 @@ class Output:
         lines: list[str] = []
         for line in self.raw:
             if coloured:
-                line = patterns.colours.sub("", line)
-            begin = patterns.prefix.match(line)
+                line = compiled(_COLOURS).sub("", line)
+            begin = prefix.match(line)
             if begin:
                 line = line[begin.end() :]
             for hint in hints:
                 at = line.find(hint)
                 if at >= 0:
                     line = line[:at]
-            if lines and line.startswith("    ") and patterns.frame.match(lines[-1]):
+            if lines and line.startswith("    ") and compiled(_FRAME).match(lines[-1]):
                 line = ""  # code is no evidence, whatever words it has
             for noun in nouns:
                 if noun in line and len(line) <= LONGEST:
@@ -181,13 +164,13 @@ class Output:
     @cached_property
     def last_progress(self) -> int:
         """The number of the last line that shows progress of the training; -1 if there is none."""
-        progress = _patterns().progress
+        progress = compiled(_PROGRESS)
         numbers = range(len(self.lines) - 1, -1, -1)
         return next((n for n in numbers if progress.search(self.lines[n][:LONGEST])), -1)
 
     def is_warning(self, number: int) -> bool:
         """Return whether the line is marked as a warning, or says that it will be tried again."""
-        return _patterns().warning.search(self.lines[number][:LONGEST]) is not None
+        return compiled(_WARNING).search(self.lines[number][:LONGEST]) is not None
 
     def address(self, number: int) -> str:
         """Return the address of the node that the line is about, if Ray says it; "" if not."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
@@ -29,7 +30,7 @@ from entrypoint.causes.signatures import SIGNATURES
 from entrypoint.text import brief, one_line, signal_name
 from entrypoint.values import dataclass
 
-_Rows = dict[str, list[tuple[int, Signature]]]
+_Rows = dict[str, list[int]]
 _TRIES = 20  # lines with a needle that are compared with its pattern
 _MOST_SHOWN = 3
 _EXCEPTION = (
@@ -166,34 +167,35 @@ def _matches(output: Output) -> Iterator[Match]:
 
 @cache
 def _by_probe() -> tuple[_Rows, _Rows]:
-    """Return the signatures by a part of their needle: those with a whole word, which has a space
-    on both sides, and the others by their longest part without a space."""
-    whole: _Rows = {}
-    part: _Rows = {}
-    for number, signature in enumerate(SIGNATURES):
+    """Return the signatures, as places in the table, by a part of their needle: those with a whole
+    word, which has a space on both sides, and the others by their longest part without a space."""
+    whole: _Rows = defaultdict(list)
+    part: _Rows = defaultdict(list)
+    for row, signature in enumerate(SIGNATURES):
         words = signature.needle.split(" ")
-        inner = max(words[1:-1], key=len, default="")
+        inner = max(words[1:-1], key=len) if len(words) > 2 else ""
         if inner:
-            whole.setdefault(inner, []).append((number, signature))
+            whole[inner].append(row)
         else:
-            part.setdefault(max(words, key=len), []).append((number, signature))
+            part[max(words, key=len)].append(row)
     return whole, part
 
 
 def _candidates(text: str) -> Iterator[Signature]:
     """Yield the signatures whose needle may be in the text. To search it for every needle would
     take ten times as long as to search its different words."""
-    found: list[tuple[int, Signature]] = []
+    rows: list[int] = []
     words = set(text.split())
     joined = "\n".join(words)
     whole, part = _by_probe()
     for probe in whole.keys() & words:
-        found += [row for row in whole[probe] if row[1].needle in text]
-    for probe, signatures in part.items():
+        rows += whole[probe]
+    for probe, found in part.items():
         if probe in joined:
-            found += [row for row in signatures if row[1].needle in text]
-    for _, signature in sorted(found):
-        if not signature.also or signature.also in text:
+            rows += found
+    for row in sorted(rows):
+        signature = SIGNATURES[row]
+        if signature.needle in text and signature.also in text:
             yield signature
 
 
@@ -231,7 +233,7 @@ def _exceptions(output: Output) -> Iterator[Match]:
     tries = 0
     for number in range(len(output.lines) - 1, -1, -1):
         line = output.lines[number]
-        match = _exception().match(line[:400])
+        match = clean.compiled(_EXCEPTION).match(line[:400])
         if match is None or match["name"] in _WRAPPERS:
             continue
         tries += 1
@@ -246,11 +248,6 @@ def _exceptions(output: Output) -> Iterator[Match]:
 
 def _is_named(line: str) -> bool:
     return any(row.needle in line and row.match(line) is not None for row in SIGNATURES)
-
-
-@cache
-def _exception() -> re.Pattern[str]:
-    return re.compile(_EXCEPTION)
 
 
 def _of(best: Match, matches: Sequence[Match], output: Output) -> Cause:

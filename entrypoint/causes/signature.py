@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from entrypoint.cause import Blame, Certainty, Retry, Role
-
-_COMPILED: dict[str, re.Pattern[str]] = {}
+from entrypoint.causes.clean import compiled
 
 
 class Signature(NamedTuple):
@@ -37,7 +35,5 @@ class Signature(NamedTuple):
         pattern does not match."""
         if not self.pattern:
             return {}
-        if self.pattern not in _COMPILED:
-            _COMPILED[self.pattern] = re.compile(self.pattern)
-        found = _COMPILED[self.pattern].search(line)
+        found = compiled(self.pattern).search(line)
         return found and {name: text or "" for name, text in found.groupdict().items()}

@@ -429,9 +429,8 @@ def takes_at_most(
     the CPU's caches."""
     for _ in range(rounds):
         bound = limit * slowness()
-        signature._COMPILED.clear()
         judges._by_probe.cache_clear()
-        clean._patterns.cache_clear()
+        clean.compiled.cache_clear()
         re.purge()
         begin = time.process_time()
         action()

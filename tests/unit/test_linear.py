@@ -116,8 +116,8 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "interface in variables": lambda text: re.match(mpirun._INTERFACES, text),
     "address": lambda text: interfaces._plain(text),
     "output of a failure": lambda text: judge.judge(text.split("\n")),
-    "line of a failure": lambda text: judge._exception().match(text),
-    "prefix of a line": lambda text: clean._patterns().prefix.match(text),
+    "line of a failure": lambda text: clean.compiled(judge._EXCEPTION).match(text),
+    "prefix of a line": lambda text: clean.compiled(clean._PREFIX).match(text),
     "device of a failure": lambda text: measured.device(text, "gpu-ecc"),
     "signature": lambda text: signature.Signature("", "", pattern="x").match(text),
 }
