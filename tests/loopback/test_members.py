@@ -236,6 +236,8 @@ def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
     until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
     job.signal(0, signal.SIGSTOP)
     until(lambda: job.processes[1].poll() is not None, 10, "the worker's end")
+    # It counts from when it meant to send, which may be 0.4 s after its last message.
+    time.sleep(0.5)
     job.signal(0, signal.SIGCONT)
     assert job.ends() == {0: 75, 1: 75}, job.both()
     assert "EP602 worker-0 (node-0) is lost: nothing heard of it for 1s" in job.err(1), job.both()
