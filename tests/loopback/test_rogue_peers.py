@@ -29,9 +29,10 @@ def line(text):
         data = data[os.write(1, data):]
 def say(kind, **fields):
     line(json.dumps(dict(fields, kind=kind)))
-def await_start():
-    while json.loads(sys.stdin.readline())["kind"] != "start":
+def await_told(kind):
+    while (message := json.loads(sys.stdin.readline()))["kind"] != kind:
         pass
+    return message
 hello = json.loads(sys.stdin.readline())
 facts = dict(slots=1, mpi="", toolkit=hello["toolkit"], clock=time.time(), attempt=1, not_ready=None)
 facts |= dict(interface=None, interfaces=[])
@@ -89,19 +90,19 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
         ),
         (
             (
-                "say('node_info', **facts); await_start(); say('failed', status=256, reason='x',"
+                "say('node_info', **facts); await_told('start'); say('failed', status=256, reason='x',"
                 " **own)"
             ),
             75,
             "EP602 worker-1 (node-1) is lost: it sent an invalid message",
         ),
         (
-            "say('node_info', **facts); await_start()\nwhile True: os.write(1, b'x' * 65536)",
+            "say('node_info', **facts); await_told('start')\nwhile True: os.write(1, b'x' * 65536)",
             75,
             "a line of more than 1048576 bytes",
         ),
         (
-            "say('node_info', **facts); await_start()\nwhile True: say('pong', idle=1.0, number=0)",
+            "say('node_info', **facts); await_told('start')\nwhile True: say('pong', idle=1.0, number=0)",
             143,
             "SIGTERM",
         ),
@@ -127,9 +128,7 @@ def test_a_peer_that_says_what_no_node_does_has_failed(
 
 # Of these, a rogue knows what the job is: it has the secret, and starts mpirun's daemon as it is
 # told.
-STARTS = """await_start()
-while (order := json.loads(sys.stdin.readline()))["kind"] != "start_daemon":
-    pass
+STARTS = """order = await_told("start_daemon")
 import subprocess
 open(os.environ["ENTRYPOINT_RUN_DIR"] + "/rank.sh", "w").write("exec sleep 60")
 say('daemon_started', status=subprocess.run(["sh", "-c", order["command"]], stdout=2).returncode)
@@ -158,7 +157,8 @@ SAYS = "EP602 worker-1 (node-1) is lost: it sent an invalid message: "
             f"{SAYS}that rank 0 runs there, which runs on",
         ),
         (
-            f"await_start()\nfor rank in (0, 1): {START_OF}; {END_OF}",
+            f"await_told('start')\nfor rank in (0, 1): {START_OF}; {END_OF}\n"
+            "await_told('stop'); sys.exit()",
             78,
             "EP604 worker-1 (node-1) reports 2 ranks and has 1 slot: none runs on worker-0 (node-0)",
         ),
