@@ -90,8 +90,8 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
         ),
         (
             (
-                "say('node_info', **facts); await_told('start'); say('failed', status=256, reason='x',"
-                " **own)"
+                "say('node_info', **facts); await_told('start'); "
+                "say('failed', status=256, reason='x', **own)"
             ),
             75,
             "EP602 worker-1 (node-1) is lost: it sent an invalid message",
@@ -102,7 +102,10 @@ def lead(job: Cluster, *command: str, seconds: str = "20", launcher: str = "plai
             "a line of more than 1048576 bytes",
         ),
         (
-            "say('node_info', **facts); await_told('start')\nwhile True: say('pong', idle=1.0, number=0)",
+            (
+                "say('node_info', **facts); await_told('start')\n"
+                "while True: say('pong', idle=1.0, number=0)"
+            ),
             143,
             "SIGTERM",
         ),

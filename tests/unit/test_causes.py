@@ -20,6 +20,7 @@ from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.signatures import SIGNATURES
 from entrypoint.values import replace
 from tests.failures import score
+from tests.slowness import slowness
 
 KEY_ERROR = ["Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"]
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -404,15 +405,9 @@ def lines_of_failures() -> list[str]:
 SEARCHES = 0.012  # seconds of `_slowness_of_searches` with which a judgement takes 0.25 s
 
 
-def _slowness() -> float:
-    """How much slower this machine is now than the one on which the limits were measured."""
-    begin = time.process_time()
-    sum(len(str(n)) for n in range(200_000))
-    return max(1.0, (time.process_time() - begin) / 0.03)
-
-
 def _slowness_of_searches() -> float:
-    """The same of searches in long texts, which processors of equal loops do not do equally fast."""
+    """As `slowness`, of searches in long texts, which processors of equal loops do not do equally
+    fast."""
     text = "\n".join(lines_of_failures() * 50)[:2_000_000]
     begin = time.process_time()
     assert not any(f"{letter} is not there" in text for letter in string.ascii_uppercase[:20])
@@ -423,12 +418,12 @@ def takes_at_most(
     limit: float,
     action: Callable[[], object],
     rounds: int = 10,
-    slowness: Callable[[], float] = _slowness,
+    how_slow: Callable[[], float] = slowness,
 ) -> bool:
     """Whether it takes so many seconds of CPU at most, in one of some rounds: other tests share
     the CPU's caches."""
     for _ in range(rounds):
-        bound = limit * slowness()
+        bound = limit * how_slow()
         judges._by_probe.cache_clear()
         clean.compiled.cache_clear()
         re.purge()
@@ -451,7 +446,7 @@ def test_a_judgement_takes_milliseconds() -> None:
 def test_two_megabytes_of_the_worst_words_take_less_than_a_third_of_a_second() -> None:
     everything = lines_of_failures()
     worst = list(itertools.islice(itertools.cycle(everything), 2_000_000 // 120))
-    assert takes_at_most(0.3, lambda: judge(worst, 1), slowness=_slowness_of_searches)
+    assert takes_at_most(0.3, lambda: judge(worst, 1), how_slow=_slowness_of_searches)
     assert takes_at_most(0.3, lambda: judge(["RuntimeError: x"] * 100_000, 1))
     assert takes_at_most(0.3, lambda: judge([" ".join(everything) * 20], 1))
 
