@@ -446,7 +446,8 @@ def test_a_judgement_takes_milliseconds() -> None:
 def test_two_megabytes_of_the_worst_words_take_less_than_a_third_of_a_second() -> None:
     everything = lines_of_failures()
     worst = list(itertools.islice(itertools.cycle(everything), 2_000_000 // 120))
-    assert takes_at_most(0.3, lambda: judge(worst, 1), how_slow=_slowness_of_searches)
+    # Beside other tests it is slowed more than the searches alone, in four rounds of five.
+    assert takes_at_most(0.3, lambda: judge(worst, 1), rounds=40, how_slow=_slowness_of_searches)
     assert takes_at_most(0.3, lambda: judge(["RuntimeError: x"] * 100_000, 1))
     assert takes_at_most(0.3, lambda: judge([" ".join(everything) * 20], 1))
 
