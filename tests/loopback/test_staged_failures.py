@@ -429,7 +429,7 @@ print(time.thread_time() - begun, len("\\n".join(lines)), cause.slug, slowness()
 )
 def test_a_diagnosis_takes_10_ms(record_property: Callable[[str, object], None]) -> None:
     """Of the processor, the first one of a process: the patterns are not compiled yet."""
-    seconds = []
+    seconds, scaled = [], []
     for _ in range(5):
         done = subprocess.run(
             [sys.executable, "-c", DIAGNOSES],
@@ -441,6 +441,7 @@ def test_a_diagnosis_takes_10_ms(record_property: Callable[[str, object], None])
         spent, size, slug, slowness = done.stdout.split()
         assert slug == "peer-lost"
         assert int(size) > 16_384
-        seconds.append(float(spent) / float(slowness))
+        seconds.append(float(spent))
+        scaled.append(float(spent) / float(slowness))
     record_property("seen", f"{min(seconds) * 1000:.1f} ms")
-    assert min(seconds) <= 0.010, seconds
+    assert min(scaled) <= 0.010, (seconds, scaled)

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.slowness import slowness
-
 COST = """
 import sys, time
 from entrypoint.system import files, proc
@@ -62,12 +60,11 @@ def test_a_node_pays_less_than_10_ms(
 ) -> None:
     # The least of some runs: a busy machine makes caches cold for everybody.
     for _ in range(20):
-        most = 10 * slowness()
         milliseconds, size = cost(tmp_path, turns=100)
-        if milliseconds < most:
+        if milliseconds < 10:
             break
     record_property("seen", f"{milliseconds:.1f} ms of processor time, {size} bytes sent")
-    assert milliseconds < most
+    assert milliseconds < 10
     assert len(json.loads((tmp_path / "run-state.json").read_text())["timeline"]["phases"]) > 128
     # Control: what costs more is seen.
-    assert cost(tmp_path, turns=100_000)[0] > 10 * slowness()
+    assert cost(tmp_path, turns=100_000)[0] > 10
