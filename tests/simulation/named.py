@@ -130,6 +130,12 @@ _SPARES = {
         (0, 0, 0, 0),
         attempts=4,
     ),
+    "spares: one that comes as the time of the roll call ends does not work yet": Named(
+        _job(3, Fault(11.0, "kill", 1, seconds=5.0), starts=(0.0, 0.0, 26.0), spares=1, restarts=1),
+        (0, 0, 0),
+        by=45,
+        attempts=2,
+    ),
     "spares: two nodes are lost in turn, and come back each time": Named(
         _job(
             3,

@@ -119,7 +119,8 @@ class Session:
         self.silent = False  # a side of it is gone, and the other has heard nothing of that
         self._told: set[int] = set()  # who has heard that it ended
         self._swept: set[int] = set()  # whose messages on their way are lost
-        self.answered = False  # whether the leader has heard the worker's answer
+        self.answered = False  # whether the worker's answer has arrived at the leader
+        self.known = False  # whether the leader has heard it, too; one that is frozen does later
         self.released = False  # whether the leader has said the result
         schedule = world.schedule
         self._latency = (
@@ -318,6 +319,8 @@ class Container:
             event.message, messages.Stopped
         ):
             self.stopped = self._world.now
+        if isinstance(event, events.Answered):
+            self.sessions[event.node].known = True
         try:
             self.record.event(event, self._world.now)
             wanted = machine.handle(event, self._world.now)
@@ -535,6 +538,7 @@ class Container:
         self._soon(events.SessionLost(action.node))
 
     def _do_prepare(self, action: actions.Prepare) -> None:
+        self._world.watch_choice(self)
         launch = self._world.plans[1].launch
         prepared = events.Prepared(launch.ranks.reported, launch.ends.awaited)
         self.gate.hold(lambda: self._soon(prepared))
@@ -637,6 +641,7 @@ class World:
         self.team: frozenset[int] = frozenset()  # the nodes that were started to work last
         self.watched_start: tuple[int, float] | None = None  # the leader's boot, and when
         self.there: set[int] = set()  # nodes that were there when the attempt began
+        self.known: set[int] = set()  # nodes that the leader knew when it chose the team
         # boot of the leader -> nodes whose programs it has started
         self.working: defaultdict[int, set[int]] = defaultdict(set)
         # node -> its boot that was told a result last, and the status of that
@@ -884,6 +889,12 @@ class World:
         ):
             self.violate(f"attempt {attempt} comes twice")
 
+    def watch_choice(self, leader: Container) -> None:
+        """The leader chooses the team: nobody whom it does not know yet is missed in that."""
+        if leader.rank == 0:
+            sessions = leader.sessions.items()
+            self.known = {0, *(node for node, each in sessions if each.is_used() and each.known)}
+
     def watch_gates(self) -> None:
         """The leader starts the job: the nodes that work and say how their gates end have passed,
         unless the job starts with fewer nodes."""
@@ -916,10 +927,10 @@ class World:
         if rank in self.barred:
             self.violate(f"node-{rank} was to blame twice, and works")
         schedule = self.schedule
-        there = self.there - {schedule.not_ready, schedule.unwritable, *schedule.all_unhealthy}
+        there = self.there & self.known  # a spare may come after the team was chosen
+        there -= {schedule.not_ready, schedule.unwritable, *schedule.all_unhealthy}
         if (
             rank in self.replaced
-            and schedule.measure is None  # a spare may come after the team was chosen
             and len(there - self.replaced) >= self.needed
             and self.now < self.began + 1
         ):
