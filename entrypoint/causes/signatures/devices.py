@@ -143,6 +143,7 @@ ROWS = (
             ("Unable to initialize backend 'cuda'", ""),
             ("Unable to initialize backend 'gpu'", ""),
             ("nvidia-container-cli: initialization error", ""),
+            ("only supported with GPUs, no GPUs found", ""),
             ("No GPU found", ""),
             ("no GPU found", ""),
             ("No CUDA runtime is found", "Error"),
