@@ -46,9 +46,10 @@ class Misdirected:
 
     def takes(self, hello: Hello, now: float) -> bool:
         """Whether this is such a call, and no mistake yet."""
-        if hello.rank == self._topology.me or (hello.toolkit, hello.hosts) != (
-            __version__,
-            self._topology.hosts,
+        if (
+            hello.rank == self._topology.me
+            or hello.toolkit != __version__
+            or hello.hosts != self._topology.hosts
         ):
             self._since = math.inf
             return False
