@@ -1,15 +1,14 @@
-"""Renders docs/how-to/why-did-my-job-stop.md from the table of signatures, for `make golden`."""
+"""Renders docs/how-to/why-did-my-job-stop.md from the tables of causes, for `make golden`."""
 
 from __future__ import annotations
 
-from entrypoint.causes.kinds import KINDS, CauseKind
-from entrypoint.causes.signatures import SIGNATURES
+from entrypoint.causes.table import KINDS, CauseKind, signatures
 from tests.markdown import markdown_table
 
 _MOST_WORDS = 8  # of what programs print, for each cause
 _HEAD = """# Why did my job stop?
 
-<!-- Generated from entrypoint/causes by `make golden`: change kinds.py or signatures/ there. -->
+<!-- Generated from entrypoint/causes by `make golden`: change kinds.tsv or signatures.tsv there. -->
 
 If a program of a job fails, every node prints the cause before its last line:
 
@@ -114,7 +113,7 @@ def _section(kind: CauseKind) -> list[str]:
 def _words(slug: str) -> list[str]:
     """Return some of what programs print. A needle without its first letter, which may be a capital
     or not, gets an ellipsis."""
-    rows = [row for row in SIGNATURES if row.slug == slug and not row.also]
+    rows = [row for row in signatures() if row.slug == slug and not row.also]
     plain = [row for row in rows if not row.pattern and len(row.needle) > 5]
     needles = dict.fromkeys(row.needle.strip(" (:`[") for row in plain or rows)
     whole = [needle for needle in needles if not needle[0].islower() and not needle.isdigit()]

@@ -1,7 +1,7 @@
 """Why it failed: the most decisive signature of the output, weighed with what the node measured.
 
 A root wins over what may be one, and that over a consequence. Of several the smallest weight wins
-(kinds.py), then the certain one, then the first in the output.
+(table.py), then the certain one, then the first in the output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from entrypoint.cause import LINE, Cause, Certainty
 from entrypoint.causes import clean, measured
 from entrypoint.causes.clean import Output
 from entrypoint.causes.evidence import Evidence
-from entrypoint.causes.kinds import (
+from entrypoint.causes.table import (
     CONSEQUENCE,
     HARDWARE,
     KINDS,
@@ -24,9 +24,9 @@ from entrypoint.causes.kinds import (
     LIKELY,
     PYTHON,
     WARNED,
+    Signature,
+    signatures,
 )
-from entrypoint.causes.signature import Signature
-from entrypoint.causes.signatures import SIGNATURES
 from entrypoint.text import brief, one_line, signal_name
 from entrypoint.values import dataclass
 
@@ -171,7 +171,7 @@ def _by_probe() -> tuple[_Rows, _Rows]:
     word, which has a space on both sides, and the others by their longest part without a space."""
     whole: _Rows = defaultdict(list)
     part: _Rows = defaultdict(list)
-    for row, signature in enumerate(SIGNATURES):
+    for row, signature in enumerate(signatures()):
         words = signature.needle.split(" ")
         inner = max(words[1:-1], key=len) if len(words) > 2 else ""
         if inner:
@@ -194,7 +194,7 @@ def _candidates(text: str) -> Iterator[Signature]:
         if probe in joined:
             rows += found
     for row in sorted(rows):
-        signature = SIGNATURES[row]
+        signature = signatures()[row]
         if signature.needle in text and signature.also in text:
             yield signature
 
@@ -247,7 +247,7 @@ def _exceptions(output: Output) -> Iterator[Match]:
 
 
 def _is_named(line: str) -> bool:
-    return any(row.needle in line and row.match(line) is not None for row in SIGNATURES)
+    return any(row.needle in line and row.match(line) is not None for row in signatures())
 
 
 def _of(best: Match, matches: Sequence[Match], output: Output) -> Cause:

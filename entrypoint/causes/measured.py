@@ -10,8 +10,7 @@ import re
 
 from entrypoint.cause import Cause, Certainty, Retry
 from entrypoint.causes.evidence import DeviceFault, Evidence
-from entrypoint.causes.kinds import KINDS
-from entrypoint.causes.signatures.devices import XIDS
+from entrypoint.causes.table import KINDS, signatures
 from entrypoint.text import brief, escaped
 from entrypoint.values import replace
 
@@ -155,9 +154,9 @@ def _fault(cause: Cause, fault: DeviceFault, text: str) -> Cause | None:
 def shown_by(fault: DeviceFault) -> str:
     """Return the slug of the cause that a fault of a device shows."""
     if fault.kind == "xid":
-        return next(
-            (slug for slug, numbers in XIDS.items() if fault.number in numbers), "cuda-kernel-fault"
-        )
+        rows = (row for row in signatures() if row.needle == "Xid")
+        slugs = (row.slug for row in rows if row.match(f"Xid {fault.number}") is not None)
+        return next(slugs, "cuda-kernel-fault")
     return "gpu-ecc" if fault.kind == "ecc" else "gpu-lost"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from entrypoint.cause import Cause
-from entrypoint.causes.kinds import KINDS
+from entrypoint.causes.table import KINDS
 
 _ROLES = ("root", "unclear", "cascade")
 _RETRIES = {

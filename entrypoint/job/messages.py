@@ -62,7 +62,7 @@ def _variables(value: Any) -> Mapping[str, str]:
 
 def _known_cause(value: Any) -> Cause:
     """A cause of a kind that the table has, by which the leader compares it with others."""
-    from entrypoint.causes.kinds import KINDS  # only a failure needs it
+    from entrypoint.causes.table import KINDS  # only a failure needs it
 
     cause = read(Cause, value, ".")  # the path goes on behind the field's name
     if cause.slug not in KINDS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.causes.kinds import KINDS
+from entrypoint.causes.table import KINDS
 from tests.failures import score
 from tests.failures.score import Answer, Failure
 

@@ -109,6 +109,9 @@ def test_what_is_built_says_its_version(tree: Path, tmp_path: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             assert '__version__ = "3.1.4"\n' in archive.read("entrypoint/__init__.py").decode()
             assert archive.namelist().count("entrypoint/__init__.py") == 1
+            assert {f"entrypoint/causes/{name}.tsv" for name in ("kinds", "signatures")} <= {
+                *archive.namelist()
+            }
     shutil.unpack_archive(wheels[0], tmp_path / "installed", "zip")
     said = subprocess.run(
         [sys.executable, "-c", "from entrypoint.cli import main; main()", "--version"],

@@ -11,13 +11,12 @@ from collections.abc import Callable
 import pytest
 
 from entrypoint.cause import Cause
-from entrypoint.causes import clean, signature
+from entrypoint.causes import clean
 from entrypoint.causes import judge as judges
 from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
-from entrypoint.causes.kinds import KINDS
 from entrypoint.causes.phrase import first_cause, phrase
-from entrypoint.causes.signatures import SIGNATURES
+from entrypoint.causes.table import KINDS, Signature, signatures
 from entrypoint.values import replace
 from tests.failures import score
 from tests.slowness import slowness
@@ -49,7 +48,7 @@ def fault(kind: str, number: int = 0) -> Evidence:
 
 def test_the_kinds_are_those_of_the_documentation() -> None:
     assert len(KINDS) == 46
-    assert {row.slug for row in SIGNATURES} == KINDS.keys() - {
+    assert {row.slug for row in signatures()} == KINDS.keys() - {
         "harmless",
         "gpu-oom-foreign",
         "node-unhealthy",
@@ -60,7 +59,7 @@ def test_the_kinds_are_those_of_the_documentation() -> None:
 
 
 def test_every_row_is_well_formed() -> None:
-    for row in SIGNATURES:
+    for row in signatures():
         assert row.needle.strip(), row
         held = set(re.findall(r"{(\w+)}", row.says))
         assert held <= {"device", *re.compile(row.pattern).groupindex}, row
@@ -69,7 +68,7 @@ def test_every_row_is_well_formed() -> None:
 
 @pytest.mark.parametrize("rank", ["", "7"])
 def test_every_row_reads_as_a_sentence(rank: str) -> None:
-    for row, device in itertools.product(SIGNATURES, ("", "GPU 2")):
+    for row, device in itertools.product(signatures(), ("", "GPU 2")):
         cause = _cause(row.slug, row, device)
         text = phrase(placed(cause, "worker-3 (node-3)", rank))
         assert "worker-3 (node-3)" in text
@@ -84,7 +83,7 @@ def placed(cause: Cause, node: str, rank: str = "") -> Cause:
     return replace(cause, node=node, rank=f"rank {rank}" if rank else "")
 
 
-def _cause(slug: str, row: signature.Signature | None = None, device: str = "") -> Cause:
+def _cause(slug: str, row: Signature | None = None, device: str = "") -> Cause:
     kind = KINDS[slug]
     return Cause(
         slug,
@@ -453,7 +452,7 @@ def test_two_megabytes_of_the_worst_words_take_less_than_a_third_of_a_second() -
 
 
 def test_no_pattern_takes_long_on_a_line_that_is_full_of_its_words() -> None:
-    for row in SIGNATURES:
+    for row in signatures():
         if not row.pattern:
             continue
         line = (f"{row.needle} " * (clean.LONGEST // len(row.needle)))[: clean.LONGEST]

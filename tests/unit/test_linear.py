@@ -16,7 +16,8 @@ import pytest
 
 from entrypoint import explain, interfaces, render, secret, text
 from entrypoint.adopt import init, migrate
-from entrypoint.causes import clean, judge, measured, signature
+from entrypoint.causes import clean, judge, measured
+from entrypoint.causes import table as causes
 from entrypoint.check import programs
 from entrypoint.deploy import slurm
 from entrypoint.devices import _smi as smi
@@ -119,7 +120,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "line of a failure": lambda text: clean.compiled(judge._EXCEPTION).match(text),
     "prefix of a line": lambda text: clean.compiled(clean._PREFIX).match(text),
     "device of a failure": lambda text: measured.device(text, "gpu-ecc"),
-    "signature": lambda text: signature.Signature("", "", pattern="x").match(text),
+    "signature": lambda text: causes.Signature("", "", pattern="x").match(text),
 }
 
 

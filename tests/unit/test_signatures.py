@@ -9,15 +9,71 @@ import re
 import pytest
 
 from entrypoint.cause import Cause
+from entrypoint.causes import table
 from entrypoint.causes.judge import judge
-from entrypoint.causes.signatures import SIGNATURES
+from entrypoint.causes.table import KINDS, read_kinds, read_signatures, signatures
 from entrypoint.wire import read, to_json
+from tests.contributing import blocks
 
 
 def test_every_pattern_is_a_regular_expression() -> None:
     """One that is not would cost the diagnosis of every output with its needle."""
-    for signature in SIGNATURES:
+    for signature in signatures():
         re.compile(signature.pattern)
+
+
+HEAD = "# a table\n\ncause\tneedle\tpattern\tsays\tother\n"
+
+
+def test_the_row_of_contributing_is_one() -> None:
+    (row,) = blocks("Add a signature of a failure")
+    assert read_signatures(HEAD + row, "own.tsv", KINDS) == (
+        table.Signature(
+            "licence",
+            "Failed to acquire licence",
+            "no licence was free",
+            certainty="low",
+            weight=table.NAMED - 1,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("gpu-eec\tx", "no kind of cause: 'gpu-eec'"),
+        ("gpu-ecc", "no needle"),
+        ("gpu-ecc\t \t", "no needle"),
+        ("gpu-ecc\tx\t\tGPU broke.", "says: "),
+        (f"gpu-ecc\tx\t\t{'x' * 401}", "says: "),
+        ("gpu-ecc\tx\t\t\tretry=perhaps", "retry: 'perhaps' is none of no, same, elsewhere"),
+        ("gpu-ecc\tx\t\t\tweight=heavy", "weight: 'heavy' is none of hardware, named"),
+        ("gpu-ecc\tx\t\t\tweight=named-", "weight: "),
+        ("gpu-ecc\tx\t\t\tweight=", "not known: 'weight='"),
+        ("gpu-ecc\tx\t\t\tcolour=red", "not known: 'colour=red'"),
+        ("gpu-ecc\tx\t\t\talways=no", "always: 'no' is none of yes"),
+        ("gpu-ecc\tx\t\t\t\t", "6 cells for 5 columns"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_file_and_line(row: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=rf"^own\.tsv:5: .*{re.escape(problem)}"):
+        read_signatures(f"{HEAD}gpu-ecc\ty\n{row}\n", "own.tsv", KINDS)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "a\tnamed\tnode\tno\troot\thigh\tm\ts",
+        "a\tnamed\tnode\tno\troot\thigh\tm\ts\tf\nb\tnamed\tnobody\tno\troot\thigh\tm\ts\tf",
+        "a\tnamed\tnode\tno\troot\thigh\tm\ts\tf\na\tnamed\tnode\tno\troot\thigh\tm\ts\tf",
+    ],
+)
+def test_a_bad_kind_is_named_with_its_file_and_line(row: str) -> None:
+    head = "cause\tweight\tblame\tretry\trole\tcertainty\tmeaning\tsays\tfix\n"
+    with pytest.raises(ValueError, match=r"^own\.tsv:[23]: "):
+        read_kinds(head + row, "own.tsv")
+    with pytest.raises(ValueError, match=r"^own\.tsv:1: the columns are cause, weight"):
+        read_kinds(row, "own.tsv")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,184 @@
+"""The kinds of causes, and the signatures of failures: kinds.tsv and signatures.tsv, checked row by
+row.
+
+In both, an empty line and one that begins with `#` is no row. The first row names the columns; the
+cells of a row are separated by tabs, and the last ones may be left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from entrypoint.cause import (
+    BLAMES,
+    CERTAINTIES,
+    REASON,
+    RETRIES,
+    ROLES,
+    Blame,
+    Certainty,
+    Retry,
+    Role,
+)
+from entrypoint.causes.clean import compiled
+
+# How decisive a row is. Of several that match, the smallest number wins; in doubt the one that was
+# printed first.
+HARDWARE = 10  # reported by a device, the kernel or the scheduler
+NAMED = 20  # a system call or library names what failed
+LIKELY = 30  # named, but the message has several causes
+PYTHON = 36  # an exception whose type or text names what failed
+LAST_EXCEPTION = 40  # any other exception, or a crash
+WARNED = 46  # a warning, or an error that was followed by progress
+KILLED = 48  # the end itself is known, but not why
+WAITED = 52  # others did not come: mostly a consequence
+CONSEQUENCE = 60  # the other end is gone
+REPORTED = 70  # the launcher's report that something failed elsewhere
+
+# As the tables write them: `named`, or `named-2` for what is a little more decisive.
+_WEIGHTS: Mapping[str, int] = {
+    "hardware": HARDWARE,
+    "named": NAMED,
+    "likely": LIKELY,
+    "python": PYTHON,
+    "last-exception": LAST_EXCEPTION,
+    "warned": WARNED,
+    "killed": KILLED,
+    "waited": WAITED,
+    "consequence": CONSEQUENCE,
+    "reported": REPORTED,
+}
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "role": ROLES,
+    "blame": BLAMES,
+    "retry": RETRIES,
+    "certainty": CERTAINTIES,
+    "always": ("yes",),
+}
+_KIND = ("cause", "weight", "blame", "retry", "role", "certainty", "meaning", "says", "fix")
+_SIGNATURE = ("cause", "needle", "pattern", "says", "other")
+_OTHERS = frozenset((*_CHOICES, "weight", "also", "fix"))
+
+
+class CauseKind(NamedTuple):
+    """A kind of cause, with the usual values of what belongs to it."""
+
+    slug: str
+    weight: int
+    blame: Blame
+    retry: Retry
+    role: Role
+    certainty: Certainty
+    meaning: str  # for the documentation
+    says: str  # in words; `{device}` stands for the device
+    fix: str  # an instruction
+
+
+class Signature(NamedTuple):
+    """Words of a program, library, kernel or scheduler, and what they say about a failure.
+
+    What is empty has the value of its kind.
+    """
+
+    slug: str
+    needle: str  # literal part of the line
+    # in words; may hold `{device}` and the names of the pattern's groups
+    says: str = ""
+    # of a line with the needle; linear. "" means that the needle is enough
+    pattern: str = ""
+    role: Role | None = None
+    blame: Blame | None = None
+    retry: Retry | None = None
+    certainty: Certainty | None = None
+    fix: str = ""
+    also: str = ""  # literal that must be somewhere else in the output
+    weight: int = 0
+    # it counts on a line that is marked as a warning, and also if progress followed it
+    always: str = ""
+
+    def match(self, line: str) -> dict[str, str] | None:
+        """Return the named groups of the pattern in a line that holds the needle; None if the
+        pattern does not match."""
+        if not self.pattern:
+            return {}
+        found = compiled(self.pattern).search(line)
+        return found and {name: text or "" for name, text in found.groupdict().items()}
+
+
+def read_kinds(text: str, file: str) -> dict[str, CauseKind]:
+    """Return the kinds of a table by their names. Raises ValueError, with file and line, if a row
+    is wrong."""
+    kinds: dict[str, CauseKind] = {}
+    for place, cells in _rows(text, file, _KIND):
+        values: list[Any] = [_value(*cell, place) for cell in zip(_KIND, cells, strict=True)]
+        if "" in cells or cells[0] in kinds:
+            raise ValueError(f"{place}: a cell is empty, or the cause has a row already")
+        kinds[cells[0]] = CauseKind(*values)
+    return kinds
+
+
+def read_signatures(text: str, file: str, kinds: Mapping[str, CauseKind]) -> tuple[Signature, ...]:
+    """Return the signatures of a table. Raises ValueError, with file and line, if a row is
+    wrong."""
+    found = []
+    for place, (slug, needle, pattern, says, other) in _rows(text, file, _SIGNATURE):
+        if slug not in kinds or not needle.strip():
+            raise ValueError(f"{place}: no kind of cause: {slug!r}; or no needle: {needle!r}")
+        values: dict[str, Any] = {}
+        for option in other.split("; ") if other else ():
+            name, _, value = option.partition("=")
+            if name not in _OTHERS or not value:
+                raise ValueError(f"{place}: not known: {option!r}")
+            values[name] = _value(name, value, place)
+        values["says"] = _value("says", says, place)
+        found.append(Signature(slug, needle, pattern=pattern, **values))
+    return tuple(found)
+
+
+def _rows(text: str, file: str, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place of each row and its cells, as many as there are columns."""
+    is_head = True
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line or line.startswith("#"):
+            continue
+        cells = line.split("\t")
+        place = f"{file}:{number}"
+        if is_head and cells != list(columns):
+            raise ValueError(f"{place}: the columns are {', '.join(columns)}")
+        if len(cells) > len(columns):
+            raise ValueError(f"{place}: {len(cells)} cells for {len(columns)} columns")
+        if not is_head:
+            yield place, cells + [""] * (len(columns) - len(cells))
+        is_head = False
+
+
+def _value(column: str, cell: str, place: str) -> str | int:
+    """Return the value of a cell."""
+    if column in _CHOICES and cell not in _CHOICES[column]:
+        raise ValueError(f"{place}: {column}: {cell!r} is none of {', '.join(_CHOICES[column])}")
+    if column in ("says", "fix") and (len(cell) > REASON or cell.endswith(".")):
+        raise ValueError(f"{place}: {column}: more than {REASON} characters, or a full stop")
+    if column != "weight":
+        return cell
+    found = re.fullmatch(r"([a-z-]{1,20}[a-z])([+-]\d{1,2})?", cell)
+    if found is None or found[1] not in _WEIGHTS:
+        raise ValueError(f"{place}: weight: {cell!r} is none of {', '.join(_WEIGHTS)}")
+    return _WEIGHTS[found[1]] + int(found[2] or 0)
+
+
+def _text(name: str) -> tuple[str, str]:
+    path = f"{__file__.rpartition('/')[0]}/{name}"
+    with open(path, encoding="utf-8") as file:
+        return file.read(), name
+
+
+KINDS = read_kinds(*_text("kinds.tsv"))
+
+
+@cache
+def signatures() -> tuple[Signature, ...]:
+    """Return the table of signatures. Its order decides nothing."""
+    return read_signatures(*_text("signatures.tsv"), KINDS)
