@@ -100,9 +100,8 @@ def execute(
         if refused := before_program(gate, draft, signals, log):
             return refused
         (program,) = draft.launch.programs
-        return process.replace(
-            program.argv, environment(facts.env, (*draft.env, *program.env)), draft.workdir
-        )
+        env = environment(facts.env, (*draft.env, *program.env))
+        return process.replace(process.behind_init(program.argv, env), env, draft.workdir)
     if spec.netcheck.when == "before" and draft.mode == "coordinated":
         from entrypoint.netcheck.inquiry import inquiry  # most jobs ask nothing
 

@@ -29,7 +29,6 @@ class Kind:
     own_service: bool = False
     has_probes: bool = True
     whole_pod: bool = True  # it takes a Pod template; otherwise parts of one
-    needs_words: bool = False  # the controller starts another program if a container has no args
     counts_slots: bool = False  # the controller counts the ranks, so the spec has to set them
     generated: int = 0  # characters that the controller appends to a Pod's name
     notes: tuple[str, ...] = ()  # properties that it cannot express: summary | detail | hint
@@ -52,7 +51,6 @@ KINDS = {
         lambda job, rank: f"{job}-worker-{rank - 1}" if rank else f"{job}-launcher",
         "training.kubeflow.org/job-name",
         has_probes=False,
-        needs_words=True,
         counts_slots=True,
         notes=(
             (
@@ -71,7 +69,6 @@ KINDS = {
         "jobset.sigs.k8s.io/jobset-name",
         has_index=True,
         whole_pod=False,
-        needs_words=True,
         counts_slots=True,
         generated=6,
         notes=(

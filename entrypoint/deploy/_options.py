@@ -57,6 +57,13 @@ def own_command(spec: JobSpec) -> list[str]:
     return list(spec.command) if spec.source("command").origin == "flag" else []
 
 
+def start_command(spec: JobSpec) -> list[str]:
+    """Return what every container runs instead of the image's ENTRYPOINT and CMD: an image without
+    the toolkit then fails, and cannot end with 0."""
+    command = own_command(spec)
+    return ["entrypoint", "run", *(["--", *command] if command else [])]
+
+
 def relative_paths(spec: JobSpec) -> dict[str, str]:
     """Return the relative paths of the spec's file as variables, which start at the containers'
     working directory."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from entrypoint import registry
-from entrypoint.deploy._options import Options, own_command, resources, settings, unknown_cards
+from entrypoint.deploy._options import Options, resources, settings, start_command, unknown_cards
 from entrypoint.errors import ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
@@ -53,7 +53,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "settings": settings(spec, variables),
             "image": options.image,
             "folder": options.folder,
-            "command": own_command(spec),
+            "start": start_command(spec),
             "shm_size": "1gb",
             "stop_grace": f"{round(spec.timeouts.grace) + 10}s",
             "secret": _secret(spec),

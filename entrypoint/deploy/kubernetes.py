@@ -22,10 +22,10 @@ from entrypoint.deploy._kinds import KINDS, Kind, host_names
 from entrypoint.deploy._options import (
     RESTARTS,
     Options,
-    own_command,
     relative_paths,
     resources,
     settings,
+    start_command,
     unknown_cards,
 )
 from entrypoint.errors import RETRIED, ConfigError, UsageError
@@ -48,7 +48,7 @@ _HOOKS = 3600  # seconds that start hooks may take before the roll call
 # Set by the rendered file itself.
 _OWN = {"ENTRYPOINT_HOSTS", "ENTRYPOINT_SECRET_FILE", "ENTRYPOINT_SPEC", "ENTRYPOINT_NAME"}
 # Fields of a Pod that a TrainJob accepts: under `trainer`, or as a runtime's patch.
-_TRAINER = ("name", "image", "args", "env", "resources")
+_TRAINER = ("name", "image", "command", "env", "resources")
 _PATCHED = ("securityContext", "volumeMounts")
 _POD = ("containers", "securityContext", "volumes")
 
@@ -145,8 +145,6 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
             detail,
             "add slots: 8",
         )
-    command = own_command(spec)
-    argv = ["entrypoint", "run", *(["--", *command] if command else [])]
     variables = _settings(spec, _hosts(spec, names))
     keeps = name == "job" and spec.spares > 0  # the other kinds start all Pods again, or none
     return {
@@ -159,7 +157,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "settings": [
             {"name": name, "value": _expanded(value)} for name, value in variables.items()
         ],
-        "args": [_expanded(argument) for argument in argv] if command or kind.needs_words else [],
+        "command": [_expanded(word) for word in start_command(spec)],
         "spec_text": _block(options.spec_text),
         "spec_folder": _SPEC,
         "secret_folder": _SECRET if spec.calls(nodes) else "",
@@ -226,7 +224,7 @@ def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
 
 
 def _expanded(text: str) -> str:
-    """Return text escaped for args and variables, where Kubernetes replaces $(NAME), and $$ by
+    """Return text escaped for commands and variables, where Kubernetes replaces $(NAME), and $$ by
     $."""
     return text.replace("$", "$$")
 

@@ -19,10 +19,10 @@ from entrypoint.deploy._options import (
     DEFAULT,
     RESTARTS,
     Options,
-    own_command,
     resources,
     same_slots,
     settings,
+    start_command,
     unknown_cards,
 )
 from entrypoint.errors import RETRIED, ConfigError, UsageError
@@ -79,7 +79,6 @@ def render(spec: JobSpec, options: Options) -> str:
     gres = _gres(spec, requested, slots)
     secret = _path(spec.secret_file or "secret", options.folder) if spec.calls(nodes) else ""
     exported = _exported(spec, options, secret, slots)
-    command = own_command(spec)
     paths = [options.folder] + [secret] * bool(
         secret and not secret.startswith(f"{options.folder}/")
     )
@@ -101,7 +100,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "secret": secret,
             "folder": options.folder,
             "container": _container(runtime, options, paths, names, "gpu:" in gres),
-            "program": ["entrypoint", "run", *(["--", *command] if command else [])],
+            "program": start_command(spec),
             "retried": " | ".join(map(str, RETRIED)),
             "restarts": RESTARTS,
         },
@@ -247,6 +246,7 @@ def _container(
         f"--container-workdir={options.folder}",
         f"--container-env={','.join(names)}",
         "--no-container-remap-root",
+        "--no-container-entrypoint",
     ]
 
 

@@ -155,6 +155,13 @@ def is_pipe(fd: int) -> bool:
     return False
 
 
+def behind_init(argv: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
+    """Return a command line behind tini, if it is there, for a program that becomes process 1: the
+    kernel keeps from it every signal that it does not handle, so no SIGTERM would end it."""
+    tini = which("tini", env.get("PATH", os.defpath)) if os.getpid() == 1 else None
+    return (tini, "--", *argv) if tini else argv
+
+
 def tied(argv: Sequence[str]) -> Sequence[str]:
     """Return a command line with which the kernel kills the program when this process dies, if
     setpriv is there."""

@@ -72,7 +72,10 @@ def test_the_file_says_the_same_to_each_compose(case: Path, project: Compose) ->
         assert {key: seen[name][key] for key in ("environment", "image", "hostname")} == {
             key: service[key] for key in ("environment", "image", "hostname")
         }
-        assert (seen[name].get("command") or []) == service["command"]
+        assert (seen[name]["entrypoint"], seen[name].get("command")) == (
+            service["entrypoint"],
+            None,
+        )
         assert cards(seen[name]) == cards(service)
 
 

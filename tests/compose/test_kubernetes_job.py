@@ -107,8 +107,9 @@ class Kubelet:
         log.touch()
         log.chmod(0o666)
         words += ["-v", f"{log}:/dev/termination-log"]
-        args = [word.replace("$$", "$") for word in container.get("args", [])]
-        self.containers.append(docker("run", "-d", *words, container["image"], *args).strip())
+        program, *args = [word.replace("$$", "$") for word in container["command"]]
+        words += ["--entrypoint", program, container["image"]]
+        self.containers.append(docker("run", "-d", *words, *args).strip())
         return self.containers[-1]
 
     def result(self, index: int) -> dict[str, Any]:

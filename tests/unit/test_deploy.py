@@ -111,7 +111,7 @@ def expanded(text: str, env: dict[str, str]) -> str:
 def test_no_dollar_is_lost() -> None:
     job = manifests("odd")["Job"]
     container = job["spec"]["template"]["spec"]["containers"][0]
-    assert [expanded(word, {"id": "no", "HOME": "no"}) for word in container["args"]] == [
+    assert [expanded(word, {"id": "no", "HOME": "no"}) for word in container["command"]] == [
         "entrypoint", "run", "--", "sh", "-c", "echo $HOME $(id) $$ 'it''s'", "", "ä\n",
     ]  # fmt: skip
     env = {each["name"]: each["value"] for each in container["env"] if "value" in each}

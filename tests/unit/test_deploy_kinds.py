@@ -142,7 +142,7 @@ def test_all_kinds_have_one_pod_template(kind: str) -> None:
         differ = {name for name in {*own, *other} if own.get(name) != other.get(name)}
         assert differ <= {
             "env",
-            *(("args", "startupProbe", "readinessProbe") if kind == "mpijob" else ()),
+            *(("startupProbe", "readinessProbe") if kind == "mpijob" else ()),
         }
 
 
@@ -154,7 +154,7 @@ def test_a_trainjob_has_all_of_the_pod_that_it_can_and_names_the_rest() -> None:
     left_out = note.partition("left out: ")[2].partition(" | ")[0].split(", ")
     (patched,) = templates(made["runtimePatches"])
     (container,) = patched["spec"]["containers"]
-    taken = {*patched["spec"], *container, *made["trainer"], "args", "resources"}
+    taken = {*patched["spec"], *container, *made["trainer"], "resources"}
     for name in {*pod["spec"], *pod["spec"]["containers"][0]} - {"subdomain"}:
         assert (name in taken) != (name in left_out), name
     assert patched["metadata"] == {"labels": LABELS}
@@ -244,7 +244,7 @@ def test_volcano_starts_all_or_none_and_again_what_a_retry_may_help() -> None:
 
 
 def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
-    """Without words of their own the operator would start sshd in the workers."""
+    """Without a command of their own the operator would start sshd in the workers."""
     spec = objects("mpijob", 3)["job"]["spec"]
     assert (spec["runLauncherAsWorker"], spec["slotsPerWorker"]) == (True, 2)
     replicas = spec["mpiReplicaSpecs"]
@@ -253,7 +253,7 @@ def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
         "Worker": 2,
     }
     for template in templates(replicas):
-        assert template["spec"]["containers"][0]["args"] == ["entrypoint", "run"]
+        assert template["spec"]["containers"][0]["command"] == ["entrypoint", "run"]
     assert "Worker" not in objects("mpijob", 1)["job"]["spec"]["mpiReplicaSpecs"]
 
 

@@ -1,0 +1,93 @@
+"""Every file that `entrypoint deploy` renders starts the toolkit by name: an image's own ENTRYPOINT
+and CMD never run in its place, and an image without the toolkit cannot end with 0."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from entrypoint import registry
+from entrypoint.deploy._kinds import KINDS
+from entrypoint.spec import Override, load
+from tests.golden_deploy import CASES, cases, made
+from tests.unit.test_deploy_kinds import templates
+
+SPEC = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
+
+
+def of_compose(text: str) -> Iterator[list[str]]:
+    for service in yaml.safe_load(text)["services"].values():
+        yield [*service["entrypoint"], *service.get("command", [])]
+
+
+def of_kubernetes(text: str) -> Iterator[list[str]]:
+    """A container's `command` replaces the image's ENTRYPOINT; its `args` alone do not."""
+    *_, job = yaml.safe_load_all(text)
+    trainer = job["spec"].get("trainer")
+    pods = templates(job)
+    for each in [trainer] if trainer else [pod["spec"]["containers"][0] for pod in pods]:
+        yield [*each["command"], *each.get("args", [])]
+
+
+def of_slurm(text: str) -> Iterator[list[str]]:
+    """pyxis runs an image's ENTRYPOINT where the site says so; `apptainer exec` never does."""
+    line = text[text.index("setsid srun ") : text.index('\n  echo "$?"')]
+    words = shlex.split(line.replace("\\\n", ""))
+    if any(word.startswith("--container-image") for word in words):
+        assert "--no-container-entrypoint" in words
+    yield words[words.index("entrypoint") :]
+
+
+def of_modelarts(text: str) -> Iterator[list[str]]:
+    yield json.loads(text)["algorithm"]["command"].split()
+
+
+STARTS = {
+    "compose": of_compose,
+    "kubernetes": of_kubernetes,
+    "modelarts": of_modelarts,
+    "slurm": of_slurm,
+}
+
+
+def requests() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every target with options that it needs, and every form that it has."""
+    forms: dict[str, list[dict[str, Any]]] = {
+        "kubernetes": [{"kind": kind} for kind in KINDS],
+        "slurm": [{"runtime": "pyxis"}, {"runtime": "apptainer"}, {"image": ""}],
+        "modelarts": [{"flavor": "one"}],
+    }
+    for target in registry.names("deploy"):
+        for form in forms.get(target, [{}]):
+            yield target, form
+
+
+@pytest.mark.promise("a rendered file starts the toolkit, whatever the image starts by itself")
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("command", [None, ["sh", "-c", "echo $HOME"]])
+@pytest.mark.parametrize(("target", "form"), [*requests()], ids=str)
+def test_each_target_starts_the_toolkit_by_name(
+    target: str, form: dict[str, Any], command: list[str] | None, nodes: int
+) -> None:
+    module = registry.load("deploy", target)
+    flags = {"command": Override(command, "--")} if command else {}
+    options = {"image": "image", "folder": "/job", "spec_text": SPEC, "nodes": nodes, **form}
+    text = module.render(load(SPEC, "job.yaml", {}, flags), module.Options(**options))
+    starts = list(STARTS[target](text))
+    assert starts
+    for words in starts:
+        assert words[:2] == ["entrypoint", "run"]
+        assert words[2:3] in ([], ["--"])
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: str(case.relative_to(CASES)))
+def test_each_example_starts_the_toolkit_by_name(case: Path) -> None:
+    starts = list(STARTS[case.parent.name](made(case)))
+    assert starts
+    assert all(words[:2] == ["entrypoint", "run"] for words in starts)
