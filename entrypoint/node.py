@@ -560,13 +560,7 @@ class Loop:
         await self._gateway.ended()
         self._record.close()
         self._ports.close()
-        if left := self._run_dir.close():
-            seen = f"{self._run_dir.path}: {left}"
-            do = "move them away: the run directory is removed only when nothing else is in it"
-            self._log(
-                f"warning: EP425 files in the run directory are not the entrypoint's | {seen} |"
-                f" {do}"
-            )
+        self._run_dir.close()
 
 
 _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {

@@ -127,7 +127,8 @@ class RecordFile:
         self.timeline: Recording | None = None
 
     def about(self, topology: Topology) -> None:
-        """Set the node of the record, and remove the record of an earlier run.
+        """Set the node of the record, and remove the record of an earlier run. That of an
+        entrypoint that runs stays.
 
         Raises ConfigError if another user's file exists and cannot be removed: readers would
         mistake it for ours.
@@ -135,8 +136,11 @@ class RecordFile:
         self._node = topology.this.host
         self._job = topology.job
         path = record_of(topology.run_dir)
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        from entrypoint.system.files import is_held
+
+        if not is_held(topology.run_dir):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         with contextlib.suppress(OSError):
             if (owner := os.lstat(path).st_uid) != os.geteuid():
                 detail = f"{path} is owned by {owner}, we are {os.geteuid()}"
@@ -178,7 +182,7 @@ class RecordFile:
         # Without Kubernetes this file does not exist.
         with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as file:
             file.write(f"{json.dumps(result)}\n".encode())
-        if self._path:
+        if self._path and self._is_ours():
             self._is_over = True
             try:
                 self._finish(result)
@@ -192,6 +196,12 @@ class RecordFile:
                 old = "a file that is there is not this job's result"
                 self._log(f"warning: EP415 the result cannot be written | {detail}; {old} | {hint}")
         return outcome
+
+    def _is_ours(self) -> bool:
+        """Return whether no other boot holds the run directory. One with a state has had it."""
+        from entrypoint.system.files import is_held
+
+        return self.status is not None or not is_held(self.run_dir)
 
     def _finish(self, result: Mapping[str, Any]) -> None:
         if not self._writing.acquire(timeout=_PATIENCE):

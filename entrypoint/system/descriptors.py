@@ -1,4 +1,4 @@
-"""Writing to file descriptors that other processes share. Each rank's supervisor imports this: keep
+"""Files and file descriptors that other processes share. Each rank's supervisor imports this: keep
 it fast."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ import os
 import select
 
 CHUNK = 65536  # bytes read at a time
+_EINVAL = 22
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -36,3 +37,22 @@ def reopened(fd: int) -> int:
         except OSError:
             pass  # it may belong to another user
     return -1
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """Open a file that a program may have replaced, without ever waiting. Raises OSError if it is
+    not a regular file, such as a named pipe, a device or a link."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC, mode)
+    if os.fstat(fd).st_mode & 0o170000 != 0o100000:
+        os.close(fd)
+        raise OSError(_EINVAL, "not a regular file", os.fspath(path))
+    return fd
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """Return the first bytes of a file that a program may have replaced, as `open_regular`."""
+    fd = open_regular(path)
+    try:
+        return os.read(fd, min(most, os.fstat(fd).st_size))
+    finally:
+        os.close(fd)

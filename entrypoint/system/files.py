@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from entrypoint.errors import CantCreateError, ConfigError, EntrypointError
+from entrypoint.system.descriptors import open_regular
 from entrypoint.text import size, some
 
 if TYPE_CHECKING:
@@ -23,10 +24,8 @@ MAX_BYTES = 64 << 20  # size limit of a file that a setting names
 # folder of a run directory: TMPDIR of launchers, which leave folders of their own there
 TMP = "tmp"
 # First line of the lock of a run directory: 128 random bits, so that no other file begins with it.
-_OURS = "run directory of entrypoint 0f6c5a1e9b7d4c2f8a3e6d1b5c9f7042"
-_MOST = 16 << 20  # size limit of a lock
-# A file that the programs of a node create in it, besides `tail.N` and `agent.HOST.command`.
-_LINE = "line"
+_OURS = b"run directory of entrypoint 0f6c5a1e9b7d4c2f8a3e6d1b5c9f7042\n"
+_PROBES, _PROBE = 10, 0.01  # times that a lock is tried, and the seconds between two of them
 
 
 def put(path: Path, data: bytes, mode: int) -> None:
@@ -84,8 +83,9 @@ class RunDirTaken(ConfigError):
 class RunDir:
     """A directory that only this user can enter, held by one entrypoint at a time.
 
-    Its file `lock` begins with a unique line and lists the files that entrypoints have created
-    there: only these are removed, at the end or by the next entrypoint after a SIGKILL.
+    Its file `lock` begins with a unique line. A directory with that line is the entrypoint's as a
+    whole, and is removed with all that is in it: at the end, or by the next entrypoint after a
+    SIGKILL. A directory that holds anything else is refused.
     """
 
     def __init__(self, path: str) -> None:
@@ -115,11 +115,9 @@ class RunDir:
             raise self._holds_others(names)
         self._lock = self._hold()
         try:
-            self._names = self._listed()
+            self._take()
             with explained(self.path / TMP):
-                self._list(TMP)
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(self.path / TMP, 0o700)
+                os.mkdir(self.path / TMP, 0o700)
         except EntrypointError:
             os.close(self._lock)
             raise
@@ -149,7 +147,7 @@ class RunDir:
             with explained(self.path):
                 raise
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(lock)
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
@@ -166,40 +164,23 @@ class RunDir:
             ) from None
         return lock
 
-    def _listed(self) -> set[str]:
-        """Return the names of the files that entrypoints have created here, from the lock.
+    def _take(self) -> None:
+        """Mark a new directory as an entrypoint's, or empty that of an earlier run.
 
-        Raises ConfigError if the file is not an entrypoint's lock.
+        Raises ConfigError if its file `lock` is not an entrypoint's.
         """
         about = os.fstat(self._lock)
         names = sorted(os.listdir(self.path))
         if names == ["lock"] and not about.st_size and stat.S_ISREG(about.st_mode):
             with explained(self.path / "lock"):
-                os.pwrite(self._lock, f"{_OURS}\n".encode(), 0)
-            return set()
+                os.pwrite(self._lock, _OURS, 0)
+            return
         is_private = (
             stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1
         )
-        first, *created = (
-            os.pread(self._lock, _MOST, 0).decode("utf-8", "replace").split("\n")
-            if is_private
-            else [""]
-        )
-        if first != _OURS:
+        if not is_private or os.pread(self._lock, len(_OURS), 0) != _OURS:
             raise self._holds_others(names)
-        return set(filter(None, created))
-
-    def _list(self, name: str) -> None:
-        """Add a name to the lock before the file is created."""
-        if name in self._names:
-            return
-        end = os.fstat(self._lock).st_size
-        try:
-            os.pwrite(self._lock, f"{name}\n".encode(), end)
-        except OSError:
-            os.ftruncate(self._lock, end)
-            raise
-        self._names.add(name)
+        self._empty()
 
     def write(self, name: str, text: str | bytes, mode: int) -> None:
         """Write a file in one step: a reader sees all of it or none, with its mode from the first
@@ -209,15 +190,17 @@ class RunDir:
         """
         data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
         with explained(self.path / name):
-            self._list(name)
-            put(self.path / name, data, mode)
+            try:
+                put(self.path / name, data, mode)
+            except IsADirectoryError:  # which a program has put there
+                _remove(self.path / name)
+                put(self.path / name, data, mode)
 
     def pipe(self, name: str) -> int:
         """Return a new named pipe, opened so that it never blocks and never ends; the caller closes
         it."""
         path = self.path / name
         with explained(path):
-            self._list(name)
             path.unlink(missing_ok=True)
             os.mkfifo(path, 0o600)
             return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -230,7 +213,6 @@ class RunDir:
         path = self.path / name
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with explained(path):
-            self._list(name)
             path.unlink(missing_ok=True)
             folder = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -241,47 +223,57 @@ class RunDir:
             path.chmod(0o600)
         return bound
 
-    def close(self) -> str:
-        """Remove the files of entrypoints, and the directory if it has no others.
+    def _empty(self) -> None:
+        """Remove all but the lock, which goes last: if a SIGKILL interrupts this, the next start
+        still knows the directory for an entrypoint's."""
+        for name in os.listdir(self.path):
+            if name != "lock":
+                _remove(self.path / name)
 
-        The lock is removed last: if a SIGKILL interrupts this, the next start still recognizes the
-        other files. If files of others remain, the directory remains too, and they are returned as
-        a message shows them.
-        """
-        others: list[str] = []
+    def close(self) -> None:
+        """Remove the directory with all that is in it."""
         with contextlib.suppress(OSError):
-            for name in filter(self._is_made, os.listdir(self.path)):
-                with contextlib.suppress(OSError):
-                    os.unlink(self.path / name)
-            with contextlib.suppress(FileNotFoundError):
-                self._remove_tmp()
-            others = sorted(set(os.listdir(self.path)) - {"lock"})
-            if not others:
-                os.unlink(self.path / "lock")
+            self._empty()
+            if os.listdir(self.path) == ["lock"]:  # else something in it cannot be removed
+                _remove(self.path / "lock")  # or what a program has put there
                 self.path.rmdir()
         os.close(self._lock)
-        return some(others, 1)
 
-    def _is_made(self, name: str) -> bool:
-        """Return whether a file of this name is listed, or is one that the programs of a node
-        create."""
-        if name.startswith("."):  # `put` was interrupted before it renamed the file
-            return name[1:-17] in self._names
-        if name.startswith("agent."):
-            return name.removesuffix(".command") in self._names
-        return name in self._names or name == _LINE or name.startswith(("tail.", "step."))
 
-    def _remove_tmp(self) -> None:
-        """Remove the folder for launchers' temporary files."""
-        tmp = self.path / TMP
-        about = os.lstat(tmp)
-        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid():
-            try:
-                tmp.rmdir()
-            except OSError:
-                import shutil  # slow to import: it can read archives
+def _flock(lock: int) -> None:
+    """Lock this file, now or within a moment: `is_held` may have it. Raises BlockingIOError if
+    another process keeps it locked."""
+    for _ in range(_PROBES):
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        select.select([], [], [], _PROBE)
+    return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-                shutil.rmtree(tmp, ignore_errors=True)
+
+def is_held(run_dir: str) -> bool:
+    """Return whether another entrypoint holds this run directory."""
+    with contextlib.suppress(OSError):
+        lock = open_regular(f"{run_dir}/lock")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+    return False
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a directory with all that is in it, as far as possible. What is mounted
+    there stays."""
+    with contextlib.suppress(OSError, RecursionError):
+        about = os.lstat(path)
+        if not stat.S_ISDIR(about.st_mode):
+            os.unlink(path)
+        elif about.st_dev == os.lstat(path.parent).st_dev:
+            for name in os.listdir(path):
+                _remove(path / name)
+            os.rmdir(path)
 
 
 def make_folders(paths: Iterable[str]) -> None:

@@ -50,6 +50,23 @@ def test_a_program_does_not_inherit_the_lock(tmp_path: Path) -> None:
         child.communicate(timeout=10)
 
 
+def test_a_tree_too_deep_to_remove_does_not_stop_the_end(tmp_path: Path) -> None:
+    run_dir = RunDir(str(tmp_path / "run"))
+    here = os.open(run_dir.path, os.O_PATH)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=here)
+        deeper = os.open("d", os.O_PATH, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    run_dir.write("secret", "s", 0o600)
+    try:
+        run_dir.close()
+        assert not (tmp_path / "run/secret").exists()
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "run"], check=True)
+
+
 KILLED_AT = """
 import os, signal, sys
 from entrypoint.system.files import RunDir
@@ -80,7 +97,7 @@ def test_a_run_that_is_killed_while_it_tidies_up_is_known_for_ours(tmp_path: Pat
         if status == 0:  # it was not killed: there is no more to remove
             break
         assert status == -signal.SIGKILL
-    assert 7 <= removals < 20  # four files, a folder, the lock, the directory
+    assert 7 <= removals < 20  # four files, two folders, the lock, the directory
 
 
 def test_a_file_and_a_pipe_are_read(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
-"""Nobody's files are removed with the run directory, however the job ends."""
+"""The run directory goes as a whole, however the job ends, and nothing else goes with it."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +73,10 @@ LOCKS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.promise("only what the entrypoint made is removed with the run directory")
+@pytest.mark.promise(
+    "the run directory is the entrypoint's as a whole, and no other is touched",
+    control="it goes with all that is in it",
+)
 @pytest.mark.parametrize("kind", LOCKS)
 def test_a_folder_in_use_is_refused_and_stays_as_it_is(kind: str, bench: Bench) -> None:
     bench.run_dir.mkdir(mode=0o700)
@@ -84,32 +89,47 @@ def test_a_folder_in_use_is_refused_and_stays_as_it_is(kind: str, bench: Bench) 
         assert tree(bench.run_dir) == before
 
 
-@pytest.mark.promise("only what the entrypoint made is removed with the run directory")
+@pytest.mark.promise("the run directory is the entrypoint's as a whole, and no other is touched")
 @pytest.mark.parametrize("how", ENDS)
-def test_what_a_program_or_somebody_puts_there_stays(how: str, bench: Bench) -> None:
-    """Also after a second start on what a SIGKILL left; the entrypoint's own files are gone."""
+def test_it_goes_with_all_that_is_in_it(how: str, bench: Bench) -> None:
+    """Also by a second start on what a SIGKILL left. Where links lead to stays as it was."""
     process = waiting(bench)
     bench.await_notes("ready")
     names = fill(bench.run_dir)
-    # the entrypoint may write its own files meanwhile
-    theirs = {
-        name: about for name, about in tree(bench.run_dir).items() if name.split("/")[0] in names
-    }
+    elsewhere = tree(bench.folder / "elsewhere")
     assert end(bench, process, how) == ENDS[how]
     if how == "kill":
-        assert {"lock", "rank.env", "tmp"} < set(tree(bench.run_dir)), (
-            "the control: nobody tidied up"
-        )
+        assert {"lock", "rank.env", "tmp", *names} < set(tree(bench.run_dir)), "nobody tidied up"
+        assert end(bench, waiting(bench), "success") == 0
+    assert not bench.run_dir.exists()
+    assert tree(bench.folder / "elsewhere") == elsewhere
+
+
+@pytest.mark.promise("a second start in a running job's run directory changes nothing of it")
+@pytest.mark.parametrize("launcher", ["mpirun", "plain"])
+def test_a_second_start_leaves_the_record_alone(launcher: str, bench: Bench) -> None:
+    """Also one that becomes its program, and needs no run directory."""
+    process = waiting(bench)
+    bench.await_notes("ready")
+    status = ["entrypoint", "status", "--json", "--run-dir", str(bench.run_dir)]
+    until(lambda: asked(bench, status).get("phase") == "running", "the record")
+    words = ["entrypoint", "run", "--launcher", launcher, "--", "/no/such/program"]
+    second = subprocess.run(words, env=bench.env, capture_output=True, text=True, check=False)
+    assert second.returncode == (78 if launcher == "mpirun" else 127), second.stderr
+    assert asked(bench, status)["phase"] == "running"
+    assert end(bench, process, "success") == 0
+    assert asked(bench, status)["status"] == 0
+
+
+def asked(bench: Bench, words: list[str]) -> dict[str, Any]:
+    """What `status` answers; {} if there is no record yet."""
+    done = subprocess.run(words, env=bench.env, capture_output=True, text=True, check=False)
+    return json.loads(done.stdout) if done.stdout else {}
+
+
+@pytest.mark.control("a second start in a running job's run directory changes nothing of it")
+def test_after_the_end_the_next_start_writes_its_own(bench: Bench) -> None:
     assert end(bench, waiting(bench), "success") == 0
-    left = tree(bench.run_dir)
-    assert left.pop("lock")
-    assert left == theirs
-    said = f"warning: EP425 files in the run directory are not the entrypoint's | {bench.run_dir}: "
-    assert said in bench.err
-
-
-@pytest.mark.control("only what the entrypoint made is removed with the run directory")
-def test_where_nobody_put_anything_it_is_gone(bench: Bench) -> None:
-    for how, status in (*ENDS.items(), ("success", 0)):
-        assert end(bench, waiting(bench), how) == status
-        assert bench.run_dir.exists() == (how == "kill")
+    assert bench.run("/no/such/program", slots=1) == 127
+    status = ["entrypoint", "status", "--json", "--run-dir", str(bench.run_dir)]
+    assert asked(bench, status)["status"] == 127

@@ -302,7 +302,8 @@ def test_close_removes_all(tmp_path: Path) -> None:
     os.close(run_dir.pipe("ranks"))
     (run_dir.path / "tail.3").touch()
     (run_dir.path / "tmp" / "written-by-a-program").touch()
-    assert run_dir.close() == ""
+    (run_dir.path / "ray_start.log").touch()
+    run_dir.close()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -350,7 +351,7 @@ def test_close_follows_no_link(tmp_path: Path) -> None:
     for name in ("tmp/link", "tail.1"):
         (run_dir.path / name).symlink_to(tmp_path / "victim")
     (run_dir.path / "tmp/folder").symlink_to(tmp_path)
-    assert run_dir.close() == ""
+    run_dir.close()
     assert not run_dir.path.exists()
     assert (tmp_path / "victim").read_text() == "untouched"
 
@@ -362,6 +363,13 @@ def test_a_killed_run_s_secrets_do_not_outlive_the_next(tmp_path: Path) -> None:
     with held(tmp_path / "run"):
         pass
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_a_file_s_place_is_replaced(tmp_path: Path) -> None:
+    with held(tmp_path / "run") as run_dir:
+        (run_dir.path / "file/more").mkdir(parents=True)
+        run_dir.write("file", "text", 0o600)
+        assert (run_dir.path / "file").read_text() == "text"
 
 
 # --------------------------------------------------------------------------------------------------
