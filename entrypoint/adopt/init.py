@@ -10,6 +10,7 @@ from typing import Any
 from entrypoint.adopt.document import Setting
 from entrypoint.model import Topology
 from entrypoint.spec import JobSpec, fields, left_out
+from entrypoint.system.files import read
 from entrypoint.text import brief, count, some
 
 # What most jobs set -> what is proposed where neither a flag nor this machine tells.
@@ -128,7 +129,6 @@ def launcher_of(text: str) -> tuple[str | None, str]:
 
 def _text(folder: str, name: str) -> str:
     try:
-        with open(os.path.join(folder, name), "rb") as file:
-            return file.read(_MOST_TEXT).decode("utf-8", "replace")
+        return read(os.path.join(folder, name), 1.0)[:_MOST_TEXT].decode("utf-8", "replace")
     except OSError:
         return ""

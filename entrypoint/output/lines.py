@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 
+from entrypoint.system.descriptors import read_regular
+
 ATTEMPT = "attempt"  # file in the run directory with the number of the attempt, for JSON lines
 LONGEST = 2 << 20  # bytes of a line without an end; the bytes after them are a line of their own
 
@@ -173,8 +175,7 @@ def attempt(run_dir: str) -> int:
     """Return the number of the attempt that a node has begun, as in its run directory (ATTEMPT);
     1 where nothing is there."""
     try:
-        with open(f"{run_dir}/{ATTEMPT}", "rb") as file:
-            return int(file.read(9))
+        return int(read_regular(f"{run_dir}/{ATTEMPT}", 9))
     except (OSError, ValueError):
         return 1
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint.errors import CantCreateError
 from entrypoint.secret import scrubbed
-from entrypoint.system.descriptors import write_all
+from entrypoint.system.descriptors import open_regular, write_all
 from entrypoint.text import count, escaped, escaped_lines
 from entrypoint.values import dataclass
 
@@ -150,7 +150,9 @@ class Logger:
         do, from now on."""
         with self._changed:
             before = self._last_output
-            self._last_output = os.open(last_output, os.O_RDONLY | os.O_CLOEXEC)
+            self._last_output = -1
+            with contextlib.suppress(OSError):
+                self._last_output = open_regular(last_output)
             if before >= 0:
                 os.close(before)
 

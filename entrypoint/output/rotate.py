@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 
-from entrypoint.system.descriptors import write_all
+from entrypoint.system.descriptors import open_regular, write_all
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
 
-_HOW = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_HOW = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 _MODE = 0o640
 _LOOK = 1.0  # seconds between two checks of the name
 
@@ -63,7 +63,7 @@ class RotatingFile:
         """Open the file of that name and read its size. Return whether another program has rotated
         or cut it."""
         self._looked = time.monotonic()
-        fd = os.open(self._file, _HOW, _MODE)
+        fd = open_regular(self._file, _HOW, _MODE)
         status = os.fstat(fd)
         before = self._size
         is_new = self._fd < 0 or not os.path.samestat(status, os.fstat(self._fd))
@@ -99,7 +99,7 @@ class RotatingFile:
                 OSError
             ):  # a file system without links, on which the name is missing for a moment
                 os.rename(file, f"{file}.1")
-        fd = os.open(fresh, _HOW | os.O_TRUNC, _MODE)
+        fd = open_regular(fresh, _HOW | os.O_TRUNC, _MODE)
         os.close(self._fd)
         self._fd = fd
         self._size = 0

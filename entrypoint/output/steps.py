@@ -9,10 +9,13 @@ import os
 import re
 import time
 
+from entrypoint.system.descriptors import open_regular, read_regular
+
 STEP = 40  # characters of a step that are kept
 _LINE = 256  # characters of a line that are compared: see spec/patterns.py
 _MOST = 100  # lines of one read that are compared, from the last one
 _HEAD = 20  # bytes of the time
+_PATTERN = 1 << 16  # bytes of the pattern
 
 if False:  # only for type checkers: importing it is slow
     from re import Pattern
@@ -65,10 +68,9 @@ def _step(match: re.Match[str]) -> str:
 def opened(pattern_file: str, run_dir: str, number: str) -> StepFile | None:
     """Return the file for this rank's steps; None if the pattern or the file cannot be opened."""
     try:
-        with open(pattern_file, encoding="utf-8") as file:
-            pattern = re.compile(file.read())
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        return StepFile(pattern, os.open(place(run_dir, number), flags, 0o600))
+        pattern = re.compile(read_regular(pattern_file, _PATTERN).decode())
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+        return StepFile(pattern, open_regular(place(run_dir, number), flags))
     except (OSError, ValueError, re.error):
         return None
 
@@ -77,8 +79,8 @@ def last(run_dir: str, number: str) -> tuple[float, str] | None:
     """Return when a rank last showed progress, by this machine's monotonic clock, and its step;
     None if it has not yet."""
     try:
-        with open(place(run_dir, number), "rb") as file:
-            when, _, step = file.read(_HEAD + 1 + 4 * STEP).partition(b"\n")
+        content = read_regular(place(run_dir, number), _HEAD + 1 + 4 * STEP)
+        when, _, step = content.partition(b"\n")
         return float(when), step.decode("utf-8", "replace").strip()
     except (OSError, ValueError):
         return None

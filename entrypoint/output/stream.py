@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from entrypoint.system.descriptors import CHUNK, reopened
+from entrypoint.system.descriptors import CHUNK, open_regular, reopened
 
 if False:  # only for type checkers: importing it is slow
     from typing import Protocol
@@ -263,7 +263,7 @@ class Stream:
 
 def _opened(file: str) -> int:
     try:
-        return os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return open_regular(file, os.O_WRONLY)
     except OSError:
         return -1
 

@@ -11,10 +11,12 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 
+from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir
 from entrypoint.system.pipes import PipeListener
 
 ALL = "agents"  # the pipe with the hosts' names
+_LONGEST = 1 << 20  # bytes of a command
 
 
 class Agents:
@@ -44,9 +46,8 @@ class Agents:
             if host in self._hosts and host not in self._served:
                 command = ""
                 with contextlib.suppress(OSError):
-                    command = (self._run_dir.path / f"agent.{host}.command").read_text(
-                        errors="surrogateescape"
-                    )
+                    file = self._run_dir.path / f"agent.{host}.command"
+                    command = read_regular(file, _LONGEST).decode(errors="surrogateescape")
                 if command:
                     self._served.add(host)
                 self._wanted(self._hosts[host], command)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-from entrypoint.system.descriptors import write_all
+from entrypoint.system.descriptors import read_regular, write_all
+
+_MOST = 1 << 20  # bytes of the file
 
 
 def bind(file: str, local: str) -> None:
@@ -15,8 +17,7 @@ def bind(file: str, local: str) -> None:
     is printed.
     """
     try:
-        with open(file) as stream:
-            lines = stream.read().splitlines()
+        lines = read_regular(file, _MOST).decode().splitlines()
         if not lines:
             return
         rank = int(os.environ.get(local, local)) % len(lines)  # mpi.np may be more than the slots

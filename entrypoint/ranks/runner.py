@@ -35,6 +35,7 @@ from entrypoint.supervised import OF_PROGRAM
 from entrypoint.system import checks, children, proc, process
 from entrypoint.system.cgroups import Memory, Processes
 from entrypoint.system.clock import rest
+from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir, make_folders
 from entrypoint.text import count
 from entrypoint.values import replace
@@ -49,6 +50,7 @@ _GONE = 10.0  # seconds for killed programs to be gone: the kernel needs time to
 _UNREAD = 5.0  # seconds for the reader of our output to take some of the programs' last lines
 # seconds to show the stacks of programs whose grace is over, before they are killed
 _LAST_LOOK = 1.5
+_COMMAND = 8 << 20  # bytes of a launcher's command line; the kernel takes fewer
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 # the last line of a launcher's own script that cannot start it
 _SCRIPT_ERROR = re.compile(r"[a-z_]{1,40}\.(?:sh|py): (EP650 [^|]+ \| [^|]+ \| [^|]+)")
@@ -441,16 +443,20 @@ class Programs:
         started."""
         try:
             # Not the file's modification time: a clock may jump, and a file server has its own.
-            return time.monotonic() - float((self._run_dir.path / "last-output").read_bytes()[:20])
+            when = read_regular(self._run_dir.path / "last-output", 20)
+            return time.monotonic() - float(when)
         except (OSError, ValueError):
             return 0.0
 
     def show_line(self) -> None:
         """Log once that the launcher was started, with the place of its whole command line."""
-        file = self._run_dir.path / command_line.RECORD
-        if "line" in self._logged or not file.is_file():
+        if "line" in self._logged:
             return
-        if line := command_line.shown(file.read_bytes()):
+        try:
+            argv = read_regular(self._run_dir.path / command_line.RECORD, _COMMAND)
+        except OSError:
+            return  # its script has not written it yet, or a rank has put something else there
+        if line := command_line.shown(argv):
             self._logged.add("line")
             self._run_dir.write(command_line.TEXT, f"{line}\n", 0o600)
             nodes = self._plan.topology.working

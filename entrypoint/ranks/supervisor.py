@@ -63,7 +63,7 @@ from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.output.stream import NEVER, Copies, Stream
 from entrypoint.ranks.below import Below
 from entrypoint.ranks.reporter import Reporter
-from entrypoint.system.descriptors import write_all
+from entrypoint.system.descriptors import open_regular, read_regular, write_all
 from entrypoint.system.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
 from entrypoint.system.proc import (
     descendants,
@@ -90,6 +90,7 @@ _LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have le
 _STUCK = 5.0  # seconds after a failure until output that nobody reads is dropped
 # seconds after the start until nested launchers are looked for, and again when it is twice as old
 _FIRST_LOOK = 0.1
+_ENVIRONMENT = 64 << 20  # bytes of the file of --env; the kernel takes fewer
 _TERM = 15
 _KILL = 9
 # Exit statuses as in entrypoint/errors.py.
@@ -244,12 +245,11 @@ def _load(file: str, aliases: str) -> None:
     for name in _OF_LOGINS:
         if name not in keep:
             os.environ.pop(name, None)
-    with open(file, "rb") as stream:
-        for entry in stream.read().split(b"\0")[:-1]:
-            variable, _, value = entry.partition(b"=")
-            set_names.add(os.fsdecode(variable))
-            if os.fsdecode(variable) not in keep:
-                os.environb[variable] = value
+    for entry in read_regular(file, _ENVIRONMENT).split(b"\0")[:-1]:
+        variable, _, value = entry.partition(b"=")
+        set_names.add(os.fsdecode(variable))
+        if os.fsdecode(variable) not in keep:
+            os.environb[variable] = value
     for name, _, source in (pair.partition("=") for pair in aliases.split(",")):
         if source in os.environ and name not in set_names:
             os.environ[name] = os.environ[source]
@@ -257,11 +257,11 @@ def _load(file: str, aliases: str) -> None:
 
 def _save(file: str, tail: bytearray) -> None:
     try:
-        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        fd = open_regular(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         write_all(fd, bytes(tail))
         os.close(fd)
     except OSError:
-        return  # the disk is full
+        return  # the disk is full, or the program has put something else there
 
 
 def _copy(options: dict[str, str], reporter: Reporter) -> RotatingFile:

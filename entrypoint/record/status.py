@@ -18,6 +18,7 @@ from entrypoint.record import health
 from entrypoint.record.content import JobStatus, Record, RecordedProcess
 from entrypoint.record.file import record_of
 from entrypoint.system import proc
+from entrypoint.system.descriptors import open_regular
 from entrypoint.system.files import is_trusted
 from entrypoint.text import duration, from_json
 from entrypoint.wire import Invalid, read
@@ -154,7 +155,7 @@ def load(file: str) -> Record:
     if it is no record.
     """
     try:
-        opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        opened = open_regular(file)
     except PermissionError:
         with contextlib.suppress(OSError):
             raise _refused(file, os.lstat(file).st_uid) from None

@@ -116,7 +116,7 @@ def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
     program = command[0] if command else ""
     file = proc.script(command) or (program if program.endswith(".py") or "/" in program else "")
     path = os.path.join(cwd, file)
-    if not file or os.access(path, os.X_OK):
+    if not file or os.access(path, os.X_OK) or is_special(path):
         return None
     try:
         with open(path, "rb") as stream:
@@ -126,6 +126,14 @@ def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
     if not first.startswith(b"#!") or b"python" in first:
         return None
     return cannot_start((file,), _os_error(errno.EACCES, file))
+
+
+def is_special(path: str) -> bool:
+    """Return whether this is a pipe or a device: reading it may wait, and takes what it gives."""
+    with contextlib.suppress(OSError):
+        mode = os.stat(path).st_mode
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return False
 
 
 def _os_error(kind: int, file: str) -> OSError:

@@ -237,8 +237,8 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("logs that were not asked for cost nothing")
-def test_what_was_not_asked_for_is_not_imported() -> None:
-    lines = ("--lines", "json", "--log", "/dev/null")
+def test_what_was_not_asked_for_is_not_imported(tmp_path: Path) -> None:
+    lines = ("--lines", "json", "--log", str(tmp_path / "log"))
     for options, count in (((), 0), (lines, 3)):
         words = [sys.executable, "-X", "importtime", *KEEP[1:], *options, "--", "true"]
         seen = subprocess.run(words, capture_output=True, text=True, check=True).stderr

@@ -590,12 +590,11 @@ def test_a_label_with_the_rank_and_another_socket(tmp_path: Path) -> None:
 
 def test_a_stop_before_the_program_is_there(tmp_path: Path, listener: Listener) -> None:
     """It ended this process without a word, and the rank counted as killed by SIGKILL."""
-    os.mkfifo(tmp_path / "env")  # which holds it up
+    (tmp_path / "env").write_bytes(b"A=1\0" * 500_000)  # which holds it up
     words = ("--run-dir", str(tmp_path), "--env", str(tmp_path / "env"), "--", "sleep", "600")
     process = subprocess.Popen([*KEEP, *words], start_new_session=True)
     until(lambda: listener.told, "the start line")
     os.killpg(process.pid, signal.SIGTERM)
-    (tmp_path / "env").write_bytes(b"A=1\0")
     assert process.wait(10) == 143
     assert listener.told == [f"start 0 {process.pid}", "end 0 143", "done 0 0"]
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from entrypoint.errors import RetryError
 from entrypoint.system.clock import rest
+from entrypoint.system.descriptors import read_regular
 from entrypoint.system.threads import in_thread
 from entrypoint.text import one_line
 
@@ -101,9 +102,7 @@ def _state(path: str) -> FileState:
 def _read(path: str) -> str:
     """Return the operation in a record; "" while it is not complete, or is none."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(file, "rb") as record:
-            return operation(record.read(_MOST))
+        return operation(read_regular(path, _MOST))
     except OSError:
         return ""
 

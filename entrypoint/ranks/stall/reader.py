@@ -103,7 +103,7 @@ async def _by_signal(pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
     if proc.state(pid)[0] in "Tt":
         return (), "a suspended process answers no signal"
     try:
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             start = os.fstat(file.fileno()).st_size
             os.kill(pid, SIGNAL)
             text = await _answer(file.fileno(), start, limit)

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from entrypoint.system.files import read
+
 
 def params(mpirun: str, home: str, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the parameters that files set: for some, Open MPI accepts no second value on the
@@ -20,7 +22,8 @@ def params(mpirun: str, home: str, env: Mapping[str, str]) -> tuple[str, ...]:
         *(folder / "openmpi-mca-params.conf" for folder in folders),
     ):
         with contextlib.suppress(OSError):
-            names += re.findall(r"^[ \t]*(\w+)[ \t]*=", path.read_text(errors="replace"), re.M)
+            text = read(str(path), 1.0).decode("utf-8", "replace")
+            names += re.findall(r"^[ \t]*(\w+)[ \t]*=", text, re.M)
     return tuple(names)
 
 
