@@ -7,28 +7,28 @@ import re
 from collections.abc import Sequence
 from functools import cache, cached_property
 
-# What is kept of a line on each side of a needle: longer ones are data.
-LONGEST = 4000
+# Characters of a line that patterns look at, around a needle or from its begin: the rest is data.
+LONGEST = 1000
 _MOST_FIRST = 2_000  # lines that are judged from the begin of the output
 _MOST_LAST = 18_000  # and from its end
 
 # What launchers, containers and platforms put in front of a rank's line.
 _PREFIXES = (
-    r"\[\d+,\d+\](?:\[[^\]\s]*\])?<std(?:err|out|diag)>: ?",  # Open MPI
-    r"\[?(?:default|rank|Rank )\d+\]?: ?",  # torchrun
-    r"\[(?:default|rank)\d+\]:? ?",
-    r"\((?:[\w.:()-]+ )?(?:rank=\d+, )?pid=\d+(?:, ip=[\d.:a-f]+)?\) ?",  # Ray
-    r"\[entrypoint [^\]]*\] ",
-    r"\[\d+\]<?(?:stdout|stderr)?>?:? (?=\S)",
-    r"\[[\w.-]*(?:worker|node|pod|host|launcher|rank|master)[\w./ -]*\]:? ",  # kubectl, ours
-    r"[\w.-]+  *\| ",  # compose
-    r"(?:worker|node|host|rank|task|pod|chief|master|ps|launcher)[-_.\w]*: ",  # pdsh, srun
+    r"\[\d{1,9},\d{1,9}\](?:\[[^\]\s]{0,80}\])?<std(?:err|out|diag)>: ?",  # Open MPI
+    r"\[?(?:default|rank|Rank )\d{1,9}\]?: ?",  # torchrun
+    r"\[(?:default|rank)\d{1,9}\]:? ?",
+    r"\((?:[\w.:()-]{1,80} )?(?:rank=\d{1,9}, )?pid=\d{1,9}(?:, ip=[\d.:a-f]{1,45})?\) ?",  # Ray
+    r"\[entrypoint [^\]]{0,80}\] ",
+    r"\[\d{1,9}\]<?(?:stdout|stderr)?>?:? (?=\S)",
+    r"\[[\w.-]{0,40}(?:worker|node|pod|host|launcher|rank|master)[\w./ -]{0,80}\]:? ",  # kubectl
+    r"[\w.-]{1,80} {1,80}\| ",  # compose
+    r"(?:worker|node|host|rank|task|pod|chief|master|ps|launcher)[-_.\w]{0,80}: ",  # pdsh, srun
     r"\d{1,5}: (?=\S)",  # srun --label
-    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?:?(?: -)? ",  # time
-    r"\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?\] ?",
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?:?(?: -)? ",  # time
+    r"\[\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\] ?",
 )
-_PREFIX = f"(?:{'|'.join(_PREFIXES)}){{1,3}}"
-_FRAME = r"\s*File \".{1,400}, line \d+"
+_PREFIX = f"^(?:{'|'.join(_PREFIXES)}){{1,3}}"
+_FRAME = r"^\s{0,20}File \".{1,400}, line \d"
 _COLOURS = r"\x1b\[[0-9;?]{0,20}[A-Za-z]"
 # From here on a line only lists what could be the reason, or what to do.
 _HINTS = (
@@ -63,20 +63,19 @@ _HINTS = (
 _WARNING = (
     r"^\W{0,3}(?:W\d{4}\b|W\d{3} \d|W [\w/]{1,120}\.(?:cpp|cc|py)|WARN(?:ING)?\b|[Ww]arning\b)"
     r"|\bWARNING\b|\[W\]|\[WARN(?:ING)?\]|\bUserWarning\b|\bFutureWarning\b"
-    r"|(?i:\bretrying\b|\bwill retry\b|\bretry \d+(?:/| of )\d+)"
+    r"|(?i:\bretrying\b|\bwill retry\b|\bretry \d{1,6}(?:/| of )\d)"
 )
 _PROGRESS = (
-    r"(?i)^\W{0,3}(?:(?:train|\[)\w*[^:]{0,20})?\b(?:step|iter(?:ation)?|epoch|global_step)\b"
-    r"\W{0,4}\d+(?:(?!(?i:error|fail|nan)).){0,400}$"
-    r"|\d+%\|.{0,200}\|\s?\d+/\d+"
+    r"(?i)^\W{0,3}(?:(?:train|\[)[^:]{0,40})?\b(?:step|iter(?:ation)?|epoch|global_step)\b"
+    r"\W{0,4}\d{1,9}\b(?:(?!(?i:error|fail|nan)).){0,400}$"
+    r"|\d%\|[^|]{0,200}\|\s?\d{1,9}/\d"
 )
 # Counts that health checks print: they name errors that did not happen.
 _COUNTED = ("errors", "events", "warnings", "failures", "faults", "kills", "timeouts", "count")
 _NONE = rf"(?i)\b(?:0|no)(?: [\w.-]{{1,30}}){{0,3}} (?:{'|'.join(_COUNTED)})\b"
-_ZERO = rf"(?i)\b(?:{'|'.join(_COUNTED)}) ?[:=] ?(?:0|none)(?![\w.])"
-_BEFORE_ZERO = r"(?:\b[\w.-]{1,30} ){0,6}$"  # of the 200 characters before
+_ZERO = rf"(?i)(?:\b[\w.-]{{1,30}} ){{0,6}}\b(?:{'|'.join(_COUNTED)}) ?[:=] ?(?:0|none)(?![\w.])"
 # How Ray names the node of a task: `ray::step() (pid=4, ip=10.0.0.3)`, whose exception follows.
-_RAY_PLACE = r"\bpid=\d+, ip=([\d.:a-fA-F]{2,45})|\bWorker IP address: ([\d.:a-fA-F]{2,45})"
+_RAY_PLACE = r"\bpid=\d{1,9}, ip=([\d.:a-fA-F]{2,45})|\bWorker IP address: ([\d.:a-fA-F]{2,45})"
 _RAY_TASK = "ray::"
 
 
@@ -92,22 +91,17 @@ def _ascii(line: str) -> str:
 
 def _without_zeros(line: str) -> str:
     """Return the line without counts such as `0 Xid errors` or `uncorrectable ECC errors: 0`."""
-    line = compiled(_NONE).sub("", line)
-    while zero := compiled(_ZERO).search(line):
-        before = line[: zero.start()]
-        words = re.search(_BEFORE_ZERO, before[-200:])
-        line = before[: len(before) - len(words[0] if words else "")] + line[zero.end() :]
-    return line
+    return compiled(_ZERO).sub("", compiled(_NONE).sub("", line))
 
 
 _TIME = r"^\[?\d{4}-\d\d-\d\d[T ][\d:.,]{8,16}(?:Z|[+-][\d:]{4,5})?\]? "
 _ORIGINS = (
-    r"^\[\d+,(?P<rank>\d+)\]",
-    r"^\W{0,2}(?i:default|rank) ?(?P<rank>\d+)\W",
-    r"^\([^)]{0,80}\brank=(?P<rank>\d+)",
-    r"^\([^)]{0,80}\bpid=\d+, ip=(?P<node>[\d.:a-f]+)\)",
-    r"^\[entrypoint (?P<node>[\w.-]+)",
-    r"^\W?(?P<node>(?:worker|node|pod|host|chief|master|task|ps)[-_.\w]*\d)\b",
+    r"^\[\d{1,9},(?P<rank>\d{1,9})\]",
+    r"^\W{0,2}(?i:default|rank) ?(?P<rank>\d{1,9})\W",
+    r"^\([^)]{0,80}\brank=(?P<rank>\d{1,9})",
+    r"^\([^)]{0,80}\bpid=\d{1,9}, ip=(?P<node>[\d.:a-f]{1,45})\)",
+    r"^\[entrypoint (?P<node>[\w.-]{1,64})",
+    r"^\W?(?P<node>(?:worker|node|pod|host|chief|master|task|ps)[-_.\w]{0,64}\d)\b",
 )
 
 

@@ -32,6 +32,8 @@ from entrypoint.values import dataclass
 
 _Rows = dict[str, list[int]]
 _TRIES = 20  # lines with a needle that are compared with its pattern
+# Characters that are compared with patterns in one judgement: a usual output needs a tenth of them.
+_MOST_COMPARED = 300_000
 _MOST_SHOWN = 3
 _EXCEPTION = (
     r"^(?:[\w.-]{1,80}: )?(?:[A-Za-z_][\w.]{0,200}\.)?"
@@ -149,20 +151,28 @@ def judge(
 
 def _matches(output: Output) -> Iterator[Match]:
     """Yield every signature that is found, each at the line where it is most decisive."""
-    for signature in _candidates(output.text):
+    compared = 0
+    for signature in sorted(_candidates(output.text), key=_usual_weight):
         best: Match | None = None
         for number, line in _lines_with(signature.needle, output):
+            compared += len(line) if signature.pattern else 0
+            if compared > _MOST_COMPARED:
+                break
             groups = signature.match(line)
             if groups is None:
                 continue
             match = Match(signature, number, _weight(signature, number, output), groups)
             if best is None or match.order < best.order:
                 best = match
-            if match.weight <= (signature.weight or KINDS[signature.slug].weight):
+            if match.weight <= _usual_weight(signature):
                 break
         if best:
             yield best
     yield from _exceptions(output)
+
+
+def _usual_weight(signature: Signature) -> int:
+    return signature.weight or KINDS[signature.slug].weight
 
 
 @cache
@@ -218,7 +228,7 @@ def _lines_with(needle: str, output: Output) -> Iterator[tuple[int, str]]:
 def _weight(signature: Signature, number: int, output: Output) -> int:
     """Return how decisive a signature is in this line: a warning, or what progress followed, is
     only better than a consequence."""
-    usual = signature.weight or KINDS[signature.slug].weight
+    usual = _usual_weight(signature)
     if usual <= HARDWARE + 5 or usual >= WARNED or signature.always:
         return usual
     if output.is_warning(number) or number < output.last_progress:
@@ -254,7 +264,7 @@ def _of(best: Match, matches: Sequence[Match], output: Output) -> Cause:
     """Return the cause that a match stands for, with the lines that show it."""
     signature = best.signature
     if signature.slug == "gpu-oom":
-        signature = _foreign(signature, output.lines[best.line])
+        signature = _foreign(signature, output.lines[best.line][: 4 * clean.LONGEST])
     numbers = [best.line]
     for match in matches:
         if match.signature.slug == best.signature.slug and match.line not in numbers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,14 @@ from entrypoint.system.threads import in_thread
 from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
-    from entrypoint.causes.evidence import DeviceFault
+    from entrypoint.causes.evidence import DeviceFault, Evidence
 
 # Seconds that a node waits for its diagnoses before it reports the stop: for a device's tool, and
 # for the judgement on a busy machine.
 LIMIT = TOOL_LIMIT + 1.0
+# Seconds of CPU in which the output of all failures of a node is judged: what fails later is judged
+# by its end alone. A usual output takes a hundredth of a second.
+MOST = 2.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class Diagnostician:
         self._tell = callbacks.tell
         self._background = callbacks.background
         self._count = 0
+        self._judging = asyncio.Lock()  # one at a time: each slows the event loop down
+        self._spent = 0.0  # seconds of CPU
         self._pending: set[asyncio.Task[Any]] = set()
         self._device_faults: asyncio.Task[tuple[DeviceFault, ...]] | None = None
 
@@ -69,18 +75,14 @@ class Diagnostician:
         return ()
 
     async def _diagnose(self, failure: Failure) -> None:
-        # Nothing of this is imported while nothing fails.
-        from entrypoint.causes.judge import judge
-
-        judged = partial(judge, failure.lines, failure.status)
         try:
             counters = await in_thread(self._probe.counters)
-            cause = await in_thread(partial(judged, evidence=counters))
+            cause = await self._judge(failure, counters)
             if cause.node and not self._probe.is_at(cause.node):
-                cause = await in_thread(judged)  # what was measured here is no evidence
+                cause = await self._judge(failure)  # what was measured here is no evidence
             elif _may_be_a_device(cause):
                 evidence = replace(counters, device_faults=await self._devices())
-                cause = await in_thread(partial(judged, evidence=evidence))
+                cause = await self._judge(failure, evidence)
         except Exception as error:  # a job that fails must not fail once more for its diagnosis
             text = f"internal error: {type(error).__name__}: {error}"
             self._log(f"warning: EP902 {text} | the cause of {failure.name}'s failure is unknown")
@@ -88,10 +90,26 @@ class Diagnostician:
         rank = failure.name if failure.name.startswith("rank ") else ""
         self._tell(messages.Diagnosis(replace(cause, rank=rank)))
 
+    async def _judge(self, failure: Failure, evidence: Evidence | None = None) -> Cause:
+        async with self._judging:
+            lines = failure.lines if self._spent < MOST else ()
+            cause, spent = await in_thread(partial(_judged, lines, failure.status, evidence))
+            self._spent += spent
+            return cause
+
     async def settled(self, most: float) -> None:
         """Return when every diagnosis is reported, after `most` seconds at the latest."""
         if self._pending:
             await asyncio.wait(self._pending, timeout=min(most, LIMIT))
+
+
+def _judged(lines: tuple[str, ...], status: int, evidence: Evidence | None) -> tuple[Cause, float]:
+    """Return the cause, and the seconds of CPU that the judgement took."""
+    # Nothing of this is imported while nothing fails.
+    from entrypoint.causes.judge import judge
+
+    begin = time.thread_time()
+    return judge(lines, status, evidence=evidence), time.thread_time() - begin
 
 
 def _may_be_a_device(cause: Cause) -> bool:
