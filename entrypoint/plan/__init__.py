@@ -476,7 +476,7 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -
             "alive_interval": _alive_interval(spec),
             "host": topology.this.host,
             "port": topology.this.ssh_port,
-            "root_login": "prohibit-password" if topology.user == "root" else "no",
+            "root_login": "no" if facts.uid else "prohibit-password",
             "startups": max(256, 2 * len(topology.nodes)),
             "login_grace": 15,
             "session_env": session_env(facts, topology),

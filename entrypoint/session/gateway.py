@@ -12,6 +12,7 @@ from entrypoint.output.log import Callbacks
 from entrypoint.plan.ports import ssh_ports
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.spec import JobSpec
+from entrypoint.system import account
 from entrypoint.system.files import RunDir
 from entrypoint.system.keys import Keys
 from entrypoint.system.ports import holder
@@ -54,6 +55,8 @@ class Gateway:
         for name, content in keys.files().items():
             if any(file.name == name for file in self._draft.files):
                 self._run_dir.write(name, content, 0o600)
+        for name, content in account.files(self._facts).items():
+            self._run_dir.write(name, content, 0o600)
         self._tell(events.KeysReady())
         for file in self._draft.files:
             if file.name == "sshd_config":

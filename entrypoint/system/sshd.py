@@ -12,11 +12,9 @@ from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError, OsError
 from entrypoint.model import Facts
-from entrypoint.plan.topology import NAMES, login
 from entrypoint.secret import is_secret
-from entrypoint.system import children, proc
+from entrypoint.system import account, children, proc
 from entrypoint.system.clock import rest
-from entrypoint.system.files import cure, put
 from entrypoint.system.ports import claim, holder, is_free
 from entrypoint.system.signals import USERS, ignoring
 
@@ -108,8 +106,8 @@ class Sshd:
         """Start it and prove that it answers, unless it did in an earlier attempt; `logged` gets
         each line of its log.
 
-        Raises ConfigError if the image has no sshd or no user to log in as, OsError with the last
-        lines of sshd's log if it does not start.
+        Raises ConfigError if the image has no sshd or it will not let this user in, OsError with
+        the last lines of sshd's log if it does not start.
         """
         program = check(facts)
         environment = _environment(facts, config.parent)
@@ -215,7 +213,7 @@ class Sshd:
 def check(facts: Facts) -> str:
     """Return sshd's path.
 
-    Raises ConfigError if the image has none, or no name for the user to log in as, or root lacks a
+    Raises ConfigError if the image has none, or it will not let this user in, or root lacks a
     capability.
     """
     program = facts.programs.get("sshd")
@@ -225,12 +223,7 @@ def check(facts: Facts) -> str:
             "not on PATH, not in /usr/sbin",
             "install openssh-server",
         )
-    if not facts.user and NAMES not in facts.programs:
-        raise ConfigError(
-            f"EP431 ssh needs a user name for uid {facts.uid}",
-            f"no entry in /etc/passwd, no {NAMES}",
-            "install libnss-wrapper, or run as a user that the image has",
-        )
+    account.check(facts)
     # Without these an sshd run by root drops every connection.
     missing = [
         name for name, bit in _ROOT_NEEDS.items() if facts.uid == 0 and not proc.has_capability(bit)
@@ -248,35 +241,7 @@ def _environment(facts: Facts, run_dir: Path) -> dict[str, str]:
     """Return sshd's own environment. Its sessions get another one, so its memory and /proc need to
     show no secret."""
     public = {name: value for name, value in os.environ.items() if not is_secret(name)}
-    return public | _name(facts, run_dir)
-
-
-def _name(facts: Facts, run_dir: Path) -> dict[str, str]:
-    """Return the variables with which sshd has a name for this uid; none if /etc/passwd has one.
-
-    libnss_wrapper reads a passwd file of one line, only in sshd and ssh, which refuse to work
-    without a name. sshd gives its sessions a new environment, and ssh starts nothing, so no program
-    of the job ever sees it.
-    """
-    if facts.user:
-        return {}
-    passwd = run_dir / "passwd"
-    try:
-        put(
-            passwd,
-            os.fsencode(f"{login(facts)}:x:{facts.uid}:{os.getgid()}::{facts.home}:/bin/sh\n"),
-            0o600,
-        )
-    except OSError as error:
-        hint = cure(error, passwd, "set ENTRYPOINT_RUN_DIR to a writable place")
-        raise CantCreateError(
-            f"EP410 cannot write {passwd}", error.strerror or str(error), hint
-        ) from error
-    return {
-        "LD_PRELOAD": facts.programs[NAMES],
-        "NSS_WRAPPER_PASSWD": str(passwd),
-        "NSS_WRAPPER_GROUP": "/etc/group",
-    }
+    return public | account.variables(facts, run_dir)
 
 
 async def _reader(fd: int) -> asyncio.StreamReader:

@@ -395,11 +395,18 @@ def test_sshd_listens_where_the_node_is_called(node: str, address: str | None) -
     assert of_sshd(build(f"hosts: [a, {node}]\nnode_rank: 1\n")).get("ListenAddress") == address
 
 
-@pytest.mark.parametrize(("user", "allowed"), [("ma-user", "no"), ("root", "prohibit-password")])
+@pytest.mark.parametrize(
+    ("user", "uid", "allowed"),
+    [
+        ("ma-user", 1000, "no"),
+        ("root", 0, "prohibit-password"),
+        ("toor", 0, "prohibit-password"),  # sshd calls every user with this uid root
+    ],
+)
 def test_root_logs_in_only_where_the_job_is_root_s_and_with_its_key(
-    user: str, allowed: str
+    user: str, uid: int, allowed: str
 ) -> None:
-    made = of_sshd(build(TWO.format(1), facts(user=user)))
+    made = of_sshd(build(TWO.format(1), facts(user=user, uid=uid)))
     assert (made["PermitRootLogin"], made["AllowUsers"]) == (allowed, user)
     assert (made["PasswordAuthentication"], made["AuthenticationMethods"]) == ("no", "publickey")
 
