@@ -164,9 +164,14 @@ class Access:
 # What follows from both
 
 
-def beside(port: int) -> int:
-    """The port that a parameter server takes where a worker takes this one: both may have one
-    machine's network."""
+SSH_PORT = 36666  # the default of `ssh.port`
+
+
+def of_task(port: int, task: str) -> int:
+    """Return the port of a node with this task, where a worker's is `port`: a parameter server may
+    have the same machine's network, so its port is the next one."""
+    if task == "worker":
+        return port
     return port + 1 if port < 65535 else port - 1
 
 
@@ -187,7 +192,7 @@ class Node:
     task: str = "worker"  # what it does: "worker", or "ps" for a parameter server
     index: int = 0  # among the nodes of its task
     port: int | None = None  # where its program listens, where the platform gave it one
-    ssh_port: int = 36666  # where its sshd listens
+    ssh_port: int = SSH_PORT  # where its sshd listens; 0: the job's keys determine it
 
     @property
     def where(self) -> str:
@@ -295,7 +300,7 @@ class NodeReport:
     # any
     ports: tuple[int, ...] | None = None
     holder: str = ""  # who has the planned one, where it is not among them
-    ssh_port: int = 0  # where its sshd listens; 0: at the planned one
+    ssh_port: int = 0  # where its sshd listens; 0: unknown
     checking: bool = False  # it still checks itself, and reports the end of that
     # with `attempt`, the history that it knows (job/history.py)
     without_progress: int = 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
-from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
+from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.gate.admission import Admission, before_program, node_gate
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
@@ -46,7 +46,7 @@ from entrypoint.spec import JobSpec
 from entrypoint.system import checks, process
 from entrypoint.system import keys as job_keys
 from entrypoint.system.files import RunDir, explained, make_folders, put
-from entrypoint.system.ports import PortClaims
+from entrypoint.system.ports import offer
 from entrypoint.system.signals import Signals
 from entrypoint.system.threads import in_thread
 from entrypoint.values import dataclass, replace
@@ -237,7 +237,6 @@ class Loop:
         self._calls: Any = None  # the leader's RollCall, once the door is open
         self._waiting: Waiting | None = None
         self._agents: Agents | None = None
-        self._ports = PortClaims()
         self._writing: asyncio.Task[None] | None = None  # of files into the log folder
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
@@ -384,7 +383,7 @@ class Loop:
     def _call(self, action: actions.Call) -> None:
         self._calls.close(action.node)
         node = self._topology.nodes[action.node]
-        self._calls.call(node, self._gateway.other_ports(node))
+        self._calls.call(replace(node, ssh_port=self._gateway.port(node)))
 
     def _stop_calling(self, action: actions.StopCalling) -> None:
         if self._calls:
@@ -402,8 +401,6 @@ class Loop:
         else:
             if isinstance(action.message, (messages.Start, messages.Stop)):
                 self._respondent.stop()
-            if isinstance(action.message, messages.Start) and (port := self._draft.launch.port):
-                self._ports.keep(action.message.port or port.first)
             if isinstance(action.message, messages.Stop):
                 self._admission.cancel()
             starts = isinstance(action.message, (messages.Start, messages.StartDaemon))
@@ -444,10 +441,15 @@ class Loop:
 
     async def _open(self) -> None:
         """Open the gateway, and on the leader prepare the calls."""
-        this = self._topology.this
         keys = job_keys.load(self._spec, self._topology)
         self._respondent.token = keys.token
-        port = await self._gateway.open(keys)
+        try:
+            await self._gateway.open(keys)
+        except OsError as error:
+            if not self._topology.is_leader:  # nobody can call this node
+                raise
+            self._not_ready = self._not_ready or error.outcome
+        port = self._gateway.port(self._topology.this)
         report = self._draft.members.reports[self._me]
         report = replace(report, not_ready=self._why_not_ready(), ssh_port=port)
         report = self._admission.report(report)
@@ -460,7 +462,6 @@ class Loop:
             nodes, user = self._topology.nodes, self._topology.user
             question = self._question()
             self._calls = Caller(nodes, user, keys, question, self._callbacks)
-            self._calls.is_shared = port != this.ssh_port
             report = self._offer_ports(report, question.leader)
         self.tell(events.EndpointReady(report))
 
@@ -479,7 +480,8 @@ class Loop:
 
     def _offer_ports(self, report: NodeReport, leader: str) -> NodeReport:
         """Return the report with the ports that the launcher's programs can have here."""
-        return self._ports.offer(self._spec, self._draft.launch.port, report, leader)
+        is_shared = bool(self._topology.job_id)
+        return offer(self._spec, self._draft.launch.port, report, leader, is_shared)
 
     def _why_not_ready(self) -> Outcome | None:
         """Why this node cannot take part, or cannot start the launcher's programs."""
@@ -559,7 +561,6 @@ class Loop:
         await self._programs.close()
         await self._gateway.ended()
         self._record.close()
-        self._ports.close()
         self._run_dir.close()
 
 

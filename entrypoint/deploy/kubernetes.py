@@ -161,7 +161,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "spec_text": _block(options.spec_text),
         "spec_folder": _SPEC,
         "secret_folder": _SECRET if spec.calls(nodes) else "",
-        "port": spec.ssh.port,
+        "port": 0 if spec.ssh.port == "auto" else spec.ssh.port,
         "limits": _limits(spec, options),
         "grace": round(spec.timeouts.grace) + 10,
         "restarted": [*_RESTARTED, *([_KILLED] if keeps else [])],

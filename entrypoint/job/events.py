@@ -45,15 +45,13 @@ class NameState:
 class Unreachable:
     """One login to a worker failed. `refused`: the worker answered, but one side does not accept
     the other's key.
-    `named`: when its name had an address (monotonic seconds); 0 where it has none yet. `shared`:
-    another job had the first port of a node, as on a host network. `ours`: another node of this job
-    has answered."""
+    `named`: when its name had an address (monotonic seconds); 0 where it has none yet. `ours`:
+    another node of this job has answered."""
 
     node: int
     why: str
     refused: bool = False
     named: float = 0.0
-    shared: bool = False
     ours: bool = False
 
 

@@ -20,19 +20,19 @@ def choose(
     if wanted is None or not offers:
         return 0, ()
     common = set(offers[0].ports or ()).intersection(*(report.ports or () for report in offers))
-    if wanted.first in common:
+    port = next((port for port in offers[0].ports or () if port in common), 0)
+    if port == wanted.first:
         return 0, ()
     taken = [
-        f"{topology.name(report.rank)} by {report.holder or 'another process'}"
+        f"{topology.name(report.rank)} by {report.holder}"
         for report in offers
-        if wanted.first not in (report.ports or ())
+        if report.holder and wanted.first not in (report.ports or ())
     ]
-    words = f"port {wanted.first} is taken on {some(taken, _SHOWN)}"
-    port = next((port for port in offers[0].ports or () if port in common), 0)
+    words = f"port {wanted.first} is taken on {some(taken, _SHOWN)}" if taken else ""
     if not port:
         raise OsError(
             f"EP436 no port for {wanted.path} is free on all nodes",
             words,
             "give network.ports another or a wider range, the same on all nodes",
         )
-    return port, (f"{words}; {wanted.path} is {port}",)
+    return port, ("; ".join(filter(None, (words, f"{wanted.path} is {port}"))),)

@@ -20,14 +20,6 @@ _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that di
 # Seconds more where another node of this job answers: by its own clock it believes in a mistake
 # first and says which one, so that all nodes end alike.
 _SURE_OURS = 5.0
-# Seconds for a peer whose sshd may yet start at another port, since another job has the first one.
-_SURE_SHARED = 60.0
-
-
-def _patience(event: events.Unreachable) -> float:
-    """Return the seconds in which this peer may still turn out to be the right one."""
-    sure = _SURE_SHARED if event.shared else SURE
-    return sure + _SURE_OURS if event.ours else sure
 
 
 class RollCall:
@@ -105,7 +97,7 @@ class RollCall:
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
-        elif self._is_expected(node) and now - since > _patience(event):
+        elif self._is_expected(node) and now - since > SURE + _SURE_OURS * event.ours:
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._words(but=host)) else ""
             do = "give all nodes the same secret and job name, and each its own index and address"

@@ -20,7 +20,7 @@ from entrypoint.model import (
     Members,
     Program,
     Topology,
-    beside,
+    of_task,
 )
 from entrypoint.spec import JobSpec
 
@@ -69,7 +69,7 @@ def _port(spec: JobSpec, topology: Topology) -> LaunchPort | None:
     if any(node.port for node in topology.nodes):
         return None
     port = spec.tensorflow.port
-    own = port if topology.this.task == "worker" else beside(port)
+    own = of_task(port, topology.this.task)
     return LaunchPort("tensorflow.port", port, span=2, here=(own - port,), everywhere=True)
 
 
@@ -101,5 +101,5 @@ def _config(spec: JobSpec, topology: Topology) -> dict[str, object]:
 
 def _addresses(spec: JobSpec, topology: Topology, task: str) -> list[str]:
     # A server may share a machine's network with a worker, and cannot listen on the same port.
-    port = spec.tensorflow.port if task == "worker" else beside(spec.tensorflow.port)
+    port = of_task(spec.tensorflow.port, task)
     return [endpoint(node.where, node.port or port) for node in topology.nodes if node.task == task]

@@ -438,15 +438,19 @@ def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, members: Members
 
 def _client_files(spec: JobSpec, topology: Topology, members: Members) -> list[File]:
     """What an ssh client needs to log in to the nodes."""
+    ports = [
+        report.ssh_port or node.ssh_port
+        for node, report in zip(topology.nodes, members.reports, strict=True)
+    ]
     context = {
         "origin": "the roll call",
         "run_dir": topology.run_dir,
         "user": topology.user,
-        "port": spec.ssh.port,
+        "port": ports[0],
         "alive_interval": _alive_interval(spec),
         "peers": [
-            {"host": node.host, "address": report.address, "port": report.ssh_port or node.ssh_port}
-            for node, report in zip(topology.nodes, members.reports, strict=True)
+            {"host": node.host, "address": report.address, "port": port}
+            for node, report, port in zip(topology.nodes, members.reports, ports, strict=True)
         ],
         "library": topology.naming,
     }
@@ -475,7 +479,6 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -
             "run_dir": topology.run_dir,
             "alive_interval": _alive_interval(spec),
             "host": topology.this.host,
-            "port": topology.this.ssh_port,
             "root_login": "no" if facts.uid else "prohibit-password",
             "startups": max(256, 2 * len(topology.nodes)),
             "login_grace": 15,
@@ -487,9 +490,10 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -
 
 def _more_for_sshd(spec: JobSpec, topology: Topology) -> str:
     """The lines of sshd's configuration that only some nodes have."""
-    lines = []
-    if topology.this.address:
-        lines.append(f"ListenAddress {quote_ssh(topology.this.address)}")
+    this = topology.this
+    lines = [f"Port {this.ssh_port}"] if this.ssh_port else []  # or sshd gets it as an argument
+    if this.address:
+        lines.append(f"ListenAddress {quote_ssh(this.address)}")
     if spec.ssh.client == "none":
         # A session is the roll call's: whatever command it asks for, it gets the control endpoint.
         lines.append(f"ForceCommand exec sh {quote_ssh(topology.run_dir + '/attend')}")

@@ -1,17 +1,16 @@
-"""The ports from which the nodes choose if a default port is taken. Every node computes the
-same ones."""
+"""The ports from which the nodes choose if a default port is taken, and the port of sshd. Every
+node computes the same ones."""
 
 from __future__ import annotations
 
 from binascii import crc32
 
-from entrypoint.model import LaunchPort, Node, Source, beside
+from entrypoint.model import LaunchPort, Node, Source, of_task
 from entrypoint.spec import DEFAULT, JobSpec
 from entrypoint.spec.rules import port_range
 from entrypoint.values import replace
 
 EVERYWHERE = 8  # ports that every node of a job offers
-_SPARE = 7  # further ports of each node's sshd
 _ALONE = 64  # that worker-0 looks at where it is the only one to decide
 
 
@@ -20,27 +19,31 @@ def is_fixed(spec: JobSpec, path: str) -> bool:
     return spec.source(path) != DEFAULT
 
 
-def candidates(spec: JobSpec, wanted: LaunchPort, job: str) -> tuple[int, ...]:
+def candidates(
+    spec: JobSpec, wanted: LaunchPort, job: str, shared: bool = False
+) -> tuple[int, ...]:
     """Return the planned port, and first ports of blocks of the range that can replace it.
 
     They begin at another block for each `job`, a text that all its nodes know, so that jobs that
-    start together seldom want the same ones.
+    start together seldom want the same ones. If a scheduler may start several jobs on one host
+    (`shared`), the planned port comes last.
     """
     if is_fixed(spec, wanted.path):
         return (wanted.first,)
     number = EVERYWHERE if wanted.everywhere else _ALONE
-    return (wanted.first, *_blocks(spec, wanted.span, job, number - 1))
+    blocks = _blocks(spec, wanted.span, job, number - 1)
+    return (*blocks, wanted.first) if shared else (wanted.first, *blocks)
 
 
-def ssh_ports(spec: JobSpec, node: Node, seed: str) -> tuple[int, ...]:
-    """Return the ports at which a node's sshd may listen, the first of them that is free there.
+def ssh_port(spec: JobSpec, node: Node, seed: str) -> int:
+    """Return the port of a node's sshd.
 
     `seed`: a text that all nodes of the job know, and that differs from job to job.
     """
-    if is_fixed(spec, "ssh.port"):
-        return (node.ssh_port,)
-    spare = _blocks(spec, 2, seed, _SPARE)
-    return (node.ssh_port, *(spare if node.task == "worker" else map(beside, spare)))
+    if node.ssh_port:
+        return node.ssh_port
+    (port,) = _blocks(spec, 2, seed, 1)
+    return of_task(port, node.task)
 
 
 def _blocks(spec: JobSpec, span: int, seed: str, number: int) -> tuple[int, ...]:

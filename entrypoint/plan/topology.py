@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
-from entrypoint.model import Device, Facts, Node, Site, Topology, beside
+from entrypoint.model import SSH_PORT, Device, Facts, Node, Site, Topology, of_task
 from entrypoint.spec import (
     DEFAULT,
     MAX_NODES,
@@ -44,8 +44,9 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     if hosts[me].slots is not None:
         origins["slots"] = hosts_source
     tasks, origins["tensorflow.ps"] = _tasks(spec, site, len(hosts))
-    ssh_ports = [_ssh_port(spec, task) for task in tasks]
-    run_dir, origins["run_dir"] = _run_dir(spec, facts, ssh_ports[me])
+    job_id = _job_id(facts)
+    ssh_ports = [_ssh_port(spec, task, job_id) for task in tasks]
+    run_dir, origins["run_dir"] = _run_dir(spec, facts, tasks[me])
     nodes = _nodes(hosts, slots, tasks, () if spec.hosts else site.ports, ssh_ports)
     if len(nodes) > 1:
         _check_addresses(nodes, hosts_source)
@@ -67,7 +68,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         pre_start=_pre_start(spec, site),
         launcher=launcher,
         chief=chief,
-        job_id=_job_id(facts),
+        job_id=job_id,
         spares=_spares(spec, tasks),
         user=login(facts),
         origins={field: source for field, source in origins.items() if source},
@@ -333,14 +334,20 @@ def _job_id(facts: Facts) -> str:
     return ".".join(filter(None, (job, facts.env.get("SLURM_STEP_ID", "") if job else "")))[:100]
 
 
-def _ssh_port(spec: JobSpec, task: str) -> int:
-    """Each task's own: a platform may put a worker and a parameter server on one machine, with its
-    one address."""
-    return spec.ssh.port if task == "worker" else beside(spec.ssh.port)
+def _ssh_port(spec: JobSpec, task: str, job_id: str) -> int:
+    """Return the port of a node's sshd, or 0 if it follows from the job's keys.
+
+    Each task has its own: a platform may put a worker and a parameter server on one machine, with
+    its one address.
+    """
+    if spec.ssh.port == "auto" or (job_id and spec.source("ssh.port") == DEFAULT):
+        return 0
+    return of_task(spec.ssh.port, task)
 
 
-def _run_dir(spec: JobSpec, facts: Facts, ssh_port: int) -> tuple[str, Source]:
-    run_dir = spec.run_dir or f"/tmp/entrypoint-{facts.uid}-{ssh_port}"
+def _run_dir(spec: JobSpec, facts: Facts, task: str) -> tuple[str, Source]:
+    port = SSH_PORT if spec.ssh.port == "auto" else spec.ssh.port
+    run_dir = spec.run_dir or f"/tmp/entrypoint-{facts.uid}-{of_task(port, task)}"
     if len(run_dir.encode()) > _RUN_DIR_BYTES:
         raise ConfigError(
             "EP125 run_dir is too long for a socket in it",

@@ -17,7 +17,6 @@ import sys
 import time
 from collections import defaultdict
 from functools import partial
-from math import inf
 from typing import Any
 
 import paramiko
@@ -28,8 +27,7 @@ from entrypoint.job.answer import node_report
 from entrypoint.model import Node
 from entrypoint.output.log import Callbacks
 from entrypoint.session import codec
-from entrypoint.session.resolve import Address, at_port, pause, resolve
-from entrypoint.session.search import AttemptFailed, PortSearch
+from entrypoint.session.resolve import Address, pause, resolve
 from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
 from entrypoint.system.clock import rest
@@ -54,8 +52,6 @@ class CallLimits:
 
     step: float = 5.0  # seconds of silence in one step of one attempt
     attempt: float = 15.0  # seconds for one attempt: a peer that freezes may come back elsewhere
-    # seconds for the first line of sshd, if the peer may have another port
-    silent: float = 1.0
     growth: int = 8  # times these limits at most: they double with each attempt that was too slow
     # begun at the same time, so that answers do not wait for a thousand key exchanges
     logins: int = 64
@@ -63,12 +59,23 @@ class CallLimits:
     turn: float = 1.0
 
 
+class AttemptFailed(Exception):
+    """A failed attempt to log in to a peer; the next attempt may succeed."""
+
+    def __init__(
+        self, reason: str, refused: bool = False, late: bool = False, is_ours: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.refused = refused  # the peer answered, but one side does not accept the other's key
+        self.late = late  # the peer, or its machine, may only be slow
+        self.is_ours = is_ours  # another node of this job has answered
+
+
 @dataclass
 class _Attempt:
     """A login that is in progress, and its current step."""
 
     patience: int  # factor of its limits
-    first: float  # seconds until sshd's first line
     step: str = "connecting"
     address: str = ""
     client: Transport | None = None
@@ -110,16 +117,11 @@ class Caller:
         self._named: dict[int, float] = {}
         self._sessions: dict[int, Session] = {}
         self._packed: tuple[Any, bytes] = None, b""  # the last message, as it was sent
-        # Whether another job had the first port of a node: then a host key that is not ours may be
-        # that job's, and our node may come yet.
-        self.is_shared = False
 
-    def call(self, node: Node, spare: tuple[int, ...] = ()) -> None:
-        """Call a worker until it answers; its sshd may listen at one of the `spare` ports
-        instead."""
+    def call(self, node: Node) -> None:
+        """Call a worker until it answers."""
         self._named.pop(node.rank, None)
-        search = PortSearch((node.ssh_port, *spare))
-        self._calls[node.rank] = self._background(self._keep_calling(node, search))
+        self._calls[node.rank] = self._background(self._keep_calling(node))
 
     def stop(self) -> None:
         """Cancel all calls."""
@@ -144,7 +146,7 @@ class Caller:
             session.close()
         gc.unfreeze()
 
-    async def _keep_calling(self, node: Node, search: PortSearch) -> None:
+    async def _keep_calling(self, node: Node) -> None:
         if node.rank in self._begun:  # it has answered before
             await self._pause(node)
         self._begun.setdefault(node.rank, time.monotonic())
@@ -154,7 +156,7 @@ class Caller:
                     node.where, node.ssh_port, partial(self._miss, node), len(self._nodes)
                 )
                 self._named.setdefault(node.rank, time.monotonic())
-                session = await self._search(node, addresses, search)
+                session = await self._login(node, addresses)
             # RetryError and OSError: no thread or file is available now; a later attempt may get
             # one.
             except (AttemptFailed, RetryError, OSError) as error:
@@ -164,7 +166,6 @@ class Caller:
                 self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
                 return
             else:
-                self.is_shared |= session.report.ssh_port != node.ssh_port
                 self._begun[node.rank] = time.monotonic()
                 self._sessions[node.rank] = session
                 # They stay, and no collection needs to look at them: with thousands of sessions
@@ -188,33 +189,17 @@ class Caller:
         reason = one_line(str(error) or type(error).__name__)
         failed = error if isinstance(error, AttemptFailed) else AttemptFailed(reason)
         named = self._named.get(node.rank, 0.0)
-        return events.Unreachable(
-            node.rank, reason, failed.refused, named, self.is_shared, failed.is_ours
-        )
+        return events.Unreachable(node.rank, reason, failed.refused, named, failed.is_ours)
 
     async def _pause(self, node: Node) -> None:
         """Wait before the next attempt: no event announces that a peer has started."""
         await rest(pause(self._begun[node.rank], len(self._nodes)))
 
-    async def _search(self, node: Node, addresses: list[Address], search: PortSearch) -> Session:
-        """Return the session of a round of attempts at the ports that the peer may have. Raises as
-        `_login`."""
-        first = inf if search.is_single else self._limits.silent
-        ports = search.begin_round()
-        while True:
-            port = ports.pop(0)
-            try:
-                return await self._login(node, [at_port(port, each) for each in addresses], first)
-            except AttemptFailed as error:
-                ports = search.failed(port, error, ports)
-                if not ports:
-                    raise search.failure() from None
-
-    async def _login(self, node: Node, addresses: list[Address], first: float) -> Session:
+    async def _login(self, node: Node, addresses: list[Address]) -> Session:
         """Return the session that one attempt opens, within its deadline. Raises AttemptFailed or
         ConfigError."""
         patience = self._patience.get(node.rank, 1)
-        attempt = _Attempt(patience, first * patience)
+        attempt = _Attempt(patience)
         await self._logins.acquire()
         self._take_turn(attempt)
         work = asyncio.create_task(self._attempt(attempt, node, addresses))
@@ -265,8 +250,6 @@ class Caller:
             return await self._ask(attempt, node, connection, client, channel)
         except BaseException as error:
             failed = _translated(error, attempt.address)
-            if isinstance(failed, AttemptFailed) and client is not None and not client.is_ssh:
-                failed.goes_on = True  # it may be slow, or another program
             if client is not None:
                 client.close()
             if connection is not None:
@@ -280,8 +263,8 @@ class Caller:
         limit = self._limits.step * attempt.patience
         client.get_security_options().key_types = ("ssh-ed25519",)
         attempt.step = f"the key exchange with {address}"
-        if not self._hosts.check(node.host, await client.exchange_keys(limit, attempt.first)):
-            raise AttemptFailed(f"another host key at {address}", refused=True, is_other_job=True)
+        if not self._hosts.check(node.host, await client.exchange_keys(limit)):
+            raise AttemptFailed(f"another host key at {address}", refused=True)
         attempt.step = f"the login at {address}"
         try:
             await client.login(self._user, self._key, limit)
@@ -379,7 +362,6 @@ async def _first_answer(
                 raise AttemptFailed(
                     f"{message.why}, at {address}" if elsewhere else message.why,
                     refused=elsewhere,
-                    goes_on=True,
                     is_ours=elsewhere and message.why != messages.OTHER_JOB,
                 )
             if isinstance(message, (messages.NodeInfo, messages.Reject, messages.HostsWanted)):

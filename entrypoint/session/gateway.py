@@ -9,13 +9,13 @@ from entrypoint.errors import OsError
 from entrypoint.job import events
 from entrypoint.model import Facts, Node, Outcome, Plan
 from entrypoint.output.log import Callbacks
-from entrypoint.plan.ports import ssh_ports
+from entrypoint.plan.ports import ssh_port
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.spec import JobSpec
 from entrypoint.system import account
 from entrypoint.system.files import RunDir
 from entrypoint.system.keys import Keys
-from entrypoint.system.ports import holder
+from entrypoint.system.ports import holder, is_free
 from entrypoint.system.sshd import Sshd
 
 
@@ -44,7 +44,7 @@ class Gateway:
         self._background = callbacks.background
         self._endpoint = Endpoint(self._on_message, self._on_lost, busy, draft.topology.hosts)
         self._sshd: Sshd | None = None
-        # of the ports that nodes' sshds can have, once the keys are there
+        # of `ssh.port: auto`, once the keys are there
         self._seed = ""
 
     async def open(self, keys: Keys) -> int:
@@ -52,6 +52,8 @@ class Gateway:
 
         Raises EntrypointError if one of them is not possible here.
         """
+        self._seed = f"{keys.client_public} {self._topology.job_id}"
+        this = self._topology.this
         for name, content in keys.files().items():
             if any(file.name == name for file in self._draft.files):
                 self._run_dir.write(name, content, 0o600)
@@ -62,26 +64,24 @@ class Gateway:
             if file.name == "sshd_config":
                 self._run_dir.write(file.name, file.text, file.mode)
         self._endpoint.open(self._run_dir)
-        self._seed = f"{keys.client_public} {self._topology.job_id}"
-        this = self._topology.this
-        self._sshd = await Sshd.start_at_free_port(
+        port = self.port(this)
+        if not is_free(port, this.address):
+            hint = f"end it, or set another port: {self._spec.setting('ssh.port')}"
+            raise OsError(f"EP433 port {port} is taken (ssh.port)", f"by {holder(port)}", hint)
+        self._sshd = await Sshd.start(
             self._facts,
             self._run_dir.path / "sshd_config",
-            ssh_ports(self._spec, this, self._seed),
+            port,
             this.address,
             self._on_sshd_line,
-            self._seed,
             is_proven=self._topology.attempt > 1,
         )
-        if self._sshd.port != this.ssh_port:
-            by = holder(this.ssh_port) or "another process"
-            self._log(f"port {this.ssh_port} is taken by {by}; sshd listens on {self._sshd.port}")
         self._background(self._sshd.watch(self._on_sshd_died))
-        return self._sshd.port
+        return port
 
-    def other_ports(self, node: Node) -> tuple[int, ...]:
-        """Return the ports at which a node's sshd may listen if its own port is taken."""
-        return ssh_ports(self._spec, node, self._seed)[1:]
+    def port(self, node: Node) -> int:
+        """Return the port of a node's sshd, once this node is open."""
+        return ssh_port(self._spec, node, self._seed)
 
     def send(self, message: Any) -> None:
         """Send a message to the leader that has called this node."""

@@ -32,12 +32,6 @@ def addresses(host: str, port: int | None) -> list[Address]:
         raise LookupError(str(error)) from None
 
 
-def at_port(port: int, address: Address) -> Address:
-    """Return the address with another port."""
-    *kind, where = address
-    return (*kind, (where[0], port, *where[2:]))  # type: ignore[return-value]
-
-
 def pause(begun: float, peers: int = 1) -> float:
     """Return the seconds until the next attempt of a wait that began at `begun` (time.monotonic()).
 

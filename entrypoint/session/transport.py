@@ -82,32 +82,29 @@ class Transport(paramiko.Transport):
             self._reader.switch()
         self.changed()
 
-    async def until(self, ready: Callable[[], bool], seconds: float) -> None:
+    async def until(self, ready: Callable[[], bool], seconds: float, longest: float = inf) -> None:
         """Return when ready() is true, or the session is over.
 
-        Raises TimeoutError if the peer has sent nothing for so many seconds. Pending bytes are read
-        before that is decided, so that delays of a busy leader are not attributed to the peer.
+        Raises TimeoutError if the peer has sent nothing for so many seconds, or after `longest`.
+        Pending bytes are read before that is decided, so that delays of a busy leader are not
+        attributed to the peer.
         """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + longest
         while self.is_active() and not ready():
-            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            changed: asyncio.Future[None] = loop.create_future()
             self.changed = partial(_note, changed)
-            await asyncio.wait({changed}, timeout=seconds)
+            await asyncio.wait({changed}, timeout=min(seconds, end - loop.time()))
             if not changed.done():
                 raise TimeoutError
 
-    @property
-    def is_ssh(self) -> bool:
-        """Whether the peer has begun as an ssh server does."""
-        return bool(self.remote_version)
-
-    async def exchange_keys(self, seconds: float, first: float = inf) -> paramiko.PKey:
+    async def exchange_keys(self, seconds: float) -> paramiko.PKey:
         """Begin the session and return the peer's host key, whose possession it has proven.
 
-        A server's first line has to come within `first` seconds."""
+        `seconds` are for all of it, since whoever has the port may send a byte now and then."""
         done = threading.Event()
         self.start_client(done)
-        await self.until(lambda: self.is_ssh, min(first, seconds))
-        await self.until(done.is_set, seconds)
+        await self.until(done.is_set, seconds, seconds)
         if not self.is_active():
             raise self.get_exception() or paramiko.SSHException("Negotiation failed.")
         return self.get_remote_server_key()

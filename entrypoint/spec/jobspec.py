@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from entrypoint.model import DEFAULT, Source
+from entrypoint.model import DEFAULT, SSH_PORT, Source
 from entrypoint.secret import Secret, is_secret
 from entrypoint.spec import patterns
 from entrypoint.spec.logs import LogsSpec
@@ -27,6 +27,7 @@ from entrypoint.spec.rules import (
 from entrypoint.values import dataclass, field
 
 Port = Annotated[int, Rule(ge=1, le=65535)]
+_PORT_OR_AUTO = Rule(ge=1, le=65535, word="auto")
 Count = Annotated[int, Rule(ge=0)]
 Path = Annotated[str, PATH]
 _NODES = r"^[1-9]\d{0,4}:[1-9]\d{0,4}$"
@@ -37,9 +38,11 @@ _TORCH_VERSION = r"^\d+\.\d+(\.\d+)?([.+a-z][0-9A-Za-z.+-]*)?$"
 class SshSpec:
     """How the nodes of one job reach each other. Not used by a one-node job.
 
-    port: TCP port of sshd on every node; over 1023 unless the entrypoint runs as root. On a
-      parameter server it is one more. If you set none, a node on which the default is taken takes
-      another one of `network.ports`, where worker-0 finds it.
+    port:
+      TCP port of sshd on every node; over 1023 unless the entrypoint runs as root. On a parameter
+      server it is one more. `auto` is a port of `network.ports` that follows from the job's keys
+      and the scheduler's number of the job, so that two jobs on one host seldom have the same one;
+      it is the default under Slurm, PBS and LSF.
     client_key: Path of a mounted private key that the leader logs in with; needs `ssh.host_key`
       too.
     host_key: Path of a mounted private host key for this node's sshd; needs `ssh.client_key` too.
@@ -56,7 +59,9 @@ class SshSpec:
       pinned nevertheless.
     """
 
-    port: Annotated[Port, "--ssh-port", "MY_SSHD_PORT", "SSHD_PORT"] = 36666
+    port: Annotated[
+        int | Literal["auto"], _PORT_OR_AUTO, "--ssh-port", "MY_SSHD_PORT", "SSHD_PORT"
+    ] = SSH_PORT
     client_key: Path | None = None
     host_key: Path | None = None
     known_hosts: Path | None = None
@@ -75,8 +80,8 @@ class NetworkSpec:
       that the roll call came over. Libraries' own variables win.
     ports:
       Range of TCP ports from which the nodes choose another one, the same on all nodes, if the
-      default of `ssh.port`, `torch.port`, `jax.port`, `mindspore.port`, `tensorflow.port` or
-      `ray.port` is taken. A port that you set is kept.
+      default of `torch.port`, `jax.port`, `mindspore.port`, `tensorflow.port` or `ray.port` is
+      taken, and the range of `ssh.port: auto`. A port that you set is kept.
     """
 
     interface: Annotated[str, INTERFACE, "--network-interface"] = "auto"

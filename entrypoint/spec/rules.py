@@ -43,6 +43,7 @@ class Rule:
     gt: float = -inf
     le: float = inf
     pattern: str = ""
+    word: str = ""  # that a number may be instead, such as `auto`
     adapters: str = ""  # kind of the adapter that the field names
     check: Callable[[str], Violation | None] | None = None
     is_path: bool = False
@@ -134,6 +135,8 @@ def _value(field: FieldInfo, item: Item, report: ProblemList) -> Any:
         return pairs if all(names_are_valid) and None not in pairs.values() else None
     if isinstance(raw, str) and (number := _number(field.kind, raw.strip())) is not None:
         return number
+    if raw and raw == field.rule.word:
+        return raw
     if field.kind in HOW and item.place.group:
         hint = HOW[field.kind]
     elif field.kind == "mapping":

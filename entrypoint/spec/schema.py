@@ -70,6 +70,8 @@ def _property(field: FieldInfo) -> dict[str, Any]:
         value["pattern"] = field.rule.pattern
     if names := field.adapters or list(field.choices):
         value["enum"] = names
+    if field.rule.word:
+        value = {"anyOf": [value, {"const": field.rule.word}]}
     if field.default is None:
         value = {"anyOf": [value, {"type": "null"}]}
     if field.kind != "mapping":

@@ -6,8 +6,8 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from math import inf
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from entrypoint import secret, values
 from entrypoint.secret import is_secret
@@ -94,7 +94,7 @@ def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
         flags = tuple(name for name in names if name.startswith("-"))
         aliases = tuple(name for name in names if not name.startswith("-"))
         type_text = rule.text or (
-            f"one of {', '.join(choices)}" if choices else _TYPES.get(kind, kind) + _bounds(rule)
+            f"one of {', '.join(choices)}" if choices else _TYPES.get(kind, kind) + _limits(rule)
         )
         yield FieldInfo(
             path,
@@ -115,6 +115,10 @@ def variable(path: str) -> str:
     return PREFIX + path.replace(".", "_").upper()
 
 
+def _limits(rule: Rule) -> str:
+    return _bounds(rule) + (f", or `{rule.word}`" if rule.word else "")
+
+
 def _bounds(rule: Rule) -> str:
     if rule.le < inf and rule.ge > -inf:
         return f" from {rule.ge:g} to {rule.le:.15g}"
@@ -124,15 +128,12 @@ def _bounds(rule: Rule) -> str:
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type itself, without None, and the other arguments of Annotated."""
+    """Return the type itself, the first of a union, and the other arguments of Annotated."""
     if get_origin(annotation) is Annotated:
         inner, extras = _unwrapped(annotation.__origin__)
         return inner, (*extras, *annotation.__metadata__)
-    return (
-        _unwrapped(get_args(annotation)[0])
-        if NoneType in get_args(annotation)
-        else (annotation, ())
-    )
+    is_union = get_origin(annotation) in (Union, UnionType)
+    return _unwrapped(get_args(annotation)[0]) if is_union else (annotation, ())
 
 
 def settings_in(env: Mapping[str, str]) -> set[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from entrypoint.errors import CantCreateError, ConfigError, OsError
@@ -15,12 +14,10 @@ from entrypoint.model import Facts
 from entrypoint.secret import is_secret
 from entrypoint.system import account, children, proc
 from entrypoint.system.clock import rest
-from entrypoint.system.ports import claim, holder, is_free
 from entrypoint.system.signals import USERS, ignoring
 
 _BUSY = 0.2  # seconds until the next attempt if sshd refuses the test connection
 _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05
-_TAKEN = "Address already in use"  # sshd's own words for a port
 _ROOT_NEEDS = {"SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18}  # linux/capability.h
 
 
@@ -33,10 +30,6 @@ def _make_run_folder() -> None:
         raise CantCreateError(
             "EP410 cannot make /run/sshd, which sshd run by root needs", str(error), hint
         ) from None
-
-
-class PortTaken(OsError):
-    """Another program has the port at which sshd is to listen."""
 
 
 class Sshd:
@@ -57,41 +50,7 @@ class Sshd:
         self._listening = asyncio.get_running_loop().create_future()
         self._probe = ""  # the test connection, as the log names it
         self._wanted = True
-        self._taken = False  # whether it could not listen at one of its addresses
         self._reader = asyncio.create_task(self._read())
-
-    @classmethod
-    async def start_at_free_port(
-        cls,
-        facts: Facts,
-        config: Path,
-        ports: Sequence[int],
-        address: str | None,
-        logged: Callable[[str], None],
-        job: str,
-        is_proven: bool = False,
-    ) -> Sshd:
-        """Start it at the first of these ports that is free; as `start`.
-
-        `job` is a text that all nodes of the job know: no other job on this host gets the port that
-        is tried, while sshd does not listen on it yet.
-        """
-        *before, last = ports
-        for port in before:
-            claims: list[socket.socket] = []
-            try:
-                if is_free(port, address) and (port == ports[0] or claim(port, job, claims)):
-                    sshd = await cls.start(facts, config, port, address, logged, is_proven)
-                    if not sshd._taken:
-                        return sshd
-                    sshd.stop()
-                    await sshd.ended()
-            except PortTaken:
-                pass
-            finally:
-                for each in claims:
-                    each.close()
-        return await cls.start(facts, config, last, address, logged, is_proven)
 
     @classmethod
     async def start(
@@ -177,18 +136,12 @@ class Sshd:
             self._last.append(text)
             if not self._probe or self._probe not in text:
                 self._logged(text)
-            self._taken = self._taken or _TAKEN in text
             if text.startswith("Server listening on") and not self._listening.done():
                 self._listening.set_result(None)
 
     def _failure(self, summary: str, detail: str) -> OsError:
         detail = ": ".join(filter(None, (detail, "; ".join(self._last))))
-        by = holder(self.port) if self._taken else ""
-        hint = f"is port {self.port} free? See ENTRYPOINT_SSH_PORT"
-        if by:
-            hint = f"port {self.port} is taken by {by}: end it, or set ENTRYPOINT_SSH_PORT"
-        kind = PortTaken if self._taken else OsError
-        return kind(f"EP433 {summary}", detail, hint)
+        return OsError(f"EP433 {summary}", detail, f"is port {self.port} free? See ssh.port")
 
     async def watch(self, died: Callable[[str], None]) -> None:
         """Call `died` with a message if sshd ends before `stop`."""

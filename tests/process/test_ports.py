@@ -1,4 +1,4 @@
-"""Which ports a node offers at the roll call, by what listens on this host and what others claim."""
+"""Which ports a node offers at the roll call, by what listens on this host."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import pytest
 from entrypoint.model import LaunchPort, NodeReport
 from entrypoint.spec import JobSpec, load
 from entrypoint.system import ports
-from entrypoint.system.ports import PortClaims
+from entrypoint.system.ports import offer
 from tests.cluster import free_port
 
-pytestmark = pytest.mark.usefixtures("alone")  # they claim ports of the same range
 REPORT = NodeReport(0, 1, "1")
 
 
@@ -26,15 +25,6 @@ def taken() -> Iterator[int]:
     port = free_port()
     with socket.create_server(("127.0.0.1", port)):
         yield port
-
-
-@pytest.fixture
-def claims() -> Iterator[list[PortClaims]]:
-    """The claims of three nodes."""
-    made = [PortClaims() for _ in range(3)]
-    yield made
-    for each in made:
-        each.close()
 
 
 def spec(**env: str) -> JobSpec:
@@ -62,7 +52,6 @@ def test_a_port_is_taken_where_somebody_listens_at_any_address(address: str) -> 
         assert not ports.is_free(port)
         assert ports.holder(port) == own_name()
     assert ports.is_free(port)
-    assert ports.holder(port) == ""
 
 
 def test_connections_in_time_wait_leave_a_port_free() -> None:
@@ -76,18 +65,34 @@ def test_connections_in_time_wait_leave_a_port_free() -> None:
         strict.bind(("127.0.0.1", port))  # control: without SO_REUSEADDR it is not
 
 
-def test_a_free_port_is_the_only_one_that_worker_0_offers(claims: list[PortClaims]) -> None:
+def test_a_port_of_a_connection_is_named_as_taken() -> None:
+    """36666 is one of the ports that the kernel gives to connections (ip(7))."""
     port = free_port()
-    assert claims[0].offer(spec(), wanted(port), REPORT, "a").ports == (port,)
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as caller:
+        caller.bind(("127.0.0.1", port))
+        caller.connect(listener.getsockname())
+        assert not ports.is_free(port)
+        assert ports.holder(port) == own_name()
 
 
-def test_a_node_on_which_no_program_listens_offers_nothing(claims: list[PortClaims]) -> None:
-    assert claims[0].offer(spec(), wanted(free_port(), ()), REPORT, "a") == REPORT
-    assert claims[0].offer(spec(), None, REPORT, "a") == REPORT
+def offered(spec: JobSpec, port: LaunchPort, shared: bool = False) -> NodeReport:
+    return offer(spec, port, REPORT, "a", shared)
 
 
-def test_a_taken_port_is_replaced_by_one_of_the_range(taken: int, claims: list[PortClaims]) -> None:
-    report = claims[0].offer(spec(), wanted(taken), REPORT, "a")
+def test_a_free_port_is_the_only_one_that_worker_0_offers() -> None:
+    port = free_port()
+    assert offered(spec(), wanted(port)).ports == (port,)
+    (other,) = offered(spec(), wanted(port), shared=True).ports or ()
+    assert 19000 <= other < 19100, "where a scheduler may start several jobs at once"
+
+
+def test_a_node_on_which_no_program_listens_offers_nothing() -> None:
+    assert offered(spec(), wanted(free_port(), ())) == REPORT
+    assert offer(spec(), None, REPORT, "a", False) == REPORT
+
+
+def test_a_taken_port_is_replaced_by_one_of_the_range(taken: int) -> None:
+    report = offered(spec(), wanted(taken))
     assert report.holder == own_name()
     assert report.ports is not None
     (port,) = report.ports
@@ -95,45 +100,26 @@ def test_a_taken_port_is_replaced_by_one_of_the_range(taken: int, claims: list[P
     assert port % 2 == 0
 
 
-def test_nodes_of_a_job_offer_the_same_ports_and_another_job_s_none_of_them(
-    taken: int, claims: list[PortClaims]
-) -> None:
-    """As three nodes on one host network."""
-    everywhere = wanted(taken, everywhere=True)
+def test_names_of_other_programs_do_not_count_where_ports_are_free(taken: int) -> None:
+    """Any user can have names in the abstract namespace (unix(7))."""
+    with contextlib.ExitStack() as stack:
+        for port in range(19000, 19100):
+            name = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            name.bind(f"\0entrypoint/port/{port}")
+        assert offered(spec(), wanted(taken)).ports
+
+
+def test_nodes_of_a_job_offer_the_same_ports(taken: int) -> None:
     narrow = spec(ENTRYPOINT_NETWORK_PORTS="19000-19015")
-    first, second = (claim.offer(narrow, everywhere, REPORT, "a").ports for claim in claims[:2])
+    first, second = (offered(narrow, wanted(taken, everywhere=True)).ports for _ in range(2))
     assert first == second
     assert first is not None
     assert len(first) == 7
-    third = claims[2].offer(narrow, wanted(taken), REPORT, "b").ports
-    assert third is not None
-    assert not {*third} & {*first}
-    for claim in claims[:2]:
-        claim.keep(first[0])
-    again = claims[2].offer(narrow, everywhere, REPORT, "c").ports
-    assert again is not None
-    assert first[0] not in again
-    assert {*again} & {*first[1:]}, "what was not chosen is given back"
 
 
-def test_two_jobs_that_start_together_do_not_both_get_the_default(
-    claims: list[PortClaims],
-) -> None:
-    port = free_port()
-    assert claims[0].offer(spec(), wanted(port), REPORT, "a").ports == (port,)
-    other = claims[1].offer(spec(), wanted(port), REPORT, "b")
-    assert other.holder == "another job"
-    assert other.ports is not None
-    assert other.ports != (port,)
-    claims[0].close()
-    assert claims[1].offer(spec(), wanted(port), REPORT, "b").ports == (port,)
-
-
-def test_a_port_that_the_user_has_set_is_kept_or_the_node_is_not_ready(
-    taken: int, claims: list[PortClaims]
-) -> None:
+def test_a_port_that_the_user_has_set_is_kept_or_the_node_is_not_ready(taken: int) -> None:
     fixed = spec(MASTER_PORT=str(taken))
-    outcome = claims[0].offer(fixed, wanted(taken), REPORT, "a").not_ready
+    outcome = offered(fixed, wanted(taken)).not_ready
     assert outcome is not None
     assert outcome.status == 71
     hint = "end it, or set another port: MASTER_PORT"
@@ -141,17 +127,12 @@ def test_a_port_that_the_user_has_set_is_kept_or_the_node_is_not_ready(
         f"EP435 port {taken} is taken (torch.port) | by {own_name()} | {hint}"
     )
     # Programs that may not need it are only told of it.
-    assert claims[0].offer(fixed, wanted(taken, needed=False), REPORT, "a") == REPORT
-    # A claim of another job alone, which may never use it, is no reason.
-    port = free_port()
-    assert claims[1].offer(spec(), wanted(port), REPORT, "b").ports == (port,)
-    assert claims[0].offer(spec(MASTER_PORT=str(port)), wanted(port), REPORT, "a") == REPORT
+    assert offered(fixed, wanted(taken, needed=False)) == REPORT
 
 
-def test_each_port_of_a_block_counts(claims: list[PortClaims]) -> None:
-    with contextlib.ExitStack() as stack:
-        first = free_port(2)
-        stack.enter_context(socket.create_server(("127.0.0.1", first + 1)))
-        report = claims[0].offer(spec(), wanted(first, (0, 1)), REPORT, "a")
+def test_each_port_of_a_block_counts() -> None:
+    first = free_port(2)
+    with socket.create_server(("127.0.0.1", first + 1)):
+        report = offered(spec(), wanted(first, (0, 1)))
         assert report.holder == f"{own_name()}, which has port {first + 1}"
-        assert claims[1].offer(spec(), wanted(first, (0,)), REPORT, "b").ports == (first,)
+        assert offered(spec(), wanted(first, (0,))).ports == (first,)

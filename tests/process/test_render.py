@@ -183,7 +183,9 @@ def test_sshd_takes_the_rendered_file(sshd: str, folder: Path) -> None:
     done = subprocess.run([sshd, "-t", "-f", config], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     read = sshd_reads(
-        sshd, folder, more=f"ListenAddress 127.0.0.9\nForceCommand exec sh {folder}/attend"
+        sshd,
+        folder,
+        more=f"Port 36666\nListenAddress 127.0.0.9\nForceCommand exec sh {folder}/attend",
     )
     wanted = {
         "port": "36666", "listenaddress": "127.0.0.9:36666", "hostkey": f"{folder}/host_key", "allowusers": "ma-user",
@@ -252,5 +254,11 @@ def test_ssh_takes_the_rendered_file(folder: Path) -> None:
 
 
 def test_a_comment_cannot_leave_its_line(sshd: str, folder: Path) -> None:
-    read = sshd_reads(sshd, folder, host="x\nPort 22\r\nPort 22\u2028Port 22", origin="y\nPort 22")
+    read = sshd_reads(
+        sshd,
+        folder,
+        host="x\nPort 22\r\nPort 22\u2028Port 22",
+        origin="y\nPort 22",
+        more="Port 36666",
+    )
     assert read["port"] == b"36666"

@@ -70,6 +70,9 @@ class Peer(paramiko.ServerInterface):
             except OSError:
                 return
             self.callers += 1
+            if self.at("trickle"):
+                threading.Thread(target=self._trickle, args=(connection,), daemon=True).start()
+                continue
             if self.at("banner"):
                 threading.Thread(target=self.thaw.wait, args=(60,), daemon=True).start()
                 self.kept.append(connection)
@@ -82,6 +85,11 @@ class Peer(paramiko.ServerInterface):
             except (paramiko.SSHException, EOFError, OSError):
                 continue
             threading.Thread(target=self._answer, args=(transport,), daemon=True).start()
+
+    def _trickle(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while not self.thaw.wait(0.05):
+                connection.sendall(b"x")
 
     def at(self, step: str) -> bool:
         return step == self.step and self.callers <= self.freezes
@@ -233,6 +241,13 @@ def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str]) -> None
 
 def test_silence_in_one_step_ends_an_attempt(states: list[str]) -> None:
     with contextlib.closing(Peer("banner")) as peer:
+        assert call(peer, states, limits=CallLimits(step=0.3)).rank == 1
+    assert states == ["sshd at 127.0.0.1 is slow to answer"]
+
+
+def test_a_byte_now_and_then_does_not_hold_up_the_first_line(states: list[str]) -> None:
+    """As whoever has the port of a node's sshd may send them."""
+    with contextlib.closing(Peer("trickle")) as peer:
         assert call(peer, states, limits=CallLimits(step=0.3)).rank == 1
     assert states == ["sshd at 127.0.0.1 is slow to answer"]
 

@@ -1,4 +1,4 @@
-"""Which ports a job's nodes look at, which one worker-0 chooses, and where it looks for an sshd."""
+"""Which ports a job's nodes look at, which one worker-0 chooses, and where sshd listens."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import pytest
 
 from entrypoint.errors import OsError
 from entrypoint.job.ports import choose
-from entrypoint.model import Facts, LaunchPort, Members, Node, NodeReport, Plan
+from entrypoint.model import Facts, LaunchPort, Members, NodeReport, Plan
 from entrypoint.plan import settle
 from entrypoint.plan.attempts import with_chosen
-from entrypoint.plan.ports import candidates, ssh_ports, with_port
-from entrypoint.session.search import AttemptFailed, PortSearch
+from entrypoint.plan.ports import candidates, ssh_port, with_port
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
 
@@ -18,10 +17,6 @@ HOSTS = (
     "hosts: [a=10.0.0.1, b=10.0.0.2, c=10.0.0.3]\ncommand: [python, train.py]\nsecret_file: /none\n"
 )
 FACTS = Facts(env={}, hostname="a", cwd="/job", uid=1000, user="u", home="/home/u")
-SILENT = AttemptFailed("sshd at x is slow to answer", late=True, goes_on=True)
-OTHER = AttemptFailed("another host key at x", refused=True, is_other_job=True)
-NOBODY = AttemptFailed("nothing listens there yet")
-TAKEN = AttemptFailed("another leader has it", goes_on=True)
 
 
 def job(more: str = "", **env: str) -> JobSpec:
@@ -125,7 +120,11 @@ def test_a_small_range_has_each_block_once() -> None:
 def test_a_port_that_is_set_is_the_only_candidate() -> None:
     spec = job(MASTER_PORT="6060")
     assert candidates(spec, LaunchPort("torch.port", 6060), "x") == (6060,)
-    assert ssh_ports(job(SSHD_PORT="36666"), Node(1, "b", 1), "x") == (36666,)
+
+
+def test_under_a_scheduler_the_default_comes_last() -> None:
+    first, *others = candidates(job(), LaunchPort("torch.port", 6060), "x")
+    assert candidates(job(), LaunchPort("torch.port", 6060), "x", shared=True) == (*others, first)
 
 
 def test_a_chosen_port_is_in_the_plan_with_its_origin() -> None:
@@ -144,14 +143,33 @@ def test_the_roll_call_s_choice_replaces_the_planned_port(chosen: int, port: int
     assert (changed is spec) == (port == 6060), "the same spec if nothing changes"
 
 
-def test_sshds_of_a_job_look_at_the_same_ports_and_of_parameter_servers_beside_them() -> None:
-    worker, server = Node(1, "b", 1), Node(2, "c", 1, task="ps", ssh_port=36667)
-    ports = ssh_ports(job(), worker, "key 1")
-    assert ports[0] == 36666
-    assert len(ports) == 8
-    assert all(20000 <= port < 20999 for port in ports[1:])
-    assert ssh_ports(job(), server, "key 1") == tuple(port + 1 for port in ports)
-    assert ssh_ports(job(), worker, "key 2") != ports
+@pytest.mark.parametrize(
+    ("env", "port"),
+    [
+        ({}, 36666),
+        ({"SSHD_PORT": "4000"}, 4000),
+        ({"SSHD_PORT": "4000", "SLURM_JOB_ID": "7"}, 4000),
+        ({"SLURM_JOB_ID": "7"}, 0),
+        ({"PBS_JOBID": "7.here"}, 0),
+        ({"LSB_JOBID": "7"}, 0),
+        ({"SSHD_PORT": "auto"}, 0),
+    ],
+)
+def test_sshd_s_port_is_one_number_or_follows_from_the_keys(env: dict[str, str], port: int) -> None:
+    text = "tensorflow: {ps: 1}\nlauncher: tensorflow\n"
+    nodes = settle(job(text, **env), replace(FACTS, env=env)).topology.nodes
+    assert [node.ssh_port for node in nodes] == [port, port, port and port + 1]
+    first, second, server = (ssh_port(job(), node, "key 1") for node in nodes)
+    assert first == second == server - 1
+    if not port:
+        assert 20000 <= first < 20999
+        assert ssh_port(job(), nodes[0], "key 2") != first
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "any", "-1", "1.5", "automatic"])
+def test_what_is_no_port_of_sshd_is_refused(text: str) -> None:
+    with pytest.raises(Exception, match="a whole number from 1 to 65535, or `auto` is needed"):
+        job(SSHD_PORT=text)
 
 
 @pytest.mark.parametrize(
@@ -203,78 +221,3 @@ def test_no_common_port_is_an_error(ports: tuple[tuple[int, ...] | None, ...]) -
     made = plan(job("launcher: torchrun\n"))
     with pytest.raises(OsError, match=r"EP436 no port for torch.port is free on all nodes"):
         choose(made.launch.port, made.topology, offers(*ports))
-
-
-# --------------------------------------------------------------------------------------------------
-# The search for an sshd
-
-
-def round_of(search: PortSearch, answers: dict[int, AttemptFailed]) -> list[int]:
-    """The ports that a round tries, if those not in `answers` do not answer."""
-    left, tried = search.begin_round(), []
-    while left:
-        port = left.pop(0)
-        tried.append(port)
-        left = search.failed(port, answers.get(port, NOBODY), left)
-    return tried
-
-
-def test_a_peer_that_has_not_started_costs_one_attempt_a_round() -> None:
-    search = PortSearch((1, 2, 3))
-    assert [round_of(search, {}) for _ in range(15)] == [[1]] * 15
-    assert str(search.failure()) == "nothing listens there yet"
-    # It may have taken another port, from a program that has ended since.
-    assert round_of(search, {}) == [1, 2, 3]
-    assert round_of(search, {}) == [1]
-
-
-def test_another_job_s_sshd_at_a_port_makes_the_next_one_likely() -> None:
-    search = PortSearch((1, 2, 3))
-    assert round_of(search, {1: OTHER}) == [1, 2, 3]
-    assert round_of(search, {1: OTHER}) == [2]
-    assert round_of(search, {1: OTHER, 2: OTHER}) == [2, 3, 1]
-    assert search.failure() is OTHER
-
-
-def test_only_a_host_key_is_a_refusal() -> None:
-    search = PortSearch((1, 2))
-    round_of(search, {1: SILENT})
-    assert not search.failure().refused
-
-
-def test_another_job_that_is_gone_is_forgotten() -> None:
-    search = PortSearch((1, 2))
-    round_of(search, {1: OTHER})
-    for _ in range(15):
-        round_of(search, {})
-    assert str(search.failure()) == "nothing listens there yet"
-
-
-def test_a_peer_that_another_leader_has_stays_the_likely_one() -> None:
-    search = PortSearch((1, 2, 3))
-    assert round_of(search, {1: TAKEN}) == [1, 2, 3]
-    assert round_of(search, {1: TAKEN}) == [1, 2, 3]
-    assert search.begin_round() == [1]
-
-
-def test_a_port_that_is_silent_comes_last() -> None:
-    """It takes time each time, and may yet be a slow peer's."""
-    search = PortSearch((1, 2, 3))
-    assert round_of(search, {1: SILENT}) == [1, 2, 3]
-    assert round_of(search, {1: SILENT}) == [2, 3, 1]
-    assert round_of(search, {}) == [2, 3, 1]
-    assert round_of(search, {}) == [1]
-
-
-def test_a_host_that_does_not_answer_is_not_asked_at_each_port() -> None:
-    search = PortSearch((1, 2, 3))
-    late = AttemptFailed("no answer from x", late=True)
-    for _ in range(20):
-        assert round_of(search, {1: late}) == [1]
-
-
-def test_a_single_port_is_as_it_always_was() -> None:
-    search = PortSearch((1,))
-    for error in (SILENT, OTHER, NOBODY, TAKEN):
-        assert round_of(search, {1: error}) == [1]
-        assert search.failure() is error

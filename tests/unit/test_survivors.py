@@ -272,17 +272,6 @@ def test_a_peer_of_another_job_is_named_with_those_that_are_missing() -> None:
     )
 
 
-def test_a_late_node_on_a_shared_host_has_a_minute() -> None:
-    """Another job's sshd may answer in its place until then."""
-    made, now = leader()
-    for seconds in (0, 2 * SURE, 60, 60.1):
-        assert made.outcome is None
-        event = events.Unreachable(1, "another host key", refused=True, shared=True)
-        made.handle(event, now + seconds)
-    assert made.outcome is not None
-    assert made.outcome.status == 77
-
-
 def test_another_node_of_this_job_calls_it_a_mistake_first() -> None:
     """It allows as many seconds, counted from its own first answer, which may be the later one."""
     made, now = leader()
