@@ -9,7 +9,7 @@ from entrypoint.model import Topology
 # socket in the run directory for ranks that a program of the node starts by itself
 OF_PROGRAM = "program-ranks"
 CPUS = "cpus"  # file in the run directory with the CPUs of each rank of the node, a line each
-STEP_LINE = "stall.line"  # file in the run directory with that regular expression
+STEP_LINE = "stall.line"  # file in the run directory with that text
 _PACKAGE = dirname(realpath(__file__))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
 # folder whose sitecustomize has a rank's Python print its stack on a signal

@@ -100,7 +100,7 @@ def missing_progress(spec: JobSpec) -> str:
     if path:
         words.append(f"{path} did not change")
     if spec.stall.line is not None:
-        words.append("no rank printed a later step (stall.line)")
+        words.append("most ranks printed no later step (stall.line)")
     return ", and ".join(words) or f"none ran for {spec.restarts.minutes:g} min"
 
 

@@ -500,7 +500,7 @@ class Leader:
 
     def _steps(self, node: int, message: messages.Steps) -> None:
         self._stalls.take(node, message)
-        self._progress_made.steps(message)
+        self._progress_made.steps(self._stalls.steps.reached())
 
     def _progress(self, event: events.OutputProgress) -> None:
         part = self._ranks if self.outcome is None else self._ending
@@ -572,7 +572,8 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Ended: lambda leader, node, message: leader._monitor.program(node, message),
     messages.Met: lambda leader, node, message: leader._ends.met.add(node),
     messages.Diagnosis: lambda leader, node, message: leader._verdict.add(node, message.cause),
-    messages.Progressed: lambda leader, node, message: leader._progress_made.heard(message),
+    messages.Progressed: lambda leader, node, message: leader._progress_made.heard(),
+    messages.Grew: lambda leader, node, message: leader._stalls.grew(),
     messages.Failed: Leader._failed,
     messages.Signal: lambda leader, node, message: leader._relay.came(node, message),
     messages.ForceStop: lambda leader, node, message: leader._hurry(),

@@ -14,7 +14,7 @@ StartDaemon        DaemonStarted, Daemon     mpirun's daemon there: its start, i
                    Diagnosis                 why a rank or program there failed
 Signal             Signal                    SIGUSR1 or SIGUSR2, for the ranks of every node
 Question           Reply                     what `check --all` or `netcheck` asks of a node
-Progressed         Progressed                the job has made progress, which counts for restarts
+Progressed         Progressed, Grew          the job has made progress, which counts for restarts
 Stop, ReleaseFailedRanks  Stopped            the end of the ranks
 Release            Phases, Goodbye           the job's result: leave with it, or boot again
 """
@@ -45,7 +45,7 @@ COMMAND = 128 * 1024
 MAX_RANKS = 1 << 20
 PORTS = 64  # that a node offers
 NOTES = 12  # lines of a library that is asked about a job that hangs
-STEPS, STEP = 1024, 40  # ranks of one node whose steps count, and characters of a step
+STEPS = 1024  # ranks of one node whose steps count
 _EVER = 1e9  # seconds
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,63}"
@@ -97,7 +97,7 @@ Command = Annotated[
     ),
 ]
 KnownCause = Annotated[Cause, _known_cause]
-StepRow = tuple[Annotated[int, Range(-1, MAX_RANKS)], Annotated[str, Length(STEP)], Time]
+StepRow = tuple[Annotated[int, Range(-1, MAX_RANKS)], Step, Time]
 PhaseRow = tuple[Annotated[str, one_of(*NAMES)], Time, Time, Label]
 
 
@@ -178,6 +178,11 @@ class Steps:
     program that is no rank has -1."""
 
     ranks: Annotated[tuple[StepRow, ...], Length(STEPS)]
+
+
+@dataclass(frozen=True)
+class Grew:
+    """What `restarts.progress` names has changed on this node since it was last looked at."""
 
 
 @dataclass(frozen=True)
@@ -358,8 +363,8 @@ class Stacks:
 
 @dataclass(frozen=True)
 class Progressed:
-    """What `restarts.progress` names has changed on this node, or a rank of it has reached this
-    training step (-1: no step); or the leader has heard so."""
+    """What `restarts.progress` names has a finished change on this node; or, from the leader, the
+    job has made progress, and most ranks are at this training step (-1: no step)."""
 
     step: Step = -1
 
@@ -434,7 +439,7 @@ WORKER_SAYS: Mapping[type, tuple[str, ...]] = {
     RankStacks: (STARTED, OWN_RANKS),
     **dict.fromkeys((RankStart, RankEnd), (STARTED, WORKS, RANKS, OWN_RANK)),
     Ended: (STARTED, WORKS, OWN_PROGRAM),
-    **dict.fromkeys((Diagnosis, Progressed), (STARTED, WORKS)),
+    **dict.fromkeys((Diagnosis, Progressed, Grew), (STARTED, WORKS)),
     Met: (STARTED, ELASTIC),
     DaemonStarted: (STARTED, WORKS, RANKS),
     Daemon: (RANKS,),

@@ -4,11 +4,9 @@ leader asks them if this one is lost."""
 from __future__ import annotations
 
 from entrypoint.job.history import is_time_progress
-from entrypoint.job.messages import Progressed, Steps
+from entrypoint.job.messages import Progressed
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
-
-_NOW = Progressed()
 
 
 class ProgressMonitor:
@@ -18,28 +16,33 @@ class ProgressMonitor:
         self._state = state
         self._talk = outbox
         self._has_begun = False
+        self._has_told = False
 
     def begin(self) -> None:
         """Ranks run from now on."""
         spec = self._state.spec
         if is_time_progress(spec) and not self._has_begun:
             self._has_begun = True
-            self._state.scheduler.after(60 * spec.restarts.minutes, lambda: self.heard(_NOW))
+            self._state.scheduler.after(60 * spec.restarts.minutes, self.heard)
 
-    def heard(self, message: Progressed) -> None:
+    def heard(self) -> None:
         """A node says that the job has made progress there."""
-        if self._state.note_progress(message.step):
-            self._tell_all()
+        self._state.note_progress()
+        self._tell_all()
 
-    def steps(self, message: Steps) -> None:
-        """A node reports the steps of its ranks."""
-        if self._state.note_steps(message):
+    def steps(self, reached: int) -> None:
+        """Most ranks are at this step now; -1 if none prints any. An attempt is judged by the last
+        one, so a step that a rank has printed by mistake counts until its next line."""
+        if reached >= 0:
+            self._state.step = reached
             self._tell_all()
 
     def _tell_all(self) -> None:
-        if self._state.spec.restarts.without_progress:
+        is_wanted = self._state.spec.restarts.without_progress > 0
+        if is_wanted and self._state.has_progressed and not self._has_told:
+            self._has_told = True
             for node in self._state.peers.alive():
-                self._talk.tell(node, Progressed(self._state.step))
+                self.tell(node)
 
     def tell(self, node: int) -> None:
         """A node joins later than the others."""

@@ -6,10 +6,9 @@ from __future__ import annotations
 from entrypoint.job import actions
 from entrypoint.job.failure import lost
 from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
-from entrypoint.job.messages import Start, Steps
+from entrypoint.job.messages import Start
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
-from entrypoint.job.stall.steps import step_number
 from entrypoint.job.team import Team
 from entrypoint.model import NodeReport, Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
@@ -50,8 +49,8 @@ class JobState:
         # On the leader, the longest history that a node has told in its answer to the roll call,
         # also one that has left since.
         self._told = FIRST
-        # Whether this attempt has made progress, and the last training step that it has reached.
-        self.has_progressed = False
+        # Whether progress was reported in this attempt, and the training step of most ranks.
+        self._has_progressed = False
         self.step = -1
 
     def set_team(self, team: Team) -> None:
@@ -158,25 +157,15 @@ class JobState:
         """Return the message that starts this attempt. `port` as in messages.Start."""
         return Start(**vars(self.history), port=port, replaced=self.team.replaced)
 
-    def note_progress(self, step: int = -1) -> bool:
-        """The job has made progress: something changed, or a rank is at this step. Return whether
-        this is new. A step that an earlier attempt has reached is no progress."""
-        if self.has_progressed and step <= self.step:
-            return False
-        if 0 <= step <= self.history.step:
-            return False
-        is_new = not self.has_progressed
-        self.has_progressed = True
-        self.step = max(self.step, step)
-        return is_new
+    @property
+    def has_progressed(self) -> bool:
+        """Whether this attempt has made progress: it was reported, or most ranks are now at a later
+        step than any earlier attempt has reached."""
+        return self._has_progressed or self.step > self.history.step
 
-    def note_steps(self, message: Steps) -> bool:
-        """Ranks of one node are at these steps. Return whether that is progress, and is new. Steps
-        that are no numbers cannot be compared: each is progress."""
-        if not message.ranks:
-            return False
-        numbers = (step_number(text) for _, text, _ in message.ranks)
-        return self.note_progress(max((each for each in numbers if each is not None), default=-1))
+    def note_progress(self) -> None:
+        """Something has changed, or ranks have run for long enough."""
+        self._has_progressed = True
 
     def next_history(self) -> History:
         """Return the history of the attempt that would follow this one."""

@@ -274,7 +274,8 @@ class Worker:
             self._do(message)
 
     def _progressed(self, message: messages.Progressed) -> None:
-        self.state.note_progress(message.step)
+        self.state.note_progress()
+        self.state.step = max(self.state.step, message.step)
 
     def _is_stopping(self) -> bool:
         """Whether the programs were told to stop."""
@@ -339,9 +340,7 @@ class Worker:
             if self.state.phase is Phase.ENDING:
                 self.state.enter(Phase.STOPPED)
         if isinstance(message, messages.Progressed):
-            self._progressed(message)
-        elif isinstance(message, messages.Steps):
-            self.state.note_steps(message)  # another leader asks for it if this one is lost
+            self._progressed(message)  # another leader asks for it if this one is lost
         self._tell_leader(message)
         self._end_if_over()
 

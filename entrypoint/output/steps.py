@@ -11,11 +11,11 @@ import time
 
 from entrypoint.system.descriptors import open_regular, read_regular
 
-STEP = 40  # characters of a step that are kept
-_LINE = 256  # characters of a line that are compared: see spec/patterns.py
+_LINE = 256  # characters of a line that are compared
 _MOST = 100  # lines of one read that are compared, from the last one
 _HEAD = 20  # bytes of the time
-_PATTERN = 1 << 16  # bytes of the pattern
+_DIGITS = 15  # of a step at most
+_TEXT = 1 << 10  # bytes of the text with {step}
 
 if False:  # only for type checkers: importing it is slow
     from re import Pattern
@@ -27,17 +27,16 @@ def place(run_dir: str, number: str) -> str:
 
 
 class StepFile:
-    """The file with the time and the text of the last step. Both streams of a rank share it."""
+    """The file with the time and the number of the last step. Both streams of a rank share it."""
 
     def __init__(self, pattern: Pattern[str], fd: int) -> None:
         self.pattern = pattern
         self._fd = fd
 
-    def note(self, step: str) -> None:
+    def note(self, step: int) -> None:
         """Write a step and the time of this clock, in one call that a reader sees whole."""
-        text = f"{time.monotonic():0{_HEAD}.3f}\n{step}".encode("utf-8", "replace")
         try:
-            os.pwrite(self._fd, text.ljust(_HEAD + 1 + 4 * STEP), 0)
+            os.pwrite(self._fd, b"%020.3f\n%15d" % (time.monotonic(), step), 0)
         except OSError:
             return  # the disk is full
 
@@ -56,31 +55,35 @@ class StepWatch:
         for line in reversed(lines[-_MOST:]):
             text = line[: 4 * _LINE].decode("utf-8", "replace")[:_LINE]
             if match := self._file.pattern.search(text):
-                self._file.note(_step(match))
+                self._file.note(int(match[1]))
                 return
 
 
-def _step(match: re.Match[str]) -> str:
-    text = next((group for group in match.groups() if group is not None), match[0])
-    return "".join(char if char.isprintable() else "?" for char in text.strip())[:STEP]
+def pattern_of(text: str) -> Pattern[str]:
+    """Return the pattern of a text with `{step}` in place of a number. One space stands for any
+    number of them, since programs align their numbers."""
+    parts = text.partition("{step}")
+    before, _, after = (re.sub(r"(\\ )+", " +", re.escape(part)) for part in parts)
+    begin = before or r"(?<!\d)"
+    return re.compile(rf"{begin}(\d{{1,{_DIGITS}}})(?!\d){after}", re.ASCII)
 
 
-def opened(pattern_file: str, run_dir: str, number: str) -> StepFile | None:
-    """Return the file for this rank's steps; None if the pattern or the file cannot be opened."""
+def opened(text_file: str, run_dir: str, number: str) -> StepFile | None:
+    """Return the file for this rank's steps; None if it or the text cannot be opened."""
     try:
-        pattern = re.compile(read_regular(pattern_file, _PATTERN).decode())
+        pattern = pattern_of(read_regular(text_file, _TEXT).decode())
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
         return StepFile(pattern, open_regular(place(run_dir, number), flags))
-    except (OSError, ValueError, re.error):
+    except (OSError, ValueError):
         return None
 
 
-def last(run_dir: str, number: str) -> tuple[float, str] | None:
+def last(run_dir: str, number: str) -> tuple[float, int] | None:
     """Return when a rank last showed progress, by this machine's monotonic clock, and its step;
     None if it has not yet."""
     try:
-        content = read_regular(place(run_dir, number), _HEAD + 1 + 4 * STEP)
+        content = read_regular(place(run_dir, number), _HEAD + 1 + _DIGITS)
         when, _, step = content.partition(b"\n")
-        return float(when), step.decode("utf-8", "replace").strip()
+        return float(when), int(step)
     except (OSError, ValueError):
         return None

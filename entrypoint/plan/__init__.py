@@ -117,7 +117,7 @@ def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[Fi
 
 
 def _step_files(spec: JobSpec) -> list[File]:
-    """Return the file with the pattern of lines that show progress, if there is one."""
+    """Return the file with the text of lines that show progress, if there is one."""
     line = spec.stall.line
     return [File(supervised.STEP_LINE, line, "stall.line", mode=0o600)] if line else []
 

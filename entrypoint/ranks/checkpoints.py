@@ -1,6 +1,10 @@
 """Watches what `restarts.progress` names, a file or a folder, for a change during an attempt.
 
-It may be on a slow network disk: it is only looked at in a thread, and nothing waits for that
+Any change shows that the job has not stalled. For restarts, only a file that is finished counts:
+one that was renamed after it was written, a step file, or one that has not changed between two
+looks while the ranks run.
+
+The path may be on a slow network disk: it is only looked at in a thread, and nothing waits for that
 longer than `_LIMIT`, also when ranks start and end.
 """
 
@@ -10,33 +14,35 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
 from entrypoint.errors import RetryError
-from entrypoint.job.messages import Progressed
+from entrypoint.job.messages import Grew, Progressed
 from entrypoint.system.clock import rest
 from entrypoint.system.threads import in_thread
 from entrypoint.text import Log
-from entrypoint.values import dataclass
+from entrypoint.values import dataclass, field
 
 _LIMIT = 2.0  # seconds for one look when ranks start, and when they end
 _CLOSEST = 5.0  # seconds between two looks, at least
 _SHARE = 20  # between two looks pass so many times the seconds that one takes
 _MOST = 50_000  # files of a folder that are compared one by one
+_STEP_FILE = 256  # bytes of a file at most that is written at once, as one with the last step
 
 
 @dataclass(frozen=True)
 class Look:
     """What was there at one time.
 
-    files: Path, time of the last change (ns) and size of each file; None if they are too many.
+    files: Path, time of the last change (ns) and size of each file, and whether it is finished in
+      any case; None if they are too many.
     latest: When the newest of them was changed (ns), by the clock of its file system.
     problem: Why nothing can be seen, although something may be there.
     """
 
-    files: frozenset[tuple[str, int, int]] | None = frozenset()
+    files: Mapping[tuple[str, int, int], bool] | None = field(default_factory=dict)
     latest: int = 0
     problem: str = ""
 
@@ -44,7 +50,15 @@ class Look:
         """Whether a file is new, or has changed."""
         if self.files is None or before.files is None:
             return self.latest > before.latest
-        return bool(self.files - before.files)
+        return not self.files.keys() <= before.files.keys()
+
+    def is_finished(self, before: Look, last: Look | None) -> bool:
+        """Whether what is new is finished. `last`: an earlier look, while the ranks ran."""
+        if self.files is None or before.files is None:
+            return last is not None and self.latest == last.latest
+        old = {} if last is None else last.files or {}
+        news = self.files.keys() - before.files.keys()
+        return any(self.files[file] or file in old for file in news)
 
 
 def look_at(path: str) -> Look:
@@ -58,15 +72,21 @@ def look_at(path: str) -> Look:
     except OSError as error:
         return Look(problem=error.strerror or str(error))
     if not stat.S_ISDIR(found.st_mode):
-        return Look(frozenset({(path, found.st_mtime_ns, found.st_size)}), found.st_ctime_ns)
-    files: set[tuple[str, int, int]] | None = set()
+        return Look(dict([_entry(path, found)]), found.st_ctime_ns)
+    files: dict[tuple[str, int, int], bool] | None = {}
     latest = 0
     for file, about in _files(path):
         latest = max(latest, about.st_ctime_ns)  # nobody can set this one
         if files is not None:
-            files.add((file, about.st_mtime_ns, about.st_size))
+            files.update([_entry(file, about)])
             files = files if len(files) <= _MOST else None
-    return Look(None if files is None else frozenset(files), latest)
+    return Look(files, latest)
+
+
+def _entry(path: str, about: os.stat_result) -> tuple[tuple[str, int, int], bool]:
+    # Writing sets both times; renaming only the second one.
+    is_whole = about.st_ctime_ns > about.st_mtime_ns or 0 < about.st_size <= _STEP_FILE
+    return (path, about.st_mtime_ns, about.st_size), is_whole
 
 
 def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -84,14 +104,16 @@ def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 class CheckpointWatch:
-    """Says once in an attempt that something is new there: a file, or its time or size."""
+    """Says once in an attempt that something new is finished there, and whenever it has changed."""
 
-    def __init__(self, path: str, tell: Callable[[Progressed], None], log: Log) -> None:
+    def __init__(self, path: str, tell: Callable[[Progressed | Grew], None], log: Log) -> None:
         self._path = path
         self._tell = tell
         self._log = log
         self._before: Look | None = None  # what was there before the ranks started
-        self._has_changed = False
+        self._last: Look | None = None  # the last look
+        self._has_progressed = False
+        self._stops = False  # whether ranks may be killed from now on
 
     async def begin(self) -> None:
         """Remember what is there before ranks start. If the look takes too long, what it finds
@@ -102,24 +124,28 @@ class CheckpointWatch:
 
     def _remember(self, first: asyncio.Future[Look]) -> None:
         if not first.cancelled() and first.exception() is None:
-            self._before = first.result()
+            self._before = self._last = first.result()
             if self._before.problem:
                 detail = f"{self._path}: {self._before.problem}"
                 hint = "let this user read it, or name another path: no change there is seen"
                 self._log(f"warning: EP641 restarts.progress cannot be read | {detail} | {hint}")
 
     async def watch(self) -> None:
-        """Look now and then, until something has changed."""
+        """Look now and then while the ranks run."""
         pause = _CLOSEST
-        while not self._has_changed:
+        while not self._stops:
             await rest(pause)
             begun = time.monotonic()
             await self._look()
             pause = max(_CLOSEST, _SHARE * (time.monotonic() - begun))
 
+    def stop(self) -> None:
+        """The ranks are told to stop: a file that does not change may be half of one."""
+        self._stops = True
+
     async def end(self) -> None:
         """Look for the last time."""
-        if not self._has_changed:
+        if not self._has_progressed:
             last = asyncio.ensure_future(self._look())
             await asyncio.wait({last}, timeout=_LIMIT)
             last.cancel()
@@ -129,6 +155,12 @@ class CheckpointWatch:
             now = await in_thread(partial(look_at, self._path))
         except RetryError:
             return  # no thread can start now
-        if self._before and now.is_news_after(self._before) and not self._has_changed:
-            self._has_changed = True
+        before, last, self._last = self._before, self._last, now
+        if not before or not last:
+            return
+        if now.is_news_after(last):
+            self._tell(Grew())
+        is_new = now.is_news_after(before) and not self._has_progressed
+        if is_new and now.is_finished(before, None if self._stops else last):
+            self._has_progressed = True
             self._tell(Progressed())

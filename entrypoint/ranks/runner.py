@@ -499,6 +499,8 @@ class Programs:
         grace ends.
         """
         gone = None
+        if self._checkpoints is not None:
+            self._checkpoints.stop()
         if self._by_ranks:
             spawned = []
             if self._launcher_ends is None:  # otherwise all were signalled
@@ -530,9 +532,7 @@ class Programs:
             await self._diagnostician.settled(grace)
         if self._checkpoints is not None:
             await self._checkpoints.end()
-        self._watcher.tell_steps()
-        if self._spec.restarts.without_progress:
-            self._watcher.tell_progress()
+        self._watcher.tell_steps(of_all=True)
         self._tell(messages.Stopped())
 
     async def _outlast_ranks(self, launcher: int) -> None:

@@ -31,7 +31,7 @@ Run alone and isolated, for each rank and each program of a node:
     --cpus     file with the CPUs of each rank of the node, a line each, for --local: the rank's
                number on the node, or the variable that has it (binding.py)
     --last-output  file to write the time into when the program prints, once a second at most
-    --steps    file with a regular expression: note each line that shows progress (output/steps.py)
+    --steps    file with the text of lines that show progress: note their steps (output/steps.py)
     --tail     file for the last lines, where the program fails; `{rank}` in it is the number
     --label    begin every line that the program prints with this; `${rank}` in it is the number
     --log      file that gets what the program prints, too; `{rank}` in it is the number

@@ -4,12 +4,12 @@
 # contain a field's Rule, its flags, and the variables of other tools that set it if
 # `ENTRYPOINT_<FIELD>` does not.
 import functools
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from entrypoint.model import DEFAULT, SSH_PORT, Source
 from entrypoint.secret import Secret, is_secret
-from entrypoint.spec import patterns
 from entrypoint.spec.logs import LogsSpec
 from entrypoint.spec.rules import (
     ADDRESS,
@@ -31,6 +31,7 @@ _PORT_OR_AUTO = Rule(ge=1, le=65535, word="auto")
 Count = Annotated[int, Rule(ge=0)]
 Path = Annotated[str, PATH]
 _NODES = r"^[1-9]\d{0,4}:[1-9]\d{0,4}$"
+_LONGEST_LINE = 200  # characters of `stall.line`
 _TORCH_VERSION = r"^\d+\.\d+(\.\d+)?([.+a-z][0-9A-Za-z.+-]*)?$"
 
 
@@ -251,17 +252,28 @@ class CpuSpec:
     bind: Annotated[Literal["none", "numa", "cores"], "--cpu-bind"] = "none"
 
 
+def _check_line(text: str) -> tuple[str, str] | None:
+    """Return what is wrong with the text of a line that shows progress, and a hint."""
+    if text.count("{step}") == 1 and text.strip() != "{step}" and len(text) <= _LONGEST_LINE:
+        return None
+    new = re.sub(r"\(?(\\d|\[0-9\])\+\)?", "{step}", text)
+    is_example = new != text and new.count("{step}") == 1 and not set(new) & set("\\()[]*+?|^$")
+    hint = f"write {{step}} where the number is, such as `{new if is_example else 'step {step}/'}`"
+    return "this is no text with {step} in it: a regular expression is not valid", hint
+
+
 @dataclass(frozen=True)
 class StallSpec:
     """What to do about a job that no longer makes progress.
 
     minutes: Minutes without output from any rank, or without a line that `line` matches from some
       rank, after which the Python stacks of all ranks are read and compared; 0 means never.
-    action: Whether the job then continues (`warn`) or ends with 75 (`stop`).
+    action: Whether the job then continues (`warn`) or ends with 75 (`stop`) if a rank differs from
+      the others, or after five times `minutes`.
     line:
-      Regular expression of a line that a rank prints as it makes progress, such as `step (\\d+)`.
-      A rank that has printed such a line, and then prints none for `minutes`, has stalled even if
-      it prints other things. The first group, or all that is matched, is shown as its last step.
+      Text of a line that a rank prints as it makes progress, with `{step}` in place of the number,
+      such as `step {step}/`. A rank that has printed such a line, and then prints none for
+      `minutes`, has stalled even if it prints other things.
     stacks:
       How Python stacks are read. `py-spy` needs the right to trace processes; `signal` has each
       Python print its own stack, for which a folder is put before its PYTHONPATH; `auto` tries both
@@ -270,9 +282,7 @@ class StallSpec:
 
     minutes: Annotated[float, Rule(ge=0)] = 0.0
     action: Literal["warn", "stop"] = "warn"
-    line: Annotated[
-        str | None, Rule("regular expression such as step (\\d+)", check=patterns.check_line)
-    ] = None
+    line: Annotated[str | None, Rule("text such as step {step}/", check=_check_line)] = None
     stacks: Literal["auto", "py-spy", "signal", "never"] = "auto"
 
     @property
@@ -354,8 +364,8 @@ class RestartsSpec:
       which no scheduler should retry; 0 means never.
     progress:
       Path of a file or folder whose change is progress, such as that of checkpoints: a file in it
-      that is new, or has another time or size. A node that sees such a change during an attempt
-      reports it.
+      that is new, or has another time or size, and is finished. A node that sees such a change
+      during an attempt reports it. Any change there is a sign of life for `stall`.
     minutes: Minutes for which the ranks of an attempt must run to count as progress, if neither
       `restarts.progress` nor `stall.line` is given.
     on:

@@ -66,9 +66,12 @@ def test_a_silent_job_shows_every_rank_s_stack_and_goes_on(cluster: Make) -> Non
 
 
 def test_a_silent_job_ends_with_75_where_that_is_asked_for(cluster: Make) -> None:
+    """No rank differs: after five times the limit."""
     job = cluster(2, slots=1)
-    job.start_all(sys.executable, "-c", STUCK, env={**SILENT, "ENTRYPOINT_STALL_ACTION": "stop"})
-    assert job.ends() == {0: 75, 1: 75}, job.both()
+    stop = {"ENTRYPOINT_STALL_ACTION": "stop", "ENTRYPOINT_STALL_MINUTES": "0.05"}
+    job.start_all(sys.executable, "-c", STUCK, env={**SILENT, **stop})
+    assert job.ends(60) == {0: 75, 1: 75}, job.both()
+    assert "the job goes on, since no rank differs; it ends after 15s" in job.err(0), job.both()
     assert "EP610 the job stalled: no rank has printed anything for" in job.err(1), job.both()
     assert "waits_for_nobody" in job.err(0), job.both()
 
@@ -84,7 +87,7 @@ def test_a_rank_that_shows_no_step_is_named_though_it_prints(cluster: Make) -> N
         "    while step == 3 and os.environ['NODE'] == '1': loads()\n"
         "    print('step', step, flush=True); time.sleep(0.3)\n"
     )
-    more = {"STALL_LINE": r"step (\d+)", "STALL_STACKS": "signal", "STALL_ACTION": "stop"}
+    more = {"STALL_LINE": "step {step}", "STALL_STACKS": "signal", "STALL_ACTION": "stop"}
     env = {**SILENT, **{f"ENTRYPOINT_{name}": value for name, value in more.items()}}
     job.start_all(sys.executable, "-c", program, env=env)
     assert job.ends() == {0: 75, 1: 75}, job.both()
@@ -94,6 +97,40 @@ def test_a_rank_that_shows_no_step_is_named_though_it_prints(cluster: Make) -> N
         job.err(0),
     ), job.both()
     assert "loads (<string>:2)" in job.err(0), job.both()
+
+
+@pytest.mark.promise("a job ends by a stall only if a rank differs, or after five times the limit")
+def test_a_rank_that_works_on_when_the_others_have_ended_is_no_stall(cluster: Make) -> None:
+    """By what it does, and with `stall.line`."""
+    for line in ({}, {"ENTRYPOINT_STALL_LINE": "step {step}"}):
+        job = cluster(2, slots=1)
+        program = "import os, time\nprint('step 1', flush=True)\n"
+        program += "def export(): time.sleep(8)\nos.environ['NODE'] == '0' and export()\n"
+        limit = {"ENTRYPOINT_STALL_MINUTES": "0.04", "ENTRYPOINT_STALL_ACTION": "stop"}
+        job.start_all(
+            sys.executable, "-c", program, env={**SILENT, **limit, **line}, launcher="plain"
+        )
+        assert job.ends() == {0: 0, 1: 0}, job.both()
+        assert "the only rank is in export(), <string>:3: no rank differs" in job.err(0), job.both()
+
+
+@pytest.mark.restarts
+@pytest.mark.promise("a half-written checkpoint is no progress, and no stall")
+def test_a_checkpoint_that_grows_is_no_stall_and_no_progress_when_it_is_cut(cluster: Make) -> None:
+    """It takes twice the limit; then its rank crashes in the middle of the next one."""
+    job = cluster(1, slots=1)
+    (job.folder / "ckpt").mkdir()
+    program = f"""
+        write() {{ for each in $(seq $1); do head -c 9999 /dev/zero; sleep 0.5; done; }}
+        write 30 >{job.folder}/ckpt/model-$ENTRYPOINT_ATTEMPT &
+        sleep 14
+        exit 3"""
+    stall = "stall: {minutes: 0.11, action: stop}"
+    path = f"progress: {job.folder}/ckpt"
+    crashing(job, f"{{most: 5, without_progress: 2, on: any, {path}}}\n{stall}", program)
+    assert job.ends(60) == {0: 79}, job.both()
+    assert "EP610" not in job.err(0)
+    assert job.err(0).count("ckpt did not change | the last one: EP600") == 1, job.both()
 
 
 @pytest.mark.control("a job that prints nothing shows every rank's stack")
@@ -296,7 +333,7 @@ def test_a_higher_step_is_progress(cluster: Make, first: str, status: int, count
     job = cluster(2, slots=1)
     program = 'echo "attempt $ENTRYPOINT_ATTEMPT 0"; [ $NODE = 1 ] || exec sleep 600\n'
     program += f'sleep 0.5; for each in {first} ; do echo "step $each"; done; sleep 0.5; exit 3'
-    crashing(job, "{most: 4, without_progress: 2, on: any}\nstall: {line: 'step (\\d+)'}", program)
+    crashing(job, "{most: 4, without_progress: 2, on: any}\nstall: {line: 'step {step}'}", program)
     assert job.ends(60) == {0: status, 1: status}, job.both()
     assert len(attempts(job, 1)) == count, job.both()
-    assert ("no rank printed a later step" in job.err(1)) == (status == 79)
+    assert ("most ranks printed no later step" in job.err(1)) == (status == 79)

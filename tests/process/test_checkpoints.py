@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 
 from entrypoint.errors import RetryError
-from entrypoint.job.messages import Progressed
+from entrypoint.job.messages import Grew, Progressed
 from entrypoint.ranks import checkpoints
 from entrypoint.ranks.checkpoints import CheckpointWatch, look_at
 
+PROGRESS = [Grew(), Progressed()]
 
-def attempt(path: Path, *changes: Callable[[], Any], watch: float = 0.0) -> list[Progressed]:
+
+def attempt(path: Path, *changes: Callable[[], Any], watch: float = 0.0) -> list[Any]:
     """What is told while these changes are made in one attempt."""
-    told: list[Progressed] = []
+    told: list[Any] = []
 
     async def run() -> None:
         watched = CheckpointWatch(str(path), told.append, [].append)
@@ -27,10 +29,10 @@ def attempt(path: Path, *changes: Callable[[], Any], watch: float = 0.0) -> list
         task = asyncio.ensure_future(watched.watch())
         for change in changes:
             change()
-        if watch:
-            await asyncio.wait({task}, timeout=watch)
-        else:
-            await watched.end()
+            if watch:
+                await asyncio.wait({task}, timeout=watch)
+        watched.stop()
+        await watched.end()
         task.cancel()
 
     asyncio.run(run())
@@ -49,16 +51,17 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda folder: (folder / "model").touch(),
-        lambda folder: (folder / "step-1" / "optimizer").touch(),
-        lambda folder: (folder / "step-1" / "model").write_text("other weights"),
+        lambda folder: saved(folder / "model"),
+        lambda folder: saved(folder / "step-1" / "optimizer"),
+        lambda folder: saved(folder / "step-1" / "model"),
+        lambda folder: (folder / "step").write_text("7"),
         lambda folder: os.utime(folder / "step-1" / "model", ns=(1, 1)),
         lambda folder: ((folder / "latest").unlink(), (folder / "latest").symlink_to("step-2")),
     ],
-    ids=["a file", "below", "its size", "its time", "a link"],
+    ids=["a file", "below", "its size", "a step file", "its time", "a link"],
 )
 def test_a_change_is_told_once(folder: Path, change: Callable[[Path], Any]) -> None:
-    assert attempt(folder, lambda: change(folder)) == [Progressed()]
+    assert attempt(folder, lambda: change(folder)) == PROGRESS
 
 
 @pytest.mark.control("a checkpoint that is new, or changes, is progress; one that goes away is not")
@@ -85,14 +88,61 @@ def test_one_file_is_enough_and_may_be_made_later(tmp_path: Path) -> None:
         file.parent.mkdir()
         file.write_text("1")
 
-    assert attempt(file, write) == [Progressed()]
+    assert attempt(file, write) == PROGRESS
     assert attempt(file) == []
-    assert attempt(file, lambda: file.write_text("22")) == [Progressed()]
+    assert attempt(file, lambda: file.write_text("22")) == PROGRESS
+
+
+def saved(path: Path) -> None:
+    """Write a file of many bytes under another name, and rename it."""
+    written = path.with_suffix(".tmp")
+    written.write_bytes(b"w" * 5000)
+    time.sleep(0.02)  # the clock of a file system has ticks
+    written.rename(path)
+
+
+def grow(path: Path) -> Callable[[], Any]:
+    """What adds to a file."""
+
+    def write() -> None:
+        with open(path, "ab") as file:
+            file.write(b"w" * 5000)
+
+    return write
 
 
 def test_it_is_told_while_the_attempt_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that has not changed between two looks is finished."""
     monkeypatch.setattr(checkpoints, "_CLOSEST", 0.05)
-    assert attempt(folder, (folder / "new").touch, watch=5.0) == [Progressed()]
+    assert attempt(folder, grow(folder / "new"), watch=2.0) == PROGRESS
+
+
+@pytest.mark.promise("a half-written checkpoint is no progress, and no stall")
+def test_a_file_that_grows_until_the_ranks_end_is_no_progress(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two attempts, the second one begins with the first one's half."""
+    monkeypatch.setattr(checkpoints, "_CLOSEST", 0.3)
+    for _ in range(2):
+        told = attempt(folder, *[grow(folder / "new")] * 20, watch=0.1)
+        assert told.count(Grew()) >= 3
+        assert Progressed() not in told
+    assert attempt(folder) == []
+
+
+@pytest.mark.control("a half-written checkpoint is no progress, and no stall")
+def test_a_file_that_has_grown_before_a_pause_is_progress(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_CLOSEST", 0.3)
+    told = attempt(
+        folder, *[grow(folder / "new")] * 5, lambda: time.sleep(1), *[int] * 8, watch=0.1
+    )
+    assert told.count(Progressed()) == 1
+
+
+def test_an_empty_file_is_not_finished(folder: Path) -> None:
+    assert attempt(folder, (folder / "new").touch) == [Grew()]
 
 
 @pytest.mark.parametrize("ends", [False, True])
@@ -139,7 +189,10 @@ def test_of_very_many_files_each_change_is_seen(
     for number in range(6):
         (folder / "step-1" / f"old-{number}").touch()
     time.sleep(0.02)  # the clock of a file system has ticks
-    assert len(attempt(folder, lambda: change(folder))) == is_news
+    monkeypatch.setattr(checkpoints, "_CLOSEST", 0.2)
+    told = attempt(folder, lambda: change(folder), watch=1.0)
+    assert told == (PROGRESS if is_news else [])
+    assert attempt(folder, grow(folder / "late")) == [Grew()], "just before the end"
 
 
 @pytest.mark.parametrize(

@@ -427,7 +427,7 @@ def test_watch_goes_on_in_the_next_attempt(bench: Bench) -> None:
     program = 'echo at >>"$NOTES"; [ "$(grep -c at "$NOTES")" = 1 ] && exec sleep 600; '
     program += "for each in 1 2 3 4 5 6 7 8; do echo $each; sleep 0.25; done"
     stalls = {
-        "ENTRYPOINT_STALL_MINUTES": "0.04",
+        "ENTRYPOINT_STALL_MINUTES": "0.02",
         "ENTRYPOINT_STALL_ACTION": "stop",
         "ENTRYPOINT_TIMEOUTS_GRACE": "1",
     }

@@ -212,8 +212,7 @@ class Programs:
         if is_here and rank == schedule.saver and schedule.makes_progress(self.attempt):
             self._has_saved = True
             self._world.progressed[self.attempt] = self._world.now
-            step = stalls.STEPS * self.attempt if schedule.stalls else -1
-            self._tell(messages.Progressed(step))
+            self._tell(messages.Progressed())
 
     def can_meet(self, process: Process) -> bool:
         """Whether its launcher runs on, to meet others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.job import actions, events, messages
+from entrypoint.job.history import FIRST
 from entrypoint.job.stall.stacks import Frame, ProcessStack
 from tests.simulation.schedule import GRACE, JOIN, NEVER, Schedule
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 LIMIT = 5.0  # seconds without a step
 HANGS = 3.0  # seconds after the start of the ranks, when one of them hangs
-SPEC = f"stall: {{minutes: {LIMIT / 60}, line: 'step (\\d+)', action: stop}}\n"
+SPEC = f"stall: {{minutes: {LIMIT / 60}, line: 'step {{step}}/', action: stop}}\n"
 STEPS = 1000  # of an attempt that makes progress in a job whose programs fail again and again
 _MARGIN = 15.0  # seconds from the limit to the verdict
 _WAITS = (
@@ -39,20 +40,21 @@ def answers(
         return []
     if schedule.without_progress:  # they begin anew at the step that is known already
         machine = world.containers[rank].machine
-        known = machine.state.history.step if machine else -1
-        return [messages.Steps(tuple((each, str(known), 0.0) for each in starts if known >= 0))]
+        known = machine.state.history if machine else FIRST
+        step = known.step + STEPS * (known.attempt in world.progressed)
+        return [messages.Steps(tuple((each, step, 0.0) for each in starts if step >= 0))]
     rows = []
     for each, start in starts.items():
         end = world.began + HANGS if schedule.stuck is not None else world.now
         step = max(0, int(min(world.now, end) - start))
-        rows.append((each, str(step), world.now - start - step))
+        rows.append((each, step, world.now - start - step))
     return [messages.Steps(tuple(rows))]
 
 
 def lies(nodes: int, stacks: bool) -> list[Any]:
     """Return what a node says of other nodes' ranks."""
     stack = [ProcessStack(each, f"rank {each}", 9, False, "T", "", "") for each in range(nodes)]
-    rows = tuple((each, "1000", 0.0) for each in range(min(nodes, messages.STEPS)))
+    rows = tuple((each, 1000, 0.0) for each in range(min(nodes, messages.STEPS)))
     return [messages.RankStacks(tuple(stack[:48])) if stacks else messages.Steps(rows)]
 
 
@@ -110,7 +112,8 @@ def wrong_stalls(schedule: Schedule, world: World) -> list[str]:
     if schedule.stuck is None:
         # A node that is gone reports nothing until it is lost.
         slow = schedule.of("cut", "vanish", "reboot", "kill")
-        return [f"no rank hangs, and it is said: {said[0][1].reason}"] if said and not slow else []
+        words = [*world.shown_stalls, *(outcome.reason for _, outcome in said)]
+        return [f"no rank hangs, and it is said: {words[0]}"] if words and not slow else []
     if waiting := unanswered(world):
         return waiting
     name = f"rank {schedule.stuck} on worker-{schedule.stuck} (node-{schedule.stuck}) is in read()"

@@ -351,9 +351,13 @@ class Container:
     # -- actions
 
     def _do_log(self, action: actions.Log) -> None:
+        if "EP610" in action.text:
+            self._world.shown_stalls.append(action.text)
+
+    def _do_showline(self, action: Any) -> None:
         pass
 
-    _do_showwaiting = _do_showline = _do_log
+    _do_showwaiting = _do_showline
 
     def _do_openendpoint(self, action: actions.OpenEndpoint) -> None:
         not_ready = NOT_READY if self._world.schedule.not_ready == self.rank else None
@@ -671,6 +675,7 @@ class World:
         # workers that left after a release, and whose: boot of the leader
         self.last_words: list[tuple[int, int]] = []
         self.containers = [Container(self, rank) for rank in range(schedule.nodes)]
+        self.shown_stalls: list[str] = []  # what is said before the stacks of a stall
         self.unanswered: list[float] = []  # when users have asked worker-0 what ranks do
         for when in schedule.asked:
             self.at(when, partial(stalls.ask, self))

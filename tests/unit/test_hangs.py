@@ -1,5 +1,4 @@
-"""Which rank hangs: groups of stacks, steps of ranks, patterns of lines, and stacks as tools print
-them."""
+"""Which rank hangs: groups of stacks, steps of ranks, and stacks as tools print them."""
 
 from __future__ import annotations
 
@@ -8,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from entrypoint.errors import SpecError
 from entrypoint.job.stall.judge import LINES, HangReport, judge, position
 from entrypoint.job.stall.stacks import FRAMES, Frame, ProcessStack, chosen
 from entrypoint.job.stall.steps import StepTable
-from entrypoint.output.steps import StepFile, StepWatch
+from entrypoint.output.steps import StepFile, StepWatch, pattern_of
 from entrypoint.ranks.stall.reader import frame_of, parsed_dump, parsed_json
-from entrypoint.spec.patterns import LINE, check_line
+from entrypoint.spec import load
 from entrypoint.values import replace
 
 C10D = "torch/distributed/distributed_c10d.py"
@@ -37,7 +37,8 @@ def child(number: int, frames: tuple[Frame, ...], state: str = "S") -> ProcessSt
     return replace(rank(number, frames, state), is_child=True, pid=900 + number)
 
 
-LEFT = replace(rank(3, ()), state="left", note="exited with 0")
+LEFT = replace(rank(3, ()), state="ended", note="exited with 0")
+FAILED = replace(LEFT, state="left", note="exited with 1")
 BLIND = replace(rank(0, ()), note="EP617 there is no py-spy on PATH")
 
 
@@ -91,6 +92,23 @@ THREE = "3 of 4 ranks wait in all_reduce, train.py:88; rank 3 on worker-1 (node-
             "2 of 4 ranks are in read(), data.py:31; rank 3 on worker-1 (node-1) is suspended by a"
             " signal, in read(), data.py:31",
         ),
+        (
+            [rank(n, READ) for n in range(3)] + [FAILED],
+            "3 of 4 ranks are in read(), data.py:31; rank 3 on worker-1 (node-1) has left (exited"
+            " with 1)",
+        ),
+        (
+            [rank(n, READ, "T") for n in range(3)] + [FAILED],
+            "rank 0 on worker-0 (node-0) is suspended by a signal, in read(), data.py:31; rank 1 on"
+            " worker-0 (node-0) is suspended by a signal, in read(), data.py:31; rank 2 on worker-1"
+            " (node-1) is suspended by a signal, in read(), data.py:31; rank 3 on worker-1 (node-1)"
+            " has left (exited with 1)",
+        ),
+        (
+            [replace(LEFT, rank=n) for n in range(3)] + [rank(3, READ, "T")],
+            "3 of 4 ranks have left (exited with 0); rank 3 on worker-1 (node-1) is suspended by a"
+            " signal, in read(), data.py:31",
+        ),
     ],
 )
 def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: str) -> None:
@@ -122,6 +140,13 @@ def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: s
             " different operations",
         ),
         ([rank(n, (), "T") for n in range(2)], "all 2 ranks are suspended by a signal"),
+        ([rank(0, READ), LEFT], "the only rank is in read(), data.py:31: no rank differs"),
+        ([rank(0, READ), rank(1, READ), LEFT], "all 2 ranks are in read(), data.py:31: no rank"),
+        (
+            [rank(0), rank(1, READ), rank(2, READ), LEFT],
+            "2 of 3 ranks are in read(), data.py:31: no",
+        ),
+        ([LEFT, replace(LEFT, rank=0)], "all 2 ranks have left (exited with 0): no rank differs"),
         ([BLIND, replace(BLIND, rank=1)], "all 2 ranks sleep: no rank differs"),
         (
             [BLIND, replace(BLIND, rank=1, state="R")],
@@ -217,21 +242,20 @@ def host(node: int) -> str:
     return f"worker-{node}"
 
 
-def table(*rows: tuple[int, str, float], now: float = 100.0) -> StepTable:
+def table(*rows: tuple[int, int, float], now: float = 100.0) -> StepTable:
     steps = StepTable()
-    for number, text, age in rows:
-        steps.take(number, [(number, text, age)], now)
+    for number, step, age in rows:
+        steps.take(number, [(number, step, age)], now)
     return steps
 
 
 def test_ranks_that_are_behind_are_named_with_their_step() -> None:
-    steps = table((0, "57", 1.0), (1, "41", 90.0), (2, "57", 2.0))
+    steps = table((0, 57, 1.0), (1, 41, 90.0), (2, 57, 2.0))
     assert steps.idle(100.0, 0.0) == 90.0
     assert steps.words(100.0, 60.0, 0.0, host) == (
         "1 of 3 ranks printed no line that stall.line matches for 1m30s; rank 1 on worker-1 is at"
         " 41; the others are at 57"
     )
-    assert (steps.furthest, steps.printed) == (57, 99.0)
 
 
 @pytest.mark.parametrize(
@@ -239,19 +263,23 @@ def test_ranks_that_are_behind_are_named_with_their_step() -> None:
     [
         (table(), "no rank has printed a line that stall.line matches for 1m40s"),
         (
-            table((0, "7", 80.0), (1, "7", 90.0)),
+            table((0, 7, 80.0), (1, 7, 90.0)),
             "no rank has printed a line that stall.line matches for 1m30s; all are at 7",
         ),
         (
-            table((0, "b", 1.0), (1, "a", 90.0)),
-            "1 of 2 ranks printed no line that stall.line matches for 1m30s; rank 1 on worker-1 is"
-            " at a; the others are at b",
+            table((0, 42, 90.0), (1, 41, 90.2), (2, 42, 90.1)),
+            "no rank has printed a line that stall.line matches for 1m30s; all are at 41 to 42",
         ),
         (
-            table(*((n, str(n), 90.0) for n in range(7))),
+            table((0, 10**14, 90.0), (1, 41, 1.0), (2, 41, 1.2)),
+            "1 of 3 ranks printed no line that stall.line matches for 1m30s; all are at 41 to"
+            " 100000000000000",
+        ),
+        (
+            table(*((n, n, 90.0 - 3 * n) for n in range(8))),
             "no rank has printed a line that stall.line matches for 1m30s; rank 0 on worker-0 is at"
             " 0, rank 1 on worker-1 is at 1, rank 2 on worker-2 is at 2, rank 3 on worker-3 is at 3,"
-            " 2 more are behind; the others are at 6",
+            " 2 more are behind; the others are at 7",
         ),
     ],
 )
@@ -262,32 +290,46 @@ def test_what_is_said_of_steps(steps: StepTable, words: str) -> None:
 @pytest.mark.control("a rank that shows no step for stall.minutes has stalled")
 def test_a_rank_that_shows_none_does_not_count() -> None:
     """Such as all ranks but the first one in many programs."""
-    assert table((0, "9", 1.0)).idle(100.0, 0.0) == 1.0
+    assert table((0, 9, 1.0)).idle(100.0, 0.0) == 1.0
 
 
 def test_a_node_replaces_what_it_has_said() -> None:
-    steps = table((0, "9", 1.0), (1, "9", 90.0))
+    steps = table((0, 9, 1.0), (1, 9, 90.0))
     steps.take(1, [], 100.0)
     assert steps.idle(100.0, 0.0) == 1.0
     steps.lose(0, 90.0)
     assert steps.idle(100.0, 40.0) == 10.0, "once all have ended, the time counts anew"
-    assert steps.furthest == 9, "what was reached stays"
 
 
 def test_a_step_from_the_future_is_now() -> None:
-    assert table((0, "1", -500.0)).idle(100.0, 0.0) == 0.0
+    assert table((0, 1, -500.0)).idle(100.0, 0.0) == 0.0
+
+
+@pytest.mark.promise("one rank that prints a wrong step does not count as the job's progress")
+@pytest.mark.parametrize(
+    ("steps", "reached"),
+    [
+        ([], -1),
+        ([7], 7),
+        ([7, 10**14], 7),
+        ([7, 8, 10**14], 8),
+        ([0, 8, 8], 8),
+        ([7, 7, 10**14, 10**14], 7),
+        ([9, 9, 9, 7, 0], 9),
+    ],
+)
+def test_the_step_of_a_job_is_that_of_most_ranks(steps: list[int], reached: int) -> None:
+    assert table(*((n, step, 1.0) for n, step in enumerate(steps))).reached() == reached
 
 
 class Noted(StepFile):
     """A file for steps that keeps them."""
 
-    def __init__(self, pattern: str) -> None:
-        import re
+    def __init__(self, text: str) -> None:
+        super().__init__(pattern_of(text), -1)
+        self.steps: list[int] = []
 
-        super().__init__(re.compile(pattern), -1)
-        self.steps: list[str] = []
-
-    def note(self, step: str) -> None:
+    def note(self, step: int) -> None:
         self.steps.append(step)
 
 
@@ -295,76 +337,71 @@ class Noted(StepFile):
 @pytest.mark.parametrize(
     ("pieces", "steps"),
     [
-        ([b"step 1\n", b"step 2\nother\n"], ["1", "2"]),
-        ([b"ste", b"p 12", b"3\n"], ["123"]),
-        ([b"step 1\rstep 2\r"], ["2"]),
-        ([b"step 1\nstep 2\nstep 3\n"], ["3"]),
-        ([b"\xff\xfe step 4 \xff\n"], ["4"]),
-        ([b"x" * LINE + b"step 5\n"], []),
-        ([b"y" * 10_000_000 + b"step 5\n", b"step 6\n"], ["6"]),
+        ([b"step 1\n", b"step 2\nother\n"], [1, 2]),
+        ([b"ste", b"p 12", b"3\n"], [123]),
+        ([b"step 1\rstep 2\r"], [2]),
+        ([b"step 1\nstep 2\nstep 3\n"], [3]),
+        ([b"\xff\xfe step 4 \xff\n"], [4]),
+        ([b"x" * 256 + b"step 5\n"], []),
+        ([b"y" * 10_000_000 + b"step 5\n", b"step 6\n"], [6]),
         ([b"nothing\n" * 1000], []),
     ],
 )
-def test_which_lines_are_steps(pieces: list[bytes], steps: list[str]) -> None:
-    file = Noted(r"step (\d+)")
+def test_which_lines_are_steps(pieces: list[bytes], steps: list[int]) -> None:
+    file = Noted("step {step}")
     watch = StepWatch(file)
     for piece in pieces:
         watch.take(piece)
     assert file.steps == steps
 
 
-def test_a_step_is_short_and_can_be_printed() -> None:
-    file = Noted(r"at .*")
-    StepWatch(file).take(b"at \x1b[31m" + b"z" * 100 + b"\n")
-    assert file.steps == ["at ?[31m" + "z" * 32]
-
-
-# --------------------------------------------------------------------------------------------------
-# Patterns
-
-
-@pytest.mark.promise("the time of a user's pattern is bounded for every line")
 @pytest.mark.parametrize(
-    "pattern",
+    ("text", "line", "steps"),
     [
-        r"step (\d+)", r"^.*step (\d+)", r"\d+ steps", r"(?i)epoch[: ]+(\d+)/(\d+)", "step",
-        r"(?:step|iter) (\d+)", r"step\s*=\s*(\d+)", r"Step\s+\[(\d+)/\d+\]", r"'step': (\d+)",
-        r"loss.*step (\d+)", "(one|two)? steps", r"(--)+ step (\d+)", r"step *(\d+) *of *(\d+) done", r"(?x) step \s (\d+)", "step [0-9]+", "étape (\\d+)", r"[^a]+a(\d)",
-    ],
-)  # fmt: skip
-def test_a_pattern_is_taken(pattern: str) -> None:
-    assert check_line(pattern) is None
-
-
-@pytest.mark.control("the time of a user's pattern is bounded for every line")
-@pytest.mark.parametrize(
-    ("pattern", "why"),
-    [
-        ("(a+)+b", "repetition or alternative within a repetition"),
-        ("(a|a)*b", "repetition or alternative within a repetition"),
-        ("(a?){30}a{30}", "repetition or alternative within a repetition"),
-        ("(?:(?:ab)*c)+", "within a repetition"),
-        ("x.*a.*b", "more than one ambiguous repetition"),
-        ("a?a?a?aaa", "more than one ambiguous repetition"),
-        ("a*b?a*c?a", "more than one ambiguous repetition"),
-        (r"\w+\d+\w+!", "more than one ambiguous repetition"),
-        (r"[^a]+(?i:a)[^b]+(?i:b)!", "more than one ambiguous repetition"),
-        ("(a|ab)(b|bc)(c|cd)", "more than one ambiguous repetition"),
-        ("(?=a)b", "no look ahead or behind"),
-        (r"(?<!a)b", "no look ahead or behind"),
-        (r"(a)\1", "no reference to a group"),
-        (r"(a)?(?(1)b|c)", "no reference to a group"),
-        ("(x", "no regular expression"),
-        ("[[", "no regular expression"),
-        ("[[x]", "no regular expression: Possible nested set"),
-        ("x*", "matches every line"),
-        ("x" * 201, "at most 200 characters"),
+        ("iteration {step}/", " iteration      100/  500000 | consumed samples: 12", [100]),
+        ("Step [{step}/", "Epoch [1/3], Step [7/100], loss 2", [7]),
+        ("{step}/100", " 12%|# | 12/100 [00:01<00:02]", [12]),
+        ("{step} of", "30 of 100", [30]),
+        ("step {step}", "misstep five, step 6", [6]),
+        ("v2.{step}!", "v2.17!", [17]),
+        ("étape {step}", "étape 3", [3]),
+        ("step {step}/", "step 12 of 100", []),
+        ("step {step}", "step  -12", []),
+        ("step.{step}", "step-1", []),
+        ("step {step}", f"step {'9' * 16}", []),
+        ("step   {step}  of", "step 3 of 4", [3]),
     ],
 )
-def test_a_pattern_is_refused(pattern: str, why: str) -> None:
-    problem = check_line(pattern)
-    assert problem
-    assert why in problem[0]
+def test_the_number_in_place_of_step_is_taken(text: str, line: str, steps: list[int]) -> None:
+    file = Noted(text)
+    StepWatch(file).take(f"{line}\n".encode())
+    assert file.steps == steps
+    assert load(f"stall: {{line: '{text}'}}", "job.yaml", {}, {}).stall.line == text
+
+
+@pytest.mark.parametrize(
+    ("text", "example"),
+    [
+        (r"step (\d+)", "step {step}"),
+        (r"step (\d+)/", "step {step}/"),
+        (r"\d+ steps", "{step} steps"),
+        ("step [0-9]+", "step {step}"),
+        (r"(?i)epoch[: ]+(\d+)/(\d+)", "step {step}/"),
+        (r"step .*(\d+)", "step {step}/"),
+        ("step", "step {step}/"),
+        ("{step} of {step}", "step {step}/"),
+        (" {step}", "step {step}/"),
+        ("x" * 200 + "{step}", "step {step}/"),
+    ],
+)
+def test_a_regular_expression_is_refused_with_the_text_to_write(text: str, example: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        load("", "job.yaml", {"ENTRYPOINT_STALL_LINE": text}, {})
+    (problem,) = raised.value.problems
+    assert (problem.path, problem.hint) == (
+        "stall.line",
+        f"write {{step}} where the number is, such as `{example}`",
+    )
 
 
 # --------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from entrypoint.job.history import (
     no_progress,
     pays_off,
 )
+from entrypoint.job.state import JobState
 from entrypoint.model import NodeReport, Outcome
 from entrypoint.plan import attempts
 from entrypoint.spec.jobspec import RestartsSpec
@@ -168,50 +169,68 @@ def test_progress_that_comes_while_the_attempt_ends_counts() -> None:
 
 
 def test_a_step_that_an_earlier_attempt_has_reached_is_no_progress() -> None:
-    state = Node(restarts=WATCHED).start().machine.state
-    state.history = History(2, 0, step=100)
-    assert not state.note_progress(0)
-    assert not state.note_progress(91)
-    assert not state.note_progress(100)
-    assert not state.has_progressed
-    assert state.note_progress(101)
-    assert not state.note_progress(102)
-    assert state.next_history() == History(3, 0, 102)
+    node = stepping(step=100)
+    for step in (0, 91, 100):
+        assert not told_steps(node, step).has_progressed
+    assert told_steps(node, 101).has_progressed
+    assert told_steps(node, 102).next_history() == History(3, 0, 102)
 
 
-LINE = "{minutes: 5, line: 'step (\\\\d+)'}"
+LINE = "{minutes: 5, line: 'step {step}/'}"
+
+
+def stepping(step: int) -> Node:
+    """A leader whose job was at this step before."""
+    node = Node(launcher="plain", restarts=SETTING, stall=LINE).start()
+    node.machine.state.history = History(2, 0, step)
+    return node
+
+
+def told_steps(node: Node, *steps: int) -> JobState:
+    """The state of a leader once each node has reported the step of its rank."""
+    for rank, step in enumerate(steps):
+        node.hears(messages.Steps(((rank, step, 0.0),)), sender=rank)
+    return node.machine.state
 
 
 def test_a_higher_step_than_any_before_is_progress() -> None:
-    """Reported by a node of its own ranks; a worker remembers that of its own."""
-    for me in (0, 1):
-        node = Node(me=me, launcher="plain", restarts=SETTING, stall=LINE)
-        start = messages.Start(2, without_progress=0, step=40)
-        if me:
-            node.hears(node.hello, start, sender=0)
-        else:
-            node.start()
-            node.machine.state.history = History(2, 0, 40)
-        state = node.machine.state
-        node.hears(messages.Steps(((0, "31", 0.0), (1, "40", 0.0))), sender=me)
-        assert not state.has_progressed
-        node.hears(messages.Steps(((0, "32", 0.0), (1, "41", 0.0))), sender=me)
-        node.hears(messages.Steps(((0, "33", 0.0), (1, "55", 0.0))), sender=me)
-        assert state.has_progressed
-        assert state.next_history() == History(3, 0, 55)
-        told = [each for each in node.done if isinstance(each, actions.Send)]
-        told = [each for each in told if isinstance(each.message, messages.Progressed)]
-        expected = [] if me else [actions.Send(rank, messages.Progressed(41)) for rank in (1, 2)]
-        assert told == expected
+    """The workers are told once."""
+    node = stepping(step=40)
+    assert not told_steps(node, 31, 40, 40).has_progressed
+    assert told_steps(node, 32, 41, 42).has_progressed
+    assert told_steps(node, 55, 56, 57).next_history() == History(3, 0, 56)
+    told = [each for each in node.done if isinstance(each, actions.Send)]
+    told = [each for each in told if isinstance(each.message, messages.Progressed)]
+    assert told == [actions.Send(rank, messages.Progressed(41)) for rank in (1, 2)]
 
 
-def test_steps_that_are_no_numbers_are_progress_each() -> None:
-    node = Node(launcher="plain", restarts=SETTING, stall=LINE).start()
-    node.hears(messages.Steps(()), sender=1)
-    assert not node.machine.state.has_progressed
-    node.hears(messages.Steps(((1, "epoch two", 0.0),)), sender=1)
-    assert node.machine.state.has_progressed
-    assert node.machine.state.next_history() == History(2, 0, -1)
+@pytest.mark.promise("one rank that prints a wrong step does not count as the job's progress")
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_one_rank_that_prints_a_huge_step_ends_no_job_that_advances(wrong: int) -> None:
+    """Three attempts, of which each comes further; in the first one a rank is wrong."""
+    history = FIRST
+    for attempt in range(3):
+        node = stepping(step=history.step)
+        steps = [10 * attempt + 9] * 3
+        steps[wrong] = 10**14 if not attempt else steps[wrong]
+        history = told_steps(node, *steps).next_history()
+        assert (history.without_progress, history.step) == (0, 10 * attempt + 9)
+
+
+@pytest.mark.promise("one rank that prints a wrong step does not count as the job's progress")
+def test_a_wrong_step_of_the_only_rank_counts_until_its_next_line() -> None:
+    node = stepping(step=40)
+    for step in (10**14, 31, 32):
+        node.hears(messages.Steps(((0, step, 0.0),)), sender=0)
+    assert node.machine.state.next_history() == History(3, 1, 40)
+    node.hears(messages.Steps(((0, 41, 0.0),)), sender=0)
+    node.hears(messages.Steps(()), sender=0)  # it has ended, and another one runs
+    assert node.machine.state.next_history() == History(3, 0, 41)
+
+
+@pytest.mark.control("one rank that prints a wrong step does not count as the job's progress")
+def test_most_ranks_at_the_same_step_are_no_progress() -> None:
+    assert not told_steps(stepping(step=40), 10**14, 40, 40).has_progressed
 
 
 def test_time_is_no_progress_if_a_line_is_declared() -> None:
@@ -226,10 +245,10 @@ def test_time_is_no_progress_if_a_line_is_declared() -> None:
     ("text", "words"),
     [
         ("", "none ran for 10 min"),
-        ("stall: {line: step}", "no rank printed a later step (stall.line)"),
+        ("stall: {line: 'step {step}'}", "most ranks printed no later step (stall.line)"),
         (
-            "stall: {line: step}\nrestarts: {without_progress: 3, progress: /c}",
-            "/c did not change, and no rank printed a later step (stall.line)",
+            "stall: {line: 'step {step}'}\nrestarts: {without_progress: 3, progress: /c}",
+            "/c did not change, and most ranks printed no later step (stall.line)",
         ),
     ],
 )

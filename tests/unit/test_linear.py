@@ -29,7 +29,7 @@ from entrypoint.output import steps
 from entrypoint.platforms import _nodelist, volcano
 from entrypoint.ranks.stall import reader
 from entrypoint.ranktable import make, read, table
-from entrypoint.spec import jobspec, logs, patterns, rules
+from entrypoint.spec import jobspec, logs, rules
 from entrypoint.spec import table as fields
 
 LONG, LONGER = 5_000, 20_000  # characters
@@ -53,7 +53,7 @@ class NoFile(steps.StepFile):
     """A file for steps that takes none."""
 
     def __init__(self) -> None:
-        super().__init__(re.compile(r"^.*step (\d+)x"), -1)
+        super().__init__(steps.pattern_of(" step  {step} x"), -1)
 
 
 def _migrated(script: str) -> None:
@@ -68,7 +68,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "hides": lambda it: secret.hides("secret_file", f"/{it}"),
     "weakness": lambda text: secret.weakness(text.encode()),
     "step of a line": lambda text: steps.StepWatch(NoFile()).take(text.encode() + b"\n"),
-    "pattern of lines": lambda text: patterns.check_line(text),
+    "text of a line": lambda text: jobspec._check_line(text),
     "stack of faulthandler": lambda text: reader.parsed_dump(f"Thread 1\n{text}"),
     "library of a stack": lambda text: reader.frame_of("main", text, 1),
     "line of mpirun": lambda text: _command_line.shown(text.replace(" ", "\0").encode()),

@@ -424,7 +424,8 @@ KEYS = "this job's keys"
 def test_files_have_a_mode_an_origin_and_whether_they_are_secret() -> None:
     """Of the leader of a job under an unnamed uid, with all that a spec can add."""
     text = (
-        "launcher: mpirun\nssh: {client: files}\ncpu: {bind: cores}\nstall: {minutes: 5, line: a}"
+        "launcher: mpirun\nssh: {client: files}\ncpu: {bind: cores}\n"
+        "stall: {minutes: 5, line: 'a {step}'}"
     )
     made = build(TWO.format(0) + text, facts(user=""), env={"ENTRYPOINT_SECRET": SECRET})
     assert [(file.name, f"{file.mode:o}", file.origin, file.secret) for file in made.files] == [

@@ -500,6 +500,7 @@ TEXTS = {
     "torch.rank_args": ("always", "always"),
     "cpu.bind": ("numa", "numa"),
     "stall.action": ("stop", "stop"),
+    "stall.line": ("step {step}/", "step {step}/"),
     "stall.stacks": ("signal", "signal"),
     "restarts.on": ("any", "any"),
     "failures.status": ("class", "class"),

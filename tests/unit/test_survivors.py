@@ -18,6 +18,7 @@ from entrypoint.job.leader import Leader
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.rollcall import two_leaders
 from entrypoint.job.stall.detector import StallDetector
+from entrypoint.job.stall.stacks import ProcessStack
 from entrypoint.job.waits import SURE
 from entrypoint.model import Device, Node, NodeReport, Outcome, Program, Topology
 from entrypoint.plan import limits, settle, show
@@ -64,7 +65,8 @@ class Stalls:
 
     def __init__(self, action: str = "stop", minutes: float = 2, line: str | None = None) -> None:
         self.clock, self.outbox, self.ends = Recorded(now=0.0), Outgoing(), list[Outcome]()
-        spec = SimpleNamespace(stall=SimpleNamespace(minutes=minutes, action=action, line=line))
+        stall = SimpleNamespace(minutes=minutes, action=action, line=line)
+        spec = SimpleNamespace(stall=stall, restarts=SimpleNamespace(progress=None))
         topology = SimpleNamespace(name=lambda node: f"worker-{node}")
         peers = SimpleNamespace(alive=lambda: [1])
         self.state: Any = SimpleNamespace(
@@ -72,6 +74,13 @@ class Stalls:
         )
         outbox: Any = self.outbox
         self.detector = StallDetector(self.state, outbox, self.ends.append)
+
+    def shown(self, *what: str) -> None:
+        """All nodes have shown their stacks: each process's kind, those of one process a node."""
+        for node, state in enumerate(what):
+            stack = ProcessStack(node, f"rank {node}", 0, False, state, "", f"exited with {state}")
+            self.detector.take(node, messages.RankStacks((stack,)))
+        self.outbox.named("expect")[-1][2]()
 
     def hear(self, *idle: float) -> None:
         """What each node reports, the leader's own last, since its report decides."""
@@ -109,7 +118,7 @@ def test_without_a_limit_nobody_is_asked() -> None:
 
 
 def test_a_stall_is_shown_once_until_a_rank_prints_again() -> None:
-    job = Stalls()
+    job = Stalls("warn")
     job.hear(119.0, 500.0)
     assert job.shows == 0, "node 0 has printed"
     job.hear(120.0, 500.0)
@@ -161,7 +170,7 @@ def test_one_reading_of_stacks_serves_all_who_ask() -> None:
     assert [answer.lines for answer in answers] == [
         ("no rank runs", "no stacks from worker-0, worker-1")
     ] * 2
-    assert [outcome.status for outcome in job.ends] == [75]
+    assert [outcome.status for outcome in job.ends] == []
     job.detector.demand()
     assert job.shows == 2, "and they are read again for who asks later"
 
@@ -182,14 +191,14 @@ def test_who_asks_for_stacks_that_are_not_there_is_told_why(
 
 def test_a_rank_without_a_step_stalls_though_others_print() -> None:
     """By the line, no output of any rank counts."""
-    job = Stalls("stop", line="step")
+    job = Stalls("stop", line="step {step}")
     job.clock.now = 1000.0
     job.detector.begin()
-    job.detector.take(0, messages.Steps(((0, "9", 1.0),)))
-    job.detector.take(1, messages.Steps(((1, "5", 119.0),)))
+    job.detector.take(0, messages.Steps(((0, 9, 1.0),)))
+    job.detector.take(1, messages.Steps(((1, 5, 119.0),)))
     job.hear(0.0, 0.0)
     assert job.shows == 0
-    job.detector.take(1, messages.Steps(((1, "5", 120.0),)))
+    job.detector.take(1, messages.Steps(((1, 5, 120.0),)))
     job.hear(0.0, 0.0)
     assert job.shows == 1
     ((_, _, then),) = job.outbox.named("expect")
@@ -198,10 +207,10 @@ def test_a_rank_without_a_step_stalls_though_others_print() -> None:
 
 
 def test_the_node_of_a_rank_that_is_behind_is_the_one_that_reports_its_steps() -> None:
-    job = speakers.Node(stall="{minutes: 1, line: step, action: stop}").start()
-    for rank, step in ((0, "9"), (2, "5")):
+    job = speakers.Node(stall="{minutes: 1, line: 'step {step}', action: stop}").start()
+    for rank, step, age in ((0, 9, 0.0), (2, 5, 10.0)):
         job.hears(messages.RankStart(rank, 9), sender=rank // 2)
-        job.hears(messages.Steps(((rank, step, 0.0),)), sender=rank // 2)
+        job.hears(messages.Steps(((rank, step, age),)), sender=rank // 2)
     job.waits(100)
     assert job.outcome
     assert "rank 2 on worker-1 (b) is at 5; the others are at 9" in job.outcome.reason
@@ -219,11 +228,63 @@ def test_what_follows_the_stacks(action: str, ends: list[int]) -> None:
     """Within 15 s, once every node has shown them."""
     job = Stalls(action)
     job.hear(150.0, 150.0)
-    ((answer, seconds, then),) = job.outbox.named("expect")
+    ((answer, seconds, _),) = job.outbox.named("expect")
     assert (answer, seconds) == (messages.RankStacks, 15.0)
-    then()
+    job.shown("S", "T")
     assert [outcome.status for outcome in job.ends] == ends
     assert not ends or "no rank has printed anything for 2m30s" in job.ends[0].reason
+
+
+@pytest.mark.promise("a job ends by a stall only if a rank differs, or after five times the limit")
+@pytest.mark.parametrize(
+    ("states", "ends"),
+    [(("S", "T"), True), (("S", "S"), False), (("S", "ended"), False), (("S", "left"), True)],
+)
+def test_a_job_in_which_no_rank_differs_goes_on(states: tuple[str, ...], ends: bool) -> None:
+    job = Stalls()
+    for multiple in (1, 2, 3, 4):
+        job.hear(*[121.0 * multiple] * 2)
+        assert job.shows == (1 if ends else multiple), "each two minutes"
+        job.shown(*states)
+        assert len(job.ends) == ends
+        job.state.outcome = job.ends[0] if ends else None
+    job.hear(600.0, 600.0)
+    job.shown(*states)
+    assert [outcome.status for outcome in job.ends][:1] == [75]
+
+
+@pytest.mark.control("a job ends by a stall only if a rank differs, or after five times the limit")
+def test_who_prints_while_stacks_are_read_ends_no_job() -> None:
+    job = Stalls()
+    job.hear(150.0, 150.0)
+    job.hear(1.0, 160.0)
+    job.shown("S", "T")
+    assert job.ends == []
+
+
+@pytest.mark.promise("a checkpoint that grows is no stall")
+@pytest.mark.parametrize("line", [None, "step {step}"])
+def test_a_checkpoint_that_grows_is_no_stall(line: str | None) -> None:
+    job = Stalls("stop", line=line)
+    job.state.spec.restarts.progress = "/ckpt"
+    job.clock.now = 1000.0
+    job.detector.take(0, messages.Steps(((0, 9, 900.0), (1, 5, 910.0))))
+    job.detector.grew()
+    for now, shows in ((1119.0, 0), (1120.0, 1)):
+        job.clock.now = now
+        job.hear(900.0, 900.0)
+        assert job.shows == shows
+    said = " ".join(line for (line,) in job.clock.named("log"))
+    assert ("and /ckpt has not grown, for 2m" in said) == (line is None)
+
+
+@pytest.mark.control("a checkpoint that grows is no stall")
+def test_a_checkpoint_that_has_grown_before_is_no_sign_of_life() -> None:
+    job = Stalls()
+    job.detector.grew()
+    job.clock.now = 120.0
+    job.hear(120.0, 120.0)
+    assert job.shows == 1
 
 
 def test_forgetting_one_answer_or_one_node_keeps_the_others() -> None:

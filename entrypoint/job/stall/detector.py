@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from entrypoint.text import duration
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
 _SOON = 0.5  # seconds between two looks at least
+_WHOLE = 5  # times `stall.minutes` after which a job ends in which no rank differs from the others
 
 
 class StallDetector:
@@ -37,7 +39,8 @@ class StallDetector:
         self._began = 0.0  # when the programs were started
         self._shows: list[Callable[[HangReport], None]] = []  # who waits for what ranks do
         self._notes: tuple[str, ...] = ()  # what a library says of the job
-        self._warned = False
+        self._next = self._limit  # idle seconds after which the stacks are shown
+        self._grew = -math.inf  # when what `restarts.progress` names last changed
         self._asks = False  # whether all nodes are asked again
         self.steps = StepTable()
 
@@ -48,10 +51,8 @@ class StallDetector:
 
     def _plan_look(self) -> None:
         if self._limit:
-            left = self._limit - self._seconds()
-            soon = min(self._limit / 4, 10.0)
-            pause = soon if self._warned else min(soon, max(_SOON, left))
-            self._machine.after(pause, self._look)
+            left = self._next - self._seconds()
+            self._machine.after(min(self._limit / 4, 10.0, max(_SOON, left)), self._look)
         elif self._by_line:  # steps are wanted, nothing is done about a stall
             self._machine.after(10.0, self._look)
 
@@ -62,20 +63,24 @@ class StallDetector:
 
     def _seconds(self) -> float:
         """Return for how long the job has made no progress."""
-        if self._by_line:
-            return self.steps.idle(self._machine.now, self._began)
-        return min(self._idle.values(), default=0.0)
+        now = self._machine.now
+        by_line, idle = self._by_line, min(self._idle.values(), default=0.0)
+        return min(self.steps.idle(now, self._began) if by_line else idle, now - self._grew)
+
+    def grew(self) -> None:
+        """A checkpoint grows: the job makes progress, though no rank prints."""
+        self._grew = self._machine.now
 
     def heard(self, node: int, idle: float) -> None:
         """A node has answered a ping. Ask all once the job seems to have stalled: their last
-        reports are a little old. Say no more of a stall until a rank prints."""
+        reports are a little old."""
         self._idle[node] = idle
         if node != self._me or not self._limit or self._state.outcome is not None:
             return
         seconds = self._seconds()
         if seconds < self._limit / 2:
-            self._warned = False
-        elif seconds >= self._limit and not self._warned and not self._asks:
+            self._next = self._limit
+        elif seconds >= self._next and not self._asks:
             self._asks = True
             self._talk.ask_all_they_know(self._confirm)
 
@@ -94,18 +99,21 @@ class StallDetector:
         self.steps.lose(node, self._machine.now)
 
     def _confirm(self) -> None:
-        """All nodes have reported what they know: show the stacks if the job has stalled."""
+        """All nodes have reported what they know: show the stacks if the job has stalled. Where it
+        may end, show them again later; else say no more of a stall until a rank prints."""
         self._asks = False
-        if self._state.outcome is not None or self._seconds() < self._limit:
+        if self._state.outcome is not None or self._seconds() < self._next:
             return
-        self._warned = True
+        self._next += self._limit if self._stops else math.inf
         reason = self._reason()
         self._machine.log(f"EP610 {reason}; this is what they do:")
         self.show(lambda report: self._shown(reason, report))
 
     def _reason(self) -> str:
         if not self._by_line:
-            return f"no rank has printed anything for {duration(self._seconds())}"
+            path = self._state.spec.restarts.progress
+            grown = f", and {path} has not grown," if path else ""
+            return f"no rank has printed anything{grown} for {duration(self._seconds())}"
         host = self._state.topology.name
         return self.steps.words(self._machine.now, self._limit, self._began, host)
 
@@ -142,6 +150,13 @@ class StallDetector:
     def _shown(self, reason: str, report: HangReport) -> None:
         for line in report.lines:
             self._machine.log(line)
-        if self._stops and self._state.outcome is None:
+        seconds = self._seconds()
+        if not self._stops or self._state.outcome is not None or seconds < self._limit:
+            return
+        differs = report.blamed or (self._by_line and self.steps.behind(self._limit))
+        if differs or seconds >= _WHOLE * self._limit:
             who = f"; {report.blamed}" if report.blamed else ""
             self._decide(RetryError(f"EP610 the job stalled: {reason}{who}").outcome)
+        else:
+            most = duration(_WHOLE * self._limit)
+            self._machine.log(f"the job goes on, since no rank differs; it ends after {most}")

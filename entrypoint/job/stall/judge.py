@@ -1,9 +1,10 @@
 """Which rank hangs: compares the stacks of all ranks, and names those that the others wait for.
 
-Ranks that do the same are one group. A rank that has left, or that a signal has suspended, is to
-blame in any case. Otherwise those are that do something else while at least as many wait in a
-collective operation; and of ranks that all wait, those in another operation than most. Where all do
-the same, or most work, the job is slow and no rank is to blame.
+Ranks that do the same are one group. A rank that has failed, or that a signal has suspended, is to
+blame in any case; one that has ended with 0 only if all others wait in collective operations.
+Otherwise those are that do something else while at least as many wait; and of ranks that all wait,
+those in another operation than most. Where all do the same, or most work, the job is slow and no
+rank is to blame.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _EXAMPLES = 3  # stacks that are shown
 _NOTES = 12  # lines of a library
 _OPERATIONS = 6  # of torch's flight recorder that are shown
 _SENTENCE = 600  # characters of the verdict in one line
+_OVER: tuple[Literal["left", "ended"], ...] = ("left", "ended")  # of a rank that runs no more
 
 # Functions in which a rank waits for the other ranks, or for a device that does.
 _FUNCTIONS = (
@@ -43,7 +45,7 @@ _PATHS = (
 )
 _COMMUNICATION = tuple(_PATHS.split())
 
-Kind = Literal["waits", "works", "suspended", "left", "unknown"]
+Kind = Literal["waits", "works", "suspended", "left", "ended", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,9 @@ def judge(
     have shown nothing; `notes` is what a library says."""
     ranks = _ranks(stacks)
     groups = _groups(ranks)
-    blamed = _blamed(groups, len(ranks))
-    head = _head(groups, blamed, len(ranks), host)
+    running = [group for group in groups if group[0].position.kind not in _OVER]
+    blamed = _blamed(groups, running)
+    head = _head(groups if blamed else running or groups, blamed, host)
     lines = [head]
     lines += _details(groups, blamed, host)
     lines += _operations(ranks, host)
@@ -102,8 +105,9 @@ def judge(
 
 def position(stack: ProcessStack) -> RankPosition:
     """Return what a process does."""
-    if stack.state == "left":
-        return RankPosition("left", ("left", stack.note), f"has left ({stack.note})")
+    for kind in _OVER:
+        if stack.state == kind:
+            return RankPosition(kind, (kind, stack.note), f"has left ({stack.note})")
     place = _place(stack.frames)
     if stack.state in ("T", "t"):
         where = f", in {place[0]}" if place else ""
@@ -184,23 +188,28 @@ def _grouped(
     return list(groups.values())
 
 
-def _blamed(groups: Sequence[Sequence[StackedRank]], total: int) -> list[StackedRank]:
-    """Return the ranks that the others wait for; none where all are alike, or most work."""
-    gone = [
-        rank for group in groups for rank in group if rank.position.kind in ("left", "suspended")
-    ]
+def _blamed(
+    groups: Sequence[Sequence[StackedRank]], running: Sequence[Sequence[StackedRank]]
+) -> list[StackedRank]:
+    """Return the ranks that the others wait for; none where all are alike, or most work. `running`
+    are the groups of those that have not left."""
+    kinds = {group[0].position.kind for group in running}
+    to_blame: tuple[Kind, ...] = ("left", "suspended", *(("ended",) if kinds == {"waits"} else ()))
+    gone = [rank for group in groups for rank in group if rank.position.kind in to_blame]
+    if not kinds or (kinds == {"suspended"} and len(running) == len(groups)):
+        return []
     if gone:
-        return gone if len(gone) < total else []
-    waiting = [group for group in groups if group[0].position.kind == "waits"]
-    busy = [group for group in groups if group[0].position.kind != "waits"]
-    waits = sum(map(len, waiting))
-    if waits and busy:
+        return gone
+    waits = sum(len(group) for group in running if group[0].position.kind == "waits")
+    total = sum(map(len, running))
+    if 0 < waits < total:
+        busy = [group for group in running if group[0].position.kind != "waits"]
         return [rank for group in busy for rank in group] if total - waits <= waits else []
     # All wait, or none is known to: those differ that are not in the place where most are.
-    first = groups[0] if groups else ()
+    first = running[0]
     if 2 * len(first) <= total or first[0].position.kind == "unknown":
         return []
-    return [rank for group in groups[1:] for rank in group]
+    return [rank for group in running[1:] for rank in group]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -210,15 +219,15 @@ def _blamed(groups: Sequence[Sequence[StackedRank]], total: int) -> list[Stacked
 def _head(
     groups: Sequence[Sequence[StackedRank]],
     blamed: Sequence[StackedRank],
-    total: int,
     host: Callable[[int], str],
 ) -> str:
     if not groups:
         return "no rank runs"
+    total = sum(map(len, groups))
     guilty = {id(rank) for rank in blamed}
-    others = [group for group in groups if id(group[0]) not in guilty]
-    if blamed and others:
-        parts = [_of_many(others[0], total), *(_named(rank, host) for rank in blamed[:_NAMED])]
+    others = [_of_many(group, total) for group in groups if id(group[0]) not in guilty]
+    if blamed:
+        parts = [*others[:1], *(_named(rank, host) for rank in blamed[:_NAMED])]
         if len(blamed) > _NAMED:
             parts.append(f"and {count(len(blamed) - _NAMED, 'other rank')}")
         return one_line("; ".join(parts), _SENTENCE)
@@ -322,6 +331,6 @@ def _notes(ranks: Sequence[StackedRank]) -> list[str]:
     """Return why stacks are missing, each reason once."""
     reasons: dict[str, int] = {}
     for rank in ranks:
-        if rank.stack.note and rank.stack.state != "left":
+        if rank.stack.note and rank.position.kind not in _OVER:
             reasons[rank.stack.note] = reasons.get(rank.stack.note, 0) + 1
     return [f"  {count(number, 'rank')}: {note}" for note, number in list(reasons.items())[:3]]

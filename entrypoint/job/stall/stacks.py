@@ -37,7 +37,8 @@ class ProcessStack:
     what: Name  # "rank 3", or the program's name
     pid: Annotated[int, Range(0, 1 << 31)]
     is_child: bool  # whether a rank's own process has started it: a data worker
-    state: Name  # as in proc_pid_stat(5): R, S, D, T, ...; "left" for a rank that has ended
+    # As in proc_pid_stat(5): R, S, D, T, ...; of one that runs no more "ended" (with 0) or "left".
+    state: Name
     kernel: Name  # function of the kernel in which it waits, where that is known
     note: Name  # why there are no frames; of a rank that has left, how
     frames: Annotated[tuple[Frame, ...], Length(FRAMES)] = ()

@@ -8,9 +8,8 @@ import sys
 import time
 from collections.abc import Mapping
 
-from entrypoint.job.messages import STEPS, Progressed, RankStacks, Steps
+from entrypoint.job.messages import STEPS, RankStacks, Steps
 from entrypoint.job.stall.stacks import PROCESSES, Frame, ProcessStack
-from entrypoint.job.stall.steps import step_number
 from entrypoint.model import Facts, Plan
 from entrypoint.output import steps
 from entrypoint.output.log import Callbacks
@@ -91,31 +90,20 @@ class RankWatcher:
             watched.append(WatchedRank(str(number), rank, what, pid, self._left.get(number, 0)))
         return watched
 
-    def tell_steps(self) -> None:
-        """Report the last steps of the ranks that run here, if the job is to have any."""
+    def tell_steps(self, of_all: bool = False) -> None:
+        """Report the last steps of the ranks that run here, if the job is to have any; or `of_all`,
+        also of those that have ended."""
         if self._stall.line is None:
             return
         rows = []
         now = time.monotonic()
         for rank in self._watched():
-            last = (
-                steps.last(self._draft.topology.run_dir, rank.number) if rank.supervisor else None
-            )
-            if last is not None:
+            last = steps.last(self._draft.topology.run_dir, rank.number)
+            if last is not None and (of_all or rank.supervisor):
                 rows.append((rank.rank, last[1], max(0.0, now - last[0])))
         if rows or self._told:  # also once, when no rank is left
             self._told = bool(rows)
             self._tell(Steps(tuple(rows[:STEPS])))
-
-    def tell_progress(self) -> None:
-        """Report the last step of the ranks that ran here, also of those that have ended."""
-        if self._stall.line is None:
-            return
-        run_dir = self._draft.topology.run_dir
-        found = [last for rank in self._watched() if (last := steps.last(run_dir, rank.number))]
-        if found:
-            numbers = (step_number(text) for _, text in found)
-            self._tell(Progressed(max((it for it in numbers if it is not None), default=-1)))
 
     async def tell_stacks(self) -> None:
         """Report what all processes of the ranks here do."""
@@ -199,7 +187,7 @@ class RankWatcher:
     async def show(self, limit: float) -> None:
         """Log what the processes of the ranks here do."""
         for stack in await self._read(limit):
-            if stack.state == "left":
+            if not stack.pid:
                 continue
             state = f"state {stack.state}{f', in {stack.kernel}' if stack.kernel else ''}"
             self._log(f"{stack.what}, pid {stack.pid}, {_command(stack.pid)}: {state}")
@@ -211,7 +199,8 @@ class RankWatcher:
 
 def _gone(rank: WatchedRank) -> ProcessStack:
     note = f"exited with {rank.status}"
-    return ProcessStack(rank.rank, rank.what, 0, False, "left", "", note)
+    state = "left" if rank.status else "ended"
+    return ProcessStack(rank.rank, rank.what, 0, False, state, "", note)
 
 
 def _processes(supervisor: int) -> tuple[list[int], list[int]]:
