@@ -3,12 +3,11 @@ there."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from entrypoint.errors import Problem, SpecError
-from entrypoint.launchers._nested import is_python, is_shell, launcher_of, starts_own_job, unwrapped
+from entrypoint.launchers._nested import is_python, is_shell, launcher_of, unwrapped
 from entrypoint.spec import JobSpec
 from entrypoint.text import brief
 
@@ -25,12 +24,13 @@ def with_python(command: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def refuse_launcher(spec: JobSpec, launcher: str) -> None:
-    """Refuse a command that is a launcher itself: each of our ranks would start a job of its own.
+    """Refuse a command that is a launcher itself, also behind wrappers: each of our ranks would
+    start a job of its own. What a shell or a script starts is seen when it starts (ranks/nested.py).
 
     Raises SpecError that names our launcher to use instead.
     """
     command = spec.command or ("",)
-    replacement, name = _launcher(command)
+    replacement, name = launcher_of(unwrapped(command))
     if replacement:
         summary = (
             f"EP118 the command is a launcher itself, and launcher {launcher} would start it once a"
@@ -44,63 +44,6 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
         raise SpecError(
             [Problem(spec.source("command").where, "command", summary, f"`{name}`{behind}", hint)]
         )
-
-
-def _launcher(argv: Sequence[str], by_shell: bool = False) -> tuple[str, str]:
-    """Return our replacement for the launcher that this command starts, and that one's name; "" if
-    it starts none.
-
-    A shell may start another command on each rank, and so launchers that join each other.
-    """
-    argv = unwrapped(argv)
-    replacement, name = launcher_of(argv)
-    if replacement:
-        return (replacement, name) if not by_shell or starts_own_job(argv) else ("", "")
-    launchers = (
-        _launcher(command, by_shell=True) for command in _simple_commands(_shell_text(argv))
-    )
-    return next((launcher for launcher in launchers if launcher[0]), ("", ""))
-
-
-def _shell_text(argv: Sequence[str]) -> str:
-    """Return the text of a shell's option -c; "" if it has none."""
-    if not argv or not is_shell(argv[0]):
-        return ""
-    at = 1
-    is_text = False
-    while at < len(argv) and argv[at][:1] in ("-", "+") and argv[at] != "--":
-        option = argv[at]
-        is_text = is_text or ("c" in option and not option.startswith("--"))
-        at += 2 if option[-1] in _VALUED["shell"] and not option.startswith("--") else 1
-    return "".join(argv[at : at + 1]) if is_text else ""
-
-
-_TEXT = 1 << 14  # characters; shlex takes quadratic time
-_JOINED = (";", "&&", "&", "|", "|&")  # separators of commands that are all run
-_CHOICES = ("if", "for", "while", "until", "case", "select", "function", "{", "[", "[[", "test")
-
-
-def _simple_commands(text: str) -> list[list[str]]:
-    """Return the commands of a shell's text; none if it has conditions, or is a whole program."""
-    if len(text) > _TEXT:
-        return []
-    lexer = shlex.shlex(
-        text.replace("\\\n", " ").replace("\n", " ; "), posix=True, punctuation_chars=";&|()"
-    )
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    commands: list[list[str]] = [[]]
-    try:
-        for token in lexer:
-            if token in _JOINED:
-                commands.append([])
-            elif token in ("||", "(", ")") or (not commands[-1] and token in _CHOICES):
-                return []
-            else:
-                commands[-1].append(token)
-    except ValueError:  # a quote that does not end
-        return []
-    return [command for command in commands if command]
 
 
 def split_python(

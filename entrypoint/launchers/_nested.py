@@ -1,4 +1,4 @@
-"""Recognizes command lines that are launchers: by the name, behind wrappers, in a shell's command.
+"""Recognizes command lines that are launchers, by the name, also behind wrappers.
 
 Each rank's supervisor imports this: keep it fast.
 """
@@ -34,6 +34,13 @@ _PACKAGES = {
     "horovod.runner": "mpirun",
     "mindspore.parallel.cluster.run": "msrun",
     "ray.scripts": "ray",
+}
+# Launcher -> what it sets for the processes that it starts: the variables in which two jobs differ,
+# that of the job's size, and whether a job of its own has the size 1: torch's is counted in nodes.
+VARIABLES: dict[str, tuple[tuple[str, ...], str, bool]] = {
+    "torchrun": (("TORCHELASTIC_RUN_ID", "GROUP_RANK"), "GROUP_WORLD_SIZE", True),
+    "horovodrun": (("HOROVOD_RANK", "HOROVOD_SIZE"), "HOROVOD_SIZE", False),
+    "mpirun": (("PMIX_NAMESPACE",), "OMPI_COMM_WORLD_SIZE", False),
 }
 # Programs that start another one: options with a value, and the number of arguments before the
 # program.

@@ -1,61 +1,118 @@
 """Finds a launcher below a rank: the job would become several trainings, each of which may end with
 0.
 
-Each rank's supervisor imports this once its program runs.
+It is known by its name, or by the variables of the processes that it starts. Each rank's supervisor
+imports this once its program runs.
 """
 
 from __future__ import annotations
 
-from entrypoint.launchers._nested import is_mpi, launcher_of, only_starts_others, starts_own_job
+import os
+
+from entrypoint.launchers._nested import (
+    VARIABLES,
+    is_mpi,
+    launcher_of,
+    only_starts_others,
+    starts_own_job,
+)
 from entrypoint.system.proc import state, tree
 
+_MOST = 1 << 20  # bytes of a command line or an environment that are read
 
-def launcher_below(program: int) -> str:
-    """Return the name of the launcher that this process is, or that runs below it; "" if there is
-    none.
 
-    A launcher of trainings counts anywhere. An MPI launcher counts only if all its ancestors in the
-    rank are shells or wrappers, since a program may legitimately start a simulator with mpirun.
-    """
-    for pid in tree(program):
-        argv = command_line(pid)
+class NestedLaunchers:
+    """Looks for launchers below a rank's program. Only new processes, and those that run another
+    program than before, are inspected."""
+
+    def __init__(self, program: int) -> None:
+        self._program = program
+        self._seen: dict[int, bytes] = {}  # process -> its command line
+        self._newest = ("", "")  # newest process of this container, at the last two looks
+
+    def found(self) -> str:
+        """Return the name of the launcher that the program is, or that runs below it; "" if there
+        is none.
+
+        A launcher of trainings counts anywhere. An MPI launcher counts only if all its ancestors in
+        the rank are shells or wrappers, since a program may legitimately start a simulator with
+        mpirun.
+        """
+        newest = _newest_process()
+        # Twice, since a process that was looked at may only then have executed its program.
+        if newest and self._newest == (newest, newest):
+            return ""
+        self._newest = (self._newest[1], newest)
+        before = self._seen
+        self._seen = {}
+        for pid in tree(self._program):
+            self._seen[pid] = line = _read(pid, "cmdline")
+            if line != before.get(pid) and (name := self._started_by(pid, line)):
+                return name
+        return ""
+
+    def _started_by(self, pid: int, line: bytes) -> str:
+        """Return the name of the launcher that this process is, or that has started it."""
+        argv = _argv(line)
+        variables = _variables(pid)
         is_launcher, name = launcher_of(argv)
-        if not is_launcher or not starts_own_job(argv) or _joined_by_variables(pid):
-            continue
-        if not is_mpi(name) or _by_shells(pid, program):
-            return name
-    return ""
+        if is_launcher and starts_own_job(argv) and not _joined_by(variables):
+            if not is_mpi(name) or self._by_shells(pid):
+                return name
+        for name, (job, size, alone) in VARIABLES.items():
+            is_other = any(variables.get(key, here) != here for key, here in _own(job))
+            if is_other and size in variables and (variables[size] == "1") == alone:
+                if not is_mpi(name) or self._by_shells(state(pid)[1]):
+                    return name
+        return ""
+
+    def _by_shells(self, pid: int) -> bool:
+        """Return whether all processes from the rank's own down to the parent of this one are
+        shells or wrappers."""
+        while pid not in (0, self._program):
+            pid = state(pid)[1]
+            if not only_starts_others(_argv(_read(pid, "cmdline"))):
+                return False
+        return pid == self._program
 
 
-def command_line(pid: int) -> list[str]:
-    """Return the argv of a process; empty if it is gone."""
-    return [argument.decode("utf-8", "surrogateescape") for argument in _entries(pid, "cmdline")]
+def _own(names: tuple[str, ...]) -> list[tuple[str, str | None]]:
+    """Return these variables with the values that they have for this rank."""
+    return [(name, os.environ.get(name)) for name in names]
 
 
-def _entries(pid: int, name: str) -> list[bytes]:
+def _newest_process() -> str:
+    """Return the id of the newest process of this pid namespace; "" if the kernel does not tell."""
+    try:
+        with open("/proc/loadavg", "rb") as file:
+            newest = file.read().split()[-1].decode()
+    except (OSError, IndexError):
+        return ""
+    return newest if newest != "0" else ""  # as gVisor gives it always
+
+
+def _read(pid: int, name: str) -> bytes:
+    """Return the arguments or variables of a process, each ended by NUL; nothing if it is gone."""
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
-            return file.read().split(b"\0")[:-1]
+            return file.read(_MOST)
     except OSError:
-        return []
+        return b""
 
 
-def _joined_by_variables(pid: int) -> bool:
+def _argv(line: bytes) -> list[str]:
+    return [os.fsdecode(argument) for argument in line.split(b"\0")[:-1]]
+
+
+def _variables(pid: int) -> dict[str, str]:
+    """Return the environment with which a process has executed its program."""
+    pairs = (os.fsdecode(entry).partition("=") for entry in _read(pid, "environ").split(b"\0"))
+    return {name: value for name, _, value in pairs}
+
+
+def _joined_by(variables: dict[str, str]) -> bool:
     """Return whether variables make torch's launcher join launchers on other nodes."""
-    return any(
-        name == b"PET_NNODES" and value not in (b"", b"1", b"1:1")
-        for name, _, value in (entry.partition(b"=") for entry in _entries(pid, "environ"))
-    )
-
-
-def _by_shells(pid: int, program: int) -> bool:
-    """Return whether all processes from the rank's own down to the parent of this one are shells or
-    wrappers."""
-    while pid not in (0, program):
-        pid = state(pid)[1]
-        if not only_starts_others(command_line(pid)):
-            return False
-    return pid == program
+    return variables.get("PET_NNODES", "") not in ("", "1", "1:1")
 
 
 def message(name: str, rank: str) -> str:

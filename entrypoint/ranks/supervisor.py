@@ -83,13 +83,15 @@ if False:  # only for type checkers: importing it is slow
     from entrypoint.output.rotate import RotatingFile
     from entrypoint.output.steps import StepFile
     from entrypoint.output.stream import Whole
+    from entrypoint.ranks.nested import NestedLaunchers
 
 # seconds without output until leftovers get SIGTERM; `tee`, for example, ends with its input
 _BY_ITSELF = 0.5
 _LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have left
 _STUCK = 5.0  # seconds after a failure until output that nobody reads is dropped
-# seconds after the start until nested launchers are looked for, and again when it is twice as old
+# seconds after the start until nested launchers are looked for, and at most between two looks
 _FIRST_LOOK = 0.1
+_PAUSE = 1.0
 _ENVIRONMENT = 64 << 20  # bytes of the file of --env; the kernel takes fewer
 _TERM = 15
 _KILL = 9
@@ -373,6 +375,7 @@ class Supervised:
         self._alone = False  # whether no process is left below this one
         self._let_go = False
         self.terminated = False  # whether SIGTERM was received
+        self._launchers: NestedLaunchers | None = None  # below the program, if it may have none
         self._nested = False  # whether the program was killed because a launcher ran below it
         self._below = Below()
         # whether signals are passed on to processes in other groups than ours
@@ -450,7 +453,7 @@ class Supervised:
             self._step(next_look)
             if next_look is not None and time.monotonic() >= next_look:
                 self._end_nested(nested)
-                next_look = start + 2 * (next_look - start)
+                next_look += min(_PAUSE, next_look - start)
         for stream in self._streams:
             stream.take_rest()
         self._tell_output()
@@ -458,9 +461,10 @@ class Supervised:
 
     def _end_nested(self, rank: str) -> None:
         """Kill the program if a launcher runs below it, and print why."""
-        from entrypoint.ranks.nested import launcher_below, message
+        from entrypoint.ranks.nested import NestedLaunchers, message
 
-        if (name := launcher_below(self._child)) and not self._nested:
+        self._launchers = self._launchers or NestedLaunchers(self._child)
+        if not self._nested and (name := self._launchers.found()):
             self._nested = True
             kill(descendants(os.getpid()), _KILL)
             for stream in self._streams:

@@ -25,10 +25,14 @@ def launcher(tmp_path: Path) -> Path:
     wait = "import sys, time; print('started', flush=True); time.sleep(float(sys.argv[-1]))\n"
     for name in ("torchrun", "accelerate"):
         (tmp_path / name).write_text(f"#!{sys.executable}\n{wait}")
+    # one whose name tells nothing, with variables for its children
+    starts = "import os, subprocess, sys; environment = {**os.environ, **eval(sys.argv[1])}\n"
+    starts += "subprocess.run(['sleep', sys.argv[-1]], env=environment)\n"
+    (tmp_path / "starts").write_text(f"#!{sys.executable}\n{starts}")
     (tmp_path / "mpirun").symlink_to("/bin/sleep")
     (tmp_path / "torch/distributed").mkdir(parents=True)
     (tmp_path / "torch/distributed/run.py").write_text(wait)
-    for path in ("torchrun", "accelerate"):
+    for path in ("torchrun", "accelerate", "starts"):
         (tmp_path / path).chmod(0o755)
     return tmp_path
 
@@ -83,6 +87,63 @@ def test_a_launcher_below_a_rank_ends_it(program: str, name: str, launcher: Path
     )
     assert "after" not in said
     assert seconds < float(LONG) / 2
+
+
+def starts(size: int, kind: str = "torch", seconds: str = LONG) -> str:
+    """The command of a launcher of another name, whose job has this size."""
+    variables = {
+        "torch": {
+            "TORCHELASTIC_RUN_ID": "none",
+            "GROUP_RANK": "0",
+            "GROUP_WORLD_SIZE": str(size),
+            "WORLD_SIZE": "4",
+        },
+        "mpi": {"PMIX_NAMESPACE": "77", "OMPI_COMM_WORLD_SIZE": str(size)},
+    }[kind]
+    return f'starts "{variables}" {seconds}'
+
+
+@pytest.mark.promise("a launcher that starts late, or by another name, is seen")
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        (f"exec torchrun --nproc-per-node 4 train.py {LONG}", "torchrun"),
+        (starts(1), "torchrun"),
+        (f"exec {starts(1)}", "torchrun"),
+        (starts(2, "mpi"), "mpirun"),
+        (f"sleep 0.3; env X=1 {starts(2, 'mpi')}", "mpirun"),
+    ],
+)
+def test_it_is_known_by_what_it_sets_for_its_processes(
+    program: str, name: str, launcher: Path
+) -> None:
+    status, said, _ = rank(launcher, "1", program)
+    assert (status, f"EP118 `{name}` started inside rank 1" in said) == (78, True), said
+
+
+@pytest.mark.promise("a launcher that starts late, or by another name, is seen")
+@pytest.mark.parametrize("seconds", ["1.7", "3.4", "6.5"])
+def test_it_is_seen_whenever_it_starts(seconds: str, launcher: Path) -> None:
+    """One that runs for two seconds, in the middle between two looks that grow further apart."""
+    status, said, _ = rank(launcher, "1", f"sleep {seconds}; torchrun --nproc-per-node 4 a.py 2")
+    assert (status, "EP118 `torchrun` started inside rank 1" in said) == (78, True), said
+
+
+@pytest.mark.control("a launcher that starts late, or by another name, is seen")
+@pytest.mark.parametrize(
+    "program",
+    [
+        starts(2, seconds=str(SHORT)),  # one training of all ranks
+        starts(1, "mpi", seconds=str(SHORT)),
+        f"""{sys.executable} -c 'import os; os.system(open("simulator").read())'""",
+        f"OMPI_COMM_WORLD_SIZE=2 sleep {SHORT}",
+    ],
+)
+def test_what_joins_or_is_a_simulator_runs(program: str, launcher: Path) -> None:
+    (launcher / "simulator").write_text(starts(2, "mpi", seconds=str(SHORT)))
+    status, said, seconds = rank(launcher, "1", program)
+    assert (status, "EP118" in said) == (0, False), said
+    assert seconds >= SHORT
 
 
 @pytest.mark.control("a nested launcher is refused by name, in the command and in a rank's script")

@@ -23,7 +23,7 @@ from entrypoint.deploy import slurm
 from entrypoint.devices import _smi as smi
 from entrypoint.errors import NoInputError
 from entrypoint.gate import cards
-from entrypoint.launchers import _command, _command_line, _nested, mpirun
+from entrypoint.launchers import _command_line, _nested, mpirun
 from entrypoint.local import faults
 from entrypoint.output import steps
 from entrypoint.platforms import _nodelist, volcano
@@ -93,7 +93,6 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "template": lambda text: render._VALUE.sub("", text),
     "python": _nested.is_python,
     "shell": _nested.is_shell,
-    "command of a shell": _command._simple_commands,
     "wrapped command": lambda text: _nested.unwrapped(text.split(" ")),
     "fault": faults._FAULT.fullmatch,
     "time of a fault": lambda text: re.fullmatch(faults._TIME, text),

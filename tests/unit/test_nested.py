@@ -1,5 +1,4 @@
-"""A command that is a launcher itself is refused by name: also behind wrappers, in a shell's
-command, as a module."""
+"""A command that is a launcher itself is refused by name: also behind wrappers, and as a module."""
 
 from __future__ import annotations
 
@@ -43,13 +42,6 @@ def refused(command: str) -> str:
         ("taskset -c 0-3 numactl --cpunodebind=0 -m 0 mpiexec train", "mpirun"),
         ("chrt -f 10 /usr/bin/time -v horovodrun -np 4 python train.py", "mpirun"),
         ("xvfb-run -a -s '-screen 0' accelerate launch train.py", "accelerate"),
-        ("env X=1 timeout 9 bash -c 'exec torchrun train.py'", "torchrun"),
-        ("bash -c 'torchrun --nproc-per-node 4 train.py'", "torchrun"),
-        ("bash -lc 'torchrun train.py'", "torchrun"),
-        ("bash -l -o pipefail -c 'cd /work && A=1 torchrun train.py 2>&1 | tee log'", "torchrun"),
-        ("sh -ec 'set -e\nexport A=b\ndeepspeed train.py'", "deepspeed"),
-        ("dash -c 'msrun --worker_num 4 train.py'", "msrun"),
-        ("bash -c 'bash -c \"mpirun -np 4 train\"'", "mpirun"),
         ("python -m torch.distributed.run train.py", "torchrun"),
         ("python3.11 -u -X dev -m torch.distributed.launch train.py", "torchrun"),
         ("python -m horovod.runner.launch -np 4 python train.py", "mpirun"),
@@ -83,16 +75,11 @@ def test_a_launcher_is_seen(command: str, ours: str) -> None:
         "timeout 300 ./train.sh torchrun",
         "bash train.sh torchrun",
         "bash -c 'python train.py' torchrun",
-        "bash -c 'echo torchrun; python train.py'",
-        "bash -c 'mpirun --version; python train.py'",
-        "bash -c 'mpirun -np 1 prepare && python train.py'",
-        "bash -c 'if [ -z \"$RANK\" ]; then torchrun train.py; else python train.py; fi'",
-        "bash -c '[ -n \"$RANK\" ] || torchrun train.py'",
-        "bash -c '# torchrun\npython train.py'",
+        # what a shell starts is seen when it starts
+        "bash -lc 'torchrun train.py'",
+        "env X=1 timeout 9 bash -c 'exec torchrun train.py'",
         # one training of all of them
         "bash -c 'torchrun --nnodes $WORLD_SIZE --node-rank $RANK train.py'",
-        'bash -c "it\'s not closed; torchrun train.py"',
-        "bash -c 'ray start --address=a:1 && python train.py'",
         "conda run -n env python train.py",
         "python --module torch.distributed.run",
         "python -m torch.utils.bottleneck train.py",
