@@ -25,7 +25,8 @@ def with_python(command: tuple[str, ...]) -> tuple[str, ...]:
 
 def refuse_launcher(spec: JobSpec, launcher: str) -> None:
     """Refuse a command that is a launcher itself, also behind wrappers: each of our ranks would
-    start a job of its own. What a shell or a script starts is seen when it starts (ranks/nested.py).
+    start a job of its own. A launcher that a shell or a script starts is seen when it starts
+    (ranks/nested.py).
 
     Raises SpecError that names our launcher to use instead.
     """

@@ -57,13 +57,9 @@ class NestedLaunchers:
         variables = _variables(pid)
         is_launcher, name = launcher_of(argv)
         if is_launcher and starts_own_job(argv) and not _joined_by(variables):
-            if not is_mpi(name) or self._by_shells(pid):
-                return name
-        for name, (job, size, alone) in VARIABLES.items():
-            is_other = any(variables.get(key, here) != here for key, here in _own(job))
-            if is_other and size in variables and (variables[size] == "1") == alone:
-                if not is_mpi(name) or self._by_shells(state(pid)[1]):
-                    return name
+            return name if not is_mpi(name) or self._by_shells(pid) else ""
+        if name := _starter(variables):
+            return name if not is_mpi(name) or self._by_shells(state(pid)[1]) else ""
         return ""
 
     def _by_shells(self, pid: int) -> bool:
@@ -74,6 +70,16 @@ class NestedLaunchers:
             if not only_starts_others(_argv(_read(pid, "cmdline"))):
                 return False
         return pid == self._program
+
+
+def _starter(variables: dict[str, str]) -> str:
+    """Return the launcher that has set these variables for a process of a job of its own; "" if
+    none has."""
+    for launcher, (job, size, alone) in VARIABLES.items():
+        is_other = any(variables.get(name, own) != own for name, own in _own(job))
+        if is_other and size in variables and (variables[size] == "1") == alone:
+            return launcher
+    return ""
 
 
 def _own(names: tuple[str, ...]) -> list[tuple[str, str | None]]:
