@@ -44,7 +44,6 @@ LABEL = 100  # characters in the name of a host, a rank or a program
 COMMAND = 128 * 1024
 MAX_RANKS = 1 << 20
 PORTS = 64  # that a node offers
-NOTES = 12  # lines of a library that is asked about a job that hangs
 STEPS = 1024  # ranks of one node whose steps count
 _EVER = 1e9  # seconds
 
@@ -187,10 +186,9 @@ class Grew:
 
 @dataclass(frozen=True)
 class RankStacks:
-    """What the ranks of this node do; `notes`: what a library there says of the job."""
+    """What the ranks of this node do."""
 
     stacks: Annotated[tuple[ProcessStack, ...], Length(PROCESSES)]
-    notes: Annotated[tuple[Sentence, ...], Length(NOTES)] = ()
 
 
 @dataclass(frozen=True)

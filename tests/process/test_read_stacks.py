@@ -1,15 +1,13 @@
 """Stacks of real processes, by py-spy and by the signal; py-spy that may not trace, hangs or prints
-nonsense; and a port that speaks as NCCL's RAS does."""
+nonsense."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from entrypoint import supervised
-from entrypoint.ranks.stall import ras
 from entrypoint.ranks.stall.reader import Reader
 from entrypoint.system import proc
 from tests.cluster import until
@@ -142,109 +139,3 @@ def test_a_program_s_own_sitecustomize_still_runs(tmp_path: Path) -> None:
     }  # fmt: skip
     assert len(outputs) == 1, outputs
     assert outputs.pop().startswith(f"sitecustomize {own}/sitecustomize.py")
-
-
-# --------------------------------------------------------------------------------------------------
-# NCCL's RAS
-
-STATUS = """NCCL version 2.27.5 compiled with CUDA 12.9
-
-Job summary
-===========
-
-  Nodes  Processes         GPUs
-
-Communicators... (0.00s)
-=============
-
-Group     Comms
-    0         1
-
-Errors
-======
-
-#0-0 (a) INCOMPLETE
-  Missing communicator data from 1 job process
-
-Warnings
-========
-
-#0-0 (a) MISMATCH
-  Communicator ranks have different collective operation counts
-  3 ranks have launched up to operation 41
-  Rank 3 -- GPU 1 managed by process 77 on node 10.0.0.3 has launched up to operation 40
-"""
-SAID = (
-    "NCCL RAS: #0-0 (a) INCOMPLETE",
-    "NCCL RAS: Missing communicator data from 1 job process",
-    "NCCL RAS: #0-0 (a) MISMATCH",
-    "NCCL RAS: Communicator ranks have different collective operation counts",
-    "NCCL RAS: 3 ranks have launched up to operation 41",
-    "NCCL RAS: Rank 3 -- GPU 1 managed by process 77 on node 10.0.0.3 has launched up to operation"
-    " 40",
-)
-
-
-def asked(answer: bytes | None) -> tuple[tuple[str, ...], float]:
-    """What is said of a port that answers so, or that accepts and stays silent; and the seconds."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        held = []
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            held.append(connection)
-            if answer is not None and connection.recv(100) == b"verbose status\n":
-                connection.sendall(answer)
-                connection.close()
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        begun = time.monotonic()
-        said = asyncio.run(ras.ask(("127.0.0.1", server.getsockname()[1]), 2.0))
-        took = time.monotonic() - begun
-        thread.join()
-        for connection in held:
-            connection.close()
-    return said, took
-
-
-def test_what_nccl_says_is_wrong_is_shown() -> None:
-    assert asked(STATUS.encode())[0] == SAID
-
-
-@pytest.mark.parametrize(
-    "answer", [b"", b"\xff" * 70_000, b"HTTP/1.1 400 Bad Request\r\n\r\n", None]
-)
-def test_another_program_at_that_port_says_nothing(answer: bytes | None) -> None:
-    said, took = asked(answer)
-    assert (said, took < 3.0) == ((), True)
-
-
-def test_nobody_at_the_port_says_nothing() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        place = server.getsockname()
-    assert asyncio.run(ras.ask(place, 2.0)) == ()
-
-
-@pytest.mark.parametrize(
-    ("env", "uses_nccl", "place"),
-    [
-        ({}, True, ("localhost", 28028)),
-        ({}, False, None),
-        ({"NCCL_RAS_ADDR": "10.0.0.1:99"}, False, ("10.0.0.1", 99)),
-        ({"NCCL_RAS_ADDR": "[::1]:99"}, True, ("::1", 99)),
-        ({"NCCL_RAS_ADDR": "nonsense"}, True, None),
-        ({"NCCL_RAS_ADDR": "a:99999"}, True, None),
-        ({"NCCL_RAS_ENABLE": "0"}, True, None),
-    ],
-)
-def test_where_nccl_is_asked(
-    env: dict[str, str], uses_nccl: bool, place: tuple[str, int] | None
-) -> None:
-    assert ras.address(env, uses_nccl) == place
-
-
-def test_a_long_answer_is_cut() -> None:
-    text = "Errors\n======\n" + "".join(f"line {number}\n" for number in range(1000))
-    lines = ras.relevant(text)
-    assert (len(lines), lines[-1]) == (12, "NCCL RAS: 989 more lines")

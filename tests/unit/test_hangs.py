@@ -199,13 +199,6 @@ def test_what_is_missing_is_said_once() -> None:
     assert "  2 ranks: EP617 there is no py-spy on PATH" in lines
 
 
-def test_what_a_library_says_is_shown_within_the_lines() -> None:
-    stacks = [rank(n, (Frame(f"f{n}", "a.py", n, False),)) for n in range(128)]
-    lines = judge({0: stacks}, str, (), [f"NCCL RAS: {n}" for n in range(20)]).lines
-    assert len(lines) <= LINES
-    assert lines[-1] == "  NCCL RAS: 11"
-
-
 def test_the_operations_of_the_flight_recorder_are_shown_the_rarest_first() -> None:
     first, last = "all_reduce 41 of default_pg, started", "all_reduce 40 of default_pg, complete"
     stacks = [replace(rank(n), operation=last if n == 3 else first) for n in range(128)]

@@ -38,7 +38,6 @@ class StallDetector:
         self._stacks: dict[int, tuple[ProcessStack, ...]] = {}
         self._began = 0.0  # when the programs were started
         self._shows: list[Callable[[HangReport], None]] = []  # who waits for what ranks do
-        self._notes: tuple[str, ...] = ()  # what a library says of the job
         self._next = self._limit  # idle seconds after which the stacks are shown
         self._grew = -math.inf  # when what `restarts.progress` names last changed
         self._asks = False  # whether all nodes are asked again
@@ -90,7 +89,6 @@ class StallDetector:
             self.steps.take(node, message.ranks, self._machine.now)
         elif self._talk.is_open(messages.RankStacks):
             self._stacks[node] = message.stacks
-            self._notes = self._notes or message.notes  # each node's library knows the whole job
             self._talk.note(node, messages.RankStacks)
 
     def lose(self, node: int) -> None:
@@ -123,7 +121,6 @@ class StallDetector:
         self._shows.append(then)
         if len(self._shows) == 1:
             self._stacks = {}
-            self._notes = ()
             self._talk.forget(answer=messages.RankStacks)
             self._talk.expect(messages.RankStacks, _SHOWN, self._judge)
             self._talk.tell_all(messages.Stacks())
@@ -131,7 +128,7 @@ class StallDetector:
     def _judge(self) -> None:
         asked = {self._me, *self._state.peers.alive()}
         silent = sorted(asked - self._stacks.keys())
-        report = judge(self._stacks, self._state.topology.name, silent, self._notes)
+        report = judge(self._stacks, self._state.topology.name, silent)
         shows = self._shows
         self._shows = []
         for then in shows:

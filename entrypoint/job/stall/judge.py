@@ -22,7 +22,6 @@ _NAMED = 4  # ranks of a group that are named with their node
 _SPANS = 8  # of the numbers of ranks that are shown
 _FRAMES = 5  # of a stack that is shown
 _EXAMPLES = 3  # stacks that are shown
-_NOTES = 12  # lines of a library
 _OPERATIONS = 6  # of torch's flight recorder that are shown
 _SENTENCE = 600  # characters of the verdict in one line
 _OVER: tuple[Literal["left", "ended"], ...] = ("left", "ended")  # of a rank that runs no more
@@ -79,10 +78,9 @@ def judge(
     stacks: Mapping[int, Sequence[ProcessStack]],
     host: Callable[[int], str],
     silent: Iterable[int] = (),
-    notes: Sequence[str] = (),
 ) -> HangReport:
     """Return the verdict on these stacks of each node; `host` names a node. `silent` are nodes that
-    have shown nothing; `notes` is what a library says."""
+    have shown nothing."""
     ranks = _ranks(stacks)
     groups = _groups(ranks)
     running = [group for group in groups if group[0].position.kind not in _OVER]
@@ -94,7 +92,6 @@ def judge(
     if missing := [host(node) for node in silent]:
         lines.append(f"no stacks from {some(missing, 4)}")
     lines += _notes(ranks)
-    lines = lines[: LINES - len(notes[:_NOTES])] + [f"  {note}" for note in notes[:_NOTES]]
     guilty = "; ".join(_named(rank, host) for rank in blamed[:_NAMED])
     return HangReport(tuple(lines[:LINES]), one_line(guilty, _SENTENCE))
 

@@ -116,16 +116,14 @@ class RankWatcher:
 
         topology = self._draft.topology
         found = await self._positions()
-        return judge({topology.me: found.stacks}, topology.name, notes=found.notes).lines
+        return judge({topology.me: found.stacks}, topology.name).lines
 
     async def _positions(self) -> RankStacks:
-        """Return the stacks of all processes here, and what libraries know of them."""
+        """Return the stacks of all processes here, with their collective operations."""
         env = environment(self._env, self._draft.env)
-        stacks, notes, operations = await asyncio.gather(
-            self._read(_LIMIT), self._ask_nccl(env), self._ask_recorder(env)
-        )
+        stacks, operations = await asyncio.gather(self._read(_LIMIT), self._ask_recorder(env))
         named = (replace(stack, operation=operations.get(stack.rank, "")) for stack in stacks)
-        return RankStacks(tuple(named), notes)
+        return RankStacks(tuple(named))
 
     async def _read(self, limit: float) -> tuple[ProcessStack, ...]:
         from entrypoint.ranks.stall import reader  # only a stall, or the end of a grace, needs it
@@ -168,13 +166,6 @@ class RankWatcher:
         wanted = sorted(wanted, key=lambda entry: entry[2])[: max(0, room)]
         found = await asyncio.gather(*(read(*entry) for entry in wanted))
         return (*gone[:PROCESSES], *found)
-
-    async def _ask_nccl(self, env: Mapping[str, str]) -> tuple[str, ...]:
-        """Return what NCCL says of the job, where it answers."""
-        from entrypoint.ranks.stall import ras
-
-        place = ras.address(env, self._draft.topology.device.kind == "nvidia")
-        return await ras.ask(place, _LIMIT / 2) if place else ()
 
     async def _ask_recorder(self, env: Mapping[str, str]) -> Mapping[int, str]:
         """Return the operation of each rank here, where torch's flight recorder answers."""
