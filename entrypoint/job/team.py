@@ -54,16 +54,20 @@ class Team:
         return replace(team, expected=frozenset(there))
 
     def blame(self, topology: Topology, outcome: Outcome) -> Team:
-        """Return the team after an attempt that failed. The leader's own node stays in its place:
-        the other nodes are called from there."""
+        """Return the team after an attempt that failed."""
         cause = outcome.cause
         if cause is None or cause.retry != _BLAMED or not cause.node or cause.certainty != "high":
             return self
         node = next((node for node in self.nodes if topology.name(node) == cause.node), 0)
+        return self.fault(node, outcome.reason)
+
+    def fault(self, node: int, reason: str) -> Team:
+        """Return the team after a failure that this node is to blame for. The leader's own node
+        stays in its place: the other nodes are called from there."""
         if not node or node in self.reasons:
             return self
         blamed = replace(self, faults={**self.faults, node: self.faults.get(node, 0) + 1})
-        return blamed if blamed.can_work(node) else blamed.lose(node, outcome.reason)
+        return blamed if blamed.can_work(node) else blamed.lose(node, reason)
 
     def can_work(self, node: int) -> bool:
         """Whether this node may ever work again."""

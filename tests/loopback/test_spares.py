@@ -133,6 +133,41 @@ def test_a_node_that_cannot_take_part_is_replaced_at_the_first_start(cluster: Ma
     assert job.ends() == {0: 0, 1: 69, 2: 0}, job.both()
 
 
+@pytest.mark.promise("a node whose rank hangs twice is replaced by a spare")
+@pytest.mark.parametrize("line", ["", "step {step}"], ids=["by stacks", "by steps"])
+def test_a_node_whose_rank_hangs_twice_is_replaced(cluster: Make, line: str) -> None:
+    """Its own rank is suspended by a signal; or it prints no further step."""
+    job = cluster(3, slots=1)
+    hangs = "echo step 1; kill -STOP $$" if not line else "echo step 1; exec sleep 600"
+    goes_on = (
+        "exec sleep 600" if not line else "for n in $(seq 600); do echo step $n; sleep 0.2; done"
+    )
+    program = f"[ $NODE = 1 ] && {{ {hangs}; }}; [ -e over ] && exit 0; {goes_on}"
+    stall = {"MINUTES": "0.05", "ACTION": "stop", "STACKS": "never", "LINE": line}
+    env = {f"ENTRYPOINT_STALL_{name}": value for name, value in stall.items()}
+    argv = (*RUN, "--launcher", "plain", "--spares", "1", "--restarts", "3")
+    grace = {"ENTRYPOINT_TIMEOUTS_GRACE": "1", "ENTRYPOINT_TIMEOUTS_JOIN": "3"}
+    for rank in range(3):
+        job.start(rank, argv=(*argv, "--", "sh", "-c", program), env={**grace, **env})
+    until(lambda: "attempt 2 of 4 is over" in job.err(0), 60, "the second stall")
+    (job.folder / "over").touch()
+    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
+    said = "EP623 worker-2 (node-2) takes the place of worker-1 (node-1): EP610 the job stalled: no"
+    assert (said if not line else said.replace(": no", ": 1 of 2 ranks")) in job.err(0), job.both()
+
+
+@pytest.mark.control("a node whose rank hangs twice is replaced by a spare")
+def test_a_job_in_which_both_nodes_hang_replaces_none(cluster: Make) -> None:
+    job = cluster(3, slots=1)
+    stall = {"ENTRYPOINT_STALL_MINUTES": "0.02", "ENTRYPOINT_STALL_ACTION": "stop"}
+    argv = (*RUN, "--launcher", "plain", "--spares", "1", "--restarts", "2", "--", "sleep", "600")
+    for rank in range(3):
+        job.start(rank, argv=argv, env={**stall, "ENTRYPOINT_TIMEOUTS_JOIN": "3"})
+    assert job.ends(90) == {0: 75, 1: 75, 2: 75}, job.both()
+    assert job.err(0).count("is over: EP610") == 2, job.both()
+    assert "EP623" not in job.err(0), job.both()
+
+
 def test_a_second_loss_without_a_spare_waits_for_the_node(cluster: Make) -> None:
     job = cluster(3, slots=1)
     for rank in range(3):

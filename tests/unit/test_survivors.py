@@ -67,7 +67,7 @@ class Stalls:
         self.clock, self.outbox, self.ends = Recorded(now=0.0), Outgoing(), list[Outcome]()
         stall = SimpleNamespace(minutes=minutes, action=action, line=line)
         spec = SimpleNamespace(stall=stall, restarts=SimpleNamespace(progress=None))
-        topology = SimpleNamespace(name=lambda node: f"worker-{node}")
+        topology = SimpleNamespace(name=lambda node: f"worker-{node}", spares=0)
         peers = SimpleNamespace(alive=lambda: [1])
         self.state: Any = SimpleNamespace(
             scheduler=self.clock, me=0, spec=spec, outcome=None, topology=topology, peers=peers

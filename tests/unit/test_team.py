@@ -167,3 +167,12 @@ def test_the_launcher_sees_the_team_alone_counted_anew() -> None:
     assert [report.slots for report in reports.reports] == [1, 5, 3]
     spare, _ = working(replace(JOB, me=4), members)
     assert (spare.hosts, spare.me) == (("h0", "h1", "h4"), 2), "it plans as one of them"
+
+
+@pytest.mark.promise("a node whose rank hangs twice is replaced by a spare")
+def test_a_node_is_replaced_after_its_second_fault_of_any_kind() -> None:
+    once = Team.planned(JOB).fault(1, "EP610 the job stalled")
+    assert once.choose(JOB, ALL, {}).nodes == (0, 1, 2)
+    assert once.blame(JOB, failed(ECC)).choose(JOB, ALL, {}).nodes == (0, 3, 2)
+    twice = once.fault(1, "EP610 the job stalled").choose(JOB, ALL, {})
+    assert [entry.why for entry in twice.excluded(JOB)] == ["EP610 the job stalled"]

@@ -150,10 +150,13 @@ class StallDetector:
         seconds = self._seconds()
         if not self._stops or self._state.outcome is not None or seconds < self._limit:
             return
-        differs = report.blamed or (self._by_line and self.steps.behind(self._limit))
-        if differs or seconds >= _WHOLE * self._limit:
+        nodes = report.nodes or {node for node, _ in self.steps.behind(self._limit)}
+        if nodes or seconds >= _WHOLE * self._limit:
             who = f"; {report.blamed}" if report.blamed else ""
-            self._decide(RetryError(f"EP610 the job stalled: {reason}{who}").outcome)
+            outcome = RetryError(f"EP610 the job stalled: {reason}{who}").outcome
+            if len(nodes) == 1 and self._state.topology.spares:
+                self._state.set_team(self._state.team.fault(min(nodes), outcome.reason))
+            self._decide(outcome)
         else:
             most = duration(_WHOLE * self._limit)
             self._machine.log(f"the job goes on, since no rank differs; it ends after {most}")

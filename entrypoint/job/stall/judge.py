@@ -68,10 +68,12 @@ class StackedRank:
 
 @dataclass(frozen=True)
 class HangReport:
-    """The report: lines for people, the first of which says it all. `blamed`: who hangs, or ""."""
+    """The report: lines for people, the first of which says it all. `blamed`: who hangs, or "";
+    `nodes`: where they run."""
 
     lines: tuple[str, ...]
     blamed: str
+    nodes: frozenset[int]
 
 
 def judge(
@@ -93,7 +95,8 @@ def judge(
         lines.append(f"no stacks from {some(missing, 4)}")
     lines += _notes(ranks)
     guilty = "; ".join(_named(rank, host) for rank in blamed[:_NAMED])
-    return HangReport(tuple(lines[:LINES]), one_line(guilty, _SENTENCE))
+    nodes = frozenset(rank.node for rank in blamed)
+    return HangReport(tuple(lines[:LINES]), one_line(guilty, _SENTENCE), nodes)
 
 
 # --------------------------------------------------------------------------------------------------
