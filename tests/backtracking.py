@@ -203,6 +203,11 @@ def _inner(item: Item) -> Iterator[str]:
             yield from _inner((op, value))
 
 
+def sample(items: Sequence[Item]) -> str:
+    """Return a short text that an expression matches, if it has no assertions."""
+    return "".join(map(_sample, next(_ways(items))))
+
+
 def _pieces(items: Sequence[Item]) -> list[str]:
     """Return a text for each item, and one for each row of letters."""
     found = []
@@ -234,5 +239,5 @@ def _sample(item: Item) -> str:
         letters = f"{_ANY}1 -/.:'=([" + "".join(map(chr, range(33, 127)))
         return next(letter for letter in letters if fits(item, letter))
     if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):
-        return "".join(map(_sample, next(_ways(list(value[2]))))) * max(1, value[0])
+        return sample(list(value[2])) * max(1, value[0])
     return ""

@@ -70,6 +70,10 @@ How it is decided:
   time-out or the launcher's report never hides the error that came first.
 - A report of the device, the kernel or the scheduler wins over the error of a library, and that
   over an exception of the program.
+- Who says it counts: a device, the kernel or a scheduler is believed only in the form in which it
+  prints a report (`NVRM: Xid (PCI:...): 79`, `slurmstepd: error: ...`). A line that only mentions
+  such words (`last run failed with: ...`, a history in JSON) starts no job again and excludes no
+  node, and weighs less than a mistake of the program that follows.
 - Hints that libraries print under every error, lists of possible reasons, and warnings that were
   followed by progress are no evidence.
 - What is not known is the program's own failure, with low certainty. A signal alone proves no

@@ -94,6 +94,69 @@ def _without_zeros(line: str) -> str:
     return compiled(_ZERO).sub("", compiled(_NONE).sub("", line))
 
 
+# How the line begins with which a program fails, or with which a device, the kernel, a scheduler or
+# a library reports a failure. What stands elsewhere in a line is only mentioned there.
+_REPORTS = (
+    "ValueError: host not found: ",  # torch
+    r"(?:\w{3} {1,2}\d{1,2} [\d:]{8} [\w.-]{1,64} )?(?:kernel: ?)?"  # the kernel
+    r"(?:\[ {0,9}\d{1,9}\.\d{1,9}\] ?)?(?:NVRM|EDAC|mce|oom-kill|Memory cgroup|Out of memory)\b",
+    r"(?:slurm\w{0,9}|srun|sbatch|salloc)(?:\[.{1,80}\])?: |submitit WARNING|start-worker ",
+    r"(?:Job)?State(?:=|: )[A-Z_]{2}|Slurm Job_id=|=>> PBS:|MOAB_|TERM_",
+    r"\s?The actor (?:is dead|died)|\s?the actor's |The node with |The worker died",  # Ray
+    r"The leased worker|(?:\(raylet\) )?(?:A worker died|Some workers)",
+    r"(?:[\d:, -]{8,30} )?ERROR \S{1,60}\.py:\d{1,6} -- ",
+    r"\W?[EFW]\d{3,4} .{1,80}(?:\.(?:cc|cpp|cu|h)|torch/.{1,80}\.py):\d{1,6}\]",  # glog
+    r"\[[EFW]\S{0,40} .{0,60}\.(?:cc|cpp|cu|h):\d{1,6}\]|(?:.{1,80} )?[EF] .{1,80}\.cc:\d",
+    r"\[ERROR\] [A-Z_]{2,12}\(",  # CANN
+    r" {0,4}what\(\):|terminate called|Fatal Python error",
+    r"\S{1,80}:\d{1,9}:\d{1,9} \[\d{1,3}\] .{0,60}NCCL WARN",
+    r"Unable to determine the device handle|(?:\[.{1,60}\] )?Failed to initialize NVML",
+    r"Open MPI|(?:mpirun|mpiexec|prterun) |(?:ssh|fatal): ",
+    r"[a-z][a-z_.-]{1,30}: (?:cannot|can't|could not|unable|failed|error|fatal)\b",  # tools
+    r"(?P<exception>[\w.]{0,200}(?:\werror|Error|Exception|Failure|Exit|Timeout))\b",
+)
+_REPORT = f"^(?:{'|'.join(_REPORTS)})"
+# Exceptions that may have any text: of a device it names it.
+_ANY_TEXT = frozenset(("RuntimeError", "Exception", "OSError", "SystemError", "SystemExit"))
+_OF_DEVICE = r"(?i)cuda|nccl|npu|acl|hccl|ascend"
+# Words in front of what they report.
+_LABELS = "|".join(
+    (
+        r"(?i)[^a-z]{1,60}|\S{1,80}\.(?:cc|cpp|cu|h):\d{1,6}\W?|[0-9a-f:.]{7,20}\W{0,2}",
+        r"\W{0,9}(?:gpu|npu|rank|device)\W{0,2}\d{0,4}\W{0,9}",
+        r"\W{0,9}(?:fatal|critical|errors?|err|exception|failure|cuda|cublas|cudnn|nvml|nvrm"
+        r"|nccl|hccl|acl|driver|runtime|internal|kernel|last)\W{0,9}",
+    )
+)
+_MOST_LABELS = 6
+# Mistakes that need nothing but the program: with other types it may have been the surroundings.
+PLAIN = frozenset(
+    ("AssertionError", "AttributeError", "IndexError", "IndentationError", "KeyError", "NameError",
+     "NotImplementedError", "RecursionError", "SyntaxError", "TypeError", "UnboundLocalError",
+     "UnicodeDecodeError", "ValueError", "ZeroDivisionError")
+)  # fmt: skip
+
+
+def reports(line: str, at: int, is_mistake: bool) -> bool:
+    """Return whether a line reports what it names at this place, rather than mentions it: as a
+    report begins, or with nothing but labels before it. An exception that may have any text
+    reports a device's failure if it names the device, and that of a plain mistake nothing else."""
+    before = line[:at]
+    begin = compiled(_REPORT).match(line[:LONGEST])
+    if begin:
+        name = (begin["exception"] or "").rpartition(".")[2]
+        if name not in _ANY_TEXT:
+            return is_mistake or name not in PLAIN
+        before = before[begin.end() :]
+        if is_mistake or re.search(_OF_DEVICE, before):
+            return True
+    words = re.sub(r"\w{0,30}$", "", before[-LONGEST:]).split()
+    labels = compiled(_LABELS)
+    return len(words) <= _MOST_LABELS and all(
+        '"' not in word and "{" not in word and labels.fullmatch(word) for word in words
+    )
+
+
 _TIME = r"^\[?\d{4}-\d\d-\d\d[T ][\d:.,]{8,16}(?:Z|[+-][\d:]{4,5})?\]? "
 _ORIGINS = (
     r"^\[\d{1,9},(?P<rank>\d{1,9})\]",

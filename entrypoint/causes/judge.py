@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from typing import NamedTuple
 
 from entrypoint.cause import LINE, Cause, Certainty
 from entrypoint.causes import clean, measured
@@ -28,7 +29,6 @@ from entrypoint.causes.table import (
     signatures,
 )
 from entrypoint.text import brief, one_line, signal_name
-from entrypoint.values import dataclass
 
 _Rows = dict[str, list[int]]
 _TRIES = 20  # lines with a needle that are compared with its pattern
@@ -43,12 +43,6 @@ _EXCEPTION = (
 _WRAPPERS = frozenset(
     ("ChildFailedError", "RayTaskError", "CalledProcessError", "ProcessRaisedException",
      "WorkerGroupError", "TrainingFailedError", "InstantiationException", "RemoteError")
-)  # fmt: skip
-# Mistakes that need nothing but the program: with other types it may have been the surroundings.
-_PLAIN = frozenset(
-    ("AssertionError", "AttributeError", "IndexError", "IndentationError", "KeyError", "NameError",
-     "NotImplementedError", "RecursionError", "SyntaxError", "TypeError", "UnboundLocalError",
-     "UnicodeDecodeError", "ValueError", "ZeroDivisionError")
 )  # fmt: skip
 _OWN_USE = 0.6  # share of a device's memory below which others hold the rest
 _AMOUNT = r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT])i?B"
@@ -106,14 +100,15 @@ _ENDS: Mapping[int | str | None, Signature] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(NamedTuple):
     """A signature that was found: in which line, and how decisive it is there."""
 
     signature: Signature
     line: int
     weight: int
     groups: Mapping[str, str]
+    # whether the line reports it, rather than mentions it
+    is_report: bool = True
 
     @property
     def order(self) -> tuple[int, bool, int, str, str]:
@@ -121,6 +116,14 @@ class Match:
         signature = self.signature
         certainty = signature.certainty or KINDS[signature.slug].certainty
         return self.weight, certainty == "low", self.line, signature.slug, signature.needle
+
+    @property
+    def is_own_mistake(self) -> bool:
+        """Whether it certainly shows a mistake of the program."""
+        kind, row = KINDS[self.signature.slug], self.signature
+        about = row.role or kind.role, row.blame or kind.blame, row.retry or kind.retry
+        is_sure = (row.certainty or kind.certainty) == "high" and self.is_report
+        return is_sure and self.weight < WARNED and about == ("root", "program", "no")
 
 
 def judge(
@@ -137,7 +140,7 @@ def judge(
     output = Output(lines)
     number = status if status is not None else 0
     signal = signal or signal_name(-number if number < 0 else number - 128)
-    matches = sorted(_matches(output), key=lambda match: match.order)
+    matches = sorted(_weighed(list(_matches(output))), key=lambda match: match.order)
     best = matches[0] if matches else None
     if status == 0 and not signal and (best is None or best.signature.slug != "nan-loss"):
         return _cause(Signature("harmless", ""), output)
@@ -147,6 +150,17 @@ def judge(
     else:
         cause = _of(best, matches, output)
     return measured.weighed(cause, output.text, signal, evidence) if evidence else cause
+
+
+def _weighed(matches: Sequence[Match]) -> Iterator[Match]:
+    """Yield the matches; what was only mentioned before the program's own mistake is no more than
+    a warning."""
+    last = max((match.line for match in matches if match.is_own_mistake), default=-1)
+    for match in matches:
+        if match.line < last and not match.is_report and match.weight < WARNED:
+            yield match._replace(weight=WARNED)
+        else:
+            yield match
 
 
 def _matches(output: Output) -> Iterator[Match]:
@@ -161,7 +175,9 @@ def _matches(output: Output) -> Iterator[Match]:
             groups = signature.match(line)
             if groups is None:
                 continue
-            match = Match(signature, number, _weight(signature, number, output), groups)
+            is_report = _is_report(signature, number, output)
+            weight = _weight(signature, number, output, is_report)
+            match = Match(signature, number, weight, groups, is_report)
             if best is None or match.order < best.order:
                 best = match
             if match.weight <= _usual_weight(signature):
@@ -225,11 +241,25 @@ def _lines_with(needle: str, output: Output) -> Iterator[tuple[int, str]]:
         at = output.text.find(needle, output.starts[number] + len(output.lines[number]))
 
 
-def _weight(signature: Signature, number: int, output: Output) -> int:
-    """Return how decisive a signature is in this line: a warning, or what progress followed, is
-    only better than a consequence."""
+def _is_report(signature: Signature, number: int, output: Output) -> bool:
+    line = output.lines[number]
+    retry = signature.retry or KINDS[signature.slug].retry
+    is_mistake = retry not in ("same", "elsewhere") and not _is_device_s(signature)
+    return clean.reports(line, line.find(signature.needle), is_mistake)
+
+
+def _is_device_s(signature: Signature) -> bool:
+    """Return whether a device, the kernel or a scheduler prints it."""
+    return _usual_weight(signature) <= HARDWARE + 5
+
+
+def _weight(signature: Signature, number: int, output: Output, is_report: bool) -> int:
+    """Return how decisive a signature is in this line: a warning, what progress followed, or what
+    is not reported by the device itself, is only better than a consequence."""
     usual = _usual_weight(signature)
-    if usual <= HARDWARE + 5 or usual >= WARNED or signature.always:
+    if _is_device_s(signature):
+        return usual if is_report else WARNED
+    if usual >= WARNED or signature.always:
         return usual
     if output.is_warning(number) or number < output.last_progress:
         return WARNED
@@ -249,7 +279,7 @@ def _exceptions(output: Output) -> Iterator[Match]:
         tries += 1
         if _is_named(line[: clean.LONGEST]) and tries < _TRIES:
             continue
-        certainty: Certainty = "high" if match["name"] in _PLAIN else "low"
+        certainty: Certainty = "high" if match["name"] in clean.PLAIN else "low"
         signature = Signature("user-code", "", "the program ended with {name}", certainty=certainty)
         weight = WARNED if number < output.last_progress else LAST_EXCEPTION
         yield Match(signature, number, weight, {"name": match["name"]})
@@ -280,14 +310,18 @@ def _cause(
     if match:
         for name, text in match.groups.items():
             says = says.replace(f"{{{name}}}", brief(text))
-    certainty = signature.certainty or kind.certainty
+    certainty, retry = signature.certainty or kind.certainty, signature.retry or kind.retry
     if match and (match.weight == WARNED or _is_only_warned_of(match, output)):
         certainty = "low"
+    if match and not match.is_report:
+        # nobody boots a job again, or elsewhere, because of what is only mentioned
+        certainty = "low" if retry in ("same", "elsewhere") else certainty
+        retry = "unknown" if _is_device_s(signature) else retry
     return Cause(
         signature.slug,
         signature.role or kind.role,
         signature.blame or kind.blame,
-        signature.retry or kind.retry,
+        retry,
         certainty,
         says,
         signature.fix or kind.fix,

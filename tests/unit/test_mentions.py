@@ -1,0 +1,96 @@
+"""Words of a fault that a line only mentions make nobody boot a job again, or without a node; a
+report of the device, the kernel or the scheduler itself does."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoint.causes.judge import judge
+from entrypoint.causes.table import HARDWARE, KINDS, signatures
+from tests.backtracking import parsed, sample
+
+MENTIONS = (
+    "health check: looking for {}: none found",
+    "checking for {} ... ok",
+    "last run failed with: {} - starting again",
+    '{{"event": "restart", "attempt": 1, "reason": "{}"}}',
+    "INFO: {}",
+    "WARNING: {}",
+    "run12: {}",
+    "2024-01-02 10:00:00,123 ERROR trainer the job before ended with {}",
+    "[ERROR] last attempt: {}",
+    "E0512 10:00:00.123 123 train.py:55] last run: {}",
+    "ValueError: cannot resume: last run ended with {}",
+    "RuntimeError: cannot resume: last run ended with {}",
+)
+MISTAKES = (
+    ("Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"),
+    ("ModuleNotFoundError: No module named 'apex'",),
+    ("train.py: error: unrecognized arguments: --x",),
+)
+REPORTS = (
+    "{}",
+    "RuntimeError: CUDA error: {}",
+    "Nov 27 05:55:01 node-3 kernel: [ 1234.567] NVRM: {}",
+    "slurmstepd: error: *** {} ***",
+    "what():  CUDA error: {}",
+    "[E1126 01:59:48.605 ProcessGroupNCCL.cpp:1575] ended with exception: {}",
+    "node-3:57:57 [0] misc/socket.cc:63 NCCL WARN {}",
+)
+
+
+def words(of_devices_alone: bool = False) -> list[str]:
+    """Return a text for each row that speaks for a retry; or for those of devices and schedulers
+    that are certain."""
+    found = []
+    for row in signatures():
+        kind = KINDS[row.slug]
+        text = sample(parsed(row.pattern)) if row.pattern else row.needle
+        is_whole = row.needle in text and row.match(text) is not None and not row.also
+        is_device_s = (row.weight or kind.weight) <= HARDWARE + 5
+        is_sure = (row.certainty or kind.certainty) == "high"
+        may_retry = (row.retry or kind.retry) in ("same", "elsewhere")
+        if is_whole and may_retry and ((is_device_s and is_sure) or not of_devices_alone):
+            found.append(text)
+    return found
+
+
+@pytest.mark.promise("what a line only mentions starts no job again and excludes no node")
+@pytest.mark.parametrize("mention", MENTIONS)
+def test_a_mention_starts_no_job_again(mention: str) -> None:
+    for text in words():
+        line = mention.format(text)
+        assert not judge([line], 1).is_infrastructure, line
+        for mistake in MISTAKES:
+            cause = judge([line, *mistake], 1)
+            assert (cause.blame, cause.retry, cause.certainty) == ("program", "no", "high"), line
+
+
+@pytest.mark.control("what a line only mentions starts no job again and excludes no node")
+@pytest.mark.parametrize("report", REPORTS)
+def test_a_report_does(report: str) -> None:
+    texts = words(of_devices_alone=True)
+    assert len(texts) > 40
+    for text in texts:
+        line = report.format(text)
+        for mistake in ((), *MISTAKES):
+            assert judge([*mistake, line, *mistake], 1).is_infrastructure, line
+
+
+@pytest.mark.parametrize(
+    ("lines", "slug"),
+    [
+        (["health check: looking for Xid 79 (fallen off the bus): none found"], "gpu-lost"),
+        (["last state of node-3: NODE_FAIL"], "node-lost"),
+        (["spare: DUE TO PREEMPTION was seen yesterday"], "preempted"),
+    ],
+)
+def test_a_mention_alone_is_no_reason_to_retry(lines: list[str], slug: str) -> None:
+    """With nothing else in the output it is what is named, without certainty."""
+    cause = judge(lines, 7)
+    assert (cause.slug, cause.retry, cause.certainty) == (slug, "unknown", "low")
+
+
+def test_a_mention_after_a_mistake_is_none_either() -> None:
+    lines = [*MISTAKES[0], "uploading the log: it has no report of an uncorrectable ECC error"]
+    assert judge(lines, 1).slug == "user-code"
