@@ -5,8 +5,7 @@
     expect.yaml   `node-N`: the command, environment and files of node N; `render`: the files of `entrypoint render`
 
 tests/rendered/ has one complete file for each template: that of the launcher's case `two`, node 0,
-where it has one. Of a script that is mostly torchrun's it has NAME.diff instead, the lines that
-differ from that one; of a template whose one placeholder is our version it has nothing, since the
+where it has one; of a template whose one placeholder is our version it has nothing, since the
 template itself is the complete file. A case says of each of its files: that it is the same as the complete one or
 as that of its first node; or which lines differ from the complete one; or all of it, where that is
 shorter or where no template has made it.
@@ -38,7 +37,6 @@ CASES = Path(__file__).resolve().parent / "launchers"
 COMPLETE = Path(__file__).resolve().parent / "rendered"
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 COUNTED = "... and so on, each with the next number, to:"
-COMMON = "torchrun/torchrun.sh"  # shares templates/torchrun/common.sh.j2 with other scripts
 
 
 def cases() -> list[Path]:
@@ -73,15 +71,7 @@ def complete() -> dict[str, str]:
 
 def golden() -> dict[str, str]:
     """Return what tests/rendered/ has to have: path below it -> text."""
-    files = {}
-    for path, text in complete().items():
-        lines = [f"differs from {COMMON}", *differences(complete().get(COMMON, ""), text)]
-        if text == as_written(path):
-            continue
-        if path != COMMON and len(lines) < text.count("\n") / 2:
-            path, text = f"{path}.diff", "\n".join(lines) + "\n"
-        files[path] = text
-    return files
+    return {path: text for path, text in complete().items() if text != as_written(path)}
 
 
 def as_written(path: str) -> str:

@@ -324,7 +324,8 @@ class _Script:
             extra += self._torch_option(name, option, value)
         if launch and "use_env" not in flags:
             self._set_env("TORCHLAUNCH_USE_ENV", "0")
-        extra += ["--run_path"] if "run_path" in flags else []
+        if "run_path" in flags:
+            self.lose(self._line, "--run_path", "start the program by `python`")
         if extra:
             self._set("torch.extra_args", extra)
         if "standalone" in flags:
@@ -346,8 +347,7 @@ class _Script:
             self._set_unless_default("torch.port", int(port))
         elif name == "rdzv_conf" and "$" not in value:
             rest = [part for part in value.split(",") if part and not part.startswith("is_host=")]
-            if rest:
-                self._set_env("RDZV_CONF", ",".join(rest))
+            return [f"--rdzv_conf={','.join(rest)}"] if rest else []
         elif name == "nnodes" and re.fullmatch(r"\d+:\d+", value):
             self._set("nodes", value)
         elif name in (*_TORCH_OURS, *_WHOLE, "rdzv_backend", "rdzv_endpoint") or "$" in value:

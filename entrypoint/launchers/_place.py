@@ -8,7 +8,7 @@ from entrypoint.model import EnvVar, LaunchPort, Members, Topology
 from entrypoint.spec import JobSpec, fields
 
 
-def endpoint(host: str, port: int) -> str:
+def endpoint(host: str, port: int | str) -> str:
     """Return `host:port`, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

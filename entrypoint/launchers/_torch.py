@@ -1,32 +1,42 @@
-"""Common parts of torch's launchers and accelerate: one script a node, its settings, and the
-options that it sets."""
+"""Common parts of torch's launchers and accelerate: their command line on each node, and the
+scripts that people start by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from entrypoint import supervised
-from entrypoint.launchers._command import refuse_launcher, refuse_options
-from entrypoint.launchers._place import meeting_port, place, settled
+from entrypoint.launchers._command import (
+    refuse_env,
+    refuse_launcher,
+    refuse_options,
+    split_python,
+)
+from entrypoint.launchers._nested import is_python
+from entrypoint.launchers._place import meeting_port, place
 from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Program, Topology
 from entrypoint.render import render
 from entrypoint.spec import DEFAULT, JobSpec, Source, left_out, logs
 from entrypoint.values import replace
 
-# Options that the script sets -> its variable for them, and the field of the spec.
-RESERVED = {
-    "nnodes": ("NNODES", "hosts"),
-    "node_rank": ("NODE_RANK", "node_rank"),
-    "nproc_per_node": ("NPROC_PER_NODE", "slots"),
-    "master_addr": ("MASTER_ADDR", "hosts"),
-    "master_port": ("MASTER_PORT", "torch.port"),
-    "local_addr": ("NODE_ADDR", "hosts"),
-    "standalone": ("NNODES=1", "one host in hosts"),
-    "rdzv_backend": ("RDZV_BACKEND", "torch.rdzv_backend"),
-    "rdzv_endpoint": ("MASTER_ADDR and MASTER_PORT", "hosts and torch.port"),
-    "rdzv_id": ("JOB_ID", "name"),
-    "rdzv_conf": ("RDZV_CONF", "the variable RDZV_CONF in env"),
+# Options that the launcher sets, and the fields that their values come from.
+SETTLED = {
+    "nnodes": "hosts",
+    "node_rank": "node_rank",
+    "nproc_per_node": "slots",
+    "master_addr": "hosts",
+    "master_port": "torch.port",
+    "local_addr": "hosts",
+    "standalone": "one host in hosts",
+    "rdzv_backend": "torch.rdzv_backend",
+    "rdzv_endpoint": "hosts and torch.port",
+    "rdzv_id": "name",
+    **dict.fromkeys(("module", "no_python", "run_path"), "command"),
 }
+# They copy the ranks' output, and begin its lines in another way than `logs` asks for.
+_OF_OUTPUT = dict.fromkeys(("tee", "redirects"), "logs.files: ranks, for copies in files")
+_SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}  # their other spellings
 
 # Seconds; torch counts milliseconds in 31 bits.
 _AS_LONG_AS_THE_JOB = 2_000_000
@@ -46,32 +56,70 @@ def launch(
     spec: JobSpec,
     topology: Topology,
     name: str,
-    settings: tuple[EnvVar, ...] = (),
+    options: Sequence[str],
     extra: str = "torch.extra_args",
-    reserved: Mapping[str, tuple[str, str]] = RESERVED,
+    settled: Mapping[str, str] = SETTLED,
 ) -> Launch:
-    """Return `<name>.sh` on every node, with the command as arguments. `settings` are those of this
-    launcher only.
+    """Return the launcher of this name on every node, with its module and these options.
 
-    Raises SpecError as `script` does, and for a command that is a launcher itself.
+    Raises SpecError if the user's own options, in the field `extra`, have one of `settled`, if the
+    spec's `env` has one, and for a command that is a launcher itself.
     """
-    file = script(spec, topology, name, extra=extra, reserved=reserved)
-    refuse_launcher(spec, name)
+    _refuse(spec, name, extra, settled)
+    run_dir = topology.run_dir
+    # accelerate's starts torch's.
+    starters = ["accelerate/accelerate_launch.py"] * (name == "accelerate")
+    starters.append("torchrun/torch_launch.py")
+    files = [File(PurePath(path).name, render(path, {}), path, mode=0o600) for path in starters]
+    python, command = _command(spec, topology)
+    # It replaces $ in every argument but the first; $$ comes out as $.
+    words = [word.replace("$", "$$") for word in (f"{run_dir}/rank.sh", *command)]
+    argv = (python, f"{run_dir}/{files[0].name}", *options, "--no_python", "--", "sh", *words)
     # Nodes of the roll call are stopped together; without one, nothing is known of the others, so
     # the wait is bounded.
     barrier = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
     bounded = EnvVar("EXIT_BARRIER", f"{spec.timeouts.peers:g}", "timeouts.peers", default=True)
-    argv = ("bash", f"{topology.run_dir}/{file.name}", *spec.command)
-    program = Program(argv, (*_settings(spec, topology), *settings), script=file.name)
     return Launch(
-        (program,),
-        files=(file, rank_script(spec, topology)),
+        (Program(argv, _env(spec, topology)),),
+        files=(*files, rank_script(spec, topology)),
         coordinated_env=(barrier,) if topology.is_leader else (),
         alone_env=(bounded, EnvVar("EXIT_TOGETHER", "yes", "roll_call")),
         ranks=LaunchRanks(reports="both", count=topology.world_size),
         ends=LaunchEnds(completion="first-failure", forwards=True),
         port=meeting_port(spec, topology, "torch.port", "MASTER_PORT"),
     )
+
+
+def _refuse(spec: JobSpec, name: str, extra: str, settled: Mapping[str, str]) -> None:
+    refuse_launcher(spec, name)
+    refuse_env(spec, {"RDZV_BACKEND": "torch.rdzv_backend", "MAX_RESTARTS": "torch.max_restarts"})
+    options = [_SHORT.get(word[:2], word) for word in spec.value(extra)]
+    refuse_options(spec, extra, options, settled, f"launcher {name}")
+    if spec.logs.lines:
+        refuse_options(spec, extra, options, _OF_OUTPUT, "logs")
+
+
+def _command(spec: JobSpec, topology: Topology) -> tuple[str, tuple[str, ...]]:
+    """Return the Python that runs the launcher, and the command of each rank, unbuffered."""
+    given = ("python", *spec.command) if spec.command[0] == "-m" else spec.command
+    python, form, words = split_python(given)
+    python = python if is_python(spec.command[0]) else topology.interpreter
+    options = {"script": (python, "-u"), "module": (python, "-u", "-m"), "program": ()}
+    return python, (*options[form], *words)
+
+
+def _env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+    origins = topology.origins
+    rank = replace(place(spec, topology)[0], default=False)
+    nodes = EnvVar("NNODES", str(len(topology.nodes)), str(origins.get("hosts", "")))
+    # Without a folder torch makes one in /tmp at each start, and leaves it.
+    logs = EnvVar("PET_LOG_DIR", f"{topology.run_dir}/tmp/torch", "the run directory", default=True)
+    # Torch's launchers kill after 30 s; newer ones (2.13) read this variable, so that a longer
+    # grace is kept.
+    grace = str(int(spec.timeouts.grace) + 2)
+    stop = EnvVar("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", grace, "timeouts.grace", default=True)
+    ours = [EnvVar(name, "0", "logs") for name in ("PET_REDIRECTS", "PET_TEE")]
+    return (nodes, rank, logs, stop, *(ours if spec.logs.lines else ()))
 
 
 def rank_script(spec: JobSpec, topology: Topology) -> File:
@@ -86,51 +134,58 @@ def rank_script(spec: JobSpec, topology: Topology) -> File:
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 
 
-def script(
-    spec: JobSpec,
-    topology: Topology,
-    name: str,
-    by_hand: str = "",
-    extra: str = "torch.extra_args",
-    reserved: Mapping[str, tuple[str, str]] = RESERVED,
-) -> File:
-    """Return `<name>.sh` with this job's values as the defaults of its variables; the same text for
-    every node.
+def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
+    """Return `<name>.sh` for a user who starts it by hand, with this job's values.
 
-    For a user who starts it `by_hand`, which names the origin of the values, it contains the spec's
-    command, env and workdir, but no values that may be secrets, since others may read it:
-    `left_out` names these. Raises SpecError if the field `extra` has an option of `reserved`, which
-    the script sets itself.
+    It contains no values that may be secrets, since others may read it: `left_out` names these.
     """
-    fields = {option: field for option, (_, field) in reserved.items()}
-    refuse_options(spec, extra, spec.value(extra), fields, "the launcher's script")
     template = f"{name}/{name}.sh.j2"
-    slots = [node.slots for node in topology.nodes]
     secrets = left_out(spec)
     # A script is for other machines than this one, which is the only host if none is named.
-    unnamed = topology.origins.get("hosts", Source("spec")).origin == "default"
+    is_named = topology.origins.get("hosts", Source("spec")).origin != "default"
+    slots = [node.slots for node in topology.nodes]
     hidden = (*secrets, *_BASH_READONLY)
-    env = {n: value for n, value in spec.env.items() if by_hand and n not in hidden}
     context = {
-        "env": env,
-        "workdir": spec.workdir if by_hand else None,
-        "command": spec.command if by_hand and "command" not in secrets else (),
-        "origin": by_hand or "the job's spec",
-        "hosts": [] if unnamed else [node.where for node in topology.nodes],
+        "env": {name: value for name, value in spec.env.items() if name not in hidden},
+        "workdir": spec.workdir,
+        "command": spec.command if "command" not in secrets else (),
+        "origin": origin,
+        "name": name,
+        "hosts": ",".join(node.where for node in topology.nodes) if is_named else "",
+        "nodes": spec.nodes or str(len(topology.nodes)),
         "slots": topology.leader.slots,
         "slots_of": slots if len(set(slots)) > 1 else [],
         "job": topology.job,
         "port": spec.torch.port,
-        "node_addr": name == "torchrun",
-        "rdzv_backend": spec.torch.rdzv_backend,
-        "rdzv_timeout": max(1, round(spec.timeouts.peers)),
+        "rdzv_backend": backend(spec),
+        "timeout": wait(spec),
         "max_restarts": restarts(spec),
-        "least": (spec.nodes or "").partition(":")[0],
-        "torch_version": spec.torch.version or "",
-        "extra_args": spec.value(extra),
-        "reserved": {option: variable for option, (variable, _) in reserved.items()},
+        "extra_args": spec.torch.extra_args,
     }
-    return File(f"{name}.sh", render(template, context), template, mode=0o755 if by_hand else 0o700)
+    return File(f"{name}.sh", render(template, context), template, mode=0o755)
+
+
+def port(spec: JobSpec) -> str:
+    """Return the port on worker-0 at which the nodes meet; a variable of the spec's `env` wins."""
+    return spec.env.get("MASTER_PORT", str(spec.torch.port))
+
+
+def backend(spec: JobSpec) -> str:
+    """Return the rendezvous of several nodes.
+
+    With the static one nodes start as soon as all are there, in the order of the hosts. c10d has
+    them look again after a second, and numbers them by the spelling of their addresses, where
+    worker-10 comes before worker-2. But with c10d alone all nodes restart their processes together,
+    and may come and go.
+    """
+    if spec.torch.rdzv_backend != "auto":
+        return spec.torch.rdzv_backend
+    return "c10d" if spec.nodes or restarts(spec) else "static"
+
+
+def wait(spec: JobSpec) -> int:
+    """Return the seconds in which all nodes must meet."""
+    return max(1, round(spec.timeouts.peers))
 
 
 def restarts(spec: JobSpec) -> int:
@@ -138,31 +193,3 @@ def restarts(spec: JobSpec) -> int:
     node is lost."""
     is_elastic_default = spec.nodes and spec.source("torch.max_restarts") == DEFAULT
     return _ELASTIC_RESTARTS if is_elastic_default else spec.torch.max_restarts
-
-
-def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
-    """Return the settings that all nodes agreed on, which a variable of one node cannot change."""
-    origins = topology.origins
-    rank, master, _ = (replace(var, default=False) for var in place(spec, topology))
-    return (
-        EnvVar("ENTRYPOINT_STAGE", "launch", "the entrypoint"),
-        EnvVar("NNODES", str(len(topology.nodes)), str(origins.get("hosts", ""))),
-        rank,
-        EnvVar("NPROC_PER_NODE", str(topology.this.slots), str(origins.get("slots", ""))),
-        master,
-        # Torch's launchers kill after 30 s; newer ones (2.13) read this variable, so that a longer
-        # grace is kept.
-        EnvVar(
-            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
-            str(int(spec.timeouts.grace) + 2),
-            "timeouts.grace",
-            default=True,
-        ),
-        *unless_in_env(spec, "torch.port", "torch.version"),
-    )
-
-
-def unless_in_env(spec: JobSpec, *paths: str) -> tuple[EnvVar, ...]:
-    """Return these fields as the script's variables, except those that the spec's own `env`
-    sets."""
-    return tuple(var for var in settled(spec, *paths) if var.name not in spec.env)

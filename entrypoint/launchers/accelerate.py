@@ -10,38 +10,52 @@ from __future__ import annotations
 
 from entrypoint.errors import ConfigError
 from entrypoint.launchers import _torch
-from entrypoint.launchers._place import equal_slots
+from entrypoint.launchers._place import equal_slots, master
 from entrypoint.model import Launch, Members, Topology
 from entrypoint.spec import JobSpec
 
-# Accelerate's names of options that the script sets, and options that it sets in another way than
-# torchrun.sh.
-_RESERVED = {
-    "num_machines": ("NNODES", "hosts"),
-    "num_processes": ("NPROC_PER_NODE", "hosts and slots"),
-    "machine_rank": ("NODE_RANK", "node_rank"),
-    "main_process_ip": ("MASTER_ADDR", "hosts"),
-    "main_process_port": ("MASTER_PORT", "torch.port"),
-    "max_restarts": ("MAX_RESTARTS", "torch.max_restarts"),
-    "rdzv_backend": ("nothing: it is static", "nothing: it is static"),
-    "rdzv_conf": ("RDZV_TIMEOUT", "timeouts.peers"),
-    "deepspeed_multinode_launcher": ("nothing: it is standard", "nothing: it is standard"),
+# Accelerate's names of options that the launcher sets, and those that it sets in another way than
+# torchrun.
+_SETTLED = {
+    "num_machines": "hosts",
+    "num_processes": "hosts and slots",
+    "machine_rank": "node_rank",
+    "main_process_ip": "hosts",
+    "main_process_port": "torch.port",
+    "max_restarts": "torch.max_restarts",
+    "rdzv_backend": "nothing: it is static",
+    "rdzv_conf": "timeouts.peers",
+    "deepspeed_multinode_launcher": "nothing: it is standard",
 }
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return accelerate.sh on every node, with the command as arguments.
+    """Return `accelerate launch` on every node, with the command in its own form.
 
-    Raises SpecError if accelerate.extra_args has an option that the script sets, ConfigError if
+    Raises SpecError if accelerate.extra_args has an option that the launcher sets, ConfigError if
     nodes have different numbers of slots, or for a rendezvous that it does not support.
     """
-    equal_slots("accelerate", topology, members)
+    ranks = equal_slots("accelerate", topology, members)
     if spec.torch.rdzv_backend == "c10d":
         where = str(spec.source("torch.rdzv_backend"))
         raise ConfigError(
             "EP122 accelerate's nodes meet by the static rendezvous", f"c10d ({where})", "remove it"
         )
-    settings = _torch.unless_in_env(spec, "torch.max_restarts")
-    return _torch.launch(
-        spec, topology, "accelerate", settings, "accelerate.extra_args", _torch.RESERVED | _RESERVED
+    options = (
+        "accelerate.commands.accelerate_cli",
+        "launch",
+        f"--num_machines={len(topology.nodes)}",
+        f"--num_processes={ranks}",
+        f"--machine_rank={topology.me}",
+        f"--main_process_ip={master(topology)}",
+        f"--main_process_port={_torch.port(spec)}",
+        "--rdzv_backend=static",
+        f"--rdzv_conf=timeout={_torch.wait(spec)}",
+        f"--max_restarts={_torch.restarts(spec)}",
+        # Else accelerate has DeepSpeed's own launcher log in to the other nodes.
+        "--deepspeed_multinode_launcher=standard",
+        f"--log_dir={topology.run_dir}/tmp/torch",
+        *spec.accelerate.extra_args,
     )
+    settled = _torch.SETTLED | _SETTLED
+    return _torch.launch(spec, topology, "accelerate", options, "accelerate.extra_args", settled)

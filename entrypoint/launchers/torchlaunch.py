@@ -4,6 +4,7 @@ master."""
 from __future__ import annotations
 
 from entrypoint.launchers import _torch
+from entrypoint.launchers._place import master
 from entrypoint.model import File, Launch, Members, Topology
 from entrypoint.spec import JobSpec
 
@@ -11,8 +12,19 @@ ALSO = ("torch.distributed.launch",)  # other names
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return torchlaunch.sh on every node, with the command as arguments."""
-    return _torch.launch(spec, topology, "torchlaunch")
+    """Return torch.distributed.launch on every node, with the command in its own form."""
+    options = (
+        "torch.distributed.launch",
+        f"--nnodes={len(topology.nodes)}",
+        f"--node_rank={topology.me}",
+        f"--nproc_per_node={topology.this.slots}",
+        f"--master_addr={master(topology)}",
+        f"--master_port={_torch.port(spec)}",
+        # Without it every torch so far adds the local rank to the program's arguments.
+        "--use_env",
+        *spec.torch.extra_args,
+    )
+    return _torch.launch(spec, topology, "torchlaunch", options)
 
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:

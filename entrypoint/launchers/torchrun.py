@@ -3,10 +3,13 @@ worker-0."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from entrypoint.errors import Problem, SpecError
 from entrypoint.launchers import _torch
+from entrypoint.launchers._place import endpoint, master
 from entrypoint.model import EnvVar, File, Launch, Members, Topology
-from entrypoint.spec import DEFAULT, JobSpec
+from entrypoint.spec import JobSpec
 from entrypoint.text import count
 from entrypoint.values import replace
 
@@ -22,32 +25,73 @@ ALSO = (
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return torchrun.sh on every node, with the command as arguments.
+    """Return torch.distributed.run on every node, with the command in its own form.
 
     Raises SpecError if `nodes` does not match the hosts or the rendezvous.
     """
-    origins = topology.origins
     least = _least(spec, topology)
-    name = origins.get("name", DEFAULT)
-    settings = (
-        EnvVar("JOB_ID", topology.job, str(name), default=name.origin not in ("flag", "env")),
-        *(
-            replace(var, value=str(_torch.restarts(spec))) if var.name == "MAX_RESTARTS" else var
-            for var in _torch.unless_in_env(spec, "torch.rdzv_backend", "torch.max_restarts")
-        ),
+    nodes = len(topology.nodes)
+    extra, conf = _without_conf(spec.torch.extra_args)
+    options = (
+        "torch.distributed.run",
+        f"--nnodes={nodes if least is None else f'{least}:{nodes}'}",
+        f"--nproc_per_node={topology.this.slots}",
+        f"--rdzv_id={topology.job}",
+        *_rendezvous(spec, topology, least is not None, conf),
+        f"--max_restarts={_torch.restarts(spec)}",
+        *extra,
     )
-    if least is not None:
-        settings += (EnvVar("NNODES_MIN", str(least), str(spec.source("nodes"))),)
-    if len(topology.nodes) > 1:
-        settings += (
-            EnvVar("NODE_ADDR", topology.this.where, str(origins.get("hosts", "")), default=True),
-        )
-    launch = _torch.launch(spec, topology, "torchrun", settings)
+    launch = _torch.launch(spec, topology, "torchrun", options)
     if least is None:
         return launch
+    # With one store for all, a node that comes later is never told where it is (torch 2.13).
+    share = EnvVar("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1", "nodes", default=True)
+    programs = tuple(replace(each, env=(*each.env, share)) for each in launch.programs)
     # A lost node never reaches the barrier at which the others wait: they wait as long as torch's
     # default.
-    return replace(launch, start=replace(launch.start, min_nodes=least), coordinated_env=())
+    start = replace(launch.start, min_nodes=least)
+    return replace(launch, programs=programs, start=start, coordinated_env=())
+
+
+def _rendezvous(spec: JobSpec, topology: Topology, is_elastic: bool, conf: str) -> tuple[str, ...]:
+    """Return the options with which the nodes meet; `conf` are more values of --rdzv_conf."""
+    timeout = _torch.wait(spec)
+    is_alone = len(topology.nodes) == 1
+    backend = _torch.backend(spec)
+    if is_alone and spec.torch.rdzv_backend == "auto":
+        backend = "c10d"  # it needs no fixed port
+    if backend == "static":
+        values = [f"timeout={timeout}"]
+        port = _torch.port(spec)
+        options = [f"--master_addr={master(topology)}", f"--master_port={port}"]
+        options.append(f"--node_rank={topology.me}")
+    else:
+        # Left to itself, torch guesses from host names who is the host, waits no more than a minute
+        # for it, and tells the others a host name that they may not know.
+        values = [f"is_host={int(topology.is_leader)}"]
+        values += [f"join_timeout={timeout}", f"read_timeout={timeout}"]
+        # The roll call has waited for more nodes than the least: torch waits only for those that
+        # start a little later.
+        values += ["last_call_timeout=10"] if is_elastic else []
+        where = "127.0.0.1" if is_alone else topology.this.where
+        port = "0" if is_alone else _torch.port(spec)
+        options = [f"--rdzv_endpoint={endpoint(master(topology), port)}", f"--local_addr={where}"]
+    values += [conf] if conf else []
+    return (f"--rdzv_backend={backend}", *options, f"--rdzv_conf={','.join(values)}")
+
+
+def _without_conf(options: Sequence[str]) -> tuple[list[str], str]:
+    """Return the options without --rdzv_conf, and its values, which follow ours."""
+    rest = []
+    values = []
+    words = iter(options)
+    for word in words:
+        name, assigned, value = word.partition("=")
+        if name in ("--rdzv_conf", "--rdzv-conf"):
+            values.append(value if assigned else next(words, ""))
+        else:
+            rest.append(word)
+    return rest, ",".join(values)
 
 
 def _least(spec: JobSpec, topology: Topology) -> int | None:
@@ -85,4 +129,5 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """Return the files that `entrypoint render` writes for this launcher."""
+    _least(spec, topology)
     return (_torch.script(spec, topology, "torchrun", origin),)

@@ -64,6 +64,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         log_dir=log_dir,
         workdir=spec.workdir or facts.cwd,
         python=facts.python,
+        interpreter=_interpreter(spec, facts),
         naming="" if facts.user else facts.programs.get(NAMES, NAMES),
         pre_start=_pre_start(spec, site),
         launcher=launcher,
@@ -73,6 +74,13 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         user=login(facts),
         origins={field: source for field, source in origins.items() if source},
     )
+
+
+def _interpreter(spec: JobSpec, facts: Facts) -> str:
+    """Return the Python of programs that name none: PYTHON, else the one on PATH."""
+    is_3_alone = "python3" in facts.programs and "python" not in facts.programs
+    default = "python3" if is_3_alone else "python"
+    return spec.env.get("PYTHON") or facts.env.get("PYTHON") or default
 
 
 def _nodes(

@@ -32,7 +32,6 @@ Count = Annotated[int, Rule(ge=0)]
 Path = Annotated[str, PATH]
 _NODES = r"^[1-9]\d{0,4}:[1-9]\d{0,4}$"
 _LONGEST_LINE = 200  # characters of `stall.line`
-_TORCH_VERSION = r"^\d+\.\d+(\.\d+)?([.+a-z][0-9A-Za-z.+-]*)?$"
 
 
 @dataclass(frozen=True)
@@ -126,26 +125,22 @@ class MpiSpec:
 class TorchSpec:
     """How torchrun, torch.distributed.launch and PyTorch's mp.spawn are started.
 
-    version: torch version to render for, such as "2.1"; if not given, the installed one, found when
-      the script runs.
     port: TCP port on worker-0 where the nodes meet (the rendezvous, MASTER_PORT, --init_method).
     rdzv_backend:
       Rendezvous backend of torchrun; `auto` is static, which starts sooner and keeps the order of
       `hosts`, but c10d for elastic jobs, with `torch.max_restarts`, and on one node.
     max_restarts: torchrun's own --max-restarts.
-    extra_args: More options for the launcher, each passed as it is.
+    extra_args: More options for torchrun or torch.distributed.launch, each passed as it is; values
+      of `--rdzv_conf` follow those of the launcher.
     rank_args:
       When the launcher `pytorch` adds --rank and --world_size, which count nodes: `auto` only on
       more than one node, `always` also on one.
     """
 
-    version: Annotated[
-        str | None, Rule("version such as 2.1", pattern=_TORCH_VERSION), "TORCH_VERSION"
-    ] = None
     port: Annotated[Port, "MASTER_PORT"] = 6060
     rdzv_backend: Annotated[Literal["auto", "c10d", "static"], "RDZV_BACKEND"] = "auto"
     max_restarts: Annotated[Count, "MAX_RESTARTS", "PET_MAX_RESTARTS"] = 0
-    extra_args: tuple[str, ...] = ()
+    extra_args: Annotated[tuple[str, ...], "TORCHRUN_EXTRA_ARGS", "TORCHLAUNCH_EXTRA_ARGS"] = ()
     rank_args: Literal["auto", "always"] = "auto"
 
 
@@ -157,7 +152,7 @@ class AccelerateSpec:
       `--mixed_precision`, `--use_fsdp`, ...
     """
 
-    extra_args: tuple[str, ...] = ()
+    extra_args: Annotated[tuple[str, ...], "ACCELERATE_EXTRA_ARGS"] = ()
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,12 @@ _NO_PORT = (
     "remove it: the network check uses the roll call's connections, and free ports between pairs of"
     " nodes"
 )
+_NO_VERSION = "remove it: the launcher asks the installed torch"
 _REMOVED = {
     "kubernetes": _KUSTOMIZE,
     "ENTRYPOINT_KUBERNETES_PATCH": _KUSTOMIZE,
+    "torch.version": _NO_VERSION,
+    "ENTRYPOINT_TORCH_VERSION": _NO_VERSION,
     "netcheck.port": _NO_PORT,
     "ENTRYPOINT_NETCHECK_PORT": _NO_PORT,
 }

@@ -19,7 +19,7 @@ from entrypoint.values import replace
 # sshd is in folders that an ordinary user's PATH does not have.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 _LONGEST = 16 << 20  # characters of a platform's file
-_PROGRAMS = ("sshd", "ssh", "mpirun")
+_PROGRAMS = ("sshd", "ssh", "mpirun", "python", "python3")
 
 
 def read() -> Facts:

@@ -107,33 +107,16 @@ def check(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Outcome | No
 
 
 def cannot_read(command: tuple[str, ...], cwd: str) -> Outcome | None:
-    """Return the outcome if the script of this command is missing or unreadable; Python would exit
-    with 2.
-
-    torch's launchers run a file that is not executable with Python, so other scripts must be
-    executable.
-    """
+    """Return the outcome if the script of this command is missing or unreadable, for which Python
+    would exit with 2, or if a program with a path is not executable."""
     program = command[0] if command else ""
-    file = proc.script(command) or (program if program.endswith(".py") or "/" in program else "")
+    script = proc.script(command) or (program if program.endswith(".py") else "")
+    file = script or (program if "/" in program else "")
     path = os.path.join(cwd, file)
-    if not file or os.access(path, os.X_OK) or is_special(path):
+    if not file or os.access(path, os.R_OK if script else os.X_OK):
         return None
-    try:
-        with open(path, "rb") as stream:
-            first = stream.readline(256)
-    except OSError as error:
-        return cannot_start((file,), error)
-    if not first.startswith(b"#!") or b"python" in first:
-        return None
-    return cannot_start((file,), _os_error(errno.EACCES, file))
-
-
-def is_special(path: str) -> bool:
-    """Return whether this is a pipe or a device: reading it may wait, and takes what it gives."""
-    with contextlib.suppress(OSError):
-        mode = os.stat(path).st_mode
-        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-    return False
+    kind = errno.EACCES if os.path.exists(path) else errno.ENOENT
+    return cannot_start((file,), _os_error(kind, file))
 
 
 def _os_error(kind: int, file: str) -> OSError:

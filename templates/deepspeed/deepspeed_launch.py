@@ -30,7 +30,7 @@ rank_script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank.sh"
 
 
 def start(command, **options):
-    started.append(subprocess.Popen(["sh", rank_script, "", *command], **options))
+    started.append(subprocess.Popen(["sh", rank_script, *command], **options))
     return started[-1]
 
 

@@ -34,7 +34,7 @@ class Job:
             "ENTRYPOINT_NODES": "2:3",
             "ENTRYPOINT_TIMEOUTS_JOIN": "2",
             "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3",
-            "RDZV_CONF": "last_call_timeout=1,keep_alive_interval=1",
+            "TORCHRUN_EXTRA_ARGS": "--rdzv_conf=last_call_timeout=1,keep_alive_interval=1",
             "OMP_NUM_THREADS": "1",
             "DEMO_NODE": f"node-{rank}",
             "TMPDIR": str(self.cluster.folder),

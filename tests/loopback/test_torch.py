@@ -103,7 +103,6 @@ def stand_in(job: Cluster, program: str, **more: str) -> None:
         "-c",
         program,
         python=sys.executable,
-        ENTRYPOINT_TORCH_VERSION="2.13",
         **more,
     )
 
@@ -161,7 +160,10 @@ def test_what_a_launcher_starts_again_is_no_failure(cluster: Make, again: str, s
 
 def test_lines_that_name_node_and_rank(cluster: Make) -> None:
     job = cluster(1)
-    stand_in(job, r"printf 'a\nb'; echo c >&2", PET_TEE="3", ENTRYPOINT_HOSTS="node-0")
+    prefix = "[{node} rank {rank}] "
+    stand_in(
+        job, r"printf 'a\nb'; echo c >&2", ENTRYPOINT_LOGS_PREFIX=prefix, ENTRYPOINT_HOSTS="node-0"
+    )
     assert job.ends() == {0: 0}, job.both()
     lines = sorted(
         job.out().splitlines() + [line for line in job.err().splitlines() if " rank " in line]
@@ -296,12 +298,9 @@ def launcher_of(job: Cluster, rank: int) -> int:
         seen = []
         for pid, line in lines.items():
             with contextlib.suppress(OSError):
-                words, env = line.read_bytes(), line.with_name("environ").read_bytes()
-                seen += (
-                    [pid]
-                    if b"torch.distributed" in words and b"EXIT_TOGETHER" in env and mark in env
-                    else []
-                )
+                words = line.read_bytes().split(b"\0")
+                if words[1:2] == [mark + b"/torch_launch.py"]:
+                    seen.append(pid)
         return seen
 
     until(
@@ -420,19 +419,22 @@ def test_status_of_a_node_without_a_roll_call(cluster: Make, torch_python: str) 
 @pytest.mark.control(
     "torch's launchers without a roll call fail together and never end with 0 early"
 )
-@pytest.mark.parametrize(
-    ("together", "status"), [("yes", 9), ("", 0)], ids=["together", "torch alone"]
-)
-def test_torch_s_own_wait_for_the_others_ends_as_if_they_were_well(
-    cluster: Make, together: str, status: int, torch_python: str
+@pytest.mark.parametrize("script", ["torchrun", pytest.param("torchlaunch", marks=SLOW)])
+def test_a_script_started_by_hand_fails_as_torch_does_and_says_so(
+    cluster: Make, script: str, torch_python: str
 ) -> None:
-    """What the script does by hand, and what shows that the tests above can fail."""
+    """What shows that the tests above can fail. A node waits for 1 s here, and not for 300 s."""
     job, port = cluster(2, slots=1), str(free_port())
+    (job.folder / "sitecustomize.py").write_text(LOWERED)
     asked = ("--out", str(job.folder), "--hosts", job.hosts, "--slots", "1", "--node-rank", "0")
     subprocess.run([sys.executable, "-m", "entrypoint", "render", *asked], check=True)
-    where = {"MASTER_PORT": port, "PYTHON": torch_python}
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHON": torch_python}
     for rank in range(2):
-        argv = ("bash", str(job.folder / "torchrun.sh"), "sh", "-c", "[ $RANK = 0 ] || exit 9")
-        env = {"NODE_RANK": str(rank), "EXIT_BARRIER": "2", "EXIT_TOGETHER": together, **where}
-        job.start(rank, argv=argv, env=env)
-    assert job.ends(60) == {0: status, 1: 9}, job.both()
+        argv = ("bash", str(job.folder / f"{script}.sh"), "sh", "-c", "[ $RANK = 0 ] || exit 9")
+        job.start(
+            rank, argv=argv, env={"NODE_RANK": str(rank), "PYTHONPATH": str(job.folder), **where}
+        )
+    assert job.ends(60) == {0: 0, 1: 1}, job.both()
+    for rank in range(2):
+        alone = f"torch alone, node {rank} of 2: a failure on another node may end this one with 0"
+        assert f"{script}.sh: {alone}\n" in job.err(rank), job.both()

@@ -514,34 +514,31 @@ def test_plan_shows_defaults_only_if_asked(cwd: Path) -> None:
 @pytest.mark.parametrize(
     ("launcher", "line"),
     [
-        ("mpirun", r"mpirun .*-np 2 .* rank python train\.py"),
+        ("mpirun", r"  which starts: mpirun .*-np 2 .* rank python train\.py"),
         (
             "torchrun",
-            r"python3 -m torch\.distributed\.run --nnodes=1 --nproc_per_node=2 .* python3 .*train\.py",
+            r"  python3 /run/job/torch_launch\.py torch\.distributed\.run --nnodes=1 .* --role x .*"
+            r" python3 -u train\.py",
         ),
-        ("torchlaunch", r"python3 -m torch\.distributed\.launch --nnodes=1 .* python3 .*train\.py"),
+        ("torchlaunch", r"  python3 /run/job/torch_launch\.py torch\.distributed\.launch .*"),
     ],
 )
-def test_plan_shows_the_line_that_the_launcher_s_script_builds(
-    launcher: str, line: str, cwd: Path
-) -> None:
+def test_plan_shows_the_launcher_s_own_command_line(launcher: str, line: str, cwd: Path) -> None:
     (cwd / "train.py").touch()
-    env = {**PATH, "PYTHON": "python3", "TORCH_VERSION": "2.4.1"}
+    env = {**PATH, "PYTHON": "python3", "TORCHRUN_EXTRA_ARGS": "--role x"}
     env |= {"OPENMPI_X_ARGS": "-x API_TOKEN=planted-planted"}
     program = ("python", "train.py") if launcher == "mpirun" else ("train.py",)
     words = ("plan", "--launcher", launcher, *split("--slots 2 --run-dir /run/job --"), *program)
     done = entrypoint(cwd, *words, env=env)
-    assert re.search(rf"\n  which starts: {line}\n", done.stdout), done
+    assert re.search(rf"\n{line}\n", done.stdout), done
     assert "planted" not in done.stdout + done.stderr
     assert tree(cwd) == ["train.py"]
 
 
 def test_plan_says_why_it_does_not_know_the_line(cwd: Path) -> None:
-    words = ("plan", "--launcher", "torchrun", "--", "true")
-    done = entrypoint(cwd, *words, env={**PATH, "PYTHON": "/no/python"})
-    assert re.search(
-        r"\n  which starts: not known here: torchrun\.sh: EP650 .*/no/python", done.stdout
-    )
+    words = ("plan", "--launcher", "mpirun", "--slots", "2", "--", "true")
+    done = entrypoint(cwd, *words, env={"PATH": str(Path(sys.executable).parent)})
+    assert "\n  which starts: not known here: " in done.stdout, done
 
 
 def test_plan_as_json(cwd: Path) -> None:

@@ -13,22 +13,39 @@ import yaml
 from tests.contract import LIST, contract, least_version
 
 REMOVED = {
-    "fields": {"kubernetes.patch", "metrics.file", "netcheck.port"},
+    "fields": {"kubernetes.patch", "metrics.file", "netcheck.port", "torch.version"},
     "variables": {
         "ENTRYPOINT_KUBERNETES_PATCH",
         "ENTRYPOINT_METRICS_FILE",
         "ENTRYPOINT_NETCHECK_PORT",
         "ENTRYPOINT_TIMEOUTS_LEASE",
+        "ENTRYPOINT_TORCH_VERSION",
+        "TORCH_VERSION",
     },
     "flags": {"deploy --patch", "report --otel"},
     "messages": {"EP014 71", "EP040 78", "EP041 69", "EP114 warning", "EP810 65", "EP811 65"},
 }
-# the port goes on in `more`
-REMOVED["templates"] = {"ssh/sshd_config.j2: port"}
 for plan in ("mpirun", "torchrun", "one program"):
     REMOVED.setdefault("json", set()).update(
-        f"plan of {plan}.settings.netcheck.port.{key}" for key in ("origin", "value")
+        f"plan of {plan}.settings.{field}.{key}"
+        for field in ("netcheck.port", "torch.version")
+        for key in ("origin", "value")
     )
+REMOVED["templates"] = {
+    "ssh/sshd_config.j2: port",  # it goes on in `more`
+    # the start command does
+    *(f"kubernetes/{name}.yaml.j2: args" for name in ("pod", "trainjob")),
+    "compose/compose.yaml.j2: command",
+    *(
+        f"accelerate/accelerate.sh.j2: {name}"
+        for name in ("max_restarts", "origin", "rdzv_timeout")
+    ),
+    *(
+        f"torchrun/common.sh.j2: {name}"
+        for name in ("extra_args", "node_addr", "reserved", "torch_version")
+    ),
+    *(f"torchrun/torchrun.sh.j2: {name}" for name in ("least", "rdzv_timeout")),
+}
 BEFORE: dict[str, list[str]] = yaml.safe_load(LIST.read_text())
 
 

@@ -64,7 +64,7 @@ def start(folder: Path, program: str) -> subprocess.Popen[bytes]:
     package.mkdir(parents=True)
     (package / "launch.py").write_text(LAUNCH)
     # As rank.sh does, without what tells the entrypoint.
-    (folder / "rank.sh").write_text('shift\necho "$RANK $*" >>started\nexec "$@"\n')
+    (folder / "rank.sh").write_text('echo "$RANK $*" >>started\nexec "$@"\n')
     (folder / "deepspeed_launch.py").write_text(render("deepspeed/deepspeed_launch.py", {}))
     line = [
         sys.executable,

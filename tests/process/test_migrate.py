@@ -125,7 +125,6 @@ class Bench:
             "VC_TASK_INDEX": "0",
             "VC_WORKER_HOSTS": "job-worker-0.job,job-worker-1.job",
             "DATA_URL": "/obs",
-            "TORCH_VERSION": "2.3",
             "RECORD": str(folder / "record"),
         }
 
@@ -194,9 +193,9 @@ def mpi_job(line: Sequence[str]) -> dict[str, Any]:
 
 def torch_job(line: Sequence[str]) -> dict[str, Any]:
     """What a line of torch's launcher means."""
-    at = line.index("-m")
-    job: dict[str, Any] = {"module": line[at + 1].rpartition(".")[2], "use_env": False}
-    at += 2
+    at = 2 if line[1].endswith("/torch_launch.py") else line.index("-m") + 1
+    job: dict[str, Any] = {"module": line[at].rpartition(".")[2], "use_env": False}
+    at += 1
     while line[at].startswith("-") and line[at] != "--":
         name, _, value = line[at].lstrip("-").replace("-", "_").partition("=")
         at += 1
@@ -215,12 +214,9 @@ def torch_job(line: Sequence[str]) -> dict[str, Any]:
         name = ""
     program = [*(["-m"] if name in ("m", "module") else []), *line[at:]]
     if program[:1] == ["--"]:
-        shown = program[4:] if program[1] == "sh" else program[1:]
+        shown = program[3:] if program[1] == "sh" else program[1:]
         # torch replaces $ in words, so ours doubles it
         program = [word.replace("$$", "$") for word in shown if word != "-u"]
-        if any(re.match("--local[-_]rank=", word) for word in program):
-            job["use_env"] = False
-            program = [word for word in program if not re.match("--local[-_]rank=", word)]
         if program[0].startswith("python"):
             program = program[1:]
     job["program"] = program
@@ -258,9 +254,13 @@ def test_the_plan_starts_what_the_script_starts(edit: Edit, tmp_path: Path) -> N
     assert all(f": {line} |" in text for line in edit.lost), "the file lists them, too"
 
     plan = bench.entrypoint("plan", "--spec", "job.yaml", ENTRYPOINT_SECRET=secrets.token_hex(32))
-    shown = re.search(r"(?m)^  which starts: (.*)$", plan.stdout)
+    shown = re.search(
+        r"(?m)^  (?:which starts: (?=mpirun )|(?=\S+ \S+/torch_launch\.py ))(.*)$", plan.stdout
+    )
     assert shown, plan.stdout + plan.stderr
     planned = meaning(shlex.split(shown[1]))
+    if "\n  TORCHLAUNCH_USE_ENV=0 " in plan.stdout:
+        planned["use_env"] = False
     if planned["program"][:2] == ["bash", "-c"]:  # what only a node's shell knows
         planned["program"] = bench.run(*planned["program"])[0]
     wanted = meaning(started)

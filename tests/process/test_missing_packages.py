@@ -27,8 +27,6 @@ def test_a_missing_package_is_the_last_line(launcher: str, tmp_path: Path) -> No
         python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # no site-packages
         python.chmod(0o755)
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run"}
-    if launcher == "accelerate":  # its script asks for torch first
-        env["TORCH_VERSION"] = "2.4"
     words = [sys.executable, "-m", "entrypoint", "run", "--launcher", launcher]
     done = captured([*words, "--", "python3", "-c", "print('ran')"], env=env, timeout=60)
     assert done.returncode == 78, done.stderr

@@ -29,11 +29,12 @@ def test_two_of_four(text: str) -> None:
     made = plan(text, **({} if text else {"ENTRYPOINT_NODES": "2:4"}))
     (program,) = made.launch.programs
     told = {var.name: var.value for var in program.env}
-    assert (made.launch.start.min_nodes, told["NNODES_MIN"], told["NNODES"]) == (2, "2", "4")
-    assert told["MAX_RESTARTS"] == "3"
+    assert made.launch.start.min_nodes == 2
+    assert {"--nnodes=2:4", "--max_restarts=3", "--rdzv_backend=c10d"} <= {*program.argv}
+    conf = next(word for word in program.argv if word.startswith("--rdzv_conf="))
+    assert conf.endswith(",last_call_timeout=10")
+    assert told["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
     assert "EXIT_BARRIER" not in told
-    script = next(file.text for file in made.files if file.name == "torchrun.sh")
-    assert "MAX_RESTARTS=${MAX_RESTARTS:-${PET_MAX_RESTARTS:-3}}" in script
     assert any("the launcher numbers the ranks" in words for words in made.later)
 
 
@@ -43,16 +44,15 @@ def test_without_nodes_all_are_needed() -> None:
     (program,) = made.launch.programs
     told = {var.name: var.value for var in program.env}
     assert made.launch.start.min_nodes is None
-    assert "NNODES_MIN" not in told
+    assert "--nnodes=4" in program.argv
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE" not in told
     assert "EXIT_BARRIER" in told
     assert made.later == tuple(words for words in made.later if "nodes:" not in words)
 
 
 def test_restarts_of_the_user_s_own() -> None:
     made = plan("nodes: 2:4\ntorch: {max_restarts: 0}")
-    assert {"MAX_RESTARTS": "0"}.items() <= {
-        var.name: var.value for var in made.launch.programs[0].env
-    }.items()
+    assert "--max_restarts=0" in made.launch.programs[0].argv
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,6 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "plain path": rules.plain_path,
     "interface": rules._interface,
     "nodes": lambda text: re.fullmatch(jobspec._NODES, text),
-    "version of torch": lambda text: re.fullmatch(jobspec._TORCH_VERSION, text),
     "prefix": logs._check_prefix,
     "script": lambda it: _migrated(it),
     "words of a script": lambda it: _migrated(f"mpirun -x A=$(({it})) -mca a {it!r} b"),

@@ -10,6 +10,7 @@ from entrypoint.model import Facts, LaunchPort, Members, NodeReport, Plan
 from entrypoint.plan import settle
 from entrypoint.plan.attempts import with_chosen
 from entrypoint.plan.ports import candidates, ssh_port, with_port
+from entrypoint.plan.show import plan_text
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
 
@@ -129,10 +130,9 @@ def test_under_a_scheduler_the_default_comes_last() -> None:
 
 def test_a_chosen_port_is_in_the_plan_with_its_origin() -> None:
     spec = with_port(job("launcher: torchrun\n"), "torch.port", 20017)
-    (program,) = plan(spec).launch.programs
-    assert ("20017", "the roll call") in {
-        (var.value, var.origin) for var in program.env if var.name == "MASTER_PORT"
-    }
+    made = plan(spec)
+    assert "--master_port=20017" in made.launch.programs[0].argv
+    assert "  torch.port: 20017  # the roll call\n" in plan_text(spec, made)
 
 
 @pytest.mark.parametrize(("chosen", "port"), [(0, 6060), (6060, 6060), (20017, 20017)])

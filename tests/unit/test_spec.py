@@ -113,7 +113,6 @@ WRITE_SLOTS = (
 )
 ALL_SSH = "port, client_key, host_key, known_hosts, client, compat"
 RUN_DIR = "EP100 white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path"
-VERSION = "EP100 a version such as 2.1 is needed"
 LABEL = "EP100 a DNS label (a-z, 0-9 and -, up to 63) is needed"
 
 NOTHING = 'EP100 text is needed | nothing | write text in quotes ("" for empty text), or remove it'
@@ -146,8 +145,7 @@ BAD = [
     ("timeouts: {grace: .inf}", '1:19: timeouts.grace: EP100 a number of at least 0 is needed | ".inf" | write for example 30'),
     ("name: My_Job", f'1:7: name: {LABEL} | "My_Job" | write for example job'),
     ("name: [a]", f"1:7: name: {LABEL} | a list | write one value"),
-    ("torch: {version: 2}", f'1:18: torch.version: {VERSION} | "2" | write for example "2.1"'),
-    ("torch: {version: two}", f'1:18: torch.version: {VERSION} | "two" | write for example "2.1"'),
+    ("torch: {version: 2.1}", "1:9: torch.version: EP102 unknown key | `version` | remove it: the launcher asks the installed torch"),
     ("torch: {rdzv_backend: c10}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "c10" | did you mean `c10d`?'),
     ("torch: {rdzv_backend: etcd}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "etcd" | use one of auto, c10d, static'),
     ("device: gpu", '1:9: device: EP100 there is no such device | "gpu" | did you mean `nvidia`?'),
@@ -406,7 +404,7 @@ name: 5
 nodes: 2:4
 slots: 08
 command: [prog, 5, on, 1.10]
-torch: {version: 2.10}
+torch: {extra_args: [2.10]}
 timeouts: {grace: 1e1, peers: "60"}
 env: {A: no, B: 8, C: 1.10, D: 22:22, E: 0755, F: 2024-01-01, G: "null", H: ~/data}
 """
@@ -414,8 +412,8 @@ env: {A: no, B: 8, C: 1.10, D: 22:22, E: 0755, F: 2024-01-01, G: "null", H: ~/da
 
 def test_a_value_means_what_is_written() -> None:
     result = job(WRITTEN, {"ENTRYPOINT_ENV": '{"I": 1.50, "J": true, "K": 8}'})
-    expected = ("5", "2:4", 8, "2.10")
-    assert (result.name, result.nodes, result.slots, result.torch.version) == expected
+    expected = ("5", "2:4", 8, ("2.10",))
+    assert (result.name, result.nodes, result.slots, result.torch.extra_args) == expected
     assert result.command == ("prog", "5", "on", "1.10")
     assert (result.timeouts.grace, result.timeouts.peers) == (10, 60)
     file = {
@@ -432,7 +430,7 @@ def test_a_value_means_what_is_written() -> None:
     apis.validator(schema()).validate(
         {
             "env": {"A": False, "B": 8, "C": 1.1},
-            "torch": {"version": 2.1},
+            "torch": {"extra_args": [2.1]},
             "command": ["prog", 5, True],
         }
     )
@@ -491,7 +489,6 @@ TEXTS = {
     "pre_start": ("skip", "skip"),
     "roll_call": ("none", "none"),
     "prefix": ("job", "job"),
-    "torch.version": ("2.10", "2.10"),
     "torch.rdzv_backend": ("c10d", "c10d"),
     "network.interface": ("ib", "ib"),
     "network.ports": ("21000-21999", "21000-21999"),
@@ -662,7 +659,7 @@ def test_the_schema_is_one_an_editor_can_use() -> None:
     assert '"x-' not in json.dumps(result, allow_nan=False)
 
 
-KEYS = st.sampled_from([*vars(JobSpec()), "port", "version", "secret", "x", "a b", "1"])
+KEYS = st.sampled_from([*vars(JobSpec()), "port", "np", "secret", "x", "a b", "1"])
 VALUES = st.recursive(
     st.one_of(
         st.none(),

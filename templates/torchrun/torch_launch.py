@@ -1,41 +1,45 @@
-"""Runs a launcher of torch's, torch.distributed.run or .launch; torchrun.sh and torchlaunch.sh
-carry this text.
-
-Alone, they end with 1 whatever a program ended with. This ends with the status of the first program
-that failed on this node, 128+n for one that signal n ended; their own report is printed all the
-same. And at SIGTERM they may hear nothing for minutes, while they ask a store on a node that is
-gone, or look up their own name in a network that is gone: a thread tells the ranks then, and does
-not wait for more than those.
-
-    python -c TEXT SCRATCH NODE_RANK EXIT_BARRIER EXIT_TOGETHER NAME MODULE OPTION ...
-
-SCRATCH: folder to remove at the end, or "". EXIT_BARRIER: seconds that the launcher, whose programs
-  have all ended
-well, waits for those of the other nodes, or "" for its own 300. EXIT_TOGETHER: not "" where the
-store of all nodes is all that tells them of each other: the first node that fails tells the others,
-and none ends with 0 before all have ended well. NAME: what its report calls the program, or "" for
-what it runs. Python 3.7 may run it.
-"""
-
+# Rendered by entrypoint {{ version | comment }}.
+#
+# This is one of torch's launchers, torch.distributed.run or .launch, with some of its habits
+# changed; `entrypoint run` starts it, and so does accelerate_launch.py.
+#
+#     python torch_launch.py MODULE OPTION ... -- sh rank.sh PROGRAM ...
+#
+# Alone, they end with 1 whatever a program ended with. This ends with the status of the first
+# program that failed on this node, 128+n for one that signal n ended; their own report is printed
+# all the same. And at SIGTERM they may hear nothing for minutes, while they ask a store on a node
+# that is gone, or look up their own name in a network that is gone: a thread tells the ranks then,
+# and does not wait for more than those. The variables that it reads:
+#
+#     EXIT_BARRIER   seconds that the launcher, whose programs have all ended well, waits for those
+#                    of the other nodes; its own 300 where it is not set
+#     EXIT_TOGETHER  set where the store of all nodes is all that tells them of each other: the
+#                    first node that fails tells the others, and none ends with 0 before all have
+#                    ended well
+#
+# Python 3.7 may run it.
 import functools
 import gc
 import os
 import runpy
-import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
 from contextlib import suppress
+from importlib.util import find_spec
 
 gc.disable()  # an import of torch makes no garbage, and collections take an eighth of its time
 heard, set_handler = threading.Event(), signal.signal
 woken, waker = os.pipe()
 os.set_blocking(waker, False)
 signal.set_wakeup_fd(waker)
-scratch, node_rank, exit_barrier, together, program = sys.argv[1:6]
-del sys.argv[:6]
+del sys.argv[0]  # MODULE is in its place now
+sys.path[0] = os.getcwd()  # as for `python -m`, and not the folder of this file
+node_rank, exit_barrier, together = map(
+    os.environ.get, ("NODE_RANK", "EXIT_BARRIER", "EXIT_TOGETHER")
+)
 agents = []  # torch's own, whose store the other nodes share
 # Keys of the store: which node failed first, how many have ended well, and what grows while any
 # works.
@@ -47,6 +51,8 @@ UNHEARD = (
     "DistStoreError",
     "DistNetworkError",
 )
+# Options whose variables PET_<OPTION> would undo what the command line says.
+SETTLED = ("standalone", "rdzv_endpoint", "module", "no_python", "run_path")
 
 
 class Elsewhere(Exception):
@@ -102,13 +108,38 @@ def stand_in():
 
 def leave(status):
     """End at once: taking a Python with torch in it apart takes long."""
-    tidy()
     os._exit(status)
 
 
-def tidy():
-    if scratch:
-        shutil.rmtree(scratch, ignore_errors=True)
+def check_package():
+    package = sys.argv[0].partition(".")[0]
+    if find_spec(package) is None:
+        what = f"{package} is not installed in {sys.executable}"
+        do = "install it there, or start the program with the Python that has it"
+        print(f"torch_launch.py: EP650 {what} | the launcher needs it | {do}", file=sys.stderr)
+        sys.exit(78)
+
+
+def name_at():
+    """Return where in the command line the program's name is: behind `sh rank.sh python -u -m`."""
+    at = sys.argv.index("--") + 3
+    if os.path.basename(sys.argv[at]).startswith("python") and sys.argv[at + 1] == "-u":
+        at += 3 if sys.argv[at + 2] == "-m" else 2
+    return at
+
+
+def suit_torch():
+    """Fit variables and options to the installed version of torch."""
+    for name in [name for name in os.environ if name.startswith("PET_")]:
+        if not os.environ[name] or name[4:].lower() in SETTLED:  # it stumbles over empty ones
+            del os.environ[name]
+    version = getattr(sys.modules.get("torch"), "__version__", "2")
+    is_old = version.startswith(("0.", "1."))
+    if sys.argv[0] == "torch.distributed.launch" and os.environ.get("TORCHLAUNCH_USE_ENV") == "0":
+        option = "--local_rank" if is_old else "--local-rank"
+        sys.argv.insert(name_at() + 1, option + "=${local_rank}")
+    if is_old:
+        sys.argv[:] = [word for word in sys.argv if not word.startswith("--local_addr=")]
 
 
 def watch_agents():
@@ -225,23 +256,22 @@ def part():
 signal.signal = noting
 threading.Thread(target=stand_in, daemon=True).start()
 code = 0
+check_package()
+program = sys.argv[name_at()].replace("$$", "$")
 try:
     watch_agents()
+    suit_torch()
     gc.freeze()
     gc.enable()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     part()
-except SystemExit:  # options that it does not take
-    tidy()
-    raise
 except Exception as error:
     code = 1
     if hasattr(error, "sigval"):  # of SIGTERM it has said all there is to say
         code = 128 + error.sigval
     elif hasattr(error, "get_first_failure"):
-        if program:
-            error.name = program
-            error.args = (error.format_msg(),)
+        error.name = program  # and not `sh`
+        error.args = (error.format_msg(),)
         traceback.print_exc()
         code = error.get_first_failure()[1].exitcode
         code = code if code > 0 else 128 - code

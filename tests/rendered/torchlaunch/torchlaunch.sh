@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Rendered by entrypoint VERSION from job.yaml: starts torch.distributed.launch on this node.
+#
+#   bash torchlaunch.sh train.py --epochs 5
+#
+# Run it on every node. It needs bash and a Python with torch. Set variables, do not edit it: docs/reference/torchrun.md
+# Each node ends as torch does: with 1 if a process of its own failed, whatever that ended with; and with 0 if its own
+# processes were well, up to 300 s later, also if another node failed. `entrypoint run` ends all nodes with one status.
+set -euo pipefail
+
+fail() { # what failed, what was seen, what to do
+  echo "torchlaunch.sh: EP650 $1 | $2 | $3" >&2
+  exit 78
+}
+
+# Where the job runs: ModelArts' variables, else what this was rendered with.
+MASTER_HOST=${VC_WORKER_HOSTS:-modelarts-job-8f-worker-0.modelarts-job-8f,modelarts-job-8f-worker-1.modelarts-job-8f} # all nodes, worker-0 first
+if [ -z "$MASTER_HOST" ] && [ -n "${MA_VJ_NAME:-}" ]; then
+  MASTER_HOST=$MA_VJ_NAME-${MA_TASK_NAME:-worker}-0.$MA_VJ_NAME
+fi
+MASTER_ADDR=${MASTER_ADDR:-${MASTER_HOST%%,*}}
+MASTER_PORT=${MASTER_PORT:-6060}
+NNODES=${NNODES:-${MA_NUM_HOSTS:-2}}
+NODE_RANK=${NODE_RANK:-${MA_TASK_INDEX:-${VC_TASK_INDEX:-${VK_TASK_INDEX:-}}}}
+if [ "$NNODES" = 1 ]; then
+  MASTER_ADDR=127.0.0.1 NODE_RANK=0
+fi
+case $NODE_RANK in '' | *[!0-9]*) fail "this node's index is not known" "'$NODE_RANK' of $NNODES" "set NODE_RANK (0 for worker-0)" ;; esac
+if [ -z "$MASTER_ADDR" ]; then fail "worker-0 is not known" "$NNODES nodes" "set MASTER_ADDR"; fi
+NGPUS_PER_NODE=${NGPUS_PER_NODE:-${MA_NUM_GPUS:-2}}
+if [ "$NGPUS_PER_NODE" = 0 ]; then NGPUS_PER_NODE=1; fi # a node without accelerators
+
+# What to run: this script's arguments, else PYTHON_SCRIPT and PYTHON_ARGS, else the job's command.
+if [ $# -eq 0 ] && [ -n "${PYTHON_SCRIPT:-}" ]; then
+  read -r -d '' -a args <<<"${PYTHON_ARGS:-}" || true
+  set -- "$PYTHON_SCRIPT" "${args[@]}"
+fi
+# shellcheck disable=SC2016
+if [ $# -eq 0 ]; then set -- python train.py; fi
+if [ $# -eq 0 ]; then fail "there is no program to run" "no arguments" "bash torchlaunch.sh train.py --epochs 5"; fi
+PYTHON=${PYTHON:-$(command -v python || echo python3)} # which has torch
+case ${1##*/} in
+  python | python[0-9]*) PYTHON=$1 ;;
+  -m | *.py) set -- "$PYTHON" "$@" ;;
+esac
+export PYTHONUNBUFFERED=${PYTHONUNBUFFERED:-1}
+# torch replaces $ in the program's arguments; $$ comes out as $.
+dollars='$$'
+CMD=("${@//\$/$dollars}")
+CMD[0]=$1
+
+EXT_ARGS=() # its own options; then those of the variable
+read -r -d '' -a words <<<"${TORCHLAUNCH_EXTRA_ARGS:-}" || true
+EXT_ARGS+=("${words[@]}")
+
+CMD=("$PYTHON" -m torch.distributed.launch
+  --nnodes="$NNODES"
+  --node_rank="$NODE_RANK"
+  --nproc_per_node="$NGPUS_PER_NODE"
+  --master_addr="$MASTER_ADDR"
+  --master_port="$MASTER_PORT"
+  --use_env
+  "${EXT_ARGS[@]}"
+  --no_python -- "${CMD[@]}")
+echo "torchlaunch.sh: torch alone, node $NODE_RANK of $NNODES: a failure on another node may end this one with 0" >&2
+printf 'torchlaunch.sh:%s\n' "$(printf ' %q' "${CMD[@]}")" >&2
+exec "${CMD[@]}"
