@@ -394,6 +394,25 @@ def test_what_stays_gets_term_then_the_grace_then_kill(tmp_path: Path, listener:
     assert 1.0 <= took < 5, "half a second by themselves, then half a second"
 
 
+@pytest.mark.parametrize(
+    ("prints", "seconds", "is_said"), [(True, 9, True), (True, 0.6, False), (False, 9, False)]
+)
+def test_what_is_ended_while_it_prints_is_named(
+    prints: bool, seconds: float, is_said: bool, tmp_path: Path, listener: Listener
+) -> None:
+    """Such as an upload in the background; one that prints nothing has half a second, as promised."""
+    upload = tmp_path / "upload"
+    line = "echo up; sleep 0.1" if prints else "sleep 0.1"
+    upload.write_text(f"#!/bin/bash\nuntil (( SECONDS >= {seconds:.0f} )); do {line}; done\n")
+    upload.chmod(0o755)
+    with linger(tmp_path, f"{upload} & exit 0", grace="2", stderr=subprocess.PIPE) as process:
+        said = process.communicate(timeout=20)[1].decode()
+    assert process.returncode == 0
+    words = "warning: EP629 processes that the program left running still print, and are ended | upload ("
+    assert (words in said) == is_said, said
+    assert not is_said or "2s after its end" in said
+
+
 def test_one_that_failed_under_mpirun_stays_until_it_is_let_go(
     tmp_path: Path, listener: Listener
 ) -> None:
