@@ -49,7 +49,10 @@ class EndMonitor:
             self.ranks.all_well()
         elif message.status != 0:
             name = f"rank {message.rank} on {host}"
-            reason = ended(name, message.status, message.why)
+            is_whole = message.why.startswith("EP")
+            reason = (
+                f"{message.why} on {host}" if is_whole else ended(name, message.status, message.why)
+            )
             end = ProgramExit(message.status, name, reason, message.tail)
             seconds = self.nodes.of_rank(end)
             self._settle_in(seconds, end)

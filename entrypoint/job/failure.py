@@ -238,7 +238,9 @@ class UserSignals:
 
 
 def ended(what: str, status: int, why: str = "") -> str:
-    """How something ended, in words."""
+    """How something ended, in words; `why` may be a whole message."""
+    if why.startswith("EP"):
+        return why
     because = f", {why}" if why else ""
     name = signal_name(status - 128)
     return (
@@ -250,7 +252,7 @@ def ended(what: str, status: int, why: str = "") -> str:
 
 def of_program(end: ProgramExit) -> Outcome:
     """The job's outcome by the end of a program; a failure has a message id, unless its sentence
-    brings one."""
+    brings one. A log that cannot be written is no failure of the program's own."""
     id = (
         ""
         if not end.status or end.reason.startswith("EP")
@@ -258,7 +260,8 @@ def of_program(end: ProgramExit) -> Outcome:
         if signal_name(end.status - 128)
         else "EP600 "
     )
-    return Outcome(end.status, f"{id}{end.reason}", program=True)
+    is_own = not end.reason.startswith("EP410")
+    return Outcome(end.status, f"{id}{end.reason}", program=is_own)
 
 
 def named(missing: Mapping[str, str], most: int | None = None) -> str:

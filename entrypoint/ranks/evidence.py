@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from entrypoint.errors import CantCreateError
 from entrypoint.model import Facts, Topology
 from entrypoint.system.cgroups import Memory, Processes
+from entrypoint.system.files import cure
 from entrypoint.system.preflight import shared_memory
 from entrypoint.system.process import which
 
@@ -41,6 +44,26 @@ class NodeProbe:
         self.memory = memory
         self.processes = processes
         self._started = time.monotonic()
+        self.log_error = 0  # of a rank's log that could not be opened, which is its end
+        self._has_told_kill = False  # whether a kill for memory was the reason of an end
+
+    def why(self, what: str, status: int) -> str:
+        """Return why a program ended with this status: what this container ran out of, or a whole
+        message; "" if nothing is known."""
+        if self.log_error and status == CantCreateError.status:
+            error = OSError(self.log_error, os.strerror(self.log_error))
+            folder = Path(self._topology.log_dir)
+            hint = cure(error, folder / "log", "set log_dir to a place that this user can write")
+            return f"EP410 cannot write the log of {what} | {folder}: {error.strerror} | {hint}"
+        killed = status == 128 + signal.SIGKILL and self.memory.oom_killed()
+        self._has_told_kill |= bool(killed)
+        return killed or (status != 0 and self.processes.refused()) or ""
+
+    def untold_kill(self) -> str:
+        """Return a message if the kernel killed a process for memory, which no end told."""
+        killed = None if self._has_told_kill else self.memory.oom_killed()
+        hint = "no rank has ended by that: see what its own processes did"
+        return f"a process was ended by SIGKILL (137), {killed} | {hint}" if killed else ""
 
     def is_at(self, address: str) -> bool:
         """Return whether this node has this address."""

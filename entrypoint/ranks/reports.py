@@ -21,7 +21,7 @@ from entrypoint.system.files import RunDir
 from entrypoint.system.reports import ReportingProcess, Reports
 from entrypoint.values import dataclass
 
-# Event ("start", "launcher", "output", "end", "copy" or "lost"), rank, and the value that
+# Event ("start", "launcher", "log", "output", "end", "copy" or "lost"), rank, and the value that
 # `_LARGEST` bounds.
 Report = Callable[[str, int, int], None]
 
@@ -34,6 +34,7 @@ _LARGEST = {
     b"output": 0,
     b"end": 255,
     b"done": 0,
+    b"log": 255,
     b"copy": 255,
     b"lost": 1 << 40,
 }
@@ -115,7 +116,7 @@ class Ranks:
             state.ended = True
         elif event == "done" and state.ended:
             state.done = True
-        elif event not in ("copy", "launcher", "lost"):
+        elif event not in ("log", "copy", "launcher", "lost"):
             return
         self._update()
         if event != "done":

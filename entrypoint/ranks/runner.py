@@ -311,7 +311,7 @@ class Programs:
     def _on_report(self, event: str, number: int, value: int) -> None:
         """Handle a report of a supervisor about its program or rank: start, first output, end, lost
         output."""
-        if event in ("copy", "lost"):
+        if event in ("copy", "log", "lost"):
             self._note_lost_output(event, value)
             return
         if event == "launcher":
@@ -337,7 +337,7 @@ class Programs:
         else:
             lines = saved_lines(self._run_dir, str(number), value)
             tail = last_lines(lines)
-            end = messages.RankEnd(number, value, tail, self._shortage(value))
+            end = messages.RankEnd(number, value, tail, self._probe.why(name, value))
             self._diagnose(Failure(name, value, lines))
             if self._launcher_ends is not None and self._stopping is None:
                 # it is an effect of what the launcher is about to report
@@ -355,20 +355,22 @@ class Programs:
             if self._plan.launch.start.min_nodes is not None and not self._met:
                 self._met = True
                 self._tell(messages.Met())
-        elif event in ("copy", "lost"):
+        elif event in ("copy", "log", "lost"):
             self._note_lost_output(event, value)
         elif value:
             name = f"rank {rank}"
             lines = saved_lines(self._run_dir, f"{OF_PROGRAM}.{rank}", value)
-            reason = ended(name, value, self._shortage(value))
+            reason = ended(name, value, self._probe.why(name, value))
             end = ProgramExit(value, name, reason, last_lines(lines))
             self._failed_ranks[rank] = end, Failure(name, value, lines)
 
     def _note_lost_output(self, event: str, value: int) -> None:
         """Log that output of a rank was lost: `value` bytes ("lost"), or its copy because of error
-        `value` ("copy")."""
+        `value` ("copy"; "log": from the start, so its program does not run)."""
         if event == "lost":
             self._log_lost(value)
+        elif event == "log":
+            self._probe.log_error = value
         elif "copies" not in self._logged:
             self._logged.add("copies")
             detail = f"{self._draft.topology.log_dir}: {os.strerror(value)}"
@@ -385,7 +387,8 @@ class Programs:
         if own := tail and _SCRIPT_ERROR.fullmatch(tail[-1]):
             reason = own[1]
             tail = ()
-        end = ProgramExit(status, name, reason or ended(name, status, self._shortage(status)), tail)
+        reason = reason or ended(name, status, self._probe.why(name, status))
+        end = ProgramExit(status, name, reason, tail)
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
             failed = self._failed_ranks.values()
@@ -414,7 +417,7 @@ class Programs:
         if not self._by_ranks:
             return  # a rank has started its own MPI job
         status = process.exit_status(os.waitstatus_to_exitcode(wait))
-        self._tell(messages.Daemon(name, status, self._shortage(status)))
+        self._tell(messages.Daemon(name, status, self._probe.why(name, status)))
 
     async def _watch_limit(self) -> None:
         """Report if the kernel refuses a process while ranks start: it may be a rank, which nobody
@@ -431,12 +434,6 @@ class Programs:
                 self._log(f"warning: EP609 {reason}")
                 self._tell(messages.Limit(reason))
                 return
-
-    def _shortage(self, status: int) -> str:
-        """Return what this container ran out of, if its program failed with this status because of
-        that; else ""."""
-        killed = status == 128 + signal.SIGKILL and self._probe.memory.oom_killed()
-        return killed or (status != 0 and self._probe.processes.refused()) or ""
 
     def idle(self) -> float:
         """Return the seconds since a rank of this node printed, or since its programs were
@@ -590,6 +587,8 @@ class Programs:
         asyncio.get_running_loop().remove_reader(1)
         if self._merger is not None:
             await self._pass_last_on(self._merger)
+        if killed := self._probe.untold_kill():
+            self._log(f"warning: EP601 {killed}")
         if remaining := await children.end_all(_GONE):
             hint = "see what their kernel waits for"
             summary = f"EP616 killed programs are still there after {_GONE:g}s, with what they hold"

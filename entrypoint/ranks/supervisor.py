@@ -150,6 +150,8 @@ def main(argv: list[str]) -> int:
         OSError
     ) as error:  # no file, process or memory: report it, so that it does not look like a kill
         status = _report_error(program[0], error, options, tail)
+        if status == _CANT_CREATE:
+            reporter.tell("log", error.errno or 0)
     if status and "--tail" in options:
         _save(options["--tail"], tail)
     if status:

@@ -180,6 +180,22 @@ def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(
     assert answer["ranks"] >= ranks
 
 
+@pytest.mark.parametrize("launcher", ["mpirun", "plain"])
+def test_a_log_that_cannot_be_written_is_the_reason(launcher: str, cluster: Make) -> None:
+    job = cluster(2, slots=1)
+    logs = job.folder / "log"
+    (logs / "job-worker-1-rank-1.log").mkdir(parents=True)
+    env = {"ENTRYPOINT_LOGS_FILES": "ranks", "ENTRYPOINT_LOG_DIR": str(logs)}
+    job.start_all("sleep", "20", env=env, launcher=launcher)
+    assert job.ends(60) == {0: 73, 1: 73}, job.both()
+    for node in (0, 1):
+        last = job.err(node).splitlines()[-1]
+        assert "EP410 cannot write the log of " in last
+        assert f"{logs}: Is a directory" in last
+        record = json.loads(Path(f"{job.run_dir(node)}-state.json").read_text())
+        assert record["result"]["class"] == "config"
+
+
 @pytest.mark.promise("colour and the live line are for a terminal and never mix with output")
 @pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "control"])
 def test_who_is_waited_for_is_the_last_line_of_a_terminal(terminal: bool, cluster: Make) -> None:

@@ -198,6 +198,26 @@ def test_a_full_disk_costs_the_copy_and_is_said_once(tmp_path: Path) -> None:
     assert (tmp_path / "log" / "job-worker-0-rank-0.log").stat().st_size == 100_000
 
 
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_a_log_that_cannot_be_written_is_the_reason(kind: str, tmp_path: Path) -> None:
+    """The program does not run, and is not to blame."""
+    log = tmp_path / "log/job-worker-0-rank-0.log"
+    log.parent.mkdir()
+    if kind == "folder":
+        log.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(log)
+    else:
+        log.symlink_to(tmp_path / "elsewhere")
+    done = run(tmp_path, *split("--log-files ranks -- sh -c"), f"touch {tmp_path}/ran")
+    last = done.stderr.decode().splitlines()[-1]
+    words = f"EP410 cannot write the log of sh | {tmp_path}/log: "
+    assert (done.returncode, last.startswith(f"[entrypoint] {words}")) == (73, True), last
+    result = json.loads((tmp_path / "run-state.json").read_text())["result"]
+    assert (result["class"], result["status"]) == ("config", 73)
+    assert not (tmp_path / "ran").exists()
+
+
 def until_full(pipe: int) -> None:
     """Wait until the bytes in a pipe become no more."""
     before, now = 0, 0
