@@ -63,9 +63,9 @@ def _seconds(text: str) -> float:
 
 def _width() -> int:
     """Return the columns of the table: a terminal's, or a width that fits into most logs."""
-    import sys
+    import os
 
-    return max(60, width()) if sys.stdout.isatty() else _LOG
+    return max(60, width()) if os.isatty(1) else _LOG
 
 
 def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Outcome:

@@ -73,6 +73,19 @@ class Below:
         )
 
 
+def cut_message(grace: float) -> bytes:
+    """Return the line about the processes below this one, which are ended though they print."""
+    from entrypoint.text import some  # slow to import
+
+    names = some((f"{name} ({pid})" for pid, name, _ in proc.below(os.getpid())), 4)
+    line = (
+        "warning: EP629 processes that the program left running still print, and are ended |"
+        f" {names}, {grace:g}s after its end | let the program wait for them, or raise"
+        " timeouts.grace\n"
+    )
+    return line.encode("utf-8", "backslashreplace")
+
+
 def terminate_tree(leader: int) -> set[int]:
     """Send SIGTERM once to the process group of this leader, and to processes below it in other
     groups.

@@ -61,12 +61,11 @@ import time
 
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.output.stream import NEVER, Copies, Stream
-from entrypoint.ranks.below import Below
+from entrypoint.ranks.below import Below, cut_message
 from entrypoint.ranks.reporter import Reporter
 from entrypoint.system.descriptors import open_regular, read_regular, write_all
 from entrypoint.system.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
 from entrypoint.system.proc import (
-    below,
     descendants,
     execute,
     hold_standard_streams,
@@ -146,9 +145,7 @@ def main(argv: list[str]) -> int:
         supervised.launcher = launcher
         supervised.everywhere = "--signals" not in options
         status = supervised.end(options.get("--nested", ""))
-    except (
-        OSError
-    ) as error:  # no file, process or memory: report it, so that it does not look like a kill
+    except OSError as error:  # report it, so that it does not look like a kill
         status = _report_error(program[0], error, options, tail)
         if status == _CANT_CREATE:
             reporter.tell("log", error.errno or 0)
@@ -493,7 +490,7 @@ class Supervised:
                     break  # the stream is held by no process of this program
                 if signals[0] == _TERM:
                     if not self.terminated and time.monotonic() < Stream.took + _BY_ITSELF:
-                        self._warn_of_cut(grace)
+                        self._streams[-1].say(cut_message(grace))
                     self._below.tell_the_rest()
                 else:
                     kill(descendants(os.getpid()), _KILL)
@@ -501,18 +498,6 @@ class Supervised:
             self._step(limit)
         for stream in self._streams:
             stream.take_rest()
-
-    def _warn_of_cut(self, grace: float) -> None:
-        """Print which processes are ended though they still print, as the program's last line."""
-        from entrypoint.text import some  # as in `_become`
-
-        names = some((f"{name} ({pid})" for pid, name, _ in below(os.getpid())), 4)
-        line = (
-            "warning: EP629 processes that the program left running still print, and are ended |"
-            f" {names}, {grace:g}s after its end | let the program wait for them, or raise"
-            " timeouts.grace\n"
-        )
-        self._streams[-1].say(line.encode("utf-8", "backslashreplace"))
 
     def flush(self, patience: float | None) -> int:
         """Pass on the remaining output; give up if nobody reads any of it for `patience` seconds.
