@@ -26,6 +26,7 @@ _CODES = (
     (_ESCAPE, b"\x100"), (MARK, b"\x101"), (END, b"\x102"), (b"]<", b"]\x103"),
     (b"\r\n", b"\x104\n"), (OPEN, b"\x105"), (b"\n", END),
 )  # fmt: skip
+_CONTROLS = bytes({*range(32), 127} - {*b"\t\n\r\x1b"})  # in a launcher's text: none is needed
 _ESCAPED = {b"0": _ESCAPE, b"1": MARK, b"2": END, b"3": b"<", b"4": b"\r", b"5": OPEN}
 
 
@@ -165,7 +166,9 @@ class Demultiplexer:
         return end
 
     def other(self, data: bytes) -> bytes:
-        """Return the lines that end in this data, which no supervisor has sent."""
+        """Return the lines that end in this data, which no supervisor has sent: without bytes for
+        which `grep` takes a log for binary, such as Open MPI 5's NUL."""
+        data = data.translate(None, _CONTROLS)
         if not data:
             return b""
         self._tail += data

@@ -183,6 +183,24 @@ def whole() -> lines.Lines:
     return lines.Lines(lines.as_it_is)
 
 
+@pytest.mark.parametrize("kind", ["tagged", "framed"])
+def test_a_launcher_s_text_loses_its_control_bytes(kind: str) -> None:
+    """A rank's own stay, and colours do."""
+    text = b"\x1b[31mprterun\x1b[0m noticed\t\0\n\x07\0[entrypoint] EP601\r\n"
+    shown = b"\x1b[31mprterun\x1b[0m noticed\t\n[entrypoint] EP601\r\n"
+    rank = b"of a rank\0\x07\n"
+    if kind == "tagged":
+        tags = tag("tags")
+        assert tags
+        united: framing.TaggedInput | framing.FramedInput = framing.TaggedInput(whole(), tags)
+        piece = b"[1,0]<stdout>:" + b"".join(framing.for_mpirun(whole()).take(rank))
+    else:
+        united = framing.FramedInput(whole(), bytearray())
+        piece = b"".join(framing.marked(whole(), 1).take(rank))
+    assert b"".join(united.take(text) + united.rest()) == shown
+    assert b"".join(united.take(piece)) == rank
+
+
 @given(given=pieces)
 def test_whole_lines_are_what_was_printed(given: list[bytes]) -> None:
     maker = whole()
