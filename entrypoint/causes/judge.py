@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from entrypoint.cause import LINE, Cause, Certainty
-from entrypoint.causes import clean, measured
+from entrypoint.cause import LINE, Cause
+from entrypoint.causes import clean, measured, numbers
 from entrypoint.causes.clean import Output
 from entrypoint.causes.evidence import Evidence
 from entrypoint.causes.table import (
@@ -56,7 +56,7 @@ _UNKNOWN = Signature(
     "user-code", "", "the program failed, and its output does not say why", certainty="low"
 )
 # What the end of a process says where its output says less.
-_ENDS: Mapping[int | str | None, Signature] = {
+ENDS: Mapping[int | str | None, Signature] = {
     "SIGHUP": Signature(
         "stopped-outside", "", "its terminal or session went away (SIGHUP)", retry="same",
         weight=PYTHON - 1,
@@ -279,11 +279,23 @@ def _exceptions(output: Output) -> Iterator[Match]:
         tries += 1
         if _is_named(line[: clean.LONGEST]) and tries < _TRIES:
             continue
-        certainty: Certainty = "high" if match["name"] in clean.PLAIN else "low"
-        signature = Signature("user-code", "", "the program ended with {name}", certainty=certainty)
-        weight = WARNED if number < output.last_progress else LAST_EXCEPTION
+        signature = _unnamed(match["name"], line, number, output)
+        usual = max(LAST_EXCEPTION, _usual_weight(signature))
+        weight = max(WARNED, usual) if number < output.last_progress else usual
         yield Match(signature, number, weight, {"name": match["name"]})
-        return
+        if (signature.role or KINDS[signature.slug].role) == "root":
+            return
+
+
+def _unnamed(name: str, line: str, number: int, output: Output) -> Signature:
+    """Return what an exception means that no signature names."""
+    if name in clean.PLAIN:
+        return Signature("user-code", "", "the program ended with {name}", certainty="high")
+    if signature := numbers.by_number(line):
+        return signature
+    if numbers.of_launcher(output.lines, number):
+        return Signature("setup", "", "the launcher could not start: {name}", certainty="low")
+    return Signature("user-code", "", "the program ended with {name}", certainty="low")
 
 
 def _is_named(line: str) -> bool:
@@ -363,6 +375,6 @@ def _gibibytes(pattern: str, line: str) -> float | None:
 def _by_end(status: int | None, signal: str) -> Match | None:
     """Return what the exit status or the signal say on their own."""
     for key in (signal, status):
-        if key in _ENDS:
-            return Match(_ENDS[key], 0, _ENDS[key].weight, {})
+        if key in ENDS:
+            return Match(ENDS[key], 0, ENDS[key].weight, {})
     return None

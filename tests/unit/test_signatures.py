@@ -162,3 +162,61 @@ def test_the_node_of_a_killed_ray_worker(end: str, comes: str) -> None:
     ]
     cause = judge(lines if comes == "before" else lines[::-1], 1)
     assert (cause.slug, cause.certainty, cause.node) == ("killed-unknown", "low", "10.77.0.2")
+
+
+JAX = "jaxlib.xla_extension.XlaRuntimeError: "
+
+
+@pytest.mark.parametrize(
+    ("line", "slug", "retry"),
+    [
+        ("OSError: [Errno 107] Transport endpoint is not connected", "storage-io", "elsewhere"),
+        ("OSError: [Errno 30] Read-only file system: '/ckpt/a'", "storage-io", "unknown"),
+        ("OSError: [Errno 61] No data available", "storage-io", "unknown"),
+        ("OSError: [Errno 100] Network is down", "net-unreachable", "unknown"),
+        ("RuntimeError: connect: errno: 100", "net-unreachable", "unknown"),
+        ("RuntimeError: cannot open the store (os error 107)", "storage-io", "elsewhere"),
+        ("RuntimeError: write failed with EROFS", "storage-io", "unknown"),
+        ("urllib.error.HTTPError: HTTP Error 503: Slow Down", "download", "same"),
+        ("urllib.error.HTTPError: HTTP Error 507: Insufficient Storage", "download", "same"),
+        ("botocore.exceptions.ClientError: An error occurred (503) when calling x", "download", "same"),
+        ("HubError: status code 429", "download", "same"),
+        ("HubError: 403 Client Error", "permission", "no"),
+        ("HubError: HTTP 410", "file-missing", "no"),
+        (f"{JAX}DEADLINE_EXCEEDED: the call took too long", "collective-timeout", "unknown"),
+        (f"{JAX}UNAVAILABLE: no connection", "net-unreachable", "unknown"),
+        # what is the program's
+        ("OSError: [Errno 22] Invalid argument", "user-code", "no"),
+        ("HubError: HTTP 422", "user-code", "no"),
+        (f"{JAX}INVALID_ARGUMENT: shapes", "user-code", "no"),
+        ("ValueError: status code 503", "user-code", "no"),
+        ("KeyError: 'EROFS'", "user-code", "no"),
+        ("RuntimeError: 503 samples are missing", "user-code", "no"),
+    ],
+)  # fmt: skip
+def test_an_exception_that_no_row_names_is_judged_by_its_number(
+    line: str, slug: str, retry: str
+) -> None:
+    cause = judge(["Traceback (most recent call last):", '  File "a.py", line 3, in f', line], 1)
+    assert (cause.slug, cause.retry) == (slug, retry)
+    assert not cause.is_infrastructure
+
+
+@pytest.mark.parametrize(
+    ("files", "slug"),
+    [
+        (("/usr/local/bin/torchrun", "/opt/lib/python3.11/site-packages/torch/distributed/run.py"), "setup"),
+        (("torch/distributed/run.py", "torch/distributed/elastic/agent/server/api.py"), "setup"),
+        (("<frozen runpy>", "/usr/lib/python3/dist-packages/accelerate/commands/launch.py"), "setup"),
+        # the user's own frame, no launcher, no frame at all
+        (("torch/distributed/run.py", "train.py"), "user-code"),
+        (("/job/train.py",), "user-code"),
+        (("/opt/lib/python3.11/site-packages/trainer/main.py",), "user-code"),
+        ((), "user-code"),
+    ],
+)  # fmt: skip
+def test_a_launcher_that_cannot_start(files: tuple[str, ...], slug: str) -> None:
+    """No rank had started, and no frame is the user's."""
+    frames = [line for file in files for line in (f'  File "{file}", line 8, in f', "    main()")]
+    end = "RuntimeError: use_libuv was requested but PyTorch was built without libuv support"
+    assert judge(["Traceback (most recent call last):", *frames, end], 1).slug == slug

@@ -1,0 +1,89 @@
+"""What an exception means that no signature names: by the number or name of its error, and by whose
+code has raised it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping, Sequence
+
+from entrypoint.cause import Retry
+from entrypoint.causes.clean import LONGEST, compiled
+from entrypoint.causes.table import Signature
+
+# Kind of cause -> errors of Linux.
+_ERRNOS: Mapping[str, str] = {
+    "storage-io": "EIO EREMOTEIO EUCLEAN ENODATA EBADMSG ECOMM ESTALE EROFS ENOTCONN ESHUTDOWN",
+    "disk-full": "ENOSPC EDQUOT",
+    "net-unreachable": "ENETDOWN ENETUNREACH EHOSTDOWN EHOSTUNREACH ETIMEDOUT ECONNREFUSED",
+    "peer-lost": "ECONNRESET ECONNABORTED EPIPE",
+    "addr-in-use": "EADDRINUSE",
+    "fd-limit": "EMFILE ENFILE",
+    "host-oom": "ENOMEM",
+    "permission": "EACCES EPERM",
+    "file-missing": "ENOENT ENOTDIR",
+}
+# Kind of cause -> statuses of gRPC, which JAX and TensorFlow use.
+_STATUSES: Mapping[str, str] = {
+    "collective-timeout": "DEADLINE_EXCEEDED",
+    "net-unreachable": "UNAVAILABLE",
+    "peer-lost": "ABORTED CANCELLED",
+    "permission": "PERMISSION_DENIED UNAUTHENTICATED",
+    "storage-io": "DATA_LOSS",
+}
+_HTTP: Mapping[str, Sequence[int]] = {
+    "download": (408, 425, 429, *range(500, 600)),
+    "permission": (401, 403, 407, 451),
+    "file-missing": (404, 410),
+}
+_RETRIES: Mapping[str, Retry] = {
+    "ENOTCONN": "elsewhere",
+    "ESHUTDOWN": "elsewhere",
+    "ESTALE": "same",
+}
+_SLUGS = {
+    name: slug
+    for table in (_ERRNOS, _STATUSES)
+    for slug, names in table.items()
+    for name in names.split()
+}
+_NUMBER = r"(?i)\b(?:errno|os error)[ :=]{1,3}(\d{1,3})\b"
+_NAME = r"\b(?:E[A-Z]{2,14}|[A-Z]{5,11}(?:_[A-Z]{4,8})?)\b"
+_HTTP_STATUS = (
+    r"(?i)\b(?:https?(?:/[\d.]{1,3})?(?: error| status)?|status(?:[ _]code)?|error occurred"
+    r"|response)\W{1,4}([45]\d\d)\b|\b([45]\d\d) (?:client|server) error\b"
+)
+_LAUNCHER = (
+    r"torch/distributed/(?:run|launch|launcher|elastic)\b|accelerate/commands/|deepspeed/launcher/"
+    r"|ray/scripts/|bin/(?:torchrun|accelerate|deepspeed|ray)$"
+)
+_INSTALLED = r"(?:site|dist)-packages/|/lib/python3|^<frozen |^(?:torch|accelerate|deepspeed|ray)/"
+_FRAME = r"^\s{0,20}File \"(.{1,400}?)\", line \d"
+_MOST_FRAMES = 200  # lines of a traceback
+
+
+def by_number(line: str) -> Signature | None:
+    """Return what the number or name of an error in the line of an exception stands for."""
+    text = line[:LONGEST]
+    found = compiled(_NUMBER).search(text)
+    names = [errno.errorcode.get(int(found[1]), "")] if found else compiled(_NAME).findall(text)
+    for name in names:
+        if name in _SLUGS:
+            return Signature(_SLUGS[name], "", retry=_RETRIES.get(name), certainty="low")
+    found = compiled(_HTTP_STATUS).search(text)
+    number = int(found[1] or found[2]) if found else 0
+    slug = next((slug for slug, numbers in _HTTP.items() if number in numbers), "")
+    return Signature(slug, "", certainty="low") if slug else None
+
+
+def of_launcher(lines: Sequence[str], number: int) -> bool:
+    """Return whether the traceback above the line of an exception has frames of a launcher, and
+    none of the user's: then no rank had started."""
+    files = []
+    for line in reversed(lines[max(0, number - _MOST_FRAMES) : number]):
+        frame = compiled(_FRAME).match(line)
+        if frame:
+            files.append(frame[1])
+        elif line.startswith("Traceback"):
+            break
+    installed, launcher = compiled(f"{_INSTALLED}|{_LAUNCHER}"), compiled(_LAUNCHER)
+    return all(map(installed.search, files)) and any(map(launcher.search, files))
