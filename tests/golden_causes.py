@@ -35,7 +35,8 @@ kubectl logs worker-3 | entrypoint explain -
 entrypoint explain --json --status 137 job.log
 ```
 
-The answer names the cause, the lines that show it, whose it is, and whether a retry helps.
+If it is the log of a job of this toolkit, the answer is what its own `cause:` line says, with the
+rank and the node that it names. The answer names the cause, the lines that show it, whose it is, and whether a retry helps.
 `--status` and `--signal` tell how the job ended, if the log does not. `--json` prints one object
 with `cause`, `text`, `role`, `blame`, `retry`, `certainty`, `lines` and `fix`. Of a long log, the
 first and the last megabytes are read.

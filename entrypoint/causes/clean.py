@@ -18,7 +18,7 @@ _PREFIXES = (
     r"\[?(?:default|rank|Rank )\d{1,9}\]?: ?",  # torchrun
     r"\[(?:default|rank)\d{1,9}\]:? ?",
     r"\((?:[\w.:()-]{1,80} )?(?:rank=\d{1,9}, )?pid=\d{1,9}(?:, ip=[\d.:a-f]{1,45})?\) ?",  # Ray
-    r"\[entrypoint [^\]]{0,80}\] ",
+    r"\[entrypoint[^\]]{0,200}\] (?:  \| )?",
     r"\[\d{1,9}\]<?(?:stdout|stderr)?>?:? (?=\S)",
     r"\[[\w.-]{0,40}(?:worker|node|pod|host|launcher|rank|master)[\w./ -]{0,80}\]:? ",  # kubectl
     r"[\w.-]{1,80} {1,80}\| ",  # compose

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from entrypoint.cause import Cause
+from entrypoint.cause import Cause, Retry
 from entrypoint.causes.table import KINDS
 
 _ROLES = ("root", "unclear", "cascade")
-_RETRIES = {
+RETRIES_IN_WORDS: Mapping[Retry, str] = {
     "no": "a retry does not help",
     "same": "retry",
     "elsewhere": "retry elsewhere",
     "unknown": "whether a retry helps is unknown",
 }
-_BLAMES = {"peer": "another rank", "unknown": ""}
+BLAMES_IN_WORDS = {"peer": "another rank", "unknown": ""}
 
 
 def phrase(cause: Cause) -> str:
@@ -28,7 +28,7 @@ def phrase(cause: Cause) -> str:
         where = cause.rank
     if where:
         says += f"{',' if ',' in says else ''} {'in' if cause.rank else 'on'} {where}"
-    about = [_BLAMES.get(cause.blame, cause.blame), _RETRIES[cause.retry]]
+    about = [BLAMES_IN_WORDS.get(cause.blame, cause.blame), RETRIES_IN_WORDS[cause.retry]]
     if cause.certainty == "low":
         about.append("not certain")
     return f"{says} ({'; '.join(part for part in about if part)})"

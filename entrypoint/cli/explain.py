@@ -89,12 +89,11 @@ def _is_asked(word: str) -> bool:
 
 
 def _judged(question: list[str], args: argparse.Namespace) -> Cause:
-    from entrypoint.causes.judge import judge
     from entrypoint.explain import failures
 
     status = _number(args.status)
     signal = _signal(args.signal)
-    return failures.with_origin(judge(failures.lines_of(_log(question[0])), status, signal))
+    return failures.explained(failures.lines_of(_log(question[0])), status, signal)
 
 
 def _number(text: str | None) -> int | None:

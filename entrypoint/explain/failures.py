@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from entrypoint.cause import Cause
+from entrypoint.cause import BLAMES, LINE, Cause
 from entrypoint.causes import clean
-from entrypoint.causes.phrase import phrase
+from entrypoint.causes.judge import ENDS, judge
+from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
+from entrypoint.causes.table import KINDS, signatures
 from entrypoint.explain import row
-from entrypoint.text import from_json, is_utf16
+from entrypoint.text import from_json, is_utf16, one_line
 from entrypoint.values import replace
 
 _ROLES = {
@@ -17,6 +20,24 @@ _ROLES = {
     "unclear": "these lines may show the first failure, or a consequence of it",
 }
 _CERTAINTIES = {"high": "sure", "low": "likely; other causes print the same"}
+_OWN = r".{0,120}\[entrypoint[^\]]{0,200}\] (?P<text>.{1,2000})"
+_HEAD = r"last \d{1,9} lines? of (?P<place>.{1,300}):"  # of a failed rank's output
+_END = (
+    r"(?:EP60[01] (?P<place>.{1,300}) (?:exited with|was ended by) )?.*; exit (?P<status>\d{1,3})"
+)
+# Words for causes that no table has: what a node measures, and what the leader knows.
+_OTHER_WORDS = (
+    ("host-oom", "the memory of this container was used up, and the kernel killed a process"),
+    ("disk-full", "no space was left in {folder}"),
+    ("shm-full", "/dev/shm was full"),
+    ("proc-limit", "the container's limit of processes was reached"),
+    ("gpu-ecc", "{device} reported an uncorrectable ECC error"),
+    ("gpu-lost", "{device} is missing"),
+    ("gpu-lost", "{device} reported a fault ({detail})"),
+    ("gpu-oom-foreign", "other processes hold the memory of {device}"),
+    ("gpu-busy", "{device} was in use by another process"),
+    ("node-lost", "{node} is lost: {why}"),
+)
 _TEXT_FIELDS = ("text", "log", "message", "msg")  # of a line that is a JSON object
 
 
@@ -54,7 +75,93 @@ def text(cause: Cause, width: int) -> str:
     return "\n".join([cause.slug, *(row(name, words, width) for name, words in rows)]) + "\n"
 
 
-def with_origin(cause: Cause) -> Cause:
-    """Return the cause with the rank and the node that the prefix of its first line names."""
-    rank, node = clean.origin(cause.lines[0]) if cause.lines else ("", "")
-    return replace(cause, rank=f"rank {rank}" if rank else "", node=node or cause.node)
+def explained(lines: Sequence[str], status: int | None = None, signal: str = "") -> Cause:
+    """Return why the job of this log failed: what this toolkit has said of it, or else what its
+    output shows."""
+    own = dict(_own_lines(lines))
+    ends = [found for text in own.values() if (found := re.fullmatch(_END, text))]
+    if ends and status is None and not signal:
+        status = int(ends[-1]["status"])
+    if status == 0:
+        return judge(lines, status, signal)
+    for text in reversed(own.values()):
+        said = read_phrase(text[len("cause: ") :]) if text.startswith("cause: ") else None
+        if said:
+            return replace(said, lines=(one_line(text, LINE),))
+    said = judge([ends[-1][0]]) if ends else None
+    if said and said.lines:
+        return said
+    cause = judge(lines, status, signal)
+    rank, node = _origin(cause, lines, own, ends[-1]["place"] if ends else "")
+    return replace(cause, rank=rank, node=node or cause.node)
+
+
+def _own_lines(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines of this toolkit without what names it: number and text. In a line of JSON
+    nothing does."""
+    for number, line in enumerate(lines):
+        found = re.match(_OWN, line) if "[entrypoint" in line[:200] else None
+        if found:
+            yield number, found["text"]
+        elif line.startswith(("cause: ", "EP6")):
+            yield number, line[:2000]
+
+
+def _origin(
+    cause: Cause, lines: Sequence[str], own: Mapping[int, str], place: str | None
+) -> tuple[str, str]:
+    """Return the rank and the node that failed: as the toolkit names them, or the prefix of the
+    first line that shows the cause. `place` is that of the job's end."""
+    shown = cause.lines[0] if cause.lines else ""
+    rank, node = clean.origin(shown)
+    rank = f"rank {rank}" if rank else ""
+    number = next((at for at in own if shown and one_line(lines[at].strip(), LINE) == shown), None)
+    if number is not None:  # it is in the output that the leader repeats
+        heads = (re.fullmatch(_HEAD, own[at]) for at in own if at < number)
+        rank, node = "", ""
+        place = next((head["place"] for head in reversed([*heads]) if head), place)
+    if not place:
+        return rank, node
+    name, _, where = place.partition(" on ")
+    return (rank, node) if rank and rank != name else (name if "rank" in name else "", where)
+
+
+def read_phrase(text: str) -> Cause | None:
+    """Return the cause that was said in these words; None if they are those of none."""
+    says, _, about = text.removesuffix(")").rpartition(" (")
+    parts = about.split("; ")
+    retry = next((name for name, words in RETRIES_IN_WORDS.items() if words in parts), None)
+    fitting = max(
+        ((len(words), slug) for slug, words in _words() if _fits(words, says)), default=None
+    )
+    if retry is None:
+        return None
+    slug = fitting[1] if fitting else judge([says]).slug
+    kind = KINDS[slug]
+    return Cause(
+        slug,
+        kind.role,
+        next((name for name in BLAMES if BLAMES_IN_WORDS.get(name, name) == parts[0]), "unknown"),
+        retry,
+        "low" if "not certain" in parts else "high",
+        says,
+        kind.fix,
+    )
+
+
+def _words() -> Iterator[tuple[str, str]]:
+    """Yield the kinds of causes with the words in which they are said."""
+    yield from _OTHER_WORDS
+    yield from ((kind.slug, kind.says) for kind in KINDS.values())
+    yield from ((row.slug, row.says) for row in (*signatures(), *ENDS.values()) if row.says)
+
+
+def _fits(words: str, says: str) -> bool:
+    """Return whether these may be the words, with something in place of their fields."""
+    at = 0
+    for part in re.split(r"{\w{1,20}}", words):
+        at = says.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
