@@ -430,6 +430,8 @@ class LaunchEnds:
     takes_signals: bool = True
     # its programs are launchers, which tell the processes that they start of SIGTERM
     forwards: bool = False
+    # the leader's program runs on all nodes, and names the one that failed by its address
+    names_nodes: bool = False
 
 
 @dataclass(frozen=True)

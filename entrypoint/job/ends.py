@@ -42,8 +42,11 @@ class EndMonitor:
         # Whether all were asked again after this node was suspended.
         self._asked = False
 
-    def rank(self, host: str, message: messages.RankEnd) -> None:
-        """A rank has ended on that host."""
+    def rank(self, node: int, message: messages.RankEnd) -> None:
+        """A rank has ended on that node."""
+        host = self._topology.name(node)
+        if message.status:
+            self._verdict.failed(node)
         self.ranks.heard.end(message.rank, message.status)
         if self.ranks.heard.all_well():
             self.ranks.all_well()
@@ -63,6 +66,8 @@ class EndMonitor:
     def program(self, node: int, message: messages.Ended) -> None:
         """A program of that node has ended."""
         end = ProgramExit(message.status, message.what, message.reason, message.tail)
+        if message.status:
+            self._verdict.failed(node)
         if node == self._state.me:
             self.runs_here = self.runs_here and not message.last
         if self._launch.ends.completion == "leader":

@@ -568,7 +568,7 @@ _UNDECIDED = (
 )
 _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,
-    messages.RankEnd: lambda leader, node, end: leader._monitor.rank(leader._host(node), end),
+    messages.RankEnd: lambda leader, node, end: leader._monitor.rank(node, end),
     messages.Ended: lambda leader, node, message: leader._monitor.program(node, message),
     messages.Met: lambda leader, node, message: leader._ends.met.add(node),
     messages.Diagnosis: lambda leader, node, message: leader._verdict.add(node, message.cause),

@@ -22,7 +22,9 @@ class Verdict:
 
     def __init__(self, state: JobState) -> None:
         self._state = state
-        self._causes: list[Cause] = []
+        self._causes: list[tuple[int, Cause]] = []  # with the node that has reported it
+        # nodes that have reported a failed end: the causes of others do not count
+        self._failed: set[int] = set()
         self._count: Counter[int] = Counter()
 
     def add(self, node: int, cause: Cause) -> None:
@@ -30,7 +32,11 @@ class Verdict:
         self._count[node] += 1
         if self._count[node] <= CAUSES:
             name = self._state.topology.name(self._place(cause, node))
-            self._causes.append(replace(cause, node=name))
+            self._causes.append((node, replace(cause, node=name)))
+
+    def failed(self, node: int) -> None:
+        """A rank or program of this node has ended with another status than 0."""
+        self._failed.add(node)
 
     def _place(self, cause: Cause, reporter: int) -> int:
         """Return the node of a failure: the one that reported it. The leader's own program may run
@@ -48,12 +54,13 @@ class Verdict:
         failed."""
         from entrypoint.causes.phrase import first_cause, is_known  # only a failure needs it
 
-        cause = first_cause(self._causes)
+        causes = [cause for node, cause in self._causes if node in self._failed]
+        cause = first_cause(causes)
         if cause is None or not is_known(cause):
             return None
         if cause.slug not in _OF_ALL_OR_ONE:
             return cause
-        nodes = {other.node for other in self._causes if other.slug == cause.slug}
+        nodes = {other.node for other in causes if other.slug == cause.slug}
         if len(nodes) == 1 and self._state.topology.working > 1:  # spares do not run the program
             return replace(cause, blame="node", retry="elsewhere", certainty="high")
         return cause

@@ -82,7 +82,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         start=LaunchStart(needs_roll_call=has_peers),  # a worker's Ray never ends on its own
         # Ray gives each task the threads of the CPUs that it asks for, and counts those of a quota.
         ranks=LaunchRanks(processes=0),
-        ends=LaunchEnds(completion="first-failure", awaited=(0,), forwards=True),
+        ends=LaunchEnds("first-failure", awaited=(0,), forwards=True, names_nodes=True),
         port=_port(spec, topology) if has_peers else None,
     )
 

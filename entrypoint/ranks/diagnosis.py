@@ -50,12 +50,13 @@ class Diagnostician:
         self._pending: set[asyncio.Task[Any]] = set()
         self._device_faults: asyncio.Task[tuple[DeviceFault, ...]] | None = None
 
-    def failed(self, failure: Failure) -> None:
-        """Begin the diagnosis of a failure. The report is a message to the leader."""
+    def failed(self, failure: Failure, names_nodes: bool = False) -> None:
+        """Begin the diagnosis of a failure, which may name the node that failed by its address. The
+        report is a message to the leader."""
         self._count += 1
         if self._count > messages.CAUSES:
             return
-        self._start(self._diagnose(failure))
+        self._start(self._diagnose(failure, names_nodes))
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._background(work)
@@ -74,11 +75,11 @@ class Diagnostician:
             return await in_thread(self._probe.device_faults)
         return ()
 
-    async def _diagnose(self, failure: Failure) -> None:
+    async def _diagnose(self, failure: Failure, names_nodes: bool) -> None:
         try:
             counters = await in_thread(self._probe.counters)
             cause = await self._judge(failure, counters)
-            if cause.node and not self._probe.is_at(cause.node):
+            if names_nodes and cause.node and not self._probe.is_at(cause.node):
                 cause = await self._judge(failure)  # what was measured here is no evidence
             elif _may_be_a_device(cause):
                 evidence = replace(counters, device_faults=await self._devices())
@@ -88,7 +89,8 @@ class Diagnostician:
             self._log(f"warning: EP902 {text} | the cause of {failure.name}'s failure is unknown")
             return
         rank = failure.name if failure.name.startswith("rank ") else ""
-        self._tell(messages.Diagnosis(replace(cause, rank=rank)))
+        node = cause.node if names_nodes else ""
+        self._tell(messages.Diagnosis(replace(cause, rank=rank, node=node)))
 
     async def _judge(self, failure: Failure, evidence: Evidence | None = None) -> Cause:
         async with self._judging:

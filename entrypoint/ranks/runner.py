@@ -411,7 +411,7 @@ class Programs:
         """Find out why a rank or program has failed, unless we have ended it."""
         is_ours = self._stopping is not None and failure.status - 128 in _STOP_SIGNALS
         if failure.status and not is_ours:
-            self._diagnostician.failed(failure)
+            self._diagnostician.failed(failure, self._plan.launch.ends.names_nodes)
 
     def _daemon_ended(self, name: str, wait: int) -> None:
         if not self._by_ranks:

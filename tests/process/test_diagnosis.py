@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from entrypoint.cause import Cause
 from entrypoint.causes.evidence import Evidence
 from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
@@ -28,28 +29,42 @@ class Probe:
         return ()
 
 
+def causes(*failures: Failure, names_nodes: bool = False) -> list[Cause]:
+    """Return the causes that are reported of these failures."""
+    told: list[Any] = []
+
+    async def run() -> None:
+        def background(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+            return asyncio.ensure_future(work)
+
+        refuse: Callable[..., None] = pytest.fail
+        callbacks = Callbacks(log=refuse, tell=told.append, background=background)
+        diagnostician = Diagnostician(Probe(), callbacks)  # type: ignore[arg-type]
+        for failure in failures:
+            diagnostician.failed(failure, names_nodes)
+        await diagnostician.settled(60)
+
+    asyncio.run(run())
+    return [message.cause for message in told]
+
+
 @pytest.mark.parametrize(("most", "judged"), [(0.0, 0), (1e9, messages.CAUSES)])
 def test_the_judgements_of_a_node_take_a_bounded_time_in_all(
     most: float, judged: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without time the ends alone are judged; each failure has a cause."""
     monkeypatch.setattr(diagnosis, "MOST", most)
-    told: list[Any] = []
+    count = messages.CAUSES + 8
+    found = causes(*(Failure(f"rank {rank}", 1, ("KeyError: 'a'",)) for rank in range(count)))
+    assert len(found) == messages.CAUSES
+    assert sum(bool(cause.lines) for cause in found) == judged
 
-    async def run() -> None:
-        tasks: list[asyncio.Task[Any]] = []
 
-        def background(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-            tasks.append(asyncio.ensure_future(work))
-            return tasks[-1]
-
-        refuse: Callable[..., None] = pytest.fail
-        callbacks = Callbacks(log=refuse, tell=told.append, background=background)
-        diagnostician = Diagnostician(Probe(), callbacks)  # type: ignore[arg-type]
-        for rank in range(messages.CAUSES + 8):
-            diagnostician.failed(Failure(f"rank {rank}", 1, ("KeyError: 'a'",)))
-        await diagnostician.settled(60)
-
-    asyncio.run(run())
-    assert len(told) == messages.CAUSES
-    assert sum(bool(message.cause.lines) for message in told) == judged
+@pytest.mark.parametrize("names_nodes", [True, False])
+def test_a_printed_address_names_the_node_only_where_the_launcher_does_so(
+    names_nodes: bool,
+) -> None:
+    """Under another launcher a rank may print what Ray would, and have a healthy node replaced."""
+    lines = ("ray::step() (pid=4, ip=10.0.0.3)", "ray.exceptions.NodeDiedError: its node has died")
+    (cause,) = causes(Failure("plain", 1, lines), names_nodes=names_nodes)
+    assert cause.node == ("10.0.0.3" if names_nodes else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -34,15 +35,19 @@ class FailedJob(Node):
     """A job of three nodes whose program has failed with 1, from the point of view of worker-0."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(launcher="plain", **settings)
+        super().__init__(**{"launcher": "plain", **settings})
         self.start()
 
-    def fails(self, *causes: tuple[int, Cause]) -> Outcome:
-        """Each node reports these causes, and stops; return what the leader tells all nodes."""
+    def fails(self, *causes: tuple[int, Cause], ended: Collection[int] | None = None) -> Outcome:
+        """Each node reports these causes, its program's failure, and stops; return what the leader
+        tells all nodes. The programs of these nodes have ended; None: worker-1's and those of the
+        nodes that report a cause."""
         for node, cause in causes:
             self.hears(messages.Diagnosis(cause), sender=node)
+        failed = {1, *(node for node, _ in causes)} if ended is None else ended
         failure = {"status": 1, "what": "plain", "reason": "plain exited with 1", "tail": ()}
-        self.hears(messages.Ended(**failure, last=True), sender=1)
+        for node in failed:
+            self.hears(messages.Ended(**failure, last=True), sender=node)
         self.waits(3)
         for node in range(3):
             self.hears(messages.Stopped(), sender=node)
@@ -117,8 +122,42 @@ def test_a_node_without_gpus_among_others_is_to_blame(
 def test_a_job_of_one_node_and_spares_has_no_node_to_compare_it_with() -> None:
     job = FailedJob(spares=2, restarts=1)
     job.hears(messages.Diagnosis(NO_GPU), sender=0)
+    job.machine._verdict.failed(0)
     cause = job.machine._verdict._cause()
     assert (cause.blame, cause.retry, cause.certainty) == ("program", "unknown", "low")
+
+
+@pytest.mark.promise("a cause counts only from a node that has reported a failed end")
+@pytest.mark.parametrize("says", [1, 2])
+def test_a_cause_of_a_node_that_has_not_failed_is_none(says: int) -> None:
+    """Neither one that runs, nor one whose program has ended well."""
+    other = 3 - says
+    assert FailedJob().fails((says, ECC), ended=[other]).cause is None
+    job = FailedJob()
+    job.hears(messages.Ended(0, "plain", "plain exited with 0", (), True), sender=says)
+    assert job.fails((says, ECC), (other, MISTAKE), ended=[other]).cause == replace(
+        MISTAKE, node=job.machine.state.topology.name(other)
+    )
+
+
+@pytest.mark.control("a cause counts only from a node that has reported a failed end")
+@pytest.mark.parametrize(
+    ("launcher", "end"),
+    [
+        ("plain", messages.Ended(1, "plain", "plain exited with 1", (), True)),
+        ("mpirun", messages.RankEnd(4, 1, (), "")),
+    ],
+)
+def test_a_cause_counts_once_the_failed_end_is_known(launcher: str, end: Any) -> None:
+    for late in (False, True):
+        job = FailedJob(launcher=launcher)
+        if launcher == "mpirun":
+            job.hears(messages.RankStart(4, 100), sender=2)
+        verdict = job.machine._verdict
+        for message in (end, messages.Diagnosis(ECC)) if late else (messages.Diagnosis(ECC), end):
+            assert verdict._cause() is None
+            job.hears(message, sender=2)
+        assert verdict._cause() == replace(ECC, node="worker-2 (c)")
 
 
 def test_a_failure_without_a_word_has_no_cause() -> None:
