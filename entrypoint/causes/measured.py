@@ -128,7 +128,8 @@ def _fault(cause: Cause, fault: DeviceFault, text: str) -> Cause | None:
     if cause.slug in ("gpu-ecc", "gpu-lost", "nvlink"):
         if shown_by(fault) != cause.slug:
             return None
-        return replace(cause, certainty="high", device=cause.device or fault.device)
+        retry, device = KINDS[cause.slug].retry, cause.device or fault.device
+        return replace(cause, certainty="high", retry=retry, device=device)
     if cause.certainty == "high" and not cause.slug.startswith("gpu-init"):
         return None
     names_device = re.search(_NAMES_DEVICE, text) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.table import HARDWARE, KINDS, signatures
 from tests.backtracking import parsed, sample
@@ -89,6 +90,13 @@ def test_a_mention_alone_is_no_reason_to_retry(lines: list[str], slug: str) -> N
     """With nothing else in the output it is what is named, without certainty."""
     cause = judge(lines, 7)
     assert (cause.slug, cause.retry, cause.certainty) == (slug, "unknown", "low")
+
+
+def test_a_mention_that_the_node_has_measured_is_none() -> None:
+    fault = DeviceFault("GPU 2", "missing", "gone")
+    lines = ["the card of the last run had GPU is lost in its log"]
+    cause = judge(lines, 7, evidence=Evidence(device_faults=(fault,)))
+    assert (cause.slug, cause.device, cause.is_infrastructure) == ("gpu-lost", "GPU 2", True)
 
 
 def test_a_mention_after_a_mistake_is_none_either() -> None:
