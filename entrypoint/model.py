@@ -529,11 +529,16 @@ class Plan:
 
     @property
     def task(self) -> str:
-        """What all nodes must agree to do: `mpirun`, `mpirun after netcheck`, `mpirun (check)`."""
+        """What all nodes must agree to do: `mpirun`, `mpirun after netcheck`, `mpirun (check)`,
+        `mpirun, spares: 1`."""
+        spares = self.topology.spares
+        task = f"{self.launcher}, spares: {spares}" if spares else self.launcher
         if self.inquiry is None:
-            return self.launcher
-        return self.launcher + (
-            f" ({self.inquiry.name})" if self.inquiry.instead else f" after {self.inquiry.name}"
+            return task
+        return (
+            f"{task} ({self.inquiry.name})"
+            if self.inquiry.instead
+            else f"{task} after {self.inquiry.name}"
         )
 
     @property

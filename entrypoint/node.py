@@ -381,7 +381,6 @@ class Loop:
             self._background(self._resolve(self._topology.nodes[rank]))
 
     def _call(self, action: actions.Call) -> None:
-        self._calls.close(action.node)
         node = self._topology.nodes[action.node]
         self._calls.call(replace(node, ssh_port=self._gateway.port(node)))
 

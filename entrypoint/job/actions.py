@@ -65,7 +65,8 @@ class Resolve:
 
 @dataclass(frozen=True)
 class Call:
-    """End this worker's session, if there is one; log in to it and ask, until it answers.
+    """End this worker's session or the call to it, if there is one; log in to it and ask, until it
+    answers.
 
     Events that follow: Unreachable, then Answered or Rejected.
     """
@@ -75,7 +76,7 @@ class Call:
 
 @dataclass(frozen=True)
 class CloseSession:
-    """End this node's session: it has said goodbye. Event that follows: SessionLost."""
+    """End this node's session, or the call to it. No event follows."""
 
     node: int
 

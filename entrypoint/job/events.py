@@ -85,7 +85,7 @@ class Alive:
 
 @dataclass(frozen=True)
 class SessionLost:
-    """A session ended; why, where more is known than that."""
+    """A session ended that this node has not ended itself; why, where more is known than that."""
 
     node: int
     why: str = ""

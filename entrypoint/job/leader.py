@@ -383,10 +383,10 @@ class Leader:
     # -- what members say
 
     def _on_heard(self, event: events.MessageReceived) -> None:
-        if isinstance(event.message, messages.Goodbye):
-            self._act(actions.CloseSession(event.node))  # it stays until it sees that
         if not self._peers.hear(event.node, self._machine.now) and event.node != self._me:
-            return  # its session has ended
+            if isinstance(event.message, messages.Goodbye):  # of one that was turned away
+                self._goodbye(event.node)
+            return
         if event.node != self._me and (why := self._wrong(event.node, event.message)):
             self._reject(event.node, why)
             return
@@ -420,8 +420,7 @@ class Leader:
         why = f"it sent an invalid message: {why}"
         if node == self._me:
             raise RetryError(f"EP602 {self._host(node)} is lost: {why}")
-        self._act(actions.CloseSession(node))
-        self._lose(node, why)
+        self._end_session(node, why)
 
     def _checked(self, node: int, message: messages.Checked) -> None:
         """A node's gate has ended. If it is too late for this attempt, a spare may take the place
@@ -441,19 +440,13 @@ class Leader:
             self._reject(node, str(error))
 
     def _rank_start(self, node: int, message: messages.RankStart) -> None:
-        host, what = self._host(node), f"rank {message.rank}"
-        other = self._ranks.started(message.rank, host)
-        if not other:
-            self._note_start(node)
-        if other and node == self._me:  # what runs here is known
-            (liar,) = (each.rank for each in self._topology.nodes if self._host(each.rank) == other)
-            self._reject(liar, f"that {what} runs there, which runs on {host}")
-        elif other == self._host(self._me):
-            self._reject(node, f"that {what} runs there, which runs on {other}")
-        elif other:
-            summary = f"EP619 {other} and {host} both report that {what} runs there"
+        host = self._host(node)
+        if other := self._ranks.started(message.rank, host):
+            summary = f"EP619 {other} and {host} both report that rank {message.rank} runs there"
             do = "see the logs of both: one of them reports what is not so"
             self._decide(RetryError(summary, hint=do).outcome)
+        else:
+            self._note_start(node)
 
     def _note_start(self, node: int) -> None:
         """A rank runs on that node. Once all ranks of the job do, no node launches any more."""
@@ -469,7 +462,7 @@ class Leader:
         has_begun = self.state.has_started or self._has_run() or self._inquiry.takes_part(node)
         if message.stop and not has_begun:
             if self.outcome is None:  # it leaves before the start; we wait until it comes back
-                self._act(actions.CloseSession(node))
+                self._end_session(node)
             return
         own_gap = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
         words = own_gap or f"{self._host(node)}: {message.reason}"
@@ -482,6 +475,19 @@ class Leader:
             self._turn_away(node, outcome)
         else:
             self._decide(outcome)
+
+    def _goodbye(self, node: int) -> None:
+        """A node has got the outcome, or was turned away. It stays until its session has ended."""
+        if self.state.is_released and self._peers.is_alive(node):
+            self._act(actions.CloseSession(node))
+            self._ending.left(node)
+        else:
+            self._end_session(node)
+
+    def _end_session(self, node: int, why: str = "") -> None:
+        """End the session of a node, which is lost with it."""
+        self._act(actions.CloseSession(node))
+        self._on_lost(events.SessionLost(node, why))
 
     def _on_daemon_wanted(self, event: events.DaemonWanted) -> None:
         # Here, too: mpirun may not know this node by the name that the hostfile has for it.
@@ -588,7 +594,7 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Steps: Leader._steps,
     messages.RankStacks: lambda leader, node, message: leader._stalls.take(node, message),
     messages.Stopped: lambda leader, node, message: leader._talk.note(node, messages.Stopped),
-    messages.Goodbye: lambda leader, node, message: leader._ending.left(node),
+    messages.Goodbye: lambda leader, node, message: leader._goodbye(node),
     messages.Reply: Leader._reply,
     messages.Checking: lambda leader, *said: leader._roll_call.gates.checking(*said),
     messages.Checked: Leader._checked,

@@ -119,7 +119,9 @@ class Caller:
         self._packed: tuple[Any, bytes] = None, b""  # the last message, as it was sent
 
     def call(self, node: Node) -> None:
-        """Call a worker until it answers."""
+        """Call a worker until it answers. A worker has one call or one session: what there was
+        before is ended."""
+        self.close(node.rank)
         self._named.pop(node.rank, None)
         self._calls[node.rank] = self._background(self._keep_calling(node))
 
@@ -136,14 +138,16 @@ class Caller:
             session.send(self._packed[1])
 
     def close(self, rank: int) -> None:
-        """Close a worker's session."""
-        if rank in self._sessions:
-            self._sessions.pop(rank).close()
+        """End the call to a worker and its session. No event follows."""
+        if call := self._calls.pop(rank, None):
+            call.cancel()
+        if session := self._sessions.pop(rank, None):
+            session.end()
 
     def close_all(self) -> None:
-        """Close all sessions."""
+        """End all sessions."""
         for session in self._sessions.values():
-            session.close()
+            session.end()
         gc.unfreeze()
 
     async def _keep_calling(self, node: Node) -> None:
@@ -167,6 +171,7 @@ class Caller:
                 return
             else:
                 self._begun[node.rank] = time.monotonic()
+                del self._calls[node.rank]
                 self._sessions[node.rank] = session
                 # They stay, and no collection needs to look at them: with thousands of sessions
                 # that would take an eighth of the roll call.
@@ -425,7 +430,7 @@ def _discard(work: asyncio.Task[Session]) -> None:
     """An attempt is over that nobody waits for any more: its failure is nobody's, and its session
     is too late to be used."""
     if not work.cancelled() and not work.exception():
-        work.result().close()
+        work.result().end()
 
 
 def _translated(error: BaseException, address: str) -> BaseException:

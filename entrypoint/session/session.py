@@ -39,23 +39,28 @@ class Session:
         self._intake = intake
         self._early = early
         self._shown = False  # whether its stderr was logged
-        self._listens = False
+        self._has_ended = False
 
     def listen(self, tell: Callable[[Any], None], log: Log) -> None:
-        """Begin to report the worker's messages. Must be called in the event loop."""
+        """Begin to report the worker's messages, unless `end` was called. Must be called in the
+        event loop."""
         self._tell = tell
         self._log = log
-        self._listens = True
-        self.client.changed = self._read
-        for message in self._early:
-            tell(events.MessageReceived(self.node.rank, message))
-        self._read()
+        if not self._has_ended:
+            self.client.changed = self._read
+            self._report(self._early)
+            self._read()
+
+    def _report(self, arrived: list[Any]) -> None:
+        for message in arrived:
+            if not self._has_ended:  # a message before may have ended it
+                self._tell(events.MessageReceived(self.node.rank, message))
 
     def _read(self) -> None:
-        while self._listens and self._take():
+        while not self._has_ended and self._take():
             pass
         if self._channel.eof_received or self._channel.closed:
-            self.close()
+            self._lose()
 
     def _take(self) -> bool:
         """Report messages that have arrived and return whether there may be more. Closes the
@@ -67,13 +72,12 @@ class Session:
                 return size > 0
             messages = self._intake.feed(data, time.monotonic())
         except Invalid as error:
-            self.close(f"it sent an invalid message: {error}")
+            self._lose(f"it sent an invalid message: {error}")
             return False
         except (OSError, EOFError, paramiko.SSHException) as error:
-            self.close(f"its session broke: {error or type(error).__name__}")
+            self._lose(f"its session broke: {error or type(error).__name__}")
             return False
-        for message in messages:
-            self._tell(events.MessageReceived(self.node.rank, message))
+        self._report(messages)
         if not messages:
             self._tell(events.Alive(self.node.rank))
         return size > 0
@@ -95,14 +99,18 @@ class Session:
         try:
             self.client.write(self._channel, line)
         except TimeoutError:
-            self.close("it reads nothing any more")
+            self._lose("it reads nothing any more")
         except (OSError, EOFError, paramiko.SSHException):
             pass
 
-    def close(self, reason: str = "") -> None:
-        """Close the session; `reason` is empty if it simply ended."""
-        if self._listens:
-            self._listens = False
-            self._tell(events.SessionLost(self.node.rank, reason))
+    def end(self) -> None:
+        """End the session. Nothing is reported of it from now on."""
+        self._has_ended = True
         self.client.changed = lambda: None
         self.client.close()
+
+    def _lose(self, reason: str = "") -> None:
+        """Report that the session has ended; `reason` is empty if it simply did."""
+        if not self._has_ended:
+            self.end()
+            self._tell(events.SessionLost(self.node.rank, reason))

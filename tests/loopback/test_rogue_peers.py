@@ -157,7 +157,7 @@ SAYS = "EP602 worker-1 (node-1) is lost: it sent an invalid message: "
         (
             f"{STARTS}for rank in (0, 1): {START_OF}; {END_OF}",
             75,
-            f"{SAYS}that rank 0 runs there, which runs on",
+            "both report that rank 0 runs there",
         ),
         (
             f"await_told('start')\nfor rank in (0, 1): {START_OF}; {END_OF}\n"

@@ -149,6 +149,15 @@ def states() -> list[str]:
     return []
 
 
+HELLO = messages.Hello(__version__, ("a", "b"), 1, "plain", {}, 15.0, "leader", "127.0.0.1")
+
+
+def keys_of(peer: Peer, known: str = "") -> Keys:
+    """The job's keys, of which this peer has the host key."""
+    known = known or f"b ssh-ed25519 {peer.key.get_base64()}\n"
+    return Keys(new_key().encode(), "", b"", known, "")
+
+
 def call(
     peer: Peer,
     states: list[str],
@@ -160,11 +169,8 @@ def call(
 ) -> NodeReport:
     """What this peer answers; `states` gets what it was said to miss, one after the other, and
     whether it refused."""
-    keys = Keys(
-        new_key().encode(), "", b"", known or f"b ssh-ed25519 {peer.key.get_base64()}\n", ""
-    )
+    keys = keys_of(peer, known)
     node = Node(1, "b", 1, address, ssh_port=peer.port)
-    hello = messages.Hello(__version__, ("a", "b"), 1, "plain", {}, 15.0, "leader", "127.0.0.1")
 
     async def run() -> NodeReport:
         answer: asyncio.Future[NodeReport] = asyncio.get_running_loop().create_future()
@@ -180,7 +186,7 @@ def call(
             for rank, other in enumerate(before, start=2)
         ]
         callbacks = Callbacks(Logger(), tell, asyncio.create_task)
-        calls = rollcall.Caller((node, *others), "user", keys, hello, callbacks, limits)
+        calls = rollcall.Caller((node, *others), "user", keys, HELLO, callbacks, limits)
         for each in (*others, node):
             calls.call(each)
         try:
@@ -443,3 +449,60 @@ def test_an_attempt_that_fails_while_it_is_cancelled_is_nobody_s_error(
     monkeypatch.setattr(rollcall, "_connect", connect)
     asyncio.run(run())
     assert errors == []
+
+
+def test_a_node_has_one_call_or_one_session_however_often_it_is_called() -> None:
+    """A lost spare was called twice: by its loss, and by the end of its session that followed."""
+    with contextlib.closing(Peer("", pause=0.05)) as peer:
+        told: list[Any] = []
+
+        async def run() -> None:
+            node = Node(1, "b", 1, "127.0.0.1", ssh_port=peer.port)
+            callbacks = Callbacks(Logger(), told.append, asyncio.create_task)
+            calls = rollcall.Caller((node,), "user", keys_of(peer), HELLO, callbacks)
+            for pause in (0.0, 0.1, 2.0, 2.0):  # while it connects, logs in, and has a session
+                calls.call(node)
+                await asyncio.sleep(pause)
+            assert sum(each.is_active() for each in peer.transports) == 1
+            calls.close(1)
+            await asyncio.sleep(0.5)
+            assert not any(each.is_active() for each in peer.transports)
+            calls.close_all()
+
+        asyncio.run(run())
+    assert [type(event) for event in told] == [events.Answered, events.Answered]
+
+
+@pytest.mark.parametrize("ends", ["with the answer", "with a message", "by itself"])
+def test_nothing_is_heard_of_a_session_that_was_ended(ends: str) -> None:
+    with contextlib.closing(Peer("")) as peer:
+        told: list[Any] = []
+
+        async def run() -> None:
+            def tell(event: Any) -> None:
+                told.append(event)
+                kind = events.Answered if ends == "with the answer" else events.MessageReceived
+                if isinstance(event, kind):
+                    calls.close(1)
+
+            node = Node(1, "b", 1, "127.0.0.1", ssh_port=peer.port)
+            callbacks = Callbacks(Logger(), tell, asyncio.create_task)
+            calls = rollcall.Caller((node,), "user", keys_of(peer), HELLO, callbacks)
+            calls.call(node)
+            while not told:
+                await asyncio.sleep(0.02)
+            if ends == "by itself":
+                peer.channel.close()
+            else:
+                with contextlib.suppress(OSError):
+                    peer.channel.sendall(2 * b'{"kind": "stopped"}\n')
+            await asyncio.sleep(0.5)
+            calls.close_all()
+
+        asyncio.run(run())
+    expected: dict[str, list[type]] = {
+        "with the answer": [],
+        "with a message": [events.MessageReceived],
+        "by itself": [events.SessionLost],
+    }
+    assert [type(event) for event in told] == [events.Answered, *expected[ends]]

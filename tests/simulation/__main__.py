@@ -24,7 +24,7 @@ from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from tests.simulation.invariants import check
 from tests.simulation.mutations import MOST, MUTATIONS, find, simulate
 from tests.simulation.named import NAMED, differences
-from tests.simulation.schedule import KINDS, Fault, Schedule, draw
+from tests.simulation.schedule import WORDS, Fault, Schedule, draw
 from tests.simulation.world import World
 
 Transition = tuple[bool, Phase, Phase]  # whether a node's own, from, to
@@ -55,7 +55,7 @@ def violations(seed: int) -> tuple[int, list[str], set[Transition]]:
 def timeline(world: World) -> Iterable[str]:
     """What happened and what was done, a line each."""
     for when, rank, what in world.timeline or ():
-        words = f"{KINDS[what.kind]} ({what})" if isinstance(what, Fault) else str(what)
+        words = f"{WORDS[what.kind]} ({what})" if isinstance(what, Fault) else str(what)
         yield f"{when:9.3f} s  node-{rank:<4} {words[:200]}"
 
 

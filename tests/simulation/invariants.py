@@ -19,11 +19,14 @@ from tests.simulation.schedule import (
     MEASURES,
     NEVER,
     PEERS,
+    SEVER,
     Schedule,
 )
 from tests.simulation.stalls import wrong_stalls
 from tests.simulation.world import World
 
+_AWAY = ("kill", "reboot", "vanish", "cut", SEVER, "blink", "lie", "forge")
+_LOSSES = ("kill", "vanish", "cut", SEVER, "reboot", "freeze", "blink", "lie")
 _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the result on its way
 
 
@@ -91,11 +94,7 @@ def _final(world: World, rank: int) -> tuple[float, int, str]:
 def _one_status(schedule: Schedule, world: World) -> list[str]:
     """Whoever was there when the result was told ends with it."""
     boot, said = world.released
-    if (
-        schedule.of("freeze", "kill", "reboot", "vanish", "cut", "blink", "lie", "forge")
-        or not boot
-        or said.again
-    ):
+    if schedule.of("freeze", *_AWAY) or not boot or said.again:
         return []  # who was away when it was told, or in the next attempt, has a reason of its own
     wrong = []
     signalled = {rank for rank, number in world.signals.items() if number}
@@ -248,7 +247,7 @@ def _phases(schedule: Schedule, world: World) -> list[str]:
     # is waited for.
     if any(fault.seconds >= HEARTBEAT for fault in frozen) or (frozen and schedule.of("twice")):
         return []
-    if schedule.of("kill", "reboot", "vanish", "cut", "blink", "lie", "forge"):
+    if schedule.of(*_AWAY):
         return []
     # The others may leave before the last word of one that is far away arrives.
     too_late = (_turned_away(schedule) & {schedule.far}) | world.turned_away
@@ -572,7 +571,13 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
     alone = not own and schedule.sick is None and schedule.measure is None
     if team and team.reasons and alone:
         return [f"only the leader was suspended, and {sorted(team.reasons)} are replaced"]
-    if len(schedule.faults) != 1 or schedule.sick is not None:
+    if schedule.sick is not None:
+        return []
+    if own and all(fault.node >= world.needed and fault.kind in _LOSSES for fault in own):
+        boots = world.containers[0].boots
+        if boots > 1 or (status and max(schedule.starts) < own[0].at):
+            return [f"only spares were lost, and the job ends with {status} after {boots} attempts"]
+    if len(schedule.faults) != 1:
         return []
     (fault,) = schedule.faults
     if fault.kind not in ("kill", "vanish", "cut", "reboot") or not fault.node:

@@ -12,7 +12,7 @@ from typing import Any
 from entrypoint.netcheck.messages import pair_limit
 from tests.simulation.gates import AWAITED, PROBLEM, Gate
 from tests.simulation.invariants import check
-from tests.simulation.schedule import BETWEEN, HEARTBEAT, NEVER, PEERS, Fault, Schedule
+from tests.simulation.schedule import BETWEEN, HEARTBEAT, NEVER, PEERS, SEVER, Fault, Schedule
 from tests.simulation.world import World
 
 
@@ -107,6 +107,41 @@ _RESTARTS = {
 }
 _SICK = {"spares": 1, "sick": 1, "cause": "device", "duration": 8.0, "restarts": 5}
 _SPARES = {
+    **{
+        f"spares: one that waits is away again and again: {kind}": Named(
+            _job(
+                3,
+                *(Fault(4.0 + 12 * turn, kind, 2, seconds=8.0) for turn in range(3)),
+                spares=1,
+                restarts=3,
+                duration=40.0,
+            ),
+            (0, 0, 0),
+            by=43,
+        )
+        for kind in ("freeze", SEVER, "blink", "kill", "reboot", "lie")
+    },
+    **{
+        f"spares: a node that was replaced is away again and again: {kind}": Named(
+            _job(
+                3,
+                Fault(4.0, "kill", 1, seconds=1.0),
+                *(Fault(14.0 + 12 * turn, kind, 1, seconds=8.0) for turn in range(2)),
+                spares=1,
+                restarts=3,
+                duration=40.0,
+            ),
+            (0, 0, 0),
+            by=50,
+            attempts=2,
+        )
+        for kind in ("freeze", SEVER, "blink", "kill", "lie")
+    },
+    "spares: one that comes late has another version": Named(
+        _job(3, starts=(0.0, 0.0, 15.0), spares=1, restarts=3, duration=20.0, other_version=2),
+        (0, 0, 78),
+        by=35,
+    ),
     "spares: one that comes back as the job ends": Named(
         _job(3, Fault(9.0, "kill", 2, seconds=3.6), spares=1, restarts=1, latency=0.3),
         (0, 0, 0),
@@ -310,7 +345,10 @@ NAMED = {
         by=20,
     ),
     "25.2: a worker reports all ranks": Named(
-        _job(3, Fault(5, "forge", 1, status=0)), (75, 75, 75), by=20, reason=_LIES
+        _job(3, Fault(5, "forge", 1, status=0)),
+        (75, 75, 75),
+        by=20,
+        reason="EP619 worker-0 (node-0) and worker-1 (node-1) both report that rank 0 runs there",
     ),
     "25.2: a worker reports the ends of all ranks": Named(
         _job(3, Fault(5, "forge", 1, status=1)), (75, 75, 75), by=20, reason=_LIES

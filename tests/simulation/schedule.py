@@ -37,6 +37,9 @@ KINDS = {
     "daemon": "mpirun's daemon is killed there",
     "stranger": "another leader with the same keys calls it",
 }
+# the network of a node is cut for so many seconds
+SEVER = "sever"
+WORDS = {**KINDS, SEVER: "its network is cut for a while"}
 # SIGTERM, so many seconds after the end of the node's first attempt that is tried again
 BETWEEN = "between"
 
@@ -144,6 +147,7 @@ class Schedule:
 def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     """A schedule as this source of randomness chooses it."""
     schedule = _spared(Random(f"spares {seed}"), _draw(random, nodes, seed))
+    schedule = _returning(Random(f"returns {seed}"), schedule)
     schedule = _gated(Random(f"gates {seed}"), schedule)
     schedule = _stalled(Random(f"stall {seed}"), schedule)
     schedule = _crashing(Random(f"crashes {seed}"), schedule)
@@ -295,6 +299,37 @@ def _spared(random: Random, schedule: Schedule) -> Schedule:
         back = Fault(at, "kill", random.randrange(working, schedule.nodes), random.uniform(4, 7))
         return replace(schedule, faults=(back,), duration=8.0, status=0, latency=0.3)
     return schedule
+
+
+def _returning(random: Random, schedule: Schedule) -> Schedule:
+    """The same job with spares, or one of which a node is away again and again, for a while or with
+    another spec: one that waits as a spare, that works, or that comes late."""
+    odd = schedule.measure is not None or schedule.sick is not None
+    if not schedule.spares or odd or random.random() > 0.4:
+        return schedule
+    working = schedule.nodes - schedule.spares
+    starts = [start % 5 for start in schedule.starts]
+    node = random.choice((schedule.nodes - 1, random.randrange(1, working) if working > 1 else 1))
+    kinds = (SEVER, SEVER, "freeze", "blink", "kill", "lie")
+    at, faults = max(starts) + 1.0, []
+    for _ in range(random.choice((1, 2, 3))):
+        seconds = random.choice((1.0, HEARTBEAT - 0.5, HEARTBEAT + 2, 3 * HEARTBEAT, 30.0))
+        faults.append(Fault(at + random.uniform(0, 15), random.choice(kinds), node, seconds))
+        at = faults[-1].at + seconds
+    is_late = random.random() < 0.2 and node >= working
+    if is_late:
+        starts[node] = max(starts) + JOIN + random.uniform(2, 10)
+    return replace(
+        schedule,
+        starts=tuple(starts),
+        restarts=8,
+        status=0,
+        duration=20.0,
+        faults=tuple(faults),
+        other_version=node if is_late and random.random() < 0.5 else None,
+        not_ready=None,
+        unwritable=None,
+    )
 
 
 def _diagnosed(random: Random, schedule: Schedule, begun: float) -> Schedule:

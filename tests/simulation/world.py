@@ -49,6 +49,7 @@ from tests.simulation.schedule import (
     NEVER,
     PEERS,
     PORTS,
+    SEVER,
     Fault,
     Schedule,
 )
@@ -122,6 +123,7 @@ class Session:
         self.answered = False  # whether the worker's answer has arrived at the leader
         self.known = False  # whether the leader has heard it, too; one that is frozen does later
         self.released = False  # whether the leader has said the result
+        self._is_left = False  # whether the leader has ended it, and hears nothing of it any more
         schedule = world.schedule
         self._latency = (
             schedule.latency if schedule.far in (None, worker.rank) else schedule.latency / 10
@@ -139,7 +141,10 @@ class Session:
     def _arrive(
         self, sender: int, container: Container, boot: int, event: Callable[[], Any]
     ) -> None:
-        if sender in self._swept:
+        if sender in self._swept or (sender and self._is_left):
+            return
+        if (heals := self._world.heals(self.worker)) < math.inf:  # TCP sends it again
+            self._world.at(heals, lambda: self._arrive(sender, container, boot, event))
             return
         if (
             self.open
@@ -160,6 +165,11 @@ class Session:
             arrives = max(self._last[sender], self._world.now + self._latency)
             self._world.at(arrives, lambda: self._ended(container, boot, lost))
 
+    def leave(self) -> None:
+        """The leader ends it, and is not told that it has."""
+        self.close(0)
+        self._is_left = True
+
     def sweep(self) -> None:
         """The worker's sshd is gone, and passes nothing on any more."""
         if self._world.schedule.swept:
@@ -167,7 +177,7 @@ class Session:
 
     def is_used(self) -> bool:
         """Whether both sides have it."""
-        return self.open and self.answered and not self.silent
+        return self.open and self.answered and not self.silent and not self._is_left
 
     def leader_boot(self) -> int:
         """Which boot of the leader it is of."""
@@ -178,7 +188,9 @@ class Session:
         return self._ends[self.worker][1]
 
     def _ended(self, container: Container, boot: int, lost: events.SessionLost) -> None:
-        if (
+        if (heals := self._world.heals(self.worker)) < math.inf:
+            self._world.at(heals, lambda: self._ended(container, boot, lost))
+        elif (
             container.rank not in self._told
             and not self.silent
             and not self._world.is_cut(self.worker)
@@ -190,15 +202,17 @@ class Session:
 
     def tell_lost(self, container: Container, lost: events.SessionLost) -> None:
         """One that ends before the answer is an attempt that failed, and is made again."""
-        if container.rank == 0 and not self.answered:
+        if container.rank:
+            container.give(lost)
+        elif not self._is_left and not self.answered:
             container.call_again(self.worker)
-        else:
+        elif not self._is_left:
             container.give(lost)
 
     def give_up(self) -> None:
         """The leader waits no longer for the answer."""
         leader, boot = self._ends[0]
-        if self.open and not self.answered and leader.is_boot(boot):
+        if self.open and not self.answered and not self._is_left and leader.is_boot(boot):
             self.close(0)
             self.open = False
             leader.call_again(self.worker)
@@ -224,7 +238,8 @@ class Container:
         )
         self.stops = 0  # signals that its entrypoint has got, in whichever attempt
         self.between = False  # whether it has ended an attempt, and not begun the next one
-        self._calls: set[int] = set()
+        self._calls: dict[int, int] = {}  # node -> number of the call to it that is under way
+        self._called = 0  # calls so far
         self._frozen = False
         self._inbox: list[Any] = []
         self._alarm = math.inf
@@ -243,7 +258,7 @@ class Container:
         self.killed, self.printed = False, 0
         self.programs = Programs(self._world, self)
         self.gate = SimulatedGate(self._world, self)
-        self.door, self.sessions, self._calls, self._alarm = False, {}, set(), math.inf
+        self.door, self.sessions, self._calls, self._alarm = False, {}, {}, math.inf
         self._world.signals.setdefault(self.rank, 0)
         if self.rank == 0:
             plan = leader
@@ -393,24 +408,33 @@ class Container:
             self._soon(events.NameState(f"node-{rank}", ""), 0.5)
 
     def _do_call(self, action: actions.Call) -> None:
-        if action.node in self.sessions:
-            self.sessions[action.node].close(0)
-        self._calls.add(action.node)
-        self._try(self.boots, action.node)
+        self._world.watch_call(self, action.node)
+        if session := self.sessions.pop(action.node, None):
+            session.leave()
+        self._begin_call(action.node)
 
-    def _try(self, boot: int, node: int) -> None:
+    def is_calling(self, node: int) -> bool:
+        """Whether it calls this node."""
+        return node in self._calls
+
+    def _begin_call(self, node: int, seconds: float = 0.0) -> None:
+        self._called += 1
+        self._calls[node] = self._called
+        self._world.after(seconds, partial(self._try, self.boots, node, self._called))
+
+    def _try(self, boot: int, node: int, number: int) -> None:
         """One attempt: a login that ends well, or is tried again in half a second."""
-        if not self.is_boot(boot) or node not in self._calls:
+        if not self.is_boot(boot) or self._calls.get(node) != number:
             return
         if self._frozen:
-            self._world.after(0.5, lambda: self._try(boot, node))
+            self._world.after(0.5, partial(self._try, boot, node, number))
             return
         why = self._world.containers[node].called(self)
         if why:
             self.give(events.Unreachable(node, why))
-            self._world.after(0.5, lambda: self._try(boot, node))
+            self._world.after(0.5, partial(self._try, boot, node, number))
         else:
-            self._calls.discard(node)
+            del self._calls[node]
 
     def called(self, leader: Container) -> str:
         """A leader logs in and asks; why that failed, or "" where the answer is under way."""
@@ -434,9 +458,8 @@ class Container:
 
     def call_again(self, node: int) -> None:
         """An attempt at a worker failed half way."""
-        self._calls.add(node)
-        boot = self.boots
-        self._world.after(0.5, lambda: self._try(boot, node))
+        self.sessions.pop(node, None)
+        self._begin_call(node, 0.5)
 
     def _hello(self, rank: int, name: str) -> messages.Hello:
         spec, leader, _ = self._world.plans
@@ -538,8 +561,8 @@ class Container:
         self._transmit(self.sessions[0], self.record.told(self._world.now))
 
     def _do_closesession(self, action: actions.CloseSession) -> None:
-        self.sessions[action.node].close(0)
-        self._soon(events.SessionLost(action.node))
+        if session := self.sessions.get(action.node):
+            session.leave()
 
     def _do_prepare(self, action: actions.Prepare) -> None:
         self._world.watch_choice(self)
@@ -625,7 +648,7 @@ class World:
         self.needed = schedule.least or ranks or schedule.nodes - schedule.spares
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
-        self._cut: set[int] = set()
+        self._cut: dict[int, float] = {}  # nodes without a network, and until when
         self.signals: dict[int, int] = {}  # node -> signals that it got
         self.hurried = False  # whether a node has got more than one
         self._looked = -math.inf  # when the table of a large job's leader was looked at last
@@ -712,6 +735,15 @@ class World:
         """Whether nothing passes between this node and the leader."""
         return rank in self._cut or 0 in self._cut
 
+    def heals(self, rank: int) -> float:
+        """When the network between this node and the leader is there again; infinity where nothing
+        is known of that, or it is there."""
+        cuts = [self._cut[each] for each in {0, rank} & self._cut.keys()]
+        return max(cuts, default=math.inf)
+
+    def _heal(self, rank: int) -> None:
+        del self._cut[rank]
+
     def all_well(self) -> bool:
         """Whether a program has run on every node that the leader's last attempt needs, and all
         have ended with 0."""
@@ -745,7 +777,7 @@ class World:
         leader = self.containers[0].machine
         self.hit_inquiry = isinstance(leader, Leader) and leader.state.phase is Phase.INQUIRY
         if fault.kind in (
-            *split("kill vanish cut reboot freeze lie forge blink fault stop twice"),
+            *split("kill vanish cut sever reboot freeze lie forge blink fault stop twice"),
         ):
             self.first_disturbed.setdefault(fault.node, self.now)
         goes = (
@@ -760,7 +792,7 @@ class World:
             for session in container.sessions.values() if fault.kind == "reboot" else ():
                 session.silent = True
             if fault.kind == "vanish":
-                self._cut.add(fault.node)
+                self._cut[fault.node] = math.inf
             if not fault.node:  # and what it was told is gone with it
                 self.told_to_stop.discard(container.boots)
             container.kill()
@@ -768,8 +800,11 @@ class World:
             if fault.seconds:
                 container.history = History()
                 self.after(fault.seconds, container.start)
-        elif fault.kind == "cut":
-            self._cut.add(fault.node)
+        elif fault.kind in ("cut", SEVER) and fault.node not in self._cut:
+            heals = self.now + fault.seconds if fault.kind == SEVER else math.inf
+            self._cut[fault.node] = heals
+            if heals < math.inf:
+                self.at(heals, partial(self._heal, fault.node))
         elif fault.kind == "blink":
             self._blink(fault.node)
         elif fault.kind == "freeze":
@@ -893,6 +928,15 @@ class World:
             and any(attempt <= before for at, before in self.known_attempts.items() if at < boot)
         ):
             self.violate(f"attempt {attempt} comes twice")
+
+    def watch_call(self, leader: Container, node: int) -> None:
+        """The leader calls a node: it has lost its session there, and no other call goes on."""
+        session = leader.sessions.get(node)
+        assert isinstance(leader.machine, Leader)
+        if leader.is_calling(node):
+            self.violate(f"node-{node} is called, and another call to it goes on")
+        elif session and session.known and leader.machine._peers.is_alive(node):
+            self.violate(f"node-{node} is called, and has a session")
 
     def watch_choice(self, leader: Container) -> None:
         """The leader chooses the team: nobody whom it does not know yet is missed in that."""

@@ -104,7 +104,7 @@ def test_the_others_go_on_without_a_spare_that_has_failed() -> None:
     assert actions.Entered(2, Phase.SPARE, "its sshd ended") in node.done
     release = messages.Release(**vars(Outcome(71, "worker-2 (c): its sshd ended")))
     assert actions.Send(2, release) in node.done
-    done = node.told(events.SessionLost(2))
+    done = node.hears(messages.Goodbye(), sender=2)
     assert [action for action in done if isinstance(action, actions.Call)] == [actions.Call(2)]
     assert node.machine.state.of(2) is Phase.LOST
     assert node.outcome is None
@@ -129,6 +129,17 @@ def test_a_worker_believes_no_start_of_a_team_that_the_job_cannot_have(
     node = Node(me=1, spares=1, restarts=2)
     node.hears(node.hello, messages.Start(1, replaced=replaced), sender=0)
     assert node.machine.state.has_started == is_believed
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_nodes_that_disagree_on_the_spares_run_no_job(spares: int) -> None:
+    """Otherwise one that the others take for a spare would start its ranks."""
+    node, other = Node(me=2, spares=spares, restarts=2), Node(me=2, spares=1 - spares, restarts=2)
+    node.hears(replace(other.hello, rank=2), sender=0)
+    assert node.outcome
+    assert node.outcome.status == 78
+    assert "worker-2 (c) has mpirun" in node.outcome.reason
+    assert "mpirun, spares: 1" in node.outcome.reason
 
 
 @pytest.mark.parametrize("spares", [0, 1])
