@@ -473,6 +473,7 @@ class Loop:
             env=dict(self._spec.env),
             heartbeat=self._spec.timeouts.heartbeat,
             leader=os.urandom(8).hex(),  # another leader with the same keys has another name
+            token="",
             address="",
             job=self._topology.job_id,
         )

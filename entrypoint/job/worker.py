@@ -34,6 +34,7 @@ class Worker:
         self._me = state.me
         self._heartbeat_timeout = spec.timeouts.heartbeat
         self._leader_name = ""  # which leader we have answered
+        self._token = ""  # what it has given to this node alone
         self._misdirected = Misdirected(draft.topology)
         self._connected = False
         self._opened = math.inf  # when this node could be called
@@ -67,15 +68,17 @@ class Worker:
         """Why a session that begins with this message may not replace the present one; "" if it
         may.
 
-        Before the start the same leader may, and any where that one is gone. Nobody takes a running
-        job's node: it must first end, with what it runs."""
+        Before the start the same leader may, which has the token of this node, and any where that
+        one is gone. Nobody takes a running job's node: it must first end, with what it runs."""
         self._machine.now = now
         if self._takes_part():
             return messages.TAKEN
-        same = isinstance(message, messages.Hello) and message.leader == self._leader_name
-        if same and message.rank != self._me:
+        if not self._leader_is_there():
+            return ""
+        is_hello = isinstance(message, messages.Hello)
+        if is_hello and message.leader == self._leader_name and message.rank != self._me:
             return self._misdirected.words
-        return "" if same or not self._leader_is_there() else messages.TAKEN
+        return "" if is_hello and message.token == self._token else messages.TAKEN
 
     def _tell_leader(self, message: Any) -> None:
         self._act(actions.Send(_LEADER, message))
@@ -194,18 +197,18 @@ class Worker:
     def _hello(self, hello: messages.Hello) -> None:
         self.state.enter(Phase.ROLL_CALL, _LEADER)
         if self._misdirected.is_other_job(hello):
-            self._tell_leader(messages.Taken(messages.OTHER_JOB))
+            self._answer_taken(messages.OTHER_JOB)
             return
         wrong = self._disagreement(hello)
         if self._misdirected.takes(hello, self._machine.now):
-            self._leader_name = hello.leader  # when it calls this node, it may replace that session
-            self._tell_leader(messages.Taken(self._misdirected.words))
+            self._answer_taken(self._misdirected.words)
             return
         if wrong:
             self._say_last(messages.Reject(*wrong))
             self._decide(ConfigError(*wrong).outcome)
             return
         self._leader_name = hello.leader
+        self._token = hello.token
         self._heartbeat_timeout = hello.heartbeat
         self.state.enter(Phase.FILES)
         self._act(actions.AnswerRollCall(hello.env, hello.address, self.state.stop, hello.leader))
@@ -214,6 +217,11 @@ class Worker:
         if self.state.stop:
             self._machine.drop("roll call")
             self._give_up(self.state.stop, stop=True)
+
+    def _answer_taken(self, why: str) -> None:
+        """Answer a call that is for another node. Its session is nobody's, and may be replaced."""
+        self._tell_leader(messages.Taken(why))
+        self._connected = False
 
     def _disagreement(self, hello: messages.Hello) -> tuple[str, str, str] | None:
         """Why this container and the leader's can't be one job: what, seen, do."""

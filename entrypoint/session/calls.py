@@ -12,6 +12,7 @@ import contextlib
 import gc
 import io
 import logging
+import os
 import socket
 import sys
 import time
@@ -103,13 +104,14 @@ class Caller:
         self._user = user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
         self._hosts = _KnownHosts(keys.known_hosts)
-        # the node and its address are filled in for each call
+        # the node, its address and its token are filled in for each call
         self._question = question
         self._short = replace(question, hosts=(), digest=codec.digest(question.hosts))
         self._tell = callbacks.tell
         self._log = callbacks.log
         self._background = callbacks.background
         self._logins = asyncio.Semaphore(limits.logins)
+        self._tokens: defaultdict[int, str] = defaultdict(lambda: os.urandom(16).hex())
         self._patience: dict[int, int] = {}  # node -> factor of the limits of its next attempt
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._begun: dict[int, float] = {}  # node -> when it was first called, or last answered
@@ -296,7 +298,8 @@ class Caller:
         intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
         for question in (self._short, self._question):
             sent = time.time()
-            line = codec.pack(replace(question, rank=node.rank, address=address))
+            token = self._tokens[node.rank]
+            line = codec.pack(replace(question, rank=node.rank, address=address, token=token))
             while line:
                 await client.until(channel.send_ready, limit)
                 # 0: it is closed, and reading the answer will fail

@@ -69,6 +69,7 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
             "env": {},
             "heartbeat": 1,
             "leader": "",
+            "token": "",
             "address": "",
         } | {"toolkit": entries.get("toolkit")}
     try:

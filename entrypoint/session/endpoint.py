@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Callable
 from io import FileIO
+from pathlib import Path
 from typing import Any
 
 from entrypoint import __version__
@@ -23,6 +24,7 @@ from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.system.files import RunDir
 from entrypoint.system.pipes import PipeListener
+from entrypoint.text import Log, one_line
 from entrypoint.values import replace
 from entrypoint.wire import Invalid
 
@@ -31,6 +33,8 @@ _FROM = 3
 _TO = 4
 _MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w"}
 _UNSENT = 8 * 1024 * 1024  # bytes kept for a leader that does not read
+_LOGGED = 20  # rejected sessions in the log
+_WORDS = 40  # characters in it of what a caller says
 
 # A pipe that is opened for both directions does not block if the entrypoint is gone: `read` returns
 # at once. The session's streams are moved first: a redirection of `echo` or `read` would take their
@@ -60,10 +64,13 @@ class Endpoint:
         on_message: Callable[[Any], None],
         on_lost: Callable[[str], None],
         busy: Callable[[Any], str],
-        hosts: tuple[str, ...] = (),
+        hosts: tuple[str, ...],
+        log: Log,
     ) -> None:
         """`hosts`: of this node's job."""
         self._hosts = hosts
+        self._log = log
+        self._rejected: set[str] = set()  # what was said of calls that were rejected
         self._on_message = on_message
         self._on_lost = on_lost
         self._busy = busy
@@ -103,6 +110,7 @@ class Endpoint:
                         continue
                     if not taken and (reason := self._take(session, message)):
                         session.send(codec.pack(messages.Taken(reason)))
+                        self._log_rejected(session.caller, message, reason)
                         return
                     taken = True
                     if self._session is session:
@@ -133,6 +141,16 @@ class Endpoint:
             self._session.close()
         self._session = session
         return ""
+
+    def _log_rejected(self, caller: str, first: Any, reason: str) -> None:
+        """Log once who has called although this node has a leader, and what it said."""
+        said = messages.kind_of(type(first))
+        if isinstance(first, messages.Hello):
+            said = f"{said} of leader {one_line(first.leader, _WORDS)} to node {first.rank}"
+        words = f"rejected a second session, of {caller}, which says {said}: {reason}"
+        if words not in self._rejected and len(self._rejected) < _LOGGED:
+            self._rejected.add(words)
+            self._log(words)
 
     def send(self, message: Any) -> None:
         """Send a message to the leader; without a session it is dropped."""
@@ -194,6 +212,17 @@ class _Session:
             self.close()
         else:
             self._sink.write(data)
+
+    @property
+    def caller(self) -> str:
+        """The address from which the session came, as sshd tells its programs."""
+        try:
+            variables = Path(f"/proc/{self._pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return "an unknown address"
+        values = (each for each in variables if each.startswith(b"SSH_CONNECTION="))
+        value = next(values, b"=an unknown address").decode(errors="replace")
+        return one_line(value.partition("=")[2].partition(" ")[0], _WORDS)
 
     def close(self) -> None:
         """Close the session; bytes already sent still arrive."""

@@ -34,11 +34,13 @@ class Node:
         self.run_dir = RunDir(str(folder))
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
         self.lost: asyncio.Queue[str] = asyncio.Queue()
+        self.said: list[str] = []
         self.endpoint = Endpoint(
             self.heard.put_nowait,
             self.lost.put_nowait,
             lambda first: "" if replace else messages.TAKEN,
             ("a", "b"),
+            self.said.append,
         )
         self.endpoint.open(self.run_dir)
 
@@ -62,7 +64,12 @@ class Leader:
         self.out, stdout = os.pipe()
         argv = (*shell.split(), str(folder / "attend"))
         self.attend = subprocess.Popen(
-            argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True
+            argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "SSH_CONNECTION": "10.0.0.9 40000 10.0.0.2 36666"},
         )
         self._open = {self.into, self.out}
         os.close(stdin)
@@ -139,7 +146,9 @@ async def test_messages_pass_both_ways_and_the_end_of_a_session_is_noticed(
 async def test_a_question_with_a_digest_of_the_hosts_has_this_node_s_or_all_are_sent(
     folder: Path,
 ) -> None:
-    long = messages.Hello(__version__, ("b", "a"), 1, "plain", {}, 15.0, "leader", "127.0.0.1")
+    long = messages.Hello(
+        __version__, ("b", "a"), 1, "plain", {}, 15.0, "leader", "127.0.0.1", "token"
+    )
     short = values.replace(long, hosts=(), digest=codec.digest(long.hosts))
     async with node(folder) as worker:
         with Leader(folder) as leader:
@@ -189,6 +198,27 @@ async def test_of_eight_leaders_at_once_one_has_it_and_the_others_hear_so(folder
             worker.endpoint.send(messages.Stopped())
             assert await ends[leaders.index(first)] == codec.pack(messages.Stopped())
             assert worker.heard.qsize() == 1
+            said = "rejected a second session, of 10.0.0.9, which says start: another leader has it"
+            assert worker.said == [said]
+
+
+@in_loop
+async def test_a_second_caller_is_logged_with_its_address_and_what_it_says(folder: Path) -> None:
+    hello = messages.Hello(
+        __version__, ("a", "b"), 1, "plain", {}, 15.0, "l\n" * 30, "10.0.0.2", "token"
+    )
+    async with node(folder) as worker:
+        with Leader(folder) as leader, Leader(folder) as second:
+            leader.say(HELLO)
+            assert await worker.heard.get() == messages.Start(1)
+            second.say(codec.pack(hello))
+            assert await second.hears() == BUSY
+            assert len(worker.said) == 1
+            assert worker.said[0].startswith(
+                "rejected a second session, of 10.0.0.9, which says hello of leader l"
+            )
+            assert worker.said[0].endswith(" to node 1: another leader has it")
+            assert "\n" not in worker.said[0]
 
 
 @in_loop
@@ -274,7 +304,7 @@ import asyncio, sys
 from entrypoint.system.files import RunDir
 from entrypoint.session.endpoint import Endpoint
 async def listen():
-    Endpoint(lambda message: print("heard", flush=True), print, lambda first: False).open(RunDir(sys.argv[1]))
+    Endpoint(lambda message: print("heard", flush=True), print, lambda first: False, (), print).open(RunDir(sys.argv[1]))
     print("open", flush=True)
     await asyncio.Event().wait()
 asyncio.run(listen())

@@ -149,7 +149,9 @@ def states() -> list[str]:
     return []
 
 
-HELLO = messages.Hello(__version__, ("a", "b"), 1, "plain", {}, 15.0, "leader", "127.0.0.1")
+HELLO = messages.Hello(
+    __version__, ("a", "b"), 1, "plain", {}, 15.0, "leader", "127.0.0.1", "token"
+)
 
 
 def keys_of(peer: Peer, known: str = "") -> Keys:
@@ -436,7 +438,9 @@ def test_an_attempt_that_fails_while_it_is_cancelled_is_nobody_s_error(
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
         keys = Keys(new_key().encode(), "", b"", "", "")
         node = Node(1, "b", 1, "127.0.0.1", ssh_port=1)
-        hello = messages.Hello(__version__, ("a", "b"), 1, "plain", {}, 15.0, "x", "127.0.0.1")
+        hello = messages.Hello(
+            __version__, ("a", "b"), 1, "plain", {}, 15.0, "x", "127.0.0.1", "token"
+        )
         callbacks = Callbacks(Logger(), lambda event: None, asyncio.create_task)
         calls = rollcall.Caller((node,), "user", keys, hello, callbacks)
         calls.call(node)

@@ -466,11 +466,20 @@ class Container:
         version = "another" if self._world.schedule.other_version == self.rank else __version__
         hosts = self._world.hosts
         return messages.Hello(
-            version, hosts, self.rank, leader.task, {}, spec.timeouts.heartbeat, name, "10.0.0.1"
+            version,
+            hosts,
+            self.rank,
+            leader.task,
+            {},
+            spec.timeouts.heartbeat,
+            name,
+            "10.0.0.1",
+            f"{name} to {self.rank}",
         )
 
     def stranger(self) -> None:
-        """Another leader with the same keys calls: a running job's node is not its to take."""
+        """Another one with the same keys calls, which knows the leader's name: a node that has
+        answered its leader is not its to take."""
         before = self.sessions.get(0)
         if (
             isinstance(self.machine, Worker)
@@ -479,8 +488,10 @@ class Container:
             and before
             and before.open
         ):
-            taken = not self.machine.busy(self._hello(0, "stranger"), self._world.now)
-            if taken and self.programs.started and not self._world.is_disturbed(0, self.rank):
+            name = f"leader-{before.leader_boot()}"
+            hello = replace(self._hello(0, name), token="of another node")
+            taken = not self.machine.busy(hello, self._world.now)
+            if taken and before.answered and not self._world.is_disturbed(0, self.rank):
                 self._world.violate(
                     f"node-{self.rank} was taken by another leader while its own is there"
                 )

@@ -105,7 +105,9 @@ def called(nodes: int = 2) -> Seen:
     """Worker-1 that has answered the roll call."""
     seen = Seen(1, nodes=nodes).open(1)
     hosts = tuple("abcdefgh"[:nodes])
-    return seen.says(0, messages.Hello(__version__, hosts, 1, "mpirun", {}, 15.0, "x", "10.0.0.2"))
+    return seen.says(
+        0, messages.Hello(__version__, hosts, 1, "mpirun", {}, 15.0, "x", "10.0.0.2", "token")
+    )
 
 
 def test_a_leader_says_who_is_missing_and_why() -> None:

@@ -50,7 +50,7 @@ HELLO: dict[str, Any] = {
 PHASES: dict[str, Any] = {"phases": [["keys", 1.5, 2.0, ""], ["run", 3.0, 4.0, "rank 0"]]}
 PHASES |= {"answered": 1.0, "started": 2.0, "released": 0.0, "told": 5.0}
 PONG = pack(messages.Pong(1.0, 0))
-HELLO |= {"job": "4711.0", "heartbeat": 15.0, "leader": "a4", "address": "10.0.0.7"}
+HELLO |= {"job": "4711.0", "heartbeat": 15.0, "leader": "a4", "token": "b5", "address": "10.0.0.7"}
 
 CAUSE = {
     "slug": "gpu-ecc",

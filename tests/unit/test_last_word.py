@@ -66,7 +66,9 @@ class Node:
 
 def hello(**other: Any) -> messages.Hello:
     return replace(
-        messages.Hello(__version__, ("a", "b"), 1, "torchrun", {}, 15.0, "leader", "10.0.0.2"),
+        messages.Hello(
+            __version__, ("a", "b"), 1, "torchrun", {}, 15.0, "leader", "10.0.0.2", "token"
+        ),
         **other,
     )
 

@@ -12,7 +12,7 @@ from entrypoint.model import Device, Node, NodeReport, Topology
 from entrypoint.phases import Phase, Span
 from entrypoint.record.recorder import TimelineRecorder
 
-HELLO = messages.Hello("1", (), 1, "plain", {}, 15.0, "a", "")
+HELLO = messages.Hello("1", (), 1, "plain", {}, 15.0, "a", "", "token")
 FACTS = messages.NodeInfo(1, "", "1", 0.0, 1, None, None, ())
 REPORT = NodeReport(1, 1, "1")
 RELEASE = messages.Release(0, "", False, False)

@@ -26,7 +26,7 @@ HOSTS = ("a", "b", "c")
 
 
 def hello(rank: int, hosts: tuple[str, ...] = HOSTS, toolkit: str = __version__) -> Hello:
-    return Hello(toolkit, hosts, rank, "plain", {}, 15.0, "leader", "10.0.0.1")
+    return Hello(toolkit, hosts, rank, "plain", {}, 15.0, "leader", "10.0.0.1", "token")
 
 
 def of_node(rank: int, job_id: str = "") -> Misdirected:
@@ -193,14 +193,27 @@ def test_a_worker_answers_a_call_for_another_node_with_who_it_is() -> None:
 
 
 def test_a_worker_has_one_leader_at_a_time() -> None:
-    """The same one may call again before the start, and any once the first is gone."""
+    """The same one may call again before the start, and any once the first is gone. Every node
+    knows its name, and this one alone has the token."""
     node = speakers.Node(me=1)
-    other = replace(node.hello, leader="another one")
+    others = (
+        replace(node.hello, leader="another one", token="its own"),
+        replace(node.hello, token="of another node"),
+        messages.Ping(0),
+    )
     node.hears(node.hello, sender=0)
     assert node.machine.busy(node.hello, node.now) == ""
-    assert node.machine.busy(other, node.now) == messages.TAKEN
+    assert {node.machine.busy(other, node.now) for other in others} == {messages.TAKEN}
+    wrong_node = replace(node.hello, rank=2, token="of node 2")
+    assert node.machine.busy(wrong_node, node.now) == "that is worker-1 of this job"
     node.told(events.SessionLost(0))
-    assert node.machine.busy(other, node.now) == ""
+    assert {node.machine.busy(other, node.now) for other in others} == {""}
+
+
+def test_a_session_with_a_call_for_another_node_may_be_replaced() -> None:
+    node = speakers.Node(me=1)
+    node.hears(replace(node.hello, rank=2, token="of node 2"), sender=0)
+    assert node.machine.busy(node.hello, node.now) == ""
 
 
 def test_a_worker_says_in_what_it_differs_from_its_leader() -> None:

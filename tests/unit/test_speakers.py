@@ -57,7 +57,9 @@ SAMPLES = {
         messages.Goodbye(),
         messages.Checking("memory"),
         messages.Checked(""),
-        messages.Hello(__version__, ("a", "b", "c"), 1, "mpirun", {}, 15.0, "leader", "10.0.0.2"),
+        messages.Hello(
+            __version__, ("a", "b", "c"), 1, "mpirun", {}, 15.0, "leader", "10.0.0.2", "token"
+        ),
         messages.Start(1),
         messages.StartDaemon("orted"),
         messages.Ping(0),

@@ -347,7 +347,9 @@ def test_another_node_of_this_job_calls_it_a_mistake_first() -> None:
 def test_a_second_leader_is_rejected_and_this_one_ends() -> None:
     """Its list of hosts has another order."""
     made, now = leader()
-    call = messages.Hello(__version__, ("b", "a", "c"), 1, "torchrun", {}, 15.0, "x", "10.0.0.1")
+    call = messages.Hello(
+        __version__, ("b", "a", "c"), 1, "torchrun", {}, 15.0, "x", "10.0.0.1", "token"
+    )
     did = made.handle(events.LeaderCalled(call), now)
     (answer,) = [each.message for each in did if isinstance(each, actions.Answer)]
     assert isinstance(answer, messages.Reject)
