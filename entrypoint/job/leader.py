@@ -311,9 +311,6 @@ class Leader:
             self._lose(node, "")
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
 
-    def _on_alive(self, event: events.Alive) -> None:
-        self._peers.hear(event.node, self._machine.now)
-
     def _on_lost(self, event: events.SessionLost) -> None:
         if self._peers.is_alive(event.node):
             self._lose(event.node, event.why)
@@ -331,6 +328,7 @@ class Leader:
             self._look_complete()  # the others may have waited for its gate alone
             return
         peer.lost = True
+        self.state.may_run(node)
         self._talk.lose(node)
         self._ranks.daemon_started(node, NO_LOGIN)
         seen = self._peers.silence(node, self._machine.now)
@@ -539,7 +537,7 @@ class Leader:
             self._roll_call.called(event.message, self._decide)
 
 
-_HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
+_HANDLERS: Mapping[type, Callable[[Leader, Any], object]] = {
     events.Started: Leader._on_began,
     events.TimerFired: lambda leader, event: None,  # only time has passed
     events.KeysReady: Leader._on_keys_ready,
@@ -548,7 +546,7 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], None]] = {
     events.Unreachable: Leader._on_unreached,
     events.Rejected: Leader._on_disagreed,
     events.Answered: Leader._on_answered,
-    events.Alive: Leader._on_alive,
+    events.Alive: lambda leader, event: leader._peers.hear(event.node, leader._machine.now),
     events.SessionLost: Leader._on_lost,
     events.MessageReceived: Leader._on_heard,
     events.LeaderCalled: Leader._on_called,

@@ -321,9 +321,9 @@ class Hello:
     env: Annotated[Mapping[str, str], _variables]
     heartbeat: Annotated[float, Range(1, _EVER)]
     leader: Label  # which leader asks: a second leader with the same keys has another name
+    address: Label  # at which it reached this node
     # Of this leader for this node alone: who calls again with it may replace the session.
     token: Label
-    address: Label  # at which it reached this node
     job: Label = ""  # the scheduler's number of the leader's job
     digest: Label = ""  # of the hosts, where they are left out
 

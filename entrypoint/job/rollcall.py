@@ -14,12 +14,15 @@ from entrypoint.job.state import JobState
 from entrypoint.job.waits import KILL_MARGIN, SURE, Misdirected, rejoin
 from entrypoint.model import Members, Node, NodeReport, Outcome, Topology, node_name
 from entrypoint.phases import Phase
-from entrypoint.text import count
+from entrypoint.text import count, some
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
 # Seconds more where another node of this job answers: by its own clock it believes in a mistake
 # first and says which one, so that all nodes end alike.
 _SURE_OURS = 5.0
+_NAMED = 8  # nodes named in one line
+_NOT_REACHED = "not reached yet"
+_ASKED = 2.0  # seconds for the first call to a node that may have been killed
 
 
 class RollCall:
@@ -35,6 +38,7 @@ class RollCall:
         self._least = state.plan.launch.start.min_nodes  # nodes that are enough for an elastic job
         self._look = look
         self._goes_at: float | None = None  # when an elastic job starts with those that are there
+        self._has_said_held = False  # whether it was said that the start waits for a lost node
         self._is_over = False  # whether the time is over, and those that are there decide
         self._missing: dict[str, str] = {}  # host -> why, in words; "" once it is there
         self._disagreed: dict[str, events.Rejected] = {}
@@ -51,7 +55,7 @@ class RollCall:
         self._own = own
         self.gates.answered(own)
         for node in self._topology.peers:
-            self.miss(node, "not reached yet")
+            self.miss(node, _NOT_REACHED)
             self._machine.act(actions.Call(node.rank))
         # mpirun's daemons connect back to this node by its name.
         self._machine.act(actions.Resolve((self._topology.me,)))
@@ -94,6 +98,8 @@ class RollCall:
         job."""
         host = node.name
         self.miss(node, event.why)
+        if node.rank in self._state.team.may_run:
+            self._look()
         since = self._refused.setdefault(host, now)
         if not event.refused:
             del self._refused[host]
@@ -144,18 +150,18 @@ class RollCall:
         if self._disagreed and answered + len(self._disagreed) == peers:
             self._disagree()
         if answered == peers or not self.own_name:
-            return self.own_name and not self._awaits_gates()
+            return self.own_name and not self._is_held()
         if not self._is_enough(answered):
             return self._is_over
         here = {self._topology.me, *self._state.peers}
         if self._topology.spares and not self._state.team.awaits(
             self._topology, here, self._ready()
         ):
-            return not self._awaits_gates()
+            return not self._is_held()
         if self._goes_at is None:
             self._goes_at = self._machine.now + self._join
             self._machine.after(self._join, self._look)
-        if self._machine.now < self._goes_at or self._awaits_gates():
+        if self._machine.now < self._goes_at or self._is_held():
             return False
         self._machine.log(f"EP507 the job starts without {self._words()}; each may join later")
         return True
@@ -167,6 +173,40 @@ class RollCall:
             enough = 1 + answered >= self._topology.working
             return enough and self._state.team.is_enough(self._ready())
         return self._least is not None and 1 + answered >= self._least
+
+    def _is_held(self) -> bool:
+        """Whether the start waits for a gate, or for the end of what a lost node may still run."""
+        return self._awaits_end() or self._awaits_gates()
+
+    def _awaits_end(self) -> bool:
+        """Whether a lost node may still run what an earlier attempt has started there."""
+        ends = {node: self._runs_until(node) for node in self._state.team.may_run}
+        ends = {node: until for node, until in ends.items() if until > self._machine.now}
+        if not ends:
+            return False
+        self._machine.at(max(ends.values()), self._look, "lost nodes")
+        seconds = max(ends.values()) - self._machine.now
+        if not self._has_said_held and seconds > _ASKED:
+            self._has_said_held = True
+            names = some([self._topology.name(node) for node in ends], _NAMED)
+            self._machine.log(
+                f"the start waits for {seconds:.0f}s at most: ranks of the last attempt may run on"
+                f" {names} until then"
+            )
+        return True
+
+    def _runs_until(self, node: int) -> float:
+        """Return until when a lost node may run something. One that has ended the attempt tells so
+        by its answer; a new container in its place knows nothing of the old one. Of one whose
+        session has ended, nothing runs once a call finds nobody there."""
+        until, is_silent = self._state.team.may_run[node]
+        peer = self._state.peers.get(node)
+        if peer and peer.report.attempt >= self._state.history.attempt:
+            return 0.0
+        why = self._missing.get(self._topology.name(node))
+        if is_silent or why == messages.TAKEN:
+            return until
+        return min(until, self._began + _ASKED) if why == _NOT_REACHED else 0.0
 
     def _awaits_gates(self) -> bool:
         """Whether the result of a gate is awaited: of a job with spares, that of a node which is to
@@ -205,7 +245,7 @@ class RollCall:
                 return
         answered = len(self._state.peers)
         is_enough = not any(self._missing.values()) or self._is_enough(answered)
-        if is_enough and self._awaits_gates():  # these have limits of their own
+        if is_enough and self._is_held():  # these have limits of their own
             self._machine.after(_HEAR_ALL, self._out_of_time, "roll call")
             return
         # So many are there, and some of them cannot work: that is why the job does not start.

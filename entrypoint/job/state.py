@@ -3,6 +3,7 @@ phase."""
 
 from __future__ import annotations
 
+from entrypoint import heartbeat
 from entrypoint.job import actions
 from entrypoint.job.failure import lost
 from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
@@ -10,9 +11,11 @@ from entrypoint.job.messages import Start
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
 from entrypoint.job.team import Team
+from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.model import NodeReport, Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.spec import JobSpec
+from entrypoint.values import replace
 
 # Which nodes another leader has replaced is not asked of the others: none is believed about others.
 _NEW = "this worker-0 is new: nodes that were replaced in earlier attempts may work again"
@@ -57,6 +60,17 @@ class JobState:
         """Say which nodes work."""
         self.team = team
         self._working = frozenset(team.nodes)
+
+    def may_run(self, node: int) -> None:
+        """A node is lost. Its ranks have its grace from when it knows that: at once, unless its
+        network is cut."""
+        if self.has_started and self.works(node):
+            now, limits = self.scheduler.now, self.spec.timeouts
+            is_silent = now - self.peers[node].heard > limits.heartbeat
+            patience = heartbeat.patience(limits.heartbeat, len(self.topology.nodes))
+            until = now + (patience if is_silent else 0) + limits.grace + KILL_MARGIN
+            may_run = {**self.team.may_run, node: (until, is_silent)}
+            self.set_team(replace(self.team, may_run=may_run))
 
     def works(self, node: int) -> bool:
         """Whether this node works, and is no spare."""

@@ -55,8 +55,8 @@ read -r end
 class Endpoint:
     """The control endpoint, with one session at a time.
 
-    `busy` returns, for the first message of a new session, why it does not replace the current one,
-    or "" if it does: a leader that calls again has lost its session.
+    `busy` returns, for the first message of a new session, why this node does not take it, or "" if
+    it does, instead of the current one: a leader that calls again has lost its session.
     """
 
     def __init__(
@@ -135,9 +135,9 @@ class Endpoint:
 
     def _take(self, session: _Session, first: Any) -> str:
         """Accept the session and return "", or return why it is rejected."""
+        if reason := self._busy(first):
+            return reason
         if self._session is not None:
-            if reason := self._busy(first):
-                return reason
             self._session.close()
         self._session = session
         return ""

@@ -35,14 +35,23 @@ class Node:
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
         self.lost: asyncio.Queue[str] = asyncio.Queue()
         self.said: list[str] = []
+        self.taken = asyncio.Event()  # it has a leader
         self.endpoint = Endpoint(
-            self.heard.put_nowait,
-            self.lost.put_nowait,
-            lambda first: "" if replace else messages.TAKEN,
+            self.hears,
+            self.loses,
+            lambda first: "" if replace or not self.taken.is_set() else messages.TAKEN,
             ("a", "b"),
             self.said.append,
         )
         self.endpoint.open(self.run_dir)
+
+    def hears(self, message: Any) -> None:
+        self.taken.set()
+        self.heard.put_nowait(message)
+
+    def loses(self, why: str) -> None:
+        self.taken.clear()
+        self.lost.put_nowait(why)
 
 
 @contextlib.asynccontextmanager

@@ -593,7 +593,11 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
         wrong.append(f"node-{fault.node} was told {told}, and ends with {node.outcomes[-1][1]}")
     if fault.node >= world.needed and world.containers[0].boots > 1:
         wrong.append(f"node-{fault.node}, a spare, was lost, and the job has started again")
-    unheard = 0.0 if fault.kind == "kill" else _patience(schedule)
+    unheard = 0.0
+    if fault.kind != "kill":
+        unheard = _patience(schedule)
+        if fault.node < world.needed:  # it may run until it has noticed that, and its grace is over
+            unheard += _patience(schedule) + GRACE + KILL_MARGIN
     late = fault.at + unheard + min(GRACE, max(schedule.save)) + 2 * schedule.passes
     late += schedule.duration + 6 + 10 * schedule.latency + (AWAITED if schedule.gates else 0.0)
     ended = _final(world, 0)[0]

@@ -181,6 +181,7 @@ class Programs:
     def run(self, rank: int) -> None:
         """A rank, or this node's own program, starts."""
         self._world.watch_rank(self._container)
+        self._world.watch_overlap(self._container)
         process = Process(rank, started=self._world.now)
         if self._container.rank in self._world.schedule.all_unhealthy:
             self._world.violate(f"a rank runs on node-{self._container.rank}, not healthy")
@@ -363,6 +364,10 @@ class Programs:
             ):
                 words.append(f"it ends, and rank {process.rank} has time left to save")
         return words
+
+    def runs_of_before(self, boot: int) -> bool:
+        """Whether something runs here that an earlier boot of the leader has started."""
+        return self.leader_boot < boot and not self.is_idle()
 
     def is_idle(self) -> bool:
         """Whether nothing runs here."""

@@ -446,9 +446,9 @@ class Container:
         hello = self._hello(leader.rank, f"leader-{leader.boots}")
         assert isinstance(self.machine, Worker)
         before = self.sessions.get(0)
-        if before and before.open:
-            if self.machine.busy(hello, world.now):
-                return "another leader has it"
+        if why := self.machine.busy(hello, world.now):
+            return why
+        if before:
             before.open = False
         self.sessions[0] = session = Session(world, leader, self)
         leader.sessions[self.rank] = session
@@ -995,6 +995,20 @@ class World:
             and self.now < self.began + 1
         ):
             self.violate(f"node-{rank} was replaced, and works, and others are there")
+
+    def watch_overlap(self, container: Container) -> None:
+        """A rank starts: none of an earlier attempt runs on another node that is only cut off. One
+        that stands still cannot end it, and a new leader knows nothing of the nodes before."""
+        boot = self.containers[0].boots
+        odd = {fault.node for fault in self.schedule.of("freeze")}
+        if self.schedule.of("kill", "reboot") and 0 in self.first_disturbed:
+            return
+        for each in self.containers:
+            if each.rank not in odd and each.programs.runs_of_before(boot):
+                self.violate(
+                    f"node-{container.rank} starts a rank, and node-{each.rank} runs one of an"
+                    " earlier attempt"
+                )
 
     def watch_port(self, action: actions.Send) -> None:
         """The programs of all nodes meet at one port, which is free where they need it."""

@@ -96,6 +96,86 @@ def test_a_spare_may_come_later(not_ready: Outcome | None, said: str) -> None:
     assert node.outcome is None
 
 
+def is_prepared(node: Node) -> bool:
+    return any(isinstance(action, actions.Prepare) for action in node.done)
+
+
+def second(is_silent: bool, spares: int = 1) -> Node:
+    """The leader of the second attempt, which has lost worker-1 just before."""
+    node = leader(frozenset({0, 2}), spares)
+    state = node.machine.state
+    state.history = replace(state.history, attempt=2)
+    state.set_team(replace(state.team.lose(1, "lost"), may_run={1: (node.now + 50, is_silent)}))
+    node.told(events.Answered(2, NodeReport(2, 2, __version__, "4.1.4", attempt=2), "10.0.0.1"))
+    return node
+
+
+def test_the_next_attempt_waits_for_the_ranks_of_a_node_that_is_cut_off() -> None:
+    node = second(is_silent=True)
+    node.told(events.Unreachable(1, "no answer from 10.0.0.2"))
+    node.waits(49)
+    assert not is_prepared(node)
+    assert [text for text in logged(node) if "the start waits for 50s at most" in text]
+    node.waits(2)
+    assert is_prepared(node)
+
+
+@pytest.mark.parametrize(("attempt", "spares"), [(1, 1), (2, 1), (1, 0), (2, 0)])
+def test_a_lost_node_that_has_ended_the_attempt_says_so_by_its_answer(
+    attempt: int, spares: int
+) -> None:
+    """A new container in its place knows nothing of the old one, which may only be cut off."""
+    node = second(is_silent=True, spares=spares)
+    report = NodeReport(1, 2, __version__, "4.1.4", attempt=attempt)
+    node.told(events.Answered(1, report, "10.0.0.1"))
+    assert is_prepared(node) == (attempt == 2)
+    node.waits(51)
+    assert is_prepared(node)
+
+
+@pytest.mark.parametrize(
+    ("why", "waits"),
+    [("nothing listens there yet", 0), ("", 2), (messages.TAKEN, 50)],
+    ids=["killed", "not reached", "it still ends"],
+)
+def test_the_next_attempt_waits_for_a_node_whose_session_has_ended_if_it_is_there(
+    why: str, waits: int
+) -> None:
+    node = second(is_silent=False)
+    if why:
+        node.told(events.Unreachable(1, why))
+    assert is_prepared(node) == (waits == 0)
+    node.waits(waits - 0.5)
+    assert is_prepared(node) == (waits == 0)
+    node.waits(1)
+    assert is_prepared(node)
+
+
+@pytest.mark.parametrize(("why", "seconds"), [("", 32), ("it sent nonsense", 32)])
+def test_a_node_that_has_lost_its_session_may_run_for_its_grace(why: str, seconds: float) -> None:
+    node = running(1, 2)
+    node.told(events.SessionLost(1, why))
+    assert node.machine.next_team().may_run == {1: (node.now + seconds, False)}
+
+
+def test_a_silent_node_may_run_until_it_has_noticed_that_by_its_own_clock() -> None:
+    node = running(1, 2)
+    while node.outcome is None:
+        node.now += 1
+        node.told(events.TimerFired())
+        node.hears(messages.Pong(0.0, 0), sender=2)
+    assert "EP602 worker-1" in node.outcome.reason
+    ((until, is_silent),) = node.machine.next_team().may_run.values()
+    assert is_silent
+    assert node.now + 49 < until < node.now + 51  # 18 s, its grace of 30 s, and 2 s to be killed
+
+
+def test_a_spare_that_is_lost_delays_nothing() -> None:
+    node = running(1, 2)
+    node.told(events.SessionLost(2))
+    assert node.machine.next_team().may_run == {}
+
+
 def test_the_others_go_on_without_a_spare_that_has_failed() -> None:
     """It is told why, and called again in case it comes back."""
     node = running(1, 2)
