@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import Commands, command, job_arguments
@@ -26,17 +25,13 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.plan import rendered
 
     # The scripts run elsewhere and on any node, so this machine needs no place among the hosts.
-    args.spec = os.path.abspath(args.spec) if args.spec else None
     if args.node_rank is None:
         args.node_rank = "0"
     spec, facts = inputs.job(args)
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
     scripts = rendered(spec, facts, origin)
     outputs.write(Path(args.out), scripts)
-    if names := sorted(set(specs.left_out(spec)) - set(specs.kept_back(spec))):
-        summary = "EP128 secrets are left out of torchrun.sh and torchlaunch.sh"
-        log(f"{summary} | {', '.join(names)} | set them where one of them runs")
-    if names := list(specs.kept_back(spec)):
+    if names := sorted({*specs.left_out(spec), *specs.for_script(spec)[1]}):
         log(
             f"EP128 secrets are left out of the scripts | {', '.join(names)} | set them where a"
             " script runs"

@@ -123,9 +123,7 @@ def _describes_job(spec: JobSpec, facts: Facts) -> bool:
 
     # Torch's own variables do not count: programs that start on their own have MASTER_PORT and the
     # like, too.
-    settings = [
-        value for value in specs.given(spec) if not value.names[0].startswith("ENTRYPOINT_TORCH_")
-    ]
+    settings = [name for name in specs.given(spec) if not name.startswith("ENTRYPOINT_TORCH_")]
     if specs.settings_in(inputs.environ()) or settings or specs.kept_back(spec):
         return True
     platform = registry.choose("platforms", spec.platform, facts, "local")

@@ -47,7 +47,7 @@ def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
         )
     return {
         **variables,
-        **{setting.names[0]: setting.value for setting in given(spec)},
+        **given(spec),
         **variables,
     }
 

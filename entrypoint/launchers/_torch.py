@@ -17,7 +17,7 @@ from entrypoint.launchers._nested import is_python
 from entrypoint.launchers._place import meeting_port, place
 from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Program, Topology
 from entrypoint.render import render
-from entrypoint.spec import DEFAULT, JobSpec, Source, left_out, logs
+from entrypoint.spec import DEFAULT, JobSpec, Source, carried, logs
 from entrypoint.values import replace
 
 # Options that the launcher sets, and the fields that their values come from.
@@ -41,15 +41,6 @@ _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}  # their other s
 # Seconds; torch counts milliseconds in 31 bits.
 _AS_LONG_AS_THE_JOB = 2_000_000
 _ELASTIC_RESTARTS = 3
-# read-only in bash
-_BASH_READONLY = (
-    "UID",
-    "EUID",
-    "PPID",
-    "BASHOPTS",
-    "SHELLOPTS",
-    "BASH_VERSINFO",
-)
 
 
 def launch(
@@ -137,18 +128,14 @@ def rank_script(spec: JobSpec, topology: Topology) -> File:
 def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
     """Return `<name>.sh` for a user who starts it by hand, with this job's values.
 
-    It contains no values that may be secrets, since others may read it: `left_out` names these.
+    It contains no values that may be secrets, since others may read it.
     """
     template = f"{name}/{name}.sh.j2"
-    secrets = left_out(spec)
     # A script is for other machines than this one, which is the only host if none is named.
     is_named = topology.origins.get("hosts", Source("spec")).origin != "default"
     slots = [node.slots for node in topology.nodes]
-    hidden = (*secrets, *_BASH_READONLY)
     context = {
-        "env": {name: value for name, value in spec.env.items() if name not in hidden},
-        "workdir": spec.workdir,
-        "command": spec.command if "command" not in secrets else (),
+        **carried(spec),
         "origin": origin,
         "name": name,
         "hosts": ",".join(node.where for node in topology.nodes) if is_named else "",

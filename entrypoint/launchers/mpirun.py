@@ -22,7 +22,7 @@ from entrypoint.model import (
     Topology,
 )
 from entrypoint.render import quote_sh
-from entrypoint.spec import Given, JobSpec, given
+from entrypoint.spec import JobSpec, carried, for_script
 from entrypoint.values import replace
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # other names
@@ -65,7 +65,7 @@ _EACH_RANK = {
 
 
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    """Return run_mpi.sh on the leader, nothing on the others; the hostfile has the slots that the
+    """Return mpirun.sh on the leader, nothing on the others; the hostfile has the slots that the
     nodes counted.
 
     Raises ConfigError if the nodes have different majors of Open MPI, SpecError for options that
@@ -94,7 +94,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         (node.host if many else "localhost", f"slots={report.slots}")
         for node, report in zip(topology.nodes, members.reports, strict=True)
     ]
-    script = _script(spec, topology, members, "the job's spec", 0o700)
+    script = _script(spec, topology, members)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
         launch,
@@ -149,21 +149,17 @@ def _check_majors(topology: Topology, members: Members) -> None:
 
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """Return the files that `entrypoint render` writes for this launcher."""
-    return (_script(spec, topology, members, origin, 0o755, given(spec)),)
+    settings = [
+        f"  export {name}=${{{name}:-{quote_sh(value)}}}"
+        for name, value in for_script(spec)[0].items()
+    ]
+    context = {"origin": origin, "settings": "\n".join(settings), **carried(spec)}
+    return (_mpi.file("run_mpi.sh", context, 0o755),)
 
 
-def _script(
-    spec: JobSpec,
-    topology: Topology,
-    members: Members,
-    origin: str,
-    mode: int,
-    settings: Sequence[Given] = (),
-) -> File:
-    """Return run_mpi.sh with this job's values as the defaults of its variables."""
+def _script(spec: JobSpec, topology: Topology, members: Members) -> File:
+    """Return mpirun.sh with this job's values as the defaults of its variables."""
     context = {
-        "origin": origin,
-        "given": "\n".join(map(_default, settings)),
         "np": _mpi.world_size(spec, members),
         "hostfile": _mpi.hostfile(spec, topology),
         "mpi_major": members.reports[0].mpi.split(".")[0],
@@ -171,14 +167,7 @@ def _script(
         "run_dir": topology.run_dir,
         "tags": _TAGS[_tags(spec, topology, members)],
     }
-    return _mpi.file("run_mpi.sh", context, mode)
-
-
-def _default(setting: Given) -> str:
-    """Return the line of run_mpi.sh that sets a setting to this value if none of its variables is
-    set."""
-    unset = "".join(f"${{{name}:-}}" for name in setting.names)
-    return f'  if [ -z "{unset}" ]; then export {setting.names[0]}={quote_sh(setting.value)}; fi'
+    return _mpi.file("mpirun.sh", context, 0o700)
 
 
 def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
@@ -186,7 +175,6 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
     is_asked = spec.network.interface != interfaces.AUTO
     count_source = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
     return (
-        EnvVar("ENTRYPOINT_STAGE", "launch", "launcher mpirun"),
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
         EnvVar("OPENMPI_NP", str(_mpi.world_size(spec, members)), count_source),
         EnvVar(

@@ -478,7 +478,6 @@ def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -
             "user": topology.user,
             "run_dir": topology.run_dir,
             "alive_interval": _alive_interval(spec),
-            "host": topology.this.host,
             "root_login": "no" if facts.uid else "prohibit-password",
             "startups": max(256, 2 * len(topology.nodes)),
             "login_grace": 15,

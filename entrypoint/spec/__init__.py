@@ -16,10 +16,20 @@ from entrypoint.spec.rules import (
     expanded,
     plain_path,
 )
-from entrypoint.spec.table import Given, fields, given, kept_back, left_out, settings_in, written
+from entrypoint.spec.table import (
+    carried,
+    fields,
+    for_script,
+    given,
+    kept_back,
+    left_out,
+    settings_in,
+    written,
+)
 
 __all__ = [
-    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "Given", "HostEntry",
-    "JobSpec", "Override", "Source", "SshSpec", "check_host", "expanded", "fields", "given",
+    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "HostEntry",
+    "JobSpec", "Override", "Source", "SshSpec", "carried", "check_host", "expanded", "fields",
+    "for_script", "given",
     "kept_back", "left_out", "load", "plain_path", "settings_in", "written",
 ]  # fmt: skip

@@ -13,7 +13,6 @@ from entrypoint import secret, values
 from entrypoint.secret import is_secret
 from entrypoint.spec.jobspec import JobSpec, leaf_path
 from entrypoint.spec.rules import SECRET, FieldInfo, Rule
-from entrypoint.values import dataclass
 
 PREFIX = "ENTRYPOINT_"
 RESERVED = {
@@ -32,6 +31,7 @@ RESERVED = {
 }
 """Our variables that are no field of the spec, and their meaning."""
 
+_BASH_READONLY = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")
 # Those that describe no job.
 _OF_NO_JOB = {"ENTRYPOINT_CACHE", "ENTRYPOINT_IMAGE_START"}
 
@@ -156,23 +156,14 @@ def is_service(name: str, value: str) -> bool:
 # Settings of a job that may be written where others can read them
 
 
-@dataclass(frozen=True)
-class Given:
-    """A setting in the form of variables: the first name is the one to set, the others set it
-    too."""
-
-    names: tuple[str, ...]
-    value: str
-
-
-def given(spec: JobSpec) -> tuple[Given, ...]:
-    """Return the user's settings for a script: without this node's index and secrets; the spec as
+def given(spec: JobSpec) -> dict[str, str]:
+    """Return the user's settings as variables: without this node's index and secrets; the spec as
     its file."""
     return _shared(spec)[0]
 
 
 def kept_back(spec: JobSpec) -> list[str]:
-    """Return the names of the secrets that `given` leaves out, since others may read a script."""
+    """Return the names of the secrets that `given` leaves out."""
     return _shared(spec)[1]
 
 
@@ -196,14 +187,57 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
                 if name not in kept and secret.masked(text) != text
             ]
             value = {name: text for name, text in value.items() if name not in kept}
-        texts = [value] if isinstance(value, str) else value if field.kind == "list" else []
-        if secret.masked_words(list(texts)) != list(texts) or (
-            texts == [value] and secret.hides(field.path, value)
-        ):
+        if _holds_secret(field, value):
             kept.append(field.path)
         elif value != {}:
             out[field.env] = _text(value)
     return out, kept
+
+
+def for_script(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
+    """Return the user's settings as variables of a script that others may read, and the paths of
+    the secrets that they leave out.
+
+    Each variable is the one that loses against all others of its field, so that one that is set
+    wins. Not included are `command` and `env`, which `carried` returns, the launcher and this
+    node's index.
+    """
+    out: dict[str, str] = {}
+    kept = []
+    for field in fields():
+        value: Any = spec.value(field.path)
+        is_given = spec.source(field.path).origin in ("spec", "flag", "env")
+        if not is_given or value is None or field.path in _OF_SCRIPTS:
+            continue
+        if _holds_secret(field, value):
+            kept.append(field.path)
+        else:
+            text = ",".join(value) if field.path == "hosts" else _text(value)
+            out[(field.env, *field.aliases)[-1]] = text
+    return out, kept
+
+
+_OF_SCRIPTS = ("command", "env", "launcher", "node_rank")
+
+
+def carried(spec: JobSpec) -> dict[str, Any]:
+    """Return what a script that others may read carries of the job, without secrets: env, workdir
+    and command."""
+    secrets = left_out(spec)
+    hidden = (*secrets, *_BASH_READONLY)
+    return {
+        "env": {name: value for name, value in spec.env.items() if name not in hidden},
+        "workdir": spec.workdir,
+        "command": spec.command if "command" not in secrets else (),
+    }
+
+
+def _holds_secret(field: FieldInfo, value: Any) -> bool:
+    texts = [value] if isinstance(value, str) else value if field.kind == "list" else []
+    is_one = texts == [value]
+    return secret.masked_words(list(texts)) != list(texts) or (
+        is_one and secret.hides(field.path, value)
+    )
 
 
 def left_out(spec: JobSpec) -> list[str]:
@@ -224,14 +258,13 @@ def _text(value: Any) -> str:
     return json.dumps(value)
 
 
-def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
-    out: list[Given] = []
-    files: set[str] = set()
+def _shared(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
+    out: dict[str, str] = {}
     kept: list[str] = []
     for field in fields():
         source = spec.source(field.path)
         if source.origin == "spec":
-            files.add(source.where.rsplit(":", 2)[0])
+            out["ENTRYPOINT_SPEC"] = source.where.rsplit(":", 2)[0]
         elif source.origin in ("flag", "env") and field.path not in ("node_rank", "command"):
             value: Any = spec.value(field.path)
             if field.kind == "mapping":
@@ -244,5 +277,5 @@ def _shared(spec: JobSpec) -> tuple[tuple[Given, ...], list[str]]:
             ):
                 kept.append(field.path)
             elif value != {}:
-                out.append(Given((field.env, *field.aliases), _text(value)))
-    return (*(Given(("ENTRYPOINT_SPEC",), file) for file in files), *out), kept
+                out[field.env] = _text(value)
+    return out, kept

@@ -73,6 +73,5 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
     entries = docker("exec", containers["worker-0"], "cat", f"{mpirun}/environ").split("\0")
     environment = dict(entry.split("=", 1) for entry in entries if entry)
     for variable in leader["env"] + leader["programs"][0]["env"]:
-        if variable["name"] != "ENTRYPOINT_STAGE":  # the script takes it away from its ranks
-            assert environment[variable["name"]] == variable["value"], variable["name"]
+        assert environment[variable["name"]] == variable["value"], variable["name"]
     assert [plans[host]["programs"] for host in ("worker-1", "worker-2")] == [[], []]

@@ -217,8 +217,7 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
         if entry
     )
     for variable in planned[0]["env"] + planned[0]["programs"][0]["env"]:
-        if variable["name"] != "ENTRYPOINT_STAGE":  # the script takes it away from its ranks
-            assert environment[variable["name"]] == variable["value"], variable["name"]
+        assert environment[variable["name"]] == variable["value"], variable["name"]
     assert environment["TMPDIR"] == f"{job.run_dir(0)}/tmp", (
         "two jobs on a machine share a session folder"
     )

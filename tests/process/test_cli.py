@@ -495,7 +495,7 @@ def test_plan_as_text(cwd: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "job demo: 1 node, 2 ranks, launcher mpirun, platform local, device cpu"
-    assert "  bash /run/job/run_mpi.sh env 'an arg'" in lines
+    assert "  bash /run/job/mpirun.sh env 'an arg'" in lines
     assert "  slots: 2  # flag --slots" in lines
 
 

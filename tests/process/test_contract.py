@@ -37,6 +37,11 @@ REMOVED["templates"] = {
     *(f"kubernetes/{name}.yaml.j2: args" for name in ("pod", "trainjob")),
     "compose/compose.yaml.j2: command",
     *(
+        f"mpirun/run_mpi.sh.j2: {name}"
+        for name in ("agent", "given", "hostfile", "mpi_major", "np", "run_dir", "tags")
+    ),
+    "ssh/sshd_config.j2: host",
+    *(
         f"accelerate/accelerate.sh.j2: {name}"
         for name in ("max_restarts", "origin", "rdzv_timeout")
     ),

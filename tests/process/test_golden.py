@@ -33,6 +33,7 @@ def texts() -> dict[str, tuple[str, str]]:
 def test_every_script_is_tried() -> None:
     assert {name for name, _ in texts().values()} >= {
         "run_mpi.sh",
+        "mpirun.sh",
         "torchrun.sh",
         "torchlaunch.sh",
         "rank.sh",

@@ -208,7 +208,7 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
     assert f"Port {port}" in texts["sshd_config"].splitlines()
     settings = {var["name"]: var["value"] for var in (*plan["env"], *plan["programs"][0]["env"])}
     process = bench.popen(
-        ["bash", "-c", texts["run_mpi.sh"], "run_mpi.sh", "prog", "an arg"],
+        ["bash", "-c", texts["mpirun.sh"], "mpirun.sh", "prog", "an arg"],
         {**settings, "FAKE_EXIT": "0"},
     )
     assert process.wait(20) == 0, bench.err

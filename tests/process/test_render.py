@@ -256,8 +256,7 @@ def test_a_comment_cannot_leave_its_line(sshd: str, folder: Path) -> None:
     read = sshd_reads(
         sshd,
         folder,
-        host="x\nPort 22\r\nPort 22\u2028Port 22",
-        origin="y\nPort 22",
+        origin="x\nPort 22\r\nPort 22\u2028Port 22",
         more="Port 36666",
     )
     assert read["port"] == b"36666"

@@ -166,7 +166,7 @@ def test_a_rendered_script_says_again_what_was_given(
     )
     argv, env = json.loads(done.stdout)
     assert argv == ["run", "--launcher", "mpirun", "--", *words]
-    assert json.loads(env["ENTRYPOINT_ENV"]) == {"V": value}
+    assert (env["V"], env["MY_MPI_SLOTS"]) == (value, "2")
     # a relative path starts at the folder that `render` was started in
     places = (
         [value]

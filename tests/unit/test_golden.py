@@ -115,6 +115,7 @@ def test_every_template_is_shown_for_every_size() -> None:
     }
     everywhere = {
         "run_mpi.sh",
+        "mpirun.sh",
         "hostfile",
         "rank.sh",
         "torchrun.sh",

@@ -249,7 +249,7 @@ FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me")
 
 
 def script(version: str, text: str) -> str:
-    """run_mpi.sh of a node with this Open MPI."""
+    """mpirun.sh of a node with this Open MPI."""
     job = load(
         f"hosts: [a, b]\nslots: 2\nrun_dir: /run/x\ncommand: [prog]\n{text}", "job.yaml", {}, {}
     )
@@ -262,7 +262,7 @@ def script(version: str, text: str) -> str:
         members, reports=tuple(replace(each, mpi=version) for each in members.reports)
     )
     return next(
-        file.text for file in mpirun.plan(job, there, members).files if file.name == "run_mpi.sh"
+        file.text for file in mpirun.plan(job, there, members).files if file.name == "mpirun.sh"
     )
 
 

@@ -125,9 +125,9 @@ def test_plain_is_the_program_itself() -> None:
 def test_one_node_of_many_ranks() -> None:
     made = build("slots: 2\nrun_dir: /run/job")
     assert [program.argv for program in made.launch.programs] == [
-        ("bash", "/run/job/run_mpi.sh", "prog", "one arg")
+        ("bash", "/run/job/mpirun.sh", "prog", "one arg")
     ]
-    expected = {"hostfile": 0o600, "run_mpi.sh": 0o700, "rank.env": 0o600, "rank.sh": 0o600}
+    expected = {"hostfile": 0o600, "mpirun.sh": 0o700, "rank.env": 0o600, "rank.sh": 0o600}
     assert {file.name: file.mode for file in made.files} == expected
     assert file(made, "hostfile").splitlines()[1:] == ["localhost slots=2"]
     assert (made.roll_call, made.launch.ends.completion, made.launch.start.needs_roll_call) == (
@@ -146,7 +146,7 @@ def test_the_leader_of_many() -> None:
     )
     assert {file.name: (file.mode, file.secret) for file in made.files} == {
         "hostfile": (0o600, False),
-        "run_mpi.sh": (0o700, False),
+        "mpirun.sh": (0o700, False),
         "rank.env": (0o600, True),
         "rank.sh": (0o600, False),
         "sshd_config": (0o600, False),
@@ -431,7 +431,7 @@ def test_files_have_a_mode_an_origin_and_whether_they_are_secret() -> None:
     made = build(TWO.format(0) + text, facts(user=""), env={"ENTRYPOINT_SECRET": SECRET})
     assert [(file.name, f"{file.mode:o}", file.origin, file.secret) for file in made.files] == [
         ("hostfile", "600", "mpirun/hostfile.j2", False),
-        ("run_mpi.sh", "700", "mpirun/run_mpi.sh.j2", False),
+        ("mpirun.sh", "700", "mpirun/mpirun.sh.j2", False),
         ("rank.sh", "600", "mpirun/rank.sh.j2", False),
         ("agent", "600", "mpirun/agent.sh.j2", False),
         ("rank.env", "600", "the environment", True),
@@ -454,7 +454,7 @@ def test_render_writes_sshd_s_configuration_and_the_script_of_each_launcher_that
     assert list(texts) == ["sshd_config", "run_mpi.sh", "torchlaunch.sh", "torchrun.sh"]
     assert all("job.yaml" in text for text in texts.values())
     assert "\nPort 2022\n" in texts["sshd_config"]
-    assert "OPENMPI_NP=${OPENMPI_NP:-6}" in texts["run_mpi.sh"]
+    assert "\n  export MY_MPI_SLOTS=${MY_MPI_SLOTS:-3}\n" in texts["run_mpi.sh"]
     assert "${MA_NUM_GPUS:-3}" in texts["torchrun.sh"]
 
 

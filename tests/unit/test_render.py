@@ -48,7 +48,7 @@ LINE_ENDS = ["\n", "a\nb", "\r", "x\r", "a\0b", "ok\nPermitRootLogin yes"]
 
 def sshd_context(folder: Path, **values: Any) -> dict[str, Any]:
     return {
-        "origin": "a test", "host": "node-3", "port": 36666, "run_dir": str(folder), "user": "ma-user",
+        "origin": "a test", "port": 36666, "run_dir": str(folder), "user": "ma-user",
         "root_login": "no", "startups": 64, "login_grace": 30, "alive_interval": 5, "session_env": {"A": "b"},
         "more": "", **values,
     }  # fmt: skip
@@ -128,7 +128,7 @@ def test_jinja_is_not_asked_for_these(template: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "template", ["mpirun/hostfile.j2", "mpirun/run_mpi.sh.j2", "ssh/sshd_config.j2"]
+    "template", ["mpirun/hostfile.j2", "mpirun/mpirun.sh.j2", "ssh/sshd_config.j2"]
 )
 def test_what_nodes_write_for_themselves_needs_no_jinja(template: str) -> None:
     assert template in PLAIN

@@ -12,7 +12,7 @@ from entrypoint import registry
 from entrypoint.spec import Override, load, settings_in
 from entrypoint.spec.items import Item, Place, ProblemList
 from entrypoint.spec.rules import FieldInfo, Rule, adapter, checked, nearest
-from entrypoint.spec.table import Given, _fields_of, given, kept_back
+from entrypoint.spec.table import _fields_of, carried, for_script, given, kept_back
 from entrypoint.values import dataclass, field
 
 
@@ -126,44 +126,71 @@ TOKENS = Override(["MODE=fast", "HF_TOKEN=hf_0123"], "--env")
 @pytest.mark.parametrize(
     ("text", "env", "flags", "expected", "kept"),
     [
-        (SPEC, {}, {}, [Given(("ENTRYPOINT_SPEC",), "jobs/a:1.yaml")], []),
-        (None, {"ENTRYPOINT_SPARES": "2"}, {}, [Given(("ENTRYPOINT_SPARES",), "2")], []),
-        (None, {"ENTRYPOINT_NODE_RANK": "0"}, {}, [], []),
-        (
-            None,
-            {"MASTER_PORT": "2000"},
-            {},
-            [Given(("ENTRYPOINT_TORCH_PORT", "MASTER_PORT"), "2000")],
-            [],
-        ),
-        (
-            None,
-            {},
-            {"env": TOKENS},
-            [Given(("ENTRYPOINT_ENV",), '{"MODE": "fast"}')],
-            ["HF_TOKEN"],
-        ),
-        (None, {}, {"env": Override(["HF_TOKEN=hf_0123"], "--env")}, [], ["HF_TOKEN"]),
+        (SPEC, {}, {}, {"ENTRYPOINT_SPEC": "jobs/a:1.yaml"}, []),
+        (None, {"ENTRYPOINT_SPARES": "2"}, {}, {"ENTRYPOINT_SPARES": "2"}, []),
+        (None, {"ENTRYPOINT_NODE_RANK": "0"}, {}, {}, []),
+        (None, {"MASTER_PORT": "2000"}, {}, {"ENTRYPOINT_TORCH_PORT": "2000"}, []),
+        (None, {}, {"env": TOKENS}, {"ENTRYPOINT_ENV": '{"MODE": "fast"}'}, ["HF_TOKEN"]),
+        (None, {}, {"env": Override(["HF_TOKEN=hf_0123"], "--env")}, {}, ["HF_TOKEN"]),
         # the spec's own secrets are in its file
         (
             SPEC,
             {},
             {"env": TOKENS},
-            [
-                Given(("ENTRYPOINT_SPEC",), "jobs/a:1.yaml"),
-                Given(("ENTRYPOINT_ENV",), '{"MODE": "fast"}'),
-            ],
+            {"ENTRYPOINT_SPEC": "jobs/a:1.yaml", "ENTRYPOINT_ENV": '{"MODE": "fast"}'},
             ["HF_TOKEN"],
         ),
     ],
 )
-def test_a_script_gets_the_settings_but_for_secrets_and_this_node_s_index(
+def test_a_container_gets_the_settings_but_for_secrets_and_this_node_s_index(
     text: str | None,
     env: dict[str, str],
     flags: dict[str, Any],
-    expected: list[Given],
+    expected: dict[str, str],
     kept: list[str],
 ) -> None:
     spec = load(text, "jobs/a:1.yaml", env, flags)
-    assert list(given(spec)) == expected
+    assert given(spec) == expected
     assert kept_back(spec) == kept
+
+
+WHOLE = """
+name: demo
+launcher: mpirun
+hosts: [a, "b:2"]
+node_rank: 1
+command: [python, train.py]
+workdir: /work
+env: {MODE: fast, HF_TOKEN: hf_0123, UID: "5"}
+ssh: {port: 2022}
+mpi: {extra_args: --display-map}
+timeouts: {peers: 60}
+"""
+
+
+@pytest.mark.promise("a rendered script carries what the spec says, but for secrets")
+def test_a_script_carries_what_the_spec_says() -> None:
+    """Each variable loses against the others of its field, so that one that is set wins."""
+    spec = load(WHOLE, "jobs/a.yaml", {"MY_MPI_SLOTS": "4"}, {})
+    assert for_script(spec) == (
+        {
+            "ENTRYPOINT_NAME": "demo",
+            "ENTRYPOINT_HOSTS": "a,b:2",
+            "MY_MPI_SLOTS": "4",
+            "ENTRYPOINT_WORKDIR": "/work",
+            "SSHD_PORT": "2022",
+            "OPENMPI_EXTRA_ARGS": "--display-map",
+            "ENTRYPOINT_TIMEOUTS_PEERS": "60.0",
+        },
+        [],
+    )
+    command = ("python", "train.py")
+    assert carried(spec) == {"env": {"MODE": "fast"}, "workdir": "/work", "command": command}
+
+
+@pytest.mark.control("a rendered script carries what the spec says, but for secrets")
+def test_a_script_carries_no_secret() -> None:
+    text = "command: [train.py, --api-key, hf_0123]\nmpi: {x_args: -x API_TOKEN=abcdef}"
+    spec = load(text, "jobs/a.yaml", {}, {})
+    assert for_script(spec) == ({}, ["mpi.x_args"])
+    assert carried(spec)["command"] == ()
