@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from entrypoint import __version__
 from entrypoint.cli.inputs import TRACE
-from entrypoint.errors import EXIT_SOFTWARE, EntrypointError
+from entrypoint.errors import EXIT_SOFTWARE, ConfigError, EntrypointError
 from entrypoint.output.log import Logger, answer
 from entrypoint.system.proc import hold_standard_streams, undo_launcher
 
@@ -40,6 +40,7 @@ NAMES = (
 )  # in the order of --help
 IMAGE = "/etc/entrypoint/image.json"  # what `install` recorded of the image
 _ABOUT = (["--help"], ["--version"], ["-V"])  # answered whatever the image is like
+_READ = 1 << 16  # characters of a script that are read
 _SCRIPTS = {"run_mpi.sh", "torchrun.sh", "torchlaunch.sh"}  # what `entrypoint render` writes
 
 
@@ -121,12 +122,41 @@ def image() -> None:
 
         hold_standard_streams()
         undo_launcher()
-        outcome, log = process.replace(argv, process.environment(), process.cwd()), Logger()
+        log = Logger()
+        if foreign := _foreign_script(argv):
+            log(f"{foreign}; exit {foreign.status}")
+            log.flush()
+            os._exit(foreign.status)
+        outcome = process.replace(argv, process.environment(), process.cwd())
         log(f"{outcome.reason}; exit {outcome.status}")
         log.flush()
         os._exit(outcome.status)
     sys.argv[1:] = arguments
     script()
+
+
+def _foreign_script(argv: Sequence[str]) -> ConfigError | None:
+    """Return the error if this starts run_mpi.sh of ModelArts' documents where it waits forever: it
+    pings the other nodes until they answer.
+
+    An image that has ping may have the keys that it needs, too.
+    """
+    from entrypoint.system.process import which
+
+    path = next((word for word in argv[:2] if word.rpartition("/")[2] == "run_mpi.sh"), None)
+    try:
+        with open(path or os.devnull, errors="replace") as file:
+            text = file.read(_READ)
+    except OSError:
+        return None
+    is_documented = "MY_SSHD_PORT" in text and "ping -c" in text
+    if not is_documented or which("ping", os.environ.get("PATH", os.defpath)):
+        return None
+    return ConfigError(
+        "EP118 the command is a launcher itself, which cannot work in this image",
+        f"{path} of ModelArts' documents waits for `ping`, which is not here, and has no keys",
+        "start the program with this image's own: bash /home/ma-user/run_mpi.sh python train.py",
+    )
 
 
 def _after_own_start(argv: list[str]) -> list[str]:

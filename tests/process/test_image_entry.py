@@ -83,6 +83,44 @@ def test_a_script_that_is_not_there() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (127, "", said)
 
 
+@pytest.mark.promise("the documents' own run_mpi.sh is no job that never ends")
+@pytest.mark.parametrize("words", [["bash", "run_mpi.sh"], ["./run_mpi.sh"]])
+def test_the_documents_own_script_is_refused_where_it_would_wait_forever(
+    words: list[str], tmp_path: Path
+) -> None:
+    """It pings the other nodes until they answer, and an image need not have ping."""
+    documented = TREE / "tests/samples/modelarts/run_mpi.sh"
+    shutil.copy(documented, tmp_path / "run_mpi.sh")
+    done = subprocess.run(
+        [*COMMAND, *words, "python", "train.py"], cwd=tmp_path, env={"PATH": str(tmp_path)},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (78, "")
+    said = "EP118 the command is a launcher itself, which cannot work in this image | "
+    assert done.stderr.startswith(f"[entrypoint] {said}"), done.stderr
+    assert "bash /home/ma-user/run_mpi.sh python train.py; exit 78\n" in done.stderr
+
+
+@pytest.mark.control("the documents' own run_mpi.sh is no job that never ends")
+def test_other_scripts_of_that_name_run(tmp_path: Path) -> None:
+    """Ours, a user's own, and the documents' one in an image that was prepared for it."""
+    script = tmp_path / "run_mpi.sh"
+    documented = TREE / "tests/samples/modelarts/run_mpi.sh"
+    for text, programs in (
+        ("#!/bin/sh\necho ran $MY_SSHD_PORT\n", []),
+        (f"#!/bin/sh\necho ran; exit\n{documented.read_text()}", ["ping"]),
+    ):
+        script.write_text(text)
+        script.chmod(0o755)
+        for program in programs:
+            (tmp_path / program).symlink_to("/bin/true")
+        done = subprocess.run(
+            [*COMMAND, "./run_mpi.sh"], cwd=tmp_path, env={"PATH": str(tmp_path)},
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout.strip()) == (0, "ran"), done.stderr
+
+
 def test_a_broken_pipe_ends_what_it_becomes() -> None:
     """Python ignores SIGPIPE; a program that it becomes must not."""
     words = ["bash", "-c", "kill -PIPE $$; echo survived"]

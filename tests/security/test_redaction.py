@@ -137,8 +137,7 @@ def test_no_command_shows_a_secret(name: str, tmp_path: Path) -> None:
         assert written
         assert (
             "EP128 secrets are left out of the scripts | FLAG_TOKEN, GIVEN_PASSWORD,"
-            " HF_SPEC_TOKEN, mpi.x_args | set"
-            in done.stderr
+            " HF_SPEC_TOKEN, mpi.x_args | set" in done.stderr
         )
         assert any("SHOWN" in path.read_text() for path in written)  # what is no secret is there
     if name.startswith("deploy"):
