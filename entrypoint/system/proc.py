@@ -11,6 +11,7 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import NoReturn
 
+_ENOENT = 2
 _E2BIG = 7  # too long for execve(2)
 _STAT = 4096  # bytes; a process's `stat` has some hundred
 CAP_IPC_LOCK = 14  # linux/capability.h: exempt from the limit on locked memory
@@ -238,11 +239,29 @@ def why_not_started(
             f" docker run --user {user}:0"
         )
     file = os.path.abspath(os.path.join(cwd, program))
+    if error.errno == _ENOENT and "/" in program and (shell := _interpreter(file)):
+        hint = "install it, or name another in the script's first line"
+        if shell.endswith("\r"):
+            hint = f"the script has Windows line ends: sed -i 's/\\r$//' {program}"
+        return f"{reason} | it is there, and its interpreter {shell!r} is not | {hint}"
     if not program.endswith(".py") or not os.path.isfile(file):
         return reason
     is_program = "/" in program and os.access(file, os.X_OK)
     why = "is not executable" if "/" in program else "is there, but is not a program on PATH"
     return reason if is_program else f"{reason} | {file} {why} | write: python {program}"
+
+
+def _interpreter(file: str) -> str:
+    """Return what the first line of a script names as its interpreter; "" if it is no script."""
+    try:
+        with open(
+            file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
+        ) as text:
+            first = text.readline(256)
+    except OSError:
+        return ""
+    line = first[2:].rstrip(b"\n").lstrip() if first.startswith(b"#!") else b""
+    return line.split(b" ")[0].decode(errors="replace")
 
 
 def execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:

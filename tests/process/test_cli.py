@@ -820,7 +820,18 @@ def test_signals_reach_the_program(cwd: Path) -> None:
         ("./not-executable", 126, "Permission denied"),
         ("./folder", 126, "Permission denied"),
         ("./no-format", 126, "Exec format error"),
-        ("./bad-interpreter", 127, "No such file or directory"),
+        (
+            "./bad-interpreter",
+            127,
+            "No such file or directory | it is there, and its interpreter '/no/such/shell' is not |"
+            " install it, or name another in the script's first line",
+        ),
+        (
+            "./windows",
+            127,
+            r"No such file or directory | it is there, and its interpreter '/bin/sh\r' is not |"
+            r" the script has Windows line ends: sed -i 's/\r$//' ./windows",
+        ),
     ],
 )
 def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: Path) -> None:
@@ -829,8 +840,9 @@ def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: 
     for name, text in (
         ("no-format", "\x7fELF nonsense"),
         ("bad-interpreter", "#!/no/such/shell\n"),
+        ("windows", "#!/bin/sh\r\necho ran\r\n"),
     ):
-        (cwd / name).write_text(text)
+        (cwd / name).write_bytes(text.encode())
         (cwd / name).chmod(0o755)
     done = entrypoint(cwd, "run", "--", program)
     expected = (status, "", f"[entrypoint] EP440 cannot start {program}: {seen}; exit {status}\n")
