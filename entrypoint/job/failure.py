@@ -237,6 +237,9 @@ class UserSignals:
         return True
 
 
+_VERBS = (" exited with ", " was ended by ")
+
+
 def ended(what: str, status: int, why: str = "") -> str:
     """How something ended, in words; `why` may be a whole message."""
     if why.startswith("EP"):
@@ -328,6 +331,9 @@ def not_ready(topology: Topology, members: Members) -> Outcome | None:
 def on_node(end: ProgramExit, host: str, where: str) -> ProgramExit:
     """A node's end as the job's, whose sentence names a place, unless that is ""."""
     reason = f"{end.reason} on {where}" if where else end.reason
+    for verb in _VERBS if where and end.status else ():
+        subject, _, rest = end.reason.partition(verb)
+        reason = f"{subject} on {where}{verb}{rest}" if rest else reason
     return replace(end, what=f"{end.what} on {host}", reason=reason)
 
 

@@ -90,7 +90,7 @@ def test_a_rank_that_fails_ends_every_container_soon(
         assert re.search(
             r"last \d+ lines? of rank 3 on worker-1:\n.*  \| rank 3 fails with 7\n", told, re.S
         ), told
-        assert told.rstrip().endswith("EP600 rank 3 exited with 7 on worker-1; exit 7"), told
+        assert told.rstrip().endswith("EP600 rank 3 on worker-1 exited with 7; exit 7"), told
     failed = time_of(containers, f"rank {rank} fails with 7")
     assert max(finished_at(each) for each in containers.values()) - failed < FAILED
 

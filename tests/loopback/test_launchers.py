@@ -158,7 +158,7 @@ def test_a_failing_rank_gives_its_status_on_both_nodes(
     start(job, launcher, *program, ENTRYPOINT_TIMEOUTS_GRACE="5")
     assert job.ends(120) == {0: 7, 1: 7}, job.both()
     said = re.findall(r"^\[entrypoint[^]]*\] (.*)", job.err(0), re.M)
-    assert said[-1] == "EP600 rank 3 exited with 7 on worker-1 (node-1); exit 7", job.both()
+    assert said[-1] == "EP600 rank 3 on worker-1 (node-1) exited with 7; exit 7", job.both()
     assert any(
         line.startswith("last ") and line.endswith("of rank 3 on worker-1 (node-1):")
         for line in said

@@ -100,7 +100,7 @@ def test_ray_train(job: Job) -> None:
 def test_the_program_s_status_is_everybody_s(job: Job) -> None:
     job.start(str(EXAMPLES / "actors.py"), "--fail", "7")
     assert job.cluster.ends(120) == {0: 7, 1: 7}, job.cluster.both()
-    assert "ray exited with 7 on worker-0 (node-0); exit 7" in job.cluster.err(1), (
+    assert "ray on worker-0 (node-0) exited with 7; exit 7" in job.cluster.err(1), (
         job.cluster.both()
     )
     assert job.cluster.survivors() == []

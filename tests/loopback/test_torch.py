@@ -123,7 +123,7 @@ def test_the_rank_that_failed_on_another_node(cluster: Make) -> None:
     said = ours(job)
     at = said.index("last 20 lines of rank 3 on worker-1 (node-1):")
     assert said[at + 1 : at + 21] == [f"  | line {line}" for line in range(11, 31)], job.both()
-    assert said[-1] == "EP600 rank 3 exited with 7 on worker-1 (node-1); exit 7"
+    assert said[-1] == "EP600 rank 3 on worker-1 (node-1) exited with 7; exit 7"
     assert "ChildFailedError: sh FAILED" in job.err(1), job.both()
     assert job.survivors() == []
 
@@ -226,7 +226,7 @@ def test_worker_0_shows_which_rank_failed_and_its_last_lines(
     ended = "exited with 7" if how == "7" else "was ended by SIGKILL (137)"
     assert (
         said[-1]
-        == f"{'EP600' if how == '7' else 'EP601'} rank 3 {ended} on worker-1 (node-1); exit {how}"
+        == f"{'EP600' if how == '7' else 'EP601'} rank 3 on worker-1 (node-1) {ended}; exit {how}"
     )
     assert "train.py FAILED" in job.err(1), job.err(1)  # torch's own report
 

@@ -52,6 +52,6 @@ def _holds(done: subprocess.CompletedProcess[str]) -> None:
     for said in (
         "EP600 rank 1 on ",
         "EP500 1 of 1 peers did not answer within 5s | worker-1 (node-1, nothing listens there yet)",
-        "EP600 sh exited with 7 on worker-1 (node-1); exit 7",
+        "EP600 sh on worker-1 (node-1) exited with 7; exit 7",
     ):
         assert said in done.stderr

@@ -217,7 +217,7 @@ def test_a_node_that_has_met_the_others_counts() -> None:
     assert job.outcome is None
     job.ends(7, 2)
     assert job.outcome
-    assert job.outcome.reason == "EP600 torchrun exited with 7 on worker-2 (c)"
+    assert job.outcome.reason == "EP600 torchrun on worker-2 (c) exited with 7"
 
 
 def test_worker_0_counts_always() -> None:
