@@ -38,14 +38,13 @@ def states(root: Path = Path("/proc")) -> list[str]:
     users = [os.geteuid()]
     with contextlib.suppress(OSError):
         users.append((root / "1").stat().st_uid)
-    for user in users:
-        if states := [
-            state
-            for entry in root.iterdir()
-            if entry.name.isdigit() and (state := _state(entry, user))
-        ]:
-            return states
-    return []
+    return next(filter(None, (states_of(user, root) for user in users)), [])
+
+
+def states_of(user: int, root: Path = Path("/proc")) -> list[str]:
+    """Return the state of each boot of this user."""
+    processes = (entry for entry in root.iterdir() if entry.name.isdigit())
+    return [state for entry in processes if (state := _state(entry, user))]
 
 
 def _state(process: Path, user: int) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import Callable
 from functools import partial
@@ -26,8 +25,6 @@ from entrypoint.system.threads import in_thread
 if TYPE_CHECKING:
     from entrypoint.job.state import JobState
 
-# With the run directory appended, the name of an abstract socket, which ends with its process.
-NAME = "\0entrypoint:"
 _CLOSEST = 0.2  # seconds between two writes while something changes
 # Factors of the duration of a write that pass until the next: while something changes, and
 # otherwise.
@@ -67,7 +64,6 @@ class LiveRecord:
         self._loop = asyncio.get_running_loop()
         self._table = NodeTable(plan, time.monotonic())
         self._server: MetricsServer | None = None
-        self._name: socket.socket | None = None
         self._write: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         # When the file was last written, and how many seconds that took.
@@ -88,9 +84,6 @@ class LiveRecord:
 
     def open(self) -> None:
         """Begin to write, and to serve metrics if the spec has a port for them."""
-        self._name = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(OSError):  # on the host's network another container may hold it
-            self._name.bind(f"{NAME}{self._file.run_dir}")
         self._is_open = True
         self._write_within(0.0)
         if self._metrics_spec.port is not None:
@@ -180,6 +173,5 @@ class LiveRecord:
                 pending.cancel()
         with contextlib.suppress(Exception):  # as in `saw`
             self._file.keep(self._status(), time.monotonic())
-        for listener in (self._name, self._server):
-            if listener is not None:
-                listener.close()
+        if self._server is not None:
+            self._server.close()

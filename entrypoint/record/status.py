@@ -1,12 +1,13 @@
 """Reads the record of the boot in this container, for `entrypoint status`.
 
-No setting is needed: the kernel lists the abstract sockets whose names are the run directories of
-boots (live.py). Boots of this user come first, then those of the user that PID 1 belongs to.
+No setting is needed where the run directory is in its default place and this user has one record
+there, or one of a boot that runs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import select
 import time
@@ -23,7 +24,7 @@ from entrypoint.system.files import is_trusted
 from entrypoint.text import duration, from_json
 from entrypoint.wire import Invalid, read
 
-NAME = "@entrypoint:"  # how the kernel shows live.NAME
+_USUAL = "/tmp/entrypoint-*"  # run directories of jobs that set none
 _LATE = 3.0  # seconds that a write may be overdue
 _MOMENT = 0.5  # seconds to wait for the record of a boot that has none yet
 _LOOK = 0.05  # seconds between two reads meanwhile
@@ -43,42 +44,36 @@ class Killed(UnavailableError):
 class Starting(UnavailableError):
     """A boot has begun, and has no state yet."""
 
-    def __init__(self, run_dir: object = "") -> None:
-        detail = "it reads its spec, or its start hooks run" + (
-            f"; or it is not at {run_dir}" if run_dir else ""
-        )
+    def __init__(self, run_dir: object) -> None:
         super().__init__(
             "EP033 a boot has begun here, and has no state yet",
-            detail,
+            f"it reads its spec, or its start hooks run; or it is not at {run_dir}",
             "ask again, or give --run-dir",
         )
 
 
 def find(run_dir: str = "", default: str = "") -> Path:
     """Return the run directory of the boot: this one, if set; the default, if it has a boot; that
-    of the only boot; or that of the last one that ended.
+    of this user's only boot in the usual place that runs; or that of the only one there. Root's
+    count if this user has none.
 
-    Raises UsageError if several boot here, NoInputError if there is no trace of any, RefusedError
+    Raises UsageError if there are several, NoInputError if there is no trace of any, RefusedError
     if all are of other users, Starting if one has just begun.
     """
     if run_dir:
         return Path(run_dir)
     if default and (os.path.exists(default) or os.path.exists(record_of(default))):
         return Path(default)
-    users = _users()
-    live = _live()
-    for user in users:
-        if run_dirs := sorted(path for path, owner in live.items() if owner == user):
-            return _one(run_dirs)
-    if live and os.geteuid() == 0:
-        return _one(sorted(live))
-    if _has_begun():
-        raise Starting
-    for user in users:
-        if ended := _left(user):
-            return ended
-    if live:
-        path, owner = sorted(live.items())[0]
+    records = _records()
+    for user in dict.fromkeys((os.geteuid(), 0)):
+        own = sorted(path for path, owner in records.items() if owner == user)
+        running = [path for path in own if _runs(path)]
+        if not running and health.states_of(user):
+            raise Starting(_USUAL)
+        if own:
+            return _one(running or own)
+    if records:
+        path, owner = sorted(records.items())[0]
         raise _refused(record_of(path), owner)
     detail = "no entrypoint boots here, and none has left a record in /tmp"
     hint = (
@@ -88,10 +83,27 @@ def find(run_dir: str = "", default: str = "") -> Path:
     raise NoInputError("EP030 there is no boot to ask", detail, hint)
 
 
+def _records() -> dict[str, int]:
+    """Return the run directories in the usual place that have a record, and its owner."""
+    owners = {}
+    for file in glob.glob(record_of(_USUAL)):
+        with contextlib.suppress(OSError):
+            owners[file.removesuffix(record_of(""))] = os.lstat(file).st_uid
+    return owners
+
+
+def _runs(run_dir: str) -> bool:
+    """Return whether the boot of this run directory has not ended, as its record says."""
+    with contextlib.suppress(OSError, Invalid, RefusedError):
+        process = load(record_of(run_dir)).process
+        return process is not None and _process_state(process) not in _GONE
+    return False
+
+
 def _one(paths: list[str]) -> Path:
     if len(paths) > 1:
         raise UsageError(
-            "EP032 several entrypoints boot here",
+            "EP032 there are several boots here",
             ", ".join(paths),
             f"say which: --run-dir {paths[0]}",
         )
@@ -100,52 +112,8 @@ def _one(paths: list[str]) -> Path:
 
 def _refused(file: str, owner: int) -> RefusedError:
     detail = f"{file} is owned by {owner}, we are {os.geteuid()}"
-    hint = f"ask as that user, such as by `docker exec -u {owner}`, or as root"
+    hint = f"ask as that user, such as by `docker exec -u {owner}`"
     return RefusedError("EP031 this record is another user's", detail, hint)
-
-
-def _live(table: str = "/proc/net/unix") -> dict[str, int]:
-    """Return the run directories of boots in this network namespace, and the owners of their
-    records."""
-    owners: dict[str, int] = {}
-    with (
-        contextlib.suppress(OSError),
-        open(table, encoding="utf-8", errors="surrogateescape") as lines,
-    ):
-        for line in lines:
-            name = line.rstrip("\n").split(None, 7)[-1]
-            if name.startswith(NAME):
-                run_dir = name.removeprefix(NAME)
-                # another container's, which shares only the network
-                with contextlib.suppress(OSError):
-                    owners[run_dir] = os.lstat(record_of(run_dir)).st_uid
-    return owners
-
-
-def _has_begun() -> bool:
-    """Return whether a boot of this user, or of PID 1's, has no record yet."""
-    users = _users()
-    return len(health.states()) > sum(owner in users for owner in _live().values())
-
-
-def _users() -> list[int]:
-    """Return this user, and the one that PID 1 belongs to."""
-    users = [os.geteuid()]
-    with contextlib.suppress(OSError):
-        users.append(os.stat("/proc/1").st_uid)
-    return users
-
-
-def _left(user: int) -> Path | None:
-    """Return the run directory in the usual place whose record this user's latest boot has left."""
-    ending = record_of("")
-    records = []
-    for file in Path("/tmp").glob(f"entrypoint-{user}-*{ending}"):
-        with contextlib.suppress(OSError):
-            about = os.lstat(file)
-            if about.st_uid == user:
-                records.append((about.st_mtime, file.with_name(file.name.removesuffix(ending))))
-    return max(records)[1] if records else None
 
 
 def load(file: str) -> Record:
@@ -183,7 +151,7 @@ def ask(run_dir: Path) -> dict[str, Any]:
         try:
             return _state(load(file), run_dir) or _state(load(file), run_dir, is_last=True)
         except (FileNotFoundError, NotADirectoryError) as error:
-            if not _has_begun():
+            if not health.states_of(os.geteuid()):
                 hint = "see --run-dir, or ENTRYPOINT_RUN_DIR"
                 detail = f"{file}: {error.strerror}"
                 raise NoInputError("EP030 there is no boot to ask", detail, hint) from None

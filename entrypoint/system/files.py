@@ -304,12 +304,11 @@ def trusted_users() -> set[int]:
 
 
 def is_trusted(path: str, about: os.stat_result) -> bool:
-    """Return whether no untrusted user can have created or replaced this file, as in /tmp."""
-    folder, name = os.path.split(os.path.abspath(path))
-    if about.st_uid in trusted_users() or not os.stat(folder).st_mode & 0o022:
-        return True
-    # root reads that user's
-    return os.geteuid() == 0 and name.startswith(f"entrypoint-{about.st_uid}-")
+    """Return whether only this user or root can have created this file: it is theirs, or in a
+    folder of theirs that nobody else can write into."""
+    owners = (0, os.geteuid())
+    folder = os.stat(os.path.dirname(os.path.abspath(path)))
+    return about.st_uid in owners or (folder.st_uid in owners and not folder.st_mode & 0o022)
 
 
 @contextlib.contextmanager

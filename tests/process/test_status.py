@@ -185,25 +185,16 @@ def test_another_process_with_its_number_is_not_taken_for_it(
 
 
 def test_nothing_to_ask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status.health, "states", list)
+    monkeypatch.setattr(status.health, "states_of", lambda user: [])
     with pytest.raises(
         EntrypointError,
         match=r"EP030 there is no boot to ask \| .*/nowhere-state.json: No such file",
     ) as error:
         status.ask(place / "nowhere")
     assert error.value.status == 66
-    monkeypatch.setattr(status.health, "states", lambda: ["entrypoint:wait"] * 99)
+    monkeypatch.setattr(status.health, "states_of", lambda user: ["entrypoint:wait"])
     with pytest.raises(status.Starting):
         status.ask(place / "nowhere")
-
-
-def test_several_have_to_be_told_apart() -> None:
-    with pytest.raises(
-        status.UsageError,
-        match=r"EP032 several entrypoints boot here \| /a, /b \| say which: --run-dir /a",
-    ):
-        status._one(["/a", "/b"])
-    assert status._one(["/a"]) == Path("/a")
 
 
 AS_ANOTHER = """
@@ -234,25 +225,32 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path, bench: Bench) 
     assert running.wait(30) == 0
 
 
-@pytest.mark.parametrize(
-    ("live", "boots", "found"),
-    [
-        ({"/a": 1}, 1, "/a"),
-        ({"/a": 1, "/b": 2}, 1, "/a"),  # who asks comes first
-        ({"/b": 2, "/c": 3}, 1, "/b"),  # then the user of PID 1
-        ({"/a": 1, "/b": 1}, 2, "EP032 several entrypoints boot here"),
-        ({}, 1, "EP033 a boot has begun here, and has no state yet"),
-        ({"/c": 3}, 0, "EP031 this record is another user's"),
-        ({}, 0, "EP030 there is no boot to ask"),
-    ],
-)
-def test_whose_boot_it_is(
-    live: dict[str, int], boots: int, found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status, "_live", lambda: live)
-    monkeypatch.setattr(status, "_users", lambda: [1, 2])
-    monkeypatch.setattr(status, "_left", lambda user: None)
-    monkeypatch.setattr(status.health, "states", lambda: ["entrypoint:wait"] * boots)
+BOOTS = {  # run directory -> owner; ones that run; whether a process boots
+    "one that runs": ({"/a": 1}, {"/a"}, True, "/a"),
+    "one that has ended": ({"/a": 1}, set(), False, "/a"),
+    "one that runs and one that has ended": ({"/a": 1, "/b": 1}, {"/b"}, True, "/b"),
+    "beside another user's": ({"/a": 1, "/b": 2}, {"/b"}, False, "/a"),
+    "root's": ({"/b": 2, "/c": 0}, {"/b", "/c"}, False, "/c"),
+    "two that run": ({"/a": 1, "/b": 1}, {"/a", "/b"}, True, "EP032 there are several boots here"),
+    "two that have ended": ({"/a": 1, "/b": 1}, set(), False, "EP032 there are several boots here"),
+    "one that begins": (
+        {"/a": 1},
+        set(),
+        True,
+        "EP033 a boot has begun here, and has no state yet",
+    ),
+    "another user's": ({"/b": 2}, {"/b"}, False, "EP031 this record is another user's"),
+    "nobody's": ({}, set(), False, "EP030 there is no boot to ask"),
+}
+
+
+@pytest.mark.parametrize("kind", BOOTS)
+def test_whose_boot_it_is(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    records, running, boots, found = BOOTS[kind]
+    monkeypatch.setattr(status, "_records", lambda: records)
+    monkeypatch.setattr(status, "_runs", running.__contains__)
+    states = {1: ["entrypoint:wait"] * boots, 0: []}
+    monkeypatch.setattr(status.health, "states_of", states.__getitem__)
     monkeypatch.setattr(os, "geteuid", lambda: 1)
     try:
         got = str(status.find("", "/nowhere"))
@@ -261,38 +259,15 @@ def test_whose_boot_it_is(
     assert got == found
 
 
-def test_the_kernel_s_list_of_sockets(place: Path) -> None:
-    for name in ("run", "with a space"):
-        (place / f"{name}-state.json").touch()
-    row = "0000: 00000002 00000000 00010000 0001 01"
-    rows = [f"{row} 7 @entrypoint:{place}/{name}" for name in ("run", "with a space", "gone")]
-    rows += [
-        f"{row} 77",
-        f"{row} 78 {place}/run",
-        f"{row} 79 @entrypoint",
-        "0000: @entrypoint:/gone",
-    ]
-    (table := place / "table").write_text(
-        "\n".join(["Num RefCount Protocol Flags Type St Inode Path", *rows]) + "\n"
-    )
-    assert status._live(str(table)) == {
-        f"{place}/run": os.geteuid(),
-        f"{place}/with a space": os.geteuid(),
-    }
-    assert status._live(str(place / "none")) == {}
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
-def test_a_result_that_another_user_left_is_not_believed() -> None:
-    user = 4_000_000 + os.getpid()  # a name in /tmp that no boot has
-    planted = Path(f"/tmp/entrypoint-{user}-1-state.json")
-    try:
-        planted.write_text("{}")
-        assert status._left(user) is None
-        os.chown(planted, user, -1)
-        assert status._left(user) == Path(f"/tmp/entrypoint-{user}-1"), "the control"
-    finally:
-        planted.unlink()
+def test_whose_records_are_seen(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "_USUAL", f"{place}/entrypoint-*")
+    monkeypatch.setattr(status.health, "states_of", lambda user: [])
+    for name, owner in (("entrypoint-0-1", 0), ("entrypoint-0-2", 7), ("else", 0)):
+        Path(record_of(f"{place}/{name}")).write_text("{}")
+        os.chown(record_of(f"{place}/{name}"), owner, -1)
+    assert status._records() == {f"{place}/entrypoint-0-1": 0, f"{place}/entrypoint-0-2": 7}
+    assert status.find() == place / "entrypoint-0-1", "an owner counts, not a name"
 
 
 def test_times_and_words_of_a_stranger_do_no_harm() -> None:
@@ -358,27 +333,30 @@ def test_a_screen_that_is_too_small_shows_first_who_differs() -> None:
     assert lines[-1] == "and 45 more"
 
 
-def test_it_is_found_without_any_setting(place: Path, bench: Bench) -> None:
-    """In a network and a table of processes of its own, where nobody else boots."""
+def test_it_is_found_without_any_setting(bench: Bench) -> None:
+    """In a /tmp and a table of processes of its own, where nobody else boots."""
     script = """
+set -e; mount --bind "$1" /mnt; mount -t tmpfs tmpfs /tmp; mkdir -p "$1"; mount --bind /mnt "$1"; set +e
 entrypoint status; echo "before $?"
-entrypoint run --launcher mpirun --run-dir "$1/somewhere" -- sh -c 'echo ready >"$1/ready"; sleep 600' x "$1" &
-for try in $(seq 200); do [ -e "$1/ready" ] || sleep 0.05; done
+entrypoint run --launcher mpirun -- sleep 600 &
 for try in $(seq 50); do entrypoint status | grep -q " running " && break; sleep 0.1; done
 entrypoint status; echo "during $?"
 kill $!
 wait $!
+entrypoint status; echo "after $?"
 """
-    alone = ["unshare", "--fork", "--pid", "--net", "--mount-proc"]
+    alone = ["unshare", "--fork", "--pid", "--mount", "--mount-proc"]
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this user may make no namespaces")
     env = {**bench.env, "PYTHON": sys.executable}
     del env["ENTRYPOINT_RUN_DIR"]
-    words = [*alone, "sh", "-c", script, "sh", str(place)]
+    words = [*alone, "sh", "-c", script, "sh", str(bench.folder)]
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert re.search(r"^during 0$", done.stdout, re.M), done
     assert re.search(r"^worker-0 .* running ", done.stdout, re.M), done
-    assert "before 0" not in done.stdout or "ended: " in done.stdout, done
+    assert re.findall(r"^(before|after) (\d+)$", done.stdout, re.M) == [
+        ("before", "66"), ("after", "143"),
+    ], done  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------

@@ -74,12 +74,15 @@ def test_a_record_in_a_folder_of_all(owner: int, expected: int, shared: Path) ->
 
 @needs_root
 def test_whose_files_are_believed(shared: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"  # a folder that nobody else could put files into
+    theirs.mkdir()
+    os.chown(theirs, OTHER, OTHER)
     for name, place, owner, expected in (
         ("run", shared, OTHER, False),
         ("run", tmp_path, OTHER, True),  # nobody else could put it there
         ("run", shared, 0, True),
-        (f"entrypoint-{OTHER}-36666", shared, OTHER, True),  # root asks for that user's boot
-        ("entrypoint-1000-36666", shared, OTHER, False),
+        ("run", theirs, OTHER, False),
+        (f"entrypoint-{OTHER}-36666", shared, OTHER, False),
     ):
         put(place / name, "", owner)
         assert files.is_trusted(str(place / name), os.lstat(place / name)) is expected, name
