@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -23,6 +24,7 @@ from greenlet import getcurrent, greenlet
 from paramiko.common import (
     MSG_CHANNEL_DATA,
     MSG_CHANNEL_WINDOW_ADJUST,
+    MSG_KEXINIT,
     cMSG_CHANNEL_REQUEST,
 )
 
@@ -30,6 +32,11 @@ _CHUNK = 32 * 1024  # bytes read from one connection before the next one is serv
 # bytes that a peer may send before its login: a key exchange takes 4 KiB
 _BEFORE_LOGIN = 256 * 1024
 _PACKET = 256 * 1024  # bytes of one packet, as in OpenSSH; paramiko itself has no limit
+# Packets of any kind that a peer may send at once, and each second after that: each one costs time.
+# A new key exchange counts for a thousand.
+_BURST = 50_000
+_RATE = 1000
+_REKEY = 1000
 _UNSENT = 8 * 1024 * 1024  # bytes kept for a peer that does not read; sshd's window ends at 2 MiB
 _HEAD = 64  # bytes of a packet that are no data, and more
 _HELD = 1000  # messages kept during a new key exchange
@@ -219,6 +226,22 @@ class _Gate(threading.Event):
 
 
 class _Packetizer(paramiko.packet.Packetizer):
+    def __init__(self, stream: _Stream) -> None:
+        super().__init__(stream)  # type: ignore[arg-type]
+        self._budget = float(_BURST)
+        self._counted = time.monotonic()
+
+    def read_message(self) -> tuple[int, paramiko.Message]:
+        """Return the next packet, with its kind. Raises SSHException if there are too many."""
+        kind, message = super().read_message()
+        now = time.monotonic()
+        self._budget = min(_BURST, self._budget + _RATE * (now - self._counted))
+        self._budget -= _REKEY if kind == MSG_KEXINIT else 1
+        self._counted = now
+        if self._budget < 0:
+            raise paramiko.SSHException("more packets than any node has a reason to send")
+        return kind, message
+
     def start_handshake(self, timeout: float) -> None:
         """Start no timer thread: each step of a login has its deadline in the event loop."""
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from entrypoint.session import transport
 from entrypoint.session.transport import Transport
 
-Steps = Callable[[Transport, paramiko.Channel], Awaitable[None]]
+Steps = Callable[[Transport, paramiko.Channel, "Echo"], Awaitable[None]]
 LIMIT = 10.0
 
 
@@ -85,7 +85,7 @@ def talk(steps: Steps, refuses: str = "") -> Transport:
         try:
             await client.exchange_keys(LIMIT)
             await client.login("user", new_key(), LIMIT)
-            await steps(client, await client.open_command("true", LIMIT))
+            await steps(client, await client.open_command("true", LIMIT), server)
         finally:
             client.close()
         return client
@@ -105,7 +105,7 @@ async def echoed(client: Transport, channel: paramiko.Channel, data: bytes) -> N
     assert heard == data
 
 
-async def nothing(client: Transport, channel: paramiko.Channel) -> None:
+async def nothing(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
     pass
 
 
@@ -130,7 +130,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     control="the case without frozen peers",
 )
 def test_a_session_takes_no_thread(no_threads: list[str]) -> None:
-    async def steps(client: Transport, channel: paramiko.Channel) -> None:
+    async def steps(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
         begun = list(no_threads)
         client.write(channel, b"x" * 100_000)
         await echoed(client, channel, b"x" * 100_000)
@@ -156,7 +156,7 @@ def test_what_a_peer_refuses_is_paramiko_s_own_error(refuses: str, error: type[E
 
 
 def test_what_is_sent_while_keys_are_exchanged_anew_arrives_in_order() -> None:
-    async def steps(client: Transport, channel: paramiko.Channel) -> None:
+    async def steps(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
         client.write(channel, b"before ")
         client._send_kex_init()  # type: ignore[attr-defined] # as after 512 MiB
         client.write(channel, b"during ")
@@ -174,7 +174,7 @@ def test_a_peer_that_never_ends_a_key_exchange_loses_its_session(
 ) -> None:
     monkeypatch.setattr(transport, "_HELD", 3)
 
-    async def steps(client: Transport, channel: paramiko.Channel) -> None:
+    async def steps(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
         client.clear_to_send.clear()
         for _ in range(3):
             client.write(channel, b"x")
@@ -189,7 +189,7 @@ def test_a_peer_that_never_ends_a_key_exchange_loses_its_session(
 
 @pytest.mark.control("a session takes no thread, and a frozen or flooding peer delays no other")
 def test_silence_ends_a_wait_and_a_busy_loop_does_not() -> None:
-    async def steps(client: Transport, channel: paramiko.Channel) -> None:
+    async def steps(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
         channel.sendall(b"x")
         begun = time.monotonic()
         while time.monotonic() - begun < 0.5:  # the answer arrives, and nobody looks
@@ -202,9 +202,62 @@ def test_silence_ends_a_wait_and_a_busy_loop_does_not() -> None:
     talk(steps)
 
 
+def packet(kind: int, *fields: object) -> paramiko.Message:
+    message = paramiko.Message()
+    message.add_byte(bytes([kind]))
+    message.add(*fields)
+    return message
+
+
+FLOODS = {
+    "ignored": packet(paramiko.common.MSG_IGNORE, "x"),
+    "debug": packet(paramiko.common.MSG_DEBUG, False, "x", ""),
+    "global requests": packet(paramiko.common.MSG_GLOBAL_REQUEST, "x", True),
+    "channel requests": packet(paramiko.common.MSG_CHANNEL_REQUEST, 0, "x", False),
+    "windows": packet(paramiko.common.MSG_CHANNEL_WINDOW_ADJUST, 0, 1),
+    "data": packet(paramiko.common.MSG_CHANNEL_DATA, 0, "x"),
+    "no data": packet(paramiko.common.MSG_CHANNEL_DATA, 0, ""),
+}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_packets_of_any_kind_without_end_lose_their_session(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_BURST", 1100)  # the first key exchange counts for 1000
+    monkeypatch.setattr(transport, "_RATE", 0.0)
+
+    async def steps(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
+        for _ in range(50):
+            server.transport._send_message(FLOODS[kind])  # type: ignore[attr-defined]
+        client.write(channel, b"fine")
+        while b"fine" not in client.take(channel):
+            await client.until(lambda: client.has_data, LIMIT)
+        with contextlib.suppress(OSError, EOFError):
+            for _ in range(100):
+                server.transport._send_message(FLOODS[kind])  # type: ignore[attr-defined]
+        await client.until(lambda: False, LIMIT)
+        assert "more packets than" in str(client.get_exception())
+
+    talk(steps)
+
+
+def test_new_key_exchanges_without_end_lose_their_session() -> None:
+    async def steps(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            for _ in range(100):
+                server.transport._send_kex_init()  # type: ignore[attr-defined]
+                await client.until(client.clear_to_send.is_set, LIMIT)
+                while client.is_active() and not server.transport.clear_to_send.is_set():
+                    await asyncio.sleep(0.001)
+        assert not client.is_active()
+
+    talk(steps)
+
+
 @pytest.mark.parametrize("how", ["close", "the peer ends"])
 def test_nothing_stays_of_a_session_that_is_over(how: str) -> None:
-    async def steps(client: Transport, channel: paramiko.Channel) -> None:
+    async def steps(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
         if how == "close":
             client.close()
             client.close()
