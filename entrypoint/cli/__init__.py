@@ -25,7 +25,6 @@ NAMES = (
     "check",
     "netcheck",
     "init",
-    "migrate",
     "render",
     "deploy",
     "ranktable",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import re
 import sys
@@ -15,13 +14,12 @@ from typing import Any
 import pytest
 
 from entrypoint import explain, interfaces, render, secret, text
-from entrypoint.adopt import init, migrate
+from entrypoint.adopt import init
 from entrypoint.causes import clean, judge, measured
 from entrypoint.causes import table as causes
 from entrypoint.check import programs
 from entrypoint.deploy import slurm
 from entrypoint.devices import _smi as smi
-from entrypoint.errors import NoInputError
 from entrypoint.gate import cards
 from entrypoint.launchers import _command_line, _nested, mpirun
 from entrypoint.local import faults
@@ -56,11 +54,6 @@ class NoFile(steps.StepFile):
         super().__init__(steps.pattern_of(" step  {step} x"), -1)
 
 
-def _migrated(script: str) -> None:
-    with contextlib.suppress(NoInputError):
-        migrate.migrate(script, "run.sh")
-
-
 EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "masked": secret.masked,
     "masked_words": lambda text: secret.masked_words([text, text[:-1], *text[:2000].split(" ")]),
@@ -84,8 +77,6 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "interface": rules._interface,
     "nodes": lambda text: re.fullmatch(jobspec._NODES, text),
     "prefix": logs._check_prefix,
-    "script": lambda it: _migrated(it),
-    "words of a script": lambda it: _migrated(f"mpirun -x A=$(({it})) -mca a {it!r} b"),
     "training script": lambda it: init.launcher_of(it),
     "utf-16": text.is_utf16,
     "quote_sh": lambda text: render.quote_sh(text.replace("\n", "")),
@@ -215,7 +206,6 @@ def test_many_words_and_many_secrets() -> None:
 
 # Modules whose other expressions are not above, and why.
 ELSEWHERE = {
-    "adopt/shell.py": "by migrate, above",
     "cli/explain.py": "classes that have no character in common",
     "explain/failures.py": "line ends",
     "job/messages.py": "classes that have no character in common",
