@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from tests.cluster import Cluster
-from tests.containers import IMAGE, IMAGES, TREE, Compose, ModelArts, docker, missing, new_network
+from tests.containers import IMAGE, IMAGES, TREE, Compose, ModelArts, engine, missing, new_network
 from tests.faults.faultjob import HOSTS, Job
 from tests.networks.pods import Pods
 from tests.process.bench import Bench
@@ -205,7 +205,7 @@ def compose(folder: Path) -> Iterator[Compose]:
 def network() -> Iterator[str]:
     name = new_network()
     yield name
-    docker("network", "rm", name)
+    engine().networks.get(name).remove()
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def _well(containers: dict[str, str], seconds: float) -> Ran:
 def faults_network() -> Iterator[str]:
     name = new_network()
     yield name
-    docker("network", "rm", name)
+    engine().networks.get(name).remove()
 
 
 @pytest.fixture

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
+import re
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from docker import DockerClient
+from docker.errors import APIError, DockerException, ImageNotFound
+from docker.models.containers import Container
+from requests.exceptions import ConnectionError, ReadTimeout
 
 TREE = Path(__file__).resolve().parent.parent
 IMAGE, ASCEND = IMAGES = ("entrypoint-gpu:dev", "entrypoint-ascend:dev")
 
 
+@functools.cache
+def engine() -> DockerClient:
+    """The container engine. Raises DockerException where none answers."""
+    return DockerClient.from_env(timeout=120)
+
+
 def docker(*words: str, check: bool = True, timeout: float = 120) -> str:
-    """stdout of one docker command; fails with its stderr."""
+    """stdout of one docker command, as a user types it; fails with its stderr."""
     done = subprocess.run(
         ["docker", *words], capture_output=True, text=True, timeout=timeout, check=False
     )
@@ -30,22 +44,21 @@ def docker(*words: str, check: bool = True, timeout: float = 120) -> str:
 def missing(image: str = IMAGE) -> str | None:
     """Why container tests can't run here, or None."""
     try:
-        if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode != 0:
-            return "no container engine answers; run scripts/dev/setup-engine"
-    except FileNotFoundError:
-        return "no container engine; run scripts/dev/setup-engine"
-    if (
-        subprocess.run(
-            ["docker", "image", "inspect", image], capture_output=True, check=False
-        ).returncode
-        != 0
-    ):
+        engine().images.get(image)
+    except ImageNotFound:
         return f"no image {image}; run scripts/build-image"
+    except DockerException:
+        return "no container engine answers; run scripts/dev/setup-engine"
     return None
 
 
-def inspect(container: str) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(docker("inspect", container))[0]
+def container(name: str) -> Container:
+    """A container as it is now, by its id or name."""
+    return engine().containers.get(name)
+
+
+def inspect(name: str) -> dict[str, Any]:
+    answer: dict[str, Any] = container(name).attrs
     return answer
 
 
@@ -67,14 +80,37 @@ def finished_at(container: str) -> float:
     return stamp(inspect(container)["State"]["FinishedAt"])
 
 
-def logs(container: str) -> str:
-    done = subprocess.run(["docker", "logs", container], capture_output=True, text=True, check=True)
-    return done.stdout + done.stderr
+def logs(name: str, stderr: bool = True) -> str:
+    """stdout of a container, then its stderr, with one kind of line ends."""
+    of = container(name)
+    data = of.logs(stderr=False) + (of.logs(stdout=False) if stderr else b"")
+    return re.sub("\r\n?", "\n", data.decode())
 
 
-def new_network(*options: str) -> str:
+def wait(*names: str, timeout: float = 120) -> None:
+    """Return when all these containers have ended. Raises TimeoutError if some run on."""
+    ends = time.monotonic() + timeout
+    try:
+        for name in names:
+            container(name).wait(timeout=max(0.1, ends - time.monotonic()))
+    except (ConnectionError, ReadTimeout):
+        raise TimeoutError(f"not all of {names} ended within {timeout} s") from None
+
+
+def remove(*names: str) -> None:
+    """Remove containers with their volumes, if they are still there."""
+    for name in names:
+        with suppress(APIError):
+            container(name).remove(v=True, force=True)
+
+
+def build(tag: str, dockerfile: str) -> None:
+    engine().images.build(fileobj=BytesIO(dockerfile.encode()), tag=tag)
+
+
+def new_network(**options: Any) -> str:
     name = f"ep{os.getpid()}-{secrets.token_hex(2)}"
-    docker("network", "create", *options, name)
+    engine().networks.create(name, **options)
     return name
 
 
@@ -115,12 +151,9 @@ class Compose:
 
     def containers(self) -> dict[str, str]:
         """Service -> container id."""
-        label = "com.docker.compose"
-        rows = docker(
-            "ps", "-a", "--filter", f"label={label}.project={self.project}",
-            "--format", f'{{{{.Label "{label}.service"}}}} {{{{.ID}}}}',
-        ).split("\n")  # fmt: skip
-        return dict(sorted(row.split() for row in rows if row))
+        mine = {"label": f"com.docker.compose.project={self.project}"}
+        found = engine().containers.list(all=True, filters=mine)
+        return dict(sorted((of.labels["com.docker.compose.service"], str(of.id)) for of in found))
 
     def down(self) -> None:
         if self.file.exists():
@@ -202,5 +235,4 @@ class ModelArts:
         ).strip()  # fmt: skip
 
     def remove(self) -> None:
-        if self.names:
-            docker("rm", "-f", *self.names, check=False)
+        remove(*self.names)

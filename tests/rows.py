@@ -7,7 +7,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from tests.containers import ASCEND, docker, exit_code, finished_at, logs
+from tests.containers import ASCEND, docker, exit_code, finished_at, logs, wait
 from tests.containers import IMAGE as GPU
 
 MPI4, MPI5 = "entrypoint-mpi:dev", "entrypoint-mpi:trixie"
@@ -206,7 +206,7 @@ def ended(
     containers: dict[str, str], seconds: float = 150, together: float = 2.0
 ) -> dict[str, int]:
     """Each container's status; all end by themselves, and together."""
-    docker("wait", *containers.values(), timeout=seconds)
+    wait(*containers.values(), timeout=seconds)
     ends = [finished_at(each) for each in containers.values()]
     assert max(ends) - min(ends) < together, said(containers)
     return {name: exit_code(each) for name, each in containers.items()}

@@ -98,7 +98,7 @@ def missing_progress(spec: JobSpec) -> str:
     """Return that there was no progress, in words."""
     path, words = spec.restarts.progress, []
     if path:
-        words.append(f"{path} did not change")
+        words.append(f"nothing new was finished in {path}")
     if spec.stall.line is not None:
         words.append("most ranks printed no later step (stall.line)")
     return ", and ".join(words) or f"none ran for {spec.restarts.minutes:g} min"

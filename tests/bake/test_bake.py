@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import TREE, docker, logs
+from tests.containers import TREE, docker, engine, logs, missing
 from tests.image.boxes import Pair, run, said, sh, write
 
 BASES = tuple(
@@ -138,7 +138,7 @@ def test_a_foreign_library_would_end_our_python() -> None:
     """the control: without its launcher, the toolkit's Python does not start with a library of a
     newer image"""
     image = "entrypoint-two-lines:trixie"
-    if docker("image", "ls", "--quiet", image).strip() == "":
+    if missing(image):
         pytest.skip(f"no image {image}; run scripts/test-bake")
     libc = sh(image, "ls /lib/*/libc.so.6")
     words = ("/opt/entrypoint/python/bin/python3", "-I", "-c", "print(1)")
@@ -237,4 +237,4 @@ def test_a_job_of_one_node_boots_without_packages(folder: Path) -> None:
         )
         assert (done.status, done.out) == (5, "hello me\n"), done
     finally:
-        docker("rmi", "--force", tag)
+        engine().images.remove(tag, force=True)

@@ -14,7 +14,7 @@ from shlex import split
 
 import pytest
 
-from tests.containers import docker, exit_code, logs
+from tests.containers import container, exit_code, logs, missing
 from tests.image.boxes import Pair, run, said, started
 
 # Layout -> how its plain start runs a program, and the folder of its MPI.
@@ -47,7 +47,7 @@ def layout(image: str) -> str:
 def built(name: str) -> str:
     """The image of this layout with the toolkit; skips the test if it was not made."""
     image = f"entrypoint-layout-installed:{name}"
-    if docker("image", "ls", "--quiet", image).strip() == "":
+    if missing(image):
         pytest.skip(f"no image {image}; run scripts/test-layouts")
     return image
 
@@ -147,7 +147,7 @@ def test_a_stop_reaches_the_job(image: str) -> None:
             if logs(box).count("ready") == 2:
                 break
             time.sleep(0.05)
-        docker("stop", "--time", "20", box)
+        container(box).stop(timeout=20)
         assert logs(box).splitlines().count("saved") == 2, logs(box)
         assert exit_code(box) == 143, logs(box)
 

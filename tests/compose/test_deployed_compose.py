@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.containers import TREE, Compose, docker
+from tests.containers import TREE, Compose, engine
 from tests.golden_deploy import cases, made
 from tests.rows import MPI4, expected, places, said
 
@@ -51,9 +51,10 @@ def project(folder: Path, tool: tuple[str, ...]) -> Iterator[Compose]:
 
 def left(project: Compose) -> list[str]:
     """What of the project there still is."""
-    mine = ("--filter", f"label=com.docker.compose.project={project.project}", "-q")
-    every = docker("ps", "-a", *mine), docker("network", "ls", *mine), docker("volume", "ls", *mine)
-    return "".join(every).split()
+    mine, of = {"label": f"com.docker.compose.project={project.project}"}, engine()
+    containers = of.containers.list(all=True, filters=mine)
+    found = (*containers, *of.networks.list(filters=mine), *of.volumes.list(filters=mine))
+    return [str(each.id) for each in found]
 
 
 @pytest.mark.promise(

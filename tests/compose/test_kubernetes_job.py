@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.cluster import clean_environment, until
-from tests.containers import IMAGE, docker, exit_code, logs
+from tests.containers import IMAGE, container, docker, exit_code, logs, remove, wait
 
 SPEC = """\
 name: demo
@@ -116,11 +116,9 @@ class Kubelet:
         line: dict[str, Any] = json.loads((self.folder / f"termination-{index}").read_text())
         return line
 
-    def probe(self, container: str) -> int:
+    def probe(self, box: str) -> int:
         command = self.pod["containers"][0]["startupProbe"]["exec"]["command"]
-        return subprocess.run(
-            ["docker", "exec", container, *command], capture_output=True, check=False
-        ).returncode
+        return container(box).exec_run(command).exit_code
 
     def said(self) -> str:
         return "".join(f"---\n{logs(each)}" for each in self.containers)
@@ -131,13 +129,13 @@ def kubelet(folder: Path, network: str) -> Iterator[Kubelet]:
     made = Kubelet(folder, network)
     yield made
     if made.containers:
-        docker("rm", "-f", *made.containers, check=False)
+        remove(*made.containers)
 
 
 def test_the_job_runs_with_what_the_manifest_gives_it(kubelet: Kubelet) -> None:
     kubelet.apply()
     both = [kubelet.start(1), kubelet.start(0)]
-    docker("wait", *both, timeout=60)
+    wait(*both, timeout=60)
     assert [exit_code(each) for each in both] == [0, 0], kubelet.said()
     places = re.findall(r"rank (\d) on (demo-\d)", kubelet.said())
     assert sorted(places) == [("0", "demo-0"), ("1", "demo-0"), ("2", "demo-1"), ("3", "demo-1")]
@@ -159,8 +157,8 @@ def test_probes_and_what_a_lost_pod_makes_of_the_others(kubelet: Kubelet) -> Non
     worker = kubelet.start(1)
     until(lambda: kubelet.said().count(" runs\n") == 4, 30, "four ranks")
     assert [kubelet.probe(each) for each in (leader, worker)] == [0, 0]
-    docker("kill", worker)
-    docker("wait", leader, timeout=30)
+    container(worker).kill()
+    wait(leader, timeout=30)
     counted = kubelet.parts["Job"]["spec"]["podFailurePolicy"]["rules"][1]
     assert counted["action"] == "Count"
     assert exit_code(leader) in counted["onExitCodes"]["values"]

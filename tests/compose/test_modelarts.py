@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import IMAGE, docker, exit_code, finished_at, logs
+from tests.containers import IMAGE, docker, exit_code, finished_at, logs, remove, wait
 
 SECRET = secrets.token_hex(32)
 JOB = "modelarts-job-0b1f6f3e-3d0c-4b7e-9a39-0d5c2f1f9a01"
@@ -56,7 +56,7 @@ def containers(network: str, folder: Path) -> Iterator[list[str]]:
     (folder / "bashrc").write_text("echo noise; echo noise >&2; sleep 100\n")
     names = [f"ma-{network}-{index}" for index in range(2)]
     yield names
-    docker("rm", "-f", *names, check=False)
+    remove(*names)
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["VC_WORKER_HOSTS", "MA_VJ_NAME"])
@@ -72,7 +72,7 @@ def test_run_mpi_sh_with_the_platforms_variables_alone(
             "-v", f"{folder}/bashrc:/home/ma-user/.bashrc:ro", *words,
             IMAGE, "bash", "run_mpi.sh", "python", "train.py", "--data", "obs://b/it's a \"path\"",
         )  # fmt: skip
-    docker("wait", *containers)
+    wait(*containers)
     log = logs(containers[0])
     assert [exit_code(name) for name in containers] == [0, 0], log + logs(containers[1])
     seen = [json.loads(line) for line in re.findall(r"^seen (.*)$", log, re.M)]
@@ -106,7 +106,7 @@ def test_a_job_from_env_alone_without_any_file(containers: list[str], network: s
             "run", "-d", "--name", name, "--hostname", name, "--network", network, *words,
             IMAGE, "sh", "-c", 'echo "rank $OMPI_COMM_WORLD_RANK on $(hostname)"',
         )  # fmt: skip
-    docker("wait", *containers)
+    wait(*containers)
     log = logs(containers[0])
     assert [exit_code(name) for name in containers] == [0, 0], log
     assert sorted(re.findall(r"rank (\d) on (\S+)", log)) == [

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import clean_environment, until
-from tests.containers import IMAGE, docker, exit_code, logs
+from tests.containers import IMAGE, build, container, docker, exit_code, logs, remove, wait
 
 pytestmark = pytest.mark.engine
 PLAIN = "entrypoint-test-plain:dev"
@@ -45,12 +45,7 @@ def plain() -> str:
         f"FROM {IMAGE}\nUSER root\nRUN rm -rf /opt/entrypoint /usr/local/bin/entrypoint"
         " /usr/local/bin/image-entry /home/ma-user/*.sh\nUSER 1000:100\nENTRYPOINT []\n"
     )
-    subprocess.run(
-        ["docker", "build", "-q", "-t", PLAIN, "-"],
-        input=text.encode(),
-        check=True,
-        capture_output=True,
-    )
+    build(PLAIN, text)
     return PLAIN
 
 
@@ -68,7 +63,7 @@ def scripts(folder: Path) -> Path:
 def names(network: str) -> Iterator[list[str]]:
     hosts = [f"{network}-worker-{rank}" for rank in range(2)]
     yield hosts
-    docker("rm", "-f", *hosts, check=False)
+    remove(*hosts)
 
 
 def start(
@@ -88,7 +83,7 @@ def start(
             "run", "-d", "--name", name, "--hostname", name, "--network", network, "-v", f"{scripts}:/job:ro",
             "-w", "/job", *words, image, "bash", script, "train.py", *AWKWARD,
         )  # fmt: skip
-    docker("wait", *names)
+    wait(*names)
 
 
 def results(name: str) -> list[dict[str, Any]]:
@@ -118,7 +113,7 @@ def test_two_containers_reduce(
         assert {result["HOSTNAME"] for result in found} == {name}
         assert {result["total"] for result in found} == {10.0}
         assert [result["argv"] for result in found] == [list(AWKWARD)] * 2
-        assert not [line for line in docker("diff", name).splitlines() if " /tmp/" in line]
+        assert not [each for each in container(name).diff() if each["Path"].startswith("/tmp/")]
 
 
 def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:
@@ -129,12 +124,12 @@ def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:
     ).strip()
     try:
         until(lambda: "up\n" in logs(box), 30, "the program is up")
-        docker("stop", "--time", "60", box)
+        container(box).stop(timeout=60)
         assert exit_code(box) == 143, logs(box)
         assert "saved" in logs(box)
         assert "Traceback" not in logs(box)
     finally:
-        docker("rm", "-f", box)
+        remove(box)
 
 
 @pytest.mark.control("`torchrun.sh` and `run_mpi.sh` work without the toolkit")

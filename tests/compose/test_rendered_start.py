@@ -15,7 +15,17 @@ import pytest
 from entrypoint.deploy import kubernetes
 from entrypoint.deploy._kinds import KINDS
 from entrypoint.spec import load
-from tests.containers import IMAGE, Compose, docker, exit_code
+from tests.containers import (
+    IMAGE,
+    Compose,
+    build,
+    container,
+    docker,
+    engine,
+    exit_code,
+    remove,
+    wait,
+)
 from tests.unit.test_deploy_start import of_kubernetes
 
 SPEC = "name: demo\nslots: 1\nlauncher: plain\ncommand: [sh, -c, 'echo trained; exit 7']\n"
@@ -32,13 +42,9 @@ MISSING = 'exec: "entrypoint": executable file not found in $PATH'
 def odd(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
     """An image and the status that a job has in it; 127 and docker's own words without a start."""
     name = f"entrypoint-test-start:{os.getpid()}"
-    subprocess.run(
-        ["docker", "build", "-q", "-t", name, "-"],
-        input=f"FROM {IMAGE}\n{IMAGES[request.param]}\n",
-        text=True, check=True, capture_output=True,
-    )  # fmt: skip
+    build(name, f"FROM {IMAGE}\n{IMAGES[request.param]}\n")
     yield name, 127 if request.param == "no toolkit" else 7
-    docker("rmi", "-f", name, check=False)
+    engine().images.remove(name, force=True)
 
 
 def pod(folder: Path, kind: str, image: str) -> subprocess.CompletedProcess[str]:
@@ -85,15 +91,14 @@ def test_a_composed_job_trains_or_fails(folder: Path, odd: tuple[str, int]) -> N
 def test_a_program_that_handles_no_signal_is_stopped(folder: Path, stop: str) -> None:
     """It would be process 1, and the kernel would keep the signal from it."""
     words: Any = ["-d", "--entrypoint", "entrypoint", IMAGE, "run", "--", "sleep", "600"]
-    container = docker("run", *words).strip()
+    box = docker("run", *words).strip()
     try:
-        subprocess.run(["docker", "logs", container], check=True, capture_output=True)
-        docker("exec", container, "sh", "-c", "until pidof sleep; do sleep .1; done")
-        docker("kill", "--signal", stop, container)
-        docker("wait", container, timeout=10)
-        assert exit_code(container) == {"TERM": 143, "INT": 130}[stop]
+        docker("exec", box, "sh", "-c", "until pidof sleep; do sleep .1; done")
+        container(box).kill(stop)
+        wait(box, timeout=10)
+        assert exit_code(box) == {"TERM": 143, "INT": 130}[stop]
     finally:
-        docker("rm", "-f", container)
+        remove(box)
 
 
 @pytest.mark.control("a rendered file starts the toolkit, whatever the image starts by itself")

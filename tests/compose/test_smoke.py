@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.containers import TREE, Compose, docker, exit_code, finished_at
+from tests.containers import TREE, Compose, exit_code, finished_at, inspect
 
 SPEC = TREE / "examples/horovod/job.yaml"
 
@@ -38,8 +38,8 @@ def test_three_containers_train_and_end_together(compose: Compose) -> None:
     losses = re.search(r"loss (\S+) -> (\S+)", log)
     assert losses, log
     assert float(losses[2]) < float(losses[1])
-    running = docker("ps", "-q", "--filter", f"label=com.docker.compose.project={compose.project}")
-    assert running == "", "a container is still running"
+    running = [name for name in compose.containers().values() if inspect(name)["State"]["Running"]]
+    assert not running, "a container is still running"
 
 
 @pytest.mark.parametrize("status", [7])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import until
-from tests.containers import IMAGE, docker, logs
+from tests.containers import IMAGE, docker, logs, remove
 
 # Everything but what a debugger needs.
 PROFILE = {
@@ -37,7 +37,7 @@ def names() -> Iterator[list[str]]:
     started: list[str] = []
     yield started
     if started:
-        docker("rm", "-f", *started)
+        remove(*started)
 
 
 def stacks(names: list[str], how: str, security: str) -> str:

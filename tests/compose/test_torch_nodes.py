@@ -4,13 +4,12 @@ verdict for all."""
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 
 import pytest
 
 from tests.cluster import until
-from tests.containers import IMAGE, TREE, Compose, ModelArts, docker, finished_at, logs
+from tests.containers import IMAGE, TREE, Compose, ModelArts, container, docker, finished_at, logs
 from tests.rows import ended, said
 
 FAILED = 10.0  # seconds from a rank's failure to the last container's end
@@ -46,10 +45,8 @@ def trained_well(containers: dict[str, str], hosts: list[str]) -> None:
 def time_of(containers: dict[str, str], words: str) -> float:
     """When these words were printed, by the engine's clock."""
     for each in containers.values():
-        done = subprocess.run(
-            ["docker", "logs", "-t", each], capture_output=True, text=True, check=True
-        )
-        found = re.search(rf"^(\S{{19}})(\.\d{{1,6}})\d*Z .*{words}", done.stdout, re.M)
+        log = container(each).logs(timestamps=True).decode()
+        found = re.search(rf"^(\S{{19}})(\.\d{{1,6}})\d*Z .*{words}", log, re.M)
         if found:
             return (
                 time.mktime(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S"))
@@ -66,7 +63,8 @@ def test_two_containers_train_as_one_process_would(compose: Compose, example: st
     trained_well(containers, NAMES)
     assert "all 2 nodes are here, 4 slots" in logs(containers["worker-0"])
     for each in containers.values():
-        left = re.findall(r" (/tmp/.*)", docker("diff", each))
+        paths = [change["Path"] for change in container(each).diff()]
+        left = [path for path in paths if path.startswith("/tmp/")]
         # The compiler's cache is the program's own doing: an optimizer imports it.
         assert [path for path in left if "/torchinductor_" not in path] == [
             "/tmp/entrypoint-1000-36666-state.json"
@@ -99,7 +97,7 @@ def test_sigterm_to_one_container_ends_all_with_143_within_the_grace(compose: Co
     containers = up(compose, "torchrun", "train.py", "--steps", "1000000")
     until(lambda: "step 5 " in logs(containers["worker-0"]), 40, "training")
     asked = time.time()
-    docker("kill", "-s", "TERM", containers["worker-1"])
+    container(containers["worker-1"]).kill("TERM")
     assert ended(containers, 60) == dict.fromkeys(NAMES, 143), said(containers)
     # the example's grace
     assert max(finished_at(each) for each in containers.values()) - asked < 10

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from tests.cluster import until
-from tests.containers import TREE, Compose, docker, logs
+from tests.containers import TREE, Compose, container, logs
 from tests.rows import EXAMPLES, agrees, ended, said
 
 
@@ -91,7 +91,7 @@ def test_a_failing_process_is_everybody_s_status(compose: Compose, name: str) ->
 @those_that("stops")
 def test_sigterm_reaches_every_process(compose: Compose, name: str) -> None:
     containers = stay(compose, name, "--stay")
-    docker("kill", "-s", "TERM", containers["worker-1"])
+    container(containers["worker-1"]).kill("TERM")
     assert ended(containers, 100, together=12) == dict.fromkeys(EXAMPLES[name].hosts, 143), said(
         containers
     )
@@ -103,7 +103,7 @@ def test_sigterm_reaches_every_process(compose: Compose, name: str) -> None:
 def test_the_others_go_on(compose: Compose, name: str) -> None:
     containers = start(compose, name, "--steps", "60", "--pause", "0.2")
     until(lambda: "step 5\n" in logs(containers["worker-0"]), 120, "it trains")
-    docker("kill", containers["worker-2"])
+    container(containers["worker-2"]).kill()
     ends = ended({host: containers[host] for host in ("worker-0", "worker-1")}, 200)
     assert ends == {"worker-0": 0, "worker-1": 0}, said(containers)
     assert "the job goes on with 2 nodes" in logs(containers["worker-0"])

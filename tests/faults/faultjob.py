@@ -3,20 +3,19 @@ them to end."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from shlex import split
 
 import pytest
+from docker.models.containers import Container
 
 from tests.cluster import until
-from tests.containers import docker, exit_code, finished_at, logs
+from tests.containers import container, docker, engine, exit_code, finished_at, logs, remove, wait
 
 BOTH = pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 HOSTS = [f"worker-{rank}" for rank in range(4)]
@@ -110,7 +109,7 @@ class Job:
         if self.boxes:
             boxes, self.boxes = list(self.boxes.values()), {}
             with ThreadPoolExecutor(len(boxes)) as pool:
-                list(pool.map(lambda box: docker("rm", "-f", "-v", box, check=False), boxes))
+                list(pool.map(remove, boxes))
 
     def log(self, host: str) -> str:
         return logs(self.boxes[host])
@@ -142,39 +141,30 @@ class Job:
     # -- faults, each with its time by the engine's clock
 
     def kill(self, host: str, signal: str = "KILL") -> float:
-        return self._event("kill", self.boxes[host], "kill", "-s", signal, self.boxes[host])
+        return self._event("kill", host, lambda box: box.kill(signal))
 
     def stop(self, host: str) -> float:
-        return self._event("kill", self.boxes[host], "stop", "--time", "60", self.boxes[host])
+        return self._event("kill", host, lambda box: box.stop(timeout=60))
 
     def pause(self, host: str) -> float:
-        return self._event("pause", self.boxes[host], "pause", self.boxes[host])
+        return self._event("pause", host, Container.pause)
 
     def resume(self, host: str) -> float:
-        return self._event("unpause", self.boxes[host], "unpause", self.boxes[host])
+        return self._event("unpause", host, Container.unpause)
 
     def cut_off(self, host: str) -> float:
-        return self._event(
-            "disconnect",
-            self.boxes[host],
-            "network",
-            "disconnect",
-            "-f",
-            self.network,
-            self.boxes[host],
-        )
+        network = engine().networks.get(self.network)
+        return self._event("disconnect", host, lambda box: network.disconnect(box, force=True))
 
-    def _event(self, action: str, box: str, *words: str) -> float:
-        begun = time.time()
-        docker(*words)
-        span = ("--since", f"{begun:.6f}", "--until", f"{time.time():.6f}")
-        for line in docker(
-            "events", *span, "--filter", f"event={action}", "--format", "{{json .}}"
-        ).splitlines():
-            event = json.loads(line)
-            if box in (event["Actor"]["ID"], event["Actor"]["Attributes"].get("container")):
+    def _event(self, action: str, host: str, do: Callable[[Container], object]) -> float:
+        begun, box = time.time(), container(self.boxes[host])
+        do(box)
+        span = {"since": f"{begun:.6f}", "until": f"{time.time():.6f}"}
+        for event in engine().events(**span, filters={"event": action}, decode=True):
+            actor = event["Actor"]
+            if box.id in (actor["ID"], actor["Attributes"].get("container")):
                 return float(event["timeNano"]) / 1e9
-        raise AssertionError(f"the engine tells of no {action} of {box}")
+        raise AssertionError(f"the engine tells of no {action} of {box.name}")
 
     def inside(self, host: str, script: str, *words: str) -> str:
         """stdout of a shell in a container."""
@@ -188,8 +178,8 @@ class Job:
 
     def processes(self, host: str) -> list[str]:
         """What runs in a container; of a program the name alone, but for sleep."""
-        rows = docker("top", self.boxes[host], "-eo", "pid,args").splitlines()[1:]
-        every = [row.split()[1:] for row in rows]
+        top = container(self.boxes[host]).top(ps_args="-eo pid,args")
+        every = [args.split() for _, args in top["Processes"]]
         return [
             " ".join(words) if words[0] == "sleep" else os.path.basename(words[0])
             for words in every
@@ -201,8 +191,8 @@ class Job:
         """Each container's status, once all of them have ended."""
         boxes = {host: self.boxes[host] for host in sorted(hosts or self.boxes)}
         try:
-            docker("wait", *boxes.values(), timeout=seconds)
-        except subprocess.TimeoutExpired:
+            wait(*boxes.values(), timeout=seconds)
+        except TimeoutError:
             running_still = [host for host, box in boxes.items() if running(box)]
             raise AssertionError(
                 f"{running_still} not ended in {seconds} s:\n{self.logs()}"
@@ -227,7 +217,7 @@ class Job:
 
 
 def running(box: str) -> bool:
-    return docker("inspect", "-f", "{{.State.Running}}", box).strip() == "true"
+    return bool(container(box).attrs["State"]["Running"])
 
 
 Make = Callable[..., Job]  # the fixture's type

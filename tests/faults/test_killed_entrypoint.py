@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.cluster import until
-from tests.containers import docker
+from tests.containers import container
 from tests.faults.faultjob import BOTH, HOSTS, STUBBORN, TRAINS, UP, Make
 
 ENTRYPOINT = "python3 -I .*/(entrypoint run|image-entry)"
@@ -72,13 +72,16 @@ def test_the_same_containers_start_again(make: Make, launcher: str) -> None:
     program = f'{count}{UP}[ $n != 1 ] || exec sleep 999; echo "done $n"'
     job.start("sh", "-c", program)
     assert job.ends(90) == dict.fromkeys(HOSTS, 0), job.logs()
-    docker("start", *job.boxes.values())
+    for box in job.boxes.values():
+        container(box).start()
     until(lambda: len(re.findall(r"worker-\d is up", job.logs())) == 8, 90, "the second start")
     # one after the other: the last may have seen that the first are lost
-    docker("kill", *job.boxes.values())
+    for box in job.boxes.values():
+        container(box).kill()
     assert set(job.ends().values()) <= {137, 75}
     assert list(job.ends().values()).count(137) > 0
-    docker("start", *job.boxes.values())
+    for box in job.boxes.values():
+        container(box).start()
     assert job.ends(90) == dict.fromkeys(HOSTS, 0), job.logs()
     assert len(re.findall("done 0", job.logs())) == 4, job.logs()
     assert len(re.findall("done 2", job.logs())) == 4, job.logs()

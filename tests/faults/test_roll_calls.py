@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import until
-from tests.containers import docker, finished_at, inspect, started_at
+from tests.containers import docker, engine, finished_at, inspect, remove, started_at
 from tests.faults.faultjob import BOTH, HOSTS, TRAINS, UP, Job, Make
 
 DONE = f"{UP}echo done"
@@ -175,9 +175,9 @@ def test_dns_comes_late(make: Make, launcher: str, network: str) -> None:
     job.start("sh", "-c", DONE, options={"worker-3": ("--network", network)})
     job.says("worker-0", "worker-3 (no DNS)")
     passed(LATE)
-    docker("network", "connect", "--alias", "worker-3", job.network, job.boxes["worker-3"])
+    engine().networks.get(job.network).connect(job.boxes["worker-3"], aliases=["worker-3"])
     # What it had before is not where the others are.
-    docker("network", "disconnect", network, job.boxes["worker-3"])
+    engine().networks.get(network).disconnect(job.boxes["worker-3"])
     boots(job, time.time())
 
 
@@ -203,11 +203,11 @@ def test_an_address_changes(make: Make, launcher: str) -> None:
     job.boxes["another"] = docker(
         "run", "-d", "--network", job.network, "--entrypoint", "sleep", job.image, "100"
     ).strip()
-    docker("network", "connect", "--alias", "worker-3", job.network, job.boxes["worker-3"])
+    engine().networks.get(job.network).connect(job.boxes["worker-3"], aliases=["worker-3"])
     assert address(job, "worker-3") != before
     passed(5)
     job.start("sh", "-c", DONE, hosts=["worker-2"], env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3"})
-    docker("rm", "-f", job.boxes.pop("another"))
+    remove(job.boxes.pop("another"))
     boots(job, started_at(job.boxes["worker-2"]))
 
 
@@ -221,7 +221,7 @@ def test_a_worker_is_replaced(make: Make, launcher: str) -> None:
     job = make(launcher)
     job.start("sh", "-c", DONE, hosts=["worker-0", "worker-1", "worker-3"])
     job.says("worker-0", "waiting for 1 of 3 peers: worker-2 (")
-    docker("rm", "-f", job.boxes.pop("worker-3"))
+    remove(job.boxes.pop("worker-3"))
     job.start("sh", "-c", DONE, hosts=["worker-3"])
     job.start("sh", "-c", DONE, hosts=["worker-2"])
     boots(job, started_at(job.boxes["worker-2"]))

@@ -8,11 +8,11 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.containers import docker, exit_code, logs
+from tests.containers import docker, engine, exit_code, logs, remove, wait
 
 # What a cluster that trusts nobody starts a container with.
 HARDENED = (
@@ -70,7 +70,7 @@ def started(image: str, *words: str, options: Sequence[str] = ()) -> Iterator[st
     try:
         yield box
     finally:
-        docker("rm", "--force", "--volumes", box)
+        remove(box)
 
 
 class Pair:
@@ -107,21 +107,19 @@ class Pair:
 
     def ends(self) -> list[int]:
         """Exit status of both, worker-0 first."""
-        docker("wait", *self.boxes.values(), timeout=60)
+        wait(*self.boxes.values(), timeout=60)
         return [exit_code(self.boxes[rank]) for rank in sorted(self.boxes)]
 
     def logs(self) -> str:
         return "\n".join(f"--- worker-{rank}\n{logs(box)}" for rank, box in self.boxes.items())
 
     def __enter__(self) -> Pair:
-        docker("network", "create", self.name)
+        engine().networks.create(self.name)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.boxes:
-            docker("rm", "--force", "--volumes", *self.boxes.values())
-        with suppress(AssertionError):
-            docker("network", "rm", self.name)
+        remove(*self.boxes.values())
+        engine().networks.get(self.name).remove()
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> Path:

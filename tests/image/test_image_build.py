@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import TREE, docker
+from tests.containers import TREE, engine
 from tests.image.boxes import said, sh
 
 MOST = 60_000_000  # bytes that the toolkit may add
@@ -37,15 +36,12 @@ def ours(history: list[tuple[int, str]]) -> int:
 
 
 def history(image: str) -> list[tuple[int, str]]:
-    rows = docker(
-        "history", "--no-trunc", "--human=false", "--format", "{{.Size}}\t{{.CreatedBy}}", image
-    )
-    return [(int(row.split("\t")[0]), row.split("\t")[1]) for row in rows.splitlines()]
+    return [(row["Size"], row["CreatedBy"]) for row in engine().images.get(image).history()]
 
 
 def test_labels(image: str) -> None:
     """8.2 OCI labels: title, description, licenses, version, revision, base"""
-    labels = json.loads(docker("image", "inspect", image))[0]["Config"]["Labels"]
+    labels = engine().images.get(image).attrs["Config"]["Labels"]
     short = {
         name.removeprefix("org.opencontainers.image."): value for name, value in labels.items()
     }
@@ -108,6 +104,6 @@ def test_the_same_inputs_give_the_same_toolkit(image: str, tmp_path: Path) -> No
         try:
             folders.append(sh(tag, LOOK).splitlines())
         finally:
-            docker("rmi", tag)
+            engine().images.remove(tag)
     assert len(folders[0]) > 500
     assert folders[0] == folders[1]

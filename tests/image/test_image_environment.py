@@ -9,7 +9,7 @@ from shlex import split
 
 import pytest
 
-from tests.containers import docker
+from tests.containers import engine, logs
 from tests.image.boxes import Pair, python, said, sh
 
 OURS = ("bcrypt", "paramiko", "cryptography", "entrypoint")
@@ -36,7 +36,7 @@ def given(variables: dict[str, str]) -> list[str]:
 
 def from_docker(image: str) -> dict[str, str]:
     """What docker alone gives a program of this image."""
-    entries = json.loads(docker("image", "inspect", image))[0]["Config"]["Env"]
+    entries = engine().images.get(image).attrs["Config"]["Env"]
     return dict(entry.split("=", 1) for entry in entries) | {
         "HOME": "/home/ma-user",
         "HOSTNAME": "here",
@@ -107,7 +107,7 @@ def test_ranks_of_another_node_have_no_more(image: str) -> None:
         assert pair.ends() == [0, 0], pair.logs()
         ranks = [
             json.loads(line)
-            for line in docker("logs", pair.boxes[0]).splitlines()
+            for line in logs(pair.boxes[0], stderr=False).splitlines()
             if line.startswith("{")
         ]
     assert sorted(rank["HOSTNAME"] for rank in ranks) == ["worker-0", "worker-1"]
@@ -147,7 +147,9 @@ def test_programs_that_pip_brings_are_on_path(image: str, folder: Path) -> None:
         pair.start_both("brought")
         assert pair.ends() == [0, 0], pair.logs()
         ranks = [
-            line for line in docker("logs", pair.boxes[0]).splitlines() if line.startswith("/home/")
+            line
+            for line in logs(pair.boxes[0], stderr=False).splitlines()
+            if line.startswith("/home/")
         ]
     assert sorted(ranks) == [
         f"/home/ma-user/.local/bin/brought on worker-{node}" for node in range(2)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-
 from tests.cluster import until
-from tests.containers import docker, inspect, logs
+from tests.containers import container, engine, inspect, logs
 from tests.image.boxes import Pair, run, started
 
 PROGRAM = ("sh", "-c", "echo up; exec sleep 1000")
@@ -14,17 +11,15 @@ PROGRAM = ("sh", "-c", "echo up; exec sleep 1000")
 
 def probe(box: str) -> tuple[int, str]:
     """What a probe of the container gets: status and words."""
-    done = subprocess.run(
-        ["docker", "exec", box, "entrypoint", "health"], capture_output=True, text=True, check=False
-    )
-    assert done.stderr == ""
-    return done.returncode, done.stdout.strip()
+    status, (out, err) = container(box).exec_run("entrypoint health", demux=True)
+    assert err is None
+    return status, out.decode().strip()
 
 
 def test_the_images_health_check(image: str) -> None:
     """5.1 HEALTHCHECK is `entrypoint health`, all four numbers stated; docker then calls a running
     job healthy"""
-    stated = json.loads(docker("image", "inspect", image))[0]["Config"]["Healthcheck"]
+    stated = engine().images.get(image).attrs["Config"]["Healthcheck"]
     second = 10**9
     assert stated == {
         "Test": ["CMD", "entrypoint", "health"],
@@ -57,8 +52,9 @@ def test_health_after_a_restart(image: str) -> None:
         pair.start_both(*PROGRAM)
         box = pair.boxes[0]
         until(lambda: probe(box)[0] == 0, 20, "ready")
-        docker("kill", *pair.boxes.values())
-        docker("start", box)
+        for each in pair.boxes.values():
+            container(each).kill()
+        container(box).start()
         until(lambda: logs(box).count("waiting for 1 of 1 peers") == 1, 20, "the roll call again")
         assert probe(box)[0] == 1
 

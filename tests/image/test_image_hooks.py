@@ -7,7 +7,7 @@ from shlex import split
 
 import pytest
 
-from tests.containers import docker, logs
+from tests.containers import logs
 from tests.image.boxes import Pair, run, write
 
 FOLDER = "/etc/entrypoint/start.d"
@@ -84,7 +84,7 @@ def test_a_hook_that_fails_on_one_node_ends_all(image: str, folder: Path, failin
             assert logs(box).endswith(
                 f"EP441 start hook 10-fails on worker-{failing} exited with 9; exit 9\n"
             ), pair.logs()
-            assert "never" not in docker("logs", box)
+            assert "never" not in logs(box, stderr=False)
 
 
 def test_every_node_runs_its_hooks(image: str, folder: Path) -> None:
@@ -93,5 +93,5 @@ def test_every_node_runs_its_hooks(image: str, folder: Path) -> None:
     with Pair(image, ("-v", f"{folder}:{FOLDER}:ro")) as pair:
         pair.start_both("sh", "-c", "cat /tmp/mark")
         assert pair.ends() == [0, 0], pair.logs()
-        out = docker("logs", pair.boxes[0]).split("\n")
+        out = logs(pair.boxes[0], stderr=False).split("\n")
         assert sorted(line for line in out if line) == split("worker-0 worker-0 worker-1 worker-1")

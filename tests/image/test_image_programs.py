@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from shlex import split
 
-from tests.containers import docker
+from tests.containers import engine
 from tests.image.boxes import python, run, said, sh, write
 
 ODD = [
@@ -96,7 +96,7 @@ def test_help_and_version_need_nothing(image: str) -> None:
 
 def test_entrypoint_and_command_are_lists(image: str) -> None:
     """2.2 ENTRYPOINT and CMD are in exec form, so that no shell stands between a signal and tini"""
-    config = json.loads(docker("image", "inspect", image))[0]["Config"]
+    config = engine().images.get(image).attrs["Config"]
     assert config["Entrypoint"] == ["/usr/bin/tini", "-s", "--", "/usr/local/bin/image-entry"]
     assert config["Cmd"] in ([], None)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
 
 from tests.cluster import until
-from tests.containers import docker, exit_code, logs
+from tests.containers import container, docker, engine, exit_code, logs
 from tests.image.boxes import Pair, run, started
 
 SOON = 5.0  # seconds; docker's own patience is 10
@@ -24,7 +23,7 @@ ZOMBIES = "cat /proc/[0-9]*/stat 2>/dev/null | awk '$3 == \"Z\"' | wc -l"
 def stop(box: str, patience: int = 10) -> tuple[int, float]:
     """The status that `docker stop` left, and the seconds it took."""
     begun = time.monotonic()
-    docker("stop", "--time", str(patience), box)
+    container(box).stop(timeout=patience)
     return exit_code(box), time.monotonic() - begun
 
 
@@ -34,7 +33,7 @@ def up(box: str, times: int = 1) -> None:
 
 def test_a_stopped_program_ends_soon(image: str) -> None:
     """3.1 docker stop ends a program that obeys well inside 10 s, with 143; STOPSIGNAL is stated"""
-    assert json.loads(docker("image", "inspect", image))[0]["Config"]["StopSignal"] == "SIGTERM"
+    assert engine().images.get(image).attrs["Config"]["StopSignal"] == "SIGTERM"
     with started(image, *OBEYS) as box:
         up(box)
         status, seconds = stop(box)

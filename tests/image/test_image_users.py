@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from shlex import split
 
 import pytest
 
-from tests.containers import docker, exit_code, logs
+from tests.containers import build, container, engine, exit_code, logs, wait
 from tests.image.boxes import HARDENED, ROOT_NEEDS, Pair, run, said, started, write
 
 # Name -> the options, and what `id -u`:`id -g` then says.
@@ -65,20 +64,14 @@ def test_two_nodes_where_ssh_cannot_work(image: str) -> None:
         assert pair.ends() == [78, 78]
         assert "no SETGID, SETUID, SYS_CHROOT | run as another user" in pair.logs()
     nameless = f"{image.split(':')[0]}-nameless"
-    docker_build(nameless, f"FROM {image}\nUSER 0\nRUN rm /usr/lib/*/libnss_wrapper.so*\n")
+    build(nameless, f"FROM {image}\nUSER 0\nRUN rm /usr/lib/*/libnss_wrapper.so*\n")
     try:
         with Pair(nameless, ("--user", "12345:0")) as pair:
             pair.start_both(*WHO)
             assert pair.ends() == [78, 78]
             assert "no libnss_wrapper.so | install libnss-wrapper" in pair.logs()
     finally:
-        docker("rmi", nameless)
-
-
-def docker_build(tag: str, dockerfile: str) -> None:
-    subprocess.run(
-        ["docker", "build", "--quiet", "--tag", tag, "-"], input=dockerfile.encode(), check=True
-    )
+        engine().images.remove(nameless)
 
 
 def test_it_writes_into_the_run_directory_alone(image: str) -> None:
@@ -87,13 +80,13 @@ def test_it_writes_into_the_run_directory_alone(image: str) -> None:
     with started(
         image, "sh", "-c", "ls -A $ENTRYPOINT_RUN_DIR | wc -l", options=("-e", "ENTRYPOINT_SLOTS=2")
     ) as box:
-        docker("wait", box)
+        wait(box)
         assert exit_code(box) == 0
         assert int(logs(box).split("\n")[0]) > 3  # the control: there were some
         # The node's record lies next to the run directory, for whoever wants to know the result
         # later.
-        left = {line for line in docker("diff", box).split("\n") if line}
-        assert left <= {"C /tmp", "A /tmp/entrypoint-1000-36666-state.json"}
+        left = {each["Path"] for each in container(box).diff()}
+        assert left <= {"/tmp", "/tmp/entrypoint-1000-36666-state.json"}
     done = run(image, "true", options=("--read-only", "-e", "ENTRYPOINT_SLOTS=2"))
     assert done.status == 73
     assert "set ENTRYPOINT_RUN_DIR to a writable place" in done.err

@@ -4,7 +4,6 @@ node's, as in a Pod."""
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import secrets
 import subprocess
@@ -13,9 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from shlex import split
 
 import pytest
+from docker.models.networks import Network
+from docker.types import IPAMConfig, IPAMPool
 
 from tests import netdelay
-from tests.containers import IMAGE, docker, inspect, missing
+from tests.containers import IMAGE, docker, engine, inspect, missing, remove
 
 MAIN = "main"  # the network that the nodes' names lead to
 
@@ -48,12 +49,8 @@ class Pods:
             network for node in self.nodes.values() for network in node.values()
         ):
             subnet = f"fd{secrets.token_hex(1)}:{secrets.token_hex(2)}:{secrets.token_hex(2)}::/64"
-            docker(
-                "network",
-                "create",
-                *(("--ipv6", "--subnet", subnet) if self._ipv6 else ()),
-                self._name(network),
-            )
+            ipam = IPAMConfig(pool_configs=[IPAMPool(subnet=subnet)]) if self._ipv6 else None
+            engine().networks.create(self._name(network), enable_ipv6=self._ipv6, ipam=ipam)
             self._networks.append(self._name(network))
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             list(pool.map(self._lay_out_node, self.nodes))
@@ -69,8 +66,8 @@ class Pods:
         ).strip()  # fmt: skip
         self._holders[host] = holder
         for network in others:
-            alias = ("--alias", host) if network == MAIN else ()
-            docker("network", "connect", *alias, self._name(network), holder)
+            aliases = [host] if network == MAIN else None
+            self._network(network).connect(holder, aliases=aliases)
         for number, (interface, network) in enumerate(self.nodes[host].items()):
             if interface != f"eth{number}":
                 self._ip(host, f"link set eth{number} down")
@@ -104,9 +101,7 @@ class Pods:
                 host, f"qdisc add dev eth0 root netem delay {seconds * 1000:.0f}ms", program="tc"
             )
             return
-        bridge = docker(
-            "network", "inspect", "-f", "br-{{slice .Id 0 12}}", self._name(MAIN)
-        ).strip()
+        bridge = f"br-{self._network(MAIN).short_id}"
         there = inspect(self._holders[host])["NetworkSettings"]["Networks"][self._name(MAIN)]
         pid = os.getpid()
         self._carriers.append(netdelay.start(f"a{pid}", f"b{pid}", seconds))
@@ -133,6 +128,9 @@ class Pods:
     def _name(self, thing: str) -> str:
         return f"{self._prefix}-{thing}"
 
+    def _network(self, network: str) -> Network:
+        return engine().networks.get(self._name(network))
+
     def address(self, host: str, network: str) -> str:
         """Where the node is in that network."""
         there = inspect(self._holders[host])["NetworkSettings"]["Networks"][self._name(network)]
@@ -140,9 +138,7 @@ class Pods:
 
     def cidr(self, network: str) -> str:
         """The network, as an interface's own address has it."""
-        said = json.loads(
-            docker("network", "inspect", "-f", "{{json .IPAM.Config}}", self._name(network))
-        )
+        said = self._network(network).attrs["IPAM"]["Config"]
         found = [ipaddress.ip_network(each["Subnet"]) for each in said]
         return next(str(each) for each in found if (each.version == 6) == self._ipv6)
 
@@ -189,8 +185,7 @@ class Pods:
         return started
 
     def _end_job(self) -> None:
-        if self._jobs:
-            docker("rm", "-f", "-v", *self._jobs, check=False)
+        remove(*self._jobs)
         self._jobs = []
 
     def close(self) -> None:
@@ -198,7 +193,6 @@ class Pods:
         for carrier in self._carriers:
             carrier.kill()
             carrier.communicate()
-        if self._holders:
-            docker("rm", "-f", "-v", *self._holders.values(), check=False)
-        for network in self._networks:
-            docker("network", "rm", network, check=False)
+        remove(*self._holders.values())
+        for name in self._networks:
+            engine().networks.get(name).remove()

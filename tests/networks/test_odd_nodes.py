@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from tests import netdelay
-from tests.containers import IMAGE
+from tests.containers import IMAGE, logs
 from tests.networks.pods import Pods
 from tests.rows import ended, said
 
@@ -48,8 +47,7 @@ def look(pods: Pods, command: Sequence[str], odd: bool) -> Any:
     given = {"ENTRYPOINT_SLOTS": "2", "ENTRYPOINT_NETCHECK_SECONDS": "3"}
     containers = pods.start(IMAGE, "entrypoint", *command, own=own if odd else {}, **given)
     assert ended(containers, 150) == dict.fromkeys(pods.nodes, 0), said(containers)
-    words = ["docker", "logs", containers["worker-0"]]
-    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    return json.loads(logs(containers["worker-0"], stderr=False))
 
 
 def of_check(seen: Any) -> list[Row]:

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from shlex import split
 
 from tests.cluster import until
-from tests.containers import TREE, docker, inspect, logs, new_network
+from tests.containers import TREE, container, docker, engine, inspect, logs, new_network, remove
 
 IMAGE = "entrypoint-slurm:dev"
 NODES = ["node-1", "node-2"]
 # Our parent, scripts/test-slurm, removes what has this label: tests that are killed leave nothing
 # behind either.
+OWNER = {"entrypoint-slurm": str(os.getppid())}
 LABEL = ("--label", f"entrypoint-slurm={os.getppid()}")
 _OVER = {
     "COMPLETED",
@@ -37,14 +38,14 @@ class Slurm:
     """`start` it and `submit` jobs to it. `close` leaves nothing behind."""
 
     def __init__(self) -> None:
-        self.network = new_network(*LABEL)
+        self.network = new_network(labels=OWNER)
         self.boxes = {name: f"{self.network}-{name}" for name in ("control", *NODES)}
         self.volumes = [f"{self.network}-key", f"{self.network}-shared"]
 
     def start(self) -> None:
         key, shared = self.volumes
         for volume in self.volumes:
-            docker("volume", "create", *LABEL, volume)
+            engine().volumes.create(volume, labels=OWNER)
         secret = ("-v", f"{key}:/etc/munge")
         folders = ("-v", f"{shared}:/shared", "-v", f"{TREE}/examples:/examples:ro")
         docker(
@@ -78,9 +79,10 @@ class Slurm:
             docker("exec", box, "sh", "-c", 'printf %s "$1" >/etc/hosts', "sh", text)
 
     def close(self) -> None:
-        docker("rm", "-f", *self.boxes.values(), check=False)
-        docker("volume", "rm", *self.volumes, check=False)
-        docker("network", "rm", self.network, check=False)
+        remove(*self.boxes.values())
+        for volume in self.volumes:
+            engine().volumes.get(volume).remove()
+        engine().networks.get(self.network).remove()
 
     def run(self, *words: str, where: str = "/shared", check: bool = True) -> str:
         """stdout of what a user types on the controller's machine."""
@@ -117,10 +119,10 @@ class Slurm:
 
     def kill(self, node: str) -> None:
         """As if its power had failed."""
-        docker("kill", self.boxes[node])
+        container(self.boxes[node]).kill()
 
     def boot(self, node: str) -> None:
-        docker("start", self.boxes[node])
+        container(self.boxes[node]).start()
         self.name()
 
     def said(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.cluster import until
-from tests.containers import docker
+from tests.containers import container, docker
 from tests.rows import agrees, expected, places
 from tests.sbatch.realslurm import IMAGE, NODES, Job, Slurm
 
@@ -196,11 +196,11 @@ def test_a_lost_node_requeues_the_job(slurm: Slurm, submit: Submit, seen: Seen) 
     job = submit()
     trains(job)
     box = slurm.boxes[NODES[1]]
-    docker("pause", box)
+    container(box).pause()
     try:
         job.says(" is lost: ")
     finally:
-        docker("unpause", box)
+        container(box).unpause()
     job.says("[entrypoint sbatch] requeued | status 75: machines or the network failed")
     goes_on(job)
     seen("75, scontrol requeue, then COMPLETED 0:0")

@@ -19,7 +19,7 @@ from shlex import split
 import pytest
 
 from tests.cluster import until
-from tests.containers import docker, exit_code, inspect, logs
+from tests.containers import container, docker, engine, exit_code, inspect, logs, remove, wait
 
 HERE = Path(__file__).parent
 PORT = 36666
@@ -35,7 +35,7 @@ Start = Callable[..., dict[str, str]]
 def pods(image: str) -> Iterator[Start]:
     """Starts the containers of one job, each named by its host, on a network of their own."""
     network = f"sec{os.getpid()}"
-    docker("network", "create", network)
+    engine().networks.create(network)
     names: list[str] = []
 
     def start(
@@ -55,8 +55,8 @@ def pods(image: str) -> Iterator[Start]:
 
     start.network, start.names = network, names  # type: ignore[attr-defined]
     yield start
-    docker("rm", "-f", *names, check=False)
-    docker("network", "rm", network, check=False)
+    remove(*names)
+    engine().networks.get(network).remove()
 
 
 def _up(leader: str) -> None:
@@ -71,7 +71,7 @@ def _go(job: dict[str, str]) -> None:
     """Let the program end, and the job with it."""
     for name in job.values():
         docker("exec", name, "touch", "/tmp/go")
-    docker("wait", *job.values())
+    wait(*job.values())
 
 
 @pytest.mark.promise("a secret is what lets a node in")
@@ -102,7 +102,7 @@ def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
     )
     assert [inspect(name)["State"]["Pid"] for name in job.values()] == before, logs(leader)
     docker("exec", nosy, "touch", "/tmp/stop")
-    docker("wait", nosy)
+    wait(nosy)
     report = json.loads(next(line for line in logs(nosy).splitlines() if line.startswith('{"got"')))
     assert report["got"] == []
     assert report["logins"] > 30  # the control: it did try
@@ -115,7 +115,7 @@ def test_a_nosy_pod_gets_nothing(image: str, pods: Start) -> None:
     assert logs(leader).splitlines().count("rank is fine") == 2
     for name in job.values():
         assert secret not in logs(name)
-        assert "was-here" not in docker("diff", name)
+        assert "was-here" not in str(container(name).diff())
 
 
 @pytest.mark.control("a secret is what lets a node in")
@@ -246,10 +246,10 @@ def test_no_ssh_folder_is_made(image: str, pods: Start) -> None:
     """A job leaves no ~/.ssh behind where there was none, and no file of ours beside the run
     directory's own place."""
     job = pods("python", "-c", "print('up')", ENTRYPOINT_SECRET=secrets.token_hex(32))
-    docker("wait", *job.values())
+    wait(*job.values())
     assert [exit_code(name) for name in job.values()] == [0, 0], logs(job["worker-0"])
     for name in job.values():
-        changed = [line.split(maxsplit=1)[1] for line in docker("diff", name).splitlines()]
+        changed = [each["Path"] for each in container(name).diff()]
         assert not [
             path for path in changed if ".ssh" in path or path.startswith(("/root", "/etc/ssh"))
         ]
@@ -263,10 +263,8 @@ def test_no_ssh_folder_is_made(image: str, pods: Start) -> None:
 def test_a_leaked_image_gives_nothing_away(image: str) -> None:
     """Whoever has the image has no key, no secret, no index address and no certificate of the
     build."""
-    described = inspect(image)
-    text = json.dumps(described["Config"]) + docker(
-        "history", "--no-trunc", "--format", "{{.CreatedBy}}", image
-    )
+    of = engine().images.get(image)
+    text = json.dumps([of.attrs["Config"], of.history()])
     assert not re.search(r"(?i)(secret|token|passw(or)?d|api_?key)\s*=\s*\S", text)
     search = (
         "grep -rlI -e 'PRIVATE KEY-----' / --exclude-dir=proc --exclude-dir=sys --exclude-dir=dev"

@@ -248,7 +248,7 @@ def test_time_is_no_progress_if_a_line_is_declared() -> None:
         ("stall: {line: 'step {step}'}", "most ranks printed no later step (stall.line)"),
         (
             "stall: {line: 'step {step}'}\nrestarts: {without_progress: 3, progress: /c}",
-            "/c did not change, and most ranks printed no later step (stall.line)",
+            "nothing new was finished in /c, and most ranks printed no later step (stall.line)",
         ),
     ],
 )
