@@ -23,6 +23,8 @@ from entrypoint.system.signals import StoppedBySignal
 from entrypoint.text import Log
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from entrypoint.record.content import JobStatus, RecordedProcess, Recording
 
 TERMINATION_LOG = "/dev/termination-log"
@@ -125,6 +127,8 @@ class RecordFile:
         self.status: JobStatus | None = None
         self.at = 0.0
         self.timeline: Recording | None = None
+        # The port of the metrics, which stays open between attempts; None until there is one.
+        self.metrics: socket | None = None
 
     def about(self, topology: Topology) -> None:
         """Set the node of the record, and remove the record of an earlier run. That of an

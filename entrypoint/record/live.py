@@ -18,7 +18,7 @@ from entrypoint.output.log import Logger
 from entrypoint.record.content import JobStatus
 from entrypoint.record.file import RecordFile
 from entrypoint.record.nodes import NodeTable
-from entrypoint.record.server import MetricsServer
+from entrypoint.record.server import MetricsServer, listening
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.system.threads import in_thread
 
@@ -91,12 +91,13 @@ class LiveRecord:
 
     def _serve(self, address: str, port: int) -> None:
         try:
-            self._server = MetricsServer(address, port, self._metrics)
+            self._file.metrics = self._file.metrics or listening(address, port)
         except OSError as error:
             hint = "set another metrics.port or metrics.address; the job goes on"
             detail = f"{address} port {port}: {error.strerror or error}"
             self._log(f"warning: EP035 no metrics are served | {detail} | {hint}")
             return
+        self._server = MetricsServer(self._file.metrics, self._metrics)
         if not (address.startswith("127.") or address == "::1"):
             detail = (
                 f"whoever reaches {address} port {port} reads the names of job and nodes, and how"

@@ -21,19 +21,14 @@ class MetricsServer:
     """A port that answers `GET /metrics`, for few connections at a time, so that it never uses up
     the file handles."""
 
-    def __init__(self, host: str, port: int, metrics: Callable[[], str]) -> None:
-        """Listen on the port. Raises OSError if it is taken."""
+    def __init__(self, listener: socket.socket, metrics: Callable[[], str]) -> None:
+        """Serve this port until the end of the attempt; requests wait for the next one."""
         self._metrics = metrics
-        self._listener = _listening(host, port)
+        self._listener = listener
+        self._is_closed = False
         self._loop = asyncio.get_running_loop()
         self._open: set[asyncio.Task[None]] = set()
         self._loop.add_reader(self._listener, self._accept)
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        port: int = self._listener.getsockname()[1]
-        return port
 
     def _accept(self) -> None:
         try:
@@ -56,7 +51,7 @@ class MetricsServer:
         self._more()
 
     def _more(self) -> None:
-        if self._listener.fileno() >= 0:
+        if not self._is_closed:
             self._loop.add_reader(self._listener, self._accept)
 
     async def _serve(self, connection: socket.socket) -> None:
@@ -102,18 +97,18 @@ class MetricsServer:
         return f"{head}Connection: close\r\n\r\n".encode() + content
 
     def close(self) -> None:
-        """Close the port and all connections."""
+        """Close all connections; the port stays."""
+        self._is_closed = True
         self._loop.remove_reader(self._listener)
-        self._listener.close()
         for task in self._open:
             task.cancel()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
     """Return a TCP socket that listens there. Raises OSError."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        # the next attempt uses it again
+        # a job that follows uses it again
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(_QUEUE)

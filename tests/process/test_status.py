@@ -465,11 +465,12 @@ async def talk(port: int, data: bytes) -> bytes:
 @contextlib.contextmanager
 def served(metrics: Callable[[], str] = lambda: "well\n") -> Iterator[int]:
     """The port of a server of these metrics."""
-    made = server.MetricsServer("127.0.0.1", 0, metrics)
-    try:
-        yield made.port
-    finally:
-        made.close()
+    with server.listening("127.0.0.1", 0) as listener:
+        made = server.MetricsServer(listener, metrics)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            made.close()
 
 
 @pytest.mark.parametrize(
@@ -532,6 +533,30 @@ def test_slow_ones_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         assert failed == []
 
     tried()
+
+
+def test_the_port_stays_open_between_attempts(place: Path) -> None:
+    """A request that comes there waits for the next attempt."""
+    spec, plan, _ = plans(1, "mpirun", 0, 0)
+    spec = replace(spec, metrics=replace(spec.metrics, port=free_port()))
+    told = SimpleNamespace(state=SimpleNamespace(history=History()), outcome=None)
+    kept = RecordFile(print)
+
+    async def attempt(early: socket.socket | None) -> None:
+        live = LiveRecord(spec, plan, told, kept, lambda: 0.0, Logger())
+        live.open()
+        if early:
+            early.send(b"GET /metrics HTTP/1.1\r\n\r\n")
+            answer = await asyncio.get_running_loop().sock_recv(early, 100)
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        live.close()
+
+    in_loop(lambda: attempt(None))()
+    with socket.create_connection(("127.0.0.1", spec.metrics.port), 5) as early:
+        early.setblocking(False)
+        in_loop(lambda: attempt(early))()
+    assert kept.metrics
+    kept.metrics.close()
 
 
 def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
