@@ -41,6 +41,7 @@ OPEN_FOR = 5.0  # seconds after which it is passed on anyway: progress dots come
 NEVER = float("inf")
 END = b"\x1f"  # the end of a line in a piece (framing.py)
 OPEN = b"\x1d"  # the end of a piece whose line has none
+_AHEAD = 4 << 20  # bytes that wait for a reader once the program was told to stop
 _MOST = 1 << 20  # bytes read from a stream after the program's end: the size of the largest pipe
 
 
@@ -96,6 +97,9 @@ class Stream:
         self.due = NEVER  # when an unfinished line in `lines` is passed on
         self._opened = 0.0  # when that line began
         self.open = True
+        self.lost = 0  # bytes that did not wait any more
+        self.passed = 0  # bytes that were written
+        self.unread = 0  # bytes that could not be, since nobody holds the other end
         self.waiting: list[bytes] = []  # each piece is written in one call if possible
         private = reopened(target)
         self.target = target if private < 0 else private
@@ -114,6 +118,15 @@ class Stream:
                 return
             if self.waiting or self._blocks:
                 return
+
+    def read_ahead(self) -> None:
+        """Read though earlier bytes still wait, so that the program need not; more than `_AHEAD`
+        are lost."""
+        self.read()
+        size = sum(map(len, self.waiting))
+        while size > _AHEAD and self.waiting[1:]:
+            self.lost += len(self.waiting[-1])
+            size -= len(self.waiting.pop())
 
     def read(self) -> int:
         """Read what is available and return the number of bytes."""
@@ -226,8 +239,10 @@ class Stream:
             except BlockingIOError:
                 return
             except OSError:
+                self.unread += sum(map(len, self.waiting))
                 self.waiting.clear()  # no reader, or a full disk: that does not end the program
                 return
+            self.passed += sent
             written = self.waiting[0][:sent]
             self._note_end(written.endswith((b"\n", END)) and not written.endswith(OPEN + b"\n"))
             self.waiting[:1] = [rest] if (rest := self.waiting[0][sent:]) else []

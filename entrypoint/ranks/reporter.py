@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import _socket  # `socket`, which wraps it, takes longer to import than all the rest together
 import os
+import select
 
+_LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have left
 _ENTRYPOINT_IS_GONE = (104, 111)  # ECONNRESET, ECONNREFUSED
 _KILLED = 137
 
@@ -53,3 +55,14 @@ class Reporter:
                 os.read(self.fd, 1)
             except OSError:
                 return  # the entrypoint is dead
+
+
+def keep_open(fd: str) -> None:
+    """Keep a socket open in another process until its other side ends, while the other ranks
+    leave."""
+    if fd.isdigit() and not os.fork():
+        os.closerange(0, 3)  # the daemon waits for these to close
+        poll = select.poll()
+        poll.register(int(fd), 0)  # errors and hang-ups alone
+        poll.poll(_LAST * 1000)
+        os._exit(0)

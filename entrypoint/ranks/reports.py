@@ -21,8 +21,8 @@ from entrypoint.system.files import RunDir
 from entrypoint.system.reports import ReportingProcess, Reports
 from entrypoint.values import dataclass
 
-# Event ("start", "launcher", "log", "output", "end", "copy" or "lost"), rank, and the value that
-# `_LARGEST` bounds.
+# Event ("start", "launcher", "log", "output", "end", "copy", "lost" or "late"), rank, and the value
+# that `_LARGEST` bounds.
 Report = Callable[[str, int, int], None]
 
 _LINE = 64  # bytes; a supervisor's line is shorter
@@ -37,6 +37,7 @@ _LARGEST = {
     b"log": 255,
     b"copy": 255,
     b"lost": 1 << 40,
+    b"late": 1 << 40,
 }
 
 
@@ -116,7 +117,7 @@ class Ranks:
             state.ended = True
         elif event == "done" and state.ended:
             state.done = True
-        elif event not in ("log", "copy", "launcher", "lost"):
+        elif event not in ("log", "copy", "launcher", "lost", "late"):
             return
         self._update()
         if event != "done":

@@ -52,6 +52,11 @@ _UNREAD = 5.0  # seconds for the reader of our output to take some of the progra
 _LAST_LOOK = 1.5
 _COMMAND = 8 << 20  # bytes of a launcher's command line; the kernel takes fewer
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
+# of output, by the event
+_LOST = {
+    "lost": "is lost, {} bytes at least | nobody reads our output, or the launcher does not end",
+    "late": "may be lost, {} bytes at most | the launcher began to end, and passes on a part",
+}
 # the last line of a launcher's own script that cannot start it
 _SCRIPT_ERROR = re.compile(r"[a-z_]{1,40}\.(?:sh|py): (EP650 [^|]+ \| [^|]+ \| [^|]+)")
 
@@ -309,9 +314,8 @@ class Programs:
             self._ended(number, status)
 
     def _on_report(self, event: str, number: int, value: int) -> None:
-        """Handle a report of a supervisor about its program or rank: start, first output, end, lost
-        output."""
-        if event in ("copy", "log", "lost"):
+        """Handle a report of a supervisor about its program or rank."""
+        if event in ("copy", "log", "lost", "late"):
             self._note_lost_output(event, value)
             return
         if event == "launcher":
@@ -346,8 +350,7 @@ class Programs:
                 self._tell(end)
 
     def _on_program_rank(self, event: str, rank: int, value: int) -> None:
-        """Handle a report of a rank that a program of this node started, which restarts a failed
-        rank or fails."""
+        """Handle a report of a rank that a program of this node started, and may restart."""
         self._note(event, f"rank {rank}", time.monotonic())
         self._watcher.saw(event, rank, value, of_program=True)
         if event == "start":
@@ -355,7 +358,7 @@ class Programs:
             if self._plan.launch.start.min_nodes is not None and not self._met:
                 self._met = True
                 self._tell(messages.Met())
-        elif event in ("copy", "log", "lost"):
+        elif event in ("copy", "log", "lost", "late"):
             self._note_lost_output(event, value)
         elif value:
             name = f"rank {rank}"
@@ -365,10 +368,9 @@ class Programs:
             self._failed_ranks[rank] = end, Failure(name, value, lines)
 
     def _note_lost_output(self, event: str, value: int) -> None:
-        """Log that output of a rank was lost: `value` bytes ("lost"), or its copy because of error
-        `value` ("copy"; "log": from the start, so its program does not run)."""
-        if event == "lost":
-            self._log_lost(value)
+        """Log what became of a rank's output, by the event "copy", "log", "lost" or "late"."""
+        if event in _LOST:
+            self._log_lost(value, event)
         elif event == "log":
             self._probe.log_error = value
         elif "copies" not in self._logged:
@@ -578,9 +580,8 @@ class Programs:
         if lost := await merger.give_up():
             self._log_lost(lost)
 
-    def _log_lost(self, size: int) -> None:
-        reason = "nobody reads our output, or the launcher does not end"
-        self._log(f"warning: EP628 output of the ranks is lost, {size} bytes at least | {reason}")
+    def _log_lost(self, size: int, event: str = "lost") -> None:
+        self._log(f"warning: EP628 output of the ranks {_LOST[event].format(size)}")
 
     async def close(self) -> None:
         """End all processes of the job on this node, and close its pipes and sockets."""

@@ -62,7 +62,7 @@ import time
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.output.stream import NEVER, Copies, Stream
 from entrypoint.ranks.below import Below, cut_message
-from entrypoint.ranks.reporter import Reporter
+from entrypoint.ranks.reporter import Reporter, keep_open
 from entrypoint.system.descriptors import open_regular, read_regular, write_all
 from entrypoint.system.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
 from entrypoint.system.proc import (
@@ -87,7 +87,6 @@ if False:  # only for type checkers: importing it is slow
 
 # seconds without output until leftovers get SIGTERM; `tee`, for example, ends with its input
 _BY_ITSELF = 0.5
-_LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have left
 _STUCK = 5.0  # seconds after a failure until output that nobody reads is dropped
 # seconds after the start until nested launchers are looked for, and at most between two looks
 _FIRST_LOOK = 0.1
@@ -144,6 +143,7 @@ def main(argv: list[str]) -> int:
         supervised = _start(program, options, tail, reporter, mask)
         supervised.launcher = launcher
         supervised.everywhere = "--signals" not in options
+        supervised.by_mpi = "--hold" in options
         status = supervised.end(options.get("--nested", ""))
     except OSError as error:  # report it, so that it does not look like a kill
         status = _report_error(program[0], error, options, tail)
@@ -151,13 +151,15 @@ def main(argv: list[str]) -> int:
             reporter.tell("log", error.errno or 0)
     if status and "--tail" in options:
         _save(options["--tail"], tail)
-    if status:
+    # Under an MPI that ends, the entrypoint has it wait for the ends of its ranks.
+    is_over = bool(status or (supervised and supervised.by_mpi and supervised.terminated))
+    if is_over:
         reporter.tell("end", status)
     if supervised is None:
         reporter.tell("done", 0)
         reporter.await_heard()
         return status
-    return _leave(supervised, status, options, reporter)
+    return _leave(supervised, status, options, reporter, is_over)
 
 
 def _read(argv: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -193,17 +195,20 @@ def _report_error(program: str, error: OSError, options: dict[str, str], tail: b
     return _CANT_CREATE if error.filename == options.get("--log", "") else _OS_ERROR
 
 
-def _leave(supervised: Supervised, status: int, options: dict[str, str], reporter: Reporter) -> int:
-    """Pass on the remaining output of the program and its leftovers, report the end, and return the
-    exit status."""
+def _leave(
+    supervised: Supervised, status: int, options: dict[str, str], reporter: Reporter, is_over: bool
+) -> int:
+    """Pass on the remaining output, report the end, if it was not, and return the exit status."""
     linger = options.get("--linger", "")
     apart = linger == "apart" and supervised.passes_on()
     if not apart:
         if linger not in ("", "apart"):
             supervised.linger(float(linger))
-        if lost := supervised.flush(_STUCK if status else None):
+        if lost := supervised.flush(_STUCK if is_over else None):
             reporter.tell("lost", lost)
-    if not status:
+        if late := supervised.late():
+            reporter.tell("late", late)
+    if not is_over:
         reporter.tell("end", status)
     reporter.tell("done", 0)
     reporter.await_heard()
@@ -211,7 +216,7 @@ def _leave(supervised: Supervised, status: int, options: dict[str, str], reporte
         supervised.pass_on()
     if "--hold" in options and (status or supervised.terminated):
         supervised.hold(None if status else float(linger))
-        _keep_open(os.environ.get(options.get("--keep-open", ""), ""))
+        keep_open(os.environ.get(options.get("--keep-open", ""), ""))
         return 0
     return status
 
@@ -283,7 +288,7 @@ def _steps(options: dict[str, str]) -> StepFile | None:
 
 
 def _is_shaped(options: dict[str, str]) -> bool:
-    """Return whether lines go through `_lines`: not those that are whole and get only a label."""
+    """Return whether lines go through `_lines`: not whole ones that get only a label."""
     return "--lines" in options and not (options["--label"] and options["--lines"] == "whole")
 
 
@@ -375,11 +380,13 @@ class Supervised:
         self._alone = False  # whether no process is left below this one
         self._let_go = False
         self.terminated = False  # whether SIGTERM was received
+        self._passed: int | None = None  # bytes passed on when the launcher began to end
         self._launchers: NestedLaunchers | None = None  # below the program, if it may have none
         self._nested = False  # whether the program was killed because a launcher ran below it
         self._below = Below()
         # whether signals are passed on to processes in other groups than ours
         self.everywhere = True
+        self.by_mpi = False  # whether an MPI has started this supervisor
         self.launcher = 0  # pid of the process that has started this supervisor
 
     def _step(self, limit: float | None = None) -> None:
@@ -390,8 +397,9 @@ class Supervised:
             if stream.waiting:
                 by_fd[stream.target] = stream.pass_on
                 poll.register(stream.target, select.POLLOUT)
-            elif stream.open:
-                by_fd[stream.source] = stream.pass_on
+            if stream.open and (not stream.waiting or self.terminated):
+                # A program that saves must not wait for a launcher that ends, and reads no more.
+                by_fd[stream.source] = stream.read_ahead if stream.waiting else stream.pass_on
                 poll.register(stream.source, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
         if self._reporter.fd >= 0:
@@ -416,10 +424,10 @@ class Supervised:
             self._reap()
 
     def _pass_on_signals(self, signals: bytes) -> None:
-        """Pass signals, which senders send to the rank's process group, on to its processes in
-        other groups."""
-        if _LAUNCHER_ENDS in signals:
+        """Pass signals for the rank's process group on to its processes in other groups."""
+        if _LAUNCHER_ENDS in signals and self._passed is None:
             self._reporter.tell("launcher", self.launcher)
+            self._passed = sum(stream.passed for stream in self._streams)
         if _signal.SIGTERM in signals:
             self.terminated = True
             self._below.terminate(self.everywhere)
@@ -477,8 +485,7 @@ class Supervised:
             self._reporter.tell("output", 0)
 
     def linger(self, grace: float) -> None:
-        """Wait for the processes that the program left running, and end them if they stay too
-        long."""
+        """Wait for the processes that the program left running; end them if they stay long."""
         limit = time.monotonic() + (0 if self.terminated else _BY_ITSELF)
         last = time.monotonic() + grace
         signals = [_TERM, _KILL]
@@ -502,8 +509,9 @@ class Supervised:
     def flush(self, patience: float | None) -> int:
         """Pass on the remaining output; give up if nobody reads any of it for `patience` seconds.
 
-        Returns the number of lost bytes.
+        Returns the number of lost bytes, also of those lost before.
         """
+        lost = sum(stream.lost for stream in self._streams)
         remaining = -1
         limit = 0.0
         for stream in self._streams:
@@ -514,9 +522,16 @@ class Supervised:
                 remaining = size
                 limit = time.monotonic() + (patience or 0)
             elif patience is not None and time.monotonic() >= limit:
-                return size
+                return size + lost
             self._step(None if patience is None else limit)
-        return 0
+        return lost
+
+    def late(self) -> int:
+        """Return the bytes that an MPI may not pass on: since it began to end, or not read."""
+        late = sum(stream.unread for stream in self._streams) if self.by_mpi else 0
+        if self._passed is not None:
+            late += sum(stream.passed for stream in self._streams) - self._passed
+        return late
 
     def passes_on(self) -> bool:
         """Return whether processes that the program left running may still print."""
@@ -534,17 +549,6 @@ class Supervised:
         limit = None if seconds is None else time.monotonic() + seconds
         while not self._let_go and (limit is None or time.monotonic() < limit):
             self._step(limit)
-
-
-def _keep_open(fd: str) -> None:
-    """Keep a socket open in another process until its other side ends, while the other ranks
-    leave."""
-    if fd.isdigit() and not os.fork():
-        os.closerange(0, 3)  # the daemon waits for these to close
-        poll = select.poll()
-        poll.register(int(fd), 0)  # errors and hang-ups alone
-        poll.poll(_LAST * 1000)
-        os._exit(0)
 
 
 def _die(child: int, launcher: int) -> None:

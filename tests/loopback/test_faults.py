@@ -543,3 +543,36 @@ def test_sigusr1_reaches_every_rank_and_ends_nobody(
     assert noted("usr1"), "once each"
     assert noted("usr2")
     assert job.err(0).count("SIGUSR2: passed on") == 1
+
+
+PRINTS_MUCH = """\
+import signal, sys, time
+def save(*_):
+    for number in range(26):
+        print("saves", number, "x" * 6000, flush=True)
+        time.sleep(0.05)
+    open(sys.argv[1], "a").write("saved\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("up", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.promise("what ranks print while they save after the loss of a node holds them not up")
+def test_ranks_that_print_much_save_while_mpirun_ends(cluster: Make) -> None:
+    """mpirun ends by itself then, and reads no more, or only a part: which is said."""
+    job = cluster(3, slots=1)
+    (job.folder / "saves.py").write_text(PRINTS_MUCH)
+    saved = job.folder / "saved"
+    env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "3", "ENTRYPOINT_TIMEOUTS_GRACE": "20"}
+    job.start_all(sys.executable, str(job.folder / "saves.py"), str(saved), env=env)
+    until(lambda: job.out().count("up\n") == 3, 30, "all ranks")
+    begun = time.monotonic()
+    job.signal(1, signal.SIGKILL)
+    assert job.ends(60) == {0: 75, 1: -signal.SIGKILL, 2: 75}
+    assert time.monotonic() - begun < 15, "not the grace, which they need not"
+    assert saved.read_text() == "saved\n" * 2
+    if job.out().count("saves") < 2 * 26:
+        assert "EP628 output of the ranks may be lost, " in job.err(0) + job.err(2)
