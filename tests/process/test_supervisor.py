@@ -504,7 +504,7 @@ def test_a_log_that_cannot_be_opened_is_the_reason(tmp_path: Path, listener: Lis
     why = f"cannot keep echo | {log}: No such file or directory\n".encode()
     assert (done.returncode, done.stdout, done.stderr) == (73, b"", why)
     assert (tmp_path / "tail").read_bytes() == why
-    assert listener.told[1:] == ["end 0 73", "done 0 0"]
+    assert listener.told[1:] == ["log 0 2", "end 0 73", "done 0 0"]
 
 
 def test_a_supervisor_that_gets_no_process_says_so(tmp_path: Path, listener: Listener) -> None:
