@@ -17,7 +17,9 @@ from entrypoint.text import some
 _PASS_ON = 1.0
 # A launcher that has lost the daemon of a node stays without an end, with little left to pass on.
 _PASS_ON_LOST = 0.3
-_UNREAD = 5.0  # where our own output is full, and its reader has to take something first
+# Where our own output is full, and its reader has to take something first. After a program's end it
+# has `timeouts.grace`.
+_UNREAD = 5.0
 _LOOK = 0.1  # seconds between two looks at that
 _NAMED = 8  # silent nodes named in one line
 
@@ -81,7 +83,7 @@ class Ending:
         self._passed = written
         if written != before:
             self._moved = now
-        elif now - self._moved >= (self._pass_on() if read else _UNREAD):
+        elif now - self._moved >= (self._pass_on() if read else self._unread()):
             self.launchers_gone()
             return
         self._machine.after(
@@ -92,6 +94,11 @@ class Ending:
         """Seconds in which the launcher has to pass on something."""
         lost = any(peer.lost for peer in self._peers.values())
         return _PASS_ON_LOST if lost else _PASS_ON
+
+    def _unread(self) -> float:
+        """Seconds in which the reader of our output has to take something."""
+        failed = self._outcome is not None and self._outcome.program
+        return max(_UNREAD, self._spec.timeouts.grace) if failed else _UNREAD
 
     def launchers_gone(self) -> None:
         """The launchers have passed on all output, or they pass on nothing."""

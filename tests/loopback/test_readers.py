@@ -105,16 +105,37 @@ os._exit(7 * rank) if rank else __import__("time").sleep(60)
     assert list(map(int, numbers)) == list(range(lines)), (job.folder / "err").read_text()
 
 
+@pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
+def test_a_reader_that_pauses_while_a_rank_fails(cluster: Make) -> None:
+    """mpirun has all of it meanwhile, and loses it with the daemon of a node that has left."""
+    job = cluster(nodes=2, slots=1)
+    code = "import os, time; os.write(1, b'line\\n' * 400000)"
+    code += "; os._exit(7) if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else time.sleep(60)"
+    program = (sys.executable, "-c", code)
+    job.start(1, *program)
+    reading, writing = os.pipe()
+    with (job.folder / "err").open("wb") as err:
+        leader(job, writing, err.fileno(), *program)
+    os.close(writing)
+    taken = len(os.read(reading, 65536))
+    time.sleep(8)
+    while data := os.read(reading, 65536):
+        taken += len(data)
+    assert set(job.ends().values()) == {7}
+    assert taken == 2 * 5 * 400_000, (job.folder / "err").read_text()
+
+
 @pytest.mark.control("a failing job passes on all output, and a stuck reader ends nothing")
 def test_a_reader_that_stops_is_given_up_and_what_is_lost_is_said(cluster: Make) -> None:
     job = cluster(nodes=2, slots=1)
     code = "import os, time; os.environ['OMPI_COMM_WORLD_RANK'] == '1' or time.sleep(60)"
     code += "; os.write(1, b'line\\n' * 200000); os._exit(7)"
     program = (sys.executable, "-c", code)
-    job.start(1, *program)
+    grace = {"ENTRYPOINT_TIMEOUTS_GRACE": "5"}
+    job.start(1, *program, env=grace)
     reading, writing = os.pipe()
     with (job.folder / "err").open("wb") as err:
-        leader(job, writing, err.fileno(), *program)
+        leader(job, writing, err.fileno(), *program, **grace)
     os.close(writing)
     assert set(job.ends().values()) == {7}
     said = (job.folder / "err").read_text()

@@ -81,13 +81,21 @@ def test_a_launcher_that_has_lost_a_node_gets_less_time_for_the_last_output() ->
 
 
 def test_with_all_nodes_it_gets_a_second() -> None:
-    """The control; and a reader that takes nothing gets more."""
-    for read, seconds in ((True, 1.0), (False, 5.0)):
+    """The control; and a reader that takes nothing gets the grace."""
+    for read, seconds in ((True, 1.0), (False, 30.0)):
         job = Running()
         job.hear(2, messages.RankEnd(2, 7, (), ""))
         job.until(messages.Stop)
         job.tell(*stopped(0, 1, 2), events.OutputProgress(100, read))
         assert job.until(messages.Release, read) == pytest.approx(seconds, abs=0.11)
+
+
+def test_a_reader_that_takes_nothing_has_five_seconds_where_no_program_failed() -> None:
+    """Such as after a stop, whose sender may kill all after ten seconds."""
+    job = Running()
+    job.tell(events.SessionLost(2, "its session ended"))
+    job.tell(*stopped(0, 1), events.OutputProgress(100, False))
+    assert job.until(messages.Release, False) == pytest.approx(5.0, abs=0.11)
 
 
 def test_its_time_is_over_at_that_second() -> None:
