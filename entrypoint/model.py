@@ -350,6 +350,7 @@ class EnvVar:
     default: bool = False
     # pattern of other variables, or parameters in Open MPI's files, that say the same as a default
     chosen_by: str = ""
+    corrects: bool = False  # only where the container has a variable of this name
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from entrypoint.launchers._place import meeting_port, place
 from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchStart, Members, Program, Topology
 from entrypoint.spec import JobSpec
+from entrypoint.values import replace
 
 ALSO = ("none", "single", "python")  # other names
 
@@ -13,32 +14,30 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """Return the unchanged command; on several nodes, variables tell each its place among them.
 
     If each node has one slot, the program is the rank of its node, and gets the variables of
-    torchrun.
+    torchrun. Otherwise it starts the processes of its node itself.
     """
-    env: tuple[EnvVar, ...] = ()
-    if len(topology.nodes) > 1:
-        rank, *meeting = place(spec, topology)
-        hosts = str(topology.origins.get("hosts", ""))
-        nodes = EnvVar("NNODES", str(len(topology.nodes)), hosts, default=True)
-        names = EnvVar(
-            "NODE_HOSTS", ",".join(node.where for node in topology.nodes), hosts, default=True
-        )
-        env = (rank, nodes, names, *meeting)
-        # otherwise the program starts the processes of its node itself
-        if _has_one_rank_a_node(topology):
-            variables = {
-                "RANK": rank.value,
-                "WORLD_SIZE": nodes.value,
-                "LOCAL_RANK": "0",
-                "LOCAL_WORLD_SIZE": "1",
-            }
-            # A platform's own RANK may have another meaning, which would not match our WORLD_SIZE.
-            is_users = topology.platform == "local"
-            env += tuple(
-                EnvVar(name, value, "one slot a node", default=is_users)
-                for name, value in variables.items()
-                if name not in spec.env
-            )
+    many = len(topology.nodes) > 1
+    rank, *meeting = place(spec, topology)
+    hosts = str(topology.origins.get("hosts", ""))
+    nodes = EnvVar("NNODES", str(len(topology.nodes)), hosts, default=True)
+    names = EnvVar(
+        "NODE_HOSTS", ",".join(node.where for node in topology.nodes), hosts, default=True
+    )
+    numbers = {
+        "RANK": rank.value,
+        "WORLD_SIZE": nodes.value,
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+    }
+    # Where a container has such variables unasked, they get the values of this job.
+    is_rank = many and _has_one_rank_a_node(topology)
+    env = (
+        *(replace(var, corrects=not many) for var in (rank, nodes, names, *meeting)),
+        *(
+            EnvVar(name, value, "one slot a node", default=True, corrects=not is_rank)
+            for name, value in numbers.items()
+        ),
+    )
     program = Program(
         spec.command, env, rank=topology.me if _has_one_rank_a_node(topology) else None
     )

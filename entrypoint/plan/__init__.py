@@ -14,8 +14,9 @@ from entrypoint.errors import ConfigError
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.plan import attempts, cpus, installed
 from entrypoint.plan.members import assume_members, check_networks
+from entrypoint.plan.numbering import inherited
 from entrypoint.plan.team import check_launch, working
-from entrypoint.plan.topology import build
+from entrypoint.plan.topology import build, site_of
 from entrypoint.registry import choose, load, names
 from entrypoint.render import quote_ssh, render
 from entrypoint.spec import JobSpec, logs
@@ -38,9 +39,8 @@ def locate(spec: JobSpec, facts: Facts) -> Topology:
 
     Raises ConfigError when the hosts, or this node's place among them, are not known.
     """
-    site = choose("platforms", spec.platform, facts, "local").site(facts)
     device = choose("devices", spec.device, facts, "cpu").device(facts)
-    return build(spec, facts, site, device)
+    return build(spec, facts, site_of(spec.platform, facts), device)
 
 
 def settle(
@@ -68,11 +68,11 @@ def settle(
     check_launch(spec, topology, launch, name)
     mode, no_roll_call = _mode(spec, topology, launch, name)
     spec_env = spec.env if leader_env is None else leader_env
-    launch = _with_env(launch, facts, spec_env, mode, bool(no_roll_call), topology.platform)
+    launch = _with_env(launch, facts, spec_env, mode, bool(no_roll_call))
     launch = _with_logs(launch, spec, topology)
     share = cpus.share(spec, facts, topology, launch, spec_env)
     env = _env(spec, facts, places, placed, launch, leader_env)
-    env = _effective((*share.env, *env), facts.env)
+    env = _effective((*share.env, *env), inherited(facts.env))
     files = [*launch.files, *_env_files(launch, facts, env), *share.files, *_step_files(spec)]
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
@@ -91,18 +91,24 @@ def settle(
 
 
 def _with_env(
-    launch: Launch, facts: Facts, spec_env: Collection[str], mode: str, alone: bool, platform: str
+    launch: Launch, facts: Facts, spec_env: Collection[str], mode: str, alone: bool
 ) -> Launch:
-    """Return the launch without the defaults for which the user has a value."""
-    users = {*facts.env, *facts.mpi_params, *spec_env}
+    """Return the launch without the defaults for which the user has a value, and without the
+    corrections of what the container does not have."""
+    users = {*inherited(facts.env), *facts.mpi_params, *spec_env}
     extra = launch.coordinated_env if mode == "coordinated" else launch.alone_env if alone else ()
     programs = tuple(
-        replace(program, env=_effective((*program.env, *extra), users))
+        replace(
+            program,
+            env=tuple(
+                var
+                for var in _effective((*program.env, *extra), users)
+                if not var.corrects or var.name in facts.env
+            ),
+        )
         for program in launch.programs
     )
-    # A platform's own RANK is the same for all ranks of a node: it may count nodes, and is no
-    # rank of this job.
-    env = _effective(launch.ranks.env_of_each, users if platform == "local" else {*spec_env})
+    env = _effective(launch.ranks.env_of_each, users)
     return replace(launch, programs=programs, ranks=replace(launch.ranks, env_of_each=env))
 
 
@@ -154,9 +160,9 @@ def _with_logs(launch: Launch, spec: JobSpec, topology: Topology) -> Launch:
 
 
 def environment(container_env: Mapping[str, str], extra: tuple[EnvVar, ...]) -> dict[str, str]:
-    """Return the program's environment: the container's, without the entrypoint's own variables,
-    and with those that the plan adds."""
-    result = {name: value for name, value in container_env.items() if name not in _HIDDEN}
+    """Return the program's environment: the container's, without the entrypoint's own variables
+    and those that number a rank, and with those that the plan adds."""
+    result = {n: value for n, value in inherited(container_env).items() if n not in _HIDDEN}
     result.update({var.name: var.value for var in extra})
     return result
 

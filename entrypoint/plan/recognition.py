@@ -16,6 +16,7 @@ from entrypoint import registry
 from entrypoint.errors import EntrypointError
 from entrypoint.model import Facts, Site
 from entrypoint.plan import installed
+from entrypoint.plan.topology import site_of
 from entrypoint.secret import HIDDEN, hides
 from entrypoint.values import fields, replace
 
@@ -56,7 +57,7 @@ def recognize(facts: Facts, asked: str | None) -> dict[str, Any]:
     try:
         platform = registry.choose("platforms", asked, watched, "local")
         report["platform"] = platform.__name__.rpartition(".")[2]
-        report["site"] = site(platform.site(watched))
+        report["site"] = site(site_of(asked, watched))
     except EntrypointError as error:
         report |= {"error": str(error), "status": error.status}
     values = {name: facts.env[name] for name in sorted(env.names) if name in facts.env}

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import SSH_PORT, Device, Facts, Node, Site, Topology, of_task
+from entrypoint.plan import numbering
+from entrypoint.registry import choose
 from entrypoint.spec import (
     DEFAULT,
     MAX_NODES,
@@ -21,12 +23,26 @@ from entrypoint.spec import (
     plain_path,
 )
 from entrypoint.text import count, some
+from entrypoint.values import replace
 
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 # What mpirun starts may put a unix socket into TMPDIR, which is `tmp` here; its path may hold 107
 # bytes (unix(7)).
 _RUN_DIR_BYTES = 86
 _JOB_IDS = ("SLURM_HET_JOB_ID", "SLURM_PACK_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
+
+
+def site_of(platform: str | None, facts: Facts) -> Site:
+    """Return the site of this platform, or of the one that is recognised.
+
+    Without hosts it is one node, unless variables describe several: then the hosts are unknown.
+    Raises ConfigError as the platform's module does.
+    """
+    site: Site = choose("platforms", platform, facts, "local").site(facts)
+    if site.hosts or "hosts" in site.unknown or platform == "local":
+        return site
+    reason = numbering.reason(facts)
+    return replace(site, unknown={**site.unknown, "hosts": reason}) if reason else site
 
 
 def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:

@@ -397,13 +397,15 @@ TORCH = "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR
 
 
 def test_a_rank_is_told_in_torch_s_words_too(bench: Bench) -> None:
-    """Else many a script is a job of one process, as often as there are ranks; what the user set
-    stays."""
+    """Else many a script is a job of one process, as often as there are ranks; what the spec's env
+    sets stays, and the container's own numbers don't."""
     ours, theirs = bench.others(2)
-    env = {"RANK": "9", "MASTER_PORT": "7", "HOME": ""}
+    spec = bench.folder / "job.yaml"
+    spec.write_text("env: {RANK: '9'}\nplatform: local\n")
+    env = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "other", "MASTER_PORT": "7", "HOME": ""}
     started = [
         ours.start("sh", "-c", f'echo "{TORCH}"'),
-        theirs.start("sh", "-c", f'echo "{TORCH}"', **env),
+        theirs.start("sh", "-c", f'echo "{TORCH}"', flags=("--spec", str(spec)), **env),
     ]
     assert [each.wait(30) for each in started] == [0, 0]
     assert sorted(ours.out.splitlines()) == ["0 2 0 2 0 127.0.0.1 6060", "1 2 1 2 0 127.0.0.1 6060"]

@@ -222,6 +222,7 @@ ELSEWHERE = {
     "launchers/hydra.py": "one class",
     "ranks/runner.py": "a name of bounded length, then a class that ends at each |",
     "plan/__init__.py": "the launchers' own, above",
+    "plan/numbering.py": "names of variables: literals around one repetition, or one class",
     "platforms/_names.py": "a job's name, above",
     "output/log.py": "literals and digits",
     "output/unite.py": "classes that have no character in common",

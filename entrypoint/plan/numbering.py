@@ -1,0 +1,170 @@
+"""Variables by which platforms and launchers number nodes and ranks, whoever set them.
+
+`several_nodes` finds out whether they describe more nodes than one: without hosts each node would
+train alone. `inherited` removes those that are a rank's own: they are of another job than ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from entrypoint.interfaces import ip
+from entrypoint.model import Facts
+from entrypoint.platforms._listeners import listener
+from entrypoint.text import from_json, some
+
+# Numbers of nodes, of which PET_NNODES may be min:max.
+_NODES = re.compile(
+    "(.*_)?(NNODES|NUM_NODES|NODE_NUM|NODES_NUM|NODE_COUNT|NUM_HOSTS|HOST_NUM|NUM_MACHINES)"
+    "|GROUP_WORLD_SIZE|HOROVOD_CROSS_SIZE|MEGASCALE_NUM_SLICES|(VC|MLP)_.+_NUM"
+)
+# Numbers of one node, from 0, and of other nodes: 1 means several.
+_NODE = re.compile(
+    "(.*_)?(NODE_RANK|NODE_INDEX|NODEID|NODENUM|MACHINE_RANK)|GROUP_RANK|HOROVOD_CROSS_RANK"
+    "|TPU_WORKER_ID|MEGASCALE_SLICE_ID|JOB_COMPLETION_INDEX|MLP_ROLE_INDEX"
+    "|(MA|VC|VK|AZ_BATCHAI)_TASK_INDEX|DMLC_NUM_SERVER"
+)
+# Lists of hosts; the tasks of one platform have a list each.
+_HOSTS = re.compile(
+    "(VC|MLP)_.+_HOSTS?|(SM|LSB|LSB_MCPU|TPU_WORKER)_HOST(NAME)?S|NODE_HOSTS|NODE_IP_SLOT_LIST"
+    "|(SLURM|PADDLE|SKYPILOT|DSTACK|AZ_BATCH)_.*(NODELIST|NODES?_IPS|TRAINERS|ENDPOINTS|_LIST)"
+)
+_CLUSTERS = ("TF_CONFIG", "CLUSTER_SPEC")  # JSON with the hosts of each task
+# Numbers of processes, of those on one node, and the number of this one.
+_PROCESSES = (
+    ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK"),
+    ("ROLE_WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_RANK"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK"),
+    ("PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK"),
+    ("PMIX_SIZE", "MPI_LOCALNRANKS", "PMIX_RANK"),
+    ("HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE", "HOROVOD_RANK"),
+    ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID"),
+    ("SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID"),
+    ("JAX_NUM_PROCESSES", "", "JAX_PROCESS_ID"),
+    ("RANK_SIZE", "", "RANK_ID"),
+    ("DMLC_NUM_WORKER", "", "DMLC_TASK_ID"),
+    ("MS_WORKER_NUM", "", "MS_NODE_ID"),
+    ("PADDLE_TRAINERS_NUM", "", "PADDLE_TRAINER_ID"),
+)
+# Where all nodes meet, which one of them is.
+_MEETINGS = re.compile(
+    "(PET_)?MASTER_ADDR|PRIMARY_ADDR|PET_RDZV_ENDPOINT|JAX_COORDINATOR_ADDRESS|PADDLE_MASTER"
+    "|DMLC_(PS_ROOT|TRACKER)_URI|MS_SCHED_HOST|HOROVOD_GLOO_RENDEZVOUS_ADDR|AZ_BATCH_MASTER_NODE"
+)
+# Not inherited: torch's and ours, those of MPI and of process managers, Slurm's and JAX's.
+_OF_A_RANK = re.compile(
+    "(LOCAL_|ROLE_|GROUP_|NODE_)?RANK|((LOCAL|ROLE|GROUP)_)?WORLD_SIZE|ROLE_NAME|NNODES|NODE_HOSTS"
+    "|MASTER_(ADDR|PORT)|TORCHELASTIC_(RUN_ID|RESTART_COUNT|MAX_RESTARTS|USE_AGENT_STORE)"
+    "|(OMPI|MV2)_COMM_WORLD_.*|OMPI_UNIVERSE_SIZE|PMI_.*|PMIX_(RANK|SIZE|NAMESPACE|SERVER_.*)"
+    "|MPI_LOCAL(NRANKS|RANKID)|HOROVOD_((LOCAL|CROSS)_)?(RANK|SIZE)|RANK_(ID|SIZE)"
+    "|SLURM_(PROCID|LOCALID|NTASKS|NPROCS)|JAX_(COORDINATOR_ADDRESS|NUM_PROCESSES|PROCESS_ID)"
+)
+_SHOWN = 6  # variables in one message
+
+
+def inherited(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the container's variables without those that number a rank, or say where ranks meet:
+    each launcher sets its own, and so may the user, by the spec's `env`."""
+    return {name: value for name, value in env.items() if not _OF_A_RANK.fullmatch(name)}
+
+
+def several_nodes(facts: Facts) -> tuple[str, ...]:
+    """Return the variables that say that the job has several nodes; none if it has one.
+
+    A number of processes says nothing of nodes if another variable counts one node, and a meeting
+    point elsewhere says nothing if another one counts one process.
+    """
+    env = facts.env
+    nodes = {name: _largest(env[name]) for name in _named(env, _NODES)}
+    sizes = {size: _number(env, size) for size, _, _ in _PROCESSES if size in env}
+    processes = [name for family in _PROCESSES for name in _on_others(env, *family)]
+    meetings = [name for name in _named(env, _MEETINGS) if _is_elsewhere(env[name], facts)]
+    names = [name for name, number in nodes.items() if number > 1]
+    names += [name for name in _named(env, _NODE) if _number(env, name) > 0]
+    names += [name for name in _CLUSTERS if _has_others(env.get(name, ""))]
+    names += _lists(env)
+    is_one_node = 1 in nodes.values()
+    if processes and (meetings or not is_one_node):
+        names += processes
+    if meetings and (names or not (is_one_node or 1 in sizes.values())):
+        names += meetings
+    return tuple(dict.fromkeys(names))
+
+
+def reason(facts: Facts) -> tuple[str, str, str] | None:
+    """Return why the hosts are unknown if `several_nodes` finds any variables: summary, detail,
+    hint."""
+    if not (names := several_nodes(facts)):
+        return None
+    return (
+        "the environment describes several nodes, and nothing names the hosts",
+        some((f"{name} is {facts.env[name].strip()[:60]!r}" for name in names), _SHOWN),
+        "set ENTRYPOINT_HOSTS to all nodes, the same list on each; or ENTRYPOINT_PLATFORM=local, to"
+        " run on this node alone",
+    )
+
+
+def _named(env: Mapping[str, str], pattern: re.Pattern[str]) -> Iterator[str]:
+    return (name for name in env if pattern.fullmatch(name))
+
+
+def _number(env: Mapping[str, str], name: str) -> int:
+    return _largest(env.get(name, ""))
+
+
+def _largest(text: str) -> int:
+    """Return the last number of a text such as 2 or 2:4; -1 if it is none."""
+    last = text.rpartition(":")[2].strip()
+    return int(last) if last.isascii() and last.isdigit() and len(last) < 9 else -1
+
+
+def _on_others(env: Mapping[str, str], size: str, local: str, rank: str) -> Iterator[str]:
+    """Yield the variables that count more processes than there are on one node, or number one of
+    the others."""
+    here = max(1, _number(env, local))
+    yield from (name for name, first in ((size, 0), (rank, 1)) if _number(env, name) + first > here)
+
+
+def _lists(env: Mapping[str, str]) -> list[str]:
+    """Return the lists of a platform that name several hosts together."""
+    hosts: dict[str, set[str]] = {}
+    names = list(_named(env, _HOSTS))
+    for name in names:
+        entries = re.split(r"[\s,;\"]+", env[name].strip('[]"'))
+        # LSB_MCPU_HOSTS has numbers between the hosts; Slurm writes a[1-2] for several.
+        listed = {listener(entry)[0] for entry in entries if entry and not entry.isdigit()}
+        more = {"several"} if any("[" in entry for entry in entries) else set()
+        hosts.setdefault(name.partition("_")[0], set()).update(listed, more)
+    return [name for name in names if len(hosts[name.partition("_")[0]]) > 1]
+
+
+def _has_others(text: str) -> bool:
+    """Return whether the JSON of a cluster names several hosts, or is of another than the first.
+
+    An evaluator is a job of its own.
+    """
+    try:
+        config = from_json(text)
+    except ValueError:
+        return False
+    if not isinstance(config, dict):
+        return False
+    cluster, task = config.get("cluster"), config.get("task")
+    tasks: list[Any] = list(cluster.values()) if isinstance(cluster, dict) else []
+    hosts = sum(len(entries) for entries in tasks if isinstance(entries, (list, dict)))
+    own = task if isinstance(task, dict) else {}
+    has_others = hosts > 1 or _largest(str(own.get("index"))) > 0
+    return has_others and own.get("type") != "evaluator"
+
+
+def _is_elsewhere(meeting: str, facts: Facts) -> bool:
+    """Return whether the nodes meet at another host than this one, by its name or address."""
+    host = listener(meeting.strip().rpartition("//")[2])[0].lower().rstrip(".")
+    if address := ip(host):
+        here = {interface.address for interface in facts.interfaces}
+        return not (address.is_loopback or address.is_unspecified or host in here)
+    own = facts.hostname.lower()
+    return bool(host) and host not in ("localhost", own) and host.split(".")[0] != own.split(".")[0]

@@ -1,0 +1,256 @@
+"""Several nodes without hosts: what says so is an error, since each node would train alone."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from entrypoint import registry
+from entrypoint.errors import ConfigError, EntrypointError
+from entrypoint.model import Facts, Topology
+from entrypoint.plan import environment, locate, settle
+from entrypoint.plan.numbering import several_nodes
+from entrypoint.plan.recognition import recognize
+from entrypoint.spec import Override, load
+from entrypoint.values import replace
+
+PAGE = Path(__file__).parents[2] / "docs/reference/platforms.md"
+# Each says on its own that there are several nodes, or that this one is not the first.
+SAYINGS = {
+    "MASTER_ADDR": "dlc1abc-master-0",
+    "WORLD_SIZE": "2",
+    "RANK": "1",
+    "NNODES": "2",
+    "NUM_NODES": "2",
+    "NODE_RANK": "1",
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+    "PET_NNODES": "1:2",
+    "PET_NODE_RANK": "1",
+    "PET_MASTER_ADDR": "other",
+    "PET_RDZV_ENDPOINT": "other:29400",
+    "SLURM_NNODES": "2",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_NODEID": "1",
+    "SLURM_PROCID": "1",
+    "SLURM_NTASKS": "2",
+    "SLURM_JOB_NODELIST": "node[1-2]",
+    "SLURM_STEP_NODELIST": "node[1,3]",
+    "PMI_SIZE": "2",
+    "PMI_RANK": "1",
+    "PMIX_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "MV2_COMM_WORLD_SIZE": "2",
+    "HOROVOD_SIZE": "2",
+    "HOROVOD_CROSS_SIZE": "2",
+    "HOROVOD_RANK": "1",
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.9",
+    "TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}',
+    "CLUSTER_SPEC": '{"cluster": {"a": ["a:1"], "b": ["b:1"]}, "task": {"type": "a", "index": 0}}',
+    "DMLC_NUM_WORKER": "2",
+    "DMLC_NUM_SERVER": "1",
+    "DMLC_PS_ROOT_URI": "10.0.0.9",
+    "DMLC_TRACKER_URI": "job-0.job",
+    "DMLC_TASK_ID": "1",
+    "JAX_NUM_PROCESSES": "2",
+    "JAX_PROCESS_ID": "1",
+    "JAX_COORDINATOR_ADDRESS": "other:1234",
+    "PADDLE_TRAINERS": "10.0.0.1,10.0.0.2",
+    "PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:6170,10.0.0.2:6170",
+    "TPU_WORKER_HOSTNAMES": "t-0,t-1",
+    "TPU_WORKER_ID": "1",
+    "LSB_MCPU_HOSTS": "a 4 b 4",
+    "LSB_HOSTS": "a a b b",
+    "PBS_NUM_NODES": "2",
+    "PBS_NODENUM": "1",
+    "FLUX_JOB_NNODES": "2",
+    "AWS_BATCH_JOB_NUM_NODES": "2",
+    "AWS_BATCH_JOB_NODE_INDEX": "1",
+    "MA_NUM_HOSTS": "2",
+    "MA_TASK_INDEX": "1",
+    "VC_WORKER_HOSTS": "a,b",
+    "VC_TASK_INDEX": "1",
+    "VC_WORKER_NUM": "2",
+    "SM_HOSTS": '["algo-1", "algo-2"]',
+    "AZUREML_NODE_COUNT": "2",
+    "AZ_BATCH_HOST_LIST": "10.0.0.1,10.0.0.2",
+    "SKYPILOT_NODE_RANK": "1",
+    "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2",
+    "DSTACK_NODE_RANK": "1",
+    "DSTACK_NODES_IPS": "10.0.0.1\n10.0.0.2",
+    "MLP_ROLE_INDEX": "1",
+    "MLP_WORKER_ALL_HOSTS": "10.0.0.1,10.0.0.2",
+    "JOB_COMPLETION_INDEX": "1",
+}  # fmt: skip
+# Of the table of platforms.md: they say where a container runs, how many cards it has, or what it
+# is called, and nothing of other nodes.
+ALONE = {
+    "AZUREML_RUN_ID", "DSTACK_GPUS_PER_NODE", "DSTACK_RUN_ID", "ENTRYPOINT_SSH_PORT", "MA_JOB_DIR",
+    "K_MPI_JOB_ROLE", "MA_NUM_GPUS", "MA_VJ_NAME", "MLP_ROLE", "PET_NPROC_PER_NODE", "SLURM_STEP_ID",
+    "SKYPILOT_NUM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_ID", "SM_NUM_GPUS", "TRAINING_JOB_NAME",
+}  # fmt: skip
+
+
+def facts(env: Mapping[str, str], hostname: str = "dlc1abc-worker-0") -> Facts:
+    return Facts(env=env, hostname=hostname, cwd="/job", uid=1000, user="u", home="/home/u")
+
+
+def found(env: Mapping[str, str], text: str = "", platform: str = "") -> Topology:
+    flags = {"platform": Override(platform, "--platform")} if platform else {}
+    return locate(load(text, "job.yaml", {}, flags), facts(env))
+
+
+def starts_alone(env: Mapping[str, str]) -> bool:
+    """Whether this container would train on its own."""
+    try:
+        return len(found(env).nodes) == 1
+    except EntrypointError as error:
+        assert error.status == 78
+        return False
+
+
+def combinations() -> Iterator[dict[str, str]]:
+    names = list(SAYINGS)
+    for number in (1, 2):
+        yield from (
+            {name: SAYINGS[name] for name in some} for some in itertools.combinations(names, number)
+        )
+    chance = random.Random(51)
+    for _ in range(5000):
+        yield {
+            name: SAYINGS[name] for name in chance.sample(names, chance.randint(3, len(names)))
+        } | {name: "1" for name in chance.sample(sorted(ALONE), 2)}
+
+
+@pytest.mark.promise("several nodes without hosts are an error, whichever variables say so")
+def test_no_combination_starts_alone() -> None:
+    """Each variable alone, each pair, and random larger groups"""
+    assert [env for env in combinations() if starts_alone(env)] == []
+
+
+def test_every_variable_of_the_page_is_here() -> None:
+    """Variables in the table of platforms are in one of the two lists above"""
+    table = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
+    text = re.sub(r"`(VC|MLP)_<(TASK|ROLE)>_(\w+)`", r"`\1_WORKER_\3`", "\n".join(table))
+    names = set(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", text)) - {"MLP_WORKER_GPU"}
+    assert names - SAYINGS.keys() - ALONE == set()
+
+
+@pytest.mark.control("several nodes without hosts are an error, whichever variables say so")
+@pytest.mark.parametrize(
+    "env",
+    [
+        {},
+        {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "dlc1abc-master-0", "MASTER_PORT": "1"},
+        {"NNODES": "1", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"},
+        {"NNODES": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "dlc1abc-worker-0.svc"},
+        {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"},
+        {"MASTER_ADDR": "DLC1ABC-worker-0"},
+        {"PET_NNODES": "1:1", "PET_NPROC_PER_NODE": "8", "PET_RDZV_ENDPOINT": "localhost:0"},
+        {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3"},
+        {"SLURM_JOB_ID": "1", "SLURM_NNODES": "1", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "n1"},
+        {"AZUREML_NODE_COUNT": "1", "WORLD_SIZE": "4"},
+        {"TF_CONFIG": '{"task": {"type": "worker", "index": 0}}'},
+        {"TF_CONFIG": '{"cluster": {"worker": ["a", "b"]}, "task": {"type": "evaluator", "index": 0}}'},
+        {"PADDLE_TRAINER_ENDPOINTS": "127.0.0.1:6170,127.0.0.1:6171", "PADDLE_TRAINERS": "127.0.0.1"},
+        {"LSB_MCPU_HOSTS": "a 4"},
+        {"WORLD_SIZE": "", "RANK": " ", "MASTER_ADDR": "", "NNODES": "auto"},
+    ],
+)  # fmt: skip
+def test_one_node_that_says_so(env: dict[str, str]) -> None:
+    """One node runs, whatever counts it"""
+    assert several_nodes(facts(env)) == ()
+    assert starts_alone(env)
+
+
+DLC = {"MASTER_ADDR": "dlc1abc-master-0", "MASTER_PORT": "23456", "WORLD_SIZE": "2", "RANK": "1"}
+
+
+def test_what_is_said() -> None:
+    """The error shows the variables, and the two ways out of it"""
+    with pytest.raises(ConfigError) as caught:
+        found(DLC)
+    assert str(caught.value) == (
+        "EP201 the environment describes several nodes, and nothing names the hosts | WORLD_SIZE is"
+        " '2', RANK is '1', MASTER_ADDR is 'dlc1abc-master-0' | set ENTRYPOINT_HOSTS to all nodes,"
+        " the same list on each; or ENTRYPOINT_PLATFORM=local, to run on this node alone"
+    )
+    assert recognize(facts(DLC), None)["site"]["unknown"]["hosts"][0].startswith("the environment")
+    assert len(found(DLC, platform="local").nodes) == 1
+    assert len(found(DLC, "hosts: [dlc1abc-master-0, dlc1abc-worker-0]").nodes) == 2
+    assert len(found(DLC, "hosts: [dlc1abc-worker-0]").nodes) == 1
+
+
+# --------------------------------------------------------------------------------------------------
+# What ranks inherit
+
+
+FOREIGN = dict.fromkeys(
+    "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK NNODES GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK"
+    " ROLE_NAME MASTER_ADDR TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE PMI_RANK PMI_SIZE PMI_FD"
+    " PMIX_RANK PMIX_SERVER_URI4 OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK"
+    " OMPI_UNIVERSE_SIZE MV2_COMM_WORLD_RANK MPI_LOCALRANKID HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_RANK"
+    " SLURM_PROCID SLURM_NTASKS JAX_PROCESS_ID JAX_NUM_PROCESSES JAX_COORDINATOR_ADDRESS RANK_ID RANK_SIZE".split(),
+    "4177",
+)
+KEPT = {
+    "HOROVOD_FUSION_THRESHOLD": "1", "PMIX_MCA_gds": "hash", "OMPI_MCA_btl": "self,tcp", "SLURM_JOB_ID": "1",
+    "TORCHELASTIC_ERROR_FILE": "/x", "MY_RANK": "1", "MA_TASK_INDEX": "1", "NCCL_DEBUG": "INFO",
+}  # fmt: skip
+TWO = "hosts: [a, dlc1abc-worker-0]\nslots: 2\n"
+ONE = "hosts: [dlc1abc-worker-0]\nslots: {}\n"
+
+
+def environments(launcher: str, text: str, container: Mapping[str, str]) -> list[dict[str, str]]:
+    """What the programs of this node get, and the ranks of MPI."""
+    given = replace(facts(container), mpi="4.1.4")
+    spec = load(f"launcher: {launcher}\ncommand: [x.py]\n{text}", "job.yaml", {}, {})
+    plan = settle(spec, given)
+    found = [environment(given.env, (*plan.env, *each.env)) for each in plan.launch.programs]
+    for file in plan.files:
+        if file.name == plan.launch.ranks.env_file:
+            entries = [line.partition("=") for line in file.text.split("\0")[:-1]]
+            found.append({name: value for name, _, value in entries})
+    return found
+
+
+@pytest.mark.promise("ranks never inherit a rank's number from the container")
+@pytest.mark.parametrize("text", [TWO, ONE.format(1), ONE.format(2)], ids=["two", "one", "slots"])
+@pytest.mark.parametrize("launcher", registry.names("launchers"))
+def test_ranks_inherit_no_number(launcher: str, text: str) -> None:
+    """No launcher passes on a number of the container; other variables stay"""
+    for env in environments(launcher, text, FOREIGN | KEPT):
+        assert [name for name in FOREIGN if env.get(name) == FOREIGN[name]] == []
+        assert {name: env.get(name) for name in KEPT} == KEPT
+
+
+@pytest.mark.control("ranks never inherit a rank's number from the container")
+@pytest.mark.parametrize("launcher", ["plain", "mpirun", "torchrun"])
+def test_what_the_user_says_stays(launcher: str) -> None:
+    """A number in the spec's `env` stays, whatever the launcher sets"""
+    text = ONE.format(1) + "env: {OMPI_COMM_WORLD_RANK: '3', PMI_RANK: '4'}\n"
+    for env in environments(launcher, text, FOREIGN):
+        assert (env["OMPI_COMM_WORLD_RANK"], env["PMI_RANK"]) == ("3", "4")
+
+
+def test_the_only_program_gets_numbers_of_this_job() -> None:
+    """Under plain, a variable that the container has gets this job's value; others stay unset"""
+    container = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "other", "MASTER_PORT": "23456"}
+    text = ONE.format(1) + "torch: {port: 23456}\n"
+    (env,) = environments("plain", text, container)
+    values = {name: env.get(name) for name in (*container, "LOCAL_RANK", "NNODES")}
+    assert values == {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "23456",
+        "LOCAL_RANK": None,
+        "NNODES": None,
+    }
