@@ -3,6 +3,7 @@ released."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from entrypoint import interfaces
@@ -23,6 +24,7 @@ from entrypoint.model import (
 )
 from entrypoint.render import quote_sh
 from entrypoint.spec import JobSpec, carried, for_script
+from entrypoint.text import some
 from entrypoint.values import replace
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # other names
@@ -53,6 +55,12 @@ _YIELD = EnvVar(
     default=True,
     chosen_by=r"(OMPI_MCA_)?mpi_yield_when_idle",
 )
+# Open MPI 4 compresses the nodes' names by patterns that end at characters such as `_` and overrun
+# a buffer at long names (orte/mca/regx/fwd); since 4.0.2 it can also list them as they are.
+_LISTED = EnvVar(
+    "OMPI_MCA_regx", "naive", "launcher mpirun", default=True, chosen_by=r"(OMPI_MCA_)?regx"
+)
+_LONGEST = 56  # characters before the first digit or dot of a name: more overrun PMIx's buffer, too
 _AT_A_RANKS_END = ("--group", "apart", "--hold", "yes")
 # PyTorch's names for mpirun's variables; without them many scripts would run as jobs of a single
 # process.
@@ -78,6 +86,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     many = len(topology.nodes) > 1
     mpi = members.reports[topology.me].mpi
     is_new = bool(mpi) and int(mpi.split(".")[0]) >= 5
+    if mpi and not is_new:
+        _check_names(topology)
     before_5, since_5 = OPENMPI
     needs = ("mpirun", since_5 if is_new else before_5) if mpi else ("mpirun",)
     # The daemons of Open MPI 5 crash if there is only IPv6.
@@ -147,6 +157,15 @@ def _check_majors(topology: Topology, members: Members) -> None:
         )
 
 
+def _check_names(topology: Topology) -> None:
+    names = [node.host for node in topology.nodes]
+    if long := [name for name in names if len(re.split("[0-9.]", name)[0]) > _LONGEST]:
+        summary = f"Open MPI 4 crashes at {_LONGEST + 1} characters without a digit or a dot"
+        detail = f"host name {some(long, 4)}"
+        hint = "shorten the name, or put a number into it, such as worker-0"
+        raise ConfigError(f"EP205 {summary}", detail, hint)
+
+
 def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
     """Return the files that `entrypoint render` writes for this launcher."""
     settings = [
@@ -182,9 +201,16 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
             _mpi.hostfile(spec, topology),
             str(spec.source("mpi.hostfile")),
         ),
+        *((_LISTED,) if _lists_names(members.reports[0].mpi) else ()),
         *settled(spec, *(() if is_asked else ("mpi.interface",)), *_OPTIONS),
         *_interfaces(spec, topology, members),
     )
+
+
+def _lists_names(mpi: str) -> bool:
+    """Return whether this version of Open MPI has a setting to list nodes' names as they are."""
+    numbers = tuple(int(part) for part in re.findall("[0-9]{1,9}", mpi)[:3])
+    return (4, 0, 2) <= numbers < (5,)
 
 
 def _names_differ(topology: Topology, found: Sequence[Interface | None]) -> ConfigError:

@@ -253,7 +253,7 @@ def _hosts(items: list[Item], report: ProblemList) -> bool:
 
 def check_host(name: str) -> str | None:
     """Return what is wrong with a host name, or None. DNS allows 63 characters a label, 253 in all;
-    `_` is fine."""
+    `_` is fine. Resolvers read a number, also with dots, as an IP address, such as 7 as 0.0.0.7."""
     if len(name) > 253:
         return f"the name has {len(name)} characters, DNS allows 253"
     for label in name.split("."):
@@ -265,6 +265,8 @@ def check_host(name: str) -> str | None:
             return "a label of it begins or ends with `-`"
         if match := re.search(r"[^A-Za-z0-9_-]", label):
             return f"it holds {quoted(match[0])}; letters, digits, `-`, `_` and `.` are allowed"
+    if re.fullmatch(r"([0-9]+|0[xX][0-9A-Fa-f]*)(\.([0-9]+|0[xX][0-9A-Fa-f]*))*", name):
+        return None if ip(name) else "it is a number, which resolvers take for an address"
     return None
 
 
@@ -273,8 +275,7 @@ def _is_slots(text: str) -> bool:
 
 
 def _is_address(text: str) -> bool:
-    # Four numbers with dots are an invalid IP address, not a host name.
-    return bool(ip(text)) or (check_host(text) is None and not re.fullmatch(r"[0-9.]+", text))
+    return bool(ip(text)) or check_host(text) is None
 
 
 def expanded(text: str, env: Mapping[str, str]) -> str:

@@ -360,12 +360,12 @@ def test_a_plain_program_of_many_is_told_where_it_stands() -> None:
     got = planning.environment(own, (*made.env, *made.launch.programs[0].env))
     place = {
         "NODE_RANK": "1",
-        "NNODES": "9",
+        "NNODES": "2",
         "NODE_HOSTS": "x",
         "MASTER_ADDR": "a",
         "MASTER_PORT": "7070",
     }
-    assert got.items() >= place.items(), "and what the user has wins"
+    assert got.items() >= place.items(), "and what the spec says wins over the container's numbers"
     assert build("").launch.programs[0].env == ()
 
 
@@ -630,6 +630,37 @@ def test_the_container_s_own_choice_of_yielding_wins() -> None:
     own = {"OMPI_MCA_mpi_yield_when_idle": "0", "PATH": "/bin"}
     made = build("slots: 4", facts(own, cpus=2.0), env=own)
     assert planning.environment(own, made.env)["OMPI_MCA_mpi_yield_when_idle"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("mpi", "env", "params", "listed"),
+    [
+        ("4.1.4", {}, (), "naive"),
+        ("4.0.2rc1", {}, (), "naive"),
+        ("4.0.1", {}, (), None),
+        ("3.1.5", {}, (), None),
+        ("5.0.3", {}, (), None),
+        ("", {}, (), None),
+        ("4.1.4", {"OMPI_MCA_regx": "fwd"}, (), "fwd"),
+        ("4.1.4", {}, ("regx",), None),
+    ],
+)
+def test_open_mpi_4_lists_the_nodes_names(
+    mpi: str, env: dict[str, str], params: tuple[str, ...], listed: str | None
+) -> None:
+    """Its own map of names takes no underscore; the user's choice wins."""
+    made = build("hosts: [gpu_node_0]\nlauncher: mpirun", facts(env, mpi=mpi, mpi_params=params))
+    (program,) = made.launch.programs
+    got = planning.environment(env, (*made.env, *program.env)).get("OMPI_MCA_regx")
+    assert got == listed
+
+
+@pytest.mark.parametrize("name", ["a" * 57, "a" * 57 + ".b", "a-" * 28 + "ab"])
+def test_names_that_crash_open_mpi_4(name: str) -> None:
+    with pytest.raises(ConfigError, match="EP205 Open MPI 4 crashes at 57 characters without"):
+        build(f"hosts: [{name}]\nlauncher: mpirun", facts(mpi="4.1.4"))
+    build(f"hosts: [{name}]\nlauncher: mpirun", facts(mpi="5.0.3"))
+    build(f"hosts: [{name[:56]}0{'a' * 5}]\nlauncher: mpirun", facts(mpi="4.1.4"))
 
 
 def test_a_worker_takes_the_leader_s_variables() -> None:

@@ -591,6 +591,14 @@ def test_every_byte_of_a_value_survives() -> None:
         ("a b", 'it holds " "; letters, digits, `-`, `_` and `.` are allowed'),
         ("wörker", 'it holds "ö"; letters, digits, `-`, `_` and `.` are allowed'),
         ("a\n", 'it holds "\\n"; letters, digits, `-`, `_` and `.` are allowed'),
+        *(
+            (name, "it is a number, which resolvers take for an address")
+            for name in ("100", "007", "3000000000", "1.2", "0x7f", "0x7f.1", "010.0.0.1", "1.2.3.4.5")
+        ),
+        ("0a", None),
+        ("1-2", None),
+        ("1.2.3.a", None),
+        ("0xg", None),
     ],
 )
 def test_host_names(name: str, wrong: str | None) -> None:
