@@ -108,12 +108,11 @@ def found(env: Mapping[str, str], text: str = "", platform: str = "") -> Topolog
 
 
 def starts_alone(env: Mapping[str, str]) -> bool:
-    """Whether this container would train on its own."""
+    """Whether this container would train on its own, or fail otherwise than it should."""
     try:
         return len(found(env).nodes) == 1
     except EntrypointError as error:
-        assert error.status == 78
-        return False
+        return error.status != 78
 
 
 def combinations() -> Iterator[dict[str, str]]:
@@ -126,7 +125,7 @@ def combinations() -> Iterator[dict[str, str]]:
     for _ in range(5000):
         yield {
             name: SAYINGS[name] for name in chance.sample(names, chance.randint(3, len(names)))
-        } | {name: "1" for name in chance.sample(sorted(ALONE), 2)}
+        } | dict.fromkeys(chance.sample(sorted(ALONE), 2), "1")
 
 
 @pytest.mark.promise("several nodes without hosts are an error, whichever variables say so")
@@ -192,14 +191,14 @@ def test_what_is_said() -> None:
 # What ranks inherit
 
 
-FOREIGN = dict.fromkeys(
-    "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK NNODES GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK"
-    " ROLE_NAME MASTER_ADDR TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE PMI_RANK PMI_SIZE PMI_FD"
-    " PMIX_RANK PMIX_SERVER_URI4 OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK"
-    " OMPI_UNIVERSE_SIZE MV2_COMM_WORLD_RANK MPI_LOCALRANKID HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_RANK"
-    " SLURM_PROCID SLURM_NTASKS JAX_PROCESS_ID JAX_NUM_PROCESSES JAX_COORDINATOR_ADDRESS RANK_ID RANK_SIZE".split(),
-    "4177",
-)
+NUMBERS = """
+    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK NNODES GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK
+    ROLE_NAME MASTER_ADDR TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE PMI_RANK PMI_SIZE PMI_FD
+    PMIX_RANK PMIX_SERVER_URI4 OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK
+    OMPI_UNIVERSE_SIZE MV2_COMM_WORLD_RANK MPI_LOCALRANKID HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_RANK
+    SLURM_PROCID SLURM_NTASKS JAX_PROCESS_ID JAX_NUM_PROCESSES JAX_COORDINATOR_ADDRESS RANK_ID RANK_SIZE
+"""
+FOREIGN = dict.fromkeys(NUMBERS.split(), "4177")
 KEPT = {
     "HOROVOD_FUSION_THRESHOLD": "1", "PMIX_MCA_gds": "hash", "OMPI_MCA_btl": "self,tcp", "SLURM_JOB_ID": "1",
     "TORCHELASTIC_ERROR_FILE": "/x", "MY_RANK": "1", "MA_TASK_INDEX": "1", "NCCL_DEBUG": "INFO",

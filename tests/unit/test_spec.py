@@ -593,7 +593,16 @@ def test_every_byte_of_a_value_survives() -> None:
         ("a\n", 'it holds "\\n"; letters, digits, `-`, `_` and `.` are allowed'),
         *(
             (name, "it is a number, which resolvers take for an address")
-            for name in ("100", "007", "3000000000", "1.2", "0x7f", "0x7f.1", "010.0.0.1", "1.2.3.4.5")
+            for name in (
+                "100",
+                "007",
+                "3000000000",
+                "1.2",
+                "0x7f",
+                "0x7f.1",
+                "010.0.0.1",
+                "1.2.3.4.5",
+            )
         ),
         ("0a", None),
         ("1-2", None),
