@@ -281,7 +281,7 @@ def _own_name(observation: Observation) -> Iterator[Finding]:
             fix,
         )
     elif _is_loopback(observation.own.addresses):
-        fix = "correct /etc/hosts, or set network.interface: Gloo listens where this name leads"
+        fix = "correct /etc/hosts, for programs that listen where this name leads"
         actual = f"leads to {', '.join(observation.own.addresses)}"
         yield Finding(
             "warning",

@@ -378,8 +378,9 @@ def _own_stacks(spec: JobSpec, facts: Facts, spec_env: list[EnvVar]) -> list[Env
 
 
 def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
-    """Which interface libraries take: what the user said, else the roll call's where there are
-    several."""
+    """Return the interface that libraries take: the configured one, otherwise the roll call's if
+    there are several. Gloo would listen where this host's own name leads, which may be loopback, so
+    it always gets the roll call's."""
     setting = spec.network.interface
     if setting == interfaces.AUTO and (patterns := spec.mpi.interface):
         origin = str(spec.source("mpi.interface"))
@@ -396,15 +397,11 @@ def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
     origin = (
         "the roll call" if setting == interfaces.AUTO else str(spec.source("network.interface"))
     )
-    values = {}
-    # NCCL and HCCL take a name without `=` for the beginning of one
-    if name := interfaces.of_node(report, setting):
-        values = {
-            "NCCL_SOCKET_IFNAME": f"={name}",
-            "GLOO_SOCKET_IFNAME": name,
-            "HCCL_SOCKET_IFNAME": f"={name}",
-        }
     name = report.interface.name if report.interface else ""
+    values = {"GLOO_SOCKET_IFNAME": name} if name else {}
+    # NCCL and HCCL take a name without `=` for the beginning of one
+    if interfaces.of_node(report, setting):
+        values |= {"NCCL_SOCKET_IFNAME": f"={name}", "HCCL_SOCKET_IFNAME": f"={name}"}
     addresses = [interface.address for interface in facts.interfaces if interface.name == name]
     if addresses and all(":" in address for address in addresses):
         # Else HCCL, and NCCL under mpirun, look for IPv4 alone.

@@ -69,7 +69,7 @@ def start(
 @pytest.mark.parametrize(
     ("second", "name_there", "told"),
     [
-        (1, "eth1", "nccl =eth1 gloo "),
+        (1, "eth1", "nccl =eth1 gloo eth1"),
         (2, "eth1", "nccl =eth1 gloo eth1"),
         (2, "net7", "nccl =net7 gloo net7"),
     ],
@@ -214,11 +214,10 @@ def test_ipv6_alone(
         return
     assert job.ends(30) == {0: 0, 1: 0}, job.both()
     by_default = "^lo,docker" if launcher == "mpirun" and there != "eth1" else ""
-    each = (
-        [f"{by_default}  "] * 2
-        if asked == "auto"
-        else [f"={name} {name} ={name}" for name in ("eth1", there)]
-    )
+    each = [
+        f"{by_default} {name} " if asked == "auto" else f"={name} {name} ={name}"
+        for name in ("eth1", there)
+    ]
     family = "AF_INET6 AF_INET6"
     said = [f"{rank}: {names} {family}" for rank, names in enumerate(each)]
     assert sorted((job.out(0) + job.out(1)).splitlines()) == said + ["sum 3"] * (

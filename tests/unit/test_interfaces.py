@@ -144,7 +144,9 @@ def test_programs_take_the_interface_of_the_roll_call_where_there_are_several(
     told = planned(launcher, (ETH1, 2), (ETH1, 1)).env
     assert network(told) == ETH1_IS_TOLD
     assert {each.origin for each in told if "IFNAME" in each.name} == {"the roll call"}
-    assert network(planned(launcher, (ETH1, 1), (ETH1, 2)).env) == {}
+    only = planned(launcher, (ETH1, 1), (ETH1, 2)).env
+    assert network(only) == {"GLOO_SOCKET_IFNAME": "eth1"}, "else Gloo looks up the host's own name"
+    assert network(planned(launcher, (None, 1), (ETH1, 2)).env) == {}, "loopback, or translated"
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "plain", "mpirun"])
@@ -247,7 +249,8 @@ def test_what_was_asked_for_is_told_even_where_there_is_no_other(launcher: str) 
     told = planned(launcher, (ETH1, 1), (ETH0, 1), ASKED.format("eth")).env
     assert network(told) == ETH1_IS_TOLD
     assert {each.origin for each in told if "IFNAME" in each.name} == {"spec job.yaml:5:22"}
-    assert network(planned(launcher, (ETH1, 1), (ETH0, 1), ASKED.format("auto")).env) == {}
+    untold = planned(launcher, (ETH1, 1), (ETH0, 1), ASKED.format("auto")).env
+    assert network(untold) == {"GLOO_SOCKET_IFNAME": "eth1"}
 
 
 def test_one_node_is_told_as_well() -> None:
