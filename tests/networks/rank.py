@@ -101,7 +101,7 @@ def saw(
     return {
         "busy": busy,
         "NCCL_SOCKET_IFNAME": f"={told}" if told else nccl * mpirun,
-        "GLOO_SOCKET_IFNAME": told,
+        "GLOO_SOCKET_IFNAME": told or busy,  # else it looks up the host's own name
         "HCCL_SOCKET_IFNAME": f"={told}" if told else "",
         "NCCL_SOCKET_FAMILY": family or "AF_INET" * mpirun,  # the documented default of run_mpi.sh
         "HCCL_SOCKET_FAMILY": family,
