@@ -181,7 +181,7 @@ def _named(hosts: tuple[str, ...]) -> list[HostEntry]:
         (
             HostEntry(f"node-{rank}", address=host)
             if (":" in host or uses[host] > 1) and "%" not in host and ip(host)
-            else HostEntry(host)
+            else HostEntry(host.removesuffix("."))
         )
         for rank, host in enumerate(hosts)
     ]
@@ -239,12 +239,13 @@ def _node_rank(
 
 
 def _own_name(hostname: str, names: list[str]) -> int:
-    """Return the place of this container's host name among the names."""
+    """Return the place of this container's host name among the names. DNS knows no case."""
     # The whole name, else whole first labels: worker-1 must not be taken for worker-10.
-    label = hostname.split(".")[0]
-    ranks = [rank for rank, name in enumerate(names) if name == hostname]
+    own = hostname.lower()
+    label = own.split(".")[0]
+    ranks = [rank for rank, name in enumerate(names) if name.lower() == own]
     ranks = ranks or [
-        rank for rank, name in enumerate(names) if label and name.split(".")[0] == label
+        rank for rank, name in enumerate(names) if label and name.lower().split(".")[0] == label
     ]
     if len(ranks) != 1:
         is_one = "matches several" if ranks else "is not one"

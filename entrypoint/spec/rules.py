@@ -213,9 +213,10 @@ class HostEntry:
     @classmethod
     def of(cls, text: str) -> HostEntry:
         """Return the entry's parts. Slots need a single `:`, so an IPv6 address in the name's place
-        stays whole."""
+        stays whole. A final dot, by which DNS marks a whole name, is left out."""
         name, equals, address = text.partition("=")
         name, colon, slots = name.partition(":") if name.count(":") == 1 else (name, "", "")
+        name, address = name.removesuffix("."), address.removesuffix(".")
         return cls(name, slots if colon else None, address if equals else None)
 
 

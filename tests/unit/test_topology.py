@@ -139,6 +139,16 @@ def test_one_address_in_two_spellings() -> None:
     )
 
 
+def test_a_final_dot_is_no_part_of_a_name() -> None:
+    """In hosts, in addresses, and in a platform's list."""
+    made = build(hosts("a.ns.", "b.ns.:2=c.ns."), node_rank="0")
+    expected = [("a.ns", None, 1), ("b.ns", "c.ns", 2)]
+    assert [(node.host, node.address, node.slots) for node in made.nodes] == expected
+    made = build(site=Site("p", hosts=("a.ns.", "b.ns."), index=1))
+    assert [node.host for node in made.nodes] == ["a.ns", "b.ns"]
+    assert "the name is empty" in str(pytest.raises(SpecError, build, hosts("'.'", "b")).value)
+
+
 @pytest.mark.parametrize("rank", ["0", "1", "2"])
 def test_slots_of_a_host(rank: str) -> None:
     made = build(hosts("a:1", "b:3=fd00::2", "c=fd00::3") + "\nslots: 2", node_rank=rank)
@@ -179,6 +189,10 @@ LONG = [f"job-7-worker-{number}.job-7" for number in range(12)]
             1,
         ),  # equal first labels: the whole name decides
         (["a=10.0.0.1", "b=10.0.0.2"], "b", 1),
+        (["GPU-A", "GPU-B"], "gpu-b", 1),
+        (["gpu-a", "gpu-b"], "GPU-A", 0),
+        (["worker-0.ns.svc.", "worker-1.ns.svc."], "worker-1", 1),
+        (["worker-0.ns.svc.", "worker-1.ns.svc."], "worker-1.ns.svc", 1),
     ],
 )
 def test_found_by_host_name(names: list[str], hostname: str, me: int) -> None:
