@@ -25,7 +25,12 @@ MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
     {"mpijob": (("K_MPI_JOB_ROLE",),)},
     {
         "pytorchjob": (("PET_NNODES",), ("PET_RDZV_ENDPOINT",)),
-        "trainer": (("PET_NODE_RANK",), ("JAX_COORDINATOR_ADDRESS",), _INDEXED),
+        "trainer": (
+            ("PET_NODE_RANK",),
+            ("JAX_COORDINATOR_ADDRESS",),
+            ("DMLC_TRACKER_URI",),
+            _INDEXED,
+        ),
     },
     {"tfjob": (("TF_CONFIG",),)},
     {"volcano": (("VC_TASK_INDEX",), ("VK_TASK_INDEX",), ("KUBERNETES_SERVICE_HOST",))},

@@ -16,6 +16,7 @@ from entrypoint.platforms._names import label, numbered
 ADDRESSES = (
     "PET_MASTER_ADDR",
     "JAX_COORDINATOR_ADDRESS",
+    "DMLC_TRACKER_URI",
 )
 _FIRST_NODE = "-node-0-0"
 _MASTER = "-master-0"

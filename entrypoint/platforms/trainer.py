@@ -1,13 +1,15 @@
-"""Kubeflow Trainer v2 (TrainJob) with a torch, a JAX or an MPI runtime.
+"""Kubeflow Trainer v2 (TrainJob) with a torch, a JAX, an XGBoost or an MPI runtime.
 
 Sources: trainer, pkg/runtime/framework/plugins/torch/torch.go: PET_NNODES, PET_NODE_RANK,
   PET_NPROC_PER_NODE and
 PET_MASTER_ADDR `<job>-node-0-0.<job>`; plugins/jax/jax.go: JAX_NUM_PROCESSES, one process a node,
-JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS, the same name with a port; JobSet for the host names
+JAX_PROCESS_ID and JAX_COORDINATOR_ADDRESS, the same name with a port; plugins/xgboost/xgboost.go:
+DMLC_TRACKER_URI, the same name, DMLC_TASK_ID, which counts nodes, and DMLC_NUM_WORKER, which counts
+the GPUs of all nodes, or the nodes if they have none; JobSet for the host names
 `<jobset>-<group>-<job>-<pod>.<jobset>`.
 
-torch and JAX get only the first node's name. The others' names are derived from it: the last number
-is the node's rank.
+torch, JAX and XGBoost get only the first node's name. The others' names are derived from it: the
+last number is the node's rank. The user's program starts XGBoost's workers and its tracker itself.
 
 Of an MPI runtime (plugins/mpi/mpi.go) only the launcher, `<job>-launcher-0-0`, has the hostfile,
 from the ConfigMap `<job>-mpi-hostfile`, and is in it with `runLauncherAsNode: true`; the nodes,
@@ -22,6 +24,12 @@ from entrypoint.platforms import _hostfile, _kubeflow
 from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._names import label, numbered
 
+_WORKERS = "DMLC_NUM_WORKER"
+# Of each runtime but torch's: the address -> what counts, this node's number, the launcher.
+_VARIABLES = {
+    "JAX_COORDINATOR_ADDRESS": ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "jax"),
+    "DMLC_TRACKER_URI": (_WORKERS, "DMLC_TASK_ID", "plain"),
+}
 _LAUNCHER = "-launcher-0-0"
 _NODE = "-node-0-"
 
@@ -40,25 +48,34 @@ def site(facts: Facts) -> Site:
     if not job and (job := _of_mpi(facts)):
         return _mpi_site(facts, job)
     clues = Clues("trainer", facts)
-    is_jax = address.startswith("JAX")
-    counter, rank = (
-        ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID") if is_jax else ("PET_NNODES", "PET_NODE_RANK")
-    )
+    counter, rank, launcher = _VARIABLES.get(address, ("PET_NNODES", "PET_NODE_RANK", ""))
     count = clues.number(counter)
     clues.take("index", clues.number(rank), rank)
-    if reason := _unknown(facts, job, count, counter):
+    reason = _unknown(facts, job, count, counter)
+    if count and counter == _WORKERS:
+        cards = sum(name[:6] == "nvidia" and name[6:].isdigit() for name in facts.device_files) or 1
+        reason = reason or _uneven(count, cards)
+        count //= cards
+    if reason:
         clues.unknown["hosts"] = reason
     else:
         clues.take(
             "hosts", tuple(f"{job}{_NODE}{index}.{job}" for index in range(count or 0)), address
         )
-    if is_jax:
+    if launcher:
         clues.take("slots", 1, counter)
-        clues.take("launcher", "jax", address)
+        clues.take("launcher", launcher, address)
     else:
         _kubeflow.take_slots(clues)
     clues.take_job(address, job)
     return clues.site()
+
+
+def _uneven(workers: int, cards: int) -> Reason | None:
+    if workers % cards == 0:
+        return None
+    detail = f"{_WORKERS} is {workers}, and this node has {cards} GPUs"
+    return "XGBoost's workers are no multiple of this node's GPUs", detail, "set ENTRYPOINT_HOSTS"
 
 
 def _of_mpi(facts: Facts) -> str:
