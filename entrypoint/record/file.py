@@ -5,6 +5,8 @@ The result is also written to the file that Kubernetes reads, as one line of JSO
 
 {"status": 75, "reason": "worker-1 is lost: ...", "node": "worker-0", "job": "demo", "class":
 "infrastructure"}
+
+The reason of a failure is also written to the file that SageMaker reads.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from entrypoint.record.content import JobStatus, RecordedProcess, Recording
 
 TERMINATION_LOG = "/dev/termination-log"
+SAGEMAKER_FAILURE = "/opt/ml/output/failure"  # its first 1024 characters are a job's FailureReason
 _LIMIT = 4096  # bytes that Kubernetes reads
 _PATIENCE = 5.0  # seconds that the last write waits for one that has not ended
 _STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: the job was stopped
@@ -183,9 +186,14 @@ class RecordFile:
         attempts = self.status.attempt if self.status else 1
         result = result_of(outcome, self._node, self._job, os.environ, attempts)
         flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW
-        # Without Kubernetes this file does not exist.
+        # Without Kubernetes this file does not exist, and without SageMaker the other's folder.
         with contextlib.suppress(OSError), open(os.open(TERMINATION_LOG, flags), "wb") as file:
             file.write(f"{json.dumps(result)}\n".encode())
+        if outcome.status:
+            text = " | ".join(filter(None, (result.get("text"), result["reason"])))
+            # "x": the program's own description stays
+            with contextlib.suppress(OSError), open(SAGEMAKER_FAILURE, "xb") as file:
+                file.write(f"{text}\n".encode(errors="replace"))
         if self._path and self._is_ours():
             self._is_over = True
             try:

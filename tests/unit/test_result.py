@@ -12,6 +12,7 @@ import pytest
 
 from entrypoint.errors import ConfigError
 from entrypoint.model import Device, Node, Outcome, Topology
+from entrypoint.record import file as files
 from entrypoint.record.file import RecordFile, classify, result_of
 
 
@@ -155,3 +156,30 @@ def test_a_result_that_cannot_be_written_is_said(shared: Path) -> None:
     hint = "set ENTRYPOINT_RUN_DIR to a writable place"
     assert said == [f"warning: EP415 the result cannot be written | {detail} | {hint}"]
     assert sorted(os.listdir(shared)) == ["run-state.json"]
+
+
+@pytest.mark.parametrize(
+    ("before", "status", "after"),
+    [
+        (None, 75, "worker-1 is lost\n"),
+        ("mine", 75, "mine"),
+        (None, 0, None),
+    ],
+    ids=["failed", "the-program-s-own", "succeeded"],
+)
+def test_the_file_that_sagemaker_reads(
+    before: str | None,
+    status: int,
+    after: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It gets the reason of a failure, unless the program has written it."""
+    path = tmp_path / "failure"
+    monkeypatch.setattr(files, "SAGEMAKER_FAILURE", str(path))
+    if before:
+        path.write_text(before)
+    RecordFile(lambda line: None).end(Outcome(status, "worker-1 is lost"))
+    assert (path.read_text() if path.exists() else None) == after
+    monkeypatch.setattr(files, "SAGEMAKER_FAILURE", str(tmp_path / "none" / "failure"))
+    RecordFile(lambda line: None).end(Outcome(75, "\udcff"))
