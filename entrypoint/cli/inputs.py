@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from entrypoint.errors import NoInputError
+from entrypoint.errors import ConfigError, NoInputError
 
 if TYPE_CHECKING:
     import argparse
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from entrypoint.model import Facts
     from entrypoint.spec import JobSpec, Override
 
+SPEC = "job.yaml"  # the name that the documents and `init` give it
 TRACE = "ENTRYPOINT_TRACE"  # set to anything, it adds a traceback to a defect's message
 
 
@@ -43,6 +44,17 @@ def spec(args: argparse.Namespace, here: bool = True) -> tuple[JobSpec, str]:
         file = data.decode("utf-8", "surrogateescape")
     starts = folders(args) if here else {}
     return load(file, args.spec or "", environ(), overrides(args), starts), file or ""
+
+
+def given_program(args: argparse.Namespace, spec: JobSpec) -> None:
+    """Refuse a command line without a program or a spec if this folder has a spec.
+
+    Raises ConfigError.
+    """
+    if not (args.spec or spec.command) and os.path.isfile(SPEC):
+        detail = f"{SPEC} is in this folder, and was not given"
+        hint = f"add --spec {SPEC} (or ENTRYPOINT_SPEC={SPEC}), or a program: -- python train.py"
+        raise ConfigError("EP115 there is no program to run", detail, hint)
 
 
 def folders(args: argparse.Namespace) -> dict[str, str]:

@@ -405,6 +405,20 @@ def test_no_program(cwd: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_spec_that_was_not_given(command: str, cwd: Path) -> None:
+    """A job.yaml in this folder is named, and not read."""
+    (cwd / "job.yaml").write_text("command: [true]\n")
+    done = entrypoint(cwd, command, env={})
+    assert (done.returncode, done.stdout) == (78, "")
+    assert (
+        done.stderr == "[entrypoint] EP115 there is no program to run"
+        " | job.yaml is in this folder, and was not given"
+        " | add --spec job.yaml (or ENTRYPOINT_SPEC=job.yaml), or a program: -- python train.py\n"
+    )
+    assert "job.yaml" not in entrypoint(cwd, command, "--", "true", env=PATH).stderr
+
+
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_no_secret(rank: str, cwd: Path) -> None:
     """Many nodes and nothing to know each other by: refused on every node, with the ways to give
