@@ -46,15 +46,14 @@ def spec(args: argparse.Namespace, here: bool = True) -> tuple[JobSpec, str]:
     return load(file, args.spec or "", environ(), overrides(args), starts), file or ""
 
 
-def given_program(args: argparse.Namespace, spec: JobSpec) -> None:
-    """Refuse a command line without a program or a spec if this folder has a spec.
-
-    Raises ConfigError.
-    """
+def with_program(args: argparse.Namespace, spec: JobSpec) -> JobSpec:
+    """Return the spec. Raises ConfigError if neither it nor its file is given, and this folder has
+    such a file."""
     if not (args.spec or spec.command) and os.path.isfile(SPEC):
         detail = f"{SPEC} is in this folder, and was not given"
         hint = f"add --spec {SPEC} (or ENTRYPOINT_SPEC={SPEC}), or a program: -- python train.py"
         raise ConfigError("EP115 there is no program to run", detail, hint)
+    return spec
 
 
 def folders(args: argparse.Namespace) -> dict[str, str]:

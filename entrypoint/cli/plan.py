@@ -28,8 +28,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.system import checks, command_line
 
     spec, facts = inputs.job(args)
-    inputs.given_program(args, spec)
-    plan, refused = checks.dry_run(spec, facts, settle(spec, facts), log)
+    plan, refused = checks.dry_run(spec, facts, settle(inputs.with_program(args, spec), facts), log)
     if args.json:
         answer(plan_json(spec, plan))
     else:

@@ -43,8 +43,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             from entrypoint.plan import locate, settle
             from entrypoint.system.facts import of_job, read
 
-            spec, facts = inputs.spec(args)[0], read()
-            inputs.given_program(args, spec)
+            spec, facts = inputs.with_program(args, inputs.spec(args)[0]), read()
             log.shape(spec.logs.format, spec.logs.timestamps == "utc")
             log.quiet = spec.logs.level == "warning"
             process.hide_memory()  # not before: then only root reads /proc/self/environ

@@ -36,7 +36,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     name = topology.origins.get("name", DEFAULT)
     job = EnvVar("JOB_ID", topology.job, str(name), default=True)
     table = EnvVar(
-        "RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, in form v1.0"
+        "RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, as HCCL reads it"
     )
     logs = f"{topology.log_dir}/{topology.job}"
     origin = "hosts and slots"

@@ -1,6 +1,6 @@
 """Ascend rank tables: every form in, one form out. Pure: no file is read here.
 
-    text --parse--> RankTable --to_v1--> the v1.0 text that HCCL reads
+    text --parse--> RankTable --for_hccl--> the text that HCCL reads: v1.0, or v2.0 as it is
                         |
                         +--own--> Server: this node's devices and their ranks
 
@@ -11,9 +11,10 @@ from entrypoint.ranktable.make import from_addresses, from_hccn_conf, merge
 from entrypoint.ranktable.node import find, logical_ids, names, nodes, own, path_from
 from entrypoint.ranktable.read import parse
 from entrypoint.ranktable.table import NotReady, RankTable
-from entrypoint.ranktable.write import WRITERS, describe, to_v0, to_v1
+from entrypoint.ranktable.write import WRITERS, describe, for_hccl, to_v0, to_v1
 
 __all__ = [
-    "WRITERS", "NotReady", "RankTable", "describe", "find", "from_addresses", "from_hccn_conf",
-    "logical_ids", "merge", "names", "nodes", "own", "parse", "path_from", "to_v0", "to_v1",
+    "WRITERS", "NotReady", "RankTable", "describe", "find", "for_hccl", "from_addresses",
+    "from_hccn_conf", "logical_ids", "merge", "names", "nodes", "own", "parse", "path_from",
+    "to_v0", "to_v1",
 ]  # fmt: skip

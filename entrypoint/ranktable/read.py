@@ -1,8 +1,8 @@
-"""Text -> RankTable: four forms, distinguished by their keys.
+"""Text -> RankTable: five forms, distinguished by their keys.
 
-A table with `server_list` is v1.0, or v1.2 by its version; one with `group_list` is of the lab form
-if an instance has a rank_id, otherwise v0.1, whose ranks follow from the numbers at the end of the
-pods' names.
+A table with `rank_list` is v2.0; one with `server_list` is v1.0, or v1.2 by its version; one with
+`group_list` is of the lab form if an instance has a rank_id, otherwise v0.1, whose ranks follow
+from the numbers at the end of the pods' names.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ def parse(text: str, where: str) -> RankTable:
     "completed"), and ConfigError, with the place in the JSON, for errors that waiting cannot fix.
     """
     document = _document(text, where)
+    if "rank_list" in document.values:
+        return _from_ranks(document, text)
     if "server_list" in document.values or "version" in document.values:
         return _from_servers(document)
     if "group_list" in document.values:
         return _from_groups(document)
     raise ConfigError(
         f"EP701 rank table {where} is of no known form",
-        "it has neither server_list nor group_list",
-        "give a v1.0, v1.2, v0.1 or lab table, see docs/reference/ranktables.md",
+        "it has neither server_list, rank_list nor group_list",
+        "give a v1.0, v1.2, v2.0, v0.1 or lab table, see docs/reference/ranktables.md",
     )
 
 
@@ -172,6 +174,26 @@ def _document(text: str, where: str) -> _Object:
             where, "it has no status" if status is None else f"its status is {_shown(status)}"
         )
     return _Object(where, "", document)
+
+
+def _from_ranks(document: _Object, text: str) -> RankTable:
+    """Return a v2.0 table, which lists ranks and names no servers: a node ends before the next rank
+    with a `local_id` that it has."""
+    if (version := document.text("version")) != "2.0":
+        hint = "a table with rank_list is of version 2.0"
+        raise document.wrong("version", "is unknown", _shown(version), hint)
+    listed = document.objects("rank_list")
+    document.counts("rank_count", len(listed))
+    entries: list[_Entry] = []
+    node, taken = 0, set[int]()
+    for rank in sorted(listed, key=lambda entry: entry.number("rank_id")):
+        if (local := rank.number("local_id")) in taken:
+            node, taken = node + 1, set()
+        taken.add(local)
+        card = CardEntry(device_id=rank.number("device_id"), rank_id=rank.number("rank_id"))
+        entries.append(_Entry(rank, rank, f"node-{node}", card))
+    servers = _servers(document, entries, {}, need_ip=False)
+    return RankTable("v2.0", servers, {}, document.where, text)
 
 
 def _from_servers(document: _Object) -> RankTable:

@@ -11,7 +11,7 @@ from entrypoint.values import dataclass, field
 
 _POD_NUMBER = re.compile(r"(?:.*-)?([0-9]{1,9})", re.DOTALL)
 
-Form = Literal["v1.0", "v0.1", "lab", "v1.2"]
+Form = Literal["v1.0", "v0.1", "lab", "v1.2", "v2.0"]
 
 
 class NotReady(RetryError):
@@ -69,6 +69,8 @@ class RankTable:
     # Name -> ids of the servers whose devices share one memory fabric (v1.2).
     super_pods: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     where: str = field(default="", compare=False)  # its file, for messages
+    # As it was read, of a form that HCCL reads and we can't write (v2.0); "" for the others.
+    text: str = field(default="", repr=False)
 
     @property
     def cards(self) -> tuple[tuple[Server, CardEntry], ...]:

@@ -13,9 +13,19 @@ from entrypoint.ranktable.table import CardEntry, RankTable, Server, pod_number
 from entrypoint.text import columns, count, json_document
 
 
+def for_hccl(table: RankTable) -> str:
+    """Return the text that HCCL reads: v1.0 or v1.2, and a v2.0 table unchanged."""
+    return table.text or to_v1(table)
+
+
 def to_v1(table: RankTable) -> str:
     """Return the canonical v1.0 text (v1.2 for such a table): servers and devices in rank order,
-    all values text."""
+    all values text.
+
+    Raises ConfigError for a v2.0 table, which has no addresses of servers and devices.
+    """
+    if table.text:
+        raise _cannot_be(table, "v1.0", f"its form is {table.form}")
     document: dict[str, Any] = {
         "status": "completed",
         "version": "1.2" if table.super_pods else "1.0",
@@ -37,14 +47,11 @@ def to_v0(table: RankTable) -> str:
     """Return the v0.1 text with the same ranks. Pods keep their names; without names they are 0, 1,
     ...
 
-    Raises ConfigError for a v1.2 table, whose super-pods it cannot contain.
+    Raises ConfigError for a v1.2 table, whose super-pods it cannot contain, and for a v2.0 table.
     """
-    if table.super_pods:
-        raise ConfigError(
-            f"EP706 rank table {table.where} cannot be written as v0.1",
-            "it has super-pods (v1.2)",
-            "keep it as it is",
-        )
+    if table.super_pods or table.text:
+        reason = "it has super-pods (v1.2)" if table.super_pods else f"its form is {table.form}"
+        raise _cannot_be(table, "v0.1", reason)
     # Readers sort a group's pods by number, so a number that does not rise, or none, begins a new
     # group.
     groups: list[list[dict[str, Any]]] = []
@@ -78,6 +85,11 @@ def to_v0(table: RankTable) -> str:
             ],
         }
     )
+
+
+def _cannot_be(table: RankTable, form: str, reason: str) -> ConfigError:
+    summary = f"EP706 rank table {table.where} cannot be written as {form}"
+    return ConfigError(summary, reason, "keep it as it is")
 
 
 WRITERS: Mapping[str, Callable[[RankTable], str]] = {"v1.0": to_v1, "v0.1": to_v0}

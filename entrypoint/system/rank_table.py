@@ -26,13 +26,14 @@ def look(facts: Facts, topology: Topology, log: Log) -> Cards:
             f"it has {len(nodes)} nodes, this job {len(topology.nodes)}",
             "see that the platform has written it anew, or fix ENTRYPOINT_HOSTS",
         )
-    server = ranktable.own(table, ranktable.names(facts))
-    devices, warning = ranktable.logical_ids(server, topology.device.cards)
+    # A table of form v2.0 names no nodes: theirs are the ranks in the order of the hosts.
+    own = nodes[topology.me] if table.text else ranktable.own(table, ranktable.names(facts))
+    devices, warning = ranktable.logical_ids(own, topology.device.cards)
     if warning:
         log(warning)
     return Cards(
-        table=ranktable.to_v1(table),
-        ranks=tuple(card.rank_id for card in server.devices),
+        table=ranktable.for_hccl(table),
+        ranks=tuple(card.rank_id for card in own.devices),
         devices=devices,
         size=table.rank_size,
     )

@@ -116,7 +116,7 @@ def test_what_python_itself_gives_up_on_is_an_error_of_ours(text: str) -> None:
             | st.dictionaries(
                 st.sampled_from(
                     split(
-                        "server_list device devices group_list instance_list rank_id pod_name server_id device_id device_ip version"
+                        "server_list rank_list local_id device devices group_list instance_list rank_id pod_name server_id device_id device_ip version"
                     )
                 ),
                 inner,
@@ -131,7 +131,7 @@ def test_no_content_is_a_defect_of_ours(value: Any) -> None:
         **(value if isinstance(value, dict) else {"group_list": value}),
         "status": "completed",
     }
-    for version in ({}, {"version": "1.0"}, {"version": "1.2"}):
+    for version in ({}, {"version": "1.0"}, {"version": "1.2"}, {"version": "2.0"}):
         with contextlib.suppress(EntrypointError):
             ranktable.parse(json.dumps({**document, **version}), "<file>")
 
@@ -237,6 +237,23 @@ def test_super_pods_stay_v1_2_and_have_no_v0() -> None:
         == "EP706 rank table <file> cannot be written as v0.1 | it has super-pods (v1.2) | keep it"
         " as it is"
     )
+
+
+def test_v2_is_passed_on_as_it_is() -> None:
+    """HCCL gets its bytes; no other form has what it has"""
+    table = read("good/v2.0-two-nodes")
+    assert ranktable.for_hccl(table) == (TABLES / "good/v2.0-two-nodes.json").read_text("utf-8")
+    wrong = "EP706 rank table <file> cannot be written as {} | its form is v2.0 | keep it as it is"
+    assert refusal(ranktable.to_v0, table) == wrong.format("v0.1")
+    assert refusal(ranktable.to_v1, table) == wrong.format("v1.0")
+    assert ranktable.for_hccl(read("good/v1.0-numbers")) == ranktable.to_v1(
+        read("good/v1.0-numbers")
+    )
+    assert ranktable.describe(table).splitlines()[:3] == [
+        "v2.0: 2 servers, 4 devices",
+        "rank  server  device",
+        "0     node-0  0",
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED["good"] if name.startswith("v0.1")])
