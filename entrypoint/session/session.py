@@ -60,7 +60,9 @@ class Session:
         while not self._has_ended and self._take():
             pass
         if self._channel.eof_received or self._channel.closed:
-            self._lose()
+            error = self.client.get_exception()
+            broke = isinstance(error, paramiko.SSHException)  # it has broken a limit of ours
+            self._lose(f"its session broke: {error}" if broke else "")
 
     def _take(self) -> bool:
         """Report messages that have arrived and return whether there may be more. Closes the

@@ -19,7 +19,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from entrypoint.session import transport
+from entrypoint.job import events
+from entrypoint.model import Node, NodeReport
+from entrypoint.session import codec, transport
+from entrypoint.session.session import Session
 from entrypoint.session.transport import Transport
 
 Steps = Callable[[Transport, paramiko.Channel, "Echo"], Awaitable[None]]
@@ -240,6 +243,35 @@ def test_packets_of_any_kind_without_end_lose_their_session(
         assert "more packets than" in str(client.get_exception())
 
     talk(steps)
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [(10, ""), (200, "its session broke: more packets than any node has a reason to send")],
+)
+def test_a_session_says_which_limit_it_broke(
+    number: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_BURST", 1100)
+    monkeypatch.setattr(transport, "_RATE", 0.0)
+    told: list[object] = []
+
+    async def steps(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
+        intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, 0.0)
+        report = NodeReport(1, 1, "")
+        Session(Node(1, "b", 1), client, channel, report, intake, []).listen(
+            told.append, told.append
+        )
+        with contextlib.suppress(OSError, EOFError):
+            for _ in range(number):
+                server.transport._send_message(FLOODS["ignored"])  # type: ignore[attr-defined]
+        server.transport.close()
+        until = time.monotonic() + LIMIT
+        while not told and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+
+    talk(steps)
+    assert told == [events.SessionLost(1, why)]
 
 
 def test_new_key_exchanges_without_end_lose_their_session() -> None:
