@@ -69,7 +69,9 @@ class Gateway:
         port = self.port(this)
         if not is_free(port, this.address):
             hint = f"end it, or set another port: {self._spec.setting('ssh.port')}"
-            raise OsError(f"EP433 port {port} is taken (ssh.port)", f"by {holder(port)}", hint)
+            raise OsError(
+                f"EP433 port {port} is taken (ssh.port)", f"by {holder(port, this.address)}", hint
+            )
         self._sshd = await Sshd.start(
             self._facts,
             self._run_dir.path / "sshd_config",

@@ -6,7 +6,8 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterator
 
 from entrypoint.errors import OsError
 from entrypoint.interfaces import ip
@@ -45,10 +46,10 @@ def _can_bind(family: int, host: str, port: int) -> bool:
     return True
 
 
-def holder(port: int) -> str:
-    """Return who has a port that is not free: `python (pid 123)`, `a process of uid 0`, or `another
-    process` if /proc does not show it."""
-    inodes = dict(_owners(port))
+def holder(port: int, address: str | None = None) -> str:
+    """Return who has a port that is not free, at any address or at one: `python (pid 123)`, `a
+    process of uid 0`, or `another process` if /proc does not show it."""
+    inodes = dict(_owners(port, _as_shown(address)))
     for inode in inodes:
         for pid, name, _ in proc.processes():
             if inode in _sockets(pid):
@@ -56,7 +57,16 @@ def holder(port: int) -> str:
     return next((f"a process of uid {uid}" for uid in inodes.values()), "another process")
 
 
-def _owners(port: int) -> Iterator[tuple[str, str]]:
+def _as_shown(address: str | None) -> tuple[str, ...]:
+    """Return how /proc/net/tcp shows an address, and all addresses; nothing if it is none."""
+    if not address or not (known := ip(address)):
+        return ()
+    words = [known.packed[at : at + 4] for at in range(0, len(known.packed), 4)]
+    shown = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+    return shown, "0" * 8, "0" * 32
+
+
+def _owners(port: int, addresses: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the inode and the uid of each socket that listens on the port, or else has it for a
     connection: the default of `ssh.port` is one that Linux gives to connections."""
     found = []
@@ -66,7 +76,12 @@ def _owners(port: int) -> Iterator[tuple[str, str]]:
             fields = [line.split() for line in lines]
             # TIME_WAIT has no owner
             owned = [row for row in fields if row[9] != "0"]
-            found += [row for row in owned if int(row[1].rpartition(":")[2], 16) == port]
+            places = [(row, row[1].split(":")) for row in owned]
+            found += [
+                row
+                for row, (local, number) in places
+                if int(number, 16) == port and (local in addresses or not addresses)
+            ]
     listeners = [row for row in found if row[3] == _LISTENS]
     for row in listeners or found:
         yield row[9], row[7]
