@@ -205,7 +205,7 @@ def test_silence_ends_a_wait_and_a_busy_loop_does_not() -> None:
     talk(steps)
 
 
-def packet(kind: int, *fields: object) -> paramiko.Message:
+def ssh_message(kind: int, *fields: object) -> paramiko.Message:
     message = paramiko.Message()
     message.add_byte(bytes([kind]))
     message.add(*fields)
@@ -213,13 +213,13 @@ def packet(kind: int, *fields: object) -> paramiko.Message:
 
 
 FLOODS = {
-    "ignored": packet(paramiko.common.MSG_IGNORE, "x"),
-    "debug": packet(paramiko.common.MSG_DEBUG, False, "x", ""),
-    "global requests": packet(paramiko.common.MSG_GLOBAL_REQUEST, "x", True),
-    "channel requests": packet(paramiko.common.MSG_CHANNEL_REQUEST, 0, "x", False),
-    "windows": packet(paramiko.common.MSG_CHANNEL_WINDOW_ADJUST, 0, 1),
-    "data": packet(paramiko.common.MSG_CHANNEL_DATA, 0, "x"),
-    "no data": packet(paramiko.common.MSG_CHANNEL_DATA, 0, ""),
+    "ignored": ssh_message(paramiko.common.MSG_IGNORE, "x"),
+    "debug": ssh_message(paramiko.common.MSG_DEBUG, False, "x", ""),
+    "global requests": ssh_message(paramiko.common.MSG_GLOBAL_REQUEST, "x", True),
+    "channel requests": ssh_message(paramiko.common.MSG_CHANNEL_REQUEST, 0, "x", False),
+    "windows": ssh_message(paramiko.common.MSG_CHANNEL_WINDOW_ADJUST, 0, 1),
+    "data": ssh_message(paramiko.common.MSG_CHANNEL_DATA, 0, "x"),
+    "no data": ssh_message(paramiko.common.MSG_CHANNEL_DATA, 0, ""),
 }
 
 
