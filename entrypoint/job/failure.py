@@ -323,18 +323,26 @@ def not_ready(topology: Topology, members: Members) -> Outcome | None:
     first, host = failed[0]
     return replace(
         first,
-        reason="; ".join(f"{why.reason} on {host}" for why, host in failed),
+        reason="; ".join(_placed(why.reason, host) for why, host in failed),
         cause=replace(first.cause, node=host) if first.cause else None,
     )
 
 
 def on_node(end: ProgramExit, host: str, where: str) -> ProgramExit:
     """A node's end as the job's, whose sentence names a place, unless that is ""."""
-    reason = f"{end.reason} on {where}" if where else end.reason
-    for verb in _VERBS if where and end.status else ():
-        subject, _, rest = end.reason.partition(verb)
-        reason = f"{subject} on {where}{verb}{rest}" if rest else reason
+    reason = end.reason
+    if where:
+        reason = _placed(reason, where) if end.status else f"{reason} on {where}"
     return replace(end, what=f"{end.what} on {host}", reason=reason)
+
+
+def _placed(reason: str, where: str) -> str:
+    """Return a sentence with its place: before its verb, if that is the end of a program."""
+    for verb in _VERBS:
+        subject, _, rest = reason.partition(verb)
+        if rest:
+            return f"{subject} on {where}{verb}{rest}"
+    return f"{reason} on {where}"
 
 
 def everywhere(nodes: Sequence[Node], awaited: Sequence[int] | None) -> str:

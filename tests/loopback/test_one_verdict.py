@@ -32,9 +32,12 @@ def test_all_end_together_when_the_last_has_ended_well(cluster: Make) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-@pytest.mark.parametrize(("program", "status"), [("exit 7", 7), ("kill -9 $$", 137)])
+@pytest.mark.parametrize(
+    ("program", "status", "how"),
+    [("exit 7", 7, "exited with 7"), ("kill -9 $$", 137, "was ended by SIGKILL")],
+)
 def test_the_first_failing_node_is_the_job_s_result(
-    cluster: Make, node: int, program: str, status: int
+    cluster: Make, node: int, program: str, status: int, how: str
 ) -> None:
     job = cluster(2)
     begun = time.monotonic()
@@ -42,7 +45,8 @@ def test_the_first_failing_node_is_the_job_s_result(
     assert job.ends() == {0: status, 1: status}, job.both()
     assert max(job.ended_at.values()) - begun < 10
     assert all(
-        f" on worker-{node} (node-{node}); exit {status}" in job.err(rank) for rank in range(2)
+        f" on worker-{node} (node-{node}) {how}; exit {status}" in job.err(rank)
+        for rank in range(2)
     ), job.both()
     assert spread(job) < 2
     assert job.survivors() == []
@@ -55,10 +59,9 @@ def test_a_1_that_may_be_the_consequence_waits_for_its_cause(cluster: Make, last
     start(job, f"[ $NODE = 0 ] || exit 1; sleep 0.7; {last}")
     wanted = 7 if last == "exit 7" else 1
     assert job.ends() == {0: wanted, 1: wanted}, job.both()
-    assert (
-        f" on worker-{0 if wanted == 7 else 1} (node-{0 if wanted == 7 else 1}); exit {wanted}"
-        in job.err(1)
-    ), job.both()
+    node = 0 if wanted == 7 else 1
+    where = f" on worker-{node} (node-{node}) exited with {wanted}; exit {wanted}"
+    assert where in job.err(1), job.both()
     assert spread(job) < 2
 
 
