@@ -45,7 +45,7 @@ print("the last line", flush=True)
 sys.exit(status)
 """
 SETTINGS = {
-    "ENTRYPOINT_STALL_LINE": r"step (\\d+)",
+    "ENTRYPOINT_STALL_LINE": "step {step}",
     "ENTRYPOINT_STALL_ACTION": "warn",
     "ENTRYPOINT_RESTARTS_ON": "any",
     "ENTRYPOINT_LOGS_FORMAT": "json",
