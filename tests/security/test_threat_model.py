@@ -14,7 +14,7 @@ def _defined(folder: str) -> set[str]:
     return {
         name
         for path in (TREE / folder).rglob("test_*.py")
-        for name in re.findall(r"(?m)^def (test_\w+)", path.read_text())
+        for name in re.findall(r"(?m)^(?:async )?def (test_\w+)", path.read_text())
     }
 
 
