@@ -123,12 +123,13 @@ _OF_DEVICE = r"(?i)cuda|nccl|npu|acl|hccl|ascend"
 _LABELS = "|".join(
     (
         r"(?i)[^a-z]{1,60}|\S{1,80}\.(?:cc|cpp|cu|h):\d{1,6}\W?|[0-9a-f:.]{7,20}\W{0,2}",
-        r"\W{0,9}(?:gpu|npu|rank|device)\W{0,2}\d{0,4}\W{0,9}",
         r"\W{0,9}(?:fatal|critical|errors?|err|exception|failure|cuda|cublas|cudnn|nvml|nvrm"
         r"|nccl|hccl|acl|driver|runtime|internal|kernel|last)\W{0,9}",
     )
 )
 _MOST_LABELS = 6
+# What follows: `...: 0`, or `: none` at the end of the line.
+_DENIED = r"(?i)^[\w ]{0,30}[:=] {0,3}0\b(?!\.\d)|[:=] {0,3}(?:no|none|false|ok|never)\b\W{0,9}$"
 # Mistakes that need nothing but the program: with other types it may have been the surroundings.
 PLAIN = frozenset(
     ("AssertionError", "AttributeError", "IndexError", "IndentationError", "KeyError", "NameError",
@@ -137,10 +138,14 @@ PLAIN = frozenset(
 )  # fmt: skip
 
 
-def reports(line: str, at: int, is_mistake: bool) -> bool:
-    """Return whether a line reports what it names at this place, rather than mentions it: as a
-    report begins, or with nothing but labels before it. An exception that may have any text
-    reports a device's failure if it names the device, and that of a plain mistake nothing else."""
+def reports(line: str, needle: str, is_mistake: bool) -> bool:
+    """Return whether a line reports what it names, rather than mentions it: as a report begins, or
+    with nothing but labels before it, and not as what is not there. An exception that may have any
+    text reports a device's failure if it names the device, and that of a plain mistake nothing
+    else."""
+    at = line.find(needle)
+    if compiled(_DENIED).search(line[at + len(needle) :][:LONGEST]):
+        return False
     before = line[:at]
     begin = compiled(_REPORT).match(line[:LONGEST])
     if begin:
@@ -153,7 +158,7 @@ def reports(line: str, at: int, is_mistake: bool) -> bool:
     words = re.sub(r"\w{0,30}$", "", before[-LONGEST:]).split()
     labels = compiled(_LABELS)
     return len(words) <= _MOST_LABELS and all(
-        '"' not in word and "{" not in word and labels.fullmatch(word) for word in words
+        not set(word) & set('"{|') and labels.fullmatch(word) for word in words
     )
 
 
@@ -214,6 +219,7 @@ class Output:
             lines.append(_ascii(line.replace("\n", " ")))
         self.lines = lines
         self.text = "\n".join(lines)
+        self._warnings: dict[str, bool] = {}
         self.starts = [0]
         for line in lines[:-1]:
             self.starts.append(self.starts[-1] + len(line) + 1)
@@ -227,7 +233,10 @@ class Output:
 
     def is_warning(self, number: int) -> bool:
         """Return whether the line is marked as a warning, or says that it will be tried again."""
-        return compiled(_WARNING).search(self.lines[number][:LONGEST]) is not None
+        line = self.lines[number][:LONGEST]
+        if line not in self._warnings:
+            self._warnings[line] = compiled(_WARNING).search(line) is not None
+        return self._warnings[line]
 
     def address(self, number: int) -> str:
         """Return the address of the node that the line is about, if Ray says it; "" if not."""

@@ -246,7 +246,7 @@ def _is_report(signature: Signature, number: int, output: Output) -> bool:
     line = output.lines[number]
     retry = signature.retry or KINDS[signature.slug].retry
     is_mistake = retry not in ("same", "elsewhere") and not _is_device_s(signature)
-    return clean.reports(line, line.find(signature.needle), is_mistake)
+    return clean.reports(line, signature.needle, is_mistake)
 
 
 def _is_device_s(signature: Signature) -> bool:

@@ -156,7 +156,7 @@ def shown_by(fault: DeviceFault) -> str:
     """Return the slug of the cause that a fault of a device shows."""
     if fault.kind == "xid":
         rows = (row for row in signatures() if row.needle == "Xid")
-        slugs = (row.slug for row in rows if row.match(f"Xid {fault.number}") is not None)
+        slugs = (row.slug for row in rows if row.match(f"Xid (PCI): {fault.number}") is not None)
         return next(slugs, "cuda-kernel-fault")
     return "gpu-ecc" if fault.kind == "ecc" else "gpu-lost"
 
