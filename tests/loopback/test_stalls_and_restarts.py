@@ -117,7 +117,7 @@ def test_a_rank_that_works_on_when_the_others_have_ended_is_no_stall(cluster: Ma
 @pytest.mark.restarts
 @pytest.mark.promise("a half-written checkpoint is no progress, and no stall")
 def test_a_checkpoint_that_grows_is_no_stall_and_no_progress_when_it_is_cut(cluster: Make) -> None:
-    """It takes twice the limit; then its rank crashes in the middle of the next one."""
+    """It takes twice the limit; then its rank crashes in the middle of it."""
     job = cluster(1, slots=1)
     (job.folder / "ckpt").mkdir()
     program = f"""
@@ -127,7 +127,7 @@ def test_a_checkpoint_that_grows_is_no_stall_and_no_progress_when_it_is_cut(clus
         exit 3"""
     stall = "stall: {minutes: 0.11, action: stop}"
     path = f"progress: {job.folder}/ckpt"
-    crashing(job, f"{{most: 5, without_progress: 2, on: any, {path}}}\n{stall}", program)
+    crashing(job, f"{{most: 5, without_progress: 1, on: any, {path}}}\n{stall}", program)
     assert job.ends(60) == {0: 79}, job.both()
     assert "EP610" not in job.err(0)
     assert job.err(0).count("ckpt | the last one: EP600") == 1, job.both()
@@ -326,12 +326,23 @@ def test_what_an_attempt_leaves_is_gone_before_the_next(cluster: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "status", "count"), [("1", 79, 3), ("$ENTRYPOINT_ATTEMPT", 3, 5)]
+    ("first", "other", "status", "count"),
+    [
+        ("1", ":", 79, 3),
+        ("$ENTRYPOINT_ATTEMPT", ":", 3, 5),
+        ("$ENTRYPOINT_ATTEMPT", "echo step 99999999", 3, 5),
+        ("1", "echo step 9999999$ENTRYPOINT_ATTEMPT", 79, 3),
+    ],
 )
-def test_a_higher_step_is_progress(cluster: Make, first: str, status: int, count: int) -> None:
-    """The first attempt is further than none; one that repeats the same steps is no further."""
+def test_a_higher_step_is_progress(
+    cluster: Make, first: str, other: str, status: int, count: int
+) -> None:
+    """The first attempt is further than none; one that repeats the same steps is no further. What
+    the other rank prints by mistake changes nothing."""
     job = cluster(2, slots=1)
-    program = 'echo "attempt $ENTRYPOINT_ATTEMPT 0"; [ $NODE = 1 ] || exec sleep 600\n'
+    program = (
+        f'echo "attempt $ENTRYPOINT_ATTEMPT 0"; [ $NODE = 1 ] || {{ {other}; exec sleep 600; }}\n'
+    )
     program += f'sleep 0.5; for each in {first} ; do echo "step $each"; done; sleep 0.5; exit 3'
     crashing(job, "{most: 4, without_progress: 2, on: any}\nstall: {line: 'step {step}'}", program)
     assert job.ends(60) == {0: status, 1: status}, job.both()
