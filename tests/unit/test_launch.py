@@ -193,4 +193,4 @@ def test_the_end_of_a_node_s_launcher_names_that_node_if_there_are_others(
     end = messages.Ended(5, "torchrun", "torchrun exited with 5", (), True)
     leader.handle(events.MessageReceived(0, end), 1001.0)
     assert leader.outcome
-    assert leader.outcome.reason == f"EP600 torchrun exited with 5{where}"
+    assert leader.outcome.reason == f"EP600 torchrun{where} exited with 5"
