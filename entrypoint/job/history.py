@@ -6,6 +6,9 @@ replaced, and a leader that has replaced a lost one.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import reduce
+
 from entrypoint.errors import NoProgressError, RetryError
 from entrypoint.model import NodeReport, Outcome
 from entrypoint.spec.jobspec import JobSpec, RestartsSpec
@@ -34,8 +37,7 @@ class History:
         return cls(report.attempt, report.without_progress, report.step)
 
     def most(self, other: History) -> History:
-        """Return that of two nodes' histories with more attempts, and with more progress in
-        them."""
+        """Return the one with more attempts, and with more progress in them."""
         return max(self, other, key=lambda each: (each.attempt, -each.without_progress, each.step))
 
     def next(self, has_started: bool, has_progressed: bool, step: int) -> History:
@@ -48,14 +50,18 @@ class History:
 FIRST = History()
 
 
-def latest(own: History, told: History, restarts: RestartsSpec) -> History:
-    """Return the history of a leader, or what it was told if other nodes have seen more attempts: a
-    leader that has replaced a lost one has seen none. Nobody has seen more than there can be.
+def latest(own: History, told: Collection[History], restarts: RestartsSpec) -> History:
+    """Return the history of a leader: its own count wins. One that has replaced a lost leader has
+    none, and takes over the attempt that at least half of the nodes have seen, with the most
+    progress that they tell. Nobody has seen more attempts than there can be.
     """
-    if told.attempt <= own.attempt:
+    attempts = sorted((each.attempt for each in told), reverse=True) or [1]
+    attempt = attempts[(len(attempts) - 1) // 2]
+    if own.attempt > 1 or attempt <= own.attempt:
         return own
-    attempt = min(told.attempt, restarts.most + 1)
-    return replace(told, attempt=attempt, without_progress=min(told.without_progress, attempt - 1))
+    most = reduce(History.most, (each for each in told if each.attempt == attempt))
+    attempt = min(attempt, restarts.most + 1)
+    return replace(most, attempt=attempt, without_progress=min(most.without_progress, attempt - 1))
 
 
 def follow(

@@ -25,5 +25,6 @@ class SignalRelay:
             self._state.scheduler.log(f"EP614 {message.name}: not passed on, {why}")
             return
         where = " of every node" if self._state.peers else ""
-        self._state.scheduler.log(f"{message.name}: passed on to the ranks{where}")
+        by = f" of {self._state.topology.name(node)}" if self._state.peers else ""
+        self._state.scheduler.log(f"{message.name}{by}: passed on to the ranks{where}")
         self._talk.tell_all(message)

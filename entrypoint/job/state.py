@@ -49,9 +49,9 @@ class JobState:
         self.force = False
         # Of this attempt; on a worker the leader's, once that is known.
         self.history = history
-        # On the leader, the longest history that a node has told in its answer to the roll call,
-        # also one that has left since.
-        self._told = FIRST
+        # On the leader, the history that each node has told in its answer to the roll call, also
+        # one that has left since.
+        self._told: dict[int, History] = {}
         # Whether progress was reported in this attempt, and the training step of most ranks.
         self._has_progressed = False
         self.step = -1
@@ -153,15 +153,27 @@ class JobState:
 
     def hear_history(self, report: NodeReport) -> None:
         """A node has answered the roll call, and tells of earlier attempts."""
-        self._told = self._told.most(History.of(report))
+        told = History.of(report)
+        self._told[report.rank] = told.most(self._told.get(report.rank, FIRST))
 
     def take_history(self) -> Outcome | None:
         """The roll call is over: this leader may know of fewer attempts than the others. Return the
         job's outcome if there is no attempt any more."""
         before = self.history
-        self.history = latest(before, self._told, self.spec.restarts)
-        if self.topology.spares and before == FIRST != self.history:
-            self.scheduler.log(_NEW)
+        self.history = now = latest(before, self._told.values(), self.spec.restarts)
+        if before != now:
+            self.scheduler.log(
+                f"this worker-0 is new: the other nodes are at attempt {now.attempt}"
+            )
+            if self.topology.spares:
+                self.scheduler.log(_NEW)
+        for node, told in self._told.items():
+            if told.attempt > now.attempt:
+                name = self.topology.name(node)
+                self.scheduler.log(
+                    f"{name} says that it is at attempt {told.attempt}; attempt {now.attempt} of"
+                    f" {self.spec.restarts.most + 1} begins, by this node's count"
+                )
         if pays_off(self.history, self.spec.restarts):
             return None
         last = lost(self.topology.leader.name, "another leader has replaced it")
@@ -183,7 +195,9 @@ class JobState:
 
     def next_history(self) -> History:
         """Return the history of the attempt that would follow this one."""
-        return self.history.next(self.has_started, self.has_progressed, self.step)
+        # A new leader may not have taken over yet what it was told.
+        now = latest(self.history, self._told.values(), self.spec.restarts)
+        return now.next(self.has_started, self.has_progressed, self.step)
 
     def end(self, outcome: Outcome) -> None:
         """This node's part of the attempt is over."""

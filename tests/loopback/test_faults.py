@@ -536,13 +536,14 @@ def test_sigusr1_reaches_every_rank_and_ends_nobody(
     until(lambda: noted("up"), 30, "all up")
     job.signal(node, signal.SIGUSR1)
     until(lambda: noted("usr1"), 10, "SIGUSR1 everywhere")
-    assert "SIGUSR1: passed on to the ranks of every node" in job.err(0)
+    words = f"SIGUSR1 of worker-{node} (node-{node}): passed on to the ranks of every node"
+    assert words in job.err(0)
     for rank in (0, 1):
         job.signal(rank, signal.SIGUSR2)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert noted("usr1"), "once each"
     assert noted("usr2")
-    assert job.err(0).count("SIGUSR2: passed on") == 1
+    assert len(re.findall(r"SIGUSR2 of worker-. \(node-.\): passed on", job.err(0))) == 1
 
 
 PRINTS_MUCH = """\

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 
 import pytest
@@ -111,10 +110,32 @@ def test_a_cause_stays() -> None:
         (FIRST, [History(3, 2, 5), History(3, 1, 9)], History(3, 1, 9)),  # one has heard more
         (FIRST, [History(99, 98)], History(51, 50)),  # no more than can be
         (FIRST, [History(2, 90)], History(2, 1)),
+        (History(2), [History(99, 98), History(99, 98)], History(2)),
+        (FIRST, [History(99, 98), FIRST, FIRST], FIRST),  # one alone is not believed
+        (FIRST, [History(99), History(3, 1), History(3)], History(3)),
+        (FIRST, [], FIRST),
     ],
 )
 def test_which_history_counts(own: History, told: list[History], taken: History) -> None:
-    assert latest(own, functools.reduce(History.most, told), THREE) == taken
+    assert latest(own, told, THREE) == taken
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "said", "attempt"),
+    [
+        (2, (9, 2), "worker-1 (b) says that it is at attempt 9; attempt 2 of 51 begins", 2),
+        (1, (3, 3), "this worker-0 is new: the other nodes are at attempt 3", 3),
+    ],
+)
+def test_what_other_nodes_say_of_the_attempt_is_logged(
+    own: int, others: tuple[int, ...], said: str, attempt: int
+) -> None:
+    node = Node(restarts=50)
+    node.machine.state.history = History(own)
+    for rank, told in enumerate(others, start=1):
+        node.answers(rank, attempt=told)
+    assert [each for each in node.done if isinstance(each, actions.Log) and said in each.text]
+    assert node.machine.state.history.attempt == attempt
 
 
 def test_what_is_said_between_two_attempts() -> None:

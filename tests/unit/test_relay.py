@@ -25,7 +25,7 @@ def test_a_signal_reaches_the_ranks_of_every_node_once() -> None:
     assert [each for each in done if isinstance(each, actions.Send)] == [
         actions.Send(rank, SIGNAL) for rank in range(3)
     ]
-    assert logged(done) == ["SIGUSR1: passed on to the ranks of every node"]
+    assert logged(done) == ["SIGUSR1 of worker-1 (b): passed on to the ranks of every node"]
 
 
 def test_a_job_of_one_node_speaks_of_its_ranks_alone() -> None:
