@@ -141,12 +141,15 @@ class RollCall:
     def is_complete(self, answered: int) -> bool:
         """Whether all are there; or enough for an elastic job, and the others had their time.
 
-        A job that is stopped needs nobody, and waits for nobody who does not come soon. Raises
-        ConfigError where all have answered, and some refuse.
+        A job that is stopped waits for those that were there when the last attempt ended, and for
+        nobody who does not come soon. Raises ConfigError where all have answered, and some refuse.
         """
         peers = len(self._topology.nodes) - 1
         if self._state.stop:
-            return answered == peers or self._machine.now >= self._stops_at()
+            expected = self._state.team.expected
+            here = {self._topology.me, *self._state.peers}
+            are_here = answered == peers if expected is None else here.issuperset(expected)
+            return are_here or self._machine.now >= self._stops_at()
         if self._disagreed and answered + len(self._disagreed) == peers:
             self._disagree()
         if answered == peers or not self.own_name:

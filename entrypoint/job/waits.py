@@ -12,14 +12,12 @@ from entrypoint.model import Topology
 KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
 # seconds that a peer may be the wrong one (a stale address, an old container) before we believe it
 SURE = 10.0
-# Seconds, and those for each node: killed programs may take 10 s to be gone, and then comes the
-# boot; see `rejoin`.
-REJOIN, _REJOIN_EACH = 12.0, 0.01
+REJOIN, _REJOIN_EACH = 3.0, 0.01  # seconds, and those for each node: see `rejoin`
 
 
 def rejoin(nodes: int) -> float:
-    """Seconds in which a node that has ended an attempt is there in the next one, or is gone: a
-    stop between the two is told to whoever comes until then.
+    """Seconds in which a node that has ended an attempt boots the next one: a stop between the two
+    is told to whoever comes until then. With the goodbyes that follow, that is 5 s.
     """
     return REJOIN + _REJOIN_EACH * nodes
 

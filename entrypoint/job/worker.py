@@ -116,7 +116,8 @@ class Worker:
         """A stop between two attempts is told to the leader when it calls; one that does not call
         soon is gone."""
         if self._opened < math.inf:
-            when = max(self._machine.now, self._opened + rejoin(len(self._topology.nodes)))
+            limit = rejoin(len(self._topology.nodes)) + KILL_MARGIN
+            when = max(self._machine.now, self._opened + limit)
             self._machine.at(when, lambda: self._decide(stop), "roll call")
 
     def _miss(self, what: str, why: str) -> None:

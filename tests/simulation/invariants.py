@@ -5,7 +5,7 @@ from __future__ import annotations
 from entrypoint import heartbeat
 from entrypoint.check.report import MARGIN as CHECK_MARGIN
 from entrypoint.job.team import FAULTS
-from entrypoint.job.waits import KILL_MARGIN, rejoin
+from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation.gates import AWAITED, PROBLEM
@@ -27,6 +27,7 @@ from tests.simulation.world import World
 
 _AWAY = ("kill", "reboot", "vanish", "cut", SEVER, "blink", "lie", "forge")
 _LOSSES = ("kill", "vanish", "cut", SEVER, "reboot", "freeze", "blink", "lie")
+_STOPS = 5.0  # seconds in which a stop between two attempts has ended all nodes
 _MARGIN = 8.0  # seconds for killed programs, the launcher's last words, and the result on its way
 
 
@@ -373,7 +374,7 @@ def _stopped_between(schedule: Schedule, world: World) -> list[str]:
     when, rank = world.stopped_between[0]
     if rank in harmed or rank not in world.team:
         return []  # a spare that is stopped leaves, and the others go on
-    by, wrong = when + rejoin(schedule.nodes) + 2 * KILL_MARGIN + 10 * schedule.latency + 1, []
+    by, wrong = when + _STOPS + 0.01 * schedule.nodes + 10 * schedule.latency + 0.5, []
     for node in {each.rank for each in world.containers if each.outcomes} - harmed:
         ended, status, reason = _final(world, node)
         if status != 143 or ended > by:

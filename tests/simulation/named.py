@@ -461,14 +461,14 @@ NAMED = {
     "issue 25, 5: SIGTERM to the leader between two attempts": Named(
         _job(3, Fault(5, "kill", 2), Fault(0, BETWEEN, 0, seconds=0.1), restarts=1),
         (143, 143, None),
-        by=23,
+        by=9,
         attempts=2,
         reason="the job was ended by SIGTERM",
     ),
     "issue 25, 5: SIGTERM to a worker between two attempts": Named(
         _job(3, Fault(5, "daemon", 1), Fault(0, BETWEEN, 2, seconds=0.1), restarts=1),
         (143, 143, 143),
-        by=16,
+        by=8,
         attempts=2,
         reason="this node was ended by SIGTERM (143) on worker-2 (node-2)",
     ),
@@ -480,7 +480,7 @@ NAMED = {
             restarts=1,
         ),
         (143, 143, 143),
-        by=12,
+        by=8,
         attempts=2,
     ),
     "issue 25, 5: SIGTERM twice to the leader between two attempts: it waits for nobody": Named(
@@ -492,7 +492,7 @@ NAMED = {
             restarts=1,
         ),
         (143, 143, None),
-        by=9.5,
+        by=8,
         attempts=2,
     ),
     "issue 25, 5: SIGTERM to a worker whose leader is gone": Named(

@@ -172,15 +172,33 @@ def test_a_node_that_disagrees_is_named_with_those_that_are_missing(
     )
 
 
-def test_a_stop_between_two_attempts_is_told_to_those_that_come_soon() -> None:
-    """Also where that takes longer than the roll call may."""
-    node = speakers.Node(timeouts="{peers: 5}", restarts=2)
-    node.machine.state.history = History(2)
+@pytest.mark.parametrize("expected", [None, frozenset({0, 1, 2}), frozenset({0, 1})])
+def test_a_stop_between_two_attempts_is_told_to_those_that_come_soon(
+    expected: frozenset[int] | None,
+) -> None:
+    """Also where that takes longer than the roll call may. Nobody waits for a node that is lost."""
+    node = speakers.Node(timeouts="{peers: 2}", restarts=2)
+    state = node.machine.state
+    state.history = History(2)
+    state.set_team(replace(state.team, expected=expected))
     node.told(events.NameState("a", ""))
     node.told(events.Signalled(15))
-    node.waits(11)
-    assert node.outcome is None
     node.waits(2)
+    assert node.outcome is None
+    node.answers(1)
+    assert (node.outcome is None) == (expected != {0, 1})
+    node.waits(2)
+    assert node.outcome
+    assert node.outcome.status == 143
+
+
+def test_a_stop_between_two_attempts_ends_a_worker_that_is_not_called() -> None:
+    node = speakers.Node(me=1, restarts=2)
+    node.machine.state.history = History(2)
+    node.told(events.Signalled(15))
+    node.waits(4.5)
+    assert node.outcome is None
+    node.waits(1)
     assert node.outcome
     assert node.outcome.status == 143
 
