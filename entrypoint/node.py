@@ -248,7 +248,7 @@ class Loop:
         self._callbacks = Callbacks(log, self.tell, self._background)
         self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
         self._respondent = Respondent(attempt.spec, facts, draft, self._programs.env, callbacks)
-        self._record = LiveRecord(spec, draft, self.machine, record, self._programs.idle, log)
+        self._record = LiveRecord(spec, draft, self.machine, record, self._programs, log)
         self._admission = Admission(attempt.gate, draft, attempt.history.attempt, self._callbacks)
         self._stack_requests = StackRequests(self._run_dir, self._stacks_wanted)
         signals.take(self._signalled, self._user_signalled)

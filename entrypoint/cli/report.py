@@ -39,7 +39,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the page and the trace, or print a table if neither was asked for. Returns 0."""
     from entrypoint.record.table import table
 
-    timeline, outcome, failed = _read(args.run_dir)
+    timeline, outcome, failed, started = _read(args.run_dir)
     if args.html:
         from entrypoint.record.page import page
 
@@ -49,12 +49,13 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
         outputs.give(trace(timeline), args.trace, log)
     if not (args.html or args.trace):
-        show(table(timeline, outcome))
+        show(table(timeline, outcome, started))
     return 0
 
 
-def _read(place: str) -> tuple[Timeline, str, bool]:
-    """Return the timeline in a record, how the job ended, "" if it has not, and whether it failed.
+def _read(place: str) -> tuple[Timeline, str, bool, str]:
+    """Return the timeline in a record, how the job ended, "" if it has not, whether it failed, and
+    the command that was started.
 
     Raises NoInputError if there is none, RefusedError if another user may have put it there.
     """
@@ -78,10 +79,10 @@ def _read(place: str) -> tuple[Timeline, str, bool]:
     except Invalid as error:
         detail = f"{error}; this toolkit is {__version__}"
         raise NoInputError(f"EP042 {file} is no record", detail, hint) from None
-    result = record.result
+    result, started = record.result, escaped(record.command)
     if not result:
-        return timeline, "", False
+        return timeline, "", False, started
     outcome = f"ended with {result['status']}: {escaped(result['reason'])}"
     if "cause" in result:
         outcome += f"; cause: {escaped(result['text'])}"
-    return timeline, outcome, bool(result["status"])
+    return timeline, outcome, bool(result["status"]), started

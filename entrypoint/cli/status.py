@@ -61,7 +61,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         state = status.ask(status.find(*where))
     except status.Starting as error:
         state = {"phase": "starting", "detail": str(error)}
-    answer(json_document(state) if args.json else _text(state))
+    answer(json_document(state) if args.json else _text(state) + _command(state))
     return int(state.get("status", 0))
 
 
@@ -137,6 +137,11 @@ def _text(state: dict[str, Any], most: int = 0) -> str:
     if ended := state["outcome"]:
         lines.append(one_line(f"ending: {ended.get('reason')}; exit {ended.get('status')}"))
     return "\n".join([one_line(title), *lines]) + "\n"
+
+
+def _command(state: dict[str, Any]) -> str:
+    """Return the line with the command that was started; "" if it is not known."""
+    return f"command: {one_line(state['command'])}\n" if state.get("command") else ""
 
 
 def _row(node: dict[str, Any]) -> tuple[str, ...]:

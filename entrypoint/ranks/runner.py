@@ -37,7 +37,6 @@ from entrypoint.system.cgroups import Memory, Processes
 from entrypoint.system.clock import rest
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir, make_folders
-from entrypoint.text import count
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
@@ -99,10 +98,10 @@ class Programs:
         self._checkpoints: CheckpointWatch | None = None  # if the spec names them
         # set while the launcher itself ends the ranks here
         self._launcher_ends: asyncio.Task[None] | None = None
-        # ends that this causes, until the launcher's own end is known
-        self._held_ends: list[messages.RankEnd] = []
+        self._held_ends: list[messages.RankEnd] = []  # that this causes, until its own end
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._logged: set[str] = set()  # what is logged once
+        self.command = ""  # the command line that was started, for the record
         self._merger: LineMerger | None = None  # if the plan merges lines of ranks
         self._probe = NodeProbe(facts, draft.topology, Memory(), Processes())
         self._diagnostician = Diagnostician(self._probe, callbacks)
@@ -260,6 +259,7 @@ class Programs:
                 await self._start(number)
         if self._merger is not None:
             self._merger.close()
+        self.show_line()
 
     async def _start(self, number: int) -> None:
         plan = self._plan
@@ -448,24 +448,21 @@ class Programs:
             return 0.0
 
     def show_line(self) -> None:
-        """Log once that the launcher was started, with the place of its whole command line."""
-        if "line" in self._logged:
+        """Log once, on the leader, what was started; mpirun's line once its script has it."""
+        if self.command:
             return
-        try:
-            argv = read_regular(self._run_dir.path / command_line.RECORD, _COMMAND)
-        except OSError:
-            return  # its script has not written it yet, or a rank has put something else there
-        if line := command_line.shown(argv):
-            self._logged.add("line")
-            self._run_dir.write(command_line.TEXT, f"{line}\n", 0o600)
-            nodes = self._plan.topology.working
-            where = f" on {count(nodes, 'node')}" if nodes > 1 else ""
-            ranks = count(self._plan.ranks, "rank")
-            name = self._plan.launch.ranks.name
-            text = self._run_dir.path / command_line.TEXT
-            self._log(
-                f"started: {name} with {ranks}{where} | whole line: {text}, or `entrypoint plan`"
-            )
+        self.command, folder = command_line.of(self._plan.launch, self._spec.command), ""
+        if any(program.script for program in self._plan.launch.programs):
+            folder = str(self._run_dir.path)
+            try:
+                argv = read_regular(self._run_dir.path / command_line.RECORD, _COMMAND)
+            except OSError:
+                argv = b""  # not yet, or a rank has put something else there
+            self.command = command_line.shown(argv)
+            if self.command:
+                self._run_dir.write(command_line.TEXT, f"{self.command}\n", 0o600)
+        if self.command and self._topology.is_leader:
+            self._log(command_line.started(self._plan, self.command, folder))
 
     def written(self) -> int:
         """Return the bytes that the programs of this node have written so far."""

@@ -169,3 +169,4 @@ class Record:
     pause: Seconds = 0.0  # seconds until the next write at the latest
     status: JobStatus | None = None  # None if the boot never began
     timeline: Recording | None = None  # once an attempt is over
+    command: Annotated[str, Length(1 << 17)] = ""  # that was started, in one line without secrets

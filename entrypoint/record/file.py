@@ -132,6 +132,8 @@ class RecordFile:
         self.timeline: Recording | None = None
         # The port of the metrics, which stays open between attempts; None until there is one.
         self.metrics: socket | None = None
+        # The command line that was started; without secrets.
+        self.command = ""
 
     def about(self, topology: Topology) -> None:
         """Set the node of the record, and remove the record of an earlier run. That of an
@@ -239,6 +241,7 @@ class RecordFile:
             pause=pause,
             status=self.status,
             timeline=self.timeline,
+            command=scrubbed(self.command, os.environ),
         )
         path = Path(self._path)
         path.parent.mkdir(parents=True, exist_ok=True)

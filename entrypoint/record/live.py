@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -41,6 +40,14 @@ class JobView(Protocol):
     def outcome(self) -> Outcome | None: ...
 
 
+class ProgramsView(Protocol):
+    """What a record shows of this node's programs."""
+
+    command: str  # the command line that was started, without secrets; "" before that
+
+    def idle(self) -> float: ...
+
+
 class LiveRecord:
     """The record of one attempt, from its start to its end."""
 
@@ -50,16 +57,15 @@ class LiveRecord:
         plan: Plan,
         machine: JobView,
         file: RecordFile,
-        idle: Callable[[], float],
+        programs: ProgramsView,
         log: Logger,
     ) -> None:
-        """`idle` returns the seconds since this node's ranks printed."""
         self._metrics_spec = spec.metrics
         # While nothing changes, a node wakes only for heartbeats.
         self._beat = heartbeat.interval(spec.timeouts.heartbeat)
         self._machine = machine
         self._file = file
-        self._idle = idle
+        self._programs = programs
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._table = NodeTable(plan, time.monotonic())
@@ -114,11 +120,12 @@ class LiveRecord:
         return metrics.text(self._status(), self._log.lost)
 
     def _status(self) -> JobStatus:
+        self._file.command = self._programs.command
         return self._table.snapshot(
             time.monotonic(),
             self._machine.state.history.attempt,
             self._machine.outcome,
-            self._idle(),
+            self._programs.idle(),
         )
 
     # -- writing

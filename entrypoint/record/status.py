@@ -180,7 +180,7 @@ def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, An
     Raises Silent and Killed as `ask` does; `is_last`: the record was read after the end.
     """
     if record.result:
-        return {"phase": "ended", **record.result}
+        return {"phase": "ended", **record.result, "command": record.command}
     if record.status is None or record.process is None:
         raise Invalid("neither a result nor a state")
     pid = record.process.pid
@@ -206,7 +206,7 @@ def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, An
             state, "it gets no processor time, or waits for a disk; or the disk is full"
         )
         raise Silent("EP033 the entrypoint has not written its state", detail, hint)
-    return _as_json(record.status.later(age))
+    return {**_as_json(record.status.later(age)), "command": record.command}
 
 
 def _process_state(process: RecordedProcess) -> str:

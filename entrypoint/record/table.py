@@ -82,9 +82,9 @@ def longest(timeline: Timeline) -> str:
     )
 
 
-def table(timeline: Timeline, outcome: str) -> str:
+def table(timeline: Timeline, outcome: str, command: str = "") -> str:
     """Return a table of nodes with the seconds of each phase, and what is missing. `outcome`: how
-    the job ended."""
+    the job ended; `command`: what was started."""
     taken = [totals(bar) for bar in timeline.bars]
     names = [name for name in MEANING if any(took.get(name, 0) >= 0.0005 for took in taken)]
     heads = ["seconds", "begun", *names, "sum"]
@@ -97,6 +97,7 @@ def table(timeline: Timeline, outcome: str) -> str:
         rows.append([bar.name, begun, *seconds, whole])
     lines = [
         f"job {timeline.job}, {duration(timeline.seconds)}{f', {outcome}' if outcome else ''}",
+        *([f"command: {command}"] if command else []),
         "",
     ]
     lines += columns(rows, range(1, len(heads)))

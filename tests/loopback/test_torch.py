@@ -155,7 +155,9 @@ def test_what_a_launcher_starts_again_is_no_failure(cluster: Make, again: str, s
     job = cluster(1)
     stand_in(job, f"[ $ATTEMPT = 1 ] || exit 7; {again}", RESTARTS="1", ENTRYPOINT_HOSTS="node-0")
     assert job.ends() == {0: status}, job.both()
-    assert ours(job) == (["EP600 rank 1 exited with 9; exit 9"] if status else []), job.both()
+    started, *said = ours(job)
+    assert started.startswith("started: torchrun with 2 ranks | ")
+    assert said == (["EP600 rank 1 exited with 9; exit 9"] if status else []), job.both()
 
 
 def test_lines_that_name_node_and_rank(cluster: Make) -> None:

@@ -46,6 +46,7 @@ from tests.simulation.world import plans
 pytestmark = pytest.mark.see
 WAITS = 'echo ready >>"$NOTES"; until [ -e "$NOTES.go" ]; do sleep 0.05; done; exit ${STATUS:-0}'
 STATUS = (sys.executable, "-m", "entrypoint", "status")
+QUIET = SimpleNamespace(command="", idle=lambda: 0.0)  # programs that were not started
 
 
 def ask(bench: Bench, *words: str, **how: Any) -> tuple[int, str, str]:
@@ -96,7 +97,8 @@ def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen
     until(lambda: re.search("running .* 2 ", ask(bench)[1]), "the ranks to be seen")
     code, out, err = ask(bench)
     assert (code, err) == (0, "")
-    title, head, row = out.splitlines()
+    title, head, row, command = out.splitlines()
+    assert re.fullmatch(r"command: mpirun .* -np 2 .* rank sh -c .*", command)
     assert re.fullmatch(
         r"job demo, launcher mpirun, attempt 1, up \d+s, seen from worker-0 \(.+\)", title
     )
@@ -110,8 +112,51 @@ def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen
     assert running.wait(30) == 7
     code, out, err = ask(bench)
     assert (code, err) == (7, "")
-    assert re.fullmatch(r"ended: EP600 rank \d on \S+ exited with 7; exit 7\n", out)
+    ended, after = out.splitlines()
+    assert re.fullmatch(r"ended: EP600 rank \d on \S+ exited with 7; exit 7", ended)
+    assert after == command
     assert stat.S_IMODE(record(bench).stat().st_mode) == 0o644
+
+
+@pytest.mark.promise("the command that ran is in the record, without secrets")
+@pytest.mark.parametrize("launcher", ["plain", "torchrun", "mpirun"])
+def test_the_command_is_known_after_the_end(bench: Bench, launcher: str) -> None:
+    python = bench.folder / "bin/python"
+    python.write_text("#!/bin/sh\nexit 3\n")
+    python.chmod(0o755)
+    program = ("sh", "-c", "exit 3", "sh", "--api-key", "planted-planted", "a b")
+    flags = ("--launcher", launcher, "--name", "demo")
+    assert (
+        bench.run(
+            *program, slots=1, flags=(*flags, "--restarts", "0"), ENTRYPOINT_LOGS_TIMESTAMPS="utc"
+        )
+        == 3
+    )
+    shown = ask(bench)[1]
+    ended, command = shown.splitlines()
+    assert ended.startswith("ended: EP600 ")
+    before = {
+        "plain": "",
+        "torchrun": r"\S*python \S+/torch_launch\.py .* ",
+        "mpirun": "mpirun .* ",
+    }
+    wanted = rf"command: {before[launcher]}sh -c 'exit 3' sh --api-key '\(not shown\)' 'a b'"
+    assert re.fullmatch(wanted, command), command
+    assert json.loads(ask(bench, "--json")[1])["command"] == command.removeprefix("command: ")
+    assert "] started: " in bench.err
+    report = [*STATUS[:-1], "report", str(bench.run_dir)]
+    told = subprocess.run(report, env=bench.env, capture_output=True, text=True)
+    assert command in told.stdout.splitlines(), told
+    assert "planted" not in shown + bench.err + told.stdout
+
+
+@pytest.mark.control("the command that ran is in the record, without secrets")
+def test_no_command_is_known_before_something_was_started(bench: Bench) -> None:
+    assert (
+        bench.run("no-such-program", slots=1, flags=("--launcher", "torchrun", "--spec", "/none"))
+        != 0
+    )
+    assert "command: " not in ask(bench)[1]
 
 
 def test_a_good_end_is_0(bench: Bench) -> None:
@@ -543,7 +588,7 @@ def test_the_port_stays_open_between_attempts(place: Path) -> None:
     kept = RecordFile(print)
 
     async def attempt(early: socket.socket | None) -> None:
-        live = LiveRecord(spec, plan, told, kept, lambda: 0.0, Logger())
+        live = LiveRecord(spec, plan, told, kept, QUIET, Logger())
         live.open()
         if early:
             early.send(b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -587,7 +632,7 @@ def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     @in_loop
     async def tried() -> None:
-        live = LiveRecord(spec, plan, told, kept, lambda: 0.0, Logger())
+        live = LiveRecord(spec, plan, told, kept, QUIET, Logger())
         details = {1: "x\0hush-hush-hush", 2: "no DNS"}
         wanted = [actions.Entered(node, Phase.MISSING, detail) for node, detail in details.items()]
         live.saw(events.TimerFired(), wanted, time.monotonic())
