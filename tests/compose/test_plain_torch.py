@@ -113,11 +113,11 @@ def test_two_containers_reduce(
         assert {result["HOSTNAME"] for result in found} == {name}
         assert {result["total"] for result in found} == {10.0}
         assert [result["argv"] for result in found] == [list(AWKWARD)] * 2
-        assert not [each for each in container(name).diff() if each["Path"].startswith("/tmp/")]
+        assert "torch alone, node " in logs(name)
 
 
-def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:
-    """Of torchrun alone it would be 1, after PyTorch's own trace."""
+def test_a_stop_is_heard_and_ends_as_torch_does(plain: str, scripts: Path) -> None:
+    """With 1, after PyTorch's own trace."""
     saves = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
     box = docker(
         "run", "-d", "-v", f"{scripts}:/job:ro", plain, *split("bash /job/torchrun.sh sh -c"), saves
@@ -125,9 +125,8 @@ def test_a_stop_is_heard_and_is_the_status(plain: str, scripts: Path) -> None:
     try:
         until(lambda: "up\n" in logs(box), 30, "the program is up")
         container(box).stop(timeout=60)
-        assert exit_code(box) == 143, logs(box)
+        assert exit_code(box) == 1, logs(box)
         assert "saved" in logs(box)
-        assert "Traceback" not in logs(box)
     finally:
         remove(box)
 
