@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from entrypoint.cause import BLAMES, LINE, Cause
 from entrypoint.causes import clean
+from entrypoint.causes.evidence import DeviceFault
 from entrypoint.causes.judge import ENDS, judge
+from entrypoint.causes.measured import shown_by
 from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
 from entrypoint.causes.table import KINDS, signatures
 from entrypoint.explain import row
@@ -136,7 +138,9 @@ def read_phrase(text: str) -> Cause | None:
     )
     if retry is None:
         return None
-    slug = fitting[1] if fitting else judge([says]).slug
+    xid = re.search(r" reported Xid (\d{1,4})\b", says)
+    measured = shown_by(DeviceFault("", "xid", "", int(xid[1]))) if xid else "user-code"
+    slug = fitting[1] if fitting else measured
     kind = KINDS[slug]
     return Cause(
         slug,
