@@ -998,9 +998,11 @@ class World:
 
     def watch_overlap(self, container: Container) -> None:
         """A rank starts: none of an earlier attempt runs on another node that is only cut off. One
-        that stands still cannot end it, and a new leader knows nothing of the nodes before."""
+        that stands still cannot end it, and a new leader knows nothing of the nodes before. One
+        that has lost its session, and then its network, too, looks as one that was killed."""
         boot = self.containers[0].boots
         odd = {fault.node for fault in self.schedule.of("freeze")}
+        odd |= {fault.node for fault in self.schedule.of("blink", "lie") if self.is_cut(fault.node)}
         if self.schedule.of("kill", "reboot") and 0 in self.first_disturbed:
             return
         for each in self.containers:
