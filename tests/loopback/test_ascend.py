@@ -12,6 +12,7 @@ from shlex import split
 
 import pytest
 
+from entrypoint.job.failure import ended
 from tests.cluster import RUN, Cluster, Make, until
 
 SHOW = 'echo "$RANK_ID $RANK_SIZE $DEVICE_ID $ASCEND_DEVICE_ID $JOB_ID $HCCL_CONNECT_TIMEOUT"'
@@ -175,10 +176,8 @@ def test_the_first_failing_card_ends_the_others(
     assert (job.out(0) + job.out(1)).count("saved") == 3, job.both()
     host = f"rank {rank} on worker-{rank // 2} (node-{rank // 2})"
     assert f"last 1 line of {host}:\n" in job.err(0), job.both()
-    assert all(
-        f" on worker-{rank // 2} (node-{rank // 2}); exit {status}\n" in job.err(node)
-        for node in range(2)
-    ), job.both()
+    last = f" {ended(host, status)}; exit {status}\n"
+    assert all(last in job.err(node) for node in range(2)), job.both()
     assert job.err(0).count("| why") == 1, job.both()
     assert max(job.ended_at.values()) - min(job.ended_at.values()) < 2
     assert job.survivors() == []

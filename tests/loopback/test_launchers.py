@@ -17,6 +17,7 @@ from shlex import split
 
 import pytest
 
+from entrypoint.job.failure import ended
 from tests.cluster import Cluster, Make, free_port, until
 from tests.containers import TREE
 from tests.rows import agrees
@@ -95,9 +96,8 @@ def test_the_first_process_of_jax_that_fails_ends_all(
     assert job.ends() == {0: status, 1: status}, job.both()
     assert (job.out(0) + job.out(1)).count("saved") == 3, job.both()
     assert "last 1 line of rank 3 on worker-1 (node-1):\n" in job.err(0), job.both()
-    assert all(f" on worker-1 (node-1); exit {status}\n" in job.err(node) for node in range(2)), (
-        job.both()
-    )
+    last = f" {ended('rank 3 on worker-1 (node-1)', status)}; exit {status}\n"
+    assert all(last in job.err(node) for node in range(2)), job.both()
     assert job.survivors() == []
 
 

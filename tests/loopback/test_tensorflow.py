@@ -76,7 +76,7 @@ def test_a_worker_that_fails_with_5_is_everybody_s_5(cluster: Make) -> None:
     job = cluster(3, slots=1)
     start(job, 'case "$*" in *"--task_index 1"*) sleep 0.3; exit 5;; esac; sleep 60')
     assert job.ends() == {0: 5, 1: 5, 2: 5}, job.both()
-    assert "on worker-1 (node-1); exit 5" in job.err(2)
+    assert "on worker-1 (node-1) exited with 5; exit 5" in job.err(2)
     assert job.survivors() == []
 
 
