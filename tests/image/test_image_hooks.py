@@ -82,7 +82,7 @@ def test_a_hook_that_fails_on_one_node_ends_all(image: str, folder: Path, failin
         assert pair.ends() == [9, 9], pair.logs()
         for box in pair.boxes.values():
             assert logs(box).endswith(
-                f"EP441 start hook 10-fails exited with 9 on worker-{failing}; exit 9\n"
+                f"EP441 start hook 10-fails on worker-{failing} exited with 9; exit 9\n"
             ), pair.logs()
             assert "never" not in logs(box, stderr=False)
 

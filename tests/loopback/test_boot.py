@@ -401,5 +401,5 @@ def test_each_node_runs_its_own_pre_start_script(cluster: Make, fails: bool) -> 
     lines = [] if fails else [f"rank {rank} has node-{rank // 2}" for rank in range(4)]
     assert sorted(job.out(0).splitlines()) == lines
     assert (
-        "start hook ma-pre-start.sh exited with 7 on worker-1 (node-1)" in job.err(0)
+        "start hook ma-pre-start.sh on worker-1 (node-1) exited with 7" in job.err(0)
     ) is fails, job.both()
