@@ -54,19 +54,6 @@ class Installation:
 
 
 @dataclass(frozen=True)
-class Processors:
-    """The CPUs that this container may use, by core and NUMA node, and the NUMA nodes of its GPUs.
-
-    A NUMA node whose CPUs are all outside of the container's has none. A GPU's node is None if the
-    machine does not say it.
-    """
-
-    cores: tuple[tuple[int, ...], ...]  # those of one NUMA node after those of another
-    nodes: Mapping[int, tuple[int, ...]]  # empty if the machine does not say it
-    cards: tuple[tuple[str, int | None], ...] = ()  # UUID and node, in the order of CUDA's numbers
-
-
-@dataclass(frozen=True)
 class Facts:
     """What this container is, read once by `system/facts.py` before anything is decided."""
 
@@ -84,7 +71,7 @@ class Facts:
     # name -> where, of an MPI's program that does not run by PATH alone
     installed: Mapping[str, Installation] = field(default_factory=dict)
     cpus: float | None = None  # that we may use at a time; None where it is not known
-    processors: Processors | None = None  # read only if `cpu.bind` needs it
+    cpu_pool: str = ""  # names these CPUs: others with this name share them; "" where not known
     python: str = "python3"  # the interpreter we run in
     # looked at again after the start hooks, which may bring one up
     interfaces: tuple[Interface, ...] = ()
@@ -306,6 +293,8 @@ class NodeReport:
     # with `attempt`, the history that it knows (job/history.py)
     without_progress: int = 0
     step: int = -1
+    cpu_pool: str = ""  # as in Facts
+    beside: tuple[int, ...] = ()  # slots of each other node of the job that shares its CPUs
 
 
 @dataclass(frozen=True)
@@ -396,7 +385,7 @@ class LaunchRanks:
     # that it starts on all nodes, a slot each. None: one for each program of each node
     count: int | None = None
     env: tuple[EnvVar, ...] = ()  # for the ranks of every node
-    crowded_env: tuple[EnvVar, ...] = ()  # also on a node that has more slots than CPUs
+    crowded_env: tuple[EnvVar, ...] = ()  # also on a node whose CPUs have more processes
     # of a node that share its CPUs: None for one each slot, 0 if the launcher divides them itself
     processes: int | None = None
     # for each rank its own; the value names the variable that it is taken from
@@ -521,7 +510,6 @@ class Plan:
     no_roll_call: str = ""
     # what only the run can know, a sentence each, with what is done about it
     later: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()  # of settings that have no effect here
     inquiry: Inquiry | None = None  # before the job's start, or instead of it
 
     @property

@@ -8,7 +8,6 @@ from entrypoint.model import Topology
 
 # socket in the run directory for ranks that a program of the node starts by itself
 OF_PROGRAM = "program-ranks"
-CPUS = "cpus"  # file in the run directory with the CPUs of each rank of the node, a line each
 STEP_LINE = "stall.line"  # file in the run directory with that text
 _PACKAGE = dirname(realpath(__file__))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
@@ -35,11 +34,3 @@ def command(topology: Topology, number: str, *options: str) -> tuple[str, ...]:
 def steps(line: str | None, run_dir: str) -> tuple[str, ...]:
     """The options with which a supervisor notes the lines that `stall.line` matches."""
     return ("--steps", f"{run_dir}/{STEP_LINE}") if line else ()
-
-
-def binding(bind: str, run_dir: str, local: str) -> tuple[str, ...]:
-    """The options with which a supervisor binds its rank to CPUs, if `cpu.bind` asks for it.
-
-    `local` is the rank's number on its node, or the variable that has it.
-    """
-    return () if bind == "none" else ("--cpus", f"{run_dir}/{CPUS}", "--local", local)

@@ -22,7 +22,7 @@ def job(args: argparse.Namespace) -> tuple[JobSpec, Facts]:
     from entrypoint.system import facts
 
     wanted = spec(args)[0]
-    return wanted, facts.of_job(facts.read(), wanted.cpu.bind != "none")()
+    return wanted, facts.of_job(facts.read())()
 
 
 def spec(args: argparse.Namespace, here: bool = True) -> tuple[JobSpec, str]:

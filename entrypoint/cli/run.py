@@ -50,7 +50,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             if args.passthrough and not _describes_job(spec, facts):
                 return _pass_through(spec, facts, record, log)
             topology = locate(spec, facts)
-            of_this_job = of_job(facts, spec.cpu.bind != "none")  # mpirun answers while we import
+            of_this_job = of_job(facts)  # mpirun answers while we import
             from entrypoint.node import execute
 
             record.about(topology)

@@ -53,7 +53,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "settings": settings(spec, variables),
             "image": options.image,
             "folder": options.folder,
-            "start": start_command(spec),
+            "command": start_command(spec),
             "shm_size": "1gb",
             "stop_grace": f"{round(spec.timeouts.grace) + 10}s",
             "secret": _secret(spec),

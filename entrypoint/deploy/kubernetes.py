@@ -157,7 +157,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "settings": [
             {"name": name, "value": _expanded(value)} for name, value in variables.items()
         ],
-        "command": [_expanded(word) for word in start_command(spec)],
+        "args": [_expanded(word) for word in start_command(spec)],
         "spec_text": _block(options.spec_text),
         "spec_folder": _SPEC,
         "secret_folder": _SECRET if spec.calls(nodes) else "",

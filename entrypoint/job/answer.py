@@ -27,6 +27,7 @@ def node_info(report: NodeReport, clock: float) -> NodeInfo:
         checking=report.checking,
         without_progress=report.without_progress,
         step=report.step,
+        cpu_pool=report.cpu_pool,
     )
 
 
@@ -57,4 +58,5 @@ def node_report(
         answer.checking,
         answer.without_progress,
         answer.step,
+        answer.cpu_pool,
     )

@@ -8,7 +8,7 @@ from entrypoint.job.failure import not_ready
 from entrypoint.job.ports import choose
 from entrypoint.job.state import JobState
 from entrypoint.model import Facts, Members, NodeReport, Outcome
-from entrypoint.plan.members import clock_warnings, interface_words, with_interface
+from entrypoint.plan.members import clock_warnings, interface_words, with_interface, with_neighbours
 from entrypoint.values import dataclass
 
 
@@ -41,6 +41,7 @@ def assemble(state: JobState, facts: Facts, members: Members) -> Assembly:
     working = Members(tuple(it for it in members.reports if state.works(it.rank)))
     if refusal := not_ready(topology, working):
         return Assembly(members, refusal)
+    members = with_neighbours(members, state.works)
     port, chosen = choose(plan.launch.port, topology, working)
     clocks = clock_warnings(topology, members)
     lines = (*clocks, *interface_words(state.spec, members), *chosen, *replaced)

@@ -292,7 +292,7 @@ class Leader:
         self.state.enter(
             phase if self.state.works(node) else Phase.SPARE, node, team.reasons.get(node, "")
         )
-        self._tell(node, self.state.start(self._port))
+        self._tell(node, self.state.start(self._port, self._members.reports[node].beside))
         self._progress_made.tell(node)
 
     # -- heartbeat

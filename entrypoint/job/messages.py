@@ -124,6 +124,7 @@ class NodeInfo:
     checking: bool = False
     without_progress: Number = 0
     step: Step = -1
+    cpu_pool: Label = ""  # of its CPUs: nodes with this name share them
 
 
 @dataclass(frozen=True)
@@ -332,11 +333,13 @@ class Hello:
 class Start:
     """Everyone answered. `port`: at which the programs meet, where it is not the planned one.
     `replaced`: places in a job with spares, and the nodes that have them instead of the planned.
-    The others are the history of this attempt (job/history.py)."""
+    `beside`: slots of the nodes that share this node's CPUs. The others are the history of this
+    attempt (job/history.py)."""
 
     attempt: Count
     port: Annotated[int, Range(0, 65535)] = 0
     replaced: Annotated[tuple[tuple[Rank, Rank], ...], Length(MAX_RANKS)] = ()
+    beside: Annotated[tuple[Count, ...], Length(MAX_RANKS)] = ()
     without_progress: Number = 0
     step: Step = -1
 

@@ -179,9 +179,9 @@ class JobState:
         last = lost(self.topology.leader.name, "another leader has replaced it")
         return no_progress(last, self.history, self.spec)
 
-    def start(self, port: int) -> Start:
-        """Return the message that starts this attempt. `port` as in messages.Start."""
-        return Start(**vars(self.history), port=port, replaced=self.team.replaced)
+    def start(self, port: int, beside: tuple[int, ...]) -> Start:
+        """Return the message that starts this attempt. `port`, `beside` as in messages.Start."""
+        return Start(**vars(self.history), port=port, replaced=self.team.replaced, beside=beside)
 
     @property
     def has_progressed(self) -> bool:

@@ -76,7 +76,6 @@ def _rank_script(
         ",".join(f"{name}={source}" for name, source in variables.items()),
         *options,
         *supervised.steps(spec.stall.line, topology.run_dir),
-        *supervised.binding(spec.cpu.bind, topology.run_dir, variables["LOCAL_RANK"]),
     ]
     context = {
         "host": topology.this.host,

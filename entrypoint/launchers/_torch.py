@@ -119,8 +119,7 @@ def rank_script(spec: JobSpec, topology: Topology) -> File:
     options = ("--socket", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
     steps = supervised.steps(spec.stall.line, topology.run_dir)
     log_options = logs.options(spec.logs, topology, "{rank}", "pipe", mixed=topology.this.slots > 1)
-    cpus = supervised.binding(spec.cpu.bind, topology.run_dir, "LOCAL_RANK")
-    supervisor = supervised.command(topology, number, *options, *steps, *cpus, *log_options)
+    supervisor = supervised.command(topology, number, *options, *steps, *log_options)
     text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": supervisor})
     return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
 

@@ -70,10 +70,10 @@ def settle(
     spec_env = spec.env if leader_env is None else leader_env
     launch = _with_env(launch, facts, spec_env, mode, bool(no_roll_call))
     launch = _with_logs(launch, spec, topology)
-    share = cpus.share(spec, facts, topology, launch, spec_env)
+    share = cpus.share(spec, facts, places, placed, launch, spec_env)
     env = _env(spec, facts, places, placed, launch, leader_env)
-    env = _effective((*share.env, *env), inherited(facts.env))
-    files = [*launch.files, *_env_files(launch, facts, env), *share.files, *_step_files(spec)]
+    env = _effective((*share, *env), {*inherited(facts.env), *facts.mpi_params})
+    files = [*launch.files, *_env_files(launch, facts, env), *_step_files(spec)]
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
     return Plan(
@@ -85,8 +85,7 @@ def settle(
         mode=mode,
         members=members,
         no_roll_call=no_roll_call,
-        later=(*_later(spec, topology, launch, mode, members), *share.notes),
-        warnings=share.warnings,
+        later=tuple(_later(spec, topology, launch, mode, members)),
     )
 
 
@@ -180,8 +179,6 @@ def with_supervisor(
     if launch.ends.forwards:
         options += ["--signals", "group"]
     through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
-    if launch.ranks.reports == "programs" and cpus.can_bind(launch, topology):
-        options += supervised.binding(spec.cpu.bind, topology.run_dir, str(number))
     if launch.ranks.reports == "programs":
         options += supervised.steps(spec.stall.line, topology.run_dir)
     rank = "" if program.rank is None else str(program.rank)
@@ -225,7 +222,7 @@ def _mode(
         if needy := _needs_roll_call(spec, launch, launcher):
             hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
             raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
-    has_supervisor = spec.logs.any or spec.cpu.bind != "none" or spec.stall.any
+    has_supervisor = spec.logs.any or spec.stall.any
     is_program = launch.start.becomes_program and not has_supervisor and not spec.restarts.most
     return "exec" if is_program else "local", no_roll_call
 
@@ -349,7 +346,6 @@ def _env(
     ]
     if leader_env is not None:
         spec_env = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
-    is_crowded = facts.cpus is not None and topology.this.slots > facts.cpus
     run_dir = EnvVar(
         "ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", ""))
     )
@@ -358,7 +354,6 @@ def _env(
         *installed.variables(facts, launch.ranks.name),
         *_network(spec, facts, members.reports[topology.me]),
         *launch.ranks.env,
-        *(launch.ranks.crowded_env if is_crowded else ()),
         *spec_env,
         *_own_stacks(spec, facts, spec_env),
         run_dir,

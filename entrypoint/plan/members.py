@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from entrypoint import __version__, interfaces
 from entrypoint.errors import ConfigError
@@ -20,6 +20,7 @@ def assume_members(topology: Topology, facts: Facts, interface: str = interfaces
     """What every node would answer if all were like this one: for a dry run, and before the roll
     call."""
     names, chosen = interfaces.names(facts.interfaces), None
+    local = [node for node in topology.nodes if (node.address or "").startswith("127.")]
     if interface != interfaces.AUTO:
         chosen = interfaces.pick(facts.interfaces, interface)
     return Members(
@@ -32,6 +33,10 @@ def assume_members(topology: Topology, facts: Facts, interface: str = interfaces
                 node.where,
                 interface=chosen,
                 interfaces=names,
+                cpu_pool=facts.cpu_pool if node.rank == topology.me else "",
+                beside=tuple(other.slots for other in local if other is not node)
+                if node in local
+                else (),
             )
             for node in topology.nodes
         ),
@@ -49,6 +54,30 @@ def with_interface(
         chosen = interfaces.pick(facts.interfaces, wanted, chosen)
     reports = [
         replace(report, interface=chosen) if report.rank == rank else report
+        for report in members.reports
+    ]
+    return replace(members, reports=tuple(reports))
+
+
+def with_neighbours(members: Members, works: Callable[[int], bool]) -> Members:
+    """The members, each with the slots of the others that share its CPUs, of those that work."""
+    pools: dict[str, list[NodeReport]] = {}
+    for report in members.reports:
+        if report.cpu_pool and works(report.rank):
+            pools.setdefault(report.cpu_pool, []).append(report)
+    reports = [
+        replace(report, beside=tuple(other.slots for other in pool if other is not report))
+        if len(pool := pools.get(report.cpu_pool, [])) > 1
+        else report
+        for report in members.reports
+    ]
+    return replace(members, reports=tuple(reports))
+
+
+def with_beside(members: Members, rank: int, beside: tuple[int, ...]) -> Members:
+    """The members, with what this node has been told of the others that share its CPUs."""
+    reports = [
+        replace(report, beside=beside) if report.rank == rank else report
         for report in members.reports
     ]
     return replace(members, reports=tuple(reports))

@@ -21,6 +21,7 @@ from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.plan.attempts import with_attempt, with_chosen
+from entrypoint.plan.members import with_beside
 from entrypoint.plan.team import team_of
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
@@ -182,17 +183,18 @@ class Programs:
         """
         self._members = members
         self._leader_env = leader_env
-        self._replaced = replaced
-        self._take(self._topology.attempt, port)
+        beside = members.reports[self._topology.me].beside
+        self._take(messages.Start(self._topology.attempt, port, replaced, beside))
         return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
 
-    def _take(self, attempt: int, port: int) -> bool:
-        """Return whether the plan changes by the attempt's number, or by the port that the roll
-        call has chosen."""
-        before = self._spec, self._topology
-        self._spec = with_chosen(self._spec, self._plan.launch.port, port)
-        self._topology = with_attempt(self._topology, attempt)
-        return self._spec is not before[0] or self._topology is not before[1]
+    def _take(self, order: messages.Start) -> bool:
+        """Return whether the plan changes by what the roll call has brought."""
+        before = self._spec, self._topology, self._members, self._replaced
+        self._spec = with_chosen(self._spec, self._plan.launch.port, order.port)
+        self._topology = with_attempt(self._topology, order.attempt)
+        self._members = with_beside(self._members, self._topology.me, order.beside)
+        self._replaced = order.replaced
+        return before != (self._spec, self._topology, self._members, self._replaced)
 
     def _prepare(self) -> Launch:
         self._plan = settle(
@@ -224,9 +226,7 @@ class Programs:
             return
         if self._by_ranks:
             self._background(self._watch_limit())
-        is_replaced = order.replaced != self._replaced
-        self._replaced = order.replaced
-        if self._take(order.attempt, order.port) or is_replaced:
+        if self._take(order):
             self._prepare()
         if self._spec.logs.format == "json":  # supervisors read it
             self._run_dir.write(ATTEMPT, str(order.attempt), 0o600)

@@ -28,8 +28,6 @@ Run alone and isolated, for each rank and each program of a node:
     --each     NAME=VARIABLE,...: after --env, set NAME to the value of VARIABLE unless NAME is set
     --colons   escaped: a lone colon has a backslash before it, which is removed; mpirun would
                take the colon itself
-    --cpus     file with the CPUs of each rank of the node, a line each, for --local: the rank's
-               number on the node, or the variable that has it (binding.py)
     --last-output  file to write the time into when the program prints, once a second at most
     --steps    file with the text of lines that show progress: note their steps (output/steps.py)
     --tail     file for the last lines, where the program fails; `{rank}` in it is the number
@@ -321,10 +319,6 @@ def _start(
     passed = {1: 1, 2: 1 if one else 2}
     pipes = {fd: _pair(fd) for fd in set(passed.values())}
     woken, waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    if "--cpus" in options:
-        from entrypoint.ranks.binding import bind
-
-        bind(options["--cpus"], options["--local"])
     if options.get("--linger", "apart") != "apart":
         prctl(CHILD_SUBREAPER, 1)  # orphans of the program stay below this process
     child = os.fork()

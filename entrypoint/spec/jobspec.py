@@ -232,21 +232,6 @@ class AscendSpec:
     rank_table: Literal["wait", "none"] = "wait"
 
 
-@dataclass(frozen=True)
-class CpuSpec:
-    """Which CPUs the ranks of a node run on. Threads are divided without a setting: each rank gets
-    its share of the container's CPUs in OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS and
-    NUMEXPR_NUM_THREADS, unless you set them.
-
-    bind:
-      `numa` binds each rank to the CPUs of the NUMA node that its GPU is attached to; without GPUs,
-      or where their NUMA nodes are unknown, the NUMA nodes are divided evenly. `cores` gives each
-      rank as many cores as the others. Both use only CPUs that the container has.
-    """
-
-    bind: Annotated[Literal["none", "numa", "cores"], "--cpu-bind"] = "none"
-
-
 def _check_line(text: str) -> tuple[str, str] | None:
     """Return what is wrong with the text of a line that shows progress, and a hint."""
     if text.count("{step}") == 1 and text.strip() != "{step}" and len(text) <= _LONGEST_LINE:
@@ -502,7 +487,6 @@ class JobSpec:
     mindspore: MindsporeSpec = MindsporeSpec()
     ray: RaySpec = RaySpec()
     ascend: AscendSpec = AscendSpec()
-    cpu: CpuSpec = CpuSpec()
     stall: StallSpec = StallSpec()
     metrics: MetricsSpec = MetricsSpec()
     netcheck: NetcheckSpec = NetcheckSpec()

@@ -198,8 +198,16 @@ def cpu_limit(root: Path = Path("/")) -> float | None:
     return min(given, default=None)
 
 
-def cpus(root: Path = Path("/")) -> float:
-    """Return how many CPUs this process may use at a time; its affinity is within its cpuset."""
-    limit = cpu_limit(root)
-    allowed = float(len(os.sched_getaffinity(0)))
-    return allowed if limit is None else min(allowed, limit)
+def cpus(root: Path = Path("/")) -> tuple[float, str]:
+    """Return how many CPUs this process may use at a time, and a name for them: processes of one
+    boot of a kernel with the same affinity (which is within the cpuset) share them, but for a lower
+    limit, which is that of one cgroup. "" if nothing tells machines apart."""
+    limit, allowed = cpu_limit(root), sorted(os.sched_getaffinity(0))
+    number, group = float(len(allowed)), 0
+    if limit is not None and limit < number:
+        folders = _folders(root, 2, "cpu") or _folders(root, 1, "cpu")
+        number, group = limit, folders[0].stat().st_ino if folders else 0
+    with contextlib.suppress(OSError):
+        boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+        return number, f"{boot} {allowed[0]}-{allowed[-1]}/{len(allowed)} {group}"
+    return number, ""

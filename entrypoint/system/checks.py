@@ -57,9 +57,7 @@ def machine(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> Outcome | None
     try:
         _check_device(spec, plan)
         _check_interface(spec, facts, plan)
-        for warning in filter(
-            None, (*preflight.check(plan), unused_log_dir(spec, plan), *plan.warnings)
-        ):
+        for warning in filter(None, (*preflight.check(plan), unused_log_dir(spec, plan))):
             log(f"warning: {warning}")
     except EntrypointError as error:
         return error.outcome

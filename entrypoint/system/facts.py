@@ -83,9 +83,9 @@ def _scripts(env: Mapping[str, str]) -> Iterator[str]:
                 yield from filter(os.path.isfile, paths)
 
 
-def of_job(facts: Facts, binds: bool = False) -> Callable[[], Facts]:
+def of_job(facts: Facts) -> Callable[[], Facts]:
     """Begin to read the facts that a single program does not need: the network, and mpirun's
-    version and parameters; and where the CPUs are if the job `binds` its ranks to them.
+    version and parameters.
 
     It takes 15 ms. Returns a function that waits for mpirun's answer and returns the complete
     facts.
@@ -98,9 +98,6 @@ def of_job(facts: Facts, binds: bool = False) -> Callable[[], Facts]:
     version = openmpi.version(mpirun, env) if mpirun else lambda: ""
     params = openmpi.params(mpirun, facts.home, env) if mpirun else ()
     interfaces = network.interfaces()
-    facts = replace(facts, interfaces=interfaces, mpi_params=params, cpus=cgroups.cpus())
-    if binds:
-        from entrypoint.system import processors
-
-        facts = replace(facts, processors=processors.read(facts.device_files))
+    cpus, pool = cgroups.cpus()
+    facts = replace(facts, interfaces=interfaces, mpi_params=params, cpus=cpus, cpu_pool=pool)
     return lambda: replace(facts, mpi=version())

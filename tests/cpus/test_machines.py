@@ -1,4 +1,5 @@
-"""Simulated machines: threads and CPUs of each rank, as the plan of such a container has them."""
+"""Simulated machines: the CPUs that a container may use, the threads of each rank, and which
+containers share their CPUs."""
 
 from __future__ import annotations
 
@@ -7,21 +8,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
-from entrypoint.model import Facts, Plan
-from entrypoint.system import cgroups, processors
+from entrypoint.model import Facts
+from entrypoint.system import cgroups
+from entrypoint.text import spans
 
-MACHINES = yaml.safe_load(Path(__file__).with_name("machines.yaml").read_text())
 NAMES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-BINDS = ("none", "numa", "cores")
+# Affinity, which the kernel keeps within the cpuset; version of cgroups, then the limits of the one
+# around the container and of its own, quota and period in us; ranks; threads of each, by hand.
+MACHINES: dict[str, tuple[str, tuple[Any, ...], int, int]] = {
+    "eight CPUs": ("0-7", (), 4, 2),
+    "--cpus 8 on 96 CPUs, cgroup v2": ("0-95", (2, "max 100000", "800000 100000"), 8, 1),
+    "half a CPU": ("0-3", (2, "max 100000", "50000 100000"), 2, 1),
+    "64 of 128 CPUs, cgroup v1": ("0-127", (1, "-1 100000", "6400000 100000"), 8, 8),
+    "the limit of the pod around it": ("0-15", (2, "250000 100000", "max 100000"), 2, 1),
+    "the lower one of two limits": ("0-7", (1, "200000 50000", "600000 100000"), 1, 4),
+    "one and a half CPUs, cgroup v1": ("0-7", (1, "-1 100000", "150000 100000"), 1, 1),
+    "a cpuset": ("4-7", (), 2, 2),
+    "a cpuset, and a quota of three": ("2-5", (2, "max 100000", "300000 100000"), 2, 1),
+    "a quota larger than the cpuset": ("2-5", (2, "max 100000", "600000 100000"), 2, 2),
+    "a cpuset with a hole": ("0-1,4", (), 2, 1),
+    "more ranks than CPUs": ("0-1", (), 4, 1),
+    "more threads than NumExpr takes": ("0-127", (), 1, 128),
+}
+BOOT = "proc/sys/kernel/random/boot_id"
 
 
 def listed(text: str) -> list[int]:
-    """Return the numbers of a list such as 0-3,8; of `-` none."""
-    pairs = [part.split("-") for part in text.split(",") if part.strip("-")]
+    """Return the numbers of a list such as 0-3,8."""
+    pairs = [part.split("-") for part in text.split(",")]
     return [number for pair in pairs for number in range(int(pair[0]), int(pair[-1]) + 1)]
 
 
@@ -30,37 +47,12 @@ def put(file: Path, text: str) -> None:
     file.write_text(f"{text}\n")
 
 
-def build(root: Path, machine: dict[str, Any]) -> tuple[list[int], list[str]]:
-    """Write the machine's files; return the CPUs that the container may use, and its device
-    files."""
-    nodes = machine.get("nodes", [])
-    total = machine.get("unknown") or len(listed(",".join(filter(None, nodes))))
-    for number, cpus in enumerate(nodes):
-        put(root / f"sys/devices/system/node/node{number}/cpulist", cpus)
-    if nodes:
-        put(root / "sys/devices/system/node/online", f"0-{len(nodes) - 1}")
-    for cpu in range(total):
-        smt = machine.get("smt")
-        core = [cpu - cpu % 2, cpu - cpu % 2 + 1] if smt == "pairs" else [cpu]
-        core = [cpu % smt, cpu % smt + smt] if isinstance(smt, int) else core
-        place = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
-        put(place, ",".join(map(str, core)))
-    for minor, gpu in enumerate(machine.get("gpus", ())):
-        (uuid, node), address = gpu.split(), f"0000:{0x1B + 0x20 * minor:02X}:00.0"
-        said = f"Model: \t\t A100\nIRQ:   \t\t 1\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}"
-        put(root / f"proc/driver/nvidia/gpus/{address.lower()}/information", said)
-        put(root / f"sys/bus/pci/devices/{address.lower()}/numa_node", node)
-    given = machine.get("given", range(len(machine.get("gpus", ()))))
-    allow = listed(machine["allowed"]) if "allowed" in machine else list(range(total))
-    limit(root, *machine.get("cgroup", (2, "max 100000")))
-    return allow, ["null", "nvidiactl", *(f"nvidia{minor}" for minor in given)]
-
-
-def limit(root: Path, version: int, *limits: str) -> None:
-    """Write the cgroups from the outermost to the container's own."""
+def build(root: Path, version: int = 2, *limits: str, boot: str = "one") -> Path:
+    """Write the kernel's files of a container: the cgroups from the outermost to its own."""
     path = "/pod/box"[: 4 * len(limits)]
     place = "/sys/fs/cgroup" if version == 2 else "/sys/fs/cgroup/cpu,cpuacct"
     kind = "cgroup2 cgroup rw" if version == 2 else "cgroup cgroup rw,cpu,cpuacct"
+    put(root / BOOT, boot)
     put(root / "proc/self/cgroup", f"{'0:' if version == 2 else '4:cpu,cpuacct'}:{path}")
     put(root / "proc/self/mountinfo", f"30 29 0:26 / {place} ro,nosuid - {kind}")
     for depth, text in enumerate(limits, 1):
@@ -71,51 +63,59 @@ def limit(root: Path, version: int, *limits: str) -> None:
             quota, period = text.split()
             put(folder / "cpu.cfs_quota_us", quota)
             put(folder / "cpu.cfs_period_us", period)
+    return root
 
 
-def settled(machine: dict[str, Any], bind: str, launcher: str, facts: Facts) -> Plan:
-    text = (
-        f"command: [prog]\nlauncher: {launcher}\nslots: {machine['ranks']}\ncpu: {{bind: {bind}}}\n"
-    )
-    return planning.settle(specs.load(text, "job.yaml", facts.env, {}), facts)
+@pytest.mark.promise("threads of each rank are its share of the container's CPUs")
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed, limits, ranks, expected = MACHINES[name]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(listed(allowed)))
+    cpus, pool = cgroups.cpus(build(tmp_path, *limits))
+    assert pool
+    facts = Facts({"PATH": "/bin"}, "a", "/", 0, "root", "/root", cpus=cpus, cpu_pool=pool)
+    text = f"command: [prog]\nlauncher: mpirun\nslots: {ranks}\n"
+    plan = planning.settle(specs.load(text, "job.yaml", facts.env, {}), facts)
+    threads = {var.name: int(var.value) for var in plan.env if var.name in NAMES}
+    assert threads == dict.fromkeys(NAMES, expected) | {NAMES[3]: min(64, expected)}
 
 
-@pytest.mark.promise("threads and CPUs of each rank are its share of the container's")
-@pytest.mark.parametrize("machine", MACHINES, ids=[machine["name"] for machine in MACHINES])
-def test_a_machine(
-    machine: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.control("threads of each rank are its share of the container's CPUs")
+def test_these_machines_differ() -> None:
+    assert len({(allowed, limits) for allowed, limits, *_ in MACHINES.values()}) >= 12
+    assert {limits[0] for _, limits, *_ in MACHINES.values() if limits} == {1, 2}
+    assert all(spans(listed(allowed)) for allowed, *_ in MACHINES.values())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "share"),
+    [
+        (("0-7", (), "one"), ("0-7", (), "one"), True),
+        (("0-7", (), "one"), ("0-7", (), "two"), False),  # another machine
+        (("0-3", (), "one"), ("4-7", (), "one"), False),  # cpusets
+        (("0-7", (2, "max 1", "200000 100000"), "one"), ("0-7", (), "one"), False),
+        # each container has a limit of its own, and cgroups tell them apart
+        (("0-7", (2, "200000 100000"), "one"), ("0-7", (2, "200000 100000"), "one"), False),
+        (("0-7", (1, "200000 100000"), "one"), ("0-7", (1, "200000 100000"), "one"), False),
+        # no limit lower than the CPUs that there are
+        (("0-1", (2, "800000 100000"), "one"), ("0-1", (2, "max 100000"), "one"), True),
+    ],
+)
+def test_containers_that_share_their_cpus_name_them_alike(
+    first: Any, second: Any, share: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    allowed, devices = build(tmp_path, machine)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(allowed))
-    env = {"PATH": "/usr/bin:/bin", **machine.get("env", {})}
-    facts = Facts(env, "a", "/", 0, "root", "/root", tuple(devices), cpus=cgroups.cpus(tmp_path))
-    for bind, expected in zip(BINDS, machine["threads"], strict=True):
-        if bind != "none":
-            facts = processors_of(facts, tmp_path)
-        plan = settled(machine, bind, "mpirun", facts)
-        threads = {var.name: int(var.value) for var in plan.env if var.name in NAMES}
-        numexpr = {"NUMEXPR_NUM_THREADS": machine.get("numexpr", expected)}
-        assert threads == (dict.fromkeys(NAMES, expected) | numexpr if expected else {}), bind
-        files = {file.name: file.text for file in plan.files}
-        assert ("cpus" in files) is (bind != "none")
-        if bind != "none":
-            masks = [sorted(map(int, line.split())) for line in files["cpus"].splitlines()]
-            assert masks == [sorted(listed(part)) for part in machine[bind].split()], bind
-            assert all(set(mask) <= set(allowed) for mask in masks)
-        warns = machine.get("warns") if bind == "numa" else None
-        assert [warns in warning for warning in plan.warnings if warns] == [True] * bool(warns)
-        assert bool(plan.warnings) is bool(warns)
+    pools = []
+    for number, (allowed, limits, boot) in enumerate((first, second)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cpus=allowed: set(listed(cpus)))
+        pools.append(cgroups.cpus(build(tmp_path / str(number), *limits, boot=boot))[1])
+    assert (pools[0] == pools[1]) is share
 
 
-def processors_of(facts: Facts, root: Path) -> Facts:
-    from entrypoint.values import replace
+def test_processes_of_one_container_share_its_limit(tmp_path: Path) -> None:
+    root = build(tmp_path, 2, "50000 100000")
+    assert cgroups.cpus(root) == cgroups.cpus(root)
+    assert cgroups.cpus(root)[0] == 0.5
 
-    return replace(facts, processors=processors.read(facts.device_files, root))
 
-
-@pytest.mark.control("threads and CPUs of each rank are its share of the container's")
-def test_these_are_many_machines_that_differ() -> None:
-    assert len(MACHINES) >= 20
-    assert {len(machine.get("nodes", ())) for machine in MACHINES} >= {1, 2, 3, 4}
-    assert {machine["cgroup"][0] for machine in MACHINES if "cgroup" in machine} == {1, 2}
-    assert len({str(machine["threads"]) + machine["numa"] for machine in MACHINES}) > 20
+def test_an_unknown_machine_shares_with_none(tmp_path: Path) -> None:
+    assert cgroups.cpus(tmp_path)[1] == ""

@@ -10,14 +10,14 @@ import pytest
 from entrypoint import plan as planning
 from entrypoint import registry
 from entrypoint import spec as specs
-from entrypoint.model import Cards, EnvVar, Facts, Members, NodeReport, Plan, Processors
+from entrypoint.model import Cards, EnvVar, Facts, Members, NodeReport, Plan
+from entrypoint.plan.members import with_neighbours
 from entrypoint.values import replace
 from tests.cpus.test_machines import NAMES
 
 FACTS = Facts({}, "a", "/", 0, "root", "/root", cpus=8.0)
 ALL = dict.fromkeys(NAMES, "2")
-# Launchers that start a process for each slot, under a supervisor of its own; others bind none.
-BINDING = {"accelerate", "ascend", "deepspeed", "hydra", "jax", "mpirun", "torchlaunch", "torchrun"}
+YIELD = "OMPI_MCA_mpi_yield_when_idle"
 
 
 def settle(text: str, env: Mapping[str, str] | None = None, facts: Facts = FACTS) -> Plan:
@@ -58,6 +58,58 @@ def test_nodes_on_one_machine_share_its_cpus() -> None:
         plan = settle(f"{hosts}node_rank: 0\nlauncher: {launcher}")
         assert threads(plan)["OMP_NUM_THREADS"] == "2"
     assert threads(settle(f"{hosts}node_rank: 3\nlauncher: torchrun"))["OMP_NUM_THREADS"] == "8"
+
+
+LOCAL = "hosts: [a:2=127.0.0.2, b:2=127.0.0.3]\nnode_rank: 1\nroll_call: none\n"
+
+
+@pytest.mark.promise("ranks of several nodes on one machine yield their CPUs without a setting")
+@pytest.mark.parametrize(
+    ("cpus", "text", "env", "yields"),
+    [
+        (2.0, LOCAL, {}, "1"),  # 4 ranks, of which each node has only as many as CPUs
+        (3.5, LOCAL, {}, "1"),
+        (4.0, LOCAL, {}, None),
+        (2.0, LOCAL.replace("127.0.0.3", "10.0.0.3"), {}, None),
+        (2.0, LOCAL, {YIELD: "0"}, None),  # the container's own wins
+        (2.0, f"{LOCAL}env: {{{YIELD}: '0'}}\n", {}, "0"),
+        (2.0, f"{LOCAL}mpi: {{mca_args: -mca mpi_yield_when_idle 0}}\n", {}, None),
+    ],
+)
+def test_ranks_of_several_nodes_on_one_machine_yield(
+    cpus: float, text: str, env: dict[str, str], yields: str | None
+) -> None:
+    text = f"{text}launcher: mpirun\nroll_call: required\n".replace("roll_call: none\n", "")
+    env = {**env, "ENTRYPOINT_SECRET": secrets.token_hex(32)}
+    plan = settle(text, env, replace(FACTS, cpus=cpus))
+    assert {var.name: var.value for var in plan.env}.get(YIELD) == yields
+
+
+@pytest.mark.control("ranks of several nodes on one machine yield their CPUs without a setting")
+def test_parameters_of_open_mpis_own_files_win() -> None:
+    facts = replace(FACTS, cpus=2.0, mpi_params=("mpi_yield_when_idle",))
+    plan = settle("launcher: mpirun\nslots: 4", facts=facts)
+    assert YIELD not in {var.name for var in plan.env}
+
+
+def test_nodes_that_have_told_the_same_cpus_share_them() -> None:
+    """As after a roll call: a and c are on one machine, and the spare d has no ranks."""
+    pools = ("one", "two", "one", "one", "")
+    heard = Members(
+        tuple(NodeReport(rank, rank + 1, "", cpu_pool=pool) for rank, pool in enumerate(pools))
+    )
+    known = with_neighbours(heard, lambda rank: rank != 3)
+    assert [report.beside for report in known.reports] == [(3,), (), (1,), (1, 3), ()]
+    spec = specs.load(
+        "command: [prog]\nlauncher: torchrun\nhosts: [a:1, b:2, c:3, d:4, e:5]\nnode_rank: 2\n"
+        "roll_call: none\n",
+        "job.yaml",
+        {},
+        {},
+    )
+    plan = planning.settle(spec, FACTS, members=known)
+    (omp,) = (var for var in plan.env if var.name == "OMP_NUM_THREADS")
+    assert (omp.value, omp.origin) == ("2", "8 CPUs for 4 ranks of 2 nodes on this machine")
 
 
 def test_ranks_of_a_rank_table_share_the_cpus_whatever_the_slots() -> None:
@@ -114,82 +166,3 @@ def test_numexpr_gets_no_more_than_it_takes() -> None:
 
 def test_unknown_cpus_are_not_divided() -> None:
     assert threads(settle("slots: 4", facts=replace(FACTS, cpus=None))) == {}
-
-
-@pytest.mark.parametrize("launcher", registry.names("launchers"))
-def test_binding_needs_a_supervisor_for_each_rank(launcher: str) -> None:
-    """Others are warned of, and their plan says nothing of CPUs; ranks' own supervisors are told."""
-    cores = tuple((cpu,) for cpu in range(8))
-    facts = replace(FACTS, processors=Processors(cores, {0: tuple(range(8))}))
-    table = "ascend: {rank_table: none}" if launcher == "ascend" else ""
-    plan = settle(f"launcher: {launcher}\nslots: 4\ncpu: {{bind: cores}}\n{table}", facts=facts)
-    binds = launcher in BINDING
-    assert (plan.warnings == ()) is binds
-    note = "cpu.bind: cores: CPUs of this node's ranks, in their order: 0-1, 2-3, 4-5, 6-7"
-    assert (note in plan.later) is binds
-    (file,) = (file.text for file in plan.files if file.name == "cpus")
-    assert file == ("0 1\n2 3\n4 5\n6 7\n" if binds else "\n")
-    scripts = [file.text for file in plan.files if file.name == "rank.sh"]
-    assert all(f"--cpus {plan.topology.run_dir}/cpus --local " in text for text in scripts)
-    spec = specs.load("cpu: {bind: cores}", "job.yaml", {}, {})
-    words = planning.with_supervisor(plan.launch, 0, spec, plan.topology)
-    # the supervisor of what starts ranks leaves it, and so them, unbound
-    assert ("--cpus" in words) is (launcher in ("jax", "ascend"))
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_each_program_is_bound_by_its_number(number: int) -> None:
-    plan = settle("launcher: jax\nslots: 2\ncpu: {bind: cores}")
-    spec = specs.load("cpu: {bind: cores}", "job.yaml", {}, {})
-    words = planning.with_supervisor(plan.launch, number, spec, plan.topology)
-    assert words[words.index("--local") + 1] == str(number)
-
-
-def test_what_binding_needs_is_in_the_warning() -> None:
-    plan = settle("launcher: plain\nslots: 4\ncpu: {bind: cores}")
-    assert plan.warnings == (
-        "EP428 not all ranks are bound to CPUs: the program starts the processes of its node itself"
-        " | cpu.bind: cores (spec job.yaml:4:13) | remove cpu.bind, or choose a launcher that starts"
-        " one for each slot",
-    )
-
-
-# Both cards are near the second NUMA node.
-NEAR = Processors(((0,), (1,), (2,), (3,)), {0: (0, 1), 1: (2, 3)}, (("GPU-0", 1), ("GPU-1", 1)))
-
-
-@pytest.mark.parametrize(
-    ("text", "env", "cpus"),
-    [
-        ("", {}, "2 3\n2 3\n"),
-        ("device: cpu", {}, "0 1\n2 3\n"),  # it uses no card
-        (
-            "",
-            {"CUDA_VISIBLE_DEVICES": "1,2,0"},
-            "2 3\n2 3\n",
-        ),  # CUDA ignores what follows a wrong one
-        ("", {"CUDA_VISIBLE_DEVICES": "2"}, "0 1\n2 3\n"),
-    ],
-)
-def test_only_cards_that_the_job_uses_decide_on_cpus(
-    text: str, env: dict[str, str], cpus: str
-) -> None:
-    facts = replace(FACTS, processors=NEAR, device_files=("nvidia0", "nvidia1"), cpus=4.0)
-    plan = settle(f"launcher: mpirun\nslots: 2\ncpu: {{bind: numa}}\n{text}", env, facts)
-    assert [file.text for file in plan.files if file.name == "cpus"] == [cpus]
-
-
-@pytest.mark.parametrize(
-    ("launcher", "cpus", "number"),
-    [("jax", "0 1\n2 3\n", "2"), ("mpirun", "0 1\n0 1\n", "1")],
-)
-def test_two_ranks_on_a_node_with_four_cards(launcher: str, cpus: str, number: str) -> None:
-    """JAX gives each process two cards, and it is near the first of them. Ranks of mpirun choose
-    theirs themselves, usually the card with their own number."""
-    cards = tuple((f"GPU-{number}", number // 2) for number in range(4))
-    found = Processors(((0,), (1,), (2,), (3,)), {0: (0, 1), 1: (2, 3)}, cards)
-    devices = tuple(f"nvidia{number}" for number in range(4))
-    facts = replace(FACTS, processors=found, device_files=devices, cpus=4.0)
-    plan = settle(f"launcher: {launcher}\nslots: 2\ncpu: {{bind: numa}}", facts=facts)
-    assert [file.text for file in plan.files if file.name == "cpus"] == [cpus]
-    assert threads(plan) == dict.fromkeys(NAMES, number)

@@ -495,7 +495,6 @@ TEXTS = {
     "ssh.client": ("files", "files"),
     "ssh.compat": ("none", "none"),
     "torch.rank_args": ("always", "always"),
-    "cpu.bind": ("numa", "numa"),
     "stall.action": ("stop", "stop"),
     "stall.line": ("step {step}/", "step {step}/"),
     "stall.stacks": ("signal", "signal"),
