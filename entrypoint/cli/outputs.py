@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from entrypoint.errors import CantCreateError
 from entrypoint.model import File
 from entrypoint.output.log import answer
+
+# In the first lines of all that commands write: a comment, or a key of JSON.
+_MARKS = (b"Rendered by entrypoint", b'"entrypoint run"', b'_list":', b'"traceEvents"')
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +33,19 @@ def give(text: str, out: str | None, log: Logger) -> int:
 
 
 def write(folder: Path, output: Sequence[File]) -> None:
-    """Write the files of a command, each as a whole. Raises CantCreateError if they cannot be
-    written."""
+    """Write the files of a command, each as a whole.
+
+    Raises CantCreateError if they cannot be written, or if one would replace a file that no command
+    has written: then none is.
+    """
     from entrypoint.system import files
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if kept := [name for file in output if not _is_ours(name := folder / file.name)]:
+            summary = f"EP134 {', '.join(map(str, kept))} exists, and is not of this command"
+            hint = "give --out another name, or move it away"
+            raise CantCreateError(summary, "it stays as it is", hint)
         for file in output:
             files.put(folder / file.name, file.text.encode("utf-8", "surrogateescape"), file.mode)
     except OSError as error:
@@ -42,3 +53,14 @@ def write(folder: Path, output: Sequence[File]) -> None:
         raise CantCreateError(
             f"EP112 cannot write into {folder}", detail, "give --out a writable place"
         ) from None
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether a command may write this file: there is none, or a regular one of its kind."""
+    if not os.path.lexists(path):
+        return True
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        first = file.read(4096)
+    return not first or any(mark in first for mark in _MARKS)
