@@ -233,8 +233,8 @@ def _read(path: str, field: str) -> bytes:
         hint = "mount it where this user can read it"
         if isinstance(error, PermissionError):
             hint += (
-                f", uid {os.geteuid()}: start the container as its owner, --user OWNER:0 (in"
-                " Kubernetes, fsGroup)"
+                f", uid {os.geteuid()}: start the container as its owner, --user OWNER:0 (with"
+                " rootless Podman also --userns=keep-id; in Kubernetes, fsGroup)"
             )
         shown = path
         if hides(field, path):  # a user may have given the secret itself instead of a file name

@@ -253,8 +253,8 @@ def test_an_unreadable_file(tmp_path: Path, request: pytest.FixtureRequest) -> N
     assert refusal(NoInputError, f"secret_file: {tmp_path}/secret") == (
         (
             f"EP303 cannot read secret_file | {tmp_path}/secret: Permission denied | mount it where"
-            " this user can read it, uid 65534: start the container as its owner, --user OWNER:0 (in"
-            " Kubernetes, fsGroup)"
+            " this user can read it, uid 65534: start the container as its owner, --user OWNER:0"
+            " (with rootless Podman also --userns=keep-id; in Kubernetes, fsGroup)"
         ),
         66,
     )

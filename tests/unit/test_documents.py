@@ -208,3 +208,17 @@ def test_no_page_installs_a_name_that_is_not_ours() -> None:
         assert not re.search(r"pip3? install [^\n`]*\btraining-entrypoint\b", page.read_text()), (
             page
         )
+
+
+def test_the_page_of_the_boot_names_messages_that_there_are() -> None:
+    """What a node `sends` or `receives` there."""
+    from entrypoint.job.messages import LEADER_SAYS, WORKER_SAYS
+
+    names = {
+        re.sub(r"(?<!^)(?=[A-Z])", "_", message.__name__).lower()
+        for message in (*LEADER_SAYS, *WORKER_SAYS)
+    }
+    text = (TREE / "docs/explanation/boot.md").read_text()
+    told = re.findall(r"(?:sends|receives|phases and|then) `([a-z_]+)[ `]", text)
+    assert len(told) >= 6
+    assert set(told) <= names
