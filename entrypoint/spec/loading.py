@@ -33,11 +33,16 @@ _NO_PORT = (
     " nodes"
 )
 _NO_VERSION = "remove it: the launcher asks the installed torch"
+_NO_BINDING = (
+    "leave it out: torchrun and MPI bind by their own options (torch.extra_args, mpi.bind_args)"
+)
 _REMOVED = {
     "kubernetes": _KUSTOMIZE,
     "ENTRYPOINT_KUBERNETES_PATCH": _KUSTOMIZE,
     "torch.version": _NO_VERSION,
     "ENTRYPOINT_TORCH_VERSION": _NO_VERSION,
+    "cpu": _NO_BINDING,
+    "ENTRYPOINT_CPU_BIND": _NO_BINDING,
     "netcheck.port": _NO_PORT,
     "ENTRYPOINT_NETCHECK_PORT": _NO_PORT,
 }
