@@ -10,7 +10,7 @@ from typing import Any
 from entrypoint import registry
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
-from entrypoint.errors import UsageError
+from entrypoint.errors import ConfigError, UsageError
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
@@ -21,6 +21,11 @@ OPTIONS = {
     "resource": (
         "NAME=N",
         "resource of each node: nvidia.com/gpu=8; not for modelarts; may be repeated",
+    ),
+    "mount": (
+        "HOST:PATH",
+        "folder of this machine in each container, such as for checkpoints; may be repeated"
+        " (compose)",
     ),
     "kind": (
         "KIND",
@@ -38,6 +43,7 @@ OPTIONS = {
 }
 """The options of this command in addition to the job's: metavar and help. A target lists those it
 takes in `TAKES`."""
+_REPEATED = ("resource", "mount")
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -48,7 +54,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
     deploy.add_argument("target", choices=registry.names("deploy"))
     deploy.add_argument("--out", metavar="FILE", help="file to write; stdout if not given")
     for name, (metavar, text) in OPTIONS.items():
-        more: dict[str, Any] = {"action": "append"} if name == "resource" else {}
+        more: dict[str, Any] = {"action": "append"} if name in _REPEATED else {}
         deploy.add_argument(f"--{name}", metavar=metavar, help=text, **more)
 
 
@@ -73,9 +79,16 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         spec = _resized(spec, nodes, args.target, getattr(module, "NEEDS_NAMES", False))
     extra: dict[str, Any] = _options(args, module)
     image, resources = extra.pop("image", ""), tuple(args.resource or ())
-    options = module.Options(image, folder, name, text, nodes, resources, **extra)
+    mounts = tuple(map(_mount, args.mount or ()))
+    options = module.Options(image, folder, name, text, nodes, resources, mounts=mounts, **extra)
+    if "secret_file" in specs.written(spec)[1]:  # its value would be a path in the rendered file
+        raise ConfigError(
+            "EP802 secret_file holds a secret, not the name of a file",
+            spec.source("secret_file").where,
+            "make a new secret in a file, and name that; if it is a file's name, write ./NAME",
+        )
     rendered: str = module.render(spec, options)
-    if names := spec.written_secrets():
+    if names := specs.written(spec)[1]:
         log(
             f"EP128 secrets in the spec | {', '.join(names)} | whoever reads it has them: give them"
             " to the containers"
@@ -88,6 +101,15 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     for line in module.notes(spec, options) if hasattr(module, "notes") else ():
         log(line)
     return outputs.give(rendered, args.out, log)
+
+
+def _mount(text: str) -> str:
+    """Return the value of --mount with an absolute path of this machine. Raises UsageError if it is
+    not HOST:PATH."""
+    host, _, path = text.removesuffix(":ro").partition(":")
+    if not host or not path.startswith("/") or ":" in path:
+        raise UsageError("EP804 a mount is HOST:PATH", text, "write --mount ./out:/out")
+    return f"{os.path.abspath(host)}:{path}{':ro' * text.endswith(':ro')}"
 
 
 def _number(text: str | None) -> int | None:
@@ -139,4 +161,4 @@ def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
         raise UsageError(
             f"EP805 the target {args.target} needs an image", "no --image", "add --image IMAGE"
         )
-    return {name: value for name, value in options.items() if name not in ("nodes", "resource")}
+    return {name: value for name, value in options.items() if name not in ("nodes", *_REPEATED)}

@@ -32,6 +32,7 @@ class Options:
     code: str = ""  # folder of an object store with the program
     logs: str = ""  # folder of an object store for logs
     kind: str = ""  # form of the job, if the platform has several
+    mounts: tuple[str, ...] = ()  # HOST:PATH: folders of this machine in each container
 
 
 def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:

@@ -7,13 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from entrypoint import registry
-from entrypoint.deploy._options import Options, resources, settings, start_command, unknown_cards
+from entrypoint.deploy._options import (
+    DEFAULT,
+    Options,
+    resources,
+    settings,
+    start_command,
+    unknown_cards,
+)
 from entrypoint.errors import ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
 
-__all__ = ["NEEDS_NAMES", "SECRET_IS_HERE", "Options", "render"]
+__all__ = ["NEEDS_NAMES", "SECRET_IS_HERE", "TAKES", "Options", "render"]
 
+TAKES = (*DEFAULT, "mount")
 NEEDS_NAMES = True  # each node is a service of its own
 SECRET_IS_HERE = True  # the secret's file is mounted from this machine
 _SECRET = "/run/secrets/entrypoint"
@@ -53,6 +61,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "settings": settings(spec, variables),
             "image": options.image,
             "folder": options.folder,
+            "mounts": list(options.mounts),
             "command": start_command(spec),
             "shm_size": "1gb",
             "stop_grace": f"{round(spec.timeouts.grace) + 10}s",

@@ -31,7 +31,7 @@ from entrypoint.deploy._options import (
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import Raw
 from entrypoint.render import render as render_template
-from entrypoint.spec import HostEntry, JobSpec
+from entrypoint.spec import HostEntry, JobSpec, written
 
 __all__ = ["TAKES", "Options", "notes", "render"]
 
@@ -120,13 +120,13 @@ def _number_of_pods(spec: JobSpec, options: Options) -> int:
 
 
 def _refuse_secrets(spec: JobSpec, kind: Kind) -> None:
-    if secrets := spec.written_secrets():
+    if secrets := written(spec)[1]:
         place = f"in the Secret {spec.name}-env, whose keys are variables of every Pod"
         place = place if kind.whole_pod else "with kustomize: docs/how-to/kustomize.md"
         hint = f"take them out, and give them {place}"
         raise ConfigError(
             "EP802 a ConfigMap is no place for secrets",
-            f"env of the spec: {', '.join(secrets)}",
+            f"in the spec: {', '.join(secrets)}",
             hint,
         )
 
@@ -162,6 +162,7 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "spec_folder": _SPEC,
         "secret_folder": _SECRET if spec.calls(nodes) else "",
         "port": 0 if spec.ssh.port == "auto" else spec.ssh.port,
+        "metrics": _metrics(spec),
         "limits": _limits(spec, options),
         "grace": round(spec.timeouts.grace) + 10,
         "restarted": [*_RESTARTED, *([_KILLED] if keeps else [])],
@@ -170,6 +171,13 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "probe": _PROBE,
         "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
     }
+
+
+def _metrics(spec: JobSpec) -> int | None:
+    """Return the port of the metrics, if others can reach it."""
+    is_default = spec.source("metrics.address").origin == "default"
+    is_own = spec.metrics.address == "::1" or spec.metrics.address.startswith("127.")
+    return None if is_own and not is_default else spec.metrics.port
 
 
 def _hosts(spec: JobSpec, names: Sequence[str]) -> list[str]:
@@ -193,6 +201,8 @@ def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
         )
     # The folder of the spec, where its relative paths start, is not in the Pods.
     variables = {name: path for name, path in relative_paths(spec).items() if name not in _OWN}
+    if _metrics(spec) and spec.source("metrics.address").origin == "default":
+        variables["ENTRYPOINT_METRICS_ADDRESS"] = "0.0.0.0"  # Prometheus calls the Pod's address
     variables |= {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
     if spec.calls(len(hosts)):
         variables["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"

@@ -142,6 +142,7 @@ OWN = {
     "code": ("obs://bucket/code", {"modelarts"}),
     "logs": ("obs://bucket/logs", {"modelarts"}),
     "kind": ("jobset", {"kubernetes"}),
+    "mount": ("./out:/out", {"compose"}),
 }
 
 

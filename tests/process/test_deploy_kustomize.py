@@ -146,11 +146,11 @@ def test_a_path_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_the_page_has_a_path_for_every_kind_and_what_every_cluster_needs() -> None:
     for kind in KINDS:
         assert len(pod_paths(kind)) == (2 if kind == "mpijob" else 1), kind
-    assert len(recipes()) == 5
+    assert len(recipes()) == 6
     text = "".join(text for files in recipes().values() for text in files.values())
     for name in (
         "persistentVolumeClaim", "nodeSelector", "tolerations", "secretName", "secretKeyRef",
         "kueue.x-k8s.io~1queue-name", "/spec/queue", "imagePullSecrets", "serviceAccountName",
-        "podAntiAffinity", "IPC_LOCK", "annotations", "NetworkPolicy",
+        "podAntiAffinity", "IPC_LOCK", "annotations", "NetworkPolicy", "runAsUser",
     ):  # fmt: skip
         assert name in text, name

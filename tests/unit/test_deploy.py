@@ -148,7 +148,7 @@ def test_no_dollar_is_lost() -> None:
             {"nodes": 2},
             (
                 "EP802 a ConfigMap is no place for secrets"
-                " | env of the spec: S3_SECRET_KEY | take them out, and give them in "
+                " | in the spec: S3_SECRET_KEY | take them out, and give them in "
                 "the Secret demo-env, whose keys are variables of every Pod"
             ),
         ),
@@ -169,6 +169,13 @@ def test_compose_can_make_up_names() -> None:
     spec = specs.load("", "job.yaml", {}, {})
     text = compose.render(spec, compose.Options(image="image", folder="/job", nodes=2))
     assert list(yaml.safe_load(text)["services"]) == ["worker-0", "worker-1"]
+
+
+def test_every_composed_node_has_the_mounts() -> None:
+    options = compose.Options(image="i", folder="/job", nodes=2, mounts=("/data/$x:/out:ro",))
+    text = compose.render(specs.load("", "job.yaml", {}, {}), options)
+    for service in yaml.safe_load(text)["services"].values():
+        assert service["volumes"] == ["/job:/job:ro", "/data/$$x:/out:ro"]
 
 
 def test_compose_gives_each_node_cards_of_its_own() -> None:

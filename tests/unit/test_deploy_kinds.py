@@ -205,6 +205,31 @@ def test_only_the_job_s_own_pods_are_heard(kind: str) -> None:
     assert "NetworkPolicy" not in objects(kind, 1)  # the control, and one Pod listens to nobody
 
 
+@pytest.mark.promise(
+    "Prometheus reaches the metrics of rendered Pods", control="an own address, in the same test"
+)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("address", "is_open", "listens"),
+    [("", True, "0.0.0.0"), ("10.1.2.3", True, None), ("127.0.0.1", False, None)],
+)
+def test_the_metrics_port_is_open_to_everybody(
+    kind: str, address: str, is_open: bool, listens: str | None
+) -> None:
+    text = f"{SPEC}metrics: {{port: 9464{f', address: {address!r}' if address else ''}}}\n"
+    manifests = objects(kind, 3, text)
+    own, *others = manifests["NetworkPolicy"]["spec"]["ingress"]
+    assert "from" in own
+    assert others == ([{"ports": [{"port": 9464}]}] if is_open else [])
+    job = manifests["job"]
+    assert environment(job, kind, 0).get("ENTRYPOINT_METRICS_ADDRESS") == listens
+    for pod in templates(job) if kind != "trainjob" else ():
+        ports = {
+            each["name"]: each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]
+        }
+        assert ports == {"ssh": 36666} | ({"metrics": 9464} if is_open else {})
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_makes_the_service(kind: str) -> None:
     """Another one of its name would be in the controller's way."""
@@ -301,7 +326,7 @@ def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
             2,
             (
                 "EP802 a ConfigMap is no place for secrets"
-                " | env of the spec: S3_SECRET_KEY | take them out, and give them with kustomize: "
+                " | in the spec: S3_SECRET_KEY | take them out, and give them with kustomize: "
                 "docs/how-to/kustomize.md"
             ),
         ),
