@@ -340,7 +340,7 @@ def _placed(reason: str, where: str) -> str:
     """Return a sentence with its place: before its verb, if that is the end of a program."""
     for verb in _VERBS:
         subject, _, rest = reason.partition(verb)
-        if rest:
+        if rest and not subject.endswith("this node"):
             return f"{subject} on {where}{verb}{rest}"
     return f"{reason} on {where}"
 
