@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -561,7 +562,9 @@ while True:
 """
 
 
-@pytest.mark.promise("what ranks print while they save after the loss of a node holds them not up")
+@pytest.mark.promise(
+    "ranks that print much while they save after the loss of a node are not held up"
+)
 def test_ranks_that_print_much_save_while_mpirun_ends(cluster: Make) -> None:
     """mpirun ends by itself then, and reads no more, or only a part: which is said."""
     job = cluster(3, slots=1)
@@ -577,3 +580,23 @@ def test_ranks_that_print_much_save_while_mpirun_ends(cluster: Make) -> None:
     assert saved.read_text() == "saved\n" * 2
     if job.out().count("saves") < 2 * 26:
         assert "EP628 output of the ranks may be lost, " in job.err(0) + job.err(2)
+
+
+@pytest.mark.control(
+    "ranks that print much while they save after the loss of a node are not held up"
+)
+def test_such_a_rank_cannot_save_while_nobody_reads(tmp_path: Path) -> None:
+    script = tmp_path / "saves.py"
+    script.write_text(PRINTS_MUCH)
+    saved = tmp_path / "saved"
+    with subprocess.Popen(
+        [sys.executable, str(script), str(saved)], stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"up\n"
+        program.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            program.wait(3)
+        assert not saved.exists()
+        program.stdout.read()
+    assert saved.read_text() == "saved\n"
