@@ -33,9 +33,6 @@ for plan in ("mpirun", "torchrun", "one program"):
     )
 REMOVED["templates"] = {
     "ssh/sshd_config.j2: port",  # it goes on in `more`
-    # the start command does
-    *(f"kubernetes/{name}.yaml.j2: args" for name in ("pod", "trainjob")),
-    "compose/compose.yaml.j2: command",
     *(
         f"mpirun/run_mpi.sh.j2: {name}"
         for name in ("agent", "given", "hostfile", "mpi_major", "np", "run_dir", "tags")
