@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 # Debian's; the rest is Open MPI's.
 _PACKAGES = {
     "sshd": "openssh-server",
-    "libnss_wrapper.so": "libnss-wrapper",
     "mpiexec.hydra": "mpich",
 }
 
@@ -41,9 +40,6 @@ def arguments(commands: Commands, spec: str | None) -> None:
         parser.add_argument(
             f"--{kind}", action="append", default=[], metavar="NODE@TIME", help=text
         )
-    parser.add_argument(
-        "--late-dns", metavar="TIME", help="let names resolve only after this time, such as 20s"
-    )
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -76,9 +72,7 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
     log.shape(spec.logs.format, spec.logs.timestamps == "utc")
     log.quiet = spec.logs.level == "warning"
     count = local.node_count(spec, _number(args.count))
-    wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, args.late_dns, count)
-    by_name = wanted.late_dns is not None
-    library = facts.names_library() if by_name else None
+    wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, count)
     here = facts.of_job(facts.read())()
     device = registry.choose("devices", spec.device, here, "cpu").device(here)
     visible = registry.access(device.kind).visible
@@ -86,15 +80,12 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
     # A spec that is not a file is copied to another folder.
     paths = {} if not args.spec or os.path.isfile(args.spec) else local.paths(spec)
     for node in range(count):
-        settings = local.settings(spec, count, node, child.folder, port, by_name)
+        settings = local.settings(spec, count, node, child.folder, port)
         inherited = {**here.env, **local.share(visible, here.env, device.count, count, node)}
         env = local.environment(inherited, settings, node, child.folder)
-        env |= paths
-        envs.append(local.with_names(env, library, child.folder, node) if library else env)
-    _check(args, text, replace(here, env=envs[0]), by_name and not library)
-    names = _files(child.folder, text, args, count)
-    if library:
-        _check_names(envs[0], names)
+        envs.append(env | paths)
+    _check(args, text, replace(here, env=envs[0]))
+    _files(child.folder, text, args, count)
     argv = (
         *_this_program(),
         "run",
@@ -104,43 +95,24 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
     )
     places = [f"worker-{node} at {local.address(node)}" for node in sorted({0, count - 1})]
     log(f"{count} nodes on this machine: {' to '.join(places)}, ssh port {port}")
-    return asyncio.run(_run(argv, envs, wanted, names, child, log))
+    return asyncio.run(_run(argv, envs, wanted, child, log))
 
 
 async def _run(
     argv: tuple[str, ...],
     envs: list[dict[str, str]],
     wanted: faults.Faults,
-    names: Names,
     child: Child,
     log: Logger,
 ) -> int:
     from entrypoint.local.cluster import LocalCluster, NodeCommand
 
-    nodes = LocalCluster(
-        [NodeCommand(argv, env) for env in envs], wanted, child.signals, names.show, log
-    )
+    nodes = LocalCluster([NodeCommand(argv, env) for env in envs], wanted, child.signals, log)
     try:
         return await nodes.run()
     finally:
         if nodes.orphaned:
             child.close()
-
-
-class Names:
-    """The files that the nodes' resolver reads, in the form of hosts(5)."""
-
-    def __init__(self, folder: str, nodes: int) -> None:
-        self._folder = folder
-        self._nodes = range(nodes)
-
-    def show(self, all_known: bool = True) -> None:
-        """Let all names resolve from now on, or on each node only its own, as in a container."""
-        for node in self._nodes:
-            _put(
-                f"{self._folder}/{local.HOSTS}-{node}",
-                local.names(self._nodes if all_known else [node]),
-            )
 
 
 def _number(text: str | None) -> int | None:
@@ -184,12 +156,11 @@ def _free_ports() -> int:
     raise OsError("EP021 there are no free ports", detail, "end what has them")
 
 
-def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -> None:
+def _check(args: argparse.Namespace, text: str, here: Facts) -> None:
     """Raise EntrypointError for what worker-0 would refuse, and if this machine lacks what the job
     needs."""
     from entrypoint import spec as specs
     from entrypoint.plan import settle
-    from entrypoint.plan.topology import NAMES
     from entrypoint.system import process, sshd
 
     spec = specs.load(
@@ -207,7 +178,6 @@ def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -
         for name in plan.launch.start.needs_programs
         if not process.which(name, here.env.get("PATH", ""))
     ]
-    missing += [NAMES] if no_library else []
     if missing:
         packages = dict.fromkeys(_PACKAGES.get(name, "openmpi-bin") for name in missing)
         hint = f"install them; on Debian: apt-get install {' '.join(packages)}"
@@ -216,7 +186,7 @@ def _check(args: argparse.Namespace, text: str, here: Facts, no_library: bool) -
         sshd.check(here)
 
 
-def _files(folder: str, text: str, args: argparse.Namespace, count: int) -> Names:
+def _files(folder: str, text: str, args: argparse.Namespace, count: int) -> None:
     """Write what the nodes read: the job's secret, made for this run, and a spec that is not a
     file."""
     import secrets
@@ -227,24 +197,6 @@ def _files(folder: str, text: str, args: argparse.Namespace, count: int) -> Name
     if args.spec and not os.path.isfile(args.spec):  # such as <(...): it can be read once
         args.spec = f"{folder}/job.yaml"
         _put(args.spec, text)
-    return Names(folder, count)
-
-
-def _check_names(env: dict[str, str], names: Names) -> None:
-    """Write those files, and raise ConfigError if our Python does not read them."""
-    import subprocess
-
-    names.show(all_known=False)
-    code = "import socket; socket.getaddrinfo('worker-0', 1)"
-    if subprocess.run(
-        [sys.executable, "-I", "-c", code], env=env, check=False, capture_output=True
-    ).returncode:
-        hint = "use a toolkit that runs on this system's own Python"
-        raise ConfigError(
-            "EP023 names cannot be made late here",
-            f"{sys.executable} loads no libnss_wrapper",
-            hint,
-        )
 
 
 def _put(file: str, text: str) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING
 
 from entrypoint.output.mux import Merge
@@ -36,19 +36,17 @@ class NodeCommand:
 
 
 class LocalCluster:
-    """All nodes of a run. `resolve` makes their names resolvable, for --late-dns."""
+    """All nodes of a run."""
 
     def __init__(
         self,
         starts: Sequence[NodeCommand],
         faults: Faults,
         signals: int,
-        resolve: Callable[[], object],
         log: Log,
     ) -> None:
         self._starts = starts
         self._faults = faults
-        self._resolve = resolve
         self._log = log
         self._signals = signals
         self._loop = asyncio.get_running_loop()
@@ -72,8 +70,6 @@ class LocalCluster:
         timers = [
             self._loop.call_later(fault.at, self._inject, fault) for fault in self._faults.entries
         ]
-        if self._faults.late_dns is not None:
-            timers.append(self._loop.call_later(self._faults.late_dns, self._name))
         timers += [
             self._loop.call_later(fault.ends, self._end, fault)
             for fault in self._faults.entries
@@ -202,12 +198,6 @@ class LocalCluster:
 
     def _log_at(self, at: float, text: str) -> None:
         self._log(f"{duration(at)} after the start: {text}")
-
-    def _name(self) -> None:
-        self._resolve()
-        self._log_at(
-            self._faults.late_dns or 0.0, "the nodes' names resolve from now on (--late-dns)"
-        )
 
     def _inject(self, fault: Fault) -> None:
         self._pending.remove(fault)

@@ -46,11 +46,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Faults:
-    """All faults of one run, and the seconds after which names resolve, None if they do from the
-    start."""
+    """All faults of one run."""
 
     entries: tuple[Fault, ...] = ()
-    late_dns: float | None = None
 
     @property
     def late(self) -> dict[int, Fault]:
@@ -58,7 +56,7 @@ class Faults:
         return {fault.node: fault for fault in self.entries if fault.kind == "late"}
 
 
-def read(options: Mapping[str, Sequence[str]], late_dns: str | None, nodes: int) -> Faults:
+def read(options: Mapping[str, Sequence[str]], nodes: int) -> Faults:
     """Return the faults of these options, by kind, in a job of so many nodes.
 
     Raises UsageError that names all invalid ones.
@@ -76,19 +74,11 @@ def read(options: Mapping[str, Sequence[str]], late_dns: str | None, nodes: int)
                 problems.append(f"--late {text!r} (worker-{fault.node} is late twice)")
             else:
                 faults.append(fault)
-    dns = None
-    if late_dns is not None:
-        if (parsed := re.fullmatch(_TIME, late_dns)) is None:
-            problems.append(f"--late-dns {late_dns!r} (not a time, such as 20s)")
-        else:
-            dns = _seconds(*parsed.groups())
-            if nodes == 1:
-                problems.append(f"--late-dns {late_dns!r} (one node asks for no names)")
     if problems:
         raise UsageError(
             f"EP020 {len(problems)} of the faults cannot be made", ", ".join(problems), _HINT
         )
-    return Faults(tuple(sorted(faults, key=lambda fault: fault.at)), dns)
+    return Faults(tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
 def _fault(kind: str, text: str, nodes: int) -> Fault | str:

@@ -15,7 +15,6 @@ from entrypoint.spec import HostEntry, JobSpec, fields
 
 MOST = 64  # nodes: each is a Python and an sshd
 PORTS = 14  # consecutive
-HOSTS = "hosts"  # files in the run's folder with the names, for --late-dns: hosts-0, hosts-1, ...
 _PORTS = {
     "ssh.port": 0,
     "torch.port": 1,
@@ -73,15 +72,12 @@ def address(node: int) -> str:
     return f"127.0.0.{node + 2}"
 
 
-def settings(
-    spec: JobSpec, nodes: int, node: int, folder: str, port: int, by_name: bool
-) -> dict[str, str]:
+def settings(spec: JobSpec, nodes: int, node: int, folder: str, port: int) -> dict[str, str]:
     """Return our variables for one node.
 
     `folder` is the run's, with the secret in it; `port` is the first of `PORTS` free ones.
-    `by_name`: hosts have names without addresses, which they have to resolve.
     """
-    hosts = [_host(spec, host, node, by_name) for host in range(nodes)]
+    hosts = [_host(spec, host) for host in range(nodes)]
     values = {
         "hosts": ",".join(hosts),
         "node_rank": str(node),
@@ -154,29 +150,6 @@ def share(
     return {variable: ",".join(card.strip() for card in visible[node * size : (node + 1) * size])}
 
 
-def with_names(env: Mapping[str, str], library: str, folder: str, node: int) -> dict[str, str]:
-    """Return the environment in which a node and its processes resolve names from a file first."""
-    preload = ":".join(filter(None, (env.get("LD_PRELOAD"), library)))
-    # This network may have a worker-1 of its own, but no worker-1.invalid (RFC 6761).
-    return {
-        **env,
-        "LD_PRELOAD": preload,
-        "NSS_WRAPPER_HOSTS": f"{folder}/{HOSTS}-{node}",
-        "LOCALDOMAIN": "invalid",
-    }
-
-
-def names(nodes: Iterable[int]) -> str:
-    """Return these nodes' names and addresses, in the form of hosts(5).
-
-    In both families, since libnss_wrapper does not map IPv4 addresses to IPv6 for programs that
-    need it, such as torch.
-    """
-    return "".join(
-        f"{address(node)} worker-{node}\n::ffff:{address(node)} worker-{node}\n" for node in nodes
-    )
-
-
 def flags(values: Mapping[str, str | None], env: Sequence[str] | None) -> list[str]:
     """Return the flags of `entrypoint run` for these fields and --env."""
     names = {field.path: field.flags[-1] for field in fields() if field.flags}
@@ -184,10 +157,7 @@ def flags(values: Mapping[str, str | None], env: Sequence[str] | None) -> list[s
     return [*argv, *(f"--env={entry}" for entry in env or ())]
 
 
-def _host(spec: JobSpec, host: int, me: int, by_name: bool) -> str:
+def _host(spec: JobSpec, host: int) -> str:
     count = HostEntry.of(spec.hosts[host]).slots if host < len(spec.hosts) else None
     slots = f":{count}" if count is not None else ""
-    if not by_name:
-        return f"worker-{host}{slots}={address(host)}"
-    # Each node listens only at its own address, and finds it by its name.
-    return f"worker-{host}{slots}" + (f"=worker-{host}" if host == me else "")
+    return f"worker-{host}{slots}={address(host)}"

@@ -161,32 +161,6 @@ def test_a_job_that_ends_without_its_late_node(local: Make) -> None:
     assert "worker-0 69, worker-1 not started; this ends with worker-0's, 69" in job.err
 
 
-@pytest.mark.promise("`entrypoint local` runs nodes, makes faults and leaves nothing behind")
-@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
-def test_names_that_resolve_late(local: Make, launcher: str) -> None:
-    """The names are unknown to every program of a node, and then known to all of them."""
-    if not list(Path("/usr/lib").glob("*/libnss_wrapper.so")):
-        pytest.skip("needs libnss-wrapper")
-    program = "getent ahostsv4 worker-1 | grep STREAM"
-    job = local(
-        "--nodes", "2", "--launcher", launcher, "--late-dns", "3s", "--", "sh", "-c", program
-    )
-    assert job.ends() == 0
-    assert "worker-1 (no DNS)" in job.err
-    assert "3s after the start: the nodes' names resolve from now on (--late-dns)" in job.err
-    assert job.out.split() == ["127.0.0.3", "STREAM", "worker-1"] * 2
-
-
-@pytest.mark.slow
-@pytest.mark.engine
-def test_torchrun_where_names_resolve_late(local: Make, torch_python: str) -> None:
-    """The real one: it has its own way to ask for addresses."""
-    words = ("--spec", "job.yaml", "--late-dns", "2s")
-    job = local(*words, cwd=TREE / "examples/pytorch-torchrun", PYTHON=torch_python)
-    assert job.ends() == 0
-    assert "rank 3 of 4" in job.out
-
-
 def test_a_node_that_is_stopped(local: Make) -> None:
     job = local("--nodes", "2", *PLAIN, "--stop", "worker-1@4s", "--", "sh", "-c", UP)
     assert job.ends() == 143
@@ -350,12 +324,11 @@ def test_a_variable_that_is_too_long_is_named(local: Make, launcher: str, tmp_pa
             "EP020 `entrypoint local` settles this itself | --hosts, --ssh-port | leave it out",
         ),
         (
-            split("--nodes 2 --kill worker-2@5s --freeze worker-1 --late-dns 5 -- true"),
+            split("--nodes 2 --kill worker-2@5s --freeze worker-1 -- true"),
             64,
             (
-                "EP020 3 of the faults cannot be made | --kill 'worker-2@5s' (the nodes are"
-                " worker-0 to worker-1), --freeze 'worker-1' (not NODE@TIME), --late-dns '5' (not a"
-                " time, such as 20s) |"
+                "EP020 2 of the faults cannot be made | --kill 'worker-2@5s' (the nodes are"
+                " worker-0 to worker-1), --freeze 'worker-1' (not NODE@TIME) |"
             ),
         ),
         (("--nodes", "2"), 78, "there is no program to run"),
@@ -374,9 +347,8 @@ def test_a_mistake_is_one_error(
 def test_what_the_machine_lacks_is_one_error_that_names_all() -> None:
     code = (
         "import sys; from entrypoint import cli; from entrypoint.system import"
-        " facts\nfacts._SYSTEM_PATH = facts.os.environ['PATH'] = '/nowhere'; facts.names_library ="
-        " lambda: None\nsys.argv = ['entrypoint', 'local', '--nodes', '2', '--launcher', 'mpirun',"
-        " '--late-dns', '1s', '--', 'true']\ncli.script()"
+        " facts\nfacts._SYSTEM_PATH = facts.os.environ['PATH'] = '/nowhere'\nsys.argv = ['entrypoint', 'local', '--nodes', '2', '--launcher', 'mpirun',"
+        " '--', 'true']\ncli.script()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True
@@ -384,7 +356,6 @@ def test_what_the_machine_lacks_is_one_error_that_names_all() -> None:
     assert done.returncode == 78
     assert (
         done.stderr
-        == "[entrypoint local] EP022 this machine lacks what the job needs | sshd, mpirun,"
-        " libnss_wrapper.so | install them; on Debian: apt-get install openssh-server"
-        " openmpi-bin libnss-wrapper\n"
+        == "[entrypoint local] EP022 this machine lacks what the job needs | sshd, mpirun |"
+        " install them; on Debian: apt-get install openssh-server openmpi-bin\n"
     )

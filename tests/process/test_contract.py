@@ -22,8 +22,16 @@ REMOVED = {
         "ENTRYPOINT_TORCH_VERSION",
         "TORCH_VERSION",
     },
-    "flags": {"deploy --patch", "report --otel"},
-    "messages": {"EP014 71", "EP040 78", "EP041 69", "EP114 warning", "EP810 65", "EP811 65"},
+    "flags": {"deploy --patch", "local --late-dns", "report --otel"},
+    "messages": {
+        "EP014 71",
+        "EP023 78",
+        "EP040 78",
+        "EP041 69",
+        "EP114 warning",
+        "EP810 65",
+        "EP811 65",
+    },
 }
 for plan in ("mpirun", "torchrun", "one program"):
     REMOVED.setdefault("json", set()).update(
