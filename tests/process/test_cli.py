@@ -655,6 +655,10 @@ CALLS = {
     "explain": "75",
     "ranktable": "",
     "schema": "",
+    # A folder of its own, since other tests boot jobs in the default one.
+    "status": "--run-dir none",
+    "stacks": "--run-dir none",
+    "report": "none",
 }
 
 
