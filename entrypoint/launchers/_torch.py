@@ -38,6 +38,8 @@ SETTLED = {
 _OF_OUTPUT = dict.fromkeys(("tee", "redirects"), "logs.files: ranks, for copies in files")
 _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}  # their other spellings
 
+_OF_TORCHRUN = ("nodes", "torch.max_restarts")  # torch.distributed.launch gets none of these
+
 # Seconds; torch counts milliseconds in 31 bits.
 _AS_LONG_AS_THE_JOB = 2_000_000
 _ELASTIC_RESTARTS = 3
@@ -132,13 +134,15 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
     template = f"{name}/{name}.sh.j2"
     # A script is for other machines than this one, which is the only host if none is named.
     is_named = topology.origins.get("hosts", Source("spec")).origin != "default"
+    is_torchrun = name == "torchrun"
     slots = [node.slots for node in topology.nodes]
     context = {
         **carried(spec),
         "origin": origin,
         "name": name,
         "hosts": ",".join(node.where for node in topology.nodes) if is_named else "",
-        "nodes": spec.nodes or str(len(topology.nodes)),
+        "elastic": spec.nodes or "" if is_torchrun else "",
+        "not_carried": [path for path in _OF_TORCHRUN if spec.value(path)],
         "slots": topology.leader.slots,
         "slots_of": slots if len(set(slots)) > 1 else [],
         "job": topology.job,

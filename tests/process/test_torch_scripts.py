@@ -190,6 +190,31 @@ def test_modelarts_variables(bench: Bench) -> None:
     assert "--node_rank=0" in bench.run(script="torchlaunch", **{**env, "NODE_RANK": "0"}).options
 
 
+@BOTH
+@pytest.mark.parametrize("hosts", [["w-0", "w-1"], ["w-0"]])
+def test_a_list_of_nodes_says_how_many_there_are(
+    bench: Bench, script: str, hosts: list[str]
+) -> None:
+    """Two jobs of one node each would both end with 0."""
+    bench.render(at=topology(hosts))
+    env = {"VC_WORKER_HOSTS": "h0,h1,h2", "VC_TASK_INDEX": "1", "NODE_RANK": ""}
+    options = bench.run(script=script, **env).options
+    assert {"--nnodes=3", "--node_rank=1", "--master_addr=h0"} <= set(options)
+    got = bench.run(script=script, **{**env, "VC_WORKER_HOSTS": "h0"})
+    assert (got.status, "EP650 no node of this job has this index | 1 of 1" in got.error) == (
+        78,
+        True,
+    )
+
+
+@BOTH
+def test_an_option_in_place_of_the_program_is_refused(bench: Bench, script: str) -> None:
+    got = bench.run("--nnodes=2", "train.py", script=script)
+    options = f"{script.upper()}_EXTRA_ARGS"
+    say = f"an option is no program | --nnodes=2 | name the program first; torch's: {options}"
+    assert (got.status, got.error) == (78, f"{script}.sh: EP650 {say}\n")
+
+
 def test_worker_0_by_the_platform_s_rule(bench: Bench) -> None:
     """As platforms/modelarts.py knows it: tests/platforms/modelarts."""
     origins = {"hosts": Source("default", "this container's host name")}
@@ -246,6 +271,26 @@ def test_slots_of_each_node(bench: Bench) -> None:
             {"NODE_RANK": "x"},
             "this node's index is not known | 'x' of 2 | set NODE_RANK (0 for worker-0)",
         ),
+        (
+            {"NODE_RANK": "2"},
+            "no node of this job has this index | 2 of 2 | set NNODES, and NODE_RANK from 0",
+        ),
+        (
+            {"NODE_RANK": "9" * 30},
+            f"no node of this job has this index | {'9' * 30} of 2 | set NNODES, and NODE_RANK from"
+            " 0",
+        ),
+        (
+            {"NNODES": "1", "NODE_RANK": "1"},
+            "no node of this job has this index | 1 of 1 | set NNODES, and NODE_RANK from 0",
+        ),
+        *(
+            (
+                {"NNODES": text},
+                f"the number of nodes is not known | '{text}' | set NNODES, such as 2",
+            )
+            for text in ("two", "0", "-1", "2:", "1:2:3", "2 ")
+        ),
     ],
 )
 @BOTH
@@ -285,7 +330,8 @@ def test_words_of_the_program(bench: Bench) -> None:
     ways = [
         (["train.py", "-u"], own, [own, "train.py", "-u"]),
         (["-m", "pkg.train"], own, [own, "-m", "pkg.train"]),
-        ([other, "-O", "train.py", "x"], other, [other, "-O", "train.py", "x"]),
+        ([other, "-O", "train.py", "x"], own, [own, "-O", "train.py", "x"]),
+        (["python", "train.py"], own, [own, "train.py"]),
         (["cat", "-"], own, ["cat", "-"]),
     ]
     for script in ("torchrun", "torchlaunch"):
@@ -293,6 +339,8 @@ def test_words_of_the_program(bench: Bench) -> None:
             got = bench.run(*words, script=script)
             assert (got.program, got.python) == (program, python)
             assert got.env["PYTHONUNBUFFERED"] == "1"
+        got = bench.run(other, "train.py", script=script, PYTHON="")
+        assert (got.program, got.python) == ([other, "train.py"], other)
 
 
 def test_words_survive_torchs_templates(bench: Bench) -> None:
@@ -332,6 +380,25 @@ def test_settings_of_the_spec(bench: Bench) -> None:
     bench.render("nodes: 2:4", topology(["a", "b", "c", "d"]))
     options = bench.run().options
     assert {"--nnodes=2:4", "--rdzv_backend=c10d", "--max_restarts=3"} <= set(options)
+
+
+def test_an_elastic_job_by_hand(bench: Bench) -> None:
+    share = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+    assert share not in bench.run(RDZV_BACKEND="c10d").env
+    bench.render("nodes: 1:2\ntorch: {max_restarts: 4}")
+    assert bench.run().env[share] == "1"
+    assert bench.run(**{share: "0"}).env[share] == "0"
+    # torch.distributed.launch has a fixed number of nodes
+    assert "--nnodes=2" in bench.run(script="torchlaunch").options
+    head = (bench.folder / "torchlaunch.sh").read_text().split("\nset -")[0]
+    assert "# Not carried from the spec: nodes, torch.max_restarts; torchrun.sh has them." in head
+    got = bench.run(script="torchlaunch", NNODES="1:2")
+    assert "EP650 the number of nodes is not known | '1:2'" in got.error
+
+
+@BOTH
+def test_one_node_is_not_warned_of_the_others(bench: Bench, script: str) -> None:
+    assert "another node" not in bench.run(script=script, NNODES="1").error
 
 
 def test_no_secret_is_in_a_rendered_script(bench: Bench) -> None:

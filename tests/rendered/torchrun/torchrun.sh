@@ -3,9 +3,9 @@
 #
 #   bash torchrun.sh train.py --epochs 5
 #
-# Run it on every node. It needs bash and a Python with torch. Set variables, do not edit it: docs/reference/torchrun.md
-# Each node ends as torch does: with 1 if a process of its own failed, whatever that ended with; and with 0 if its own
-# processes were well, up to 300 s later, also if another node failed. `entrypoint run` ends all nodes with one status.
+# Run it on every node. It needs bash 4.4 or newer and a Python with torch. Set variables, do not edit it: docs/reference/torchrun.md
+# Exit status: 1 if a process of this node failed; 0 if they all succeeded, even if another node failed (torch waits up
+# to 300 s for it). `entrypoint run` ends all nodes with one status.
 set -euo pipefail
 
 fail() { # what failed, what was seen, what to do
@@ -13,19 +13,20 @@ fail() { # what failed, what was seen, what to do
   exit 78
 }
 
-# Where the job runs: ModelArts' variables, else what this was rendered with.
+# Where the job runs: these names if set, else ModelArts' variables, else what was rendered.
 MASTER_HOST=${VC_WORKER_HOSTS:-modelarts-job-8f-worker-0.modelarts-job-8f,modelarts-job-8f-worker-1.modelarts-job-8f} # all nodes, worker-0 first
 if [ -z "$MASTER_HOST" ] && [ -n "${MA_VJ_NAME:-}" ]; then
   MASTER_HOST=$MA_VJ_NAME-${MA_TASK_NAME:-worker}-0.$MA_VJ_NAME
 fi
 MASTER_ADDR=${MASTER_ADDR:-${MASTER_HOST%%,*}}
 MASTER_PORT=${MASTER_PORT:-6060}
-NNODES=${NNODES:-${MA_NUM_HOSTS:-2}}
+IFS=, read -r -a names <<<"${MASTER_HOST%,},"
+NNODES=${NNODES:-${MA_NUM_HOSTS:-${#names[@]}}}
 NODE_RANK=${NODE_RANK:-${MA_TASK_INDEX:-${VC_TASK_INDEX:-${VK_TASK_INDEX:-}}}}
-if [ "$NNODES" = 1 ]; then
-  MASTER_ADDR=127.0.0.1 NODE_RANK=0
-fi
+[[ $NNODES =~ ^([0-9]+:)?[1-9][0-9]*$ ]] || fail "the number of nodes is not known" "'$NNODES'" "set NNODES, such as 2"
+if [ "$NNODES" = 1 ]; then MASTER_ADDR=127.0.0.1 NODE_RANK=${NODE_RANK:-0}; fi
 case $NODE_RANK in '' | *[!0-9]*) fail "this node's index is not known" "'$NODE_RANK' of $NNODES" "set NODE_RANK (0 for worker-0)" ;; esac
+[ "$NODE_RANK" -lt "${NNODES#*:}" ] 2>/dev/null || fail "no node of this job has this index" "$NODE_RANK of $NNODES" "set NNODES, and NODE_RANK from 0"
 if [ -z "$MASTER_ADDR" ]; then fail "worker-0 is not known" "$NNODES nodes" "set MASTER_ADDR"; fi
 NGPUS_PER_NODE=${NGPUS_PER_NODE:-${MA_NUM_GPUS:-2}}
 if [ "$NGPUS_PER_NODE" = 0 ]; then NGPUS_PER_NODE=1; fi # a node without accelerators
@@ -38,13 +39,14 @@ fi
 # shellcheck disable=SC2016
 if [ $# -eq 0 ]; then set -- python train.py; fi
 if [ $# -eq 0 ]; then fail "there is no program to run" "no arguments" "bash torchrun.sh train.py --epochs 5"; fi
+case ${1##*/} in python | python[0-9]*) PYTHON=${PYTHON:-$1} && set -- "$PYTHON" "${@:2}" ;; esac
 PYTHON=${PYTHON:-$(command -v python || echo python3)} # which has torch
-case ${1##*/} in
-  python | python[0-9]*) PYTHON=$1 ;;
-  -m | *.py) set -- "$PYTHON" "$@" ;;
+case $1 in
+  -m | [!-]*.py) set -- "$PYTHON" "$@" ;;
+  -*) fail "an option is no program" "$1" "name the program first; torch's: TORCHRUN_EXTRA_ARGS" ;;
 esac
 export PYTHONUNBUFFERED=${PYTHONUNBUFFERED:-1}
-# torch replaces $ in the program's arguments; $$ comes out as $.
+# torch expands $name in arguments, so $ is doubled; the program's own name stays as it is.
 dollars='$$'
 CMD=("${@//\$/$dollars}")
 CMD[0]=$1
@@ -55,6 +57,8 @@ if [ "$RDZV_BACKEND" = static ]; then # rank 0 is on worker-0, and the others fo
   RDZV_ARGS=(--node_rank="$NODE_RANK" --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" --rdzv_conf=timeout=600)
 else # torch numbers the nodes; where two nodes take each other for the host, the rendezvous never ends
   case $MASTER_ADDR in *:*) MASTER_ADDR="[$MASTER_ADDR]" ;; esac # an IPv6 address
+  # With one store for all, torch 2.13 never tells a node that joins later where it is.
+  case $NNODES in *:*) export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=${TORCH_DISABLE_SHARE_RDZV_TCP_STORE:-1} ;; esac
   if [ "$NODE_RANK" = 0 ]; then IS_HOST=1; else IS_HOST=0; fi
   RDZV_ARGS=(--rdzv_endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv_conf="is_host=$IS_HOST,join_timeout=600,read_timeout=600")
 fi
@@ -71,6 +75,8 @@ CMD=("$PYTHON" -m torch.distributed.run
   --max_restarts=0
   "${EXT_ARGS[@]}"
   --no_python -- "${CMD[@]}")
-echo "torchrun.sh: torch alone, node $NODE_RANK of $NNODES: a failure on another node may end this one with 0" >&2
+if [ "$NNODES" != 1 ]; then
+  echo "torchrun.sh: torch alone, node $NODE_RANK of $NNODES: a failure on another node may end this one with 0" >&2
+fi
 printf 'torchrun.sh:%s\n' "$(printf ' %q' "${CMD[@]}")" >&2
 exec "${CMD[@]}"
