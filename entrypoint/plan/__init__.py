@@ -192,7 +192,10 @@ def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
     configuration."""
     topology = locate(spec, facts)
     members = assume_members(topology, facts)
-    files = [File("sshd_config", _sshd_config(spec, facts, topology, origin), "ssh/sshd_config.j2")]
+    # Of a session's environment the rest is this machine's, and the scripts are for others.
+    env = {name: value for name, value in session_env(facts, topology).items() if name in _FOLDERS}
+    config = _sshd_config(spec, facts, topology, _SAMPLE, env, origin)
+    files = [File("sshd_config", config, "ssh/sshd_config.j2")]
     for name in names("launchers"):
         if write := getattr(load("launchers", name), "scripts", None):
             files += write(spec, topology, members, origin)
@@ -421,7 +424,7 @@ def session_env(facts: Facts, topology: Topology, launcher: str = "") -> dict[st
 
 
 def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> list[File]:
-    config = _sshd_config(spec, facts, topology, "the job's spec")
+    config = _sshd_config(spec, facts, topology, _OWN, session_env(facts, topology))
     files = [
         File("sshd_config", config, "ssh/sshd_config.j2", mode=0o600),
         File("host_key", "", "this job's keys", mode=0o600, secret=True),
@@ -468,18 +471,34 @@ def _alive_interval(spec: JobSpec) -> int:
     return math.ceil(heartbeat.interval(spec.timeouts.heartbeat))
 
 
-def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, origin: str) -> str:
+_OWN = "`entrypoint run` has made the keys, and starts sshd with this file."
+_SAMPLE = (
+    "A sample: `entrypoint run` does not read this file; it renders its own at each start, with"
+    " keys from the job's secret."
+)
+_FOLDERS = ("ENTRYPOINT_RUN_DIR", "TMPDIR")
+
+
+def _sshd_config(
+    spec: JobSpec,
+    facts: Facts,
+    topology: Topology,
+    about: str,
+    env: Mapping[str, str],
+    origin: str = "the job's spec",
+) -> str:
     return render(
         "ssh/sshd_config.j2",
         {
             "origin": origin,
+            "about": about,
             "user": topology.user,
             "run_dir": topology.run_dir,
             "alive_interval": _alive_interval(spec),
             "root_login": "no" if facts.uid else "prohibit-password",
             "startups": max(256, 2 * len(topology.nodes)),
             "login_grace": 15,
-            "session_env": session_env(facts, topology),
+            "session_env": env,
             "more": _more_for_sshd(spec, topology),
         },
     )
@@ -492,6 +511,8 @@ def _more_for_sshd(spec: JobSpec, topology: Topology) -> str:
     if this.address:
         lines.append(f"ListenAddress {quote_ssh(this.address)}")
     if spec.ssh.client == "none":
-        # A session is the roll call's: whatever command it asks for, it gets the control endpoint.
+        lines.append(
+            "# Whatever a session asks for, it gets the roll call's; `entrypoint run` writes it."
+        )
         lines.append(f"ForceCommand exec sh {quote_ssh(topology.run_dir + '/attend')}")
     return "\n".join(lines)

@@ -453,6 +453,23 @@ def test_render_writes_sshd_s_configuration_and_the_script_of_each_launcher_that
     assert "${MA_NUM_GPUS:-3}" in texts["torchrun.sh"]
 
 
+@pytest.mark.parametrize("client", ["none", "files"])
+def test_a_rendered_sshd_config_is_a_sample_without_the_renderer_s_own_environment(
+    client: str,
+) -> None:
+    text = TWO.format(0) + f"ssh: {{client: {client}}}"
+    here = facts(env={"PATH": "/renderer/bin", "LD_LIBRARY_PATH": "/renderer/lib", "SHLVL": "3"})
+    spec, _ = settle(text, here)
+    sample = planning.rendered(spec, here, "job.yaml")[0].text
+    assert "`entrypoint run` does not read this file; it renders its own" in sample
+    assert [word for word in ("/renderer", "SHLVL") if word in sample] == []
+    made = file(build(text, here), "sshd_config")
+    assert "PATH=/renderer/bin" in made
+    assert "does not read this file" not in made
+    for config in (sample, made):
+        assert ("attend" in config, "ForceCommand" in config) == (client == "none",) * 2
+
+
 @pytest.mark.parametrize(
     ("launcher", "number", "through"),
     [

@@ -50,7 +50,7 @@ def sshd_context(folder: Path, **values: Any) -> dict[str, Any]:
     return {
         "origin": "a test", "port": 36666, "run_dir": str(folder), "user": "ma-user",
         "root_login": "no", "startups": 64, "login_grace": 30, "alive_interval": 5, "session_env": {"A": "b"},
-        "more": "", **values,
+        "about": "a test", "more": "", **values,
     }  # fmt: skip
 
 
