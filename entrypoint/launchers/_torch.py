@@ -17,7 +17,7 @@ from entrypoint.launchers._nested import is_python
 from entrypoint.launchers._place import meeting_port, place
 from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Program, Topology
 from entrypoint.render import render
-from entrypoint.spec import DEFAULT, JobSpec, Source, carried, logs
+from entrypoint.spec import DEFAULT, JobSpec, Source, carried, for_script, logs
 from entrypoint.values import replace
 
 # Options that the launcher sets, and the fields that their values come from.
@@ -150,7 +150,7 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
         "rdzv_backend": backend(spec),
         "timeout": wait(spec),
         "max_restarts": restarts(spec),
-        "extra_args": spec.torch.extra_args,
+        "extra_args": () if "torch.extra_args" in for_script(spec)[1] else spec.torch.extra_args,
     }
     return File(f"{name}.sh", render(template, context), template, mode=0o755)
 

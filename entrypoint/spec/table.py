@@ -195,12 +195,12 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
 
 
 def for_script(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
-    """Return the user's settings as variables of a script that others may read, and the paths of
-    the secrets that they leave out.
+    """Return the user's settings as variables of run_mpi.sh, which others may read, and the paths
+    of the secrets that scripts leave out.
 
     Each variable is the one that loses against all others of its field, so that one that is set
-    wins. Not included are `command` and `env`, which `carried` returns, the launcher and this
-    node's index.
+    wins. Not included are `command` and `env`, which `carried` returns, this node's index, the
+    launcher, and the settings of other launchers.
     """
     out: dict[str, str] = {}
     kept = []
@@ -211,13 +211,17 @@ def for_script(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
             continue
         if _holds_secret(field, value):
             kept.append(field.path)
-        else:
+        elif not _OF_OTHERS.match(field.path):
             text = ",".join(value) if field.path == "hosts" else _text(value)
             out[(field.env, *field.aliases)[-1]] = text
     return out, kept
 
 
 _OF_SCRIPTS = ("command", "env", "launcher", "node_rank")
+# Fields that mean nothing under mpirun, or are refused; torch.port is MASTER_PORT of all ranks.
+_OF_OTHERS = re.compile(
+    r"nodes$|torch\.(?!port$)|(accelerate|ascend|deepspeed|jax|mindspore|ray|tensorflow)\."
+)
 
 
 def carried(spec: JobSpec) -> dict[str, Any]:

@@ -403,9 +403,8 @@ def test_one_node_is_not_warned_of_the_others(bench: Bench, script: str) -> None
 
 def test_no_secret_is_in_a_rendered_script(bench: Bench) -> None:
     command = ["train.py", "--api-key", "do-not-write-this"]
-    bench.render(
-        json.dumps({"command": command, "env": {"HF_TOKEN": "do-not-write-this", "SHOWN": "x"}})
-    )
+    env = {"HF_TOKEN": "do-not-write-this", "SHOWN": "x"}
+    bench.render(json.dumps({"command": command, "env": env, "torch": {"extra_args": command[1:]}}))
     for script in ("torchrun", "torchlaunch"):
         text = (bench.folder / f"{script}.sh").read_text()
         assert ("do-not-write-this" in text, "export SHOWN=x" in text) == (False, True)

@@ -3,7 +3,9 @@ may be written into a script."""
 
 # Without `from __future__ import annotations`, as in spec/jobspec.py: the table reads the
 # annotations as values.
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -14,6 +16,8 @@ from entrypoint.spec.items import Item, Place, ProblemList
 from entrypoint.spec.rules import FieldInfo, Rule, adapter, checked, nearest
 from entrypoint.spec.table import _fields_of, carried, for_script, given, kept_back
 from entrypoint.values import dataclass, field
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,17 @@ def test_a_script_carries_what_the_spec_says() -> None:
     )
     command = ("python", "train.py")
     assert carried(spec) == {"env": {"MODE": "fast"}, "workdir": "/work", "command": command}
+
+
+def test_run_mpi_sh_has_no_settings_of_other_launchers() -> None:
+    """`nodes` would even be refused when the script is started."""
+    text = (ROOT / "examples/spec/full.yaml").read_text()
+    names = for_script(load(text, "full.yaml", {}, {}))[0]
+    assert {"MASTER_PORT", "OPENMPI_NP", "SSHD_PORT", "ENTRYPOINT_STALL_MINUTES"} <= set(names)
+    others = (
+        "NODES|ACCELERATE|ASCEND|DEEPSPEED|JAX|MINDSPORE|RAY|TENSORFLOW|TORCH|RDZV|MAX_RESTARTS"
+    )
+    assert [name for name in names if re.search(rf"^(ENTRYPOINT_)?({others})(_|$)", name)] == []
 
 
 @pytest.mark.control("a rendered script carries what the spec says, but for secrets")

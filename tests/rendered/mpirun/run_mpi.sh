@@ -12,10 +12,10 @@ if ! command -v entrypoint >/dev/null; then
   echo "run_mpi.sh: EP650 the job cannot boot | no entrypoint on PATH | use an image that has the toolkit" >&2
   exit 127
 fi
-# The script of the documents kept its files in MY_HOME (/home/ma-user); given, a private folder there holds ours.
+# ModelArts' own script kept its files in MY_HOME; if it is set, the toolkit's are in a private folder there.
 if [ -n "${MY_HOME:-}" ]; then export ENTRYPOINT_RUN_DIR=${ENTRYPOINT_RUN_DIR:-$MY_HOME/.entrypoint}; fi
 
-# The job's settings. A variable that is set wins.
+# The job's settings. If one of these names is set, or ENTRYPOINT_<FIELD> of that setting, that wins.
 # shellcheck disable=SC2016
 {
   export ENTRYPOINT_TIMEOUTS_GRACE=${ENTRYPOINT_TIMEOUTS_GRACE:-45.0}
