@@ -26,6 +26,7 @@ from entrypoint.model import (
 )
 from entrypoint.plan import topology as topologies
 from entrypoint.plan.show import plan_json, plan_text
+from entrypoint.render import TEMPLATES
 from entrypoint.spec import JobSpec, load
 from entrypoint.system import checks
 from entrypoint.values import replace
@@ -451,6 +452,15 @@ def test_render_writes_sshd_s_configuration_and_the_script_of_each_launcher_that
     assert "\nPort 2022\n" in texts["sshd_config"]
     assert "\n  export MY_MPI_SLOTS=${MY_MPI_SLOTS:-3}\n" in texts["run_mpi.sh"]
     assert "${MA_NUM_GPUS:-3}" in texts["torchrun.sh"]
+
+
+@pytest.mark.parametrize("name", ["smallest.yaml", "full.yaml"])
+def test_render_writes_the_scripts_of_the_examples(name: str) -> None:
+    text = Path(TEMPLATES, "../examples/spec", name).read_text()
+    spec = load(text, name, {}, {})
+    texts = {made.name: made.text for made in planning.rendered(spec, facts(), name)}
+    for script in ("torchrun.sh", "torchlaunch.sh"):
+        assert len(texts[script].splitlines()) <= 90
 
 
 @pytest.mark.parametrize("client", ["none", "files"])
