@@ -208,6 +208,19 @@ def test_a_list_of_nodes_says_how_many_there_are(
 
 
 @BOTH
+def test_a_rank_that_a_platform_gives_is_no_only_node(bench: Bench, script: str) -> None:
+    """Platforms say `RANK=1 WORLD_SIZE=2` of nodes; the script reads no number of nodes there."""
+    bench.render(at=topology(["w-0"]))
+    given = {"NODE_RANK": "", "MASTER_ADDR": "other", "WORLD_SIZE": "2"}
+    got = bench.run(script=script, RANK="1", **given)
+    assert (got.status, "EP650 no node of this job has this index | 1 of 1" in got.error) == (
+        78,
+        True,
+    )
+    assert bench.run(script=script, RANK="0", NODE_RANK="").status == 0
+
+
+@BOTH
 def test_an_option_in_place_of_the_program_is_refused(bench: Bench, script: str) -> None:
     got = bench.run("--nnodes=2", "train.py", script=script)
     options = f"{script.upper()}_EXTRA_ARGS"

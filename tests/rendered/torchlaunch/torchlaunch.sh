@@ -24,7 +24,7 @@ IFS=, read -r -a names <<<"${MASTER_HOST%,},"
 NNODES=${NNODES:-${MA_NUM_HOSTS:-${#names[@]}}}
 NODE_RANK=${NODE_RANK:-${MA_TASK_INDEX:-${VC_TASK_INDEX:-${VK_TASK_INDEX:-}}}}
 [[ $NNODES =~ ^[1-9][0-9]*$ ]] || fail "the number of nodes is not known" "'$NNODES'" "set NNODES, such as 2"
-if [ "$NNODES" = 1 ]; then MASTER_ADDR=127.0.0.1 NODE_RANK=${NODE_RANK:-0}; fi
+if [ "$NNODES" = 1 ]; then MASTER_ADDR=127.0.0.1 NODE_RANK=${NODE_RANK:-${RANK:-0}}; fi
 case $NODE_RANK in '' | *[!0-9]*) fail "this node's index is not known" "'$NODE_RANK' of $NNODES" "set NODE_RANK (0 for worker-0)" ;; esac
 [ "$NODE_RANK" -lt "${NNODES#*:}" ] 2>/dev/null || fail "no node of this job has this index" "$NODE_RANK of $NNODES" "set NNODES, and NODE_RANK from 0"
 if [ -z "$MASTER_ADDR" ]; then fail "worker-0 is not known" "$NNODES nodes" "set MASTER_ADDR"; fi
