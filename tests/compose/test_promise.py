@@ -17,9 +17,9 @@ def test_plan_of_the_smoke_job_is_what_run_does(compose: Compose) -> None:
     plans = {}
     for rank in range(3):
         said = compose.run(
-            *split("run --rm -T --no-deps"),
+            *split("run --rm -T --no-deps --entrypoint entrypoint"),
             f"worker-{rank}",
-            *split("entrypoint plan --json --"),
+            *split("plan --json --"),
             *PROGRAM,
         )
         plans[f"worker-{rank}"] = json.loads(said[said.index("{\n") : said.rindex("}") + 1])
