@@ -130,6 +130,14 @@ _LABELS = "|".join(
 _MOST_LABELS = 6
 # What follows: `...: 0`, or `: none` at the end of the line.
 _DENIED = r"(?i)^[\w ]{0,30}[:=] {0,3}0\b(?!\.\d)|[:=] {0,3}(?:no|none|false|ok|never)\b\W{0,9}$"
+_TRACEBACK = "Traceback (most recent call last)"
+_MOST_FRAMES = 200  # lines of a traceback
+# In front of a traceback that is not the program's end.
+_PART = r"Exception (?:ignored in|in thread)|Process \S{1,80}:$"
+_CHAINS = (
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+)
 # Mistakes that need nothing but the program: with other types it may have been the surroundings.
 PLAIN = frozenset(
     ("AssertionError", "AttributeError", "IndexError", "IndentationError", "KeyError", "NameError",
@@ -237,6 +245,20 @@ class Output:
         if line not in self._warnings:
             self._warnings[line] = compiled(_WARNING).search(line) is not None
         return self._warnings[line]
+
+    def is_of_a_part(self, number: int) -> bool:
+        """Return whether the exception in this line ended only a thread or a process below the
+        program, or was ignored by Python."""
+        numbers = range(number - 1, max(number - _MOST_FRAMES, 0), -1)
+        begin = next((n for n in numbers if self.lines[n].startswith(_TRACEBACK)), 0)
+        return begin > 0 and bool(compiled(_PART).match(self.lines[begin - 1][:LONGEST]))
+
+    def is_chained(self, first: int, last: int) -> bool:
+        """Return whether what the first line says has led to the exception in the last one, or
+        another rank has printed it."""
+        if origin(self.raw[first])[0] != origin(self.raw[last])[0]:
+            return True
+        return any(line.startswith(_CHAINS) for line in self.lines[first:last])
 
     def address(self, number: int) -> str:
         """Return the address of the node that the line is about, if Ray says it; "" if not."""

@@ -141,7 +141,7 @@ def judge(
     output = Output(lines)
     number = status if status is not None else 0
     signal = signal or signal_name(-number if number < 0 else number - 128)
-    matches = sorted(_weighed(list(_matches(output))), key=lambda match: match.order)
+    matches = sorted(_weighed(list(_matches(output)), output), key=lambda match: match.order)
     best = matches[0] if matches else None
     if status == 0 and not signal and (best is None or best.signature.slug != "nan-loss"):
         return _cause(Signature("harmless", ""), output)
@@ -153,15 +153,30 @@ def judge(
     return measured.weighed(cause, output.text, signal, evidence) if evidence else cause
 
 
-def _weighed(matches: Sequence[Match]) -> Iterator[Match]:
-    """Yield the matches; what was only mentioned before the program's own mistake is no more than
-    a warning."""
-    last = max((match.line for match in matches if match.is_own_mistake), default=-1)
+def _weighed(matches: Sequence[Match], output: Output) -> Iterator[Match]:
+    """Yield the matches; what was mentioned before the program's own mistake is no more than a
+    warning. If that is a plain exception with which the program ended, the same holds for what a
+    device or scheduler reported before it: the program went on after it, or has quoted it."""
+    mistakes = [match.line for match in matches if match.is_own_mistake]
+    last = max(mistakes, default=-1)
+    end = max((line for line in mistakes if _is_plain_end(line, output)), default=-1)
     for match in matches:
-        if match.line < last and not match.is_report and match.weight < WARNED:
-            yield match._replace(weight=WARNED)
+        is_before = match.line < last
+        if match.is_report:
+            is_quoted = match.line < end and not output.is_chained(match.line, end)
+            is_before = is_quoted and _is_device_s(match.signature)
+        if is_before and match.weight < WARNED:
+            yield match._replace(weight=WARNED, is_report=False)
         else:
             yield match
+
+
+def _is_plain_end(number: int, output: Output) -> bool:
+    """Return whether the line is a plain exception that ended the program, and not one thread, nor
+    one that Python ignored."""
+    found = clean.compiled(_EXCEPTION).match(output.lines[number][:400])
+    is_plain = found is not None and found["name"] in clean.PLAIN
+    return is_plain and not output.is_of_a_part(number)
 
 
 def _matches(output: Output) -> Iterator[Match]:

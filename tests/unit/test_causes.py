@@ -156,8 +156,9 @@ def test_a_phrase(cause: Cause, rank: str, text: str) -> None:
         (["urllib3: Retrying (Retry 1/3): Temporary failure in name resolution", *KEY_ERROR], "user-code"),
         (["OSError: [Errno 5] Input/output error", "step 12 loss 0.3", *KEY_ERROR], "user-code"),
         (["OSError: [Errno 5] Input/output error", *KEY_ERROR], "storage-io"),
-        # but a report of the device is not
-        ([ECC, "step 12 loss 0.3", *KEY_ERROR], "gpu-ecc"),
+        # so is a report of the device, if the program went on and ended with a mistake of its own
+        ([ECC, "step 12 loss 0.3", *KEY_ERROR], "user-code"),
+        ([ECC, "step 12 loss 0.3", "RuntimeError: step 13 failed"], "gpu-ecc"),
         # prefixes of ranks
         (["[rank3]: KeyError: 'a'"], "user-code"),
         (["[1,3]<stderr>:KeyError: 'a'"], "user-code"),

@@ -79,7 +79,7 @@ def test_a_report_does(report: str) -> None:
     for text in texts:
         line = report.format(text)
         for mistake in ((), *MISTAKES):
-            assert judge([*mistake, line, *mistake], 1).is_infrastructure, line
+            assert judge([*mistake, line], 1).is_infrastructure, line
 
 
 @pytest.mark.parametrize(
@@ -106,3 +106,42 @@ def test_a_mention_that_the_node_has_measured_is_none() -> None:
 def test_a_mention_after_a_mistake_is_none_either() -> None:
     lines = [*MISTAKES[0], "uploading the log: it has no report of an uncorrectable ECC error"]
     assert judge(lines, 1).slug == "user-code"
+
+
+REAL = (
+    "[ 1234.567890] NVRM: Xid (PCI:0000:3b:00): 79, pid=42, GPU has fallen off the bus.",
+    "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO PREEMPTION ***",
+    "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+)
+TRACEBACK = "Traceback (most recent call last):"
+ERROR = (TRACEBACK, '  File "train.py", line 3, in <module>', "ValueError: bad learning rate")
+
+
+@pytest.mark.promise("what a line only mentions starts no job again and excludes no node")
+@pytest.mark.parametrize("report", REAL)
+def test_a_plain_exception_at_the_end_outweighs_a_report_before_it(report: str) -> None:
+    """The program has quoted it, or went on after it."""
+    cause = judge(["tail of the log of attempt 1:", report, "resuming", *ERROR], 1)
+    assert (cause.slug, cause.retry) == ("user-code", "no")
+
+
+@pytest.mark.control("what a line only mentions starts no job again and excludes no node")
+@pytest.mark.parametrize("report", REAL)
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["", "During handling of the above exception, another exception occurred:", "", *ERROR],
+        ["Exception ignored in: <function Cache.__del__ at 0x7f>", *ERROR],
+        ["Exception in thread Thread-1 (pump):", *ERROR],
+        ["Process SpawnProcess-1:", *ERROR],
+        ["RuntimeError: step 12 failed"],
+    ],
+)
+def test_an_exception_that_is_not_the_end_outweighs_none(report: str, more: list[str]) -> None:
+    cause = judge([TRACEBACK, '  File "train.py", line 3, in <module>', report, *more], 1)
+    assert cause.slug != "user-code"
+
+
+def test_an_exception_of_another_rank_outweighs_none() -> None:
+    lines = [f"[rank3]: {REAL[2]}", *(f"[rank0]: {line}" for line in ERROR)]
+    assert judge(lines, 1).slug == "gpu-ecc"
