@@ -88,6 +88,14 @@ SAYINGS = {
     "MLP_ROLE_INDEX": "1",
     "MLP_WORKER_ALL_HOSTS": "10.0.0.1,10.0.0.2",
     "JOB_COMPLETION_INDEX": "1",
+    "LWS_GROUP_SIZE": "2",
+    "LWS_WORKER_INDEX": "1",
+    "LWS_LEADER_ADDRESS": "group-0.group",
+    "WORKER_ID": "1",
+    "WORKER_RANK": "1",
+    "N_NODES": "2",
+    "nnodes": "2",
+    "node_rank": "1",
 }  # fmt: skip
 # Of the table of platforms.md: they say where a container runs, how many cards it has, or what it
 # is called, and nothing of other nodes.
