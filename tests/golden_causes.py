@@ -74,7 +74,9 @@ How it is decided:
 - Who says it counts: a device, the kernel or a scheduler is believed only in the form in which it
   prints a report (`NVRM: Xid (PCI:...): 79`, `slurmstepd: error: ...`). A line that only mentions
   such words (`last run failed with: ...`, a history in JSON) starts no job again and excludes no
-  node, and weighs less than a mistake of the program that follows.
+  node, and weighs less than a mistake of the program that follows. A report weighs less, too, than
+  a plain exception (`ValueError`, `KeyError`, ...) with which the program ends later: it has gone
+  on, or has quoted the report.
 - Hints that libraries print under every error, lists of possible reasons, and warnings that were
   followed by progress are no evidence.
 - What is not known is the program's own failure, with low certainty. A signal alone proves no
