@@ -24,6 +24,7 @@ from entrypoint.job.failure import ended, reopens
 from entrypoint.job.history import FIRST, History, described
 from entrypoint.job.team import Team
 from entrypoint.job.worker import Worker
+from entrypoint.launchers import _command_line as command_line
 from entrypoint.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.output.log import Callbacks, Logger, show
 from entrypoint.output.progress import Waiting
@@ -101,6 +102,7 @@ def execute(
             return refused
         (program,) = draft.launch.programs
         env = environment(facts.env, (*draft.env, *program.env))
+        record.hand_over(command_line.of(draft.launch, spec.command))
         return process.replace(process.behind_init(program.argv, env), env, draft.workdir)
     if spec.netcheck.when == "before" and draft.mode == "coordinated":
         from entrypoint.netcheck.inquiry import inquiry  # most jobs ask nothing

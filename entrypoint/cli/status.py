@@ -29,8 +29,8 @@ on a worker itself and the leader. It runs next to the boot:
 docker exec CONTAINER entrypoint status.
 
 Exit status: 0 while the boot runs; the job's own once it has ended; 66 if there is no boot;
-69 if the entrypoint has not written its state in time, or was killed; 77 if the record is
-another user's; 64 if there are several boots."""
+69 if the entrypoint has not written its state in time, or was killed, or a program that
+replaced it has ended; 77 if the record is another user's; 64 if there are several boots."""
     status.add_argument(
         "--watch", "-w", action="store_true", help="update every second, until the job ends"
     )

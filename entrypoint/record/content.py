@@ -167,6 +167,7 @@ class Record:
     process: RecordedProcess | None = None
     at: messages.Time = 0.0  # when `status` was true, by the machine's monotonic clock
     pause: Seconds = 0.0  # seconds until the next write at the latest
-    status: JobStatus | None = None  # None if the boot never began
+    # None if the boot never began, or if the process has become the program
+    status: JobStatus | None = None
     timeline: Recording | None = None  # once an attempt is over
     command: Annotated[str, Length(1 << 17)] = ""  # that was started, in one line without secrets

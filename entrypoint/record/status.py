@@ -181,8 +181,10 @@ def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, An
     """
     if record.result:
         return {"phase": "ended", **record.result, "command": record.command}
-    if record.status is None or record.process is None:
-        raise Invalid("neither a result nor a state")
+    if record.process is None:
+        raise Invalid("neither a result nor a process")
+    if record.status is None:
+        return _of_program(record, record.process)
     pid = record.process.pid
     age = time.monotonic() - record.at
     state = _process_state(record.process)
@@ -207,6 +209,27 @@ def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, An
         )
         raise Silent("EP033 the entrypoint has not written its state", detail, hint)
     return {**_as_json(record.status.later(age)), "command": record.command}
+
+
+def _of_program(record: Record, process: RecordedProcess) -> dict[str, Any]:
+    """Return the state of a program that has replaced the entrypoint: only its process shows it.
+
+    Raises Silent if it is stopped, Killed if it has ended, NoInputError if it cannot be seen.
+    """
+    what = f"process {process.pid} has become the program"
+    state = _process_state(process)
+    if state in _GONE:
+        raise Killed(
+            "EP033 the program has ended, with a status that the entrypoint does not know",
+            f"{what}, and is gone",
+            "whoever started it has its status, such as the container engine",
+        )
+    if state in _STOPPED:
+        raise Silent("EP033 the program is stopped", what, _STOPPED[state])
+    if state == "?":
+        detail = f"{what}, in another pid namespace"
+        raise NoInputError("EP030 cannot ask here", detail, "ask in its container")
+    return {"phase": "running", "detail": what, "command": record.command}
 
 
 def _process_state(process: RecordedProcess) -> str:

@@ -218,6 +218,35 @@ def test_a_killed_entrypoint_has_no_result(bench: Bench, running: subprocess.Pop
     assert "before, it was: running | it was killed" in err
 
 
+@pytest.mark.promise("status follows a program that has replaced the entrypoint")
+def test_a_program_that_has_replaced_the_entrypoint(bench: Bench) -> None:
+    program = bench.start("sh", "-c", WAITS, slots=1, flags=("--launcher", "plain"), STATUS="7")
+    what = f"process {program.pid} has become the program"
+    bench.await_notes("ready")
+    code, out, err = ask(bench)
+    assert (code, out.splitlines()[0], err) == (0, f"running: {what}", "")
+    assert out.splitlines()[1].startswith("command: sh -c ")
+    program.send_signal(signal.SIGSTOP)
+    until(lambda: proc.state(program.pid)[0] in "Tt", "it to be stopped")
+    code, out, err = ask(bench)
+    program.send_signal(signal.SIGCONT)
+    assert (code, out) == (69, "")
+    assert f"EP033 the program is stopped | {what} | " in err
+    go(bench)
+    assert program.wait(30) == 7
+    code, out, err = ask(bench)
+    assert (code, out) == (69, ""), "its status is not known"
+    assert "EP033 the program has ended, with a status that the entrypoint does not know" in err
+
+
+@pytest.mark.control("status follows a program that has replaced the entrypoint")
+def test_a_program_that_cannot_replace_the_entrypoint_has_a_result(bench: Bench) -> None:
+    assert bench.run("no-such-program", slots=1, flags=("--launcher", "plain")) == 127
+    code, out, _ = ask(bench)
+    assert code == 127
+    assert out.startswith("ended: EP440 cannot start no-such-program: ")
+
+
 def test_another_process_with_its_number_is_not_taken_for_it(
     bench: Bench, running: subprocess.Popen[str]
 ) -> None:
