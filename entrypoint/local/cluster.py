@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from entrypoint.local.faults import Fault, Faults
     from entrypoint.text import Log
 
-# seconds within which two signals are one request: timeout(1) signals this process, then its group
-_SAME = 0.2
+_LOOK = 0.2  # seconds between two looks whether a killed node has ended
 _FORCED = 5.0  # seconds from the second signal until remaining processes are killed
 _GONE = 10.0  # seconds for killed processes to be gone
 
@@ -58,7 +57,6 @@ class LocalCluster:
         self._frozen: dict[int, float | None] = {}  # node -> when it continues, None for never
         self._returning: set[int] = set()  # killed nodes that are to start again
         self._stops = 0  # requests to stop
-        self._last_stop = -_SAME  # time of the last one
         self._over = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.orphaned = False  # whether the parent process is gone
@@ -172,9 +170,6 @@ class LocalCluster:
             if signum in USERS:
                 self._kill(self._running, signum)
                 continue
-            if self._loop.time() - self._last_stop < _SAME:
-                continue
-            self._last_stop = self._loop.time()
             self._stops += 1
             if self._stops == 1:
                 self._log(
@@ -237,7 +232,7 @@ class LocalCluster:
         if fault.kind == "freeze":
             self._continue(fault)
         elif fault.node in self._running:  # its end is not known yet
-            self._loop.call_later(_SAME, self._end, fault)
+            self._loop.call_later(_LOOK, self._end, fault)
         elif fault.node in self._returning and not self._stops:
             self._returning.remove(fault.node)
             self._causes.pop(fault.node, None)

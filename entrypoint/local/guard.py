@@ -3,15 +3,21 @@ files are removed."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import tempfile
+import time
 
 from entrypoint.errors import CantCreateError
 from entrypoint.system.process import adopt_orphans, sweep
 from entrypoint.system.signals import STOPS, USERS
 from entrypoint.values import dataclass
+
+# Seconds within which two signals of the process that started this one are one request: timeout(1)
+# signals its child, then the group.
+_SAME = 0.2
 
 
 @dataclass(frozen=True)
@@ -75,13 +81,19 @@ def split(prefix: str) -> Parent | Child:
 
 def _pass_on(watched: list[signal.Signals], child: int, sink: int) -> int:
     """Pass signals on to the child until it has ended, and return its code."""
+    last = -_SAME
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return os.waitstatus_to_exitcode(status)
-        signum = signal.sigwait({*watched, signal.SIGCHLD})
-        if signum != signal.SIGCHLD:
-            try:
-                os.write(sink, bytes([signum]))
-            except BrokenPipeError:
-                continue  # it is ending
+        came = signal.sigwaitinfo({*watched, signal.SIGCHLD})
+        if came.si_signo == signal.SIGCHLD:
+            continue
+        if came.si_signo in STOPS:
+            now = time.monotonic()
+            # 0 is no process: a terminal's Ctrl-C, each of which counts
+            if came.si_pid == os.getppid() != 0 and now - last < _SAME:
+                continue
+            last = now
+        with contextlib.suppress(BrokenPipeError):  # the child is ending
+            os.write(sink, bytes([came.si_signo]))

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from shlex import split
 
@@ -216,6 +219,38 @@ def test_ctrl_c_twice_does_not_wait_for_the_grace(local: Make) -> None:
     until(lambda: job.interrupt() or "SIGINT again" in job.err, 5, "the second Ctrl-C")
     assert job.ends(25) == 143  # the grace is 30 s
     assert "[entrypoint local] SIGINT again: not waiting for the grace to end" in job.err
+
+
+def test_a_quick_second_ctrl_c_counts() -> None:
+    """A terminal sends each to the whole group, whoever is the parent."""
+    stubborn = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+    argv = [sys.executable, "-m", "entrypoint", "local", "--nodes", "2", *PLAIN]
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execve(argv[0], [*argv, "--", "sh", "-c", stubborn], clean_environment())
+    try:
+        _read_until(terminal, lambda text: text.count("up\r\n") == 2)
+        for _ in range(2):
+            os.write(terminal, b"\x03")
+            select.select([], [], [], 0.05)
+        output = _read_until(terminal, lambda text: "ended with" in text)
+    finally:
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 143
+    assert "SIGINT again: not waiting for the grace to end" in output
+
+
+def _read_until(terminal: int, is_done: Callable[[str], bool], seconds: float = 25.0) -> str:
+    """Return what is printed on a terminal until then; the grace is 30 s."""
+    text, deadline = "", time.monotonic() + seconds
+    while not is_done(text):
+        left = deadline - time.monotonic()
+        assert select.select([terminal], [], [], max(0.0, left))[0], text
+        try:
+            text += os.read(terminal, 1 << 16).decode(errors="replace")
+        except OSError:  # all that had the terminal open have ended
+            pytest.fail(text)
+    return text
 
 
 @pytest.mark.parametrize(("times", "most"), [(2, 15), (3, 4)])
