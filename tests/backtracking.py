@@ -69,7 +69,8 @@ class Matcher:
     def finds(self, text: str) -> bool:
         """Search a text as `re.search` does; `steps` are those that it took. Raises
         TooManyStepsError if these are more than they may be."""
-        self._text, self.steps = text.lower(), 0
+        self._text = text.lower()
+        self.steps = 0
         starts = range(len(text) + 1)
         return any(self._run(self._items, 0, start, lambda _: True) for start in starts)
 

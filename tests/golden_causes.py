@@ -8,7 +8,7 @@ from tests.markdown import markdown_table
 _MOST_WORDS = 8  # of what programs print, for each cause
 _HEAD = """# Why did my job stop?
 
-<!-- Generated from entrypoint/causes by `make golden`: change kinds.tsv or signatures.tsv there. -->
+<!-- Generated from entrypoint/causes by `make golden`: change kinds.tsv or signatures.tsv. -->
 
 If a program of a job fails, every node prints the cause before its last line:
 
@@ -36,7 +36,8 @@ entrypoint explain --json --status 137 job.log
 ```
 
 If it is the log of a job of this toolkit, the answer is what its own `cause:` line says, with the
-rank and the node that it names. The answer names the cause, the lines that show it, whose it is, and whether a retry helps.
+rank and the node that it names. The answer names the cause, the lines that show it, whose it is,
+and whether a retry helps.
 `--status` and `--signal` tell how the job ended, if the log does not. `--json` prints one object
 with `cause`, `text`, `role`, `blame`, `retry`, `certainty`, `lines` and `fix`. Of a long log, the
 first and the last megabytes are read.

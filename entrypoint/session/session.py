@@ -61,7 +61,7 @@ class Session:
             pass
         if self._channel.eof_received or self._channel.closed:
             error = self.client.get_exception()
-            broke = isinstance(error, paramiko.SSHException)  # it has broken a limit of ours
+            broke = isinstance(error, paramiko.SSHException)  # it exceeded a limit of this toolkit
             self._lose(f"its session broke: {error}" if broke else "")
 
     def _take(self) -> bool:

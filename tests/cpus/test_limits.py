@@ -24,7 +24,8 @@ import json, os, resource
 names = ("PMI_RANK", "LOCAL_RANK", "JAX_PROCESS_ID")
 rank = int(next((os.environ[name] for name in names if name in os.environ), 0))
 limits = [resource.getrlimit(kind) for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK)]
-answer = {"cpus": sorted(os.sched_getaffinity(0)), "limits": limits, "threads": os.environ.get("OMP_NUM_THREADS")}
+threads = os.environ.get("OMP_NUM_THREADS")
+answer = {"cpus": sorted(os.sched_getaffinity(0)), "limits": limits, "threads": threads}
 with open(f"rank-{rank}", "w") as file:
     json.dump(answer, file)
 """

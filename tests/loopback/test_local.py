@@ -381,9 +381,10 @@ def test_a_mistake_is_one_error(
 
 def test_what_the_machine_lacks_is_one_error_that_names_all() -> None:
     code = (
-        "import sys; from entrypoint import cli; from entrypoint.system import"
-        " facts\nfacts._SYSTEM_PATH = facts.os.environ['PATH'] = '/nowhere'\nsys.argv = ['entrypoint', 'local', '--nodes', '2', '--launcher', 'mpirun',"
-        " '--', 'true']\ncli.script()"
+        "import sys; from entrypoint import cli; from entrypoint.system import facts\n"
+        "facts._SYSTEM_PATH = facts.os.environ['PATH'] = '/nowhere'\n"
+        "sys.argv = 'entrypoint local --nodes 2 --launcher mpirun -- true'.split()\n"
+        "cli.script()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True

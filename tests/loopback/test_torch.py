@@ -1,6 +1,6 @@
 """The launchers of torch on nodes of this machine: what the entrypoint makes of them.
 
-The quick tests have a module in the place of torch that starts processes as torch does. The others
+The quick tests have a module that replaces torch and starts processes as torch does. The others
 run the real one of the Python that --torch-python names (scripts/dev/torch-python makes it); `make
 test` has one of each kind, `make test-engines` all. What has to hold in the image is in
 tests/compose/test_torch_nodes.py.

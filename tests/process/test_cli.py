@@ -388,7 +388,8 @@ def test_six_mistakes_are_six_lines(cwd: Path) -> None:
         assert starts == [
             "[entrypoint] job.yaml:2:1: comand: EP102 unknown key",
             "[entrypoint] job.yaml:3:8: slots: EP100 a whole number from 1 to 4096 is needed",
-            "[entrypoint] job.yaml:5:9: ssh.port: EP100 a whole number from 1 to 65535, or `auto` is needed",
+            "[entrypoint] job.yaml:5:9: ssh.port: EP100 a whole number from 1 to 65535, or `auto`"
+            " is needed",
             "[entrypoint] job.yaml:7:12: env.VERSION: EP100 text is needed",
             "[entrypoint] job.yaml:8:11: launcher: EP100 there is no such launcher",
             "[entrypoint] job.yaml:9:15: hosts.2: EP100 this host is hosts.0 too",

@@ -313,7 +313,8 @@ import asyncio, sys
 from entrypoint.system.files import RunDir
 from entrypoint.session.endpoint import Endpoint
 async def listen():
-    Endpoint(lambda message: print("heard", flush=True), print, lambda first: False, (), print).open(RunDir(sys.argv[1]))
+    heard = lambda message: print("heard", flush=True)
+    Endpoint(heard, print, lambda first: False, (), print).open(RunDir(sys.argv[1]))
     print("open", flush=True)
     await asyncio.Event().wait()
 asyncio.run(listen())

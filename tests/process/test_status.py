@@ -410,7 +410,12 @@ def test_a_screen_that_is_too_small_shows_first_who_differs() -> None:
 def test_it_is_found_without_any_setting(bench: Bench) -> None:
     """In a /tmp and a table of processes of its own, where nobody else boots."""
     script = """
-set -e; mount --bind "$1" /mnt; mount -t tmpfs tmpfs /tmp; mkdir -p "$1"; mount --bind /mnt "$1"; set +e
+set -e
+mount --bind "$1" /mnt
+mount -t tmpfs tmpfs /tmp
+mkdir -p "$1"
+mount --bind /mnt "$1"
+set +e
 entrypoint status; echo "before $?"
 entrypoint run --launcher mpirun -- sleep 600 &
 for try in $(seq 50); do entrypoint status | grep -q " running " && break; sleep 0.1; done

@@ -400,7 +400,7 @@ def test_what_stays_gets_term_then_the_grace_then_kill(tmp_path: Path, listener:
 def test_what_is_ended_while_it_prints_is_named(
     prints: bool, seconds: float, is_said: bool, tmp_path: Path, listener: Listener
 ) -> None:
-    """Such as an upload in the background; one that prints nothing has half a second, as promised."""
+    """Such as an upload in the background; one that prints nothing has half a second."""
     upload = tmp_path / "upload"
     line = "echo up; sleep 0.1" if prints else "sleep 0.1"
     upload.write_text(f"#!/bin/bash\nuntil (( SECONDS >= {seconds:.0f} )); do {line}; done\n")
@@ -408,8 +408,8 @@ def test_what_is_ended_while_it_prints_is_named(
     with linger(tmp_path, f"{upload} & exit 0", grace="2", stderr=subprocess.PIPE) as process:
         said = process.communicate(timeout=20)[1].decode()
     assert process.returncode == 0
-    words = "warning: EP629 processes that the program left running still print, and are ended | upload ("
-    assert (words in said) == is_said, said
+    summary = "EP629 processes that the program left running still print, and are ended"
+    assert (f"warning: {summary} | upload (" in said) == is_said, said
     assert not is_said or "2s after its end" in said
 
 

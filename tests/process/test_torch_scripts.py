@@ -1,6 +1,7 @@
-"""torchrun.sh and torchlaunch.sh as people start them, and torch's launcher as `entrypoint run` does.
+"""torchrun.sh and torchlaunch.sh as people start them, and torch's launcher as `entrypoint run`
+starts it.
 
-Here a recorder stands in the place of Python, or a module in that of torch. With the real one:
+Here a recorder stands for Python, or a module for torch. With the real one:
 tests/loopback/test_torch.py and, in the image, tests/compose/test_torch_nodes.py and
 test_plain_torch.py.
 """
@@ -239,7 +240,8 @@ def test_worker_0_by_the_platform_s_rule(bench: Bench) -> None:
 
 def test_every_setting_has_a_variable(bench: Bench) -> None:
     options = bench.run(
-        NNODES="3", NODE_RANK="1", NGPUS_PER_NODE="4", MASTER_ADDR="m", MASTER_PORT="7000", JOB_ID="run-9",
+        NNODES="3", NODE_RANK="1", NGPUS_PER_NODE="4", MASTER_ADDR="m", MASTER_PORT="7000",
+        JOB_ID="run-9",
         TORCHRUN_EXTRA_ARGS=" --role  trainer\n--max_restarts=2 $HOME ",
     ).options  # fmt: skip
     assert options[2:] == [
@@ -676,7 +678,7 @@ def test_how_long_the_first_node_s_launcher_stays() -> None:
 
 
 class Starter:
-    """A folder with torch_launch.py in it, and a module in the place of torch."""
+    """A folder with torch_launch.py in it, and a module that replaces torch."""
 
     def __init__(self, folder: Path, text: str) -> None:
         self.folder = folder

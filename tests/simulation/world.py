@@ -255,10 +255,14 @@ class Container:
             asked = replace(leader.inquiry, is_over=True)
             leader, worker = (replace(plan, inquiry=asked) for plan in (leader, worker))
         self.boots += 1
-        self.killed, self.printed = False, 0
+        self.killed = False
+        self.printed = 0
         self.programs = Programs(self._world, self)
         self.gate = SimulatedGate(self._world, self)
-        self.door, self.sessions, self._calls, self._alarm = False, {}, {}, math.inf
+        self.door = False
+        self.sessions = {}
+        self._calls = {}
+        self._alarm = math.inf
         self._world.signals.setdefault(self.rank, 0)
         if self.rank == 0:
             plan = leader

@@ -15,14 +15,20 @@ from entrypoint.explain.failures import explained, read_phrase
 from entrypoint.values import replace
 from tests.unit.test_causes import OLD_ECC, fault
 
-GPU = "GPU 2 of worker-3 (node-3) reported an uncorrectable ECC error, in rank 13 (device; retry elsewhere)"
+GPU = (
+    "GPU 2 of worker-3 (node-3) reported an uncorrectable ECC error, in rank 13 (device; retry"
+    " elsewhere)"
+)
 LOG = (
     "[entrypoint worker-0] last 1 line of rank 13 on worker-3 (node-3):",
     "[entrypoint worker-0]   | RuntimeError: CUDA error: uncorrectable ECC error encountered",
     f"[entrypoint worker-0] cause: {GPU}",
     "[entrypoint worker-0] EP600 rank 13 on worker-3 (node-3) exited with 1; exit 1",
 )
-OOM = "the memory of this container was used up, and the kernel killed a process, in rank 1 on worker-1 (b)"
+OOM = (
+    "the memory of this container was used up, and the kernel killed a process, in rank 1 on"
+    " worker-1 (b)"
+)
 
 
 @pytest.mark.promise("`explain FILE` says what the toolkit has said in the job's log")
@@ -44,10 +50,13 @@ def test_what_a_program_says_of_a_cause_is_none() -> None:
 @pytest.mark.parametrize(
     ("end", "said"),
     [
-        ("EP601 rank 1 on worker-1 (b) was ended by SIGKILL (137); exit 137", "program; a retry does not help"),
+        (
+            "EP601 rank 1 on worker-1 (b) was ended by SIGKILL (137); exit 137",
+            "program; a retry does not help",
+        ),
         ("EP628 more; exit 1", "a retry does not help"),
     ],
-)  # fmt: skip
+)
 def test_the_log_of_each_node_gives_the_same_cause(end: str, said: str) -> None:
     """Those of a job whose rank was killed for memory: a stop, a lost peer, and the rank's own."""
     for own in (

@@ -116,7 +116,8 @@ def test_what_python_itself_gives_up_on_is_an_error_of_ours(text: str) -> None:
             | st.dictionaries(
                 st.sampled_from(
                     split(
-                        "server_list rank_list local_id device devices group_list instance_list rank_id pod_name server_id device_id device_ip version"
+                        "server_list rank_list local_id device devices group_list instance_list"
+                        " rank_id pod_name server_id device_id device_ip version"
                     )
                 ),
                 inner,

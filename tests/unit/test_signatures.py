@@ -165,6 +165,9 @@ def test_the_node_of_a_killed_ray_worker(end: str, comes: str) -> None:
 
 
 JAX = "jaxlib.xla_extension.XlaRuntimeError: "
+BOTO = "botocore.exceptions."
+SITE = "/opt/lib/python3.11/site-packages"
+DIST = "/usr/lib/python3/dist-packages"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +182,7 @@ JAX = "jaxlib.xla_extension.XlaRuntimeError: "
         ("RuntimeError: write failed with EROFS", "storage-io", "unknown"),
         ("urllib.error.HTTPError: HTTP Error 503: Slow Down", "download", "same"),
         ("urllib.error.HTTPError: HTTP Error 507: Insufficient Storage", "download", "same"),
-        ("botocore.exceptions.ClientError: An error occurred (503) when calling x", "download", "same"),
+        (f"{BOTO}ClientError: An error occurred (503) when calling x", "download", "same"),
         ("HubError: status code 429", "download", "same"),
         ("HubError: 403 Client Error", "permission", "no"),
         ("HubError: HTTP 410", "file-missing", "no"),
@@ -205,13 +208,13 @@ def test_an_exception_that_no_row_names_is_judged_by_its_number(
 @pytest.mark.parametrize(
     ("files", "slug"),
     [
-        (("/usr/local/bin/torchrun", "/opt/lib/python3.11/site-packages/torch/distributed/run.py"), "setup"),
+        (("/usr/local/bin/torchrun", f"{SITE}/torch/distributed/run.py"), "setup"),
         (("torch/distributed/run.py", "torch/distributed/elastic/agent/server/api.py"), "setup"),
-        (("<frozen runpy>", "/usr/lib/python3/dist-packages/accelerate/commands/launch.py"), "setup"),
+        (("<frozen runpy>", f"{DIST}/accelerate/commands/launch.py"), "setup"),
         # the user's own frame, no launcher, no frame at all
         (("torch/distributed/run.py", "train.py"), "user-code"),
         (("/job/train.py",), "user-code"),
-        (("/opt/lib/python3.11/site-packages/trainer/main.py",), "user-code"),
+        ((f"{SITE}/trainer/main.py",), "user-code"),
         ((), "user-code"),
     ],
 )  # fmt: skip

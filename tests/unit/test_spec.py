@@ -86,8 +86,8 @@ def test_six_mistakes_are_six_lines() -> None:
             ' `-` | "worker_1-" | rename the host, or write NAME=ADDRESS'
         ),
         (
-            "job.yaml:8:9: ssh.port: EP100 a whole number from 1 to 65535, or `auto` is needed | 70000 | write"
-            " for example 36666"
+            "job.yaml:8:9: ssh.port: EP100 a whole number from 1 to 65535, or `auto` is needed |"
+            " 70000 | write for example 36666"
         ),
         "job.yaml:10:12: env.VERSION: EP100 text is needed | a list | write one value",
         (

@@ -1,21 +1,28 @@
 #!/usr/bin/env bash
-# Rendered by entrypoint VERSION from job.yaml: boots the whole MPI job. Run it on every node:
+# Rendered by entrypoint VERSION from job.yaml: boots an MPI job.
+# Run it on every node:
 #
 #   bash run_mpi.sh python train.py --epochs 5
 #
-# It needs an image with the toolkit, which does what the script of this name in ModelArts' documents does: it starts sshd,
-# waits for the other nodes, writes the hostfile, starts mpirun on worker-0, and ends all nodes with one status.
-# `entrypoint plan --launcher mpirun` shows mpirun's command line. Set variables, do not edit it: docs/reference/mpirun.md
+# It needs an image with the toolkit, which does what the script of this name in ModelArts'
+# documents does: it starts sshd, waits for the other nodes, writes the hostfile, starts mpirun on
+# worker-0, and ends all nodes with one status.
+# `entrypoint plan --launcher mpirun` shows mpirun's command line. Set variables, do not edit it:
+# docs/reference/mpirun.md
 set -euo pipefail
 
 if ! command -v entrypoint >/dev/null; then
-  echo "run_mpi.sh: EP650 the job cannot boot | no entrypoint on PATH | use an image that has the toolkit" >&2
+  problem="EP650 the job cannot boot | no entrypoint on PATH"
+  echo "run_mpi.sh: $problem | use an image that has the toolkit" >&2
   exit 127
 fi
-# ModelArts' own script kept its files in MY_HOME; if it is set, the toolkit's are in a private folder there.
-if [ -n "${MY_HOME:-}" ]; then export ENTRYPOINT_RUN_DIR=${ENTRYPOINT_RUN_DIR:-$MY_HOME/.entrypoint}; fi
+# ModelArts' own script kept its files in MY_HOME; if it is set, the toolkit's are in a private
+# folder there.
+if [ -n "${MY_HOME:-}" ]; then
+  export ENTRYPOINT_RUN_DIR=${ENTRYPOINT_RUN_DIR:-$MY_HOME/.entrypoint}
+fi
 
-# The job's settings. If one of these names is set, or ENTRYPOINT_<FIELD> of that setting, that wins.
+# The job's settings. A name of these that is set wins, as does ENTRYPOINT_<FIELD> of that setting.
 # shellcheck disable=SC2016
 {
   export ENTRYPOINT_TIMEOUTS_GRACE=${ENTRYPOINT_TIMEOUTS_GRACE:-45.0}
