@@ -1,18 +1,21 @@
 """Variables by which platforms and launchers number nodes and ranks, whoever set them.
 
 `several_nodes` finds out whether they describe more nodes than one: without hosts each node would
-train alone. `inherited` removes those that are a rank's own: they are of another job than ours.
+train alone. `several_starts` finds out whether a launcher has started this program several times on
+this node. `inherited` removes those that are a rank's own: they are of another job than ours.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts
 from entrypoint.platforms._listeners import listener
+from entrypoint.platforms._steps import is_step
 from entrypoint.text import from_json, some
 
 # Numbers of nodes, of which PET_NNODES may be min:max.
@@ -49,6 +52,17 @@ _PROCESSES = (
     ("MS_WORKER_NUM", "", "MS_NODE_ID"),
     ("PADDLE_TRAINERS_NUM", "", "PADDLE_TRAINER_ID"),
 )
+# Numbers of processes on one node, and the number of this one among them, from 0. A platform may
+# set the first for a whole node; only a process has the second.
+_LOCAL = (
+    ("LOCAL_WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
+    ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
+    ("HOROVOD_LOCAL_SIZE", "HOROVOD_LOCAL_RANK"),
+    ("", "SLURM_LOCALID"),
+)
+_STEP = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")  # which srun sets
 # Where all nodes meet, which one of them is.
 _MEETINGS = re.compile(
     "(PET_)?MASTER_ADDR|PRIMARY_ADDR|PET_RDZV_ENDPOINT|JAX_COORDINATOR_ADDRESS|PADDLE_MASTER"
@@ -95,6 +109,34 @@ def several_nodes(facts: Facts) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def refuse_several_starts(facts: Facts) -> None:
+    """Raise ConfigError if `several_starts` finds any variables: each start would train alone."""
+    if names := several_starts(facts.env):
+        raise ConfigError(
+            "EP208 a launcher has started this program more than once on this node, and one"
+            " entrypoint starts all ranks of its node",
+            _shown(facts, names),
+            "start it once on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node); or"
+            " set ENTRYPOINT_PLATFORM=local, if each start is a job of its own",
+        )
+
+
+def several_starts(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables that say that this is one of several processes of a launcher on this
+    node; none if it is the only one.
+
+    A batch script of Slurm is no step, and has only numbers of tasks that were asked for.
+    """
+    tasks, nodes = (_number(env, name) for name in _STEP)
+    if is_step(env) and tasks > max(1, nodes):
+        return tuple(name for name in _STEP if name in env)
+    for size, rank in _LOCAL:
+        number = _number(env, rank)
+        if number > 0 or (number == 0 and _number(env, size) > 1):
+            return tuple(name for name in (size, rank) if name in env)
+    return ()
+
+
 def reason(facts: Facts) -> tuple[str, str, str] | None:
     """Return why the hosts are unknown if `several_nodes` finds any variables: summary, detail,
     hint."""
@@ -102,10 +144,14 @@ def reason(facts: Facts) -> tuple[str, str, str] | None:
         return None
     return (
         "the environment describes several nodes, and nothing names the hosts",
-        some((f"{name} is {facts.env[name].strip()[:60]!r}" for name in names), _SHOWN),
+        _shown(facts, names),
         "set ENTRYPOINT_HOSTS to all nodes, the same list on each; or ENTRYPOINT_PLATFORM=local, to"
         " run on this node alone",
     )
+
+
+def _shown(facts: Facts, names: Iterable[str]) -> str:
+    return some((f"{name} is {facts.env[name].strip()[:60]!r}" for name in names), _SHOWN)
 
 
 def _named(env: Mapping[str, str], pattern: re.Pattern[str]) -> Iterator[str]:

@@ -36,10 +36,14 @@ def site_of(platform: str | None, facts: Facts) -> Site:
     """Return the site of this platform, or of the one that is recognised.
 
     Without hosts it is one node, unless variables describe several: then the hosts are unknown.
-    Raises ConfigError as the platform's module does.
+    Raises ConfigError as the platform's module does, or if this is one of several starts on this
+    node. With the platform `local` by choice, no variable counts.
     """
     site: Site = choose("platforms", platform, facts, "local").site(facts)
-    if site.hosts or "hosts" in site.unknown or platform == "local":
+    if platform == "local":
+        return site
+    numbering.refuse_several_starts(facts)
+    if site.hosts or "hosts" in site.unknown:
         return site
     reason = numbering.reason(facts)
     return replace(site, unknown={**site.unknown, "hosts": reason}) if reason else site

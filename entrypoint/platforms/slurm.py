@@ -13,11 +13,8 @@ from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._nodelist import expand, most
+from entrypoint.platforms._steps import is_step
 
-_STEP = ("SLURM_STEP_ID", "SLURM_STEPID")
-# Ids of a shell of `salloc` and of a batch script, which are no steps of `srun`: they run only on
-# the first node.
-_SHELLS = ("4294967290", "4294967291")
 _LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _COUNTS = ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 _COMPONENTS = ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")  # the second is the old name
@@ -27,7 +24,7 @@ _SRUN = "srun --ntasks-per-node=1"
 def matches(facts: Facts) -> bool:
     """Return whether Slurm started this process: shells of `salloc` and logins to nodes have only
     the job's id."""
-    return bool(_is_step(Clues("slurm", facts)) or facts.env.get("SLURM_NODEID"))
+    return bool(is_step(facts.env) or facts.env.get("SLURM_NODEID"))
 
 
 def site(facts: Facts) -> Site:
@@ -46,18 +43,12 @@ def site(facts: Facts) -> Site:
     return clues.site(index=None) if is_other else clues.site()
 
 
-def _is_step(clues: Clues) -> bool:
-    """Return whether this is a task of a step that `srun` started."""
-    step = clues.env.get(clues.first(*_STEP), "").strip()
-    return bool(step) and step not in _SHELLS
-
-
 def _check_tasks(clues: Clues) -> None:
     """Refuse several tasks on a node: an entrypoint starts all ranks of its node, so two would be
     the same node."""
     name = "SLURM_LOCALID"
     several = bool(clues.number(name))
-    if not several and _is_step(clues):
+    if not several and is_step(clues.env):
         # The second is the job's setting, if the step has none of its own.
         name = clues.first("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
         several = most(clues.env.get(name) or "1", name) > 1
@@ -71,7 +62,7 @@ def _check_tasks(clues: Clues) -> None:
 
 
 def _take_hosts(clues: Clues) -> None:
-    step = _is_step(clues)
+    step = is_step(clues.env)
     name = clues.first(*_LISTS[not step :])
     if missing := _missing(clues, name):
         clues.unknown["hosts"] = missing

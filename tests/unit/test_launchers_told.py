@@ -243,7 +243,8 @@ RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     ("text", "env", "values"),
     [
         (TWO, {}, ("1", "2", "0", "1")),
-        (TWO, {"LOCAL_RANK": "5"}, ("1", "2", "0", "1")),  # of a container: of another job
+        # of a container: of another job
+        (TWO + "platform: local", {"LOCAL_RANK": "5"}, ("1", "2", "0", "1")),
         (TWO + "env: {LOCAL_RANK: '5'}", {}, ("1", "2", None, "1")),  # the user's own
         (TWO + "slots: 2", {}, (None,) * 4),  # the program starts the two itself
         ('hosts: ["a:1", "b:2"]\nnode_rank: 0', {}, (None,) * 4),

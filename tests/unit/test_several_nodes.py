@@ -162,11 +162,7 @@ def test_every_variable_of_the_page_is_here() -> None:
         {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"},
         {"MASTER_ADDR": "DLC1ABC-worker-0"},
         {"PET_NNODES": "1:1", "PET_NPROC_PER_NODE": "8", "PET_RDZV_ENDPOINT": "localhost:0"},
-        {
-            "OMPI_COMM_WORLD_SIZE": "4",
-            "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
-            "OMPI_COMM_WORLD_RANK": "3",
-        },
+        {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
         {"SLURM_JOB_ID": "1", "SLURM_NNODES": "1", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "n1"},
         {"AZUREML_NODE_COUNT": "1", "WORLD_SIZE": "4"},
         {"TF_CONFIG": '{"task": {"type": "worker", "index": 0}}'},
@@ -207,6 +203,76 @@ def test_what_is_said() -> None:
 
 
 # --------------------------------------------------------------------------------------------------
+# Several starts on one node
+
+
+STEP = {
+    "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_LOCALID": "0",
+}  # fmt: skip
+# What launchers set for the first of their processes, or for another one, on a node.
+STARTS = {
+    "srun on one node": STEP,
+    "srun on two nodes": {**STEP, "SLURM_STEP_NUM_NODES": "2"},
+    "srun, of which a container got the last task's number": {"SLURM_LOCALID": "7"},
+    "srun, in a job": {
+        **STEP, "SLURM_JOB_ID": "1", "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "dlc1abc-worker-0"
+    },
+    "mpirun": {"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+    "mvapich": {"MV2_COMM_WORLD_LOCAL_SIZE": "4", "MV2_COMM_WORLD_LOCAL_RANK": "3"},
+    "hydra": {"PMI_SIZE": "4", "MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "0"},
+    "horovodrun": {"HOROVOD_LOCAL_SIZE": "2", "HOROVOD_LOCAL_RANK": "0"},
+    "torchrun": {"WORLD_SIZE": "8", "RANK": "0", "LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "0"},
+    "a launcher without the number of processes": {"LOCAL_RANK": "1"},
+}  # fmt: skip
+# The same names, and one start for this node.
+SINGLE = {
+    "a batch script": {
+        "SLURM_JOB_ID": "1", "SLURM_NNODES": "1", "SLURM_NTASKS": "8", "SLURM_TASKS_PER_NODE": "8",
+        "SLURM_NPROCS": "8", "SLURM_NTASKS_PER_NODE": "8", "SLURM_JOB_NODELIST": "dlc1abc-worker-0",
+        "SLURM_NODEID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0",
+    },
+    "a batch script that was submitted in a step": {**STEP, "SLURM_STEP_ID": "4294967291"},
+    "a shell of salloc": {**STEP, "SLURM_STEP_ID": "4294967290"},
+    "a step with one task": {**STEP, "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"},
+    "mpirun": {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+    "a platform that counts the ranks of its node": {"LOCAL_WORLD_SIZE": "8", "WORLD_SIZE": "8"},
+    "no rank": {"LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "-1"},
+}  # fmt: skip
+
+
+@pytest.mark.promise("one of several starts on a node is an error, whichever launcher made them")
+@pytest.mark.parametrize("hosts", ["", "hosts: [dlc1abc-worker-0]", "hosts: [a, dlc1abc-worker-0]"])
+@pytest.mark.parametrize("env", STARTS.values(), ids=STARTS)
+def test_one_of_several_starts_is_refused(env: dict[str, str], hosts: str) -> None:
+    """Each would train alone, and end with 0; a list of nodes says nothing of it"""
+    with pytest.raises(ConfigError, match=r"EP208 .*(more than once|several tasks)"):
+        found(env, hosts)
+    assert len(found(env, "hosts: [dlc1abc-worker-0]", platform="local").nodes) == 1
+
+
+@pytest.mark.control("one of several starts on a node is an error, whichever launcher made them")
+@pytest.mark.parametrize("env", SINGLE.values(), ids=SINGLE)
+def test_the_only_start_of_a_node_runs(env: dict[str, str]) -> None:
+    """Numbers of processes that are not this start's own stop nobody"""
+    assert len(found(env).nodes) == 1
+
+
+def test_what_is_said_of_several_starts() -> None:
+    """The error shows the variables, and what to do"""
+    with pytest.raises(ConfigError) as caught:
+        found(STEP)
+    assert (caught.value.status, str(caught.value)) == (
+        78,
+        "EP208 a launcher has started this program more than once on this node, and one entrypoint"
+        " starts all ranks of its node | SLURM_STEP_NUM_TASKS is '8', SLURM_STEP_NUM_NODES is '1' |"
+        " start it once on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node); or set"
+        " ENTRYPOINT_PLATFORM=local, if each start is a job of its own",
+    )
+    assert recognize(facts(STEP), None)["status"] == 78
+
+
+# --------------------------------------------------------------------------------------------------
 # What ranks inherit
 
 
@@ -224,8 +290,9 @@ KEPT = {
     "SLURM_JOB_ID": "1", "TORCHELASTIC_ERROR_FILE": "/x",
     "MY_RANK": "1", "MA_TASK_INDEX": "1", "NCCL_DEBUG": "INFO",
 }  # fmt: skip
-TWO = "hosts: [a, dlc1abc-worker-0]\nslots: 2\n"
-ONE = "hosts: [dlc1abc-worker-0]\nslots: {}\n"
+# The platform is named, since FOREIGN also says that this is one of several starts on its node.
+TWO = "platform: local\nhosts: [a, dlc1abc-worker-0]\nslots: 2\n"
+ONE = "platform: local\nhosts: [dlc1abc-worker-0]\nslots: {}\n"
 
 
 def environments(launcher: str, text: str, container: Mapping[str, str]) -> list[dict[str, str]]:
