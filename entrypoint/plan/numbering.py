@@ -138,16 +138,37 @@ def several_starts(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def reason(facts: Facts) -> tuple[str, str, str] | None:
-    """Return why the hosts are unknown if `several_nodes` finds any variables: summary, detail,
-    hint."""
-    if not (names := several_nodes(facts)):
-        return None
-    return (
-        "the environment describes several nodes, and nothing names the hosts",
-        _shown(facts, names),
+    """Return why the hosts are unknown if `several_nodes` or `invalid_counts` find any variables:
+    summary, detail, hint."""
+    hint = (
         "set ENTRYPOINT_HOSTS to all nodes, the same list on each; or ENTRYPOINT_PLATFORM=local, to"
-        " run on this node alone",
+        " run on this node alone"
     )
+    if names := several_nodes(facts):
+        summary = "the environment describes several nodes, and nothing names the hosts"
+        return summary, _shown(facts, names), hint
+    if names := invalid_counts(facts.env):
+        summary = "the number of nodes is not known: a count is not a whole number of 1 or more"
+        return summary, _shown(facts, names), f"fix {names[0]}; or {hint}"
+    return None
+
+
+def invalid_counts(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables that count nodes or processes and are no whole number of 1 or more;
+    none if another one is.
+
+    Such a variable may be another program's, so it counts only next to one that numbers a node or a
+    process, or says where they meet. One with a prefix of its own needs one with the same prefix.
+    """
+    prefixes = {name: _NODES.fullmatch(name) for name in env}
+    counts = {name: match[1] or "" for name, match in prefixes.items() if match}
+    counts |= {size: "" for size, _, _ in _PROCESSES}
+    counts = {name: prefix for name, prefix in counts.items() if env.get(name, "").strip()}
+    if any(_number(env, name) > 0 for name in counts):
+        return ()
+    others = [*_named(env, _NODE), *_named(env, _MEETINGS), *(rank for _, _, rank in _PROCESSES)]
+    others = [name for name in others if env.get(name, "").strip()]
+    return tuple(name for name in counts if any(other.startswith(counts[name]) for other in others))
 
 
 def _shown(facts: Facts, names: Iterable[str]) -> str:

@@ -202,6 +202,53 @@ def test_what_is_said() -> None:
     assert len(found(DLC, "hosts: [dlc1abc-worker-0]").nodes) == 1
 
 
+# Next to these, a count decides whether there are several nodes.
+DECIDES = [
+    ("WORLD_SIZE", {"RANK": "0"}),
+    ("WORLD_SIZE", {"MASTER_ADDR": "localhost"}),
+    ("NNODES", {"NODE_RANK": "0", "NUM_NODES": "auto"}),
+    ("PET_NNODES", {"PET_NODE_RANK": "0"}),
+    ("PMI_SIZE", {"PMI_RANK": "0"}),
+    ("CLOUD_NUM_NODES", {"CLOUD_NODE_INDEX": "0"}),
+]
+
+
+@pytest.mark.promise("a count of nodes that is no number is an error if it decides")
+@pytest.mark.parametrize("value", ["two", "-1", "1e1", "0", "1.0", "+1", "٢", "1000000000", "1:"])
+@pytest.mark.parametrize(("name", "others"), DECIDES)
+def test_an_invalid_count_is_not_one_node(name: str, others: dict[str, str], value: str) -> None:
+    """Node 0 would train alone while the others are refused"""
+    env = {name: value, **others}
+    with pytest.raises(ConfigError) as caught:
+        found(env)
+    first = next(iter(others))
+    assert f"EP201 the number of nodes is not known: {COUNT} | {name} is " in str(caught.value)
+    assert f"{first} is" not in str(caught.value)
+    assert f" | fix {name}; or set ENTRYPOINT_HOSTS" in str(caught.value)
+    assert len(found(env, "hosts: [dlc1abc-worker-0]").nodes) == 1
+    assert len(found(env, platform="local").nodes) == 1
+
+
+COUNT = "a count is not a whole number of 1 or more"
+
+
+@pytest.mark.control("a count of nodes that is no number is an error if it decides")
+@pytest.mark.parametrize(
+    "env",
+    [
+        *({name: "1", **others} for name, others in DECIDES),
+        {"WORLD_SIZE": "two"},
+        {"WORLD_SIZE": " ", "RANK": "0"},
+        {"WORLD_SIZE": "two", "RANK": "0", "NNODES": "1"},
+        {"SHOP_NUM_NODES": "all", "RANK": "0", "MASTER_ADDR": "localhost"},
+        {"PET_NNODES": "1:1", "PET_NODE_RANK": "0", "WORLD_SIZE": "auto", "RANK": "0"},
+    ],
+)
+def test_a_count_that_decides_nothing(env: dict[str, str]) -> None:
+    """An invalid count that stands alone, is another program's, or is next to a valid one"""
+    assert len(found(env).nodes) == 1
+
+
 # --------------------------------------------------------------------------------------------------
 # Several starts on one node
 
