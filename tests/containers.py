@@ -57,6 +57,15 @@ def container(name: str) -> Container:
     return engine().containers.get(name)
 
 
+def kill(name: str) -> None:
+    """End a container by SIGKILL, unless it has ended already."""
+    try:
+        container(name).kill()
+    except APIError as error:
+        if error.status_code != 409:  # not running
+            raise
+
+
 def inspect(name: str) -> dict[str, Any]:
     answer: dict[str, Any] = container(name).attrs
     return answer

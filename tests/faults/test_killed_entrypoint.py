@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.cluster import until
-from tests.containers import container
+from tests.containers import container, kill
 from tests.faults.faultjob import BOTH, HOSTS, STUBBORN, TRAINS, UP, Make
 
 ENTRYPOINT = "python3 -I .*/(entrypoint run|image-entry)"
@@ -77,7 +77,7 @@ def test_the_same_containers_start_again(make: Make, launcher: str) -> None:
     until(lambda: len(re.findall(r"worker-\d is up", job.logs())) == 8, 90, "the second start")
     # one after the other: the last may have seen that the first are lost
     for box in job.boxes.values():
-        container(box).kill()
+        kill(box)
     assert set(job.ends().values()) <= {137, 75}
     assert list(job.ends().values()).count(137) > 0
     for box in job.boxes.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.cluster import until
-from tests.containers import container, engine, inspect, logs
+from tests.containers import container, engine, inspect, kill, logs
 from tests.image.boxes import Pair, run, started
 
 PROGRAM = ("sh", "-c", "echo up; exec sleep 1000")
@@ -53,7 +53,7 @@ def test_health_after_a_restart(image: str) -> None:
         box = pair.boxes[0]
         until(lambda: probe(box)[0] == 0, 20, "ready")
         for each in pair.boxes.values():
-            container(each).kill()
+            kill(each)
         container(box).start()
         until(lambda: logs(box).count("waiting for 1 of 1 peers") == 1, 20, "the roll call again")
         assert probe(box)[0] == 1

@@ -47,7 +47,7 @@ def test_the_page_shows_what_happens(local: Make, first: int) -> None:
     """Three at a time, since they mostly wait."""
     if not list(Path("/usr/lib").glob("*/libnss_wrapper.so")):
         pytest.skip("needs libnss-wrapper")
-    assert len(blocks()) == 6
+    assert len(blocks()) == 5
     jobs = [(local(*words, cwd=TREE), shown) for words, shown in blocks()[first : first + 3]]
     for job, shown in jobs:
         job.ends()

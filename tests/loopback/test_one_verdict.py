@@ -34,7 +34,7 @@ def test_all_end_together_when_the_last_has_ended_well(cluster: Make) -> None:
 @pytest.mark.parametrize("node", [0, 1])
 @pytest.mark.parametrize(
     ("program", "status", "how"),
-    [("exit 7", 7, "exited with 7"), ("kill -9 $$", 137, "was ended by SIGKILL")],
+    [("exit 7", 7, "exited with 7"), ("kill -9 $$", 137, "was ended by SIGKILL (137)")],
 )
 def test_the_first_failing_node_is_the_job_s_result(
     cluster: Make, node: int, program: str, status: int, how: str
