@@ -107,6 +107,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
+UNNAMED = {"hosts": Source("default", "this container's host name")}
 BOTH = pytest.mark.parametrize("script", ["torchrun", "torchlaunch"])
 
 
@@ -209,16 +210,35 @@ def test_a_list_of_nodes_says_how_many_there_are(
 
 
 @BOTH
-def test_a_rank_that_a_platform_gives_is_no_only_node(bench: Bench, script: str) -> None:
-    """Platforms say `RANK=1 WORLD_SIZE=2` of nodes; the script reads no number of nodes there."""
-    bench.render(at=topology(["w-0"]))
-    given = {"NODE_RANK": "", "MASTER_ADDR": "other", "WORLD_SIZE": "2"}
-    got = bench.run(script=script, RANK="1", **given)
-    assert (got.status, "EP650 no node of this job has this index | 1 of 1" in got.error) == (
-        78,
-        True,
-    )
-    assert bench.run(script=script, RANK="0", NODE_RANK="").status == 0
+@pytest.mark.parametrize("hosts", [[], ["w-0"]], ids=["no-hosts", "one-host"])
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"MASTER_ADDR": "other", "WORLD_SIZE": "2"},
+        {"MASTER_ADDR": "other", "WORLD_SIZE": "two"},
+        {"MA_VJ_NAME": "job"},
+    ],
+    ids=" ".join,
+)
+def test_no_node_of_several_is_taken_for_the_only_one(
+    bench: Bench, script: str, hosts: list[str], env: dict[str, str]
+) -> None:
+    """Platforms say `RANK=1 WORLD_SIZE=2` of nodes; a job's name says nothing of their number"""
+    at = topology(hosts or ["here"])
+    bench.render(at=at if hosts else replace(at, origins=UNNAMED))
+    for rank in ("0", "1"):
+        got = bench.run(script=script, RANK=rank, MA_TASK_INDEX=rank, NODE_RANK="", **env)
+        assert (got.status, got.argv) == (78, [])
+        assert "EP650 the number of nodes is not known | MA_VJ_NAME is '" in got.error
+        assert "| set NNODES, such as 2" in got.error
+    for number in ("NNODES", "MA_NUM_HOSTS"):
+        assert bench.run(script=script, **{number: "1"}, NODE_RANK="", **env).status == 0
+    for listed in (
+        {},
+        {"RANK": "0", "WORLD_SIZE": "1"},
+        {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"},
+    ):
+        assert bench.run(script=script, **listed, NODE_RANK="").status == 0
 
 
 @BOTH
