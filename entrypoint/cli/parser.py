@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -12,7 +11,7 @@ from entrypoint import __version__, errors, registry, secret
 from entrypoint.cli import NAMES
 from entrypoint.errors import UsageError
 from entrypoint.output.log import answer, width
-from entrypoint.spec import fields
+from entrypoint.spec import fields, letters_of, removed
 from entrypoint.spec.rules import FieldInfo, nearest, suggestion
 
 _EXIT_STATUSES = "\n\n".join((errors.__doc__ or "").split("\n\n")[1:3])
@@ -103,7 +102,7 @@ def _flags_of(parser: argparse.ArgumentParser) -> list[str]:
 
 def _advice(flag: str, flags: Sequence[str]) -> str:
     """Return a hint on what an unknown flag may stand for, where a command has these."""
-    name = re.sub("[-_.]", "", flag)
+    name = letters_of(flag)
     if name == "dryrun":
         return "use `entrypoint plan`: it prints what run will do"
     if name == "secret":
@@ -112,9 +111,7 @@ def _advice(flag: str, flags: Sequence[str]) -> str:
             " ENTRYPOINT_SECRET"
         )
     for field in fields():
-        if name in (
-            re.sub("[-_.]", "", part) for part in (field.path, *field.flags)
-        ) and flag.startswith("--"):
+        if name in map(letters_of, (field.path, *field.flags)) and flag.startswith("--"):
             if flag in field.flags:
                 return "remove it: it is a setting of a job, and this command uses none"
             return (
@@ -122,6 +119,8 @@ def _advice(flag: str, flags: Sequence[str]) -> str:
                 if field.flags
                 else f"set {field.path} in the spec, or {field.env}"
             )
+    if flag.startswith("--") and (hint := removed(flag)):
+        return hint
     names = {name.lstrip("-"): name for name in flags}
     if flag.startswith("--") and (meant := nearest(flag[2:], names)):
         return f"did you mean `{names[meant]}`? options of the program go after --"

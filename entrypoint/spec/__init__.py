@@ -5,7 +5,7 @@ yamlfile, loading --> Items --rules--> values --loading--> JobSpec  (table: its 
 
 from entrypoint.model import DEFAULT, Source
 from entrypoint.spec.jobspec import JobSpec, SshSpec
-from entrypoint.spec.loading import Override, load
+from entrypoint.spec.loading import Override, letters_of, load, removed
 from entrypoint.spec.rules import (
     JOB_NAME,
     MAX_NODES,
@@ -30,6 +30,6 @@ from entrypoint.spec.table import (
 __all__ = [
     "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "HostEntry",
     "JobSpec", "Override", "Source", "SshSpec", "carried", "check_host", "expanded", "fields",
-    "for_script", "given",
-    "kept_back", "left_out", "load", "plain_path", "settings_in", "written",
+    "for_script", "given", "kept_back", "left_out", "letters_of", "load", "plain_path", "removed",
+    "settings_in", "written",
 ]  # fmt: skip

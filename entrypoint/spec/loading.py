@@ -36,17 +36,26 @@ _NO_VERSION = "remove it: the launcher asks the installed torch"
 _NO_BINDING = (
     "leave it out: torchrun and MPI bind by their own options (torch.extra_args, mpi.bind_args)"
 )
+# Fields and sections of earlier releases -> hint.
 _REMOVED = {
     "kubernetes": _KUSTOMIZE,
-    "ENTRYPOINT_KUBERNETES_PATCH": _KUSTOMIZE,
+    "kubernetes.patch": _KUSTOMIZE,
     "torch.version": _NO_VERSION,
-    "ENTRYPOINT_TORCH_VERSION": _NO_VERSION,
     "cpu": _NO_BINDING,
-    "ENTRYPOINT_CPU_BIND": _NO_BINDING,
+    "cpu.bind": _NO_BINDING,
     "netcheck.port": _NO_PORT,
-    "ENTRYPOINT_NETCHECK_PORT": _NO_PORT,
 }
-"""Keys and variables of earlier releases -> hint."""
+
+
+def removed(name: str) -> str | None:
+    """Return a hint if this is a setting of earlier releases: a field, or its variable or flag."""
+    letters = letters_of(name.removeprefix(PREFIX)).lower()
+    return next((hint for field, hint in _REMOVED.items() if letters_of(field) == letters), None)
+
+
+def letters_of(name: str) -> str:
+    """Return a field's path or a flag's name without what their spellings differ in."""
+    return re.sub("[-_.]", "", name)
 
 
 @dataclass(frozen=True)
@@ -183,7 +192,7 @@ def _unknown_key(
             place, path, "a secret does not belong in a file that is shared", "", hint, "EP105"
         )
         return
-    hint = _REMOVED.get(path) or suggestion(key, homes, expected)
+    hint = removed(path) or suggestion(key, homes, expected)
     report.add(place, path, "unknown key", f"`{brief(key)}`", hint, "EP102")
 
 
@@ -206,7 +215,7 @@ def _unknown_variables(env: Mapping[str, str], report: ProblemList) -> None:
     for name in env:
         if name.startswith(PREFIX) and env[name] and name not in settings.values():
             names = ["the names in docs/reference/spec.md"]
-            hint = _REMOVED.get(name) or suggestion(name.removeprefix(PREFIX), settings, names)
+            hint = removed(name) or suggestion(name.removeprefix(PREFIX), settings, names)
             report.add(Place(1, where=name), "", "no such setting", "", hint, "EP102")
 
 

@@ -303,6 +303,14 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
             r".*--torch\.port=3 \| set torch\.port in the spec, or ENTRYPOINT_TORCH_PORT",
         ),
         (
+            ["run", "--cpu-bind", "core", "--", "true"],
+            r".*--cpu-bind core \| leave it out: torchrun and MPI bind by their own options .*",
+        ),
+        (
+            ["plan", "--torch.version=2.1"],
+            r".*--torch\.version=2\.1 \| remove it: the launcher asks the installed torch",
+        ),
+        (
             ["plan", "--epochs", "3"],
             r".*--epochs 3 \| put -- before the program: -- python train\.py",
         ),

@@ -143,6 +143,8 @@ BAD = [
     ("netcheck: {seconds: 61}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 61.0 | write for example 0.5"),
     ("netcheck: {port: 7000}", "1:12: netcheck.port: EP102 unknown key | `port` | remove it: the network check uses the roll call's connections, and free ports between pairs of nodes"),
     ("cpu: {bind: numa}", "1:1: cpu: EP102 unknown key | `cpu` | leave it out: torchrun and MPI bind by their own options (torch.extra_args, mpi.bind_args)"),
+    ("cpu.bind: core", "1:1: cpu.bind: EP102 unknown key | `cpu.bind` | leave it out: torchrun and MPI bind by their own options (torch.extra_args, mpi.bind_args)"),
+    ("cpu_bind: core", "1:1: cpu_bind: EP102 unknown key | `cpu_bind` | leave it out: torchrun and MPI bind by their own options (torch.extra_args, mpi.bind_args)"),
     ("timeouts: {grace: .inf}", '1:19: timeouts.grace: EP100 a number of at least 0 is needed | ".inf" | write for example 30'),
     ("name: My_Job", f'1:7: name: {LABEL} | "My_Job" | write for example job'),
     ("name: [a]", f"1:7: name: {LABEL} | a list | write one value"),
