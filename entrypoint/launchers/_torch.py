@@ -38,7 +38,8 @@ SETTLED = {
 _OF_OUTPUT = dict.fromkeys(("tee", "redirects"), "logs.files: ranks, for copies in files")
 _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}  # their other spellings
 
-_OF_TORCHRUN = ("nodes", "torch.max_restarts")  # torch.distributed.launch gets none of these
+# torch.distributed.launch gets none of these
+_OF_TORCHRUN = ("nodes", "torch.max_restarts", "torch.rdzv_backend", "timeouts.peers")
 
 # Seconds; torch counts milliseconds in 31 bits.
 _AS_LONG_AS_THE_JOB = 2_000_000
@@ -142,7 +143,7 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
         "name": name,
         "hosts": ",".join(node.where for node in topology.nodes) if is_named else "",
         "elastic": spec.nodes or "" if is_torchrun else "",
-        "not_carried": [path for path in _OF_TORCHRUN if spec.value(path)],
+        "not_carried": [path for path in _OF_TORCHRUN if spec.source(path) != DEFAULT],
         "slots": topology.leader.slots,
         "slots_of": slots if len(set(slots)) > 1 else [],
         "job": topology.job,

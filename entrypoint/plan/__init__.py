@@ -479,6 +479,9 @@ _SAMPLE = (
 _FOLDERS = ("ENTRYPOINT_RUN_DIR", "TMPDIR")
 
 
+_BY_HAND = "made by ssh-keygen -t ed25519 -N '' -f host_key"
+
+
 def _sshd_config(
     spec: JobSpec,
     facts: Facts,
@@ -494,6 +497,7 @@ def _sshd_config(
             "about": about,
             "user": topology.user,
             "run_dir": topology.run_dir,
+            "host_key": f"a copy of {spec.ssh.host_key}" if spec.ssh.host_key else _BY_HAND,
             "alive_interval": _alive_interval(spec),
             "root_login": "no" if facts.uid else "prohibit-password",
             "startups": max(256, 2 * len(topology.nodes)),
