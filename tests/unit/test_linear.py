@@ -209,7 +209,6 @@ ELSEWHERE = {
     "cli/explain.py": "classes that have no character in common",
     "explain/failures.py": "line ends",
     "job/messages.py": "classes that have no character in common",
-    "cli/parser.py": "a literal; a field's description, which is ours",
     "check/node.py": "begins at the text's begin, with no repetition before .*",
     "deploy/_dump.py": "one class",
     "deploy/_options.py": "classes that have no character in common",
