@@ -190,7 +190,7 @@ class RecordFile:
 
         self.command = command
         self.at = time.monotonic()
-        if self._is_ours():
+        if self._path and self._is_ours():
             with contextlib.suppress(OSError):
                 self._put(None, 0.0, 0o600)
 
