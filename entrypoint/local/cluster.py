@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from entrypoint.local.faults import Fault, Faults
     from entrypoint.text import Log
 
-_LOOK = 0.2  # seconds between two looks whether a killed node has ended
+_POLL = 0.2  # seconds between checks whether a killed node has ended
 _FORCED = 5.0  # seconds from the second signal until remaining processes are killed
 _GONE = 10.0  # seconds for killed processes to be gone
 
@@ -232,7 +232,7 @@ class LocalCluster:
         if fault.kind == "freeze":
             self._continue(fault)
         elif fault.node in self._running:  # its end is not known yet
-            self._loop.call_later(_LOOK, self._end, fault)
+            self._loop.call_later(_POLL, self._end, fault)
         elif fault.node in self._returning and not self._stops:
             self._returning.remove(fault.node)
             self._causes.pop(fault.node, None)

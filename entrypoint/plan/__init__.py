@@ -477,9 +477,7 @@ _SAMPLE = (
     " keys from the job's secret."
 )
 _FOLDERS = ("ENTRYPOINT_RUN_DIR", "TMPDIR")
-
-
-_BY_HAND = "made by ssh-keygen -t ed25519 -N '' -f host_key"
+_BY_HAND = "ssh-keygen -t ed25519 -N '' -f host_key"
 
 
 def _sshd_config(

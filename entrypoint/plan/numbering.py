@@ -160,8 +160,8 @@ def invalid_counts(env: Mapping[str, str]) -> tuple[str, ...]:
     Such a variable may be another program's, so it counts only next to one that numbers a node or a
     process, or says where they meet. One with a prefix of its own needs one with the same prefix.
     """
-    prefixes = {name: _NODES.fullmatch(name) for name in env}
-    counts = {name: match[1] or "" for name, match in prefixes.items() if match}
+    matches = {name: _NODES.fullmatch(name) for name in env}
+    counts = {name: match[1] or "" for name, match in matches.items() if match}
     counts |= {size: "" for size, _, _ in _PROCESSES}
     counts = {name: prefix for name, prefix in counts.items() if env.get(name, "").strip()}
     if any(_number(env, name) > 0 for name in counts):

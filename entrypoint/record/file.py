@@ -239,7 +239,7 @@ class RecordFile:
             self._writing.release()
 
     def _put(self, result: Mapping[str, Any] | None, pause: float, mode: int) -> None:
-        from pathlib import Path  # imported late, since mode exec needs none of these
+        from pathlib import Path  # imported late, since a start without a record needs none
 
         from entrypoint.record.content import VERSION, Record
         from entrypoint.system.files import put

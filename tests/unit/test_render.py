@@ -49,7 +49,8 @@ LINE_ENDS = ["\n", "a\nb", "\r", "x\r", "a\0b", "ok\nPermitRootLogin yes"]
 def sshd_context(folder: Path, **values: Any) -> dict[str, Any]:
     return {
         "origin": "a test", "port": 36666, "run_dir": str(folder), "user": "ma-user",
-        "root_login": "no", "host_key": "made by hand", "startups": 64, "login_grace": 30, "alive_interval": 5, "session_env": {"A": "b"},
+        "root_login": "no", "host_key": "made by hand", "startups": 64, "login_grace": 30,
+        "alive_interval": 5, "session_env": {"A": "b"},
         "about": "a test", "more": "", **values,
     }  # fmt: skip
 
