@@ -869,7 +869,7 @@ def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: 
     ):
         (cwd / name).write_bytes(text.encode())
         (cwd / name).chmod(0o755)
-    done = entrypoint(cwd, "run", "--", program)
+    done = entrypoint(cwd, "run", "--run-dir", str(cwd.parent / "run"), "--", program)
     expected = (status, "", f"[entrypoint] EP440 cannot start {program}: {seen}; exit {status}\n")
     assert (done.returncode, done.stdout, done.stderr) == expected
 
