@@ -17,17 +17,20 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import TREE
 from tests.cluster import Cluster
-from tests.containers import IMAGE, IMAGES, TREE, Compose, ModelArts, engine, missing, new_network
+from tests.composed import Compose
+from tests.containers import IMAGE, IMAGES, engine, missing, new_network
 from tests.faults.faultjob import HOSTS, Job
+from tests.modelarts import ModelArts
 from tests.networks.pods import Pods
 from tests.process.bench import Bench
-from tests.rows import ROW_OF, ended, said
-from tests.tiers import EVERY_CHANGE, THOROUGH
+from tests.proof.areas import area_of
+from tests.rows import ended, said
+from tests.tiers import EVERY_CHANGE, RELEASE, THOROUGH
 
-pytest_plugins = ["tests.plugin.tables", "tests.plugin.pure"]
+pytest_plugins = ["tests.proof.results", "tests.plugin.pure"]
 settings.register_profile("quick", deadline=None)  # an example may be slow on a busy machine
-# as `make test-security` asks for
 settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile("quick")
 
@@ -41,15 +44,10 @@ CONTAINERS = ("bake", "compose", "engines", "faults", "image", "networks", "rest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--torch-python",
-        default="",
-        help="a Python with torch, as scripts/dev/torch-python prints it",
-    )
-    parser.addoption(
         "--with",
         action="append",
         default=[],
-        help="NAME=PYTHON, as scripts/dev/python-with NAME prints it",
+        help="NAME=PATH: a Python that has torch, or what scripts/dev/python-with NAME installs; or sif=IMAGE",
     )
     parser.addoption(
         "--image", action="append", help="try this image in place of those that are handed out"
@@ -80,32 +78,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what `make test` leaves to other targets as slow; skip what this machine has no programs
-    or images for."""
+    """Mark what only `make test-all` or `make test-release` runs, and skip what this machine has no
+    programs or images for."""
     folder = item.nodeid.split("/")[1]
-    row = ROW_OF.get(item.nodeid)
     fixtures = getattr(item, "fixturenames", ())
-    if row and row.table == "launchers":
-        item.add_marker("launcher")
-    elif row or folder == "engines":
-        item.add_marker("engine")
     needs_containers = folder in CONTAINERS or (folder == "security" and "image" in fixtures)
-    if needs_containers:
-        item.add_marker("containers")
-    # What needs libraries of some GB is for `make test-launchers`.
-    if "launcher_python" in fixtures or (
-        needs_containers and not item.nodeid.startswith(EVERY_CHANGE)
+    # Libraries of some GB are no part of `make test`.
+    if (
+        "launcher_python" in fixtures
+        or (needs_containers and not item.nodeid.startswith(EVERY_CHANGE))
+        or item.nodeid.startswith(THOROUGH)
     ):
         item.add_marker("slow")
-    if item.nodeid.startswith(THOROUGH):
-        item.add_marker("thorough")
-        item.add_marker("slow")
+    if item.nodeid.startswith(RELEASE) or area_of(item.nodeid).tier == "release":
+        item.add_marker("release")
     reason = None
     if folder == "loopback" and NOT_HERE:
         reason = f"not on this machine: {', '.join(NOT_HERE)}"
     if folder in ("compose", "engines", "faults", "networks", "restarts", "sbatch"):
         params = getattr(item, "callspec", None)
-        image = row.image if row else getattr(item.module, "IMAGE", IMAGE)  # type: ignore[attr-defined]
+        image = getattr(item.module, "IMAGE", IMAGE)  # type: ignore[attr-defined]
         reason = missing(str(params.params.get("image", image) if params else image))
     if reason:
         item.add_marker(pytest.mark.skip(reason=reason))
@@ -168,10 +160,9 @@ def cluster() -> Iterator[Callable[..., Cluster]]:
 
 
 @pytest.fixture
-def torch_python(pytestconfig: pytest.Config) -> str:
+def torch_python(python_with: Callable[[str], str]) -> str:
     """A Python with torch in it."""
-    python: str = pytestconfig.getoption("--torch-python")
-    return python or pytest.skip("--torch-python names no Python with torch")
+    return python_with("torch")
 
 
 @pytest.fixture

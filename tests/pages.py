@@ -1,7 +1,7 @@
 """The pages that the toolkit makes: a row each, tried in a real browser by
 tests/process/test_pages.py.
 
-`python -m tests.pages FOLDER` makes their screenshots: make screenshots.
+`python -m tests.pages FOLDER` makes their screenshots: scripts/test screenshots.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def missing() -> str:
     try:
         import playwright  # noqa: F401
     except ImportError:
-        return "playwright is not installed: make test-see"
-    return "" if shutil.which("chromium") else "there is no chromium here: make test-see"
+        return "playwright is not installed: scripts/test all pages"
+    return "" if shutil.which("chromium") else "there is no chromium here: scripts/test all pages"
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The table of promises: what the markers `promise` and `control` on tests say. `make promises`
+"""The table of promises: what the markers `promise` and `control` on tests say. `scripts/test promises`
 prints it.
 
 A promise is held by tests with the marker `promise(text)`. Its negative control, which shows that

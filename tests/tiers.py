@@ -9,8 +9,9 @@ import yaml
 
 def _names(part: str) -> tuple[str, ...]:
     """Return the beginnings of the names of a part's tests."""
-    modules = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))[part]
+    file = Path(__file__).with_suffix(".yaml")
+    modules = yaml.safe_load(file.read_text(encoding="utf-8")).get(part, {})
     return tuple(f"tests/{module}::{test}" for module in modules for test in modules[module])
 
 
-EVERY_CHANGE, THOROUGH = _names("every_change"), _names("thorough")
+EVERY_CHANGE, THOROUGH, RELEASE = map(_names, ("every_change", "thorough", "release"))

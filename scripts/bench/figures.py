@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# by what factor a ratio may be worse than the committed one before `make bench-check` fails
+# by what factor a ratio may be worse than the committed one before `--check` fails
 MARGIN = 1.3
 
 # Two-sided 95 % points of Student's t for 1, 2, ... degrees of freedom; beyond the table, the
@@ -172,7 +172,7 @@ def number(value: float, unit: str) -> str:
 
 
 def ratio_of(goal: Goal, data: Data) -> float:
-    """What `make bench-check` compares: the ratio of medians, of any goal that has a comparison."""
+    """What `--check` compares: the ratio of medians, of any goal that has a comparison."""
     ours, theirs = data.get((goal.case, goal.way)), data.get((goal.case, goal.beside))
     if not ours or not theirs or not theirs.median or ours.failed:
         return math.nan

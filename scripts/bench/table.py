@@ -87,8 +87,8 @@ class Row:
     about: About
     measure: Callable[[Table], None]
     runs: int
-    quick: int = 0  # runs in `make bench-check`; 0: it has no part in it
-    # ratios that `make bench-check` compares beside those of the goals; their limit is unused
+    quick: int = 0  # runs in `scripts/bench/run --check`; 0: it has no part in it
+    # ratios that `--check` compares beside those of the goals; their limit is unused
     also: tuple[Goal, ...] = ()
 
     @property

@@ -7,7 +7,8 @@ from secrets import token_hex
 
 import pytest
 
-from tests.containers import ModelArts, docker, engine, missing
+from tests.containers import docker, engine, missing
+from tests.modelarts import ModelArts
 from tests.rows import agrees, ended, expected, places, said
 
 IMAGE = "entrypoint-ascend:arm64"

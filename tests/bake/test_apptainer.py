@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import TREE
 from tests.cluster import free_port
-from tests.containers import TREE
 
 BASES = ("train.sif",)  # none of the engine's images
 SHOW = (

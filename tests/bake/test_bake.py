@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import TREE, docker, engine, logs, missing
+from tests import TREE
+from tests.containers import docker, engine, logs, missing
 from tests.image.boxes import Pair, run, said, sh, write
 
 BASES = tuple(

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.containers import TREE, Compose, engine
+from tests import TREE
+from tests.composed import Compose
+from tests.containers import MPI4, engine
 from tests.golden_deploy import cases, made
-from tests.rows import MPI4, expected, places, said
+from tests.rows import expected, places, said
 
 IMAGE = MPI4
 SPEC = TREE / "examples/mpi/containers.yaml"

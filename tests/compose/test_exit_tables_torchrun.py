@@ -10,8 +10,8 @@ import json
 
 import pytest
 
-from tests import exit_table
-from tests.containers import IMAGE, TREE, docker
+from tests import TREE, exit_table
+from tests.containers import IMAGE, docker
 
 pytestmark = [
     pytest.mark.fault("17", "every status, every signal", launcher="torchrun"),

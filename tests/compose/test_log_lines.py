@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import ModelArts
-from tests.rows import MPI4, MPI5, MPICH, ended
+from tests.containers import MPI4, MPI5, MPICH
+from tests.modelarts import ModelArts
+from tests.rows import ended
 
 pytestmark = [pytest.mark.see, pytest.mark.timeout(200)]
 MPIS = [
     pytest.param(MPI5, "mpirun", id="Open MPI 5"),
     pytest.param(MPI4, "mpirun", id="Open MPI 4"),
-    pytest.param(MPICH, "hydra", id="MPICH", marks=pytest.mark.launcher),
+    pytest.param(MPICH, "hydra", id="MPICH"),
 ]
 HOSTS = ("worker-0", "worker-1")
 # What the engine keeps of a container's output is no measure: it makes U+FFFD of what is no UTF-8.

@@ -17,7 +17,6 @@ import pytest
 from tests.cluster import clean_environment, until
 from tests.containers import IMAGE, build, container, docker, exit_code, logs, remove, wait
 
-pytestmark = pytest.mark.engine
 PLAIN = "entrypoint-test-plain:dev"
 AWKWARD = (
     *("", "a b", "it's", '"q"', *split("$HOME $$ ${local_rank} $(id) `id`"), "a\nb", "*", "ü\\"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from shlex import split
 
+from tests import TREE
 from tests.cluster import until
-from tests.containers import TREE, Compose, docker, logs
+from tests.composed import Compose
+from tests.containers import docker, logs
 
 SPEC = TREE / "examples/horovod/job.yaml"
 PROGRAM = ["python", "train.py", "--steps", "1000000"]  # long enough to be looked at

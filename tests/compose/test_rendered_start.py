@@ -15,17 +15,8 @@ import pytest
 from entrypoint.deploy import kubernetes
 from entrypoint.deploy._kinds import KINDS
 from entrypoint.spec import load
-from tests.containers import (
-    IMAGE,
-    Compose,
-    build,
-    container,
-    docker,
-    engine,
-    exit_code,
-    remove,
-    wait,
-)
+from tests.composed import Compose
+from tests.containers import IMAGE, build, container, docker, engine, exit_code, remove, wait
 from tests.unit.test_deploy_start import of_kubernetes
 
 SPEC = "name: demo\nslots: 1\nlauncher: plain\ncommand: [sh, -c, 'echo trained; exit 7']\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import Compose
+from tests.composed import Compose
 
 CPUS = len(os.sched_getaffinity(0))
 SLOTS = (

@@ -1,4 +1,4 @@
-"""make smoke: the example's three containers train with Horovod and torch, and end together."""
+"""The example's three containers train with Horovod and torch, and end together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 
 import pytest
 
-from tests.containers import TREE, Compose, exit_code, finished_at, inspect
+from tests import TREE
+from tests.composed import Compose
+from tests.containers import exit_code, finished_at, inspect
 
 SPEC = TREE / "examples/horovod/job.yaml"
 

@@ -8,8 +8,11 @@ import time
 
 import pytest
 
+from tests import TREE
 from tests.cluster import until
-from tests.containers import IMAGE, TREE, Compose, ModelArts, container, docker, finished_at, logs
+from tests.composed import Compose
+from tests.containers import IMAGE, container, docker, finished_at, logs
+from tests.modelarts import ModelArts
 from tests.rows import ended, said
 
 FAILED = 10.0  # seconds from a rank's failure to the last container's end

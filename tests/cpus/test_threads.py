@@ -1,7 +1,7 @@
 """How many threads OpenMP, OpenBLAS (numpy) and torch use in real containers, with the toolkit and
 without.
 
-The tree's toolkit runs in the image's Python. `make test-cpus` prints a line for each container.
+The tree's toolkit runs in the image's Python. `scripts/test table cpus` prints a line for each container.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import re
 
 import pytest
 
+from tests import TREE
 from tests.command import captured
-from tests.containers import IMAGE, TREE, missing
+from tests.containers import IMAGE, missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PROBE = ("python3", "/tree/tests/cpus/probe.py")

@@ -9,8 +9,9 @@ from secrets import token_hex
 
 import pytest
 
-from tests.containers import ModelArts
-from tests.rows import ASCEND, agrees, ended, expected, places, said
+from tests.containers import ASCEND
+from tests.modelarts import ModelArts
+from tests.rows import agrees, ended, expected, places, said
 
 SIMULATED = {"ENTRYPOINT_SIMULATE_ASCEND": "2"}
 Run = Callable[..., tuple[dict[str, str], str]]

@@ -7,7 +7,8 @@ from shlex import split
 
 import pytest
 
-from tests.rows import GPU, agrees, expected, places
+from tests.containers import IMAGE as GPU
+from tests.rows import agrees, expected, places
 
 FLAGS = [
     "--model=small", "--batch-size=2", "--image-size=32",

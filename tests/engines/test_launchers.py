@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from tests import TREE
 from tests.cluster import until
-from tests.containers import TREE, Compose, container, logs
+from tests.composed import Compose
+from tests.containers import container, logs
 from tests.rows import EXAMPLES, agrees, ended, said
 
 

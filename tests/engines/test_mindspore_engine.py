@@ -6,8 +6,10 @@ from shlex import split
 
 import pytest
 
-from tests.containers import TREE, Compose
-from tests.rows import MINDSPORE, agrees, ended, expected, places, said
+from tests import TREE
+from tests.composed import Compose
+from tests.containers import MINDSPORE
+from tests.rows import agrees, ended, expected, places, said
 
 IMAGE = MINDSPORE
 QUIET = {"GLOG_v": "3"}

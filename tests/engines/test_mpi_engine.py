@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.containers import TREE, Compose, exit_code, logs
-from tests.rows import MPI4, MPI5, agrees, ended, expected, places, said
+from tests import TREE
+from tests.composed import Compose
+from tests.containers import MPI4, MPI5, exit_code, logs
+from tests.rows import agrees, ended, expected, places, said
 
 IMAGE = MPI5  # of the test that needs both
 IMAGES = {"4": MPI4, "5": MPI5}

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.containers import TREE, docker
-from tests.rows import GPU, agrees, expected, places
+from tests import TREE
+from tests.containers import IMAGE as GPU
+from tests.containers import docker
+from tests.rows import agrees, expected, places
 
 Run = Callable[..., tuple[dict[str, str], str]]
 

@@ -7,8 +7,11 @@ import re
 
 import pytest
 
-from tests.containers import TREE, Compose, ModelArts, docker, logs
-from tests.rows import TENSORFLOW, agrees, ended, said
+from tests import TREE
+from tests.composed import Compose
+from tests.containers import TENSORFLOW, docker, logs
+from tests.modelarts import ModelArts
+from tests.rows import agrees, ended, said
 
 IMAGE = TENSORFLOW
 QUIET = {"TF_ENABLE_ONEDNN_OPTS": "0", "ENTRYPOINT_LAUNCHER": "tensorflow"}

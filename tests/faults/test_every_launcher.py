@@ -9,9 +9,8 @@ import time
 import pytest
 
 from tests.cluster import until
-from tests.containers import IMAGE
+from tests.containers import ACCELERATE, ASCEND, DEEPSPEED, IMAGE, MPICH, RAY
 from tests.faults.faultjob import EATS, LITTLE, NOW, SAVES, SPENT, TRAINS, UP, Job, Make, running
-from tests.rows import ACCELERATE, ASCEND, DEEPSPEED, MPICH, RAY
 
 CARDS = {"ENTRYPOINT_SIMULATE_ASCEND": "1", "ENTRYPOINT_ASCEND_RANK_TABLE": "none"}
 # With tensorflow, ascend and jax the program needs neither framework nor cards, and the smaller

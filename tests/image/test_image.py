@@ -8,7 +8,7 @@ from shlex import split
 
 import pytest
 
-from tests.containers import TREE
+from tests import TREE
 from tests.image.boxes import run, said, sh
 
 HERE = TREE / "tests/image"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers import TREE, engine
+from tests import TREE
+from tests.containers import engine
 from tests.image.boxes import said, sh
 
 MOST = 60_000_000  # bytes that the toolkit may add

@@ -10,11 +10,11 @@ from shlex import split
 
 import pytest
 
+from tests import TREE
 from tests.cluster import RUN, Cluster, Make, free_port, until
-from tests.containers import TREE
 from tests.rows import agrees
 
-pytestmark = [pytest.mark.launcher, pytest.mark.slow]
+pytestmark = [pytest.mark.slow]
 # Says who it is, and stays until the folder has a file `enough`; a later start of it is a new
 # attempt of torch's.
 WAITS = (

@@ -13,7 +13,6 @@ import pytest
 from tests.cluster import Cluster, Make, until
 from tests.smi import calls, simulated_smi
 
-pytestmark = pytest.mark.restarts
 ECC = (
     "EP460 a node is not healthy | GPU 1: 4 uncorrectable memory errors since the driver was loaded"
 )

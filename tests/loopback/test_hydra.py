@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import TREE
 from tests.cluster import Cluster, Make, until
-from tests.containers import TREE
 from tests.rows import agrees, expected, places
 
-pytestmark = pytest.mark.launcher
 SLOW = pytest.mark.slow  # `make test` has one of the three, the smallest
 STAYS = (
     "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :;"

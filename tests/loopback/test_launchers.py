@@ -18,11 +18,10 @@ from shlex import split
 import pytest
 
 from entrypoint.job.failure import ended
+from tests import TREE
 from tests.cluster import Cluster, Make, free_port, until
-from tests.containers import TREE
 from tests.rows import agrees
 
-pytestmark = pytest.mark.launcher
 SLOW = pytest.mark.slow
 SAVES = "trap 'sleep 0.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
 # The example, its launcher, and how far from one process it may be.

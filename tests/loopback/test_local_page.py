@@ -41,7 +41,7 @@ def missing(shown: list[str], seen: str) -> list[str]:
     "the page about `entrypoint local` shows what it does",
     control="a line that is not there, in the same test",
 )
-@pytest.mark.slow  # make test-see
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 3])
 def test_the_page_shows_what_happens(local: Make, first: int) -> None:
     """Three at a time, since they mostly wait."""

@@ -27,8 +27,10 @@ RANKS = 4
 # busy. Hydra passes larger pieces on: of 2 GB, the second one added 2 MB.
 MOST, GROWTH = 100.0, {"mpirun": 12.0, "jax": 12.0, "hydra": 16.0}
 Note = Callable[[str, object], None]
-# `make test` has no Intel MPI, `make test-launchers` has
-INTEL = [pytest.mark.slow, pytest.mark.launcher]
+# `make test` has no Intel MPI, `make test-all` has
+INTEL = [
+    pytest.mark.slow,
+]
 
 
 def sizes(what: str) -> pytest.MarkDecorator:

@@ -72,7 +72,6 @@ def test_a_launcher_behind_a_wrapper_is_refused_on_both_nodes(
     assert "EP118 the command is a launcher itself" in job.err(0)
 
 
-@pytest.mark.engine
 @pytest.mark.parametrize(
     ("options", "status", "sizes"),
     [

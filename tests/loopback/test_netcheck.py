@@ -284,7 +284,7 @@ def nodes_of_a_switch() -> Iterator[Callable[[int, int], list[str]]]:
 
 
 @pytest.mark.promise("`netcheck` names the node whose packets are late, and its cause")
-@pytest.mark.slow  # make test-see
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 2])
 def test_a_node_whose_packets_are_late_is_named_with_its_cause(
     late: int, cluster: Make, nodes_of_a_switch: Callable[[int, int], list[str]]

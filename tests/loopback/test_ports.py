@@ -187,7 +187,7 @@ LAUNCHERS = ("plain", "mpirun", "jax", "tensorflow", "pytorch")
 
 def start_jobs(cluster: Make, torch_python: str) -> list[Cluster]:
     """Start jobs of two nodes, each with its secret, at the same two addresses and with no port."""
-    launchers = (*LAUNCHERS, "torchrun") if torch_python else LAUNCHERS
+    launchers = (*LAUNCHERS, "torchrun")
     jobs = [cluster(2, slots=1) for _ in launchers]
     for number, (job, launcher) in enumerate(zip(jobs, launchers, strict=True)):
         job.folder /= f"j{number}"
@@ -209,9 +209,9 @@ def start_jobs(cluster: Make, torch_python: str) -> list[Cluster]:
 
 @pytest.mark.timeout(200)
 def test_jobs_that_a_scheduler_starts_at_once_on_one_host_network(
-    cluster: Make, pytestconfig: pytest.Config
+    cluster: Make, torch_python: str
 ) -> None:
-    jobs = start_jobs(cluster, pytestconfig.getoption("--torch-python"))
+    jobs = start_jobs(cluster, torch_python)
     ends = [job.ends(150) for job in jobs]
     failed = [job.both() for job, end in zip(jobs, ends, strict=True) if any(end.values())]
     assert not failed, "\n".join([f"{len(failed)} of {len(jobs)} jobs failed", *failed])

@@ -17,11 +17,11 @@ from shlex import split
 
 import pytest
 
+from tests import TREE
 from tests.cluster import Cluster, Make, until
-from tests.containers import TREE
 from tests.rows import agrees
 
-pytestmark = [pytest.mark.launcher, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 EXAMPLES = TREE / "examples/ray"
 SERVED = set(range(6379, 6386))  # as docs/how-to/engines.md names them
 # A client of its own, as a stranger would start it.

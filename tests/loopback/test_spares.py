@@ -12,7 +12,6 @@ import pytest
 
 from tests.cluster import Cluster, Make, until
 
-pytestmark = pytest.mark.restarts
 RUN = (sys.executable, "-m", "entrypoint", "run")
 # Each attempt notes which node has which place in the job, then waits for the file `over`.
 PROGRAM = """

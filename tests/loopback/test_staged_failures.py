@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import TREE
 from tests.cluster import Cluster, free_port, until
-from tests.containers import TREE
 from tests.staged import (
     ON_NODE_1,
     RANK_1,
@@ -273,11 +273,8 @@ RAY = (
 )  # fmt: skip
 ROWS = (
     *(pytest.param(row, id=row.name) for row in MINE),
-    *(pytest.param(row, id=row.name, marks=[pytest.mark.engine, SLOW]) for row in TORCH),
-    *(
-        pytest.param(row, id=row.name, marks=[pytest.mark.launcher, SLOW, pytest.mark.timeout(300)])
-        for row in RAY
-    ),
+    *(pytest.param(row, id=row.name, marks=[SLOW]) for row in TORCH),
+    *(pytest.param(row, id=row.name, marks=[SLOW, pytest.mark.timeout(300)]) for row in RAY),
 )
 
 

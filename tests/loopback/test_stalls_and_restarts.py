@@ -114,7 +114,6 @@ def test_a_rank_that_works_on_when_the_others_have_ended_is_no_stall(cluster: Ma
         assert "the only rank is in export(), <string>:3: no rank differs" in job.err(0), job.both()
 
 
-@pytest.mark.restarts
 @pytest.mark.promise("a half-written checkpoint is no progress, and no stall")
 def test_a_checkpoint_that_grows_is_no_stall_and_no_progress_when_it_is_cut(cluster: Make) -> None:
     """It takes twice the limit; then its rank crashes in the middle of it."""
@@ -268,7 +267,6 @@ def attempts(job: Cluster, rank: int) -> list[str]:
     return re.findall(r"attempt \d+ \d+", job.out(rank))
 
 
-@pytest.mark.restarts
 @pytest.mark.promise("restarts without progress end the job with 79, which nobody retries")
 @pytest.mark.promise("ranks know the attempt, and each attempt has log files of its own")
 @pytest.mark.parametrize("launcher", ["plain", "mpirun"])
@@ -289,7 +287,6 @@ def test_crashes_without_progress_end_at_the_third(cluster: Make, launcher: str)
     assert (record["result"]["status"], record["result"]["attempts"]) == (79, 3)
 
 
-@pytest.mark.restarts
 @pytest.mark.control("restarts without progress end the job with 79, which nobody retries")
 @pytest.mark.control("ranks know the attempt, and each attempt has log files of its own")
 def test_crashes_with_a_checkpoint_go_on_up_to_the_most(cluster: Make) -> None:
@@ -304,7 +301,6 @@ def test_crashes_with_a_checkpoint_go_on_up_to_the_most(cluster: Make) -> None:
     assert "EP640" not in job.err(0)
 
 
-@pytest.mark.restarts
 @pytest.mark.promise(
     "nothing of an attempt is left when the next one starts",
     control="the same look finds the process while its attempt runs",

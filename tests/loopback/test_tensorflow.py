@@ -1,5 +1,5 @@
 """Parameter servers never end by themselves: the workers' end is the job's. TensorFlow itself:
-`make test-engines`."""
+`make test-all`."""
 
 from __future__ import annotations
 

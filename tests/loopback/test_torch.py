@@ -1,8 +1,7 @@
 """The launchers of torch on nodes of this machine: what the entrypoint makes of them.
 
 The quick tests have a module that replaces torch and starts processes as torch does. The others
-run the real one of the Python that --torch-python names (scripts/dev/torch-python makes it); `make
-test` has one of each kind, `make test-engines` all. What has to hold in the image is in
+run the real one of the Python that --with=torch=PATH names (scripts/dev/torch-python makes it). What has to hold in the image is in
 tests/compose/test_torch_nodes.py.
 """
 
@@ -20,7 +19,6 @@ import pytest
 
 from tests.cluster import Cluster, Make, free_port, until
 
-pytestmark = pytest.mark.engine
 SLOW = pytest.mark.slow
 LAUNCHERS = pytest.mark.parametrize(
     "launcher", ["torchrun", pytest.param("torchlaunch", marks=SLOW)]

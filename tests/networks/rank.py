@@ -6,8 +6,10 @@ import json
 import subprocess
 from typing import Any
 
+from tests.containers import IMAGE as GPU
+from tests.containers import MPI4, MPI5
 from tests.networks.pods import Pods
-from tests.rows import GPU, MPI4, MPI5, ended, said
+from tests.rows import ended, said
 
 IMAGES = {"mpirun": MPI4, "mpirun of Open MPI 5": MPI5, "torchrun": GPU}
 TOLD = (

@@ -1,7 +1,7 @@
 """Real containers with several networks: which interface a job takes, what its ranks are told,
 where their bytes go.
 
-`make test` has one of them, `make test-network` all.
+`make test` has one of them, `make test-all` all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`make test-audit`: only an answer about every package is a good one."""
+"""`make lint`: only an answer about every package is a good one."""
 
 from __future__ import annotations
 
@@ -96,10 +96,3 @@ def test_lint_says_what_the_audit_says(
     )
     assert (done.returncode, line in done.stderr) == (status, True), done.stderr
     assert done.stderr.count("audit: ok") == (audit == 0)
-
-
-def test_make_test_asks_nobody() -> None:
-    """Lint within `make test` leaves the audit out, and `make test-audit` does it."""
-    assert 'WITHOUT="${WITHOUT:-} audit"' in (TREE / "scripts/test").read_text()
-    makefile = (TREE / "Makefile").read_text()
-    assert "scripts/audit.py" in makefile.partition("\ntest-audit:")[2].partition("\n\n")[0]

@@ -1,4 +1,4 @@
-"""Shell completion and the man page, which `make completion` writes from the parser: a real bash
+"""Shell completion and the man page, which `scripts/completion` writes from the parser: a real bash
 completes, a real man-db formats."""
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ KUBECTL = shutil.which("kubectl")
 SCHEMAS = f"kubectl kustomize, Kubernetes {apis.VERSIONS[0]} to {apis.VERSIONS[-1]}"
 JOB = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
 POD = "/spec/template"
-NO_KUBECTL = "no kubectl in PATH; `make test-deploy` has one"
+NO_KUBECTL = "no kubectl in PATH; `make test-all` has one"
 needs_kubectl = pytest.mark.skipif(not KUBECTL, reason=NO_KUBECTL)
 Objects = dict[str, dict[str, Any]]
 

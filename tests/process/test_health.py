@@ -17,7 +17,7 @@ from shlex import split
 import pytest
 
 from entrypoint.record import health
-from tests.containers import TREE
+from tests import TREE
 
 Check = Callable[[Path], tuple[bool, str]]
 COMMAND = TREE / "scripts/entrypoint"  # of an image

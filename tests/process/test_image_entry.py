@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.cli import of_image
-from tests.containers import TREE
+from tests import TREE
 
 COMMAND = [sys.executable, "-I", str(TREE / "scripts/image-entry")]
 # Names that are no shell's, one that shells read at their start, and values of any byte.

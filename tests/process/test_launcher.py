@@ -12,7 +12,7 @@ from shlex import split
 import pytest
 
 from entrypoint import supervised
-from tests.containers import TREE
+from tests import TREE
 
 GIVEN = {
     b"LD_LIBRARY_PATH": b"/my/lib",

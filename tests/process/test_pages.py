@@ -131,7 +131,7 @@ def test_a_page_can_be_read(
 @pytest.mark.see("pages", "the pictures in docs are those of the pages")
 def test_the_pictures_are_those_of_the_pages() -> None:
     assert (PICTURES / "pages.sha256").read_text() == digests(), (
-        "run `make screenshots` and look at them"
+        "run `scripts/test screenshots` and look at them"
     )
 
 

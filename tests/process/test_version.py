@@ -122,7 +122,7 @@ def test_what_is_built_says_its_version(tree: Path, tmp_path: Path) -> None:
 
 def test_what_is_started_is_the_checkout_or_the_wheel(tmp_path: Path) -> None:
     """Nothing that is written for a wheel shadows the checkout's package, which these tests run;
-    `make test-wheel` runs them with the wheel, of this tree's version."""
+    tests/wheel has the wheel."""
     words = "import entrypoint; print(entrypoint.__file__, entrypoint.__version__)"
     argv = [sys.executable, "-c", words]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

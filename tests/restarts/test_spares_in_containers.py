@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import until
-from tests.containers import IMAGE
+from tests.containers import ACCELERATE, DEEPSPEED, IMAGE, JAX, MPICH, RAY
 from tests.faults.faultjob import Job
 from tests.restarts.train import EVERY, reference
-from tests.rows import ACCELERATE, DEEPSPEED, JAX, MPICH, RAY
 
 # Under these the program is named with its Python.
 COMMANDS = {"mpirun": "python3", "hydra": "python3", "ray": "python", "jax": "python"}
@@ -33,7 +32,7 @@ HOSTS = [f"worker-{rank}" for rank in range(5)]
 WORKING, LOST = 4, "worker-2"
 STEPS, PAUSE = 40, 0.25  # ten seconds in which a worker can be killed
 SECONDS = 240  # for all attempts of a job on a busy machine
-pytestmark = [pytest.mark.restarts, pytest.mark.timeout(2 * SECONDS)]
+pytestmark = [pytest.mark.timeout(2 * SECONDS)]
 Begin = Callable[[str, str], Job]
 
 

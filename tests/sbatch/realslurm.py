@@ -8,8 +8,9 @@ import secrets
 from collections.abc import Mapping
 from shlex import split
 
+from tests import TREE
 from tests.cluster import until
-from tests.containers import TREE, container, docker, engine, inspect, logs, new_network, remove
+from tests.containers import container, docker, engine, inspect, logs, new_network, remove
 
 IMAGE = "entrypoint-slurm:dev"
 NODES = ["node-1", "node-2"]

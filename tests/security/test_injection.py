@@ -41,7 +41,7 @@ hostile = st.one_of(
     st.lists(st.sampled_from(NASTY), min_size=2, max_size=3).map("".join),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
 )
-# times as many examples; `make test-security` asks for three
+# times as many examples; `make test-release` asks for three
 MANY = settings.default.max_examples // 100
 SLOW = settings(max_examples=4 * MANY, suppress_health_check=list(HealthCheck))
 

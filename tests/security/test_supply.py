@@ -141,7 +141,7 @@ def test_the_image_has_what_is_locked(image: str) -> None:
     control='a misspelt document, in the first test; "not stated", in the last',
 )
 def test_the_sbom_is_whole(image: str) -> None:
-    """`make sbom` lists every Debian and Python package of the image, in CycloneDX that its own
+    """`scripts/sbom.py` lists every Debian and Python package of the image, in CycloneDX that its own
     validator takes."""
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator

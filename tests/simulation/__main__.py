@@ -1,4 +1,4 @@
-"""make simulate: thousands of schedules, each with its seed, and then mutations that must be found.
+"""scripts/test simulate: thousands of schedules, each with its seed, and then mutations that must be found.
 
 python -m tests.simulation                20,000 schedules of 2 to 16 nodes, 50 of 1,000, 5 of 10,000, the named ones,
                                           all mutations
@@ -61,7 +61,7 @@ def timeline(world: World) -> Iterable[str]:
 
 def main() -> int:
     """The command. Returns its exit status."""
-    parser = argparse.ArgumentParser(description="simulate jobs", prog="make simulate")
+    parser = argparse.ArgumentParser(description="simulate jobs", prog="scripts/test simulate")
     parser.add_argument("--schedules", type=int, default=20_000)
     parser.add_argument("--large", type=int, default=50, help="schedules of 1,000 nodes")
     parser.add_argument("--huge", type=int, default=5, help="schedules of 10,000 nodes")

@@ -1,4 +1,4 @@
-"""A short simulation in each run; `make simulate` is the long one, also of 1,000 nodes."""
+"""A short simulation in each run; `scripts/test simulate` is the long one, also of 1,000 nodes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_mutation_applies(name: str) -> None:
     ],
 )
 def test_a_mutation_is_found(name: str) -> None:
-    """`make simulate` tries all of them."""
+    """`scripts/test simulate` tries all of them."""
     found, words = find(MUTATIONS[name])
     assert found, words
 

@@ -1,5 +1,5 @@
 """Hangs that are staged in real jobs of two nodes with two ranks each: the rank that the others wait
-for is named, with the right to trace processes and without it. `make test-stalls` runs all."""
+for is named, with the right to trace processes and without it. `make test-all` runs two, `make test-release` all."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def test_rows_have_names_of_their_own_and_headings_that_can_be_linked() -> None:
         == len(ROWS)
         == 19
     )
-    # what `make bench-check` tries has something to compare
+    # what `scripts/bench/run --check` tries has something to compare
     assert all(
         any(goal.beside for goal in (*row.about.goals, *row.also)) for row in ROWS if row.quick
     )

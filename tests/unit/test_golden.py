@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import golden_fields
-from tests.containers import TREE
+from tests import TREE, golden_fields
 from tests.golden import (
     CASES,
     COMPLETE,

@@ -1,0 +1,59 @@
+"""A compose project of real containers, from a file that `entrypoint deploy compose` rendered."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests import TREE
+from tests.containers import IMAGE, engine, skip_without
+
+
+class Compose:
+    """A compose project, from a file that `entrypoint deploy compose` rendered, by this `tool` or
+    the one there is."""
+
+    def __init__(
+        self, folder: Path, project: str, tool: Sequence[str] = (f"{TREE}/scripts/dev/compose",)
+    ) -> None:
+        self.folder, self.project, self.tool = folder, project, tool
+        self.file = folder / "compose.yaml"
+
+    def render(self, spec: Path, *command: str, image: str = IMAGE) -> None:
+        skip_without(image)
+        secret = self.folder / "secret"
+        secret.write_text(secrets.token_hex(32))
+        secret.chmod(0o444)  # the container's user is not this one
+        words = [
+            "deploy",
+            "compose",
+            "--spec",
+            str(spec),
+            "--image",
+            image,
+            "--out",
+            str(self.file),
+        ]
+        words += ["--", *command] if command else []
+        subprocess.run([sys.executable, "-m", "entrypoint", *words], check=True)
+
+    def run(self, *words: str, timeout: float = 150) -> str:
+        done = self.call(*words, timeout=timeout)
+        return done.stdout + done.stderr
+
+    def call(self, *words: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
+        argv = [*self.tool, "-p", self.project, "-f", str(self.file), *words]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
+
+    def containers(self) -> dict[str, str]:
+        """Service -> container id."""
+        mine = {"label": f"com.docker.compose.project={self.project}"}
+        found = engine().containers.list(all=True, filters=mine)
+        return dict(sorted((of.labels["com.docker.compose.service"], str(of.id)) for of in found))
+
+    def down(self) -> None:
+        if self.file.exists():
+            self.run("down", "--timeout", "0", "--volumes")

@@ -1,0 +1,122 @@
+"""What `make test-all CHANGED=1` leaves out: a change in anything that an area exercises has its
+tests run again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import TREE, tiers
+from tests.proof.areas import AREAS, area_of
+from tests.proof.inputs import COMMAND, KINDS, Inputs
+
+pytestmark = pytest.mark.textual  # it depends on every file
+# What the tests of an area exercise, some of each kind: a change in it runs at least one of them again.
+EXERCISED = {
+    "unit": ["entrypoint/plan/numbering.py", "templates/torchrun/torchrun.sh.j2", "docs/how-to/docker.md", "tests/platforms/"],
+    "simulation": ["entrypoint/job/leader.py", "entrypoint/job/failure.py", "tests/simulation/world.py"],
+    "process": ["entrypoint/cli/plan.py", "entrypoint/ranks/", "entrypoint/explain/messages.yaml", "README.md"],
+    "pages": ["templates/report/timeline.html.j2", "templates/netcheck/netcheck.html.j2", "docs/how-to/docker.md", "scripts/docs"],
+    "loopback": ["entrypoint/job/leader.py", "entrypoint/launchers/ray.py", "templates/mpirun/mpirun.sh.j2", "tests/cluster.py"],
+    "stalls": ["entrypoint/ranks/stall/", "entrypoint/launchers/torchrun.py", "tests/stalls/train.py"],
+    "cpus": ["entrypoint/launchers/mpirun.py", "entrypoint/system/threads.py", "tests/cpus/probe.py"],
+    "security": ["entrypoint/session/", "templates/ssh/sshd_config.j2", "docs/explanation/security.md"],
+    "image": ["Dockerfile.gpu", "Dockerfile.ascend", "scripts/image/", "scripts/image-entry", "docs/reference/image-contract.md", "entrypoint/job/leader.py"],
+    "compose": ["entrypoint/deploy/compose.py", "templates/compose/compose.yaml.j2", "entrypoint/platforms/kubernetes.py", "Dockerfile.gpu"],
+    "engines": ["entrypoint/launchers/tensorflow.py", "entrypoint/launchers/msrun.py", "entrypoint/platforms/modelarts.py", "examples/mindspore/"],
+    "launchers": ["entrypoint/launchers/deepspeed.py", "templates/ray/ray_node.py", "examples/jax/", "Dockerfile.gpu"],
+    "faults": ["entrypoint/job/failure.py", "entrypoint/launchers/accelerate.py", "tests/faults/faultjob.py"],
+    "restarts": ["entrypoint/job/", "entrypoint/launchers/jax.py", "Dockerfile.gpu"],
+    "networks": ["entrypoint/interfaces.py", "tests/networks/pods.py"],
+    "slurm": ["entrypoint/platforms/slurm.py", "tests/sbatch/realslurm.py", "Dockerfile.gpu"],
+    "bake": ["scripts/image/install", "tests/bake/layouts/", "entrypoint/launchers/mpirun.py"],
+    "wheel": ["scripts/version.py", "scripts/build_hook.py", "templates/slurm/job.sh.j2", "entrypoint/causes/", "pyproject.toml"],
+    "arm64": ["Dockerfile.ascend", "entrypoint/launchers/ascend.py"],
+    "apptainer": ["scripts/image/install", "entrypoint/launchers/mpirun.py"],
+}  # fmt: skip
+ENTRY = "import atexit, sys; from entrypoint.cli import main; atexit.register(lambda: print(*sys.modules, file=open(sys.argv[1], 'w'))); sys.exit(main(sys.argv[2:]))"
+
+
+@pytest.fixture(scope="module")
+def inputs() -> Inputs:
+    return Inputs()
+
+
+@pytest.fixture(scope="module")
+def depends(inputs: Inputs) -> dict[str, set[str]]:
+    """Test file -> what it depends on."""
+    return {file: inputs.of(file) for file in inputs.test_files()}
+
+
+def test_each_test_file_has_an_area_and_each_area_has_some(inputs: Inputs) -> None:
+    assert {area_of(file).name for file in inputs.test_files()} == {area.name for area in AREAS}
+    assert set(EXERCISED) == {area.name for area in AREAS}
+
+
+@pytest.mark.parametrize("area", EXERCISED)
+def test_a_change_in_what_an_area_exercises_runs_it_again(
+    area: str, inputs: Inputs, depends: dict[str, set[str]]
+) -> None:
+    files = [file for file in depends if area_of(file).name == area]
+    for start in EXERCISED[area]:
+        paths = inputs.below(start)
+        assert paths, f"there is no {start}"
+        for path in paths:
+            changed = Inputs(changes={path: b"changed"})
+            assert any(
+                path in depends[file] and changed.key([path]) != inputs.key([path])
+                for file in files
+            ), path
+
+
+def test_what_nothing_exercises_runs_nothing_again(depends: dict[str, set[str]]) -> None:
+    """the control: a page, a platform and a launcher leave out most"""
+
+    def areas(path: str) -> set[str]:
+        return {area_of(file).name for file, paths in depends.items() if path in paths}
+
+    containers = {area.name for area in AREAS if area.session == "containers"} - {"arm64"}
+    assert not areas("docs/how-to/docker.md") & (containers - {"image", "compose"})
+    assert not areas("entrypoint/platforms/skypilot.py") & containers
+    assert not areas("templates/ray/ray_node.py") & {"bake"}
+    assert containers <= areas("entrypoint/job/leader.py")
+
+
+@pytest.mark.parametrize("name", ["plan", "render", "check", "explain", "facts", "schema"])
+def test_what_a_command_imports_is_in_its_closure(
+    name: str, inputs: Inputs, tmp_path: Path
+) -> None:
+    """No import is hidden from the closure: a command that is really run has no other modules but
+    adapters, which the registry imports by their names."""
+    words = {"render": ("--out", str(tmp_path)), "explain": ("75",)}
+    more = {"plan", "render", "check"} & {name} and ("--launcher", "plain")
+    said = tmp_path / "modules"
+    argv = [sys.executable, "-c", ENTRY, str(said), name, *more, *words.get(name, ())]
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "ENTRYPOINT_RUN_DIR": str(tmp_path / "run"),
+    }
+    subprocess.run(argv, cwd=TREE, env=env, capture_output=True, check=False, timeout=60)
+    imported = {each for each in said.read_text().split() if each.startswith("entrypoint.")}
+    closure = inputs.closure([*COMMAND, f"entrypoint/cli/{name}.py"], "entrypoint/")
+    modules = {
+        path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in closure
+    }
+    adapters = tuple(f"entrypoint.{kind}." for kind in KINDS)
+    assert imported
+    assert {
+        each for each in imported - modules if not each.startswith((*adapters, "entrypoint.cli."))
+    } == set()
+
+
+def test_the_tiers_name_tests() -> None:
+    """tests/tiers.yaml has no name that is no test's"""
+    named = (*tiers.EVERY_CHANGE, *tiers.THOROUGH, *tiers.RELEASE)
+    assert len(named) > 20
+    for name in named:
+        file, _, test = name.partition("::")
+        assert f"def {test.partition('[')[0]}" in (TREE / file).read_text(), name

@@ -1,0 +1,1 @@
+"""Which tests run, what each of them depends on, and what came of them."""

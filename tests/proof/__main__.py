@@ -1,0 +1,228 @@
+"""scripts/test - run tests, with all their set-up
+
+    scripts/test                            what must hold for every change: make test
+    scripts/test all [AREA...]              each test once, and one table: make test-all
+    scripts/test release [AREA...]          what must hold before a tag, too: make test-release
+    scripts/test table [AREA...]            what was tried last, a line each
+    scripts/test PYTEST ARGUMENT...         some tests; nothing is set up for them
+    scripts/test simulate --help            schedules of failures in simulated time
+    scripts/test failures                   how well failures are judged: precision and recall
+    scripts/test promises                   what is promised, by which tests, and what their controls are
+    scripts/test screenshots                the pictures of our pages, into docs/images
+
+Options of the first three:
+
+    --changed       leave out what passed when all that it depends on was as it is now. Each row of
+                    the table says how many tests that is, and of which commits their results are
+    --rounds N      so many times in a row
+
+The status is 0 only if nothing failed. The results are in build/proof/results.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tests import TREE
+from tests.proof.areas import AREAS, EVERY_CHANGE, SESSIONS, STEPS, TIERS, Area, Step
+from tests.proof.inputs import Inputs
+from tests.proof.results import append, begin, read
+from tests.proof.tables import of_lines, of_run
+
+FOLDER = TREE / "build/proof"
+MARKS = {
+    "test": "not slow and not release and not full",
+    "all": "not release and not full",
+    "release": "not full",
+}
+
+
+# Programs of the tests, with their own arguments.
+PROGRAMS = {
+    "simulate": ("tests.simulation",),
+    "failures": ("tests.failures.score",),
+    "promises": ("tests.promises",),
+    "screenshots": ("tests.pages", "docs/images"),
+}
+
+
+def say(text: str) -> None:
+    print(f"[test] {text}", file=sys.stderr, flush=True)
+
+
+def words_of(command: str) -> list[str]:
+    """Return the words of a command of areas.yaml, whose `python` is this one."""
+    first, *more = command.split()
+    return [sys.executable if first == "python" else first, *more]
+
+
+def made(command: str) -> tuple[int, str]:
+    """Run a command that makes something; return its status and what it printed on stdout."""
+    done = subprocess.run(
+        words_of(command), cwd=TREE, stdout=subprocess.PIPE, text=True, check=False
+    )
+    return done.returncode, done.stdout.strip()
+
+
+def set_up(packages: Iterable[str], needs: Iterable[str]) -> list[str]:
+    """Install packages and make what tests need, by two commands at a time; return pytest's
+    arguments for it.
+
+    What cannot be made is no error here: its tests are skipped, and say why.
+    """
+    if packages:
+        made(f"scripts/dev/need {' '.join(packages)}")
+    if made("scripts/dev/setup-engine")[0]:
+        say("no container engine can be had here: the container tests will be skipped")
+    arguments = []
+    with ThreadPoolExecutor(2) as pool:
+        paths = pool.map(made, [need.rpartition("=")[2] for need in needs])
+        for need, (status, path) in zip(needs, paths, strict=True):
+            name = need.rpartition("=")[0]
+            if status:
+                say(f"could not be made: {need}")
+            elif name:
+                arguments.append(f"--with={name}={path}")
+    return arguments
+
+
+def keys_of(inputs: Inputs) -> dict[str, str]:
+    """Return the name of the contents of all that each test file and each step depends on."""
+    keys = {file: inputs.key(inputs.of(file)) for file in inputs.test_files()}
+    for step in STEPS:
+        on = inputs.of(step.module) if step.module else inputs.below(*step.inputs)
+        keys[step.name] = inputs.key(on)
+    return keys
+
+
+def proven(keys: Mapping[str, str]) -> set[str]:
+    """Return the names of the tests and steps that passed when all that they depend on was as it is
+    now."""
+    last = {each["test"]: each for each in read(FOLDER)}
+    return {
+        name
+        for name, result in last.items()
+        if result["outcome"] == "passed" and result["key"] == keys.get(name.partition("::")[0])
+    }
+
+
+def commit() -> str:
+    """Return the commit that is checked out, with a + where something differs from it."""
+    name, differs = (
+        subprocess.run(words.split(), cwd=TREE, capture_output=True, text=True, check=False).stdout
+        for words in ("git rev-parse --short=10 HEAD", "git status --porcelain")
+    )
+    return (name.strip() or "none") + ("+" if differs else "")
+
+
+def take(step: Step, tier: str) -> int:
+    """Run a step; return its status, and leave its result."""
+    begun = time.monotonic()
+    log = FOLDER / f"{step.name}.log"
+    with log.open("w") as file:
+        argv = words_of(step.command)
+        env = dict(os.environ)
+        if tier == "test":  # depends on no network
+            env["WITHOUT"] = f"{env.get('WITHOUT', '')} audit"
+        done = subprocess.run(
+            argv, cwd=TREE, env=env, stdout=file, stderr=subprocess.STDOUT, check=False
+        )
+    seconds = round(time.monotonic() - begun, 1)
+    outcome = "failed" if done.returncode else "passed"
+    append(FOLDER, {"test": step.name, "outcome": outcome, "seconds": seconds, "noted": {}, "says": [step.what]})  # fmt: skip
+    if done.returncode or step.name == "lint":
+        print(log.read_text(), file=sys.stderr, end="")
+    return done.returncode
+
+
+def pytest(session: str, areas: Sequence[Area], tier: str, arguments: Sequence[str]) -> int:
+    """Run the tests of a session; return pytest's status, where none was left to run 0."""
+    starts = [start for area in areas if area.session == session for start in area.tests]
+    if not starts:
+        return 0
+    others = [
+        start
+        for area in AREAS
+        for start in area.tests
+        if start not in starts and start.startswith(tuple(f"{each}/" for each in starts))
+    ]
+    argv = [
+        sys.executable, "-m", "pytest", "-q", "--no-header", "--durations=10", "-m", MARKS[tier],
+        f"-n{SESSIONS[session]}", "--dist=worksteal", f"--proof={FOLDER}", *arguments,
+        *(f"--ignore=tests/{start}" for start in others), *(f"tests/{start}" for start in starts),
+    ]  # fmt: skip
+    status = subprocess.run(argv, cwd=TREE, check=False).returncode
+    return 0 if status == 5 else status  # 5: none was left
+
+
+def prove(tier: str, areas: Sequence[Area], changed: bool, rounds: int) -> int:
+    """Run a tier's tests of these areas; return 0 if nothing failed."""
+    begun = time.monotonic()
+    keys = keys_of(Inputs())
+    known = proven(keys) if changed else set()
+    run = f"{time.time():.0f}"
+    begin(FOLDER, run, commit(), keys, known)
+    whole = all(area in areas for area in AREAS if tier_has(tier, area.tier))
+    steps = [step for step in STEPS if whole and tier in step.tiers and step.name not in known]
+    packages = [package for area in areas for package in area.packages]
+    needs = list(dict.fromkeys(need for area in areas for need in area.needs))
+    if tier == "test":
+        packages, needs = [], list(EVERY_CHANGE)
+    status = 0
+    with ThreadPoolExecutor(1) as background:
+        # They take the core that a set-up or a waiting test leaves.
+        taken = [background.submit(take, step, tier) for step in steps]
+        arguments = set_up(packages, needs)
+        for _ in range(rounds):
+            for session in SESSIONS:
+                status = pytest(session, areas, tier, arguments) or status
+        status = max([status, *(step.result() for step in taken)])
+    print(of_run(read(FOLDER), run, known, time.monotonic() - begun))
+    return min(status, 1)
+
+
+def tier_has(tier: str, first: str) -> bool:
+    """Whether a tier has what an earlier or the same one has first."""
+    return TIERS.index(first) <= TIERS.index(tier)
+
+
+def main(words: list[str]) -> int:
+    known = {area.name: area for area in AREAS}
+    if words and words[0] in ("-h", "--help"):
+        print(__doc__, end="\nAreas:\n\n")
+        for area in AREAS:
+            print(f"    {area.name:<12}{area.what}")
+        return 0
+    if words and words[0] in PROGRAMS:
+        argv = [sys.executable, "-m", *PROGRAMS[words[0]], *words[1:]]
+        return subprocess.run(argv, cwd=TREE, check=False).returncode
+    tier = words[0] if words and words[0] in (*TIERS[1:], "table") else "test"
+    if tier == "test" and words and not words[0].startswith(("--changed", "--rounds")):
+        return subprocess.run([sys.executable, "-m", "pytest", *words], check=False).returncode
+    parser = argparse.ArgumentParser(prog=f"scripts/test {tier}")
+    parser.add_argument("areas", nargs="*", metavar="AREA")
+    parser.add_argument("--changed", action="store_true")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N")
+    asked = parser.parse_args(words if tier == "test" else words[1:])
+    if unknown := {*asked.areas} - {*known}:
+        say(f"no such area | {', '.join(sorted(unknown))} | known: {', '.join(known)}")
+        return 64
+    areas = [
+        area
+        for area in AREAS
+        if (area.name in asked.areas if asked.areas else tier_has(tier, area.tier))
+    ]
+    if tier == "table":
+        print(of_lines(read(FOLDER), {area.name for area in areas}))
+        return 0
+    return prove(tier, areas, asked.changed, asked.rounds)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
