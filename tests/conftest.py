@@ -167,9 +167,9 @@ def torch_python(python_with: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def python_with(pytestconfig: pytest.Config) -> Callable[[str], str]:
-    """The path of a Python that has what this name means."""
+    """The path of a Python that has what this name means, or of another program."""
     given = dict(word.partition("=")[::2] for word in pytestconfig.getoption("--with"))
-    return lambda name: given.get(name) or pytest.skip(f"--with names no Python with {name}")
+    return lambda name: given.get(name) or pytest.skip(f"--with names no {name}")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The image under Apptainer, as HPC sites run it: an ordinary user, and an image that nobody can
 write to.
 
-`scripts/test-apptainer` makes it, of a layout with a start and an MPI of its own: --with=sif=PATH.
+`scripts/dev/apptainer-image` makes it, of a layout with a start and an MPI of its own: --with=sif=PATH.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def sif(request: pytest.FixtureRequest) -> Path:
     """The image, in the folder that Apptainer sees."""
     given = dict(word.split("=", 1) for word in request.config.getoption("--with"))
     if "sif" not in given:
-        pytest.skip("no image for Apptainer: run scripts/test-apptainer")
+        pytest.skip("no image for Apptainer: run scripts/test release apptainer")
     return Path(given["sif"])
 
 

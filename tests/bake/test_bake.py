@@ -1,7 +1,7 @@
 """Images as others have them, and two lines in a Dockerfile: jobs boot, and what was there is as it
 was.
 
-`scripts/test-bake` makes both: entrypoint-bake-base:NAME, and entrypoint-two-lines:NAME from it.
+`scripts/dev/bake-images` makes both: entrypoint-bake-base:NAME, and entrypoint-two-lines:NAME from it.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_a_foreign_library_would_end_our_python() -> None:
     newer image"""
     image = "entrypoint-two-lines:trixie"
     if missing(image):
-        pytest.skip(f"no image {image}; run scripts/test-bake")
+        pytest.skip(f"no image {image}; run scripts/dev/bake-images")
     libc = sh(image, "ls /lib/*/libc.so.6")
     words = ("/opt/entrypoint/python/bin/python3", "-I", "-c", "print(1)")
     done = run(image, *words, options=("-e", f"LD_PRELOAD={libc}"))

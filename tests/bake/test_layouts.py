@@ -1,7 +1,7 @@
 """Images as vendors lay them out, and two lines in a Dockerfile: the image's own start goes on to
 run first, and its MPI starts the ranks.
 
-`scripts/test-layouts` makes both, from tests/bake/layouts: entrypoint-layout:NAME, and
+`scripts/dev/layout-images` makes both, from tests/bake/layouts: entrypoint-layout:NAME, and
 entrypoint-layout-installed:NAME with the ENTRYPOINT that `install` prints.
 """
 
@@ -48,7 +48,7 @@ def built(name: str) -> str:
     """The image of this layout with the toolkit; skips the test if it was not made."""
     image = f"entrypoint-layout-installed:{name}"
     if missing(image):
-        pytest.skip(f"no image {image}; run scripts/test-layouts")
+        pytest.skip(f"no image {image}; run scripts/dev/layout-images")
     return image
 
 

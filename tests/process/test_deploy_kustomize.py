@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,9 @@ from tests import apis
 from tests.cluster import clean_environment
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/kustomize.md").read_text(encoding="utf-8")
-KUBECTL = shutil.which("kubectl")
 SCHEMAS = f"kubectl kustomize, Kubernetes {apis.VERSIONS[0]} to {apis.VERSIONS[-1]}"
 JOB = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
 POD = "/spec/template"
-NO_KUBECTL = "no kubectl in PATH; `make test-all` has one"
-needs_kubectl = pytest.mark.skipif(not KUBECTL, reason=NO_KUBECTL)
 Objects = dict[str, dict[str, Any]]
 
 
@@ -66,12 +62,11 @@ def deployed(kind: str, folder: Path) -> Objects:
     return objects(base.read_text(encoding="utf-8"))
 
 
-def kustomized(folder: Path, files: dict[str, str]) -> Objects:
+def kustomized(kubectl: str, folder: Path, files: dict[str, str]) -> Objects:
     """Return what kubectl makes of the manifests and these files."""
-    assert KUBECTL
     for name, text in files.items():
         (folder / "demo" / name).write_text(text)
-    command = [KUBECTL, "kustomize", str(folder / "demo")]
+    command = [kubectl, "kustomize", str(folder / "demo")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return objects(done.stdout)
@@ -112,14 +107,15 @@ def cases() -> Iterator[Any]:
     " server takes it"
 )
 @pytest.mark.deployed("kubernetes", "--kind {kind}: recipes of docs/how-to/kustomize.md", SCHEMAS)
-@needs_kubectl
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "files"), [*cases()])
-def test_a_recipe_adds_what_it_says_alone(kind: str, files: dict[str, str], tmp_path: Path) -> None:
+def test_a_recipe_adds_what_it_says_alone(
+    kind: str, files: dict[str, str], python_with: Callable[[str], str], tmp_path: Path
+) -> None:
     before = deployed(kind, tmp_path)
     if "pod.yaml" in files:
         files = {**files, "pod.yaml": for_kind(kind, files["pod.yaml"])}
-    after = kustomized(tmp_path, files)
+    after = kustomized(python_with("kubectl"), tmp_path, files)
     undone = 0
     for manifest in after.values():
         assert [wrong for each in apis.VERSIONS for wrong in apis.mistakes(manifest, each)] == []
@@ -134,13 +130,16 @@ def test_a_recipe_adds_what_it_says_alone(kind: str, files: dict[str, str], tmp_
     "a recipe of the kustomize page adds what it says to every kind, and nothing else, and the API"
     " server takes it"
 )
-@needs_kubectl
 @pytest.mark.slow
-def test_a_path_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_path_of_another_kind_is_refused(
+    python_with: Callable[[str], str], tmp_path: Path
+) -> None:
     """The control: kubectl reads the operations."""
     deployed("jobset", tmp_path)
     with pytest.raises(AssertionError, match="/spec/template"):
-        kustomized(tmp_path, recipes()["Data from a volume, on certain nodes"])
+        kustomized(
+            python_with("kubectl"), tmp_path, recipes()["Data from a volume, on certain nodes"]
+        )
 
 
 def test_the_page_has_a_path_for_every_kind_and_what_every_cluster_needs() -> None:

@@ -62,7 +62,7 @@ HELD = {
     "jq": "the shell's syntax alone, since curl reads it",
     "sbatch": "needs a cluster. tests/sbatch submits to a real Slurm",
     "scancel": "needs a cluster. tests/sbatch cancels on a real Slurm",
-    "apptainer": "needs user namespaces. scripts/test-apptainer runs an image",
+    "apptainer": "needs user namespaces. `scripts/test release apptainer` runs an image",
     "pip": "needs a wheel of this tree. scripts/wheel installs it",
     "openssl": "gives a fixed secret",
     "python3": "`-m venv` makes a folder with stand-ins",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections.abc import Mapping
@@ -14,10 +13,6 @@ from tests.containers import container, docker, engine, inspect, logs, new_netwo
 
 IMAGE = "entrypoint-slurm:dev"
 NODES = ["node-1", "node-2"]
-# Our parent, scripts/test-slurm, removes what has this label: tests that are killed leave nothing
-# behind either.
-OWNER = {"entrypoint-slurm": str(os.getppid())}
-LABEL = ("--label", f"entrypoint-slurm={os.getppid()}")
 _OVER = {
     "COMPLETED",
     "FAILED",
@@ -39,20 +34,19 @@ class Slurm:
     """`start` it and `submit` jobs to it. `close` leaves nothing behind."""
 
     def __init__(self) -> None:
-        self.network = new_network(labels=OWNER)
+        self.network = new_network()
         self.boxes = {name: f"{self.network}-{name}" for name in ("control", *NODES)}
         self.volumes = [f"{self.network}-key", f"{self.network}-shared"]
 
     def start(self) -> None:
         key, shared = self.volumes
         for volume in self.volumes:
-            engine().volumes.create(volume, labels=OWNER)
+            engine().volumes.create(volume)
         secret = ("-v", f"{key}:/etc/munge")
         folders = ("-v", f"{shared}:/shared", "-v", f"{TREE}/examples:/examples:ro")
         docker(
             "run",
             "--rm",
-            *LABEL,
             *secret,
             *split("--user munge --entrypoint mungekey"),
             IMAGE,
@@ -61,7 +55,7 @@ class Slurm:
         for name, box in self.boxes.items():
             where = ("--hostname", name, "--network", self.network, "--network-alias", name)
             role = "node" if name in NODES else name
-            docker("run", "-d", "--name", box, *LABEL, *where, *secret, *folders, IMAGE, role)
+            docker("run", "-d", "--name", box, *where, *secret, *folders, IMAGE, role)
         self.name()
         self.idle()
 
