@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from entrypoint import supervised
+from entrypoint import interfaces, supervised
 from entrypoint.launchers._command import (
     refuse_env,
     refuse_launcher,
@@ -39,7 +39,13 @@ _OF_OUTPUT = dict.fromkeys(("tee", "redirects"), "logs.files: ranks, for copies 
 _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}  # their other spellings
 
 # torch.distributed.launch gets none of these
-_OF_TORCHRUN = ("nodes", "torch.max_restarts", "torch.rdzv_backend", "timeouts.peers")
+_OF_TORCHRUN = (
+    "nodes",
+    "torch.max_restarts",
+    "torch.rdzv_backend",
+    "timeouts.peers",
+    "timeouts.join",
+)
 
 # Seconds; torch counts milliseconds in 31 bits.
 _AS_LONG_AS_THE_JOB = 2_000_000
@@ -133,17 +139,30 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
     It contains no values that may be secrets, since others may read it.
     """
     template = f"{name}/{name}.sh.j2"
-    # A script is for other machines than this one, which is the only host if none is named.
-    is_named = topology.origins.get("hosts", Source("spec")).origin != "default"
+    # A script is for other machines than this one, which is the only host if none is named. On
+    # ModelArts the nodes are those of the job that starts it, unless the spec names them.
+    found = ("default", *(["platform"] * (topology.platform == "modelarts")))
+    is_named = topology.origins.get("hosts", Source("spec")).origin not in found
     is_torchrun = name == "torchrun"
+    elastic = spec.nodes or "" if is_torchrun else ""
+    # One node meets no others, and a platform may start several with a script for one.
+    is_named = is_named and (len(topology.nodes) > 1 or bool(elastic))
     slots = [node.slots for node in topology.nodes]
+    is_asked = spec.network.interface != interfaces.AUTO
+    interface = spec.network.interface if is_asked else spec.mpi.interface or ""
+    # Neither NCCL nor Gloo takes a network.
+    unfit = ["network.interface" if is_asked else "mpi.interface"] * ("/" in interface)
+    not_carried = () if is_torchrun else _OF_TORCHRUN
     context = {
         **carried(spec),
         "origin": origin,
         "name": name,
-        "hosts": ",".join(node.where for node in topology.nodes) if is_named else "",
-        "elastic": spec.nodes or "" if is_torchrun else "",
-        "not_carried": [path for path in _OF_TORCHRUN if spec.source(path) != DEFAULT],
+        "hosts": [node.where for node in topology.nodes] if is_named else [],
+        "nodes": elastic or (len(topology.nodes) if is_named else ""),
+        "not_carried": [path for path in not_carried if spec.source(path) != DEFAULT] + unfit,
+        "interface": "" if unfit else interface,
+        "slots_given": spec.slots is not None,
+        "last_call": max(1, round(spec.timeouts.join)) if elastic else "",
         "slots": topology.leader.slots,
         "slots_of": slots if len(set(slots)) > 1 else [],
         "job": topology.job,

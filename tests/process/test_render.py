@@ -116,8 +116,8 @@ def test_without_quoting_the_same_values_are_changed(folder: Path) -> None:
 def test_torch_scripts_hold_any_value(folder: Path, text: str) -> None:
     """What a person may put into these two comes out as one word of the launcher's line."""
     context = {
-        "origin": text, "hosts": text, "slots": 1, "slots_of": [1, 2], "job": text, "port": 1,
-        "elastic": "", "rdzv_backend": "c10d", "timeout": 1, "max_restarts": 0,
+        "origin": text, "hosts": [text, text], "nodes": 2, "slots": 1, "slots_given": True, "slots_of": [1, 2], "job": text, "port": 1,
+        "interface": text, "last_call": "", "rdzv_backend": "c10d", "timeout": 1, "max_restarts": 0,
         "extra_args": [text], "command": [text], "env": {"A": text}, "workdir": None,
         "not_carried": [text],
     }  # fmt: skip

@@ -108,6 +108,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 UNNAMED = {"hosts": Source("default", "this container's host name")}
+UNNAMED_TOPOLOGY = replace(topology(["here"]), origins=UNNAMED)
 BOTH = pytest.mark.parametrize("script", ["torchrun", "torchlaunch"])
 
 
@@ -175,7 +176,20 @@ def test_one_node(bench: Bench) -> None:
         assert {"--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1"} <= set(options)
 
 
-def test_modelarts_variables(bench: Bench) -> None:
+MODELARTS = {"hosts": Source("platform", "VC_WORKER_HOSTS")}
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        UNNAMED_TOPOLOGY,
+        # rendered in one job, started in another
+        replace(topology(["old-0", "old-1"]), origins=MODELARTS, platform="modelarts"),
+    ],
+    ids=["no-hosts", "hosts-of-modelarts"],
+)
+def test_modelarts_variables(bench: Bench, at: Topology) -> None:
+    bench.render(at=at)
     env = {
         "VC_WORKER_HOSTS": "j-worker-0.j,j-worker-1.j,j-worker-2.j",
         "MA_NUM_HOSTS": "3",
@@ -193,12 +207,12 @@ def test_modelarts_variables(bench: Bench) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("hosts", [["w-0", "w-1"], ["w-0"]])
+@pytest.mark.parametrize("hosts", [[], ["w-0"]], ids=["no-hosts", "one-host"])
 def test_a_list_of_nodes_says_how_many_there_are(
     bench: Bench, script: str, hosts: list[str]
 ) -> None:
     """Two jobs of one node each would both end with 0."""
-    bench.render(at=topology(hosts))
+    bench.render(at=topology(hosts) if hosts else UNNAMED_TOPOLOGY)
     env = {"VC_WORKER_HOSTS": "h0,h1,h2", "VC_TASK_INDEX": "1", "NODE_RANK": ""}
     options = bench.run(script=script, **env).options
     assert {"--nnodes=3", "--node_rank=1", "--master_addr=h0"} <= set(options)
@@ -217,6 +231,8 @@ def test_a_list_of_nodes_says_how_many_there_are(
         {"MASTER_ADDR": "other", "WORLD_SIZE": "2"},
         {"MASTER_ADDR": "other", "WORLD_SIZE": "two"},
         {"MA_VJ_NAME": "job"},
+        {"PET_NNODES": "2"},
+        {"PET_NNODES": "1:2"},
     ],
     ids=" ".join,
 )
@@ -236,6 +252,7 @@ def test_no_node_of_several_is_taken_for_the_only_one(
     for listed in (
         {},
         {"RANK": "0", "WORLD_SIZE": "1"},
+        {"PET_NNODES": "1:1"},
         {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"},
     ):
         assert bench.run(script=script, **listed, NODE_RANK="").status == 0
@@ -286,6 +303,67 @@ def test_processes_of_a_node(bench: Bench, env: dict[str, str], count: int) -> N
         assert f"--nproc_per_node={count}" in bench.run(script=script, **env).options
 
 
+@BOTH
+def test_slots_of_the_spec_win_over_the_platform_s(bench: Bench, script: str) -> None:
+    """As under `entrypoint run`: docs/reference/platforms.md."""
+    bench.render("slots: 2")
+    options = bench.run(script=script, MA_NUM_GPUS="8").options
+    assert "--nproc_per_node=2" in options
+    options = bench.run(script=script, MA_NUM_GPUS="8", NGPUS_PER_NODE="4").options
+    assert "--nproc_per_node=4" in options
+
+
+@BOTH
+def test_hosts_of_the_spec_win_as_a_whole(bench: Bench, script: str) -> None:
+    """Else the nodes of one job would meet at the address of another."""
+    other = {"VC_WORKER_HOSTS": "h0,h1,h2", "MA_NUM_HOSTS": "3", "MA_VJ_NAME": "j"}
+    assert bench.run(script=script, **other).argv == bench.run(script=script).argv
+    text = (bench.folder / f"{script}.sh").read_text()
+    assert not [name for name in other if name in text]
+    options = bench.run(script=script, NODE_RANK="", VC_TASK_INDEX="1").options
+    assert {"--nnodes=2", "--node_rank=1", "--master_addr=w-0"} <= set(options)
+
+
+def test_a_range_of_nodes_is_never_replaced_by_a_platform_s_number(bench: Bench) -> None:
+    bench.render("nodes: 1:2")
+    for platform in ({"MA_NUM_HOSTS": "2"}, {"PET_NNODES": "2"}):
+        assert "--nnodes=1:2" in bench.run(**platform).options
+    bench.render("nodes: 1:2", replace(topology(), origins=MODELARTS, platform="modelarts"))
+    options = bench.run(MA_NUM_HOSTS="2", VC_WORKER_HOSTS="h0,h1").options
+    assert {"--nnodes=1:2", "--rdzv_endpoint=h0:6060"} <= set(options)
+    assert "--nnodes=2" in bench.run(NNODES="2", VC_WORKER_HOSTS="h0,h1").options
+
+
+def test_a_range_of_nodes_has_no_static_rendezvous(bench: Bench) -> None:
+    assert "--rdzv_backend=c10d" in bench.run(NNODES="1:2").options
+    for text, env in (("", {"NNODES": "1:2"}), ("nodes: 1:2", {})):
+        bench.render(text)
+        got = bench.run(RDZV_BACKEND="static", **env)
+        do = "set RDZV_BACKEND=c10d, or NNODES to one number"
+        say = f"a static rendezvous has no range of nodes | '1:2' | {do}"
+        assert (got.status, got.error) == (78, f"torchrun.sh: EP650 {say}\n")
+
+
+@BOTH
+def test_the_interface_of_the_spec(bench: Bench, script: str) -> None:
+    names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+
+    def interfaces(text: str, **env: str) -> list[str | None]:
+        bench.render(text)
+        got = bench.run(script=script, **env).env
+        return [got.get(name) for name in names]
+
+    assert interfaces("") == [None, None]
+    assert interfaces("network: {interface: lo}") == ["lo", "lo"]
+    assert interfaces("mpi: {interface: lo}") == ["lo", "lo"]
+    # Gloo takes no beginning of a name
+    assert interfaces("network: {interface: l}") == ["l", None]
+    assert interfaces("network: {interface: lo}", **dict.fromkeys(names, "x")) == ["x", "x"]
+    assert interfaces("network: {interface: 10.0.0.0/8}") == [None, None]
+    head = (bench.folder / f"{script}.sh").read_text().split("\nset -")[0]
+    assert "# Not carried from the spec: network.interface" in head
+
+
 def test_slots_of_each_node(bench: Bench) -> None:
     made = topology()
     nodes = (replace(made.nodes[0], slots=1), replace(made.nodes[1], slots=3))
@@ -324,7 +402,7 @@ def test_slots_of_each_node(bench: Bench) -> None:
                 {"NNODES": text},
                 f"the number of nodes is not known | '{text}' | set NNODES, such as 2",
             )
-            for text in ("two", "0", "-1", "2:", "1:2:3", "2 ")
+            for text in ("two", "0", "-1", "2 ")
         ),
     ],
 )
@@ -415,6 +493,10 @@ def test_settings_of_the_spec(bench: Bench) -> None:
     bench.render("nodes: 2:4", topology(["a", "b", "c", "d"]))
     options = bench.run().options
     assert {"--nnodes=2:4", "--rdzv_backend=c10d", "--max_restarts=3"} <= set(options)
+    assert [word for word in options if word.endswith(",last_call_timeout=30")]
+    bench.render("nodes: 1:2\ntimeouts: {join: 7.2}")
+    conf = "--rdzv_conf=is_host=1,join_timeout=600,read_timeout=600,last_call_timeout=7"
+    assert conf in bench.run().options
 
 
 def test_an_elastic_job_by_hand(bench: Bench) -> None:
@@ -426,9 +508,9 @@ def test_an_elastic_job_by_hand(bench: Bench) -> None:
     # torch.distributed.launch has a fixed number of nodes
     assert "--nnodes=2" in bench.run(script="torchlaunch").options
     head = (bench.folder / "torchlaunch.sh").read_text().split("\nset -")[0]
-    assert "# Not carried from the spec: nodes, torch.max_restarts; torchrun.sh has them." in head
+    assert "# Not carried from the spec: nodes, torch.max_restarts; see torchrun.sh." in head
     got = bench.run(script="torchlaunch", NNODES="1:2")
-    assert "EP650 the number of nodes is not known | '1:2'" in got.error
+    assert "EP650 torch.distributed.launch has no range of nodes | '1:2'" in got.error
 
 
 @BOTH

@@ -451,7 +451,7 @@ def test_render_writes_sshd_s_configuration_and_the_script_of_each_launcher_that
     assert all("job.yaml" in text for text in texts.values())
     assert "\nPort 2022\n" in texts["sshd_config"]
     assert "\n  export MY_MPI_SLOTS=${MY_MPI_SLOTS:-3}\n" in texts["run_mpi.sh"]
-    assert "${MA_NUM_GPUS:-3}" in texts["torchrun.sh"]
+    assert "${NGPUS_PER_NODE:-3}" in texts["torchrun.sh"]
 
 
 @pytest.mark.parametrize("name", ["smallest.yaml", "full.yaml"])

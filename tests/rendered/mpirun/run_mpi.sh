@@ -7,8 +7,11 @@
 # It needs an image with the toolkit, which does what the script of this name in ModelArts'
 # documents does: it starts sshd, waits for the other nodes, writes the hostfile, starts mpirun on
 # worker-0, and ends all nodes with one status.
-# `entrypoint plan --launcher mpirun` shows mpirun's command line. Set variables, do not edit it:
-# docs/reference/mpirun.md
+# Several nodes need a secret: ENTRYPOINT_SECRET, or ENTRYPOINT_SECRET_FILE with the file's path.
+# `entrypoint plan --launcher mpirun -- python train.py` shows mpirun's command line. Set variables,
+# do not edit it: docs/reference/mpirun.md
+# Exit status: the job's own, on all nodes; 78 if a setting is missing or does not fit; 127 without
+# the toolkit, or without the program; all others: docs/reference/exit-codes.md
 set -euo pipefail
 
 if ! command -v entrypoint >/dev/null; then

@@ -5,25 +5,30 @@
 #
 # Run it on every node. It needs bash 4.4 or newer and a Python with torch. Set variables, do not edit it: docs/reference/torchrun.md
 # Exit status: 1 if a process of this node failed; 0 if they all succeeded, even if another node failed (torch waits up
-# to 300 s for it). `entrypoint run` ends all nodes with one status.
+# to 300 s for it); 78 if a variable is missing or wrong; 127 without such a Python. `entrypoint run` ends all nodes with one status.
+# Torch's own PET_<OPTION> counts only for options that the line below lacks.
 set -euo pipefail
 
-fail() { # what failed, what was seen, what to do
+fail() { # what failed, what was seen, what to do; `entrypoint explain EP650` says more
   echo "torchrun.sh: EP650 $1 | $2 | $3" >&2
   exit 78
 }
 
-# Where the job runs: these names if set, else ModelArts' variables, else what was rendered.
-MASTER_HOST=${VC_WORKER_HOSTS:-modelarts-job-8f-worker-0.modelarts-job-8f,modelarts-job-8f-worker-1.modelarts-job-8f} # all nodes, worker-0 first
-if [ -z "$MASTER_HOST" ] && [ -n "${MA_VJ_NAME:-}" ]; then
-  MASTER_HOST=$MA_VJ_NAME-${MA_TASK_NAME:-worker}-0.$MA_VJ_NAME
+# Where the job runs: these names if set, else ModelArts' variables.
+WORKER_0=${VC_WORKER_HOSTS:-${MA_VJ_NAME:+$MA_VJ_NAME-${MA_TASK_NAME:-worker}-0.$MA_VJ_NAME}} # all nodes, or by ModelArts' rule
+MASTER_ADDR=${MASTER_ADDR:-${WORKER_0%%,*}}
+if [ -z "${NNODES:-${MA_NUM_HOSTS:-${VC_WORKER_HOSTS:-}}}" ]; then # one node, unless a platform has started several
+  if [[ -n ${MA_VJ_NAME:-} || ! ${PET_NNODES:-1} =~ ^1(:1)?$ ]] || ! [ "${WORLD_SIZE:-1}" -le "${LOCAL_WORLD_SIZE:-1}" ] 2>/dev/null; then
+    seen="MA_VJ_NAME is '${MA_VJ_NAME:-}', WORLD_SIZE is '${WORLD_SIZE:-}', PET_NNODES is '${PET_NNODES:-}'"
+    fail "the number of nodes is not known" "$seen" "set NNODES, such as 2"
+  fi
 fi
-MASTER_ADDR=${MASTER_ADDR:-${MASTER_HOST%%,*}}
-MASTER_PORT=${MASTER_PORT:-6060}
-IFS=, read -r -a names <<<"${MASTER_HOST%,},"
+IFS=, read -r -a names <<<"${VC_WORKER_HOSTS:-this node}"
 NNODES=${NNODES:-${MA_NUM_HOSTS:-${#names[@]}}}
+MASTER_PORT=${MASTER_PORT:-6060}
 NODE_RANK=${NODE_RANK:-${MA_TASK_INDEX:-${VC_TASK_INDEX:-${VK_TASK_INDEX:-}}}}
 [[ $NNODES =~ ^([0-9]+:)?[1-9][0-9]*$ ]] || fail "the number of nodes is not known" "'$NNODES'" "set NNODES, such as 2"
+# Some platforms say a node's index as RANK: node 1 must not start as the only one.
 if [ "$NNODES" = 1 ]; then MASTER_ADDR=127.0.0.1 NODE_RANK=${NODE_RANK:-${RANK:-0}}; fi
 case $NODE_RANK in '' | *[!0-9]*) fail "this node's index is not known" "'$NODE_RANK' of $NNODES" "set NODE_RANK (0 for worker-0)" ;; esac
 [ "$NODE_RANK" -lt "${NNODES#*:}" ] 2>/dev/null || fail "no node of this job has this index" "$NODE_RANK of $NNODES" "set NNODES, and NODE_RANK from 0"
@@ -33,12 +38,13 @@ if [ "$NGPUS_PER_NODE" = 0 ]; then NGPUS_PER_NODE=1; fi # a node without acceler
 
 # What to run: this script's arguments, else PYTHON_SCRIPT and PYTHON_ARGS, else the job's command.
 if [ $# -eq 0 ] && [ -n "${PYTHON_SCRIPT:-}" ]; then
-  read -r -d '' -a args <<<"${PYTHON_ARGS:-}" || true
+  read -r -d '' -a args <<<"${PYTHON_ARGS:-}" || true # split at white space and line ends, and nothing is expanded
   set -- "$PYTHON_SCRIPT" "${args[@]}"
 fi
 # shellcheck disable=SC2016
 if [ $# -eq 0 ]; then set -- python train.py; fi
 if [ $# -eq 0 ]; then fail "there is no program to run" "no arguments" "bash torchrun.sh train.py --epochs 5"; fi
+# PYTHON, if set, also replaces the Python that the command names.
 case ${1##*/} in python | python[0-9]*) PYTHON=${PYTHON:-$1} && set -- "$PYTHON" "${@:2}" ;; esac
 PYTHON=${PYTHON:-$(command -v python || echo python3)} # which has torch
 case $1 in
@@ -52,19 +58,20 @@ CMD=("${@//\$/$dollars}")
 CMD[0]=$1
 
 JOB_ID=${JOB_ID:-${MA_VJ_NAME:-modelarts-job-8f}}
+# A static rendezvous has a fixed number of nodes.
+case $NNODES in *:*) RDZV_BACKEND=${RDZV_BACKEND:-c10d} ;; esac
 RDZV_BACKEND=${RDZV_BACKEND:-static}
+case $RDZV_BACKEND$NNODES in static*:*) fail "a static rendezvous has no range of nodes" "'$NNODES'" "set RDZV_BACKEND=c10d, or NNODES to one number" ;; esac
+TIMEOUT=600 # seconds in which all nodes must meet
 if [ "$RDZV_BACKEND" = static ]; then # rank 0 is on worker-0, and the others follow in their order
-  RDZV_ARGS=(--node_rank="$NODE_RANK" --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" --rdzv_conf=timeout=600)
+  RDZV_ARGS=(--node_rank="$NODE_RANK" --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" --rdzv_conf=timeout=$TIMEOUT)
 else # torch numbers the nodes; where two nodes take each other for the host, the rendezvous never ends
   case $MASTER_ADDR in *:*) MASTER_ADDR="[$MASTER_ADDR]" ;; esac # an IPv6 address
   # With one store for all, torch 2.13 never tells a node that joins later where it is.
   case $NNODES in *:*) export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=${TORCH_DISABLE_SHARE_RDZV_TCP_STORE:-1} ;; esac
-  if [ "$NODE_RANK" = 0 ]; then IS_HOST=1; else IS_HOST=0; fi
-  RDZV_ARGS=(--rdzv_endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv_conf="is_host=$IS_HOST,join_timeout=600,read_timeout=600")
+  RDZV_ARGS=(--rdzv_endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv_conf="is_host=$((10#$NODE_RANK == 0)),join_timeout=$TIMEOUT,read_timeout=$TIMEOUT")
 fi
-EXT_ARGS=() # torchrun's own options; then those of the variable
-read -r -d '' -a words <<<"${TORCHRUN_EXTRA_ARGS:-}" || true
-EXT_ARGS+=("${words[@]}")
+read -r -d '' -a words <<<"${TORCHRUN_EXTRA_ARGS:-}" || true # split as PYTHON_ARGS
 
 CMD=("$PYTHON" -m torch.distributed.run
   --nnodes="$NNODES"
@@ -72,9 +79,8 @@ CMD=("$PYTHON" -m torch.distributed.run
   --rdzv_id="$JOB_ID"
   --rdzv_backend="$RDZV_BACKEND"
   "${RDZV_ARGS[@]}"
-  --max_restarts=0
-  "${EXT_ARGS[@]}"
-  --no_python -- "${CMD[@]}")
+  --max_restarts=0 "${words[@]}" # the spec's own options; then those of the variable
+  --no_python -- "${CMD[@]}") # which names its Python itself
 if [ "$NNODES" != 1 ]; then
   echo "torchrun.sh: torch alone, node $NODE_RANK of $NNODES: a failure on another node may end this one with 0" >&2
 fi
