@@ -497,6 +497,10 @@ def test_settings_of_the_spec(bench: Bench) -> None:
     bench.render("nodes: 1:2\ntimeouts: {join: 7.2}")
     conf = "--rdzv_conf=is_host=1,join_timeout=600,read_timeout=600,last_call_timeout=7"
     assert conf in bench.run().options
+    said = "# Not carried from the spec: timeouts.join.\n"
+    assert said not in (bench.folder / "torchrun.sh").read_text()
+    bench.render("timeouts: {join: 7.2}")
+    assert said in (bench.folder / "torchrun.sh").read_text()
 
 
 def test_an_elastic_job_by_hand(bench: Bench) -> None:

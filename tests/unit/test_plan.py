@@ -454,6 +454,14 @@ def test_render_writes_sshd_s_configuration_and_the_script_of_each_launcher_that
     assert "${NGPUS_PER_NODE:-3}" in texts["torchrun.sh"]
 
 
+def test_run_mpi_says_that_it_has_no_range_of_nodes() -> None:
+    said = 'echo "run_mpi.sh: nodes" 1:2 "of the spec is not used'
+    for more, is_said in (("nodes: 1:2\n", True), ("", False)):
+        spec, _ = settle(f"{TWO.format(0)}{more}command: [prog]", facts())
+        texts = {file.name: file.text for file in planning.rendered(spec, facts(), "job.yaml")}
+        assert (said in texts["run_mpi.sh"]) == is_said
+
+
 @pytest.mark.parametrize("name", ["smallest.yaml", "full.yaml"])
 def test_render_writes_the_scripts_of_the_examples(name: str) -> None:
     text = Path(TEMPLATES, "../examples/spec", name).read_text()

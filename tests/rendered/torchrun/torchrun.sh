@@ -58,8 +58,7 @@ CMD=("${@//\$/$dollars}")
 CMD[0]=$1
 
 JOB_ID=${JOB_ID:-${MA_VJ_NAME:-modelarts-job-8f}}
-# A static rendezvous has a fixed number of nodes.
-case $NNODES in *:*) RDZV_BACKEND=${RDZV_BACKEND:-c10d} ;; esac
+case $NNODES in *:*) RDZV_BACKEND=${RDZV_BACKEND:-c10d} ;; esac # static has no range of nodes
 RDZV_BACKEND=${RDZV_BACKEND:-static}
 case $RDZV_BACKEND$NNODES in static*:*) fail "a static rendezvous has no range of nodes" "'$NNODES'" "set RDZV_BACKEND=c10d, or NNODES to one number" ;; esac
 TIMEOUT=600 # seconds in which all nodes must meet
