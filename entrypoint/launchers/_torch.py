@@ -152,8 +152,9 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
     interface = spec.network.interface if is_asked else spec.mpi.interface or ""
     # Neither NCCL nor Gloo takes a network.
     unfit = ["network.interface" if is_asked else "mpi.interface"] * ("/" in interface)
-    not_carried = _OF_TORCHRUN[-1:] if is_torchrun else _OF_TORCHRUN
-    not_carried = () if elastic else not_carried
+    not_carried: Sequence[str] = _OF_TORCHRUN
+    if is_torchrun:
+        not_carried = () if elastic else ("timeouts.join",)
     context = {
         **carried(spec),
         "origin": origin,

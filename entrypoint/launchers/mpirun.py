@@ -172,7 +172,12 @@ def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) ->
         f"  export {name}=${{{name}:-{quote_sh(value)}}}"
         for name, value in for_script(spec)[0].items()
     ]
-    context = {"origin": origin, "settings": "\n".join(settings), "nodes": spec.nodes, **carried(spec)}
+    context = {
+        "origin": origin,
+        "settings": "\n".join(settings),
+        "nodes": spec.nodes,
+        **carried(spec),
+    }
     return (_mpi.file("run_mpi.sh", context, 0o755),)
 
 

@@ -63,7 +63,7 @@ RDZV_BACKEND=${RDZV_BACKEND:-static}
 case $RDZV_BACKEND$NNODES in static*:*) fail "a static rendezvous has no range of nodes" "'$NNODES'" "set RDZV_BACKEND=c10d, or NNODES to one number" ;; esac
 TIMEOUT=600 # seconds in which all nodes must meet
 if [ "$RDZV_BACKEND" = static ]; then # rank 0 is on worker-0, and the others follow in their order
-  RDZV_ARGS=(--node_rank="$NODE_RANK" --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" --rdzv_conf=timeout=$TIMEOUT)
+  RDZV_ARGS=(--node_rank="$NODE_RANK" --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" --rdzv_conf=timeout="$TIMEOUT")
 else # torch numbers the nodes; where two nodes take each other for the host, the rendezvous never ends
   case $MASTER_ADDR in *:*) MASTER_ADDR="[$MASTER_ADDR]" ;; esac # an IPv6 address
   # With one store for all, torch 2.13 never tells a node that joins later where it is.
