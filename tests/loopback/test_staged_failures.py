@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import TREE
 from tests.cluster import Cluster, free_port, until
 from tests.staged import (
     ON_NODE_1,
@@ -397,48 +396,3 @@ def test_a_tool_that_is_of_no_use_changes_nothing(
     written = (job.folder / "called").stat().st_mtime
     ended = Path(f"{job.run_dir(0)}-state.json").stat().st_mtime
     assert ended - written < most
-
-
-# As a rank's supervisor keeps it: the last 16 KiB of a training that has failed.
-DIAGNOSES = """
-import time
-from types import SimpleNamespace as Values
-from entrypoint.causes.judge import judge
-from entrypoint.ranks.evidence import NodeProbe
-from entrypoint.system.cgroups import Memory, Processes
-from tests.slowness import slowness
-
-step = "[rank1]: step {} loss 2.1 lr 1e-4, 40 GiB of CUDA memory, data loader 0.1 s, saved to /ckpt"
-code = "  File '/app/train.py', line {}, in step"
-end = "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1331, unhandled cuda error"
-lines = [step.format(n) for n in range(180)] + [code.format(n) for n in range(40)] + [end]
-topology = Values(workdir="/", log_dir="/tmp", run_dir="/tmp", device=Values(count=0))
-probe = NodeProbe(Values(env={}), topology, Memory(), Processes())
-begun = time.thread_time()
-cause = judge(lines, 1, evidence=probe.counters())
-print(time.thread_time() - begun, len("\\n".join(lines)), cause.slug, slowness())
-"""
-
-
-@pytest.mark.promise(
-    "a failure costs its node at most 10 ms, besides a device's own tool",
-    control="the cause that it finds in them",
-)
-def test_a_diagnosis_takes_10_ms(record_property: Callable[[str, object], None]) -> None:
-    """Of the processor, the first one of a process: the patterns are not compiled yet."""
-    seconds, scaled = [], []
-    for _ in range(5):
-        done = subprocess.run(
-            [sys.executable, "-c", DIAGNOSES],
-            cwd=TREE,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        spent, size, slug, slowness = done.stdout.split()
-        assert slug == "peer-lost"
-        assert int(size) > 16_384
-        seconds.append(float(spent))
-        scaled.append(float(spent) / float(slowness))
-    record_property("seen", f"{min(seconds) * 1000:.1f} ms")
-    assert min(scaled) <= 0.010, (seconds, scaled)

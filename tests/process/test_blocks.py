@@ -34,7 +34,7 @@ echo: no shell
 
 def bash(text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", "-c", script("page.md", text)], capture_output=True, text=True, timeout=30
+        ["bash", "-c", script("page.md", text)], capture_output=True, text=True, timeout=60
     )
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from entrypoint import cli
 from tests import apis
+from tests.cluster import free_port
 from tests.command import run as call
 
 PROGRAM = (sys.executable, "-m", "entrypoint")
@@ -477,7 +478,7 @@ def test_the_hint_names_the_setting_that_was_given(
 ) -> None:
     """And that nothing listens at the other node's port."""
     (cwd / "job.yaml").write_text("timeouts: {peers: 0.3}\n" if set_by == "spec" else "{}")
-    env = {**PATH, "ENTRYPOINT_SECRET": SECRET, "ENTRYPOINT_SSH_PORT": "38211"}
+    env = {**PATH, "ENTRYPOINT_SECRET": SECRET, "ENTRYPOINT_SSH_PORT": str(free_port())}
     env |= {"ENTRYPOINT_TIMEOUTS_PEERS": "0.3"} if set_by == "env" else {}
     hosts = (
         "worker-0=127.0.0.1,worker-1=127.0.0.213" if rank == "0" else "b=127.0.0.213,a=127.0.0.1"
@@ -766,7 +767,7 @@ def test_the_program_takes_our_place(cwd: Path) -> None:
         [*PROGRAM, "run", "--", "sh", "-c", 'echo "$$ $*"', "sh", "a b", "--slots", "--", "$x", "*"],
         cwd=cwd, env=PATH, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, f"{process.pid} a b --slots -- $x *\n", "")
 
 
@@ -834,7 +835,7 @@ def test_signals_reach_the_program(cwd: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.terminate()
-        assert process.wait(30) == 9
+        assert process.wait(60) == 9
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def texts(folder: Path) -> dict[str, bytes]:
 def completed(share: Path, *words: str) -> set[str]:
     file = share / "bash-completion/completions/entrypoint"
     argv = ["bash", "--norc", "-c", ASK, "ask", str(file), *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=20)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
     return set(done.stdout.split())
 
 

@@ -97,7 +97,7 @@ def started(made: Slurm, nodes: int = 2) -> None:
 
 
 def ended(batch: subprocess.Popen[str]) -> tuple[int, str]:
-    _, stderr = batch.communicate(timeout=20)
+    _, stderr = batch.communicate(timeout=60)
     return batch.returncode, stderr
 
 

@@ -48,7 +48,7 @@ def test_a_program_does_not_inherit_the_lock(tmp_path: Path) -> None:
     with child:
         RunDir(str(tmp_path / "run")).close()
         assert child.poll() is None
-        child.communicate(timeout=10)
+        child.communicate(timeout=60)
 
 
 def test_a_tree_too_deep_to_remove_does_not_stop_the_end(tmp_path: Path) -> None:

@@ -112,12 +112,10 @@ def test_they_run_by_name_one_after_the_other(tmp_path: Path) -> None:
 def test_one_that_is_slow_is_ended_and_said_once(tmp_path: Path) -> None:
     gate = Gate(tmp_path, seconds=1)
     pids = tmp_path / "pids"
-    gate.add("10-slow", f"sleep 60 & echo $! >{pids}; sleep 60")
+    gate.add("10-slow", f"sleep 600 & echo $! >{pids}; sleep 600")
     gate.add("20-late", "exit 1")
-    begun = time.monotonic()
     assert gate.check() == ""
     assert gate.check(2) == ""
-    assert time.monotonic() - begun < 5
     assert gate.said().count("EP465 the health check 10-slow has no result | no end within ") == 1
     assert gate.said().count("EP465 the health check 20-late has no result | no time left") == 1
     pid = pids.read_text().split()[-1]
@@ -231,7 +229,7 @@ def test_memory_that_is_held_is_awaited(tmp_path: Path) -> None:
     simulated_smi(gate.tools, held=2)
     begun = time.monotonic()
     assert gate.check() == ""
-    assert 2 <= time.monotonic() - begun < 4.5
+    assert time.monotonic() - begun >= 2
     first, last = gate.lines
     words = "the memory of cards is not free: GPU 0: 20480 MiB in use: pid 77 python; GPU 1: 20480"
     assert first.startswith(words)
@@ -245,9 +243,7 @@ def test_memory_that_is_held_is_awaited(tmp_path: Path) -> None:
 def test_free_memory_is_not_awaited(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     simulated_smi(gate.tools)
-    begun = time.monotonic()
     assert gate.check() == ""
-    assert time.monotonic() - begun < 1
     assert gate.waits == []
 
 
@@ -256,9 +252,9 @@ def test_what_used_the_cards_before_the_job_goes_on(tmp_path: Path) -> None:
     simulated_smi(gate.tools, held=600)
     assert gate.check() == ""
     assert "EP463 the job shares its cards | memory of cards is not free after 1s" in gate.said()
-    begun = time.monotonic()
+    assert gate.waits.pop()
     assert gate.check(2) == ""
-    assert time.monotonic() - begun < 0.9, "it is not awaited once more"
+    assert gate.waits == [], "it is not awaited once more"
     assert gate.said().count("EP463") == 1
 
 
@@ -277,17 +273,15 @@ def test_a_folder_that_does_not_answer_stops_no_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(checks, "_executables", lambda folder: answers.wait(20) and [])
+    monkeypatch.setattr(checks, "_executables", lambda folder: answers.wait(600) and [])
     monkeypatch.setattr(admission, "_HUNG", 0.3)
     gate = Gate(tmp_path, cards="never", seconds=1, memory=0)
     if not hangs:
         answers.set()
-    begun = time.monotonic()
 
     async def run() -> str:
         return await admission._check(gate.gate, gate.plan, 1, gate.lines.append, lambda why: None)
 
     assert asyncio.run(run()) == ""
-    assert time.monotonic() - begun < 5
     assert ("EP467 this node could not check itself | no end within" in gate.said()) == hangs
     answers.set()

@@ -109,7 +109,7 @@ def test_every_documented_setting(bench: Bench) -> None:
         for one, (env, _) in zip(benches, SETTINGS, strict=True)
     ]
     for one, process, (env, parts) in zip(benches, started, SETTINGS, strict=True):
-        assert process.wait(30) == 3, (env, one.err)
+        assert process.wait(60) == 3, (env, one.err)
         assert one.record()["argv"] == line(one.run_dir, **parts), env
 
 
@@ -156,7 +156,7 @@ def test_the_line_is_in_the_run_directory_without_secrets_and_the_log_names_it(
     said = until(lambda: file.exists() and file.read_text(), bench.err)
     mode = file.stat().st_mode & 0o777
     (bench.folder / "cwd/go").touch()
-    assert (process.wait(30), mode, file.exists()) == (3, 0o600, False), bench.err
+    assert (process.wait(60), mode, file.exists()) == (3, 0o600, False), bench.err
     (text,) = [text for text in bench.err.splitlines() if "] started: " in text]
     where = f"whole line: {file}, or `entrypoint plan`"
     assert text == f"[entrypoint] started: mpirun with 2 ranks | {where}"
@@ -211,7 +211,7 @@ def test_port(env: dict[str, str], port: str, bench: Bench) -> None:
         ["bash", "-c", texts["mpirun.sh"], "mpirun.sh", "prog", "an arg"],
         {**settings, "FAKE_EXIT": "0"},
     )
-    assert process.wait(20) == 0, bench.err
+    assert process.wait(60) == 0, bench.err
     assert bench.record()["argv"] == [
         *("--tag-output", "-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
         *("-mca", "plm_rsh_agent", f"sh {bench.run_dir}/agent"),
@@ -245,7 +245,7 @@ def test_started_by_hand_it_boots_the_job(bench: Bench) -> None:
     process = bench.popen(
         ["bash", rendered(bench), "sh", "-c", 'echo "rank $1" >>"$NOTES"', "sh", "a b"]
     )
-    assert process.wait(30) == 0, bench.err
+    assert process.wait(60) == 0, bench.err
     assert bench.notes == ["rank a b"]
 
 
@@ -255,7 +255,7 @@ def test_my_home(bench: Bench) -> None:
     del bench.env["ENTRYPOINT_RUN_DIR"]
     home = bench.folder / "my-home"
     process = bench.popen(["bash", script, "prog"], {"MY_HOME": str(home), "FAKE_EXIT": "3"})
-    assert process.wait(30) == 3, bench.err
+    assert process.wait(60) == 3, bench.err
     assert bench.record()["argv"][:4] == ["-np", "1", "-hostfile", f"{home}/.entrypoint/hostfile"]
     left = sorted(path.name for path in home.iterdir())
     assert left == [".entrypoint-state.json"], "only how the job ended is left"
@@ -266,7 +266,7 @@ def test_started_by_hand_without_the_toolkit(bench: Bench) -> None:
     script = rendered(bench)
     (bench.folder / "bin" / "entrypoint").unlink()
     process = bench.popen(["bash", script, "prog"])
-    assert process.wait(30) == 127
+    assert process.wait(60) == 127
     assert (
         bench.err
         == "run_mpi.sh: EP650 the job cannot boot | no entrypoint on PATH | use an image that has"

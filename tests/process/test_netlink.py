@@ -24,7 +24,6 @@ from entrypoint.netcheck.link import (
     admit,
     connect,
 )
-from entrypoint.netcheck.messages import pair_limit
 
 pytestmark = pytest.mark.see
 TOKEN, OTHER = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
@@ -215,12 +214,11 @@ def test_who_says_nothing_is_not_waited_for(
     peer: Callable[..., int], monkeypatch: pytest.MonkeyPatch, server: Listener
 ) -> None:
     monkeypatch.setattr(netlink, "PATIENCE", 0.3)
-    silent, begun = threading.Event(), time.monotonic()
+    silent = threading.Event()
     with pytest.raises(TimeoutError, match=r"^connected, but no answer within 0\.3 s$"):
-        reach(peer(lambda link: silent.wait(10) and None), within=0.3)
+        reach(peer(lambda link: silent.wait(600) and None), within=0.3)
     with socket.create_connection(("127.0.0.1", server.port)) as link, link.makefile("rb") as said:
         assert len(said.read()) == 54  # and then the end
-    assert time.monotonic() - begun < 5
     silent.set()
 
 
@@ -241,11 +239,9 @@ def test_who_sends_a_byte_at_a_time_has_no_more_time_than_others(
     # these sockets have no TCP
     monkeypatch.setattr(mine.__class__, "setsockopt", lambda *given: None)
     threading.Thread(target=drip, daemon=True).start()
-    begun = time.monotonic()
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(Unauthenticated, match=r"^(out of time|timed out)$"):
         admit(mine, TOKEN)
     over.set()
-    assert time.monotonic() - begun < 3
     mine.close()
     theirs.close()
 
@@ -257,12 +253,10 @@ def test_a_peer_that_takes_nothing_ends_by_its_time(peer: Callable[..., int]) ->
 
     def swallow(link: socket.socket) -> None:
         admit(link, TOKEN)
-        silent.wait(10)
+        silent.wait(600)
 
-    begun = time.monotonic()
     with pytest.raises(TimeoutError, match=r"^only 0 round trips within 9 s$"):
         measure.measure("127.0.0.1", peer(swallow), TOKEN, 0.1)
-    assert time.monotonic() - begun < pair_limit(0.1)
     silent.set()
 
 

@@ -30,7 +30,7 @@ def result(bench: Bench) -> dict[str, Any]:
 
 
 def run(bench: Bench, *words: str, **env: str) -> int:
-    return bench.popen([sys.executable, "-m", "entrypoint", "run", *words], env).wait(30)
+    return bench.popen([sys.executable, "-m", "entrypoint", "run", *words], env).wait(60)
 
 
 def test_the_programs_end(bench: Bench) -> None:
@@ -46,7 +46,7 @@ def test_a_stop(bench: Bench) -> None:
     process = bench.start("sh", "-c", 'echo ready >>"$NOTES"; exec sleep 600', slots=1)
     bench.await_notes("ready")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 143
+    assert process.wait(60) == 143
     assert (result(bench)["status"], result(bench)["class"]) == (143, "stopped")
 
 
@@ -99,7 +99,7 @@ def test_a_pipe_that_nobody_writes_into(kind: str, bench: Bench) -> None:
     process = bench.popen(
         [sys.executable, "-c", QUICK, "run", *hosts, f"--{kind}", "../fifo", "--", "true"]
     )
-    assert process.wait(30) == 66
+    assert process.wait(60) == 66
     assert "not a regular file, and its end did not come within 0.1s" in bench.err
 
 

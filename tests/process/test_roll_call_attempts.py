@@ -263,16 +263,16 @@ def test_a_byte_now_and_then_does_not_hold_up_the_first_line(states: list[str]) 
 @pytest.mark.promise("a session takes no thread, and a frozen or flooding peer delays no other")
 @pytest.mark.parametrize("others", [0, 2], ids=["nobody else", "two that are frozen"])
 def test_frozen_peers_hold_up_nobody(others: int, states: list[str]) -> None:
-    """Two logins may begin at one time, and two peers accept a connection and say nothing."""
+    """Two logins may begin at one time, and two peers accept a connection and say nothing; neither
+    is given up meanwhile."""
     frozen = [Peer("banner", freezes=9) for _ in range(others)]
     peer = Peer("")
-    begun = time.monotonic()
+    limits = CallLimits(logins=2, turn=0.2, step=60.0, attempt=60.0)
     try:
-        assert call(peer, states, before=frozen, limits=CallLimits(logins=2, turn=0.2)).rank == 1
+        assert call(peer, states, before=frozen, limits=limits).rank == 1
     finally:
         for each in (peer, *frozen):
             each.close()
-    assert time.monotonic() - begun < 3
     assert [each.callers for each in frozen] == [1] * others
     assert states == []
 
@@ -325,20 +325,28 @@ def test_a_connection_that_is_gone_before_it_is_looked_at(
     assert dead[0].fileno() == -1, "left open"
 
 
-def test_a_first_packet_that_is_lost_costs_less_than_a_second() -> None:
+def test_a_first_packet_that_is_lost_is_sent_again_before_the_kernel_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As by a container whose network is not up yet: the kernel drops what comes while two
     connections wait to be accepted, and would repeat its own packet after a second."""
+    limits: list[float] = []
+    once = rollcall._connect_once
 
-    async def run(server: socket.socket) -> float:
+    async def counted(address: resolve.Address, limit: float) -> socket.socket:
+        limits.append(limit)
+        return await once(address, limit)
+
+    monkeypatch.setattr(rollcall, "_connect_once", counted)
+
+    async def run(server: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         (address,) = resolve.addresses("127.0.0.1", server.getsockname()[1])
-        begun = time.monotonic()
-        work = asyncio.create_task(rollcall._connect([address], 5.0))
+        work = asyncio.create_task(rollcall._connect([address], 60.0))
         await asyncio.sleep(0.1)
         for _ in range(2):
             (await loop.sock_accept(server))[0].close()
         (await work).close()
-        return time.monotonic() - begun
 
     with socket.socket() as server, contextlib.ExitStack() as waiting:
         server.bind(("127.0.0.1", 0))
@@ -347,7 +355,9 @@ def test_a_first_packet_that_is_lost_costs_less_than_a_second() -> None:
         for _ in range(2):
             client = waiting.enter_context(socket.socket())
             client.connect(server.getsockname())
-        assert asyncio.run(run(server)) < 0.9
+        asyncio.run(run(server))
+    assert len(limits) > 1
+    assert limits[0] < 1
 
 
 @pytest.mark.promise(
@@ -355,8 +365,7 @@ def test_a_first_packet_that_is_lost_costs_less_than_a_second() -> None:
 )
 def test_an_answer_says_how_fast_packets_are(states: list[str]) -> None:
     with contextlib.closing(Peer("")) as peer:
-        # a busy machine, too: the kernel answers by itself
-        assert 0 < call(peer, states).round_trip < 0.01
+        assert 0 < call(peer, states).round_trip < 1  # seconds
 
 
 @pytest.mark.control(

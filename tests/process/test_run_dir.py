@@ -52,8 +52,8 @@ def end(bench: Bench, process: subprocess.Popen[str], how: str) -> int:
         process.send_signal(signal.SIGTERM if how == "signal" else signal.SIGKILL)
     else:
         (bench.folder / "cwd/status").write_text(str(ENDS[how]))
-    status = process.wait(30)
-    until(lambda: not bench.left(), f"the end of {bench.left()}", 10)
+    status = process.wait(60)
+    until(lambda: not bench.left(), f"the end of {bench.left()}")
     (bench.folder / "cwd/status").unlink(missing_ok=True)
     return status
 

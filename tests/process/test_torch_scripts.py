@@ -862,7 +862,7 @@ def test_ranks_are_told_to_stop_by_a_launcher_that_is_stuck(
         try:
             assert process.stdout
             os.kill(int(process.stdout.readline()), signal.SIGTERM)
-            out, error = process.communicate(timeout=30)
+            out, error = process.communicate(timeout=60)
         finally:
             process.kill()
     assert (out.split(), process.returncode, "Traceback" in error) == (

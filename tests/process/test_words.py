@@ -61,15 +61,15 @@ def test_the_reader_has_left(bench: Bench, gone: int) -> None:
     """As in `entrypoint run ... 2>&1 | head`: the job runs all the same, and its status is the
     job's."""
     both = start(bench, 'echo ran >>"$NOTES"; exit 7', gone, gone)
-    assert both.wait(30) == 7
+    assert both.wait(60) == 7
     assert bench.notes[0] == "ran"
-    assert start(bench, "exit 7", subprocess.DEVNULL, gone).wait(30) == 7
+    assert start(bench, "exit 7", subprocess.DEVNULL, gone).wait(60) == 7
 
 
 def test_stderr_cannot_be_written(bench: Bench) -> None:
     with open("/dev/full", "wb") as full:
         assert (
-            start(bench, 'echo ran >>"$NOTES"; exit 7', subprocess.DEVNULL, full.fileno()).wait(30)
+            start(bench, 'echo ran >>"$NOTES"; exit 7', subprocess.DEVNULL, full.fileno()).wait(60)
             == 7
         )
     assert bench.notes[0] == "ran"
@@ -89,14 +89,14 @@ def test_nobody_reads_stderr(bench: Bench) -> None:
         process = start(bench, "echo ready >>$NOTES; exec sleep 600", subprocess.DEVNULL, write)
         until(lambda: bench.notes == ["ready", "ready"], "two ranks")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 143
+        assert process.wait(60) == 143
 
 
 def test_no_stderr_at_all(bench: Bench) -> None:
     """What `2>&-` closes: our words go nowhere, and into no file that gets its number."""
     done = subprocess.run(
         ["sh", "-c", '"$@" 2>&-', "sh", *RUN, "sh", "-c", "exit 7"],
-        cwd=bench.folder / "cwd", env=bench.env, stdout=subprocess.PIPE, check=False, timeout=30,
+        cwd=bench.folder / "cwd", env=bench.env, stdout=subprocess.PIPE, check=False, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (7, b"")
 
@@ -124,7 +124,7 @@ def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
         ),
         ended.start("sh", "-c", "printf 50%% >&2; echo >&2; exit 7", slots=1),
     ]
-    assert [process.wait(30) for process in started] == [7] * 4
+    assert [process.wait(60) for process in started] == [7] * 4
     assert ("50%\n[entrypoint] " in separate.err, separate.err.split("\n")[-4:]) == (
         True,
         [*ours, ""],

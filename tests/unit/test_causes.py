@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
-import string
-import time
-from collections.abc import Callable
 
 import pytest
 
 from entrypoint.cause import Cause
-from entrypoint.causes import clean
-from entrypoint.causes import judge as judges
 from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.table import KINDS, Signature, signatures
 from entrypoint.values import replace
-from tests.failures import score
-from tests.slowness import slowness
 
 KEY_ERROR = ["Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"]
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -392,61 +385,3 @@ def test_the_numbers_tell_whose_memory_was_full() -> None:
     foreign = judge([FULL.format(10, 12)], 1)
     assert (foreign.slug, foreign.retry) == ("gpu-oom-foreign", "elsewhere")
     assert judge([OOM], 1).certainty == "low"
-
-
-# --------------------------------------------------------------------------------------------------
-# Time
-
-
-def lines_of_failures() -> list[str]:
-    return [line for failure in score.failures("first") for line in failure.lines]
-
-
-SEARCHES = 0.012  # seconds of `_slowness_of_searches` with which a judgement takes 0.25 s
-
-
-def _slowness_of_searches() -> float:
-    """As `slowness`, of searches in long texts, which processors of equal loops do not do equally
-    fast."""
-    text = "\n".join(lines_of_failures() * 50)[:2_000_000]
-    begin = time.process_time()
-    assert not any(f"{letter} is not there" in text for letter in string.ascii_uppercase[:20])
-    return max(1.0, (time.process_time() - begin) / SEARCHES)
-
-
-def takes_at_most(
-    limit: float,
-    action: Callable[[], object],
-    rounds: int = 10,
-    how_slow: Callable[[], float] = slowness,
-) -> bool:
-    """Whether it takes so many seconds of CPU at most, in one of some rounds: other tests share
-    the CPU's caches."""
-    for _ in range(rounds):
-        bound = limit * how_slow()
-        judges._by_probe.cache_clear()
-        clean.compiled.cache_clear()
-        re.purge()
-        begin = time.process_time()
-        action()
-        if time.process_time() - begin < bound:
-            return True
-    return False
-
-
-def test_a_judgement_takes_milliseconds() -> None:
-    frame = (
-        '  File "/opt/conda/lib/python3.11/site-packages/torch/nn/modules/module.py", line 15, in '
-    )
-    plain = [(frame + f"_call_impl_{n} " * 20)[:300] for n in range(198)]
-    # about 7 ms on a quiet machine, its patterns compiled anew
-    assert takes_at_most(0.016, lambda: judge([*plain, LAUNCH_FAILURE, CHILD], 1))
-
-
-def test_two_megabytes_of_the_worst_words_take_less_than_a_third_of_a_second() -> None:
-    everything = lines_of_failures()
-    worst = list(itertools.islice(itertools.cycle(everything), 2_000_000 // 120))
-    # Beside other tests it is slowed more than the searches alone, in four rounds of five.
-    assert takes_at_most(0.3, lambda: judge(worst, 1), rounds=40, how_slow=_slowness_of_searches)
-    assert takes_at_most(0.3, lambda: judge(["RuntimeError: x"] * 100_000, 1))
-    assert takes_at_most(0.3, lambda: judge([" ".join(everything) * 20], 1))
