@@ -108,7 +108,9 @@ class Cluster:
             **({"ENTRYPOINT_TORCH_PORT": str(self.meeting)} if self.meeting else {}),
             "ENTRYPOINT_SECRET": SECRET,
             "ENTRYPOINT_RUN_DIR": str(self.run_dir(rank)),
-            "ENTRYPOINT_TIMEOUTS_PEERS": "30",
+            "ENTRYPOINT_TIMEOUTS_PEERS": "60",
+            # what need not wait for it ends within any bound of a test, and what would does not
+            "ENTRYPOINT_TIMEOUTS_GRACE": "600",
             "NODE": str(rank),
             **(extra or {}),
         }
@@ -164,7 +166,7 @@ class Cluster:
     def signal(self, rank: int, signum: int) -> None:
         self.processes[rank].send_signal(signum)
 
-    def ends(self, seconds: float = 40.0) -> dict[int, int]:
+    def ends(self, seconds: float = 120.0) -> dict[int, int]:
         """Exit status of every node; `ended_at` has the time of each."""
         deadline = time.monotonic() + seconds
         while len(self.ended_at) < len(self.processes):

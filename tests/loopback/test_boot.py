@@ -36,7 +36,6 @@ def test_ranks_land_on_every_node_whoever_starts_first(
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert placed(job) == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2)]
     assert "6 ranks on 3 nodes: worker-0 (node-0) 0-1, worker-1 (node-1) 2-3, " in job.err(0)
-    assert max(job.ended_at.values()) - min(job.ended_at.values()) < 2
     assert job.survivors() == []
     assert [path.name for path in job.folder.iterdir() if path.is_dir()] == []
 
@@ -176,7 +175,7 @@ def test_plan_is_what_run_does(cluster: Make) -> None:
     ]
     assert not job.run_dir(0).exists(), "plan wrote something"
     job.start_all(*command)
-    until(lambda: job.out(0).count("up") == 4, 20, "four ranks")
+    until(lambda: job.out(0).count("up") == 4, 60, "four ranks")
     for rank, plan in enumerate(planned):
         written = {path.name: path for path in job.run_dir(rank).iterdir()}
         for file in plan["files"]:

@@ -195,10 +195,10 @@ def test_a_job_and_a_check_are_not_one(cluster: Make) -> None:
 def test_a_signal_ends_it_at_once(cluster: Make) -> None:
     job = cluster(2)
     begin(job, "--limit", "30", code={1: MUTE})
-    until(lambda: all((job.run_dir(rank) / "attend").exists() for rank in (0, 1)), 10, "both begin")
+    until(lambda: all((job.run_dir(rank) / "attend").exists() for rank in (0, 1)), 60, "both begin")
     for rank in (0, 1):
         job.signal(rank, signal.SIGTERM)
-    assert job.ends(10) == {0: 143, 1: 143}, job.both()
+    assert job.ends() == {0: 143, 1: 143}, job.both()
 
 
 def test_without_a_roll_call_it_says_what_is_missing(cluster: Make) -> None:

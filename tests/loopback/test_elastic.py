@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from shlex import split
 
 import pytest
@@ -55,7 +54,7 @@ class Job:
 
     def finish(self) -> dict[int, int]:
         (self.cluster.folder / "enough").touch()
-        return self.cluster.ends(60)
+        return self.cluster.ends()
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def test_those_that_are_there_measure_the_network_and_one_that_comes_meanwhile_j
     env["ENTRYPOINT_LOG_DIR"] = str(made.folder / "log")
     for rank in (1, 0):
         job.start(rank, **env)
-    until(lambda: "EP507" in made.err(0), 30, "the roll call is over")
+    until(lambda: "EP507" in made.err(0), 60, "the roll call is over")
     job.start(2, **env)
     job.up(3)
     assert "not there: worker-2 (node-2)" in made.err(0)
@@ -110,7 +109,7 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     begun = re.compile(r"rank 0 of 3 on .*\n(step 0\n)?step [1-9]")
     until(lambda: any(begun.search(made.out(node)) for node in range(3)), 90, "all train")
     made.signal(2, signal.SIGKILL)
-    assert made.ends(90) == {0: 0, 1: 0, 2: -9}, made.both()
+    assert made.ends() == {0: 0, 1: 0, 2: -9}, made.both()
     assert "worker-2 (node-2) is lost" in made.err(0)
     assert "the job goes on with 2 nodes" in made.err(0)
     after = "".join(made.out(node).rpartition(" of 3 on ")[2] for node in (0, 1))
@@ -133,10 +132,8 @@ def test_a_node_that_comes_while_the_others_end(job: Job) -> None:
         job.start(rank)
     job.up(2)
     job.start(2, PYTHON=str(late))
-    until(lambda: "worker-2 (node-2) joins: 3 nodes" in made.err(0), 30, "the third joins")
-    begun = time.monotonic()
+    until(lambda: "worker-2 (node-2) joins: 3 nodes" in made.err(0), 60, "the third joins")
     assert job.finish() == {0: 0, 1: 0, 2: 0}, made.both()
-    assert time.monotonic() - begun < 15
     assert "torchrun exited with 0 on all 2 nodes" in made.err(2)
     assert made.survivors() == []
 
@@ -149,11 +146,11 @@ def test_with_too_few_left_it_is_over(job: Job) -> None:
         job.start(rank, ENTRYPOINT_TIMEOUTS_GRACE="1")
     job.up(2)
     job.cluster.signal(1, signal.SIGKILL)
-    assert job.cluster.ends(30) == {0: 75, 1: -9}, job.cluster.both()
+    assert job.cluster.ends() == {0: 75, 1: -9}, job.cluster.both()
     assert "worker-1 (node-1) is lost" in job.cluster.err(0)
 
 
 def test_one_alone_waits_for_the_second_until_the_deadline(job: Job) -> None:
     job.start(0, ENTRYPOINT_TIMEOUTS_PEERS="4")
-    assert job.cluster.ends(30) == {0: 69}, job.cluster.both()
+    assert job.cluster.ends() == {0: 69}, job.cluster.both()
     assert "2 of 2 peers did not answer within 4s" in job.cluster.err(0)

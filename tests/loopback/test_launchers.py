@@ -196,7 +196,7 @@ def test_a_file_of_accelerate_config_says_all_but_the_machines(
         PYTHON=launcher_python,
         ENTRYPOINT_ACCELERATE_EXTRA_ARGS=options,
     )
-    assert job.ends(60) == dict.fromkeys(range(nodes), 0), job.both()
+    assert job.ends() == dict.fromkeys(range(nodes), 0), job.both()
     said = sorted("".join(map(job.out, range(nodes))).splitlines())
     assert said == [f"{rank} of {2 * nodes}, bf16, true" for rank in range(2 * nodes)], job.both()
 
@@ -215,7 +215,7 @@ def test_deepspeed_of_accelerate_logs_in_nowhere(cluster: Make, launcher_python:
         PYTHON=launcher_python,
         ENTRYPOINT_ACCELERATE_EXTRA_ARGS=options,
     )
-    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     said = sorted((job.out(0) + job.out(1)).splitlines())
     assert [line for line in said if " of " in line] == [
         f"{rank} of 4, true, 2" for rank in range(4)
@@ -252,7 +252,7 @@ def test_sigterm_reaches_every_process_of_the_examples(
     start(job, launcher, launcher_python, str(TREE / "examples" / example / "train.py"), "--stay")
     until(lambda: len(ranks("is up")) == 4, 120, "four processes")
     job.signal(1, signal.SIGTERM)
-    assert job.ends(60) == {0: 143, 1: 143}, job.both()
+    assert job.ends() == {0: 143, 1: 143}, job.both()
     assert ranks("told") == set("0123"), job.both()
     assert job.survivors() == []
 
@@ -306,7 +306,7 @@ def test_under_mpirun_jax_needs_no_arguments(cluster: Make, launcher_python: str
         " {jax.process_count()}')"
     )
     start(job, "mpirun", launcher_python, "-c", code)
-    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     assert sorted(re.findall(r"process (\d) of 4", job.out(0))) == ["0", "1", "2", "3"], job.both()
 
 
@@ -316,7 +316,7 @@ def test_a_program_of_accelerate_trains_under_other_launchers(
 ) -> None:
     job, program = cluster(2, slots=slots), str(TREE / "examples/accelerate/train.py")
     start(job, launcher, launcher_python, program, ACCELERATE_USE_CPU="true")
-    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     agrees(job.out(0), "1e-10")
 
 
@@ -325,7 +325,7 @@ def test_without_that_variable_each_process_trains_alone(
 ) -> None:
     job = cluster(2, slots=1)
     start(job, "plain", launcher_python, str(TREE / "examples/accelerate/train.py"))
-    assert job.ends(60) == {0: 1, 1: 1}, job.both()
+    assert job.ends() == {0: 1, 1: 1}, job.both()
     assert "this process trains alone" in job.err(0), job.both()
 
 

@@ -146,7 +146,7 @@ def test_nothing_is_lost_and_no_line_is_broken(
     check.stdin = None
     memory = Memory(lambda: [each.pid for each in job.processes.values()])
     answer = found(check)
-    statuses, (most, grown) = job.ends(60), memory.most()
+    statuses, (most, grown) = job.ends(), memory.most()
     record_property("seen", f"{words_of(answer)}; memory at most {most:.0f} MB, grown {grown:.1f}")
     assert set(statuses.values()) == {0}, job.err(0) if nodes == 1 else job.both()
     assert (answer["broken"], answer["ranks"], answer["ended"]) == (0, RANKS, RANKS), answer
@@ -189,7 +189,7 @@ def test_a_log_that_cannot_be_written_is_the_reason(launcher: str, cluster: Make
     (logs / "job-worker-1-rank-1.log").mkdir(parents=True)
     env = {"ENTRYPOINT_LOGS_FILES": "ranks", "ENTRYPOINT_LOG_DIR": str(logs)}
     job.start_all("sleep", "20", env=env, launcher=launcher)
-    assert job.ends(60) == {0: 73, 1: 73}, job.both()
+    assert job.ends() == {0: 73, 1: 73}, job.both()
     for node in (0, 1):
         last = job.err(node).splitlines()[-1]
         assert "EP410 cannot write the log of " in last
@@ -261,7 +261,7 @@ def test_under_torchrun_each_line_has_its_rank_and_torch_s_own_have_none(
     path = f"{Path(torch_python).parent}:{os.environ['PATH']}"
     env = {"PATH": path, "ENTRYPOINT_LOGS_FORMAT": "json", "LOGLEVEL": "INFO"}
     job.start_all("python", "-c", program, env=env, launcher="torchrun")
-    assert job.ends(100) == {0: 0, 1: 0}
+    assert job.ends() == {0: 0, 1: 0}
     for node in (0, 1):
         found = [json.loads(line) for line in (job.out(node) + job.err(node)).splitlines()]
         assert {each["node"] for each in found if each["stream"] != "entrypoint"} == {

@@ -53,14 +53,12 @@ def test_a_log_folder_that_cannot_be_made_on_a_worker_ends_all(
         env = {
             "ENTRYPOINT_LOG_DIR": str(job.folder / logs),
             "ENTRYPOINT_SIMULATE_ASCEND": "1",
-            "ENTRYPOINT_TIMEOUTS_PEERS": "8",
+            "ENTRYPOINT_TIMEOUTS_PEERS": "600",
             "RANK_TABLE_FILE": table,
             "MA_CURRENT_IP": f"127.0.0.{rank + 2}",
         }
         job.start(rank, "python", "-c", "pass", env=env, launcher=launcher)
-    begun = time.monotonic()
     assert job.ends() == {0: 73, 1: 73}, job.both()
-    assert time.monotonic() - begun < 8, job.both()
     why = f"EP410 cannot write {job.folder}/file/log | Not a directory"
     assert all(why in job.err(rank).splitlines()[-1] for rank in range(2)), job.both()
     assert "ENTRYPOINT_LOG_DIR" in job.err(1).splitlines()[-1], job.both()
@@ -73,14 +71,12 @@ def test_a_worker_that_is_not_in_the_rank_table_ends_all(cluster: Make) -> None:
     for rank, address in ((1, "127.0.0.9"), (0, "127.0.0.2")):
         env = {
             "ENTRYPOINT_SIMULATE_ASCEND": "1",
-            "ENTRYPOINT_TIMEOUTS_PEERS": "8",
+            "ENTRYPOINT_TIMEOUTS_PEERS": "600",
             "RANK_TABLE_FILE": table,
             "MA_CURRENT_IP": address,
         }
-        job.start(rank, "sleep", "30", env=env, launcher="ascend")
-    begun = time.monotonic()
+        job.start(rank, "sleep", "600", env=env, launcher="ascend")
     assert job.ends() == {0: 78, 1: 78}, job.both()
-    assert time.monotonic() - begun < 8, job.both()
     assert "node-1" in job.err(0).splitlines()[-1], job.both()
 
 
@@ -92,9 +88,7 @@ def test_a_node_whose_run_directory_takes_no_files_tells_all(cluster: Make, node
     for rank in range(3):
         env = {"ENTRYPOINT_RUN_DIR": str(job.folder / "file/run")} if rank == node else {}
         job.start(rank, "true", env=env)
-    begun = time.monotonic()
     assert job.ends() == {0: 73, 1: 73, 2: 73}, job.both()
-    assert time.monotonic() - begun < 10, job.both()
     why = f"EP410 cannot write {job.folder}/file/run | File exists | "
     assert all(
         why in job.err(rank) and f" on worker-{node} (node-{node}); exit 73" in job.err(rank)
@@ -146,9 +140,7 @@ def test_a_node_with_few_inodes_left_tells_all(
             argv=(sys.executable, *(("-c", LATE) if late else ("-m", "entrypoint")), *words),
             env=env,
         )
-    begun = time.monotonic()
     assert job.ends() == {0: 73, 1: 73}, job.both()
-    assert time.monotonic() - begun < 10, job.both()
     why = re.compile(
         rf"EP410 cannot write {small}/run/\S+ \| No space left on device \| .* on worker-{node} \(node-{node}\);"
         r" exit 73"
@@ -178,10 +170,10 @@ def test_who_leaves_before_the_start_is_waited_for_again(cluster: Make) -> None:
         job.start(rank, "sh", "-c", "echo up $NODE")
     for rank in (1, 0):
         until(
-            lambda: "waiting for 1 of 2 peers: worker-2 (node-2" in job.err(0), 20, "all but node-2"
+            lambda: "waiting for 1 of 2 peers: worker-2 (node-2" in job.err(0), 60, "all but node-2"
         )
         job.signal(rank, signal.SIGTERM)
-        assert job.processes[rank].wait(10) == 143, job.both()
+        assert job.processes[rank].wait(60) == 143, job.both()
         passed(0.3)
         assert job.processes[1 - rank].poll() is None, job.both()
         job.start(rank, "sh", "-c", "echo up $NODE")
@@ -198,15 +190,13 @@ def test_a_stop_between_two_attempts_is_everybody_s(cluster: Make) -> None:
     words = (*RUN, *split("--launcher mpirun --restarts 1 -- sh -c"), "echo up; exec sleep 600")
     for rank in range(3):
         job.start(rank, argv=words, env={"ENTRYPOINT_TIMEOUTS_GRACE": "1"})
-    until(lambda: sum(job.out(rank).count("up") for rank in range(3)) == 3, 20, "all up")
+    until(lambda: sum(job.out(rank).count("up") for rank in range(3)) == 3, 60, "all up")
     job.signal(2, signal.SIGKILL)
     job.processes[2].wait()
     for rank in (0, 1):
-        until(lambda at=rank: "starting again" in job.err(at), 20, "the end of the first attempt")
+        until(lambda at=rank: "starting again" in job.err(at), 60, "the end of the first attempt")
         job.signal(rank, signal.SIGTERM)
-    begun = time.monotonic()
     assert job.ends() == {0: 143, 1: 143, 2: -signal.SIGKILL}, job.both()
-    assert time.monotonic() - begun < 10, job.both()
 
 
 # -- a node that stands still
@@ -219,10 +209,10 @@ def test_a_result_reaches_a_worker_that_wakes_after_the_leader_has_left(cluster:
     )
     env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "0.5"}
     job.start_all("sh", "-c", program, env=env, launcher="plain")
-    until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
+    until(lambda: all("up" in job.out(rank) for rank in range(2)), 60, "both up")
     job.signal(1, signal.SIGSTOP)
     (job.folder / "go").touch()
-    until(lambda: job.processes[0].poll() is not None, 10, "the leader's end")
+    until(lambda: job.processes[0].poll() is not None, 60, "the leader's end")
     job.signal(1, signal.SIGCONT)
     assert job.ends() == {0: 7, 1: 7}, job.both()
 
@@ -232,9 +222,9 @@ def test_a_leader_that_stood_still_blames_itself(cluster: Make) -> None:
     program = "echo up; exec sleep 60"
     env = {"ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1"}
     job.start_all("sh", "-c", program, env=env, launcher="plain")
-    until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
+    until(lambda: all("up" in job.out(rank) for rank in range(2)), 60, "both up")
     job.signal(0, signal.SIGSTOP)
-    until(lambda: job.processes[1].poll() is not None, 10, "the worker's end")
+    until(lambda: job.processes[1].poll() is not None, 60, "the worker's end")
     # It counts from when it meant to send, which may be 0.4 s after its last message.
     time.sleep(0.5)
     job.signal(0, signal.SIGCONT)
@@ -257,7 +247,7 @@ def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
     job = cluster(2, slots=1)
     program = "echo up; until [ -e go ]; do sleep 0.02; done"
     job.start_all("sh", "-c", program, launcher="plain")
-    until(lambda: all("up" in job.out(rank) for rank in range(2)), 20, "both up")
+    until(lambda: all("up" in job.out(rank) for rank in range(2)), 60, "both up")
     second = {
         "ENTRYPOINT_HOSTS": job.hosts.replace("node-0=127.0.0.2", "other=127.0.0.9"),
         "ENTRYPOINT_NODE_RANK": "0",
@@ -265,7 +255,7 @@ def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
         "ENTRYPOINT_TIMEOUTS_PEERS": "2",
     }
     job.start(2, "true", env=second, launcher="plain")
-    assert job.processes[2].wait(15) == 69, job.both()
+    assert job.processes[2].wait(60) == 69, job.both()
     assert (
         "1 of 1 peers did not answer within 2s | worker-1 (node-1, another leader has it)"
         in job.err(2)
@@ -280,9 +270,7 @@ def test_two_nodes_that_both_lead_notice_it(cluster: Make) -> None:
     for rank in range(2):
         hosts = ",".join(names if rank == 0 else reversed(names))
         job.start(rank, "true", env={"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_NODE_RANK": "0"})
-    begun = time.monotonic()
     assert job.ends() == {0: 78, 1: 78}, job.both()
-    assert time.monotonic() - begun < 10, job.both()
     one, other = "worker-0 (node-0) has node-0, node-1; ", "worker-0 (node-1) has node-1, node-0; "
     for rank in range(2):
         assert "EP504 two nodes act as worker-0 | " in job.err(rank), job.both()
@@ -310,7 +298,7 @@ def test_a_leader_that_finds_itself_at_a_worker_s_address_calls_again(cluster: M
     begun = time.monotonic()
     until(
         lambda: "worker-1 (127.0.0.3, that is worker-0 of this job, at 127.0.0.3)" in job.err(0),
-        20,
+        60,
         "its own answer",
     )
     assert job.ends() == {0: 78}, job.both()
@@ -340,7 +328,7 @@ def test_a_waiting_node_wakes_for_heartbeats_alone(
         "touch up.$RANK; exec sleep 60",
         env={"ENTRYPOINT_TIMEOUTS_HEARTBEAT": heartbeat},
     )
-    until(lambda: all((job.folder / f"up.{rank}").exists() for rank in (0, 1)), 30, "all up")
+    until(lambda: all((job.folder / f"up.{rank}").exists() for rank in (0, 1)), 60, "all up")
     passed(1.5)  # what the start has left to do
 
     def slept(rank: int) -> int:

@@ -30,7 +30,7 @@ def test_an_mpirun_in_the_ranks_script_ends_the_job_by_name(launcher: str, clust
     )
     for node in (1, 0):
         job.start(node, argv=(*OURS, "--launcher", launcher, "--", "bash", str(script)))
-    assert job.ends(60) == {0: 78, 1: 78}, job.both()
+    assert job.ends() == {0: 78, 1: 78}, job.both()
     assert "EP118 `mpirun` started inside rank 1 of a job of several" in job.both()
     assert job.survivors() == []
 
@@ -41,7 +41,7 @@ def test_where_lines_are_json_so_is_what_is_said_of_it(cluster: Make) -> None:
     for node in (1, 0):
         words = (*OURS, "--launcher", "jax", "--", "bash", str(job.folder / "train.sh"))
         job.start(node, argv=words, env={"ENTRYPOINT_LOGS_FORMAT": "json"})
-    assert job.ends(60) == {0: 78, 1: 78}, job.both()
+    assert job.ends() == {0: 78, 1: 78}, job.both()
     said = [json.loads(line) for line in (job.out(1) + job.err(1)).splitlines()]
     (line,) = [
         each for each in said if each["text"].startswith("EP118 `mpirun` started inside rank 1")
@@ -56,7 +56,7 @@ def test_a_launcher_that_is_asked_its_version_is_the_control(cluster: Make) -> N
     script.write_text("mpirun --version\nsleep 0.5\necho trained\n")
     for node in (1, 0):
         job.start(node, argv=(*OURS, "--launcher", "jax", "--", "bash", str(script)))
-    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     assert "trained" in job.out(0)
 
 
@@ -68,7 +68,7 @@ def test_a_launcher_behind_a_wrapper_is_refused_on_both_nodes(
     inner = ["mpirun", "-np", "2", "true"]
     for node in (1, 0):
         job.start(node, argv=(*OURS, "--launcher", "mpirun", "--", *wrapper, *inner))
-    assert job.ends(60) == {0: 65, 1: 65}, job.both()
+    assert job.ends() == {0: 65, 1: 65}, job.both()
     assert "EP118 the command is a launcher itself" in job.err(0)
 
 
@@ -106,7 +106,7 @@ def test_torch_s_own_launcher_in_a_script(
     for node in (1, 0):
         env = {"ENTRYPOINT_TORCH_PORT": port, "OMP_NUM_THREADS": "1"}
         job.start(node, argv=(*OURS, "--launcher", "mpirun", "--", "bash", str(script)), env=env)
-    assert job.ends(90) == {0: status, 1: status}, job.both()
+    assert job.ends() == {0: status, 1: status}, job.both()
     assert {
         line.split()[-1] for line in job.both().splitlines() if line.startswith("ranks ")
     } == sizes, job.both()

@@ -87,7 +87,7 @@ def test_mpi_takes_the_interface_that_leads_to_the_others(
         "-c",
         f'{sys.executable} -c "{SUM}"; {SHOW}',
     )
-    assert job.ends(30) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     said = sorted(job.out(0).splitlines())
     assert said == ["node 0: nccl =eth1 gloo eth1", f"node 1: {told}", "sum 3", "sum 3"]
 
@@ -95,7 +95,7 @@ def test_mpi_takes_the_interface_that_leads_to_the_others(
 def test_every_launcher_tells_its_programs(cluster: Make, spaces: Callable[..., list[str]]) -> None:
     job = cluster(2, slots=1)
     start(job, spaces(2), "plain", "sh", "-c", SHOW)
-    assert job.ends(30) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     assert job.out(0) + job.out(1) == "node 0: nccl =eth1 gloo eth1\nnode 1: nccl =eth1 gloo eth1\n"
 
 
@@ -117,7 +117,7 @@ def test_mpi_s_traffic_takes_what_was_asked_for(
 ) -> None:
     job = cluster(2, slots=1)
     start(job, spaces(2, third=there), "mpirun", sys.executable, "-c", MOST, asked=asked)
-    assert job.ends(30) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     assert sorted(job.out(0).splitlines()) == sorted(f"busy ['{name}']" for name in busy.split())
 
 
@@ -128,7 +128,7 @@ def test_every_library_of_every_launcher_is_told_what_was_asked_for(
 ) -> None:
     job = cluster(2, slots=1)
     start(job, spaces(0, "net7"), launcher, "sh", "-c", ALL, asked="10.77.0.0/16")
-    assert job.ends(30) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     family = "AF_INET" if launcher == "mpirun" else ""  # the documented default of run_mpi.sh
     lines = sorted((job.out(0) + job.out(1)).splitlines())
     assert lines == [f"0: =eth1 eth1 =eth1 {family} ", f"1: =net7 net7 =net7 {family} "]
@@ -142,7 +142,7 @@ def test_a_node_without_the_interface_is_named_with_what_it_has(
 ) -> None:
     job = cluster(2, slots=1)
     start(job, spaces(1, "net7"), launcher, "echo", "started", asked="eth1")
-    assert job.ends(30) == {0: 78, 1: 78}, job.both()
+    assert job.ends() == {0: 78, 1: 78}, job.both()
     assert job.out(0) + job.out(1) == ""
     for rank in (0, 1):
         assert (
@@ -169,10 +169,10 @@ def test_an_interface_that_a_start_hook_brings_up_counts(
         subprocess.run(["ip", "-n", place, "link", "set", "ib0", "down"], check=True)
     start(job, places, "plain", "sh", "-c", ALL, asked="ib", hooks=folder)
     if hook == "true":  # the control
-        assert job.ends(30) == {0: 78, 1: 78}, job.both()
+        assert job.ends() == {0: 78, 1: 78}, job.both()
         assert "EP403 worker-1 (node-1) has no network interface ib" in job.err(1)
         return
-    assert job.ends(30) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     assert sorted((job.out(0) + job.out(1)).splitlines()) == [
         f"{node}: =ib0 ib0 =ib0  " for node in range(2)
     ]
@@ -208,11 +208,11 @@ def test_ipv6_alone(
             " fd77::/64 on worker-0 (node-0)"
         )
     if refused:
-        assert job.ends(30) == {0: 78, 1: 78}, job.both()
+        assert job.ends() == {0: 78, 1: 78}, job.both()
         assert refused in job.err(0)
         assert refused in job.err(1)
         return
-    assert job.ends(30) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     by_default = "^lo,docker" if launcher == "mpirun" and there != "eth1" else ""
     each = [
         f"{by_default} {name} " if asked == "auto" else f"={name} {name} ={name}"

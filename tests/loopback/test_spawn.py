@@ -6,7 +6,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -63,8 +62,14 @@ def notes(tmp_path: Path) -> Path:
 def start(local: Make, notes: Path, nodes: int, what: str, saves: float) -> Local:
     program = (sys.executable, str(notes.with_name("spawn.py")), what, str(saves), str(notes))
     words = ("--nodes", str(nodes), "--slots", "2", "--launcher", "mpirun")
-    job = local(*words, "--", *program, OPENMPI_EXTRA_ARGS="--oversubscribe")
-    until(lambda: notes.exists() and "spawned runs" in notes.read_text(), 30, "the spawned process")
+    job = local(
+        *words,
+        "--",
+        *program,
+        OPENMPI_EXTRA_ARGS="--oversubscribe",
+        ENTRYPOINT_TIMEOUTS_GRACE="600",
+    )
+    until(lambda: notes.exists() and "spawned runs" in notes.read_text(), 60, "the spawned process")
     return job
 
 
@@ -84,11 +89,9 @@ def who(notes: Path, event: str) -> list[str]:
 def test_a_spawned_process_that_fails_is_the_job_s_failure(
     nodes: int, local: Make, notes: Path
 ) -> None:
-    """It was 143 after the whole grace (issue 25, row 18); bare mpirun ends with 7 after 2 s."""
+    """It was 143 after the whole grace (issue 25, row 18), which is ten minutes here."""
     job = start(local, notes, nodes, "7", 0)
     assert job.ends() == 7
-    took = time.monotonic() - times(notes, "spawned fails")[0]
-    assert took < 2 + 1 + 1.5, "bare mpirun's time, one second, and what `local` needs to end"
 
 
 @pytest.mark.promise("ranks have their grace when mpirun itself ends them, and its status counts")
@@ -101,7 +104,7 @@ def test_ranks_have_their_grace_when_a_spawned_process_fails(local: Make, notes:
 
 @pytest.mark.control("ranks have their grace when mpirun itself ends them, and its status counts")
 def test_bare_mpirun_kills_ranks_when_a_spawned_process_fails(notes: Path) -> None:
-    """The control of both, and the time that is compared with."""
+    """The control of both."""
     words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable]
     words += [str(notes.with_name("spawn.py")), "7", "4", str(notes)]
     done = subprocess.run(
@@ -109,12 +112,11 @@ def test_bare_mpirun_kills_ranks_when_a_spawned_process_fails(notes: Path) -> No
     )
     assert done.returncode == 7
     assert who(notes, "saved") == []
-    assert 1 < time.monotonic() - times(notes, "spawned fails")[0] < 8
 
 
 def test_a_spawned_process_hears_sigterm_once_and_has_the_grace(local: Make, notes: Path) -> None:
     job = start(local, notes, 2, "stays", 4)
-    until(lambda: len(who(notes, "up")) == 4, 30, "every rank")
+    until(lambda: len(who(notes, "up")) == 4, 60, "every rank")
     job.process.send_signal(signal.SIGTERM)
     assert job.ends() == 143
     assert (

@@ -42,7 +42,7 @@ def test_the_ranks_of_all_nodes_are_compared(cluster: Make, way: str) -> None:
     job = cluster(2, slots=1)
     env = {"PATH": VENV, "ENTRYPOINT_STALL_STACKS": way, "ENTRYPOINT_STALL_MINUTES": "60"}
     job.start_all(sys.executable, "-c", STUCK, env=env)
-    until(lambda: job.out(0).count("up") == 2, 30, "both ranks")
+    until(lambda: job.out(0).count("up") == 2, 60, "both ranks")
     everyone = stacks(job, 0)
     assert everyone.returncode == 0, everyone.stderr
     assert everyone.stdout.startswith(
@@ -62,12 +62,12 @@ def test_a_job_without_ranks_has_none(cluster: Make) -> None:
     """The control: one whose other node is not there, and one that has ended."""
     job = cluster(2, slots=1)
     job.start(0, "sleep", "600")
-    until(lambda: "1 of 1" in job.err(0) or "peer" in job.err(0), 20, "the roll call")
+    until(lambda: "1 of 1" in job.err(0) or "peer" in job.err(0), 60, "the roll call")
     early = stacks(job, 0)
     assert early.returncode == 69, early
     assert "EP038 stacks cannot be read | no rank runs yet" in early.stderr
     job.start(1, "sleep", "600")
-    until(lambda: "started" in job.err(0) or "all 2 nodes" in job.err(0), 20, "the start")
+    until(lambda: "started" in job.err(0) or "all 2 nodes" in job.err(0), 60, "the start")
     job.signal(0, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}
     late = stacks(job, 0)
@@ -79,7 +79,7 @@ def test_many_who_ask_at_once_share_one_answer(cluster: Make) -> None:
     """And one that asks and leaves costs the job nothing."""
     job = cluster(1, slots=1)
     job.start_all(sys.executable, "-c", STUCK, env={"PATH": VENV})
-    until(lambda: job.out(0).count("up") == 1, 30, "the rank")
+    until(lambda: job.out(0).count("up") == 1, 60, "the rank")
     path = str(job.run_dir(0) / "stacks")
     requests = [socket.socket(socket.AF_UNIX) for _ in range(12)]
     for request in requests:

@@ -343,12 +343,12 @@ def test_a_staged_failure(
     job = stage(row)
     if row.name == "sigterm":
         file = job.folder / "pid-1"
-        until(lambda: file.exists() and file.read_text().endswith(" "), 30, "the rank runs")
+        until(lambda: file.exists() and file.read_text().endswith(" "), 60, "the rank runs")
         os.kill(int(file.read_text()), signal.SIGTERM)
     job.ends(120)
     record_property("seen", seen(job))
     agrees(job, row.expected)
-    until(lambda: job.survivors() == [], 15, "nothing is left")
+    until(lambda: job.survivors() == [], 60, "nothing is left")
     attempts = 1 + row.expected.again
     assert called(job) == [*row.tools] * attempts * row.asked, "asked once in an attempt"
 

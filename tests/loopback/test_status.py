@@ -41,15 +41,15 @@ def test_from_the_wait_for_a_peer_to_the_end(cluster: Make) -> None:
     env = {"GO": str(job.folder / "go")}
     job.start(0, *RUNS, env=env)
     waiting = [("worker-0", "roll call"), ("worker-1", "missing")]
-    until(lambda: phases(job, 0) == waiting, 20, "who is missing")
+    until(lambda: phases(job, 0) == waiting, 60, "who is missing")
     until(
-        lambda: ask(job, 0)[1]["nodes"][1]["detail"] == "nothing listens there yet", 20, "why it is"
+        lambda: ask(job, 0)[1]["nodes"][1]["detail"] == "nothing listens there yet", 60, "why it is"
     )
     job.start(1, *RUNS, env=env)
     running = [("worker-0", "running"), ("worker-1", "running")]
-    until(lambda: phases(job, 0) == running, 30, "both run")
-    until(lambda: phases(job, 1) == running, 20, "both run, as the worker sees it")
-    until(lambda: [node["ranks"] for node in ask(job, 0)[1]["nodes"]] == [2, 2], 20, "all ranks")
+    until(lambda: phases(job, 0) == running, 60, "both run")
+    until(lambda: phases(job, 1) == running, 60, "both run, as the worker sees it")
+    until(lambda: [node["ranks"] for node in ask(job, 0)[1]["nodes"]] == [2, 2], 60, "all ranks")
     code, seen = ask(job, 0)
     assert code == 0
     here, there = seen["nodes"]
@@ -57,7 +57,7 @@ def test_from_the_wait_for_a_peer_to_the_end(cluster: Make) -> None:
     assert there["heartbeat_seconds"] < 6, "it speaks every 3 s"
     until(
         lambda: ask(job, 0)[1]["nodes"][1]["idle_seconds"] is not None,
-        20,
+        60,
         "its idle time, by its heartbeat",
     )
     leader, worker = ask(job, 1)[1]["nodes"]
@@ -78,7 +78,7 @@ def test_a_frozen_node_and_then_a_lost_one(cluster: Make) -> None:
     }
     job.start_all(*RUNS, env=env)
     until(
-        lambda: phases(job, 0) == [("worker-0", "running"), ("worker-1", "running")], 40, "both run"
+        lambda: phases(job, 0) == [("worker-0", "running"), ("worker-1", "running")], 60, "both run"
     )
     job.signal(1, signal.SIGSTOP)
     code, seen = ask(job, 1)
@@ -86,19 +86,19 @@ def test_a_frozen_node_and_then_a_lost_one(cluster: Make) -> None:
     assert "it is stopped (SIGSTOP" in seen["error"]
     until(
         lambda: ask(job, 0)[1]["nodes"][1]["heartbeat_seconds"] > 2,
-        20,
+        60,
         "its silence, before it is a loss",
     )
     until(
         lambda: ("worker-1", "lost") in phases(job, 0) or job.processes[0].poll() is not None,
-        30,
+        60,
         "the loss",
     )
     seen = ask(job, 0)[1]
     if "nodes" in seen:
         assert "worker-1 (node-1) is lost: nothing heard of it" in seen["nodes"][1]["detail"]
         assert seen["outcome"]["status"] == 75
-    until(lambda: job.processes[0].poll() == 75, 30, "worker-0's end")
+    until(lambda: job.processes[0].poll() == 75, 60, "worker-0's end")
     job.signal(1, signal.SIGCONT)
     assert job.ends() == {0: 75, 1: 75}
     assert ask(job, 0)[0] == 75, os.listdir(job.folder)

@@ -141,7 +141,7 @@ def test_ranks_of_a_launcher_that_was_killed_have_the_grace(cluster: Make) -> No
         "trap 'sleep 0.5; echo saved; exit' TERM; printf x >itself; while :; do sleep 0.05; done"
     )
     stand_in(job, saves, ITSELF="killed", ENTRYPOINT_HOSTS="node-0")
-    assert job.ends(20) == {0: 137}, job.both()  # less than the grace
+    assert job.ends() == {0: 137}, job.both()  # less than the grace
     assert job.out().count("saved") == 2, job.both()
     assert job.survivors() == []
 
@@ -192,7 +192,7 @@ def test_output_is_the_program_s_byte_for_byte_and_nothing_is_left(
     job = cluster(2, slots=1)
     (job.folder / "train.py").write_text(AWKWARD)
     start(job, launcher, "train.py", python=torch_python)
-    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     for rank in range(2):
         assert (job.folder / f"out-{rank}").read_bytes() == PRINTED % rank
         assert PRINTED % rank in (job.folder / f"err-{rank}").read_bytes()
@@ -219,7 +219,7 @@ def test_worker_0_shows_which_rank_failed_and_its_last_lines(
     job = cluster(2, slots=2)
     (job.folder / "train.py").write_text(FAILS)
     start(job, launcher, "train.py", python=torch_python, FAILS="3", HOW=how)
-    assert job.ends(60) == {0: int(how), 1: int(how)}, job.both()
+    assert job.ends() == {0: int(how), 1: int(how)}, job.both()
     said = ours(job)
     at = said.index("last 20 lines of rank 3 on worker-1 (node-1):")
     assert said[at + 1 : at + 21] == [f"  | line {line} of rank 3" for line in range(10, 30)]
@@ -250,7 +250,7 @@ def test_a_node_may_end_long_after_the_first(
     (job.folder / "sitecustomize.py").write_text(LOWERED)
     program = f"[ $RANK = 0 ] || {{ sleep 5; echo rank 1 is done; exit {fails}; }}"
     start(job, launcher, "sh", "-c", program, python=torch_python, PYTHONPATH=str(job.folder))
-    assert job.ends(60) == dict.fromkeys(range(2), int(fails or 0)), job.both()
+    assert job.ends() == dict.fromkeys(range(2), int(fails or 0)), job.both()
     assert job.out(1) == "rank 1 is done\n"
     assert "Error waiting on exit barrier" not in job.both()
 
@@ -270,7 +270,7 @@ def test_nodes_keep_the_order_of_the_hosts(
         "ENTRYPOINT_TORCH_RDZV_BACKEND": backend,
     }
     start(job, "torchrun", "sh", "-c", 'echo "rank $RANK"', python=torch_python, **more)
-    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     assert [job.out(node) for node in range(2)] == [f"rank {rank}\n" for rank in ranks]
 
 
@@ -322,7 +322,7 @@ def test_a_failure_is_every_node_s_without_a_roll_call(
     job = cluster(3, slots=1)
     program = f"case $RANK in {fails}) sleep 2; exit 9 ;; 2) exit 0 ;; esac; exec sleep 300"
     start(job, "torchrun", "sh", "-c", program, python=torch_python, **NONE, **more)
-    assert job.ends(60) == {0: 9, 1: 9, 2: 9}, job.both()
+    assert job.ends() == {0: 9, 1: 9, 2: 9}, job.both()
     for rank in range(3):
         assert (
             "warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL) | "
@@ -342,7 +342,7 @@ def test_nodes_that_end_well_apart_from_each_other_without_a_roll_call(
     job = cluster(2, slots=1)
     program = "[ $RANK = 0 ] || sleep 6; exit 0"
     start(job, launcher, "sh", "-c", program, python=torch_python, EXIT_BARRIER="2", **NONE)
-    assert job.ends(60) == {0: 0, 1: 0}, job.both()
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     for rank in range(2):
         assert ours(job, rank)[-1] == f"this node's part is done: {launcher} exited with 0", (
             job.both()
@@ -378,7 +378,7 @@ def test_a_launcher_that_is_lost_is_no_success_without_a_roll_call(
     launcher_of(job, other)
     os.kill(launcher_of(job, killed), signal.SIGKILL)
     (job.folder / "go").touch()
-    assert job.ends(60) == {killed: 137, other: status}, job.both()
+    assert job.ends() == {killed: 137, other: status}, job.both()
     assert says in job.err(other), job.both()
 
 
@@ -394,7 +394,7 @@ def test_a_node_that_never_comes_is_no_success_without_a_roll_call(
         "ENTRYPOINT_TIMEOUTS_PEERS": "3",
     }
     job.start(alone, "sh", "-c", "echo ran", env=env, launcher="torchrun")
-    assert job.ends(60) == {alone: 69}, job.both()
+    assert job.ends() == {alone: 69}, job.both()
     assert "EP633 no word of the other nodes | " in job.err(alone), job.both()
     assert job.out(alone) == ""
 
@@ -413,7 +413,7 @@ def test_status_of_a_node_without_a_roll_call(cluster: Make, torch_python: str) 
     )
     assert "worker-1" not in shown
     job.signal(1, signal.SIGTERM)  # the others are told, as long as there is somebody to tell them
-    assert job.ends(60) == {0: 143, 1: 143}, job.both()
+    assert job.ends() == {0: 143, 1: 143}, job.both()
 
 
 @pytest.mark.control(
@@ -434,7 +434,7 @@ def test_a_script_started_by_hand_fails_as_torch_does_and_says_so(
         job.start(
             rank, argv=argv, env={"NODE_RANK": str(rank), "PYTHONPATH": str(job.folder), **where}
         )
-    assert job.ends(60) == {0: 0, 1: 1}, job.both()
+    assert job.ends() == {0: 0, 1: 1}, job.both()
     for rank in range(2):
         alone = f"torch alone, node {rank} of 2: a failure on another node may end this one with 0"
         assert f"{script}.sh: {alone}\n" in job.err(rank), job.both()

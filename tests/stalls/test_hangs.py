@@ -17,7 +17,7 @@ from tests.cluster import Cluster, Make, free_port, until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 TRAIN = str(Path(__file__).parent / "train.py")
 MINUTES = 0.35  # 21 seconds, longer than the imports of torch take
-MARGIN = 15.0  # seconds after the limit within which the answer is there
+MARGIN = 60.0  # seconds after the limit within which the answer is there
 VENV = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"  # where py-spy is
 
 WHO = r"rank 3 on worker-1 \(node-1\)"
@@ -61,7 +61,7 @@ def test_the_rank_that_the_others_wait_for_is_named(
     until(lambda: (job.out(0) + job.out(1)).count("step 2") >= 3, 90, "three steps")
     silent = time.monotonic()
     until(lambda: "this is what they do:" in job.err(0), 60 * MINUTES + MARGIN, "the stall")
-    until(lambda: re.search("job stalled|the job goes on", job.err(0)), 25, "the verdict")
+    until(lambda: re.search("job stalled|the job goes on", job.err(0)), 60, "the verdict")
     took = time.monotonic() - silent
     assert re.search(EXPECTED[how], job.err(0)), job.both()
     assert took <= 60 * MINUTES + MARGIN, f"{took:.1f}s"
