@@ -97,11 +97,6 @@ class Copy:
             check=False,
         )
 
-    def golden(self, module: str) -> None:
-        """Write golden files as `make golden` does with this module."""
-        done = self.python("-m", module)
-        assert done.returncode == 0, done.stderr
-
     def test(self, name: str, kind: str, case: str) -> None:
         """Call what a new case is tried by: the registry's tests, and the test `module.name` of
         each collected case.

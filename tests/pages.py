@@ -7,7 +7,6 @@ tests/process/test_pages.py.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shutil
 import sys
 import tempfile
@@ -18,7 +17,6 @@ from typing import Any
 
 from tests import made_up, netchecks
 
-PICTURES = Path(__file__).parent.parent / "docs/images"
 LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1000, 400)]
 
 
@@ -61,20 +59,10 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def digests() -> str:
-    """Of what each page is now: a line each."""
-    return "".join(
-        f"{page.name} {hashlib.sha256(page.html().encode()).hexdigest()}\n" for page in PAGES
-    )
-
-
 def main(folder: Path) -> None:
     """Write NAME-light.png and NAME-dark.png of every page, and NAME-narrow.png, as a telephone
     shows it.
-
-    Pictures of another machine differ by their fonts, so `digests` says of which pages they are.
     """
-    (folder / "pages.sha256").write_text(digests())
     with browser() as chromium, tempfile.TemporaryDirectory() as made:
         for page in PAGES:
             file = Path(made) / f"{page.name}.html"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,39 +58,3 @@ def test_status(packages: list[dict[str, Any]], status: int, words: str, tmp_pat
 @pytest.mark.control("the audit of our packages is good only if its service knew all of them")
 def test_no_answer_at_all_is_unknown(tmp_path: Path) -> None:
     assert audit(tmp_path, "a traceback")[0] == 75
-
-
-@pytest.mark.parametrize(
-    ("audit", "env", "status", "line"),
-    [
-        (0, {"CI": "true"}, 0, "[lint] audit: ok"),
-        (75, {}, 0, "[lint] audit: NOT RUN, which would fail in CI"),
-        (75, {"CI": "false"}, 0, "[lint] audit: NOT RUN, which would fail in CI"),
-        (75, {"CI": "true"}, 1, "[lint] audit: NOT RUN, so CI fails; WITHOUT=audit leaves it out"),
-        (75, {"CI": "true", "WITHOUT": "audit"}, 0, "[lint] audit: left out by WITHOUT"),
-        (1, {}, 1, "[lint] audit: FAILED"),
-        (1, {"CI": "true"}, 1, "[lint] audit: FAILED"),
-    ],
-)
-def test_lint_says_what_the_audit_says(
-    audit: int, env: dict[str, str], status: int, line: str, tmp_path: Path
-) -> None:
-    """Without an answer lint fails in CI, and says so elsewhere; it never speaks for the audit."""
-    dev, bin = tmp_path / "scripts/dev", tmp_path / "venv/bin"
-    dev.mkdir(parents=True)
-    bin.mkdir(parents=True)
-    shutil.copy(TREE / "scripts/lint", tmp_path / "scripts/lint")
-    shutil.copy(TREE / "scripts/dev/common", dev)
-    programs = {dev / "venv": f"echo {tmp_path}/venv", bin / "python": f"exit {audit}"}
-    for name in ("ruff", "mypy", "shellcheck", "hadolint"):
-        programs[bin / name] = "exit 0"
-    for path, text in {**programs, dev / "need": "exit 0"}.items():
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
-    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
-    clean = {name: value for name, value in os.environ.items() if name not in ("CI", "WITHOUT")}
-    done = captured(
-        [tmp_path / "scripts/lint"], env={**clean, "PATH": f"{bin}:{clean['PATH']}", **env}
-    )
-    assert (done.returncode, line in done.stderr) == (status, True), done.stderr
-    assert done.stderr.count("audit: ok") == (audit == 0)

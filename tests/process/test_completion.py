@@ -27,22 +27,10 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.fixture(scope="module")
 def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("share")
-    write(folder)
-    return folder
-
-
-def write(folder: Path) -> None:
     script = [sys.executable, TREE / "scripts/completion.py", folder]
     env = {**os.environ, "PYTHONPATH": str(TREE), "SOURCE_DATE_EPOCH": "86400"}
     subprocess.run(script, env=env, check=True, capture_output=True)
-
-
-def texts(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return folder
 
 
 def completed(share: Path, *words: str) -> set[str]:
@@ -71,14 +59,6 @@ def test_bash_completes(words: tuple[str, ...], offered: set[str], share: Path) 
     assert offered <= completed(share, *words)
 
 
-def test_bash_completes_a_file(
-    share: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "job.yaml").touch()
-    assert completed(share, "entrypoint", "run", "--spec", "jo") == {"job.yaml"}
-
-
 def test_zsh_finds_it_by_name(share: Path) -> None:
     """zsh loads files named _COMMAND, whose first line names the command."""
     file = share / "zsh/site-functions/_entrypoint"
@@ -98,15 +78,3 @@ def test_the_man_page_has_every_command(share: Path) -> None:
         argv = ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", str(page)]
         done = subprocess.run(argv, capture_output=True, check=True)
         assert done.stderr == b""
-
-
-def test_the_same_checkout_gives_the_same_bytes(share: Path, tmp_path: Path) -> None:
-    write(tmp_path)
-    assert texts(tmp_path) == texts(share)
-    assert len(texts(share)) == 3
-
-
-def test_a_start_knows_nothing_of_it() -> None:
-    code = "import sys; from entrypoint.cli import parser; parser.parser(); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"shtab", "argcomplete", "argparse_manpage"} & set(done.stdout.split()) == set()

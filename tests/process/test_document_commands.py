@@ -31,8 +31,8 @@ PAGES = [
     TREE / "README.md",
     TREE / "CONTRIBUTING.md",
     TREE / "tests/README.md",
-    # not the Chinese pages, which tests/unit/test_chinese.py holds to the same blocks
-    *sorted(page for page in TREE.glob("docs/**/*.md") if page.parent.name != "zh"),
+    TREE / "README.zh-CN.md",
+    *sorted(TREE.glob("docs/**/*.md")),
 ]
 TUTORIAL = "docs/tutorial/first-job.md"  # for real: tests/loopback/test_tutorial.py
 
@@ -185,29 +185,6 @@ def test_a_block_of_shell_runs(place: str, text: str, tmp_path: Path) -> None:
     assert {
         name for name in called if name not in HELD and not name.startswith("scripts/")
     } == set()
-
-
-@pytest.mark.promise("README's first screen and the page on docker run work twice in a row")
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to/docker.md"])
-def test_a_page_s_blocks_work_twice_in_a_row(page: str, tmp_path: Path) -> None:
-    """In one shell after the other, as a reader has them; a secret that was there stays private."""
-    text = "\n".join(block for _, block in blocks(TREE / page))
-    twice = f"({text})\n({text})\n! find . -name secret -perm /077 -not -path './secret' | grep ."
-    status, words, _ = run(tmp_path, page, twice)
-    assert status == 0, words
-
-
-@pytest.mark.control("README's first screen and the page on docker run work twice in a row")
-def test_what_works_once_is_noticed(tmp_path: Path) -> None:
-    once = "mkdir once"
-    assert run(tmp_path, "README.md", f"({once})\n({once})")[0] != 0
-
-
-def test_what_a_page_has_people_make_is_ignored() -> None:
-    """README's and the tutorial's folders, and the secret in them: neither git nor lint sees it."""
-    for name in ("try/hello.py", "try/secret", "env/bin/entrypoint"):
-        done = subprocess.run(["git", "check-ignore", "--quiet", name], cwd=TREE, check=False)
-        assert done.returncode == 0, name
 
 
 @pytest.mark.control("every command of README and docs runs")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.pages import LOOKS, PAGES, PICTURES, Page, browser, digests, missing
+from tests.pages import LOOKS, PAGES, Page, browser, missing
 
 pytestmark = [
     pytest.mark.see,
@@ -122,17 +122,6 @@ def test_a_page_can_be_read(
             "getComputedStyle(document.body).backgroundColor"
         )
         assert max(int(part) for part in colour[4:-1].split(",")[:3]) < 64, "a dark page"
-
-
-@pytest.mark.promise(
-    "the pictures in docs are those of the pages",
-    control="a page that is changed has another digest",
-)
-@pytest.mark.see("pages", "the pictures in docs are those of the pages")
-def test_the_pictures_are_those_of_the_pages() -> None:
-    assert (PICTURES / "pages.sha256").read_text() == digests(), (
-        "run `scripts/test screenshots` and look at them"
-    )
 
 
 @pytest.mark.control("pages have their bars, need no network and no script, and can be read")

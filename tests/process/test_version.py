@@ -67,11 +67,6 @@ def test_what_git_says(described: str, named: str) -> None:
     assert str(Version(named)) == named, "PEP 440, as pip would write it"
 
 
-def test_a_version_is_later_than_its_tag_and_earlier_than_the_next() -> None:
-    named = [program.named(f"v1.2.{n}-{m}-gabc") for n, m in ((3, 0), (3, 1), (3, 12), (4, 0))]
-    assert sorted(named, key=Version) == named
-
-
 def test_the_tag_is_the_version(tree: Path) -> None:
     """Without a repository, without a commit, without a tag, on a tag, and after it."""
     assert program.version(tree) == "0.0.0.dev0"
@@ -84,13 +79,6 @@ def test_the_tag_is_the_version(tree: Path) -> None:
     assert program.version(tree) == "2.0.1"
     (tree / "README.md").write_text("changed")
     assert re.fullmatch(r"2\.0\.2\.dev0\+g[0-9a-f]{10}\.dirty", program.version(tree))
-
-
-def test_a_repository_around_the_tree_is_not_its_own(tree: Path) -> None:
-    git(tree.parent, "init", "--quiet")
-    git(tree.parent, "add", ".")
-    git(tree.parent, "commit", "--quiet", "--message", "somebody else's")
-    assert program.version(tree) == "0.0.0.dev0"
 
 
 def test_what_is_built_says_its_version(tree: Path, tmp_path: Path) -> None:
@@ -154,33 +142,3 @@ def test_a_checkout_and_a_build_without_git_say_that_they_are_neither() -> None:
     for kind in ("gpu", "ascend", "toolkit"):
         text = (TREE / f"Dockerfile.{kind}").read_text()
         assert set(re.findall(r"(?m)^ARG VERSION=(.*)$", text)) == {program.named("")}
-
-
-def test_the_changelog_names_what_is_released() -> None:
-    """A version in the changelog has its tag; the newest one may be the one that is being made,
-    when nothing is left unreleased."""
-    text = (TREE / "CHANGELOG.md").read_text()
-    assert not early(text, tags())
-    assert early("## [Unreleased]\n\n- a\n\n## [0.1.0] - 2026-11-21\n", set()) == ["0.1.0"]
-    assert not early("## [Unreleased]\n\n## [0.1.0] - 2026-11-21\n\n- a\n", set())
-
-
-def early(changelog: str, tagged: set[str]) -> list[str]:
-    """Return the versions of a changelog that are released by its words alone."""
-    unreleased, *released = re.split(r"(?m)^## \[(?=\d)", changelog)
-    made = [part.partition("]")[0] for part in released]
-    if not re.search(r"(?m)^- ", unreleased):
-        made = made[1:]
-    return [name for name in made if f"v{name}" not in tagged]
-
-
-def tags() -> set[str]:
-    """Return the tags of this repository."""
-    words = "git rev-parse --is-shallow-repository", "git tag --list v*"
-    shallow, names = (
-        subprocess.run(line.split(), cwd=TREE, capture_output=True, text=True, check=False)
-        for line in words
-    )
-    if shallow.stdout.strip() != "false":
-        pytest.skip("this repository has not all tags")
-    return set(names.stdout.split())

@@ -61,9 +61,9 @@ WITH_EFFECTS = {
 }  # who may have effects
 # These find and read the toolkit's own files, as pathlib would, whose import takes each start 4 ms.
 WITH_EFFECTS |= {"registry.py", "render.py", "supervised.py"}
-# Limits for readers: of a file, of a function, and arguments of a constructor besides self.
+# Limits for readers: of a file, of a function, and arguments of a constructor besides self. ruff
+# holds columns and docstrings.
 MOST_LINES = 600
-MOST_COLUMNS = 100
 MOST_LINES_OF_A_FUNCTION = 45
 MOST_ARGUMENTS = 6
 # One of them, ascend, is also the name of a device.
@@ -71,8 +71,6 @@ LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - 
     "mpiexec.hydra",
     "prterun",
 }
-# The homes of helpers that every package may use: no other function of the package has such a name.
-HELPERS = ("text.py", "system/descriptors.py")
 
 Sources = Mapping[str, str]  # path in the package, such as system/keys.py -> its text
 Rule = Callable[[Sources], list[str]]
@@ -172,68 +170,12 @@ def sleeps(sources: Sources) -> list[str]:
     return wrong
 
 
-def docstrings(sources: Sources) -> list[str]:
-    """Public functions and classes of a module and public methods of its classes need one.
-
-    Free are a class that its module's docstring draws (the error tree), a method whose name says it
-    all to any reader of Python (`close`), a property, and a method that is documented where it is
-    first declared.
-    """
-    trees = {path: parse(text) for path, text in sources.items()}
-    declared = {
-        member.name
-        for tree in trees.values()
-        for owner in tree.body
-        if isinstance(owner, ast.ClassDef)
-        for member in functions(owner)
-        if ast.get_docstring(member)
-    }
-    wrong = []
-    for path, tree in trees.items():
-        drawn = ast.get_docstring(tree)
-        if drawn is None:
-            wrong.append(f"{path}:1: the module")
-        for node in [
-            *functions(tree),
-            *(node for node in tree.body if isinstance(node, ast.ClassDef)),
-        ]:
-            if (
-                not node.name.startswith("_")
-                and not ast.get_docstring(node)
-                and f"- {node.name}" not in (drawn or "")
-            ):
-                wrong.append(f"{path}:{node.lineno}: {node.name}")
-        for owner in (
-            node
-            for node in tree.body
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-        ):
-            for member in functions(owner):
-                said = (
-                    member.name.startswith("_")
-                    or member.name in {"close", *declared}
-                    or member.decorator_list
-                )
-                if not said and not ast.get_docstring(member):
-                    wrong.append(f"{path}:{member.lineno}: {owner.name}.{member.name}")
-    return wrong
-
-
-def functions(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [
-        child for child in node.body if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
-
-
 def lengths(sources: Sources) -> list[str]:
     wrong = []
     for path, text in sources.items():
         lines = text.splitlines()
         if len(lines) > MOST_LINES:
             wrong.append(f"{path}: {len(lines)} lines")
-        for number, line in enumerate(lines, 1):
-            if len(line) > MOST_COLUMNS:
-                wrong.append(f"{path}:{number}: {len(line)} columns")
     return wrong
 
 
@@ -275,48 +217,6 @@ def launchers_by_name(sources: Sources) -> list[str]:
     return wrong
 
 
-def one_definition(sources: Sources) -> list[str]:
-    """A function with a helper's name, also a private one, is a second definition of it; a method
-    has its class."""
-    homes = {
-        node.name: path
-        for path in HELPERS
-        if path in sources
-        for node in functions(parse(sources[path]))
-    }
-    wrong = []
-    for path, text in sources.items():
-        tree = parse(text)
-        methods = {
-            id(node)
-            for owner in ast.walk(tree)
-            if isinstance(owner, ast.ClassDef)
-            for node in owner.body
-        }
-        for node in ast.walk(tree):
-            if (
-                isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-                and id(node) not in methods
-            ):
-                home = homes.get(node.name.lstrip("_"), path)
-                if home != path:
-                    wrong.append(f"{path}:{node.lineno}: {node.name} is in {home}")
-    return wrong
-
-
-def class_names(sources: Sources) -> list[str]:
-    """A class has a name of its own in the whole package."""
-    first: dict[str, str] = {}
-    wrong = []
-    for path, text in sources.items():
-        for node in ast.walk(parse(text)):
-            if isinstance(node, ast.ClassDef) and node.name in first:
-                wrong.append(f"{path}:{node.lineno}: {node.name} is in {first[node.name]}")
-            elif isinstance(node, ast.ClassDef):
-                first[node.name] = path
-    return wrong
-
-
 # --------------------------------------------------------------------------------------------------
 # The rules, and their controls
 
@@ -325,16 +225,13 @@ RULES = [
     import_order,
     effects,
     sleeps,
-    docstrings,
     lengths,
     divided,
     launchers_by_name,
-    one_definition,
-    class_names,
 ]
 
 
-@pytest.mark.promise("import rules, effects, docstrings and lengths hold")
+@pytest.mark.promise("import rules, effects and lengths hold")
 @pytest.mark.parametrize("rule", RULES)
 def test_the_rule_holds(rule: Rule, sources: Sources) -> None:
     assert len(sources) > 20
@@ -436,18 +333,7 @@ BREACHES = [
         "run/node.py:2: asyncio.sleep",
     ),
     (sleeps, "run/node.py", "from time import sleep as rest", "run/node.py:1: time.sleep"),
-    (docstrings, "spec.py", "x = 1", "spec.py:1: the module"),
-    (docstrings, "spec.py", '"""M."""\ndef load(): ...', "spec.py:2: load"),
-    (docstrings, "spec.py", '"""M."""\nasync def load(): ...', "spec.py:2: load"),
-    (docstrings, "spec.py", '"""M."""\nclass Spec: ...', "spec.py:2: Spec"),
-    (
-        docstrings,
-        "spec.py",
-        '"""M."""\nclass Spec:\n    """S."""\n    def load(self): ...',
-        "spec.py:4: Spec.load",
-    ),
     (lengths, "spec.py", "x = 1\n" * 601, "spec.py: 601 lines"),
-    (lengths, "spec.py", f"# {'x' * 99}", "spec.py:1: 101 columns"),
     (divided, "spec.py", "def load():\n" + "    x = 1\n" * 45, "spec.py:1: load has 46 lines"),
     (
         divided,
@@ -461,33 +347,10 @@ BREACHES = [
 ]
 
 
-@pytest.mark.control("import rules, effects, docstrings and lengths hold")
+@pytest.mark.control("import rules, effects and lengths hold")
 @pytest.mark.parametrize(("rule", "path", "text", "breach"), BREACHES)
 def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> None:
     assert rule({path: text}) == [breach]
-
-
-TEXT = "def size(number): ...\ndef count(number): ..."
-
-
-@pytest.mark.parametrize(
-    ("rule", "text", "breach"),
-    [
-        (one_definition, "def count(): ...", "a.py:1: count is in text.py"),
-        (one_definition, "def outer():\n    def _size(): ...", "a.py:2: _size is in text.py"),
-        (one_definition, "class Reports:\n    def count(self): ...", None),
-        (one_definition, "def counted(): ...", None),
-        (class_names, "class Reports: ...", "b.py:1: Reports is in a.py"),
-        (class_names, "class Report: ...", None),
-    ],
-)
-def test_a_second_definition_is_named(rule: Rule, text: str, breach: str | None) -> None:
-    made = (
-        {"text.py": TEXT, "a.py": text}
-        if rule is one_definition
-        else {"a.py": "class Reports: ...", "b.py": text}
-    )
-    assert rule(made) == ([breach] if breach else [])
 
 
 @pytest.mark.parametrize(
@@ -505,13 +368,7 @@ def test_a_second_definition_is_named(rule: Rule, text: str, breach: str | None)
         (effects, "cli/run.py", "import os"),
         (effects, "spec.py", "import osmosis"),
         (sleeps, "run/node.py", "event.wait()  # never time.sleep"),
-        (
-            docstrings,
-            "errors.py",
-            '"""Tree.\n\n|- UsageError 64"""\nclass UsageError: ...\ndef _f(): ...',
-        ),
         (lengths, "spec.py", "x = 1\n" * 600),
-        (lengths, "spec.py", f"# {'x' * 98}"),
         (divided, "spec.py", "def load():\n" + "    x = 1\n" * 44),
         (divided, "spec.py", "class Spec:\n    def __init__(self, a, b, c, d, e, f): ..."),
         (divided, "spec.py", "self.a, b = 1, 2"),

@@ -15,7 +15,6 @@ from entrypoint.text import (
     size,
     some,
 )
-from tests.markdown import markdown_table
 
 MIB = 1 << 20
 
@@ -75,11 +74,6 @@ def test_columns() -> None:
     expected = ["node        ms  peers", "worker-0  12.5      1  ok", "b            3     10"]
     assert columns(rows, (1, 2)) == expected
     assert columns(rows)[0] == "node      ms    peers"
-
-
-def test_a_table_in_markdown() -> None:
-    expected = ["| a | b |", "|---|---|", r"| 1 \| 2 | 3 |"]
-    assert markdown_table([("a", "b"), ("1 | 2", "3")]) == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
