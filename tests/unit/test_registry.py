@@ -118,7 +118,7 @@ def test_the_one_asked_for_wins_over_two(more: Path) -> None:
     )
 
 
-@pytest.mark.control("a new launcher is one file, one template and one folder of cases")
+@pytest.mark.control("a new platform is one file and one folder of cases")
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
