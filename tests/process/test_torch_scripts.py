@@ -412,6 +412,13 @@ def test_what_cannot_be_a_job(bench: Bench, script: str, env: dict[str, str], me
     assert (got.status, got.error) == (78, f"{script}.sh: EP650 {message}\n")
 
 
+@pytest.mark.parametrize("text", ["2:", ":2", "1:2:3", "2:x"])
+def test_what_is_no_range(bench: Bench, text: str) -> None:
+    got = bench.run(NNODES=text)
+    say = f"the number of nodes is not known | '{text}' | set NNODES, such as 2"
+    assert (got.status, got.error) == (78, f"torchrun.sh: EP650 {say}\n")
+
+
 @BOTH
 def test_a_program_and_worker_0_are_needed(bench: Bench, script: str) -> None:
     got = bench.run(script=script, bare=True)

@@ -17,6 +17,7 @@ import pytest
 from tests import TREE
 from tests.command import run
 
+pytestmark = pytest.mark.timeout(600)  # the first one builds the wheel and its environment
 COMMANDS = [
     "run",
     "local",
