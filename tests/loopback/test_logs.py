@@ -34,7 +34,11 @@ INTEL = [
 
 
 def sizes(what: str) -> pytest.MarkDecorator:
-    whole = [pytest.mark.see("logs", f"1 GB, {what}"), pytest.mark.release, pytest.mark.timeout(900)]
+    whole = [
+        pytest.mark.see("logs", f"1 GB, {what}"),
+        pytest.mark.release,
+        pytest.mark.timeout(900),
+    ]
     small = pytest.param(8_000_000, id="8 MB")
     large = pytest.param(1_000_000_000, id="1 GB", marks=whole)
     return pytest.mark.parametrize("size", [small, large])
