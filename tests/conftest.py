@@ -166,10 +166,18 @@ def torch_python(python_with: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def python_with(pytestconfig: pytest.Config) -> Callable[[str], str]:
+def python_with(pytestconfig: pytest.Config) -> Iterator[Callable[[str], str]]:
     """The path of a Python that has what this name means, or of another program."""
     given = dict(word.partition("=")[::2] for word in pytestconfig.getoption("--with"))
-    return lambda name: given.get(name) or pytest.skip(f"--with names no {name}")
+    with ExitStack() as held:
+
+        def path(name: str) -> str:
+            if name == "ray":  # `ray start` refuses to where it sees another's processes
+                lock = held.enter_context(open(f"/tmp/ray-of-tests-{os.getuid()}", "w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            return given.get(name) or pytest.skip(f"--with names no {name}")
+
+        yield path
 
 
 # --------------------------------------------------------------------------------------------------
