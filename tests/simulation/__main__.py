@@ -154,15 +154,17 @@ def _try_mutations() -> int:
 
 
 def _find(text: str, most: int) -> int:
-    """Show the first violation that contains this text; if there is none, the first of any kind."""
+    """Show the first violation that contains this text, of the named schedules and then of those of
+    the seeds; if there is none, the first of any kind."""
     other = ""
-    for seed in range(most):
-        wrong = violations(seed)[1]
+    named = ((name, differences(each)[1]) for name, each in NAMED.items())
+    drawn = (violations(seed)[:2] for seed in range(most))
+    for seed, wrong in chain(named, drawn):
         if found := next((words for words in wrong if text in words), None):
             print(f"{seed}: {found}")
             return 0
         if wrong and not other:
-            other = f", but seed {seed}: {wrong[0]}"
+            other = f", but {seed}: {wrong[0]}"
     print(f"NOT FOUND{other}")
     return 1
 

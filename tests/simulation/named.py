@@ -223,11 +223,17 @@ _SPARES = {
         attempts=2,
     ),
 }
+_STALLS = {
+    "stalls: users ask while stacks are read for another": Named(
+        _job(2, latency=0.5, stalls=True, duration=50.0, asked=(5.0, 5.1, 5.2)), (0, 0)
+    ),
+}
 _LIES = "worker-1 (node-1) is lost: it sent an invalid message: "
 NAMED = {
     **_PHASES,
     **_RESTARTS,
     **_SPARES,
+    **_STALLS,
     "5: a worker's own failure after the roll call": Named(
         _job(2, Fault(5, "fault", 1)), (71, 71), by=10, reason="worker-1 (node-1): sshd ended"
     ),

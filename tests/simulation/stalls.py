@@ -109,13 +109,13 @@ def wrong_stalls(schedule: Schedule, world: World) -> list[str]:
             if honest and is_started
             else []
         )
+    if waiting := unanswered(world):
+        return waiting
     if schedule.stuck is None:
         # A node that is gone reports nothing until it is lost.
         slow = schedule.of("cut", "vanish", "reboot", "kill")
         words = [*world.shown_stalls, *(outcome.reason for _, outcome in said)]
         return [f"no rank hangs, and it is said: {words[0]}"] if words and not slow else []
-    if waiting := unanswered(world):
-        return waiting
     name = f"rank {schedule.stuck} on worker-{schedule.stuck} (node-{schedule.stuck}) is in read()"
     if unnamed := [outcome.reason for _, outcome in said if name not in outcome.reason]:
         return [f"{name}, and it is said: {unnamed[0]}"]
