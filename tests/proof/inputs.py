@@ -93,9 +93,14 @@ class Inputs:
         found |= self._data(found, quoted, text)
         folder = test.rpartition("/")[0] + "/"
         found |= {path for path in self.below(folder) if "/test_" not in path}
-        if "tests/containers.py" in found:
+        if self.runs_images(found):
             found |= self.below(*RECIPES)
         return found | self.below(*ALWAYS)
+
+    @staticmethod
+    def runs_images(paths: Iterable[str]) -> bool:
+        """Return whether what depends on these files runs containers."""
+        return "tests/containers.py" in paths
 
     def _package(self, path: str) -> str:
         """Return the folder of the package that a file belongs to."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from textwrap import shorten
 
 from tests.proof.areas import area_of
 from tests.proof.results import Result
 
+WIDTH = 70  # characters of a cell
 OUTCOMES = ("passed", "failed", "skipped")
 
 
@@ -84,7 +86,7 @@ def of_lines(results: Iterable[Result], areas: Collection[str]) -> str:
         outcomes = Counter(each["outcome"] for each in tests)
         result = next(word for word in ("failed", "passed", "skipped") if outcomes[word])
         seen = "; ".join(noted[name] for name in ("containers", "seen", "seconds") if name in noted)
-        cells = [*says, "", "", "", ""][:4]
+        cells = [shorten(str(cell), WIDTH) for cell in [*says, "", "", "", ""][:4]]
         took = sum(each["seconds"] for each in tests)
         count = f" ({len(tests)} cases)" if len(tests) > 1 else ""
         rows.append((area, *cells, seen, f"{took:.1f}", result + count))
