@@ -209,7 +209,8 @@ def prove(tier: str, areas: Sequence[Area], changed: bool, rounds: int) -> int:
     keys = keys_of(Inputs())
     known = proven(keys, areas) if changed else set()
     run = f"{time.time():.0f}"
-    begin(FOLDER, run, commit(), keys, known)
+    here = commit()
+    begin(FOLDER, run, here, keys, known)
     whole = all(area in areas for area in AREAS if tier_has(tier, area.tier))
     steps = [step for step in STEPS if whole and tier in step.tiers and step.name not in known]
     if changed:
@@ -227,7 +228,7 @@ def prove(tier: str, areas: Sequence[Area], changed: bool, rounds: int) -> int:
             for session in SESSIONS:
                 status = pytest(session, areas, tier, arguments) or status
         status = max([status, *(step.result() for step in taken)])
-    print(of_run(read(FOLDER), run, known, time.monotonic() - begun))
+    print(of_run(read(FOLDER), run, here, known, time.monotonic() - begun))
     if lacking:
         say(f"could not be had here, and its tests were skipped: {', '.join(lacking)}")
     # `make test` has to pass on a machine without an engine; the other tiers claim more.

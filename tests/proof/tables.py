@@ -33,7 +33,9 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def of_run(results: Sequence[Result], run: str, known: Collection[str], seconds: float) -> str:
+def of_run(
+    results: Sequence[Result], run: str, commit: str, known: Collection[str], seconds: float
+) -> str:
     """Return the table of a run, a row for each area and step: what was run, what was not since
     nothing that it depends on has changed (`known`), and of which commits those results are."""
     executed = [each for each in results if each["run"] == run]
@@ -57,7 +59,6 @@ def of_run(results: Sequence[Result], run: str, known: Collection[str], seconds:
     failed = sorted({each["test"] for each in executed if each["outcome"] == "failed"})
     lines += [f"FAILED {name}" for name in failed]
     minutes, rest = divmod(round(seconds), 60)
-    commit = executed[-1]["commit"] if executed else "none"
     lines.append(
         f"{len(distinct)} distinct tests, {len(executed)} executions, {len(failed)} failed,"
         f" {len(known)} unchanged; commit {commit}; {minutes} min {rest} s"
