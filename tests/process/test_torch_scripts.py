@@ -412,7 +412,7 @@ def test_what_cannot_be_a_job(bench: Bench, script: str, env: dict[str, str], me
     assert (got.status, got.error) == (78, f"{script}.sh: EP650 {message}\n")
 
 
-@pytest.mark.parametrize("text", ["2:", ":2", "1:2:3", "2:x"])
+@pytest.mark.parametrize("text", ["2:", ":2", "1:2:3", "2:x", "0:2", "3:2"])
 def test_what_is_no_range(bench: Bench, text: str) -> None:
     got = bench.run(NNODES=text)
     say = f"the number of nodes is not known | '{text}' | set NNODES, such as 2"

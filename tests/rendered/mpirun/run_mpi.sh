@@ -20,12 +20,12 @@ if ! command -v entrypoint >/dev/null; then
   exit 127
 fi
 # ModelArts' own script kept its files in MY_HOME; if it is set, the toolkit's are in a private
-# folder there.
+# folder there, whatever run_dir says.
 if [ -n "${MY_HOME:-}" ]; then
   export ENTRYPOINT_RUN_DIR=${ENTRYPOINT_RUN_DIR:-$MY_HOME/.entrypoint}
 fi
 
-# The job's settings. A name of these that is set wins, as does ENTRYPOINT_<FIELD> of that setting.
+# The job's settings. A name of these that is set and not empty wins, as does ENTRYPOINT_<FIELD>.
 # shellcheck disable=SC2016
 {
   export ENTRYPOINT_TIMEOUTS_GRACE=${ENTRYPOINT_TIMEOUTS_GRACE:-45.0}

@@ -5,8 +5,8 @@
 #
 # Run it on every node. It needs bash 4.4 or newer and a Python with torch. Set variables, do not edit it: docs/reference/torchrun.md
 # Exit status: 1 if a process of this node failed; 0 if they all succeeded, even if another node failed (torch waits up
-# to 300 s for it); 78 if a variable is missing or wrong; 127 without such a Python. `entrypoint run` ends all nodes with one status.
-# Torch's own PET_<OPTION> counts only for options that the line below lacks.
+# to 300 s for it), and 1 without torch; 78 if a variable is missing or wrong; 127 without a Python. Torch's own PET_<OPTION> counts
+# only for options that CMD, below, lacks. One status on all nodes, gate, restarts with spares, stalls, logs: `entrypoint run` alone.
 set -euo pipefail
 
 fail() { # what failed, what was seen, what to do; `entrypoint explain EP650` says more
@@ -29,7 +29,7 @@ MASTER_PORT=${MASTER_PORT:-6060}
 NODE_RANK=${NODE_RANK:-${MA_TASK_INDEX:-${VC_TASK_INDEX:-${VK_TASK_INDEX:-}}}}
 case $NNODES in *:*) fail "torch.distributed.launch has no range of nodes" "'$NNODES'" "set NNODES to one number, or use torchrun.sh" ;; esac
 [[ $NNODES =~ ^[1-9][0-9]*$ ]] || fail "the number of nodes is not known" "'$NNODES'" "set NNODES, such as 2"
-# Some platforms say a node's index as RANK: node 1 must not start as the only one.
+# One node meets no other. Where a platform gives a node's index as RANK, node 1 must not start as if it were the only one.
 if [ "$NNODES" = 1 ]; then MASTER_ADDR=127.0.0.1 NODE_RANK=${NODE_RANK:-${RANK:-0}}; fi
 case $NODE_RANK in '' | *[!0-9]*) fail "this node's index is not known" "'$NODE_RANK' of $NNODES" "set NODE_RANK (0 for worker-0)" ;; esac
 [ "$NODE_RANK" -lt "${NNODES#*:}" ] 2>/dev/null || fail "no node of this job has this index" "$NODE_RANK of $NNODES" "set NNODES, and NODE_RANK from 0"
@@ -44,10 +44,9 @@ if [ $# -eq 0 ] && [ -n "${PYTHON_SCRIPT:-}" ]; then
 fi
 # shellcheck disable=SC2016
 if [ $# -eq 0 ]; then set -- python train.py; fi
-if [ $# -eq 0 ]; then fail "there is no program to run" "no arguments" "bash torchlaunch.sh train.py --epochs 5"; fi
 # PYTHON, if set, also replaces the Python that the command names.
 case ${1##*/} in python | python[0-9]*) PYTHON=${PYTHON:-$1} && set -- "$PYTHON" "${@:2}" ;; esac
-PYTHON=${PYTHON:-$(command -v python || echo python3)} # which has torch
+PYTHON=${PYTHON:-$(command -v python || echo python3)} # torch must be in it
 case $1 in
   -m | [!-]*.py) set -- "$PYTHON" "$@" ;;
   -*) fail "an option is no program" "$1" "name the program first; torch's: TORCHLAUNCH_EXTRA_ARGS" ;;
@@ -66,8 +65,8 @@ CMD=("$PYTHON" -m torch.distributed.launch
   --nproc_per_node="$NGPUS_PER_NODE"
   --master_addr="$MASTER_ADDR"
   --master_port="$MASTER_PORT"
-  --use_env "${words[@]}" # the spec's own options; then those of the variable
-  --no_python -- "${CMD[@]}") # which names its Python itself
+  --use_env "${words[@]}" # ranks by variables, as under torchrun; the spec's options; the variable's
+  --no_python -- "${CMD[@]}") # the program, with a Python of its own
 if [ "$NNODES" != 1 ]; then
   echo "torchlaunch.sh: torch alone, node $NODE_RANK of $NNODES: a failure on another node may end this one with 0" >&2
 fi
