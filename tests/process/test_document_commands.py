@@ -34,7 +34,8 @@ PAGES = [
     TREE / "README.zh-CN.md",
     *sorted(TREE.glob("docs/**/*.md")),
 ]
-TUTORIAL = "docs/tutorial/first-job.md"  # for real: tests/loopback/test_tutorial.py
+# for real: tests/loopback/test_tutorial.py
+TUTORIAL, TRANSLATED = "docs/tutorial/first-job.md", "docs/zh/first-job.md"
 
 # What a stand-in is held to, and which test runs the real thing.
 HELD = {
@@ -173,7 +174,12 @@ def run(tmp_path: Path, page: str, text: str) -> tuple[int, str, set[str]]:
     return done.returncode, done.stdout[-300:] + done.stderr, set(calls.read_text().split())
 
 
-BLOCKS = [block for page in PAGES for block in blocks(page) if not block[0].startswith(TUTORIAL)]
+BLOCKS = [
+    block
+    for page in PAGES
+    for block in blocks(page)
+    if not block[0].startswith((TUTORIAL, TRANSLATED))
+]
 
 
 @pytest.mark.promise("every command of README and docs runs")
@@ -185,6 +191,13 @@ def test_a_block_of_shell_runs(place: str, text: str, tmp_path: Path) -> None:
     assert {
         name for name in called if name not in HELD and not name.startswith("scripts/")
     } == set()
+
+
+def test_the_translated_tutorial_has_the_same_commands() -> None:
+    english, chinese = (
+        [text for _, text in blocks(TREE / page)] for page in (TUTORIAL, TRANSLATED)
+    )
+    assert chinese == english
 
 
 @pytest.mark.control("every command of README and docs runs")
