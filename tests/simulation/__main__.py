@@ -75,7 +75,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     if args.find is not None:
-        return _find(args.find, args.schedules)
+        return _find(args.find, args.seed or 0, args.schedules)
     if args.mutation:
         status, output = simulate(MUTATIONS[args.mutation], "--seed", str(args.seed or 0))
         print(output, end="")
@@ -153,18 +153,18 @@ def _try_mutations() -> int:
     return missed
 
 
-def _find(text: str, most: int) -> int:
-    """Show the first violation that contains this text, of the named schedules and then of those of
-    the seeds; if there is none, the first of any kind."""
+def _find(text: str, seed: int, most: int) -> int:
+    """Show the first violation that contains this text: of this seed's schedule, of the named ones,
+    and of so many seeds'; if there is none, the first of any kind."""
     other = ""
     named = ((name, differences(each)[1]) for name, each in NAMED.items())
-    drawn = (violations(seed)[:2] for seed in range(most))
-    for seed, wrong in chain(named, drawn):
+    drawn = (violations(each)[:2] for each in range(most))
+    for place, wrong in chain([violations(seed)[:2]], named, drawn):
         if found := next((words for words in wrong if text in words), None):
-            print(f"{seed}: {found}")
+            print(f"{place}: {found}")
             return 0
         if wrong and not other:
-            other = f", but {seed}: {wrong[0]}"
+            other = f", but {place}: {wrong[0]}"
     print(f"NOT FOUND{other}")
     return 1
 

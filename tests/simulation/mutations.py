@@ -29,6 +29,7 @@ class Mutation:
     old: str
     new: str
     shows: str
+    seed: str = "0"
 
     def problem(self) -> str:
         """Return why the change cannot be made; "" if it can."""
@@ -76,5 +77,6 @@ def simulate(mutation: Mutation, *arguments: str) -> tuple[int, str]:
 
 def find(mutation: Mutation, most: int = MOST) -> tuple[bool, str]:
     """Return whether one of so many schedules shows this mutation, and the first that does."""
-    status, output = simulate(mutation, "--find", mutation.shows, "--schedules", str(most))
+    first = ("--seed", mutation.seed, "--schedules", str(most))
+    status, output = simulate(mutation, "--find", mutation.shows, *first)
     return status == 0, output.strip() or "NOT FOUND: the simulation does not run"
