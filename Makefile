@@ -21,7 +21,7 @@ test-all:  ## each test once, and one table; CHANGED=1 leaves out what no change
 
 .PHONY: test-release
 test-release:  ## before a tag: also arm64, all bases, 20,000 schedules, a rehearsal of the pages, benchmarks; three rounds of faults (hours)
-	@scripts/test release && scripts/test all --rounds 2 faults
+	@scripts/test release && scripts/test release --rounds 2 faults
 
 .PHONY: lint
 lint:  ## ruff, mypy --strict, shellcheck, hadolint, and an audit that fails in CI if nobody can be asked

@@ -222,12 +222,15 @@ def prove(tier: str, areas: Sequence[Area], changed: bool, rounds: int) -> int:
     status = 0
     with ThreadPoolExecutor(1) as background:
         # They take the core that a set-up or a waiting test leaves.
-        taken = [background.submit(take, step, tier) for step in steps]
+        taken = [background.submit(take, step, tier) for step in steps if not step.alone]
         arguments, lacking = set_up(packages, needs)
         for _ in range(rounds):
             for session in SESSIONS:
                 status = pytest(session, areas, tier, arguments) or status
         status = max([status, *(step.result() for step in taken)])
+    for step in steps:
+        if step.alone:
+            status = max(status, take(step, tier))
     print(of_run(read(FOLDER), run, here, known, time.monotonic() - begun))
     if lacking:
         say(f"could not be had here, and its tests were skipped: {', '.join(lacking)}")

@@ -34,6 +34,7 @@ class Step:
     tiers: tuple[str, ...]  # that have it
     inputs: tuple[str, ...] = ()  # starts of paths, or:
     module: str = ""  # what it starts, whose inputs are the step's
+    alone: bool = False  # after the tests, since it measures, or makes images that they run
 
 
 _FILE = yaml.safe_load(Path(__file__).with_name("areas.yaml").read_text(encoding="utf-8"))
