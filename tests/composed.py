@@ -19,7 +19,9 @@ class Compose:
     def __init__(
         self, folder: Path, project: str, tool: Sequence[str] = (f"{TREE}/scripts/dev/compose",)
     ) -> None:
-        self.folder, self.project, self.tool = folder, project, tool
+        self.folder = folder
+        self.project = project
+        self.tool = tool
         self.file = folder / "compose.yaml"
 
     def render(self, spec: Path, *command: str, image: str = IMAGE) -> None:

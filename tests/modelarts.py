@@ -17,7 +17,8 @@ class ModelArts:
     CODE = "/home/ma-user/modelarts/user-job-dir/code"
 
     def __init__(self, network: str) -> None:
-        self.network, self.job = network, f"ma-job-{network}"
+        self.network = network
+        self.job = f"ma-job-{network}"
         self.names: list[str] = []
 
     def hosts(self, task: str, count: int) -> list[str]:

@@ -30,7 +30,6 @@ class Example:
     up`, and at SIGTERM `rank N told`.
     """
 
-    engine: str
     launcher: str
     spec: str  # below examples/
     image: str
@@ -48,22 +47,18 @@ class Example:
 
 _ALL = "trains variables fails stops"
 EXAMPLES = {
-    "jax": Example("JAX", "jax", "jax/job.yaml", JAX, ("python", "train.py"), ways=_ALL),
-    "accelerate": Example("Accelerate", "accelerate", "accelerate/job.yaml", ACCELERATE, ways=_ALL),
+    "jax": Example("jax", "jax/job.yaml", JAX, ("python", "train.py"), ways=_ALL),
+    "accelerate": Example("accelerate", "accelerate/job.yaml", ACCELERATE, ways=_ALL),
     "deepspeed": Example(
-        "DeepSpeed",
         "deepspeed",
         "deepspeed/job.yaml",
         DEEPSPEED,
         tolerance="1e-05",
         ways=_ALL,
     ),
-    "lightning": Example("Lightning", "torchrun", "lightning/job.yaml", LIGHTNING, ways=_ALL),
-    "ray-actors": Example(
-        "Ray, actors", "ray", "ray/job.yaml", RAY, ("python", "actors.py"), anywhere=True
-    ),
+    "lightning": Example("torchrun", "lightning/job.yaml", LIGHTNING, ways=_ALL),
+    "ray-actors": Example("ray", "ray/job.yaml", RAY, ("python", "actors.py"), anywhere=True),
     "ray-train": Example(
-        "Ray Train",
         "ray",
         "ray/train.yaml",
         RAY,
@@ -71,9 +66,8 @@ EXAMPLES = {
         ways="trains",
         anywhere=True,
     ),
-    "hydra": Example("MPICH, mpi4py", "hydra", "hydra/job.yaml", MPICH, ("python", "train.py")),
+    "hydra": Example("hydra", "hydra/job.yaml", MPICH, ("python", "train.py")),
     "elastic": Example(
-        "PyTorch DDP, elastic",
         "torchrun",
         "pytorch-elastic/job.yaml",
         GPU,

@@ -141,17 +141,18 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
     template = f"{name}/{name}.sh.j2"
     # A script is for other machines than this one, which is the only host if none is named. On
     # ModelArts the nodes are those of the job that starts it, unless the spec names them.
-    found = ("default", *(["platform"] * (topology.platform == "modelarts")))
-    is_named = topology.origins.get("hosts", Source("spec")).origin not in found
+    found = ("default", "platform") if topology.platform == "modelarts" else ("default",)
+    is_given = topology.origins.get("hosts", Source("spec")).origin not in found
     is_torchrun = name == "torchrun"
     elastic = spec.nodes or "" if is_torchrun else ""
     # One node meets no others, and a platform may start several with a script for one.
-    is_named = is_named and (len(topology.nodes) > 1 or bool(elastic))
+    is_named = is_given and (len(topology.nodes) > 1 or bool(elastic))
     slots = [node.slots for node in topology.nodes]
     is_asked = spec.network.interface != interfaces.AUTO
     interface = spec.network.interface if is_asked else spec.mpi.interface or ""
-    # Neither NCCL nor Gloo takes a network.
-    unfit = ["network.interface" if is_asked else "mpi.interface"] * ("/" in interface)
+    unfit: list[str] = []
+    if "/" in interface:  # neither NCCL nor Gloo takes a network
+        unfit = ["network.interface" if is_asked else "mpi.interface"]
     not_carried: Sequence[str] = _OF_TORCHRUN
     if is_torchrun:
         not_carried = () if elastic else ("timeouts.join",)

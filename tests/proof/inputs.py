@@ -117,11 +117,11 @@ class Inputs:
     def _bytes(self, path: str) -> bytes:
         return self.changes[path] if path in self.changes else (self.tree / path).read_bytes()
 
-    @functools.cache  # noqa: B019
+    @functools.cache  # noqa: B019 - one for each run
     def _text(self, path: str) -> str:
         return self._bytes(path).decode(errors="replace")
 
-    @functools.cache  # noqa: B019
+    @functools.cache  # noqa: B019 - one for each run
     def _ast(self, path: str) -> ast.Module:
         return ast.parse(self._text(path))
 
@@ -130,7 +130,7 @@ class Inputs:
         start = module.replace(".", "/")
         return next((p for p in (f"{start}.py", f"{start}/__init__.py") if p in self._known), None)
 
-    @functools.cache  # noqa: B019
+    @functools.cache  # noqa: B019 - one for each run
     def _imports(self, path: str) -> frozenset[str]:
         """Return the paths of what a module imports, wherever in it, or names in full to start it;
         with their packages."""
@@ -188,7 +188,7 @@ class Inputs:
                 found.add(self._adapters["platforms"][name])
         return found
 
-    @functools.cache  # noqa: B019
+    @functools.cache  # noqa: B019 - one for each run
     def _marks(self) -> dict[str, set[str]]:
         """Return the variables that mark each platform, as entrypoint/platforms/__init__.py has
         them."""
@@ -206,8 +206,8 @@ class Inputs:
         """Return what is no module: data of the packages, templates of the adapters, and the
         files and folders that the text names."""
         packages = {path.rpartition("/")[0] for path in modules if path.startswith("entrypoint/")}
-        # data of a package: also what is in folders that are none, such as another program's modules
         parts = {part for path in modules for part in path.removesuffix(".py").split("/")}
+        # Data of a package, also what is in folders that are none, such as another program's modules.
         found = {
             path
             for path in self.below("entrypoint/")

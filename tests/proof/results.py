@@ -8,6 +8,7 @@ that its file depends on; `commit`; `run`, the run's number.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -40,9 +41,16 @@ def begin(folder: Path, run: str, commit: str, keys: Mapping[str, str], known: s
     (folder / STATE).write_text(json.dumps({"run": run, "commit": commit, "keys": keys}))
 
 
+@functools.cache
+def _state(folder: Path) -> dict[str, Any]:
+    """Return what `begin` has left: a process has one run."""
+    state: dict[str, Any] = json.loads((folder / STATE).read_text())
+    return state
+
+
 def append(folder: Path, result: Result) -> None:
     """Write a result, with the run, the commit and the key that the runner has left there."""
-    state = json.loads((folder / STATE).read_text())
+    state = _state(folder)
     test = result["test"]
     more = {
         "key": state["keys"].get(test.partition("::")[0], ""),

@@ -1,4 +1,5 @@
-"""scripts/test simulate: thousands of schedules, each with its seed, and then mutations that must be found.
+"""scripts/test simulate: thousands of schedules, each with its seed, then mutations that must be
+found.
 
 python -m tests.simulation                20,000 schedules of 2 to 16 nodes, 50 of 1,000, 5 of 10,000, the named ones,
                                           all mutations
