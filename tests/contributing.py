@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import TREE
 from tests.cluster import clean_environment
 from tests.unit.test_layout import RULES
 from tests.unit.test_node_names import hosts_in_texts
 
-TREE = Path(__file__).resolve().parents[1]
 STEP = re.compile(r"^\d+\. `(\S+)`.*?\n\n   ```\w+\n(.*?)\n   ```$", re.M | re.S)
 BLOCK = re.compile(r"^( *)```\w+\n(.*?)^ *```$", re.M | re.S)
 

@@ -24,7 +24,6 @@ from tests.local import Make
 
 pytestmark = pytest.mark.see
 
-TREE = Path(__file__).parents[2]
 UP = "trap 'echo saved $HOSTNAME; exit 0' TERM; echo up $HOSTNAME; while :; do sleep 0.1; done"
 PLAIN = ("--launcher", "plain", "--timeout", "30", "--env", "X=1")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import TREE
 from tests.local import Make
 
 pytestmark = pytest.mark.see
 
-TREE = Path(__file__).parents[2]
 # What may be another in each run.
 _OTHER = (
     r"ssh port \d+|\d+ processes|last message [\d.]+s|heard of it for [\d.]+s|after [\d.]+s$|step"

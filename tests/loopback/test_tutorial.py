@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import TREE
 from tests.cluster import free_port
 from tests.command import captured
 
-TREE = Path(__file__).parents[2]
 PAGE = TREE / "docs/tutorial/first-job.md"
 INSTALLS = "PATH=$(scripts/dev/venv demo)/bin:$PATH"  # makes an environment: here it is there
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import TREE
 from tests.cluster import Make
 
-TREE = Path(__file__).parents[2]
 RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "plain", "--", "echo", "trained")
 
 

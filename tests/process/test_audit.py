@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests import TREE
 from tests.command import captured
 
-TREE = Path(__file__).parents[2]
 KNOWN = {"name": "invoke", "version": "3.0.3", "vulns": []}
 BAD = {
     "name": "jinja2",

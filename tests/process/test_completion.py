@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from entrypoint import cli, registry
+from tests import TREE
 
-TREE = Path(__file__).parents[2]
 ASK = """
 source "$1"
 compopt() { :; }  # readline's, which a script has not

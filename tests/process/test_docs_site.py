@@ -10,9 +10,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from tests import TREE
 from tests.command import captured
 
-TREE = Path(__file__).parents[2]
 SITE = TREE / "build/docs"
 
 

@@ -21,11 +21,11 @@ from shlex import split
 import pytest
 
 from entrypoint.cli import NAMES
+from tests import TREE
 from tests.command import run as entrypoint
 
 pytestmark = pytest.mark.see
 
-TREE = Path(__file__).parents[2]
 SHIM = TREE / "tests/commands/shim.py"
 PAGES = [
     TREE / "README.md",

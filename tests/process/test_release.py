@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests import TREE
 from tests.process.test_version import BUILT_FROM
 
-TREE = Path(__file__).parents[2]
 VERSION = "1.2.3"
 sys.path.insert(0, str(TREE / "scripts"))
 try:

@@ -17,8 +17,8 @@ import pytest
 from packaging.version import Version
 
 import entrypoint
+from tests import TREE
 
-TREE = Path(__file__).parents[2]
 BUILT_FROM = (
     *split(
         "pyproject.toml README.md LICENSE CHANGELOG.md scripts/version.py scripts/build_hook.py"

@@ -17,7 +17,8 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-TREE = Path(__file__).resolve().parents[2]
+from tests import TREE
+
 KINDS = ("platforms", "launchers", "devices", "deploy")
 # What a start of the command imports, whatever it is told to do.
 COMMAND = (

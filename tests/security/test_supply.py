@@ -18,12 +18,13 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from tests import TREE
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     from pip._vendor import tomli as tomllib
 
-TREE = Path(__file__).parents[2]
 PROJECT = tomllib.loads((TREE / "pyproject.toml").read_text())
 STEPS = TREE / "scripts/image"
 

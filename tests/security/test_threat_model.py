@@ -4,9 +4,9 @@ is left out."""
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-TREE = Path(__file__).parents[2]
+from tests import TREE
+
 TEXT = (TREE / "docs/explanation/security.md").read_text()
 
 

@@ -16,8 +16,8 @@ from entrypoint.plan.topology import build
 from entrypoint.secret import is_secret, masked, masked_words, scrubbed, weakness
 from entrypoint.spec import Override, load
 from entrypoint.system import keys
+from tests import TREE
 
-TREE = Path(__file__).parents[2]
 WEAK = [
     "",
     "fifteen-bytes..",

@@ -10,10 +10,10 @@ import pytest
 
 from entrypoint.registry import names
 from entrypoint.spec.table import fields
+from tests import TREE
 
 pytestmark = pytest.mark.textual
 
-TREE = Path(__file__).parents[2]
 PAGES = sorted([*TREE.glob("*.md"), *TREE.glob("docs/**/*.md"), *TREE.glob("tests/*.md")])
 CODE = ("entrypoint", "examples", "scripts", "templates", "tests")
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,10 @@ from entrypoint.cli.explain import text
 from entrypoint.errors import UsageError
 from entrypoint.spec import fields
 from entrypoint.spec.table import RESERVED
-from tests import golden_causes, golden_messages
+from tests import TREE, golden_causes, golden_messages
 
 pytestmark = pytest.mark.see
 
-TREE = Path(__file__).parents[2]
 ID = r"EP[0-9]{3}"
 CLASSES = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
 ENDS = {
