@@ -14,6 +14,7 @@ from entrypoint.job.failure import (
     difference,
     everywhere,
     lost,
+    of_program,
     placement,
     without_rank,
 )
@@ -50,6 +51,18 @@ def test_the_cause_among_failed_ranks(statuses: list[int], wait: float, cause: i
     found = ends.cause()
     assert found
     assert found.what == f"rank {cause}"
+
+
+@pytest.mark.parametrize(
+    ("status", "id"),
+    [(0, ""), (1, "EP600 "), (128, "EP600 "), (129, "EP601 "), (192, "EP601 "), (193, "EP600 ")],
+)
+def test_a_program_s_end_has_the_id_of_its_kind(status: int, id: str) -> None:
+    """A failure, or a signal; unless its sentence has one."""
+    said = Outcome(status, f"{id}it exited with {status}", program=True)
+    assert of_program(end(status)) == said
+    known = ProgramExit(status, "it", "EP100 known already")
+    assert of_program(known).reason == known.reason
 
 
 def test_who_ended_well_is_no_cause() -> None:

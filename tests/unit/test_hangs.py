@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from entrypoint.errors import SpecError
+from entrypoint.job import actions, events, messages
 from entrypoint.job.stall.judge import LINES, HangReport, judge, position
 from entrypoint.job.stall.stacks import FRAMES, Frame, ProcessStack, chosen
 from entrypoint.job.stall.steps import StepTable
@@ -15,6 +17,7 @@ from entrypoint.output.steps import StepFile, StepWatch, pattern_of
 from entrypoint.ranks.stall.reader import frame_of, parsed_dump, parsed_json
 from entrypoint.spec import load
 from entrypoint.values import replace
+from tests.unit.test_speakers import Node
 
 C10D = "torch/distributed/distributed_c10d.py"
 MAIN = Frame("main", "/w/train.py", 88, False)
@@ -395,6 +398,158 @@ def test_a_regular_expression_is_refused_with_the_text_to_write(text: str, examp
         "stall.line",
         f"write {{step}} where the number is, such as `{example}`",
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# When a job has stalled
+
+
+class Job(Node):
+    """Three nodes, and a limit of two minutes: each node's ranks have printed nothing for so long,
+    and one rank of each is in such a state."""
+
+    def __init__(self, action: str = "stop", line: str = "", **settings: Any) -> None:
+        stall = f"{{minutes: 2, action: {action}{line and f', line: {line!r}'}}}"
+        super().__init__(**{"launcher": "plain", "stall": stall, **settings})
+        self.idle, self.states = [0.0, 0.0, 0.0], ["S", "S", "S"]
+        self.steps: list[tuple[int, int, float]] = []  # as the nodes report them
+        self.start()
+
+    def reply(self, node: int, message: Any) -> list[Any]:
+        match message:
+            case messages.Ping(number):
+                steps = tuple(row for row in self.steps if row[0] // 2 == node)
+                return [messages.Steps(steps), messages.Pong(self.idle[node], number)]
+            case messages.Stacks():
+                state = self.states[node]
+                note = f"exited with {state}" if state in ("ended", "left") else ""
+                stack = ProcessStack(2 * node, f"rank {2 * node}", 9, False, state, "", note)
+                return [messages.RankStacks((stack,))]
+        return []
+
+    def prints_nothing(self, *idle: float, seconds: float = 11.0) -> Job:
+        """That is so for some seconds, in which the leader looks at it."""
+        self.idle = list(idle) if len(idle) > 1 else [*idle] * 3
+        self.waits(seconds)
+        return self
+
+    @property
+    def shows(self) -> int:
+        """How often all stacks were asked for."""
+        return self.done.count(actions.Send(2, messages.Stacks()))
+
+    def logged(self) -> str:
+        return "\n".join(each.text for each in self.done if isinstance(each, actions.Log))
+
+
+DIFFERS = ("S", "S", "T")
+
+
+@pytest.mark.promise("a job ends by a stall only if a rank differs, or after five times the limit")
+@pytest.mark.parametrize(
+    "states", [DIFFERS, ("S", "left", "S"), ("S", "S", "S"), ("S", "ended", "S")]
+)
+def test_a_job_in_which_no_rank_differs_goes_on(states: tuple[str, ...]) -> None:
+    job = Job()
+    job.states = list(states)
+    differs = states in (DIFFERS, ("S", "left", "S"))
+    for multiple in (1, 2, 3, 4):
+        job.prints_nothing(121.0 * multiple)
+        assert job.shows == (1 if differs else multiple), "each two minutes"
+        assert (job.outcome is not None) == differs
+    job.prints_nothing(600.0)
+    assert job.outcome
+    assert job.outcome.status == 75
+    assert "EP610 the job stalled: no rank has printed anything for " in job.outcome.reason
+
+
+@pytest.mark.control("a job ends by a stall only if a rank differs, or after five times the limit")
+@pytest.mark.parametrize("idle", [(150.0, 1.0, 150.0), (1.0, 900.0, 900.0), (119.0, 900.0, 900.0)])
+def test_a_job_in_which_one_rank_prints_has_not_stalled(idle: tuple[float, ...]) -> None:
+    job = Job()
+    job.states = list(DIFFERS)
+    assert job.prints_nothing(*idle).shows == 0
+    assert job.outcome is None
+
+
+def test_who_prints_while_stacks_are_read_ends_no_job() -> None:
+    job = Job()
+    reply = job.reply
+
+    def prints(node: int, message: Any) -> list[Any]:
+        if isinstance(message, messages.Stacks):
+            job.hears(messages.Pong(1.0, 0), sender=node)
+        return reply(node, message)
+
+    job.reply, job.states = prints, list(DIFFERS)  # type: ignore[method-assign]
+    assert job.prints_nothing(150.0).shows == 1
+    assert job.outcome is None
+
+
+def test_a_warning_is_shown_once_until_a_rank_prints_again() -> None:
+    job = Job("warn")
+    job.states = list(DIFFERS)
+    for idle, shows in ((120.0, 1), (500.0, 1), (60.0, 1), (500.0, 1), (59.0, 1), (500.0, 2)):
+        assert job.prints_nothing(idle).shows == shows, "half of the limit is no new life"
+    assert job.outcome is None
+
+
+def test_a_lost_node_s_last_report_counts_no_longer() -> None:
+    job = Job(launcher="elastic")
+    for node in range(3):
+        job.hears(messages.Met(), sender=node)
+    assert job.prints_nothing(900.0, 1.0, 900.0).shows == 0
+    job.told(events.SessionLost(1))
+    assert job.prints_nothing(900.0).shows == 1
+
+
+@pytest.mark.promise("a checkpoint that grows is no stall")
+@pytest.mark.control("a checkpoint that grows is no stall")
+@pytest.mark.parametrize("line", ["", "step {step}"])
+def test_a_checkpoint_that_grows_is_no_stall(line: str) -> None:
+    """One that has grown two minutes ago is no sign of life: the control."""
+    job = Job("warn", line, restarts="{most: 1, without_progress: 1, progress: /ckpt}")
+    job.steps = [(0, 9, 900.0), (2, 5, 910.0), (4, 9, 900.0)]
+    job.hears(messages.Grew(), sender=1)
+    assert job.prints_nothing(900.0, seconds=119.0).shows == 0
+    assert job.prints_nothing(900.0).shows == 1
+    assert ("and /ckpt has not grown, for 2m" in job.logged()) == (not line)
+
+
+@pytest.mark.promise("a rank that shows no step for stall.minutes has stalled")
+def test_a_rank_without_a_step_stalls_though_others_print() -> None:
+    """By the line, no output of any rank counts; its node is the one that reports its steps."""
+    job = Job(line="step {step}")
+    job.steps = [(0, 9, 1.0), (2, 5, 100.0)]
+    assert job.prints_nothing(0.0).shows == 0
+    job.steps = [(0, 9, 1.0), (2, 5, 120.0)]
+    assert job.prints_nothing(0.0).shows == 1
+    assert job.outcome
+    assert "rank 2 on worker-1 (b) is at 5; the others are at 9" in job.outcome.reason
+
+
+def test_one_reading_of_stacks_serves_all_who_ask() -> None:
+    """A user asks twice: each has the answer, once."""
+    job = Job()
+    job.told(events.StacksWanted())
+    job.told(events.StacksWanted())
+    job.prints_nothing(0.0)
+    assert job.shows == 1
+    answers = [each for each in job.done if isinstance(each, actions.ShowStacks)]
+    assert len(answers) == 2
+    assert {answer.lines[0] for answer in answers} == {
+        "all 3 ranks sleep: no rank differs from the others"
+    }
+    job.told(events.StacksWanted())
+    assert job.shows == 2, "and they are read again for who asks later"
+
+
+def test_who_asks_for_stacks_that_are_not_there_is_told_why() -> None:
+    job = Node(launcher="plain")
+    assert job.told(events.StacksWanted()) == [actions.ShowStacks((), "no rank runs yet")]
+    job = Job()
+    job.told(events.Signalled(15))
+    assert job.told(events.StacksWanted()) == [actions.ShowStacks((), "the job ends")]
 
 
 # --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import base64
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 from entrypoint import registry
 from entrypoint.errors import SpecError
 from entrypoint.launchers import mpirun
-from entrypoint.model import Facts
+from entrypoint.model import Device, Facts, Node, Topology
 from entrypoint.output import framing, lines
 from entrypoint.output.unite import tag
 from entrypoint.plan import assume_members, topology
 from entrypoint.spec import load
+from entrypoint.spec.logs import LogsSpec, options
 from entrypoint.values import replace
 
 pieces = st.lists(
@@ -316,3 +318,28 @@ def test_what_has_no_end_is_not_continued_by_another() -> None:
     assert whole(sent(1, b"last"), b"mpirun's own\n") == b"last\nmpirun's own\n"
     assert whole(sent(1, b"last"), b"mpirun's own") == b"last\nmpirun's own"
     assert whole(sent(2, b"line\n"), sent(1, b"last")) == b"line\nlast"
+
+
+@pytest.mark.parametrize(
+    ("logs", "given", "expected"),
+    [
+        (LogsSpec(), {}, ""),
+        (LogsSpec(), {"mixed": True, "through": "pipe"}, "--lines whole --through pipe"),
+        (LogsSpec(format="json"), {}, "--lines json --node worker-0 --job job --host a"),
+        (
+            LogsSpec(timestamps="utc", prefix="{job}-{host}-{rank}"),
+            {"rank": "3"},
+            "--lines text --node worker-0 --rank 3 --timestamps yes --prefix job-a-{rank}",
+        ),
+        (
+            LogsSpec(files="ranks"),
+            {"rank": "3"},
+            "--log-max-size 10485760 --log-max-files 5 --log /logs/job-worker-0-rank-3.log",
+        ),
+        (LogsSpec(files="ranks"), {"through": "ranks"}, ""),
+    ],
+)
+def test_options_of_a_supervisor(logs: LogsSpec, given: dict[str, Any], expected: str) -> None:
+    device = Device("cpu", 0, "")
+    here = Topology("job", (Node(0, "a", 1),), 0, "local", device, "/r", "u", log_dir="/logs")
+    assert " ".join(options(logs, here, **given)) == expected

@@ -52,3 +52,16 @@ def test_a_question_that_all_have_answered_before_is_over_at_once() -> None:
     asked.answer(0.0, 0, 1)
     asked.expect(1.0, "first")
     assert asked.over == ["first"]
+
+
+def test_forgetting_one_answer_or_one_node_keeps_the_others() -> None:
+    asked = Asked()
+    outbox = asked.outbox
+    for node in (0, 1):
+        outbox.note(node, "stacks")
+        outbox.note(node, "pong")
+    outbox.forget(answer="stacks")
+    assert [outbox.has_said(node, "stacks") for node in (0, 1)] == [False, False]
+    assert [outbox.has_said(node, "pong") for node in (0, 1)] == [True, True]
+    outbox.forget(node=1)
+    assert [outbox.has_said(node, "pong") for node in (0, 1)] == [True, False]

@@ -21,6 +21,7 @@ from entrypoint.model import (
     Members,
     NodeReport,
     Plan,
+    Program,
     Site,
     Topology,
 )
@@ -909,6 +910,22 @@ def test_a_plan_shows_which_nodes_work_and_which_are_spares() -> None:
     assert "a spare takes the place of a lost node when the job boots again" in plan_text(
         again, build(text + "restarts: 2\n")
     )
+
+
+def test_a_plan_shows_each_program_with_its_label_and_log_and_no_text_of_a_secret_file() -> None:
+    made = build(TWO.format(0))
+    spec, _ = settle(TWO.format(0), facts())
+    programs = (
+        Program(("one", "a b"), label="the head", log="/logs/head"),
+        Program(("two",), label="the rest"),
+        Program(("three",)),
+    )
+    shown = plan_text(spec, replace(made, launch=replace(made.launch, programs=programs)))
+    assert "  one 'a b'  # the head, also into /logs/head\n  two  # the rest\n  three\n" in shown
+    assert "every node is assumed to be like this one" in shown
+    files = json.loads(plan_json(spec, made))["files"]
+    assert {each["name"] for each in files if each["secret"] and "text" in each} == set()
+    assert "Port" in next(each["text"] for each in files if each["name"] == "sshd_config")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from entrypoint.job.failure import UNHEALTHY
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.messages import Hello
-from entrypoint.job.waits import Misdirected
+from entrypoint.job.rollcall import two_leaders
+from entrypoint.job.waits import SURE, Misdirected
 from entrypoint.job.worker import Worker
 from entrypoint.model import Device, Interface, Node, NodeReport, Outcome, Topology
 from entrypoint.plan import settle
@@ -170,6 +171,46 @@ def test_a_node_that_disagrees_is_named_with_those_that_are_missing(
     assert node.outcome == Outcome(
         78, f"EP504 the nodes disagree on toolkit | c has 2.0{also} | one image"
     )
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_peer_that_is_not_the_one_called_is_a_mistake_after_ten_seconds(is_ours: bool) -> None:
+    """Of another job, or another node of this one, which counts from its own first answer."""
+    node = speakers.Node()
+    node.told(events.NameState("a", ""))
+    node.told(events.Unreachable(2, "no DNS"))
+    begun = node.now
+    for seconds in (0, SURE + 0.1, SURE + 5, SURE + 5.1) if is_ours else (0, SURE, SURE + 0.1):
+        assert node.outcome is None
+        node.now = begun + seconds
+        node.told(events.Unreachable(1, "another key", refused=True, ours=is_ours))
+    assert node.outcome
+    assert node.outcome.status == 77
+    assert (
+        "EP503 worker-1 (b) is not of this job | another key; also missing: worker-2 (c, no DNS) |"
+        " give all nodes" in node.outcome.reason
+    ) or is_ours
+
+
+def test_a_second_leader_is_rejected_and_this_one_ends() -> None:
+    """Its list of hosts has another order."""
+    node = speakers.Node()
+    node.told(events.NameState("a", ""))
+    done = node.told(events.LeaderCalled(replace(node.hello, hosts=("b", "a", "c"))))
+    (answer,) = [each.message for each in done if isinstance(each, actions.Answer)]
+    assert answer.summary == "EP504 two nodes act as worker-0"
+    assert answer.detail == (
+        "worker-0 (a) has a, b, c; worker-0 (b) has b, a, c; they first differ in entry 0: a, b"
+    )
+    node.waits(30)
+    assert node.outcome
+    assert node.outcome.status == 78
+
+
+def test_two_leaders_with_the_same_hosts_have_one_index() -> None:
+    here = speakers.Node().machine.state.topology
+    assert two_leaders(here, HOSTS)[1] == "both have index 0 of a, b, c"
+    assert "another node has" in two_leaders(here, ())[1]
 
 
 @pytest.mark.parametrize("expected", [None, frozenset({0, 1, 2}), frozenset({0, 1})])

@@ -130,7 +130,7 @@ class Node:
         return self
 
     def waits(self, seconds: float) -> None:
-        """Time passes; all nodes answer pings, and mpirun prints nothing."""
+        """Time passes; all nodes answer, and mpirun prints nothing."""
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + 1.0)
@@ -140,8 +140,15 @@ class Node:
                 match self.done[self.answered - 1]:
                     case actions.CheckOutputProgress():
                         self.told(events.OutputProgress(100, True))
-                    case actions.Send(node, messages.Ping(number)):
-                        self.hears(messages.Pong(0.0, number), sender=node)
+                    case actions.Send(node, message):
+                        self.hears(*self.reply(node, message), sender=node)
+
+    def reply(self, node: int, message: Any) -> list[Any]:
+        """What a node answers to the leader."""
+        match message:
+            case messages.Ping(number):
+                return [messages.Pong(0.0, number)]
+        return []
 
     @property
     def outcome(self) -> Outcome | None:

@@ -117,6 +117,7 @@ LABEL = "EP100 a DNS label (a-z, 0-9 and -, up to 63) is needed"
 
 NOTHING = 'EP100 text is needed | nothing | write text in quotes ("" for empty text), or remove it'
 
+BAKED = "ssh:\n  compat: baked-keys\n  client_key: /k"
 BAD = [
     ("slotz: 2", "1:1: slotz: EP102 unknown key | `slotz` | did you mean `slots`?"),
     ("ssh: {prot: 22}", "1:7: ssh.prot: EP102 unknown key | `prot` | did you mean `port`?"),
@@ -187,6 +188,8 @@ BAD = [
     ("run_dir: /my dir", f'1:10: run_dir: {RUN_DIR} | "/my dir" | use another directory'),
     ("run_dir: /my:dir", f'1:10: run_dir: {RUN_DIR} | "/my:dir" | use another directory'),
     ("ssh: {host_key: /k}", "1:17: ssh.host_key: EP104 ssh.client_key is needed too | set ssh.client_key, or remove ssh.host_key"),
+    (f"{BAKED}\n  host_key: /h", "2:11: ssh.compat: EP104 ssh.host_key is given too | spec job.yaml:4:13 | remove ssh.compat, or ssh.host_key"),
+    (f"{BAKED}\nsecret_file: /s", "2:11: ssh.compat: EP104 secret_file is given too | spec job.yaml:4:14 | remove ssh.compat, or secret_file"),
     ("restarts: {most: 3, progress: /ckpt}", "1:31: restarts.progress: EP104 restarts.without_progress is needed too | set it to 3, or remove restarts.progress"),
     ("restarts: {most: 3, minutes: 5}", "1:30: restarts.minutes: EP104 restarts.without_progress is needed too | set it to 3, or remove restarts.minutes"),
     ("ssh:\n\tport: 22", "2:1: EP101 a tab in the indentation | use spaces, YAML allows no tabs here"),
