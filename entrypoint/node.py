@@ -443,7 +443,6 @@ class Loop:
     async def _open(self) -> None:
         """Open the gateway, and on the leader prepare the calls."""
         keys = job_keys.load(self._spec, self._topology)
-        self._respondent.token = keys.token
         try:
             await self._gateway.open(keys)
         except OsError as error:

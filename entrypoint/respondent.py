@@ -12,7 +12,7 @@ from entrypoint.output.log import Callbacks
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
-    from entrypoint.netcheck.process import HelperProcess
+    from entrypoint.netcheck.process import TorchProcess
 
 
 class Respondent:
@@ -35,8 +35,7 @@ class Respondent:
         self._background = callbacks.background
         self._answering: asyncio.Task[None] | None = None
         # that measures the network, once it was asked for
-        self._helper: HelperProcess | None = None
-        self.token = ""  # of the job, once its keys are known
+        self._torch: TorchProcess | None = None
 
     def ask(self, question: messages.Question) -> None:
         """Find the answer, and tell it."""
@@ -51,12 +50,12 @@ class Respondent:
 
             body = await observe(self._spec, self._facts, self._plan)
         else:
-            from entrypoint.netcheck.process import HelperProcess
+            from entrypoint.netcheck.process import TorchProcess
 
-            self._helper = self._helper or HelperProcess(
-                self._plan.topology.python, self._env, self.token
+            self._torch = self._torch or TorchProcess(
+                self._plan.topology.interpreter, self._env, self._spec.timeouts.launch
             )
-            body = await self._helper.reply(question.body)
+            body = await self._torch.reply(question.body)
         self._tell(messages.Reply(question.number, body))
 
     def _cancel(self) -> None:
@@ -66,10 +65,10 @@ class Respondent:
     def stop(self) -> None:
         """Answer nothing more."""
         self._cancel()
-        if self._helper is not None:
-            self._helper.end()
+        if self._torch is not None:
+            self._torch.end()
 
     async def close(self) -> None:
-        """Return when the helper has ended."""
-        if self._helper is not None:
-            await self._helper.close()
+        """Return when torch's process has ended."""
+        if self._torch is not None:
+            await self._torch.close()

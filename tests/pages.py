@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import made_up, netchecks
+from tests import made_up
 
 LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1000, 400)]
 
@@ -31,10 +31,7 @@ class Page:
     count: int
 
 
-PAGES = (
-    Page("timeline", made_up.timeline_page, "main > .node > .bar", 4),
-    Page("netcheck", netchecks.made_up_page, ".band", 4),
-)
+PAGES = (Page("timeline", made_up.timeline_page, "main > .node > .bar", 4),)
 
 
 def missing() -> str:

@@ -33,7 +33,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry:
         if len(plan.topology.nodes) < 2:
             hint = "give --hosts, or a spec with hosts"
-            raise ConfigError("EP012 a network check needs two nodes", "this job has one", hint)
+            raise ConfigError("EP012 the network cannot be measured", "this job has one node", hint)
         return inquiry(spec, "json" if args.json else "text")
 
     # The launcher does not matter: its programs need not be there. All nodes take part, also those

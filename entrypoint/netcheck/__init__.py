@@ -1,5 +1,5 @@
-"""The network check: which pairs of nodes measure when, their results, and which node or pair is
+"""The network check: which nodes reduce together when, their results, and which node or pair is
 slow."""
 
-EFFECTS = ("helper", "link", "measure", "process", "sweep")
+EFFECTS = ("process",)
 """Modules with effects; all others of this package are pure."""

@@ -1,36 +1,30 @@
-"""The network check as worker-0 holds it: all nodes get ready, pairs measure round by round, then
-all of them reduce.
+"""The network check as worker-0 holds it: all nodes start torch, pairs reduce round by round, then
+all of them together.
 
 A Dialogue of job/inquiry.py: it asks and judges, and neither waits nor connects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from entrypoint import interfaces
-from entrypoint.errors import RetryError
+from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job.inquiry import Ask, Conclusion
 from entrypoint.model import NodeReport, Outcome, Topology
 from entrypoint.netcheck import messages
 from entrypoint.netcheck.analysis import findings, summary
 from entrypoint.netcheck.inquiry import How
-from entrypoint.netcheck.page import page
-from entrypoint.netcheck.pairs import MOST_NODES, Pair, chosen
-from entrypoint.netcheck.result import (
-    Measured,
-    NetcheckResult,
-    Reduced,
-    as_json,
-    bus_bandwidth,
-)
+from entrypoint.netcheck.pairs import MOST_NODES, chosen
+from entrypoint.netcheck.result import Measured, NetcheckResult, Together, as_json
 from entrypoint.netcheck.table import text
 from entrypoint.spec import JobSpec
 from entrypoint.text import count, json_document, one_line, some
 
 _TEXT = 300  # characters of an error
-_MOST_REJECTED = 64  # that are named
+
+Group = tuple[int, ...]  # nodes that reduce together, the first of which has the store
 
 
 class Coordinator:
@@ -46,24 +40,24 @@ class Coordinator:
         self._names = [node.label for node in topology.nodes]
         self._script = self._steps()
         self._now = 0.0
-        # The question that a node has not answered, and the peer that it measures with.
+        # The question that a node has not answered, and the group that it is about.
         self._asked: dict[int, Any] = {}
-        self._peer: dict[int, int] = {}
+        self._group: dict[int, Group] = {}
         self._ports: dict[int, int] = {}
-        # Nodes that are asked nothing more, and why; and those of them that have left the job.
+        self._backends: dict[int, str] = {}
+        # Nodes without torch; nodes that are asked nothing more, and why; those of them that have
+        # left the job.
+        self._unable: dict[int, str] = {}
         self._silent: dict[int, str] = {}
         self._left: set[int] = set()
-        self._pairs: list[Measured] = []
+        self._figures: dict[Group, list[messages.Figures]] = {}
+        self._errors: dict[Group, str] = {}
         self._why_left_out = ""
-        self._rejected: dict[str, None] = {}
-        self._port = 0  # where the first node of the all-reduce waits
-        self._ends: dict[int, messages.SweepEnd] = {}
-        self._no_sweep = ""
 
     # -- the dialogue
 
     def begin(self, now: float) -> list[Ask]:
-        """Have all nodes get ready. One node alone has nothing to measure."""
+        """Have all nodes start torch. One node alone has nothing to measure."""
         return self._go_on(now) if len(self._reports) > 1 else []
 
     def take(self, node: int, body: Mapping[str, Any], now: float) -> list[Ask]:
@@ -71,10 +65,17 @@ class Coordinator:
         question = self._asked[node]
         answer = messages.unpacked(body, messages.ANSWERS[type(question)], messages.Unable)
         del self._asked[node]
-        for address in getattr(answer, "rejected", ()):
-            if len(self._rejected) < _MOST_REJECTED:
-                self._rejected[f"{address} on {self._names[node]}"] = None
-        self._note(node, question, answer)
+        match answer:
+            case messages.Ready():
+                self._backends[node] = answer.backend
+            case messages.Serving():
+                self._ports[node] = answer.port
+            case messages.Figures():
+                self._figures.setdefault(self._group[node], []).append(answer)
+            case messages.Unable() if isinstance(question, messages.Open):
+                self._unable[node] = answer.why
+            case messages.Unable():
+                self._fail(self._group[node], f"{self._names[node]}: {answer.why}")
         return self._go_on(now)
 
     def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
@@ -86,7 +87,8 @@ class Coordinator:
         self._silent.setdefault(node, why)
         if node not in self._asked:
             return []
-        self._fault(node, self._asked.pop(node), why)
+        if not isinstance(self._asked.pop(node), messages.Open):
+            self._fail(self._group[node], why)
         return self._go_on(now)
 
     def conclude(self, failed: Outcome | None) -> Conclusion:
@@ -95,16 +97,15 @@ class Coordinator:
             return Conclusion(
                 None, lines=("netcheck: this node is alone, and there is no network to measure",)
             )
+        if self._unable:
+            return Conclusion(self._cannot_measure())
         result = self._result()
         problems = findings(result, self._spec.netcheck)
         document, table = json_document(as_json(result, problems)), text(result, problems)
-        files = (
-            ("netcheck.html", page(result, problems, self._topology.job)),
-            ("netcheck.json", document),
-        )
+        files = (("netcheck.json", document),)
         outcome = None
         if reason := summary(problems):
-            hint = "start the job on other nodes, or see netcheck.html"
+            hint = "start the job on other nodes, or see netcheck.json"
             outcome = RetryError("EP013 the network is not fit for this job", reason, hint).outcome
         if self._how == "before":
             # worker-0 has no spare
@@ -137,16 +138,15 @@ class Coordinator:
         return []
 
     def _limit(self, question: Any) -> float:
-        if isinstance(question, messages.Open):
-            return self._spec.timeouts.launch
-        if isinstance(question, messages.MeasurePair):
-            return messages.pair_limit(question.seconds)
-        return messages.HANDSHAKE + messages.SWEEP_LIMIT
+        """Return more than the seconds after which the node itself gives torch up."""
+        return messages.limit(question, self._spec.timeouts.launch) + messages.PATIENCE
 
     def _steps(self) -> Iterator[list[tuple[int, Any]]]:
         """Yield questions to nodes, each time that all earlier ones are answered."""
         nodes, limit = sorted(self._reports), self._spec.netcheck.limit
         yield [(node, messages.Open()) for node in nodes]
+        if self._unable:
+            return
         rounds, until = chosen(len(nodes)), self._now + limit
         if len(nodes) > MOST_NODES:
             self._why_left_out = (
@@ -156,32 +156,37 @@ class Coordinator:
             if self._now >= until:
                 self._why_left_out = f"netcheck.limit, {limit:g}s, was over"
                 break
-            yield list(self._round((nodes[a], nodes[b]) for a, b in pairs))
-        nodes, failed = self._present, sorted(set(self._silent) - self._left)
-        if failed or len(nodes) < 2:
-            self._no_sweep = (
-                f"{some((self._names[node] for node in failed), 4) or 'one node alone'} cannot take"
-                " part"
-            )
-            return
-        yield [(nodes[0], messages.ServeReduce(len(nodes)))]
-        if self._port and nodes == self._present:
-            where = self._address(nodes[0])
-            yield [
-                (node, messages.Reduce(rank, len(nodes), where, self._port))
-                for rank, node in enumerate(nodes)
-            ]
+            yield from self._reduce([(nodes[a], nodes[b]) for a, b in pairs])
+        if len(self._present) > 2:
+            yield from self._reduce([tuple(self._present)])
 
-    def _round(self, pairs: Iterable[Pair]) -> Iterator[tuple[int, messages.MeasurePair]]:
-        for a, b in pairs:
-            if why := next((self._silent[node] for node in (b, a) if node in self._silent), ""):
-                self._fail(a, b, why)
-                continue
-            self._peer[a] = b
-            yield (
-                a,
-                messages.MeasurePair(self._address(b), self._ports[b], self._spec.netcheck.seconds),
-            )
+    def _reduce(self, groups: Sequence[Group]) -> Iterator[list[tuple[int, Any]]]:
+        """Have each of these groups, which share no node, reduce at the same time."""
+        groups = self._able(groups)
+        self._ports.clear()
+        self._group = {node: group for group in groups for node in group}
+        yield [(group[0], messages.Serve()) for group in groups]
+        yield [
+            (node, self._question(group, rank))
+            for group in self._able(groups)
+            for rank, node in enumerate(group)
+        ]
+
+    def _able(self, groups: Sequence[Group]) -> list[Group]:
+        """Return the groups that have not failed; one does if a node of it is silent."""
+        for group in groups:
+            for node in group:
+                if node in self._silent:
+                    self._fail(group, self._silent[node])
+        return [group for group in groups if group not in self._errors]
+
+    def _question(self, group: Group, rank: int) -> messages.Reduce:
+        backends = set(self._backends.values())
+        backend = backends.pop() if len(backends) == 1 else "gloo"  # all must have the same
+        first = group[0]
+        where, port = self._address(first), self._ports[first]
+        seconds = self._spec.netcheck.seconds
+        return messages.Reduce(rank, len(group), where, port, backend, seconds)
 
     def _address(self, node: int) -> str:
         """Return where others reach it: on the interface that was asked for, else where the roll
@@ -191,37 +196,9 @@ class Coordinator:
             return report.interface.address
         return report.address or self._topology.nodes[node].where
 
-    # -- what is answered
-
-    def _note(self, node: int, question: Any, answer: Any) -> None:
-        match answer:
-            case messages.Ready() if isinstance(question, messages.Open):
-                self._ports[node] = answer.port
-            case messages.Ready():
-                self._port = answer.port
-            case messages.Figures():
-                a, b = node, self._peer[node]
-                rates = answer.there_gbps, answer.back_gbps
-                self._pairs.append(Measured(a, b, answer.latency_ms, answer.worst_ms, *rates))
-            case messages.SweepEnd():
-                self._ends[node] = answer
-                self._no_sweep = self._no_sweep or (
-                    answer.why and f"{self._names[node]}: {answer.why}"
-                )
-            case messages.Unable():
-                self._fault(node, question, answer.why)
-
-    def _fault(self, node: int, question: Any, why: str) -> None:
-        """A question was not answered well."""
-        if isinstance(question, messages.MeasurePair):
-            self._fail(node, self._peer[node], why)
-        elif isinstance(question, messages.Open):
-            self._silent.setdefault(node, f"{self._names[node]} cannot take part: {why}")
-        elif node not in self._left:
-            self._no_sweep = self._no_sweep or f"{self._names[node]}: {why}"
-
-    def _fail(self, a: int, b: int, why: str) -> None:
-        self._pairs.append(Measured(a, b, error=one_line(why or "no answer", _TEXT)))
+    def _fail(self, group: Group, why: str) -> None:
+        """Keep the first reason why a group could not reduce."""
+        self._errors.setdefault(group, one_line(why, _TEXT))
 
     # -- what comes of it
 
@@ -230,22 +207,48 @@ class Coordinator:
         """The nodes that take part and have not left the job."""
         return sorted(set(self._reports) - self._left)
 
+    def _cannot_measure(self) -> Outcome:
+        names = some((self._names[node] for node in sorted(self._unable)), 4)
+        reason = f"{names}: {self._unable[min(self._unable)]}"
+        hint = "use an image with torch, or remove netcheck.when"
+        return ConfigError("EP012 the network cannot be measured", reason, hint).outcome
+
     def _result(self) -> NetcheckResult:
         nodes = self._present
-        pairs = tuple(pair for pair in self._pairs if not self._left & {pair.a, pair.b})
+        groups = [group for group in {**self._figures, **self._errors} if len(group) == 2]
+        pairs = tuple(
+            self._measured(group) for group in groups if not self._left.intersection(group)
+        )
         left_out = len(nodes) * (len(nodes) - 1) // 2 - len(pairs)
-        first = self._ends.get(nodes[0]) or messages.SweepEnd("", (), "", ())
         return NetcheckResult(
             nodes=tuple((node.label, node.host) for node in self._topology.nodes),
-            absent=tuple(sorted(set(range(len(self._names))) - set(nodes))),
             pairs=pairs,
+            together=self._together(tuple(nodes)),
+            backend=min(self._backends.values(), default=""),
             left_out=left_out,
             why_left_out=self._why_left_out if left_out else "",
-            backend=first.backend,
-            reduced=tuple(
-                Reduced(size, took, bus_bandwidth(size, took, len(nodes)))
-                for size, took in first.rows
-            ),
-            no_sweep=one_line(self._no_sweep or ("" if first.rows else "a node has left"), _TEXT),
-            rejected=tuple(self._rejected),
+            absent=tuple(sorted(set(range(len(self._names))) - set(nodes))),
+        )
+
+    def _measured(self, pair: Group) -> Measured:
+        a, b = pair
+        if error := self._errors.get(pair):
+            return Measured(a, b, error=error)
+        return Measured(a, b, **vars(self._worst(pair)))
+
+    def _together(self, nodes: Group) -> Together:
+        if error := self._errors.get(nodes):
+            return Together(error=error)
+        if nodes not in self._figures:
+            return Together(error="a node has left")
+        worst = self._worst(nodes)
+        return Together(worst.latency_ms, worst.gbps)
+
+    def _worst(self, group: Group) -> messages.Figures:
+        """Return the worst that a node of the group has measured."""
+        figures = self._figures[group]
+        return messages.Figures(
+            latency_ms=max(each.latency_ms for each in figures),
+            worst_ms=max(each.worst_ms for each in figures),
+            gbps=min(each.gbps for each in figures),
         )

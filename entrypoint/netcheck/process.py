@@ -1,33 +1,45 @@
-"""The helper process of this node, as its entrypoint has it: a question in, its answer out."""
+"""Torch's process on this node, as its entrypoint has it: a question in, its answer out."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from entrypoint.netcheck.messages import ANSWERS, MOST, Open, Unable, packed, unpacked
+from entrypoint.netcheck.messages import (
+    ANSWERS,
+    MOST,
+    PATIENCE,
+    Open,
+    Ready,
+    Unable,
+    limit,
+    packed,
+    unpacked,
+)
+from entrypoint.render import render
 from entrypoint.system import children, process
-from entrypoint.text import from_json
+from entrypoint.text import from_json, one_line
 from entrypoint.wire import Invalid, to_json
 
-_GONE = 2.0  # seconds for a killed helper to be gone
-FILE = Path(__file__).with_name("helper.py")
+_GONE = 2.0  # seconds for a killed process to be gone
+_TEXT = 300  # characters of an error
 
 
-class HelperProcess:
-    """Starts the helper when it is asked to open, and again when another leader asks so."""
+class TorchProcess:
+    """Starts when it is asked to open, and again after it has ended or did not answer in time."""
 
-    def __init__(self, python: str, env: Mapping[str, str], token: str) -> None:
+    def __init__(self, python: str, env: Mapping[str, str], launch: float) -> None:
+        """`python`: the interpreter of the job's programs. `launch`: seconds in which torch must
+        have started."""
         self._python = python
         self._env = env
-        self._token = token
+        self._launch = launch
         self._process: asyncio.subprocess.Process | None = None
 
     async def reply(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the helper's answer. If there is none, say why.
+        """Return its answer. If there is none, say why.
 
         A caller that is cancelled asks to open before anything else: an earlier answer may be on
         its way.
@@ -36,40 +48,54 @@ class HelperProcess:
             question = unpacked(body, *ANSWERS)
             if isinstance(question, Open):
                 await self.close()
-                await self._start()
-            answer = from_json(await self._asked(to_json(packed(question))))
-            return packed(unpacked(answer, ANSWERS[type(question)], Unable))
+            seconds = limit(question, self._launch)
+            try:
+                line = await asyncio.wait_for(self._ask(question), seconds)
+            except asyncio.TimeoutError:
+                await self.close()
+                return packed(Unable(f"torch did not answer within {seconds:g} s"))
+            return packed(unpacked(from_json(line), ANSWERS[type(question)], Unable))
         except Invalid as error:
-            return packed(Unable(f"an invalid message: {error}"))
+            return packed(Unable(one_line(f"an invalid message: {error}", _TEXT)))
         except (OSError, ValueError) as error:
-            return packed(
-                Unable(
-                    f"its helper process has failed: {getattr(error, 'strerror', None) or error}"
-                )
-            )
+            await self.close()
+            why = getattr(error, "strerror", None) or error
+            return packed(Unable(one_line(f"torch's process has failed: {why}", _TEXT)))
+
+    async def _ask(self, question: Any) -> bytes:
+        """Return its next line. Raises OSError if it ends, ValueError if the line is too long."""
+        if self._process is None:
+            await self._start()
+            first = await self._line()
+            is_ready = isinstance(unpacked(from_json(first), Ready, Unable), Ready)
+            if isinstance(question, Open) or not is_ready:
+                return first
+        assert self._process
+        assert self._process.stdin
+        self._process.stdin.write(f"{to_json(packed(question))}\n".encode())
+        await self._process.stdin.drain()
+        return await self._line()
 
     async def _start(self) -> None:
-        pipe = asyncio.subprocess.PIPE
-        command = (self._python, "-I", str(FILE))
+        script = render("netcheck/all_reduce.py", {})
+        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         # Relative paths in the environment mean nothing to it, nor do modules in the job's folder.
         self._process = await children.start(
-            command, self._env, "/", stdin=pipe, stdout=pipe, limit=MOST
+            (self._python, "-c", script, f"{PATIENCE:g}"),
+            self._env,
+            "/",
+            stdin=pipe,
+            stdout=pipe,
+            stderr=nothing,
+            limit=MOST,
         )
-        assert self._process.stdin
-        self._process.stdin.write(f"{self._token}\n".encode())
 
-    async def _asked(self, question: str) -> bytes:
-        """Return its next line. Raises OSError if it has ended, ValueError if the line is too
-        long."""
-        if self._process is None:
-            raise OSError("it was not started")
-        assert self._process.stdin
+    async def _line(self) -> bytes:
+        assert self._process is not None
         assert self._process.stdout
-        self._process.stdin.write(f"{question}\n".encode())
-        await self._process.stdin.drain()
         line = await self._process.stdout.readline()
         if not line.endswith(b"\n"):
-            raise OSError("it has ended")
+            raise OSError(f"it ended with {await self._process.wait()}")
         return line
 
     def end(self) -> None:
@@ -85,3 +111,4 @@ class HelperProcess:
             # Its end may be known before that of its pipes, which something else may hold, and
             # asyncio has no public way to close them.
             self._process._transport.close()  # type: ignore[attr-defined]
+            self._process = None

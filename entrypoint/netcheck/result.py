@@ -10,25 +10,24 @@ from entrypoint.values import dataclass
 
 @dataclass(frozen=True)
 class Measured:
-    """One pair of nodes, `a` < `b`. The figures are 0 if `error` says why they could not
-    measure."""
+    """All-reduces of one pair of nodes, `a` < `b`. The figures are 0 if `error` says why they could
+    not measure."""
 
     a: int
     b: int
-    latency_ms: float = 0.0  # median of small round trips
+    latency_ms: float = 0.0  # median of those of 8 bytes
     worst_ms: float = 0.0  # the slowest of them
-    there_gbps: float = 0.0  # Gbit/s from a to b, one TCP stream
-    back_gbps: float = 0.0  # from b to a
+    gbps: float = 0.0  # bus bandwidth of large ones, Gbit/s
     error: str = ""
 
 
 @dataclass(frozen=True)
-class Reduced:
-    """The all-reduce of one size: seconds, and bus bandwidth in GB/s."""
+class Together:
+    """All-reduces of all nodes together, as Measured has them; `error` if there are none."""
 
-    size: int  # bytes
-    seconds: float
-    bus_gbs: float
+    latency_ms: float = 0.0
+    gbps: float = 0.0
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,10 @@ class NetcheckResult:
 
     nodes: tuple[tuple[str, str], ...]  # label and host, in rank order
     pairs: tuple[Measured, ...]
+    together: Together
+    backend: str = ""  # that all used
     left_out: int = 0  # pairs that were not measured
     why_left_out: str = ""
-    backend: str = ""  # of the all-reduce sweep; "" if there was none
-    reduced: tuple[Reduced, ...] = ()
-    no_sweep: str = ""  # why there was none, or why it ended early
-    # addresses that connected without the job's token, and to which node
-    rejected: tuple[str, ...] = ()
     absent: tuple[int, ...] = ()  # nodes of an elastic job that were not there, or have left
 
     @property
@@ -56,15 +52,6 @@ class NetcheckResult:
         return node_name(*self.nodes[node])
 
 
-def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
-    """Return the GB/s of each rank's link in an all-reduce, to be compared with the hardware's
-    figure.
-
-    Source: nccl-tests, doc/PERFORMANCE.md, "AllReduce": busbw = algbw * 2 * (n - 1) / n.
-    """
-    return size / seconds * 2 * (ranks - 1) / ranks / 1e9 if seconds > 0 else 0.0
-
-
 def as_json(result: NetcheckResult, findings: tuple[Any, ...]) -> dict[str, Any]:
     """Return what `--json` prints; units are in the names."""
     return {
@@ -72,18 +59,10 @@ def as_json(result: NetcheckResult, findings: tuple[Any, ...]) -> dict[str, Any]
             {"rank": rank, "label": label, "host": host}
             for rank, (label, host) in enumerate(result.nodes)
         ],
+        "backend": result.backend,
         "pairs": [dict(vars(pair)) for pair in result.pairs],
         "left_out": {"pairs": result.left_out, "why": result.why_left_out},
-        "all_reduce": {
-            "backend": result.backend,
-            "ranks": len(result.present) if result.backend else 0,
-            "sizes": [
-                {"bytes": row.size, "seconds": row.seconds, "bus_gbytes_per_s": row.bus_gbs}
-                for row in result.reduced
-            ],
-            "why_not": result.no_sweep,
-        },
-        "strangers": list(result.rejected),
+        "together": dict(vars(result.together)),
         "absent": [result.nodes[node][0] for node in result.absent],
         "findings": [
             {

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median_high, median_low
 
 from entrypoint.netcheck.analysis import NetworkFinding, usual
-from entrypoint.netcheck.result import Measured, NetcheckResult
-from entrypoint.text import columns, figure, size
+from entrypoint.netcheck.result import NetcheckResult
+from entrypoint.text import columns, figure
 
-_HEAD = ("node", "round trip ms", "worst ms", "sends Gbit/s", "receives Gbit/s", "peers", "")
+_HEAD = ("node", "latency ms", "worst ms", "Gbit/s", "peers", "")
 _PAIRS = 8  # findings about pairs that are shown
 
 
 def text(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> str:
-    """Return the table, the findings and the all-reduce sweep; figures are medians over a node's
-    peers."""
-    lines = columns([_HEAD, *_rows(result, findings)], range(1, len(_HEAD) - 1))
-    trip, rate = usual(result)
-    lines += ["", f"usual: {figure(trip)} ms a round trip, {figure(rate)} Gbit/s in one TCP stream"]
+    """Return the table and the findings; a node's figures are medians over its peers."""
+    marks = {
+        finding.nodes[0]: "FAIL" if finding.fails else "SLOW"
+        for finding in reversed(findings)  # those that fail come first, and win
+        if len(finding.nodes) == 1
+    }
+    rows = sorted(_row(result, node, marks.get(node, "ok")) for node in result.present)
+    lines = columns([_HEAD, *(row for _, row in rows)], range(1, len(_HEAD) - 1))
+    latency, rate = usual(result)
+    lines += ["", f"usual: {figure(latency)} ms a small all-reduce, {figure(rate)} Gbit/s"]
     if result.left_out:
         lines.append(f"{result.left_out} pairs were not measured: {result.why_left_out}")
     nodes = [finding for finding in findings if len(finding.nodes) < 2]
@@ -31,64 +35,27 @@ def text(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> str:
         lines.append("no node is slow compared with the others")
     if result.absent:
         lines.append(f"not there: {', '.join(map(result.name, result.absent))}")
-    lines += [f"rejected, without the job's token: {address}" for address in result.rejected]
-    lines += ["", *_sweep(result)]
+    together = f"all {len(result.present)} nodes together"
+    figures = result.together
+    if figures.error:
+        lines.append(f"{together}: not measured, {figures.error}")
+    else:
+        reached = f"{figure(figures.latency_ms)} ms, {figure(figures.gbps)} Gbit/s"
+        lines.append(f"{together}: {reached} ({result.backend})")
     return "\n".join(lines) + "\n"
 
 
-def _rows(result: NetcheckResult, findings: Sequence[NetworkFinding]) -> list[tuple[str, ...]]:
-    """Return the lines of all nodes, the worst first."""
-    pairs_of: defaultdict[int, list[Measured]] = defaultdict(list)
-    for pair in result.pairs:
-        pairs_of[pair.a].append(pair)
-        pairs_of[pair.b].append(pair)
-    marks: dict[int, str] = {}
-    for finding in findings:
-        if len(finding.nodes) == 1:
-            (node,) = finding.nodes
-            marks[node] = "FAIL" if finding.fails or marks.get(node) == "FAIL" else "SLOW"
-    entries = (
-        _row(result.name(node), node, pairs_of[node], marks.get(node, "ok"))
-        for node in result.present
-    )
-    return [row for _, row in sorted(entries, key=lambda entry: entry[0])]
-
-
 def _row(
-    name: str, node: int, pairs: Sequence[Measured], mark: str
-) -> tuple[tuple[bool, bool, float, float, int], tuple[str, ...]]:
+    result: NetcheckResult, node: int, mark: str
+) -> tuple[tuple[bool, bool, float, int], tuple[str, ...]]:
     """Return a node's sort key and its line, of the pairs that it belongs to."""
+    pairs = [pair for pair in result.pairs if node in (pair.a, pair.b)]
     measured = [pair for pair in pairs if not pair.error]
     peers = f"{len(measured)} of {len(pairs)}"
-    if not measured:
-        return (mark == "ok", mark == "SLOW", 0.0, 0.0, node), (
-            name,
-            "-",
-            "-",
-            "-",
-            "-",
-            peers,
-            mark,
-        )
-    trip = median_low(pair.latency_ms for pair in measured)
-    worst = max(pair.worst_ms for pair in measured)
-    sends = median_high(pair.there_gbps if pair.a == node else pair.back_gbps for pair in measured)
-    receives = median_high(
-        pair.back_gbps if pair.a == node else pair.there_gbps for pair in measured
-    )
-    row = (name, f"{trip:.3f}", f"{worst:.3f}", figure(sends), figure(receives), peers, mark)
-    return (mark == "ok", mark == "SLOW", min(sends, receives), -trip, node), row
-
-
-def _sweep(result: NetcheckResult) -> list[str]:
-    if not result.reduced:
-        return [f"all-reduce: not measured, {result.no_sweep}"]
-    head = [f"all-reduce over {len(result.present)} nodes, {result.backend}, one process each"]
-    rows = [
-        ("size", "ms", "bus MB/s"),
-        *(
-            (size(row.size), f"{row.seconds * 1e3:.3f}", figure(row.bus_gbs * 1e3))
-            for row in result.reduced
-        ),
-    ]
-    return [*head, *columns(rows, (1, 2)), *([result.no_sweep] if result.no_sweep else [])]
+    rate, figures = 0.0, ("-", "-", "-")
+    if measured:
+        latency = median_low(pair.latency_ms for pair in measured)
+        worst = max(pair.worst_ms for pair in measured)
+        rate = median_high(pair.gbps for pair in measured)
+        figures = (f"{latency:.3f}", f"{worst:.3f}", figure(rate))
+    return (mark == "ok", mark == "SLOW", rate, node), (result.name(node), *figures, peers, mark)

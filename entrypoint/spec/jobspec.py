@@ -297,13 +297,13 @@ class NetcheckSpec:
     when:
       `before` has `run` measure before it first starts the program, `asked` only `entrypoint
       netcheck`. Of an elastic job (`nodes`) those nodes measure that are there at the start.
-    max_latency_ms: Milliseconds that a small round trip between two nodes may take; over it the job
-      ends with 75. 0 has no limit.
-    min_bandwidth_gbps: Gbit/s that one TCP stream must reach between two nodes, each way; below it
+    max_latency_ms: Milliseconds that an all-reduce of 8 bytes between two nodes may take; over it
       the job ends with 75. 0 has no limit.
+    min_bandwidth_gbps: Gbit/s that a large all-reduce between two nodes must reach; below it the
+      job ends with 75. 0 has no limit.
     action: What happens if a node is slow compared with the others: `warn` reports it, `stop` ends
       the job with 75.
-    seconds: Seconds for which each pair sends each way.
+    seconds: Seconds for which each pair reduces large data.
     limit: Seconds for all pairs; those that are left then are not measured, and counted.
     """
 

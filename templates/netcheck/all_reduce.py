@@ -1,30 +1,40 @@
 # Rendered by entrypoint {{ version | comment }}.
 #
-#   python all_reduce.py RANK NODES HOST PORT SECONDS
+#   python all_reduce.py SECONDS
 #
-# One process on each node: all-reduces of growing size for at most SECONDS, by the library that
-# training would use. On rank 0, PORT 0 takes a free one, which the first line on stdout tells; the
-# others follow it, a JSON object each.
+# One process on each node, which reduces with others by the library that training would use. Each
+# line of stdin is a question, each line of stdout an answer (entrypoint/netcheck/messages.py).
 import json
+import os
+import statistics
 import sys
 import time
 from datetime import timedelta
 
-import torch
-import torch.distributed as dist
+PATIENCE = timedelta(seconds=float(sys.argv[1]))  # for a group to meet, and for each operation
+TRIPS, TRIPS_SECONDS = 200, 1.0  # small all-reduces, and the time for them
+WARM = 3  # operations that do not count: the first ones make connections
+SMALLEST, LARGEST = 1 << 20, 1 << 28  # bytes, for the bandwidth
 
-rank = int(sys.argv[1])
-nodes = int(sys.argv[2])
-host = sys.argv[3]
-port = int(sys.argv[4])
-seconds = float(sys.argv[5])
-limit, end = timedelta(seconds=seconds), time.monotonic() + seconds
-AT_MOST, EACH = 50, 0.3  # repetitions of a size, and the seconds that they should take
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what libraries print is no answer
 
 
-def tell(**what):
-    if rank == 0:
-        print(json.dumps(what), flush=True)
+def answer(kind, **fields):
+    print(json.dumps({"kind": kind, **fields}), file=answers, flush=True)
+
+
+def unable(error):
+    lines = str(error).strip().splitlines() or [""]
+    answer("Unable", why=f"{type(error).__name__}: {lines[0]}"[:300])
+
+
+try:
+    import torch
+    import torch.distributed as dist
+except ImportError as error:
+    unable(error)
+    sys.exit(1)
 
 
 def own_backend():
@@ -40,40 +50,61 @@ def own_backend():
     return "gloo"
 
 
-store = dist.TCPStore(host, port, nodes, rank == 0, limit, wait_for_workers=False)
-tell(port=store.port)
-store.set(f"backend/{rank}", own_backend())
-backends = {store.get(f"backend/{each}").decode() for each in range(nodes)}
-backend = backends.pop() if len(backends) == 1 else "gloo"  # all must have the same
-device = {"nccl": "cuda:0", "hccl": "npu:0"}.get(backend, "cpu")
-if device != "cpu":
-    getattr(torch, device[:-2]).set_device(0)
-dist.init_process_group(
-    backend, store=dist.PrefixStore("netcheck", store), rank=rank, world_size=nodes, timeout=limit
-)
-tell(backend=backend)
+def measure(rank, nodes, device, seconds):
+    """Milliseconds of a small all-reduce, the median and the worst; Gbit/s of bus bandwidth."""
 
-
-def took(data, count):
-    """Seconds of one all-reduce, of so many."""
-    begun = time.perf_counter()
-    for _ in range(count):
+    def took(data):
+        begun = time.perf_counter()
         dist.all_reduce(data)
+        if device != "cpu":
+            getattr(torch, device.partition(":")[0]).synchronize()
+        return time.perf_counter() - begun
+
+    def agreed(number):
+        """What rank 0 says."""
+        data = torch.tensor([number if rank == 0 else 0], dtype=torch.int64, device=device)
+        dist.all_reduce(data)
+        return int(data.item())
+
+    small = torch.zeros(2, device=device)
+    first = [took(small) for _ in range(WARM)][-1]
+    trips = [took(small) for _ in range(agreed(min(TRIPS, 2 + int(TRIPS_SECONDS / first))))]
+    size, best, until = SMALLEST, 0.0, time.monotonic() + seconds
+    while size <= LARGEST and agreed(not best or time.monotonic() < until):
+        # as nccl-tests counts it, doc/PERFORMANCE.md: busbw = algbw * 2 * (n - 1) / n
+        bits = 8 * size * 2 * (nodes - 1) / nodes
+        best = max(best, bits / 1e9 / took(torch.zeros(size // 4, device=device)))
+        size *= 2
+    return {
+        "latency_ms": statistics.median(trips) * 1e3,
+        "worst_ms": max(trips) * 1e3,
+        "gbps": best,
+    }
+
+
+def reduce(store, rank, nodes, host, port, backend, seconds):
+    device = {"nccl": "cuda:0", "hccl": "npu:0"}.get(backend, "cpu")
     if device != "cpu":
-        getattr(torch, device[:-2]).synchronize()
-    return (time.perf_counter() - begun) / count
+        getattr(torch, device.partition(":")[0]).set_device(0)
+    if rank:
+        store = dist.TCPStore(host, port, nodes, False, PATIENCE)
+    meeting = {"store": store, "rank": rank, "world_size": nodes, "timeout": PATIENCE}
+    dist.init_process_group(backend, **meeting)
+    try:
+        return measure(rank, nodes, device, seconds)
+    finally:
+        dist.destroy_process_group()
 
 
-for power in range(10, 23, 2):  # 1 KiB to 4 MiB
-    data = torch.zeros((1 << power) // 4, device=device)
-    took(data, 2)  # the first ones make connections
-    one = took(data, 1)
-    count = max(1, min(AT_MOST, int(EACH / one)))
-    over = time.monotonic() + 2 * one * count > end
-    told = torch.tensor([0 if over else count], device=device)  # rank 0 decides for all
-    dist.broadcast(told, 0)
-    if not (count := int(told.item())):
-        tell(early="its time was over")
-        break
-    tell(size=1 << power, seconds=took(data, count))
-dist.destroy_process_group()
+answer("Ready", backend=own_backend())
+store = None
+for line in sys.stdin:
+    question = json.loads(line)
+    try:
+        if question.pop("kind") == "Serve":
+            store = dist.TCPStore("localhost", 0, None, True, PATIENCE, wait_for_workers=False)
+            answer("Serving", port=store.port)
+        else:
+            answer("Figures", **reduce(store, **question))
+    except Exception as error:
+        unable(error)

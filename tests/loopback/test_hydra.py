@@ -1,15 +1,14 @@
 """MPICH and Intel MPI on nodes of this machine: their real mpiexec.hydra, over the roll call's
 sessions.
 
-Debian's MPICH where its package is installed; others, and Intel's, where --with names a Python with
-their wheels.
+They are those of the wheels in the Pythons that --with names. Debian's MPICH is in the containers' image.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,23 +17,17 @@ from tests import TREE
 from tests.cluster import Cluster, Make, until
 from tests.rows import agrees, expected, places
 
-SLOW = pytest.mark.slow  # `make test` has one of the three, the smallest
+SLOW = pytest.mark.slow  # `make test` has one of the two, the smaller
 STAYS = (
     "trap 'sleep 0.3; echo rank $PMI_RANK told; exit 0' TERM; echo rank $PMI_RANK is up; while :;"
     " do sleep 0.05; done"
 )
 
 
-@pytest.fixture(
-    params=[pytest.param("debian", marks=SLOW), "mpich", pytest.param("impi", marks=SLOW)]
-)
-def path(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=["mpich", pytest.param("impi", marks=SLOW)])
+def path(request: pytest.FixtureRequest, python_with: Callable[[str], str]) -> str:
     """PATH with one mpiexec.hydra first."""
-    if request.param != "debian":
-        return f"{Path(request.getfixturevalue('python_with')(request.param)).parent}:/usr/bin:/bin"
-    if not shutil.which("mpiexec.hydra", path="/usr/bin"):
-        pytest.skip("not on this machine: Debian's package mpich")
-    return "/usr/bin:/bin"
+    return f"{Path(python_with(request.param)).parent}:/usr/bin:/bin"
 
 
 def start(job: Cluster, path: str, *command: str, **more: str) -> None:

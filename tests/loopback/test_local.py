@@ -306,16 +306,6 @@ def test_a_second_run_beside_the_first(local: Make) -> None:
     assert first.ends() == 143
 
 
-def test_a_second_run_beside_the_first_that_measures_the_network_too(local: Make) -> None:
-    """The page of each is there when the run is over."""
-    env = {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "1"}
-    jobs = [local("--nodes", "2", "--launcher", "plain", "--", "true", **env) for _ in range(2)]
-    for job in jobs:
-        assert job.process.wait(60) == 0, job.err
-        pages = [Path(each) for each in re.findall(r"wrote (\S+netcheck.html)", job.err)]
-        assert [page.exists() for page in pages] == [True], job.err
-
-
 def test_json_is_all_that_is_printed(local: Make) -> None:
     job = local("--nodes", "2", "--launcher", "plain", "--log-format", "json", "--", "echo", "up")
     assert job.ends() == 0

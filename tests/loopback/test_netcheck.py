@@ -1,4 +1,4 @@
-"""`entrypoint netcheck` on nodes of this machine: real entrypoints, real sockets.
+"""`entrypoint netcheck` on nodes of this machine: real entrypoints, a real torch.
 
 A node's delay is made by `tc netem` where the kernel has it, else by tests/netdelay.py.
 """
@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from entrypoint.netcheck.process import FILE
 from entrypoint.record.file import record_of
 from entrypoint.record.status import load
 from tests import netdelay
@@ -28,18 +27,25 @@ from tests.loopback.conftest import ip
 
 pytestmark = pytest.mark.see
 OURS = (sys.executable, "-m", "entrypoint")
-HELPER = "/".join(("", *FILE.parts[-3:]))  # /entrypoint/netcheck/helper.py
+RUN = split("run --launcher plain -- echo ran")
 DELAY = 0.2  # seconds
 
+Start = Callable[..., None]
 
-def start(
-    job: Cluster, *words: str, more: dict[int, dict[str, str]] | None = None, **env: str
-) -> None:
-    env = {"NETCHECK_SECONDS": "0.1", **env}
-    ours = {f"ENTRYPOINT_{name}": value for name, value in env.items()}
-    for rank in reversed(range(job.nodes)):
-        own = {"ENTRYPOINT_LOG_DIR": str(job.folder / f"log{rank}"), **(more or {}).get(rank, {})}
-        job.start(rank, argv=(*OURS, *words), env={**ours, **own})
+
+@pytest.fixture
+def start(torch_python: str) -> Start:
+    """Start `entrypoint WORDS` on all nodes of a job, with these settings."""
+
+    def all_nodes(job: Cluster, *words: str, **settings: str) -> None:
+        settings = {"NETCHECK_SECONDS": "0.1", **settings}
+        env = {f"ENTRYPOINT_{name}": value for name, value in settings.items()}
+        env |= {"PYTHON": torch_python, "OMP_NUM_THREADS": "1"}
+        for rank in reversed(range(job.nodes)):
+            own = {"ENTRYPOINT_LOG_DIR": str(job.folder / f"log{rank}")}
+            job.start(rank, argv=(*OURS, *words), env={**env, **own})
+
+    return all_nodes
 
 
 def seen(job: Cluster) -> dict[str, Any]:
@@ -47,7 +53,7 @@ def seen(job: Cluster) -> dict[str, Any]:
     return answer
 
 
-def test_all_pairs_are_measured_and_all_nodes_end_with_0(cluster: Make) -> None:
+def test_all_pairs_are_measured_and_all_nodes_end_with_0(cluster: Make, start: Start) -> None:
     job = cluster(3)
     start(job, "netcheck")
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
@@ -56,70 +62,44 @@ def test_all_pairs_are_measured_and_all_nodes_end_with_0(cluster: Make) -> None:
     for pair in pairs.values():
         assert pair["error"] == ""
         assert 0 < pair["latency_ms"] <= pair["worst_ms"]
-        assert min(pair["there_gbps"], pair["back_gbps"]) > 0.01
+        assert pair["gbps"] > 0
+    assert seen(job)["together"]["gbps"] > 0
     assert job.out(0).startswith("node  ")
     assert job.out(1) + job.out(2) == ""
-    assert "<svg" in (job.folder / "log0/netcheck.html").read_text()
     results = [load(record_of(str(job.run_dir(rank)))).result for rank in range(3)]
     assert [result and result["status"] for result in results] == [0, 0, 0]
     assert not (job.folder / "log1").exists()
     assert job.survivors() == []
 
 
-def test_json_is_all_that_stdout_has(cluster: Make) -> None:
+@pytest.mark.promise(
+    "JSON logs make a command's messages JSON and leave its answer unchanged",
+    control="the check before a job's program, in the same test",
+)
+def test_where_logs_are_json_its_answer_stays_one(cluster: Make, start: Start) -> None:
+    """What is said beside it is JSON; where it runs before a job's program, which is the control,
+    all of it is."""
     job = cluster(2)
-    start(job, "netcheck", "--json")
+    start(job, "netcheck", "--json", LOGS_FORMAT="json", LOGS_TIMESTAMPS="utc")
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert json.loads(job.out(0)) == seen(job)
     assert job.out(1) == ""
-
-
-@pytest.mark.promise(
-    "JSON logs make a command's messages JSON and leave its answer unchanged",
-    control="the check before a job's program, and a check without JSON, in the same tests",
-)
-@pytest.mark.parametrize("words", [["netcheck"], ["netcheck", "--json"]], ids=["table", "json"])
-def test_where_logs_are_json_its_answer_stays_one(words: list[str], cluster: Make) -> None:
-    """What is said beside it is JSON; and where it runs before a job's program, which is the
-    control, all of it is."""
-    job = cluster(2)
-    start(job, *words, LOGS_FORMAT="json", LOGS_TIMESTAMPS="utc")
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    if "--json" in words:
-        assert json.loads(job.out(0)) == seen(job)
-    else:
-        assert job.out(0).startswith("node  ")
     said = [json.loads(line) for line in (job.err(0) + job.err(1)).splitlines()]
     assert {each["node"] for each in said} == {"worker-0", "worker-1"}
     assert any(each["text"].startswith("wrote ") for each in said)
     control = cluster(2)
-    job_words = ("run", "--launcher", "plain", "--", "echo", "ran")
-    start(control, *job_words, LOGS_FORMAT="json", NETCHECK_WHEN="before")
+    start(control, *RUN, LOGS_FORMAT="json", NETCHECK_WHEN="before")
     assert control.ends() == {0: 0, 1: 0}, control.both()
     lines = [json.loads(line) for line in (control.out(0) + control.err(0)).splitlines()]
     assert any(each["text"].startswith("usual: ") for each in lines)
 
 
-@pytest.mark.control(
-    "a network limit ends the job on every node; what is not asked for costs nothing"
-)
-def test_before_the_program_it_says_what_it_saw_and_the_program_runs(cluster: Make) -> None:
-    job = cluster(2)
-    start(job, "run", "--launcher", "plain", "--", "echo", "ran", NETCHECK_WHEN="before")
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert (job.out(0), job.out(1)) == ("ran\n", "ran\n")  # stdout is the program's
-    assert "usual: " in job.err(0)
-    assert job.err(0).count("nodes are here") == 1, "one boot"
-    assert len(seen(job)["pairs"]) == 1
-
-
 @pytest.mark.promise(
     "a network limit ends the job on every node; what is not asked for costs nothing"
 )
-def test_a_limit_ends_the_job_on_every_node_before_the_program(cluster: Make) -> None:
+def test_a_limit_ends_the_job_on_every_node_before_the_program(cluster: Make, start: Start) -> None:
     job = cluster(2)
-    asked = {"NETCHECK_WHEN": "before", "NETCHECK_MIN_BANDWIDTH_GBPS": "1e6"}
-    start(job, "run", "--launcher", "plain", "--", "echo", "ran", **asked)
+    start(job, *RUN, NETCHECK_WHEN="before", NETCHECK_MIN_BANDWIDTH_GBPS="1e6", RESTARTS="1")
     assert job.ends() == {0: 75, 1: 75}, job.both()
     assert job.out(0) + job.out(1) == ""
     for rank in (0, 1):
@@ -128,34 +108,43 @@ def test_a_limit_ends_the_job_on_every_node_before_the_program(cluster: Make) ->
             " are slow" in job.err(rank)
         )
         assert "(limit 1e+06)" in job.err(rank)
-
-
-def test_restarts_measure_until_it_is_fit(cluster: Make) -> None:
-    job = cluster(2)
-    asked = {"NETCHECK_WHEN": "before", "NETCHECK_MIN_BANDWIDTH_GBPS": "1e6", "RESTARTS": "1"}
-    start(job, "run", "--launcher", "plain", "--", "echo", "ran", **asked)
-    assert job.ends() == {0: 75, 1: 75}, job.both()
-    assert job.err(0).count("usual: ") == 2
-    assert job.err(1).count("starting again") == 1
-
-
-def test_before_needs_a_roll_call_and_says_so(cluster: Make) -> None:
-    job = cluster(2)
-    start(job, "run", "--launcher", "plain", "--", "echo", "ran", NETCHECK_WHEN="before", SECRET="")
-    assert job.ends() == {0: 78, 1: 78}, job.both()
-    assert job.out(0) + job.out(1) == ""
-    assert "no secret and no key files" in job.err(0)
+    assert job.err(0).count("usual: ") == 2, "it measures again, until the network is fit"
 
 
 @pytest.mark.control(
     "a network limit ends the job on every node; what is not asked for costs nothing"
 )
-def test_not_asked_for_it_measures_nothing(cluster: Make) -> None:
+@pytest.mark.parametrize("when", ["before", "asked"])
+def test_the_program_runs_and_what_is_not_asked_for_is_not_measured(
+    when: str, cluster: Make, start: Start
+) -> None:
     job = cluster(2)
-    start(job, "run", "--launcher", "plain", "--", "echo", "ran")
+    start(job, *RUN, NETCHECK_WHEN=when)
     assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert "usual: " not in job.err(0)
-    assert not (job.folder / "log0").exists()
+    assert (job.out(0), job.out(1)) == ("ran\n", "ran\n")  # stdout is the program's
+    assert job.err(0).count("nodes are here") == 1, "one boot"
+    assert ("usual: " in job.err(0)) == (when == "before")
+    assert (job.folder / "log0").exists() == (when == "before")
+
+
+def test_a_node_without_torch_is_named(cluster: Make) -> None:
+    job = cluster(2)
+    empty = job.folder / "python"
+    empty.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    empty.chmod(0o755)
+    job.start_all(*RUN[4:], env={"PYTHON": str(empty), "ENTRYPOINT_NETCHECK_WHEN": "before"})
+    assert job.ends() == {0: 78, 1: 78}, job.both()
+    missing = "worker-0, worker-1: ModuleNotFoundError: No module named 'torch'"
+    for rank in (0, 1):
+        assert f"EP012 the network cannot be measured | {missing} | use an" in job.err(rank)
+
+
+def test_before_needs_a_roll_call_and_says_so(cluster: Make, start: Start) -> None:
+    job = cluster(2)
+    start(job, *RUN, NETCHECK_WHEN="before", SECRET="")
+    assert job.ends() == {0: 78, 1: 78}, job.both()
+    assert job.out(0) + job.out(1) == ""
+    assert "no secret and no key files" in job.err(0)
 
 
 def test_a_node_that_runs_the_job_meanwhile_is_named(cluster: Make) -> None:
@@ -169,71 +158,53 @@ def test_a_node_that_runs_the_job_meanwhile_is_named(cluster: Make) -> None:
 
 def test_one_node_has_no_network(cluster: Make) -> None:
     job = cluster(1)
-    start(job, "netcheck")
+    job.start(0, argv=(*OURS, "netcheck"))
     assert job.ends() == {0: 78}
-    assert "EP012 a network check needs two nodes | this job has one | " in job.err(0)
+    assert "EP012 the network cannot be measured | this job has one node | " in job.err(0)
 
 
-def helper(job: Cluster, rank: int) -> int:
-    """The process that measures for a node; 0 if there is none.
-
-    What a node starts may be a wheel's, and so in another folder than what these tests import.
-    """
-    file, node = os.fsencode(HELPER), os.fsencode(f"ENTRYPOINT_RUN_DIR={job.run_dir(rank)}")
+def measuring(job: Cluster, rank: int) -> int:
+    """The process of torch that measures for a node; 0 if there is none."""
+    node = os.fsencode(f"ENTRYPOINT_RUN_DIR={job.run_dir(rank)}")
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            argv = (entry / "cmdline").read_bytes().split(b"\0")
-            environment = (entry / "environ").read_bytes().split(b"\0")
-            if node in environment and any(word.endswith(file) for word in argv):
+            if b"init_process_group" not in (entry / "cmdline").read_bytes():
+                continue
+            if node in (entry / "environ").read_bytes().split(b"\0"):
                 return int(entry.name)
     return 0
 
 
+@pytest.mark.promise("the process that measures the network never outlives its entrypoint")
 @pytest.mark.parametrize(
-    "words", [["netcheck"], ["run", "--launcher", "plain", "--", "true"]], ids=["alone", "before"]
+    ("signum", "statuses"),
+    [(signal.SIGTERM, {0: 143, 1: 143}), (signal.SIGKILL, {0: 75, 1: -9})],
+    ids=["stopped", "lost"],
 )
-@pytest.mark.parametrize("node", [0, 1])
-def test_sigterm_ends_it_on_every_node(words: list[str], node: int, cluster: Make) -> None:
-    job = cluster(2)
-    start(job, *words, NETCHECK_SECONDS="20", NETCHECK_WHEN="before")
-    until(lambda: helper(job, 0) and helper(job, 1), 60, "it measures")
-    job.signal(node, signal.SIGTERM)
-    assert job.ends() == {0: 143, 1: 143}, job.both()
-    assert job.survivors() == []
-
-
-@pytest.mark.promise("the helper that measures the network never outlives its entrypoint")
-def test_a_node_that_is_lost_while_it_is_measured_ends_the_job_and_its_helper(
-    cluster: Make,
+def test_a_node_that_ends_while_it_is_measured_ends_all(
+    signum: int, statuses: dict[int, int], cluster: Make, start: Start
 ) -> None:
     job = cluster(2)
-    start(
-        job,
-        *split("run --launcher plain -- echo ran"),
-        NETCHECK_SECONDS="20",
-        NETCHECK_WHEN="before",
-    )
-    until(lambda: helper(job, 0) and helper(job, 1), 60, "it measures")
-    job.signal(1, signal.SIGKILL)
-    assert job.ends() == {0: 75, 1: -9}, job.both()
-    assert "EP602 worker-1 (node-1) is lost" in job.err(0)
+    start(job, *RUN, NETCHECK_SECONDS="20", NETCHECK_WHEN="before")
+    until(lambda: measuring(job, 0) and measuring(job, 1), 60, "it measures")
+    job.signal(1, signum)
+    assert job.ends() == statuses, job.both()
     assert job.out(0) == ""
-    until(lambda: not helper(job, 1), 60, "its helper has ended")
+    until(lambda: not job.survivors(), 60, "what measured has ended")
 
 
-@pytest.mark.promise("a node that freezes, leaves or never comes is a red cell and no hang")
-def test_a_helper_that_is_frozen_is_a_red_cell_and_no_hang(cluster: Make) -> None:
+@pytest.mark.promise("a node that freezes, leaves or never comes is named, and no hang")
+def test_a_process_that_is_frozen_is_named_and_no_hang(cluster: Make, start: Start) -> None:
     job = cluster(3)
-    start(job, "netcheck", NETCHECK_SECONDS="5", TIMEOUTS_LAUNCH="5", TIMEOUTS_GRACE="1")
-    until(lambda: helper(job, 2), 60, "its helper runs")
-    os.kill(helper(job, 2), signal.SIGSTOP)
-    assert job.ends() == dict.fromkeys(range(3), 75), job.both()
+    start(job, "netcheck", TIMEOUTS_LAUNCH="30", TIMEOUTS_GRACE="1")
+    until(lambda: measuring(job, 2), 60, "its torch runs")
+    os.kill(measuring(job, 2), signal.SIGSTOP)
+    assert job.ends(300) == dict.fromkeys(range(3), 75), job.both()
     assert "worker-2 (node-2) cannot be reached: " in job.err(0)
     errors = {(pair["a"], pair["b"]): pair["error"] for pair in seen(job)["pairs"]}
     assert errors[0, 1] == ""
     assert errors[0, 2]
     assert errors[1, 2]
-    assert helper(job, 2) == 0
     assert job.survivors() == []
 
 
@@ -287,13 +258,17 @@ def nodes_of_a_switch() -> Iterator[Callable[[int, int], list[str]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 2])
 def test_a_node_whose_packets_are_late_is_named_with_its_cause(
-    late: int, cluster: Make, nodes_of_a_switch: Callable[[int, int], list[str]]
+    late: int,
+    cluster: Make,
+    torch_python: str,
+    nodes_of_a_switch: Callable[[int, int], list[str]],
 ) -> None:
     job, spaces = cluster(4), nodes_of_a_switch(4, late)
     hosts = ",".join(f"node-{rank}=10.77.0.{rank + 1}" for rank in range(4))
     for rank in reversed(range(4)):
         env = {"ENTRYPOINT_HOSTS": hosts, "ENTRYPOINT_LOG_DIR": str(job.folder / f"log{rank}")}
         env |= {"ENTRYPOINT_NETCHECK_MAX_LATENCY_MS": "100", "ENTRYPOINT_NETCHECK_SECONDS": "0.5"}
+        env |= {"PYTHON": torch_python, "OMP_NUM_THREADS": "1"}
         job.start(rank, argv=("ip", "netns", "exec", spaces[rank], *OURS, "netcheck"), env=env)
     assert job.ends(120) == dict.fromkeys(range(4), 75), job.both()
     found = [each for each in seen(job)["findings"] if len(each["nodes"]) == 1]
@@ -302,12 +277,10 @@ def test_a_node_whose_packets_are_late_is_named_with_its_cause(
     ], job.out(0)
     latencies = {(pair["a"], pair["b"]): pair["latency_ms"] for pair in seen(job)["pairs"]}
     for pair, latency in latencies.items():
-        assert (DELAY * 900 < latency < DELAY * 1500) if late in pair else latency < DELAY * 500, (
-            latencies
-        )
+        assert (latency > DELAY * 900) == (late in pair), latencies
     for rank in range(4):
         words = (
-            rf"not fit for this job \| worker-{late} \(node-{late}\) is slow: round trips take"
-            r" 2\d\d ms \(limit 100\)"
+            rf"not fit for this job \| worker-{late} \(node-{late}\) is slow: a small all-reduce"
+            r" takes [2-5]\d\d ms \(limit 100\)"
         )
         assert re.search(words, job.err(rank)), job.err(rank)

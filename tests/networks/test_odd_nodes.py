@@ -113,7 +113,7 @@ def test_exactly_the_odd_nodes_are_named_with_their_causes(
         assert re.fullmatch(words, seen)
     assert checked["observed"]["worker-2"]["names"], "names are looked up where no address is given"
     assert [row[:2] for row in netcheck] == [("worker-2", "latency")]
-    assert re.match(r"worker-2 is slow: round trips take 2\d\d ms \(usual ", netcheck[0][2])
-    reduced = measured["all_reduce"]
-    assert (reduced["backend"], reduced["ranks"]) == ("gloo", 4), reduced
-    assert reduced["sizes"][0]["seconds"] > 0.2  # the late node holds up all
+    slow = r"worker-2 is slow: a small all-reduce takes [2-5]\d\d ms \(usual "
+    assert re.match(slow, netcheck[0][2])
+    assert measured["backend"] == "gloo"
+    assert measured["together"]["latency_ms"] > 200  # the late node holds up all

@@ -47,6 +47,21 @@ REMOVED["templates"] = {
     ),
     "ssh/sshd_config.j2: host",
     *(
+        f"netcheck/netcheck.html.j2: {name}"
+        for name in (
+            "backend",
+            "findings",
+            "job",
+            "left_out",
+            "maps",
+            "no_sweep",
+            "nodes",
+            "pairs",
+            "rejected",
+            "sweep",
+        )
+    ),
+    *(
         f"accelerate/accelerate.sh.j2: {name}"
         for name in ("max_restarts", "origin", "rdzv_timeout")
     ),

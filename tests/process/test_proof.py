@@ -19,7 +19,7 @@ EXERCISED = {
     "unit": ["entrypoint/plan/numbering.py", "templates/torchrun/torchrun.sh.j2", "docs/how-to/docker.md", "tests/platforms/"],
     "simulation": ["entrypoint/job/leader.py", "entrypoint/job/failure.py", "tests/simulation/world.py"],
     "process": ["entrypoint/cli/plan.py", "entrypoint/ranks/", "entrypoint/explain/messages.yaml", "README.md"],
-    "pages": ["templates/report/timeline.html.j2", "templates/netcheck/netcheck.html.j2", "docs/how-to/docker.md", "scripts/docs"],
+    "pages": ["templates/report/timeline.html.j2", "docs/how-to/docker.md", "scripts/docs"],
     "loopback": ["entrypoint/job/leader.py", "entrypoint/launchers/ray.py", "templates/mpirun/mpirun.sh.j2", "tests/cluster.py"],
     "stalls": ["entrypoint/ranks/stall/", "entrypoint/launchers/torchrun.py", "tests/stalls/train.py"],
     "cpus": ["entrypoint/launchers/mpirun.py", "entrypoint/system/threads.py", "tests/cpus/probe.py"],

@@ -6,7 +6,7 @@ from entrypoint import heartbeat
 from entrypoint.check.report import MARGIN as CHECK_MARGIN
 from entrypoint.job.team import FAULTS
 from entrypoint.job.waits import KILL_MARGIN
-from entrypoint.netcheck.messages import HANDSHAKE, SWEEP_LIMIT, pair_limit
+from entrypoint.netcheck.messages import PATIENCE
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation.gates import AWAITED, PROBLEM
 from tests.simulation.gates import LIMIT as GATE
@@ -43,8 +43,8 @@ def bound(schedule: Schedule) -> float:
         attempt += 30.0  # until the stall is said
     if schedule.gates:
         attempt += AWAITED
-    if schedule.measure is not None:  # to get ready, all rounds, one that hangs, the all-reduce
-        attempt += LAUNCH + MEASURES + pair_limit(0.1) + 2 * (HANDSHAKE + SWEEP_LIMIT)
+    if schedule.measure is not None:  # to get ready, all rounds, one that hangs, all together
+        attempt += LAUNCH + MEASURES + 2 * (LAUNCH + PATIENCE + 4 * PATIENCE + 0.1)
     stood_still = sum(fault.seconds for fault in schedule.faults)
     begun = max(start for start in schedule.starts if start < NEVER)
     return (

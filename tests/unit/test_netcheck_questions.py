@@ -18,12 +18,11 @@ from entrypoint.netcheck.coordinator import Coordinator
 from entrypoint.netcheck.inquiry import inquiry
 from entrypoint.netcheck.messages import (
     Figures,
-    MeasurePair,
     Open,
     Ready,
     Reduce,
-    ServeReduce,
-    SweepEnd,
+    Serve,
+    Serving,
     Unable,
     packed,
     unpacked,
@@ -36,14 +35,9 @@ pytestmark = pytest.mark.see
 FACTS = Facts({}, "n0", "/work", 1000, "me", "/home/me", programs={"sshd": "/usr/sbin/sshd"})
 SECRET = {"ENTRYPOINT_SECRET": secrets.token_hex(16), "ENTRYPOINT_NODE_RANK": "0"}
 IB0 = Interface("ib0", "10.9.0.2", "10.9.0.0/24")
-FIGURES = Figures(0.1, 0.2, 9.0, 8.0, ())
-KINDS = (Open, MeasurePair, ServeReduce, Reduce)
-GOOD = {
-    Open: Ready(7),
-    MeasurePair: FIGURES,
-    ServeReduce: Unable("no torch"),
-    Reduce: SweepEnd("", (), "", ()),
-}
+FIGURES = Figures(0.1, 0.2, 9.0)
+KINDS = (Open, Serve, Reduce)
+GOOD = {Open: Ready("gloo"), Serve: Serving(7), Reduce: FIGURES}
 
 
 def job(nodes: int, text: str = "") -> spec.JobSpec:
@@ -78,7 +72,7 @@ class Check:
             ask = self.waiting.pop(0)
             question = unpacked(dict(ask.body), *KINDS)
             self.order[-1].append((ask.node, question))
-            assert 0 < ask.seconds < 130
+            assert 0 < ask.seconds < 140
             said = answer(ask.node, question) or GOOD[type(question)]
             self.now += 1
             match said:
@@ -99,21 +93,29 @@ class Check:
         return made
 
 
-def pairs(check: Check) -> list[list[tuple[int, str]]]:
-    """The rounds: who was asked to measure with whom."""
-    rounds = [
-        [(node, it.host) for node, it in asked if isinstance(it, MeasurePair)]
-        for asked in check.order
+def groups(check: Check) -> list[list[list[int]]]:
+    """The rounds: which nodes were asked to reduce together."""
+    rounds = [[node for node, it in asked if isinstance(it, Reduce)] for asked in check.order]
+    sizes = [[it.nodes for _, it in asked if isinstance(it, Reduce)] for asked in check.order]
+    return [
+        [nodes[at : at + size[0]] for at in range(0, len(nodes), size[0])]
+        for nodes, size in zip(rounds, sizes, strict=True)
+        if nodes
     ]
-    return [each for each in rounds if each]
 
 
-def test_all_get_ready_then_pairs_measure_round_by_round() -> None:
+def test_all_start_torch_then_pairs_reduce_round_by_round_then_all_together() -> None:
     check = Check(4, "netcheck: {seconds: 2}")
     end = check.run()
     assert [node for node, _ in check.order[0]] == [0, 1, 2, 3]
-    assert [len(each) for each in pairs(check)] == [2, 2, 2]
-    assert (1, MeasurePair("10.0.0.4", 7, 2.0)) in [it for asked in check.order for it in asked]
+    assert groups(check) == [
+        [[0, 3], [1, 2]],
+        [[0, 2], [1, 3]],
+        [[0, 1], [2, 3]],
+        [[0, 1, 2, 3]],
+    ]
+    asked = [it for step in check.order for it in step]
+    assert (3, Reduce(1, 2, "10.0.0.2", 7, "gloo", 2.0)) in asked
     assert end.outcome is not None
     assert (end.outcome.status, end.outcome.reason) == (
         0,
@@ -121,8 +123,31 @@ def test_all_get_ready_then_pairs_measure_round_by_round() -> None:
     )
     assert end.answer.startswith("node  ")
     assert len(check.seen(end)["pairs"]) == 6
-    assert check.seen(end)["all_reduce"]["why_not"] == "worker-0: no torch"
-    assert "<svg" in dict(end.files)["netcheck.html"]
+    assert check.seen(end)["together"] == {"latency_ms": 0.1, "gbps": 9.0, "error": ""}
+
+
+@pytest.mark.parametrize(
+    ("backends", "used"), [(("nccl", "nccl"), "nccl"), (("nccl", "gloo"), "gloo")]
+)
+def test_all_use_one_backend(backends: tuple[str, str], used: str) -> None:
+    check = Check(2)
+    check.run(lambda node, question: isinstance(question, Open) and Ready(backends[node]))
+    assert {it.backend for asked in check.order for _, it in asked if isinstance(it, Reduce)} == {
+        used
+    }
+
+
+@pytest.mark.parametrize("how", ["text", "before"])
+def test_without_torch_nothing_is_measured_and_the_job_says_so(how: str) -> None:
+    check = Check(3, how=how)
+    why = "ModuleNotFoundError: No module named 'torch'"
+    end = check.run(lambda node, question: Unable(why) if node == 1 else None)
+    assert len(check.order) == 1
+    assert end.outcome
+    assert end.outcome.status == 78
+    assert end.outcome.reason.startswith(
+        f"EP012 the network cannot be measured | worker-1: {why} | "
+    )
 
 
 def test_json_is_the_answer_where_it_was_asked_for_and_before_a_job_there_is_none() -> None:
@@ -135,7 +160,7 @@ def test_json_is_the_answer_where_it_was_asked_for_and_before_a_job_there_is_non
 
 
 @pytest.mark.parametrize(
-    ("text", "host"), [("", "10.0.0.2"), ("network: {interface: ib0}", "10.9.0.2")]
+    ("text", "host"), [("", "10.0.0.1"), ("network: {interface: ib0}", "10.9.0.2")]
 )
 def test_the_interface_that_was_asked_for_is_measured(text: str, host: str) -> None:
     asked = job(2, text)
@@ -143,8 +168,9 @@ def test_the_interface_that_was_asked_for_is_measured(text: str, host: str) -> N
     reports = {node: replace(plan.members.reports[node], interface=IB0) for node in range(2)}
     coordinator: Coordinator = inquiry(asked, "text").dialogue(plan, reports)
     for ask in coordinator.begin(0.0):
-        further = coordinator.take(ask.node, packed(Ready(7)), 0.0)
-    assert [ask.body["host"] for ask in further] == [host]
+        further = coordinator.take(ask.node, packed(Ready("gloo")), 0.0)
+    further = coordinator.take(0, packed(Serving(7)), 0.0)
+    assert [ask.body["host"] for ask in further] == [host, host]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +193,7 @@ def test_a_limit_ends_the_job_with_75(limit: str, fails: bool, how: str) -> None
 def test_what_takes_too_long_is_left_out_and_counted() -> None:
     check = Check(4, "netcheck: {limit: 1}")
     seen = check.seen(check.run())
-    assert len(pairs(check)) == 1
+    assert len(groups(check)) == 2, "one round, and all together"
     assert seen["left_out"] == {"pairs": 4, "why": "netcheck.limit, 1s, was over"}
     many = Check(40, "netcheck: {limit: 1000}")
     assert (
@@ -176,40 +202,39 @@ def test_what_takes_too_long_is_left_out_and_counted() -> None:
     )
 
 
-@pytest.mark.promise("a node that freezes, leaves or never comes is a red cell and no hang")
-@pytest.mark.parametrize("kind", [Open, MeasurePair])
-def test_a_silent_node_is_a_red_cell_and_asked_nothing_more(kind: type) -> None:
+@pytest.mark.promise("a node that freezes, leaves or never comes is named, and no hang")
+@pytest.mark.parametrize("kind", [Open, Serve, Reduce])
+def test_a_silent_node_is_named_and_asked_nothing_more(kind: type) -> None:
     check = Check(3)
     end = check.run(
         lambda node, question: "late" if node == 1 and isinstance(question, kind) else None
     )
     seen = check.seen(end)
-    assert sum(node == 1 for asked in check.order for node, _ in asked) == (
-        1 if kind is Open else 2
-    )
+    asked = [question for asked in check.order for node, question in asked if node == 1]
+    assert isinstance(asked[-1], kind)
     errors = {(pair["a"], pair["b"]): pair["error"] for pair in seen["pairs"]}
     why = "worker-1 does not answer: no answer within 5s"
-    silent = {(0, 1): why, (0, 2): "", (1, 2): why}
-    assert all(error in ("", silent[pair]) for pair, error in errors.items())
-    assert errors[1, 2] == why
-    assert seen["all_reduce"]["why_not"] == "worker-1 cannot take part"
+    assert errors == {(0, 1): why, (0, 2): "", (1, 2): why}
+    assert seen["together"]["error"] == why
     assert end.outcome
     assert end.outcome.status == 75
 
 
-@pytest.mark.control("a node that freezes, leaves or never comes is a red cell and no hang")
+@pytest.mark.control("a node that freezes, leaves or never comes is named, and no hang")
 def test_a_pair_that_cannot_measure_is_named_and_others_go_on() -> None:
     why = "x\n[entrypoint] all is well\x1b[2J"
     check = Check(3)
-    said = Unable(why, ("10.0.0.9",))
-    end = check.run(
-        lambda node, question: said if (node, question.__class__) == (1, MeasurePair) else None
-    )
+
+    def answer(node: int, question: Any) -> Any:
+        of_pair = isinstance(question, Reduce) and question.host == "10.0.0.2"
+        return Unable(why) if of_pair else None
+
+    end = check.run(answer)
     seen = check.seen(end)
     errors = {(pair["a"], pair["b"]): pair["error"] for pair in seen["pairs"]}
     assert (errors[0, 1], errors[0, 2]) == ("", "")
     assert errors[1, 2].isprintable()
-    assert seen["strangers"] == ["10.0.0.9 on worker-1"]
+    assert seen["together"]["error"] == ""
     assert end.outcome
     assert "worker-1 (n1) and worker-2 (n2) cannot reach each other" in end.outcome.reason
 
@@ -217,7 +242,7 @@ def test_a_pair_that_cannot_measure_is_named_and_others_go_on() -> None:
 def test_a_node_that_leaves_an_elastic_job_takes_its_pairs_with_it() -> None:
     check = Check(4, how="before", present=(0, 1, 3))
     end = check.run(
-        lambda node, question: "lost" if (node, question.__class__) == (1, MeasurePair) else None
+        lambda node, question: "lost" if (node, question.__class__) == (1, Serve) else None
     )
     seen = check.seen(end)
     assert end.outcome is None
@@ -225,7 +250,6 @@ def test_a_node_that_leaves_an_elastic_job_takes_its_pairs_with_it() -> None:
     assert seen["left_out"]["pairs"] == 0
     assert seen["absent"] == ["worker-1", "worker-2"]
     assert "not there: worker-1 (n1), worker-2 (n2)" in end.lines
-    assert "all-reduce: not measured, worker-0: no torch" in end.lines
 
 
 def test_one_node_of_an_elastic_job_has_nothing_to_measure() -> None:
@@ -235,56 +259,19 @@ def test_one_node_of_an_elastic_job_has_nothing_to_measure() -> None:
     assert check.order == [[]]
 
 
-def test_nodes_that_all_have_torch_reduce_together() -> None:
-    rows = ((1024, 0.001), (4096, 0.002))
-
-    def answer(node: int, question: Any) -> Any:
-        if isinstance(question, Reduce):
-            return SweepEnd("gloo", rows if node == 0 else (), "", ())
-        return Ready(9) if isinstance(question, ServeReduce) else None
-
-    check = Check(3)
-    seen = check.seen(check.run(answer))
-    assert check.order[-2] == [(0, ServeReduce(3))]
-    assert check.order[-1] == [(rank, Reduce(rank, 3, "10.0.0.1", 9)) for rank in range(3)]
-    assert (seen["all_reduce"]["backend"], seen["all_reduce"]["ranks"]) == ("gloo", 3)
-    assert [row["bytes"] for row in seen["all_reduce"]["sizes"]] == [1024, 4096]
-
-
-@pytest.mark.parametrize("kind", [ServeReduce, Reduce])
-@pytest.mark.parametrize("said", [Unable("no port is left"), "late"])
-def test_an_all_reduce_that_fails_is_named_and_ends_nothing(kind: type, said: Any) -> None:
-    first = 0 if kind is ServeReduce else 1
-
-    def answer(node: int, question: Any) -> Any:
-        if isinstance(question, kind) and node == first:
-            return said
-        return Ready(9) if isinstance(question, ServeReduce) else None
-
-    check = Check(2)
-    end = check.run(answer)
-    assert end.outcome
-    assert end.outcome.status == 0
-    assert f"worker-{first}" in check.seen(end)["all_reduce"]["why_not"]
-
-
 NONSENSE = [
     {},
     {"kind": "Ready"},
-    {"kind": "Figures", **vars(FIGURES), "latency_ms": "soon"},
-    {"kind": "Figures", **vars(FIGURES), "worst_ms": float("nan")},
-    {"kind": "Figures", **vars(FIGURES), "back_gbps": -1},
-    {"kind": "Figures", **vars(FIGURES), "there_gbps": 10**400},
-    {"kind": "Figures", **vars(FIGURES), "rejected": 5},
-    {"kind": "Figures", **vars(FIGURES), "rejected": ["x"] * 17},
-    {"kind": ["Figures"]},
-    {"kind": "Ready", "port": 7},
+    {"kind": "Serving", "port": 0},
+    {"kind": "Serving", "port": "7"},
+    {"kind": ["Serving"]},
+    {"kind": "Figures", **vars(FIGURES)},
 ]
 
 
 @pytest.mark.promise(
     "a node that sends nonsense ends no other node's part of the network check",
-    control="the figures that follow, in the same test",
+    control="the answers that follow, in the same test",
 )
 @pytest.mark.parametrize("body", NONSENSE, ids=range(len(NONSENSE)))
 def test_what_no_node_answers_is_invalid_and_changes_nothing(body: dict[str, Any]) -> None:
@@ -293,12 +280,20 @@ def test_what_no_node_answers_is_invalid_and_changes_nothing(body: dict[str, Any
     check = Check(2)
     coordinator = check.coordinator
     for ask in coordinator.begin(0.0):
-        coordinator.take(ask.node, packed(Ready(7)), 0.0)
+        coordinator.take(ask.node, packed(Ready("gloo")), 0.0)
     with pytest.raises(Invalid):
         coordinator.take(0, body, 0.0)
-    assert [ask.body["kind"] for ask in coordinator.take(0, packed(FIGURES), 0.0)] == [
-        "ServeReduce"
-    ]
+    assert len(coordinator.take(0, packed(Serving(7)), 0.0)) == 2
+    for bad in (
+        {"latency_ms": "soon"},
+        {"worst_ms": float("nan")},
+        {"gbps": -1},
+        {"gbps": 10**400},
+    ):
+        with pytest.raises(Invalid):
+            coordinator.take(0, {**packed(FIGURES), **bad}, 0.0)
+    for node in (0, 1):
+        coordinator.take(node, packed(FIGURES), 0.0)
     assert check.seen(coordinator.conclude(None))["pairs"][0]["error"] == ""
 
 

@@ -218,4 +218,4 @@ def test_a_page_may_load_and_run_nothing(template: Path) -> None:
 @pytest.mark.control("every page's policy lets it load and run nothing")
 def test_every_page_is_tried() -> None:
     """The control of the one above: it has the pages that are known."""
-    assert [path.stem for path in PAGES] == ["netcheck.html", "timeline.html"]
+    assert [path.stem for path in PAGES] == ["timeline.html"]
