@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from entrypoint.job import messages
 from entrypoint.model import Facts, Plan
 from entrypoint.output.log import Callbacks
+from entrypoint.plan import network
 from entrypoint.spec import JobSpec
+from entrypoint.values import replace
 
 if TYPE_CHECKING:
     from entrypoint.netcheck.process import TorchProcess
@@ -53,10 +55,18 @@ class Respondent:
             from entrypoint.netcheck.process import TorchProcess
 
             self._torch = self._torch or TorchProcess(
-                self._plan.topology.interpreter, self._env, self._spec.timeouts.launch
+                self._plan.topology.interpreter, self._network_env, self._spec.timeouts.launch
             )
             body = await self._torch.reply(question.body)
         self._tell(messages.Reply(question.number, body))
+
+    def _network_env(self, name: str) -> Mapping[str, str]:
+        """Return the environment that programs get where the roll call came over this interface."""
+        own = self._plan.members.reports[self._plan.topology.me]
+        interface = next((each for each in self._facts.interfaces if each.name == name), None)
+        report = replace(own, interface=interface)
+        variables = network(self._spec, self._facts, report)
+        return {**{var.name: var.value for var in variables}, **self._env}
 
     def _cancel(self) -> None:
         if self._answering is not None:

@@ -21,7 +21,7 @@ _LEAST_MS = 0.5  # latencies that differ by less are alike: a busy processor cau
 _SHOWN = 8  # findings in a line
 
 CAUSES = {
-    "unreachable": "cannot be reached",
+    "unreachable": "cannot take part",
     "latency": "a small all-reduce takes {} ms",
     "bandwidth": "an all-reduce reaches {} Gbit/s",
 }
@@ -143,11 +143,11 @@ def _finding(
     detail = ", ".join(text for text, _ in ordered.values())
     errors = _errors(result, nodes) if "unreachable" in causes else []
     if not names:
-        summary = "no node can reach another" if errors else "the whole network is slow"
+        summary = "no node can reduce with another" if errors else "the whole network is slow"
     elif len(names) == 1:
-        summary = f"{names[0]} cannot be reached" if errors else f"{names[0]} is slow"
+        summary = f"{names[0]} cannot take part" if errors else f"{names[0]} is slow"
     else:
-        how = "cannot reach each other" if errors else "are slow with each other"
+        how = "cannot reduce together" if errors else "are slow with each other"
         summary = f"{names[0]} and {names[1]} {how}"
     if errors:
         reasons = [pair.error for pair in errors]

@@ -20,7 +20,7 @@ from entrypoint.netcheck.pairs import MOST_NODES, chosen
 from entrypoint.netcheck.result import Measured, NetcheckResult, Together, as_json
 from entrypoint.netcheck.table import text
 from entrypoint.spec import JobSpec
-from entrypoint.text import count, json_document, one_line, some
+from entrypoint.text import count, json_document, one_line
 
 _TEXT = 300  # characters of an error
 
@@ -45,8 +45,8 @@ class Coordinator:
         self._group: dict[int, Group] = {}
         self._ports: dict[int, int] = {}
         self._backends: dict[int, str] = {}
-        # Nodes without torch; nodes that are asked nothing more, and why; those of them that have
-        # left the job.
+        # Nodes where torch does not start; nodes that are asked nothing more; why. Those of the
+        # latter that have left the job.
         self._unable: dict[int, str] = {}
         self._silent: dict[int, str] = {}
         self._left: set[int] = set()
@@ -74,6 +74,7 @@ class Coordinator:
                 self._figures.setdefault(self._group[node], []).append(answer)
             case messages.Unable() if isinstance(question, messages.Open):
                 self._unable[node] = answer.why
+                self._silent.setdefault(node, f"{self._names[node]}: {answer.why}")
             case messages.Unable():
                 self._fail(self._group[node], f"{self._names[node]}: {answer.why}")
         return self._go_on(now)
@@ -97,7 +98,7 @@ class Coordinator:
             return Conclusion(
                 None, lines=("netcheck: this node is alone, and there is no network to measure",)
             )
-        if self._unable:
+        if len(self._unable) == len(self._present):
             return Conclusion(self._cannot_measure())
         result = self._result()
         problems = findings(result, self._spec.netcheck)
@@ -144,9 +145,11 @@ class Coordinator:
     def _steps(self) -> Iterator[list[tuple[int, Any]]]:
         """Yield questions to nodes, each time that all earlier ones are answered."""
         nodes, limit = sorted(self._reports), self._spec.netcheck.limit
-        yield [(node, messages.Open()) for node in nodes]
-        if self._unable:
-            return
+        interfaces_of = {node: self._reports[node].interface for node in nodes}
+        yield [
+            (node, messages.Open(interface.name if interface else ""))
+            for node, interface in interfaces_of.items()
+        ]
         rounds, until = chosen(len(nodes)), self._now + limit
         if len(nodes) > MOST_NODES:
             self._why_left_out = (
@@ -208,8 +211,7 @@ class Coordinator:
         return sorted(set(self._reports) - self._left)
 
     def _cannot_measure(self) -> Outcome:
-        names = some((self._names[node] for node in sorted(self._unable)), 4)
-        reason = f"{names}: {self._unable[min(self._unable)]}"
+        reason = f"on no node: {self._unable[min(self._unable)]}"
         hint = "use an image with torch, or remove netcheck.when"
         return ConfigError("EP012 the network cannot be measured", reason, hint).outcome
 

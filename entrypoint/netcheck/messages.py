@@ -26,7 +26,10 @@ Figure = Annotated[float, Range(0, 1e9)]
 
 @dataclass(frozen=True)
 class Open:
-    """Start torch's process."""
+    """Start torch's process, on the interface of this name that the roll call came over; "" if that
+    is not known."""
+
+    interface: Annotated[str, Length(64)]
 
 
 @dataclass(frozen=True)

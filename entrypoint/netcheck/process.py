@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrypoint.netcheck.messages import (
@@ -30,11 +30,12 @@ _TEXT = 300  # characters of an error
 class TorchProcess:
     """Starts when it is asked to open, and again after it has ended or did not answer in time."""
 
-    def __init__(self, python: str, env: Mapping[str, str], launch: float) -> None:
-        """`python`: the interpreter of the job's programs. `launch`: seconds in which torch must
-        have started."""
+    def __init__(self, python: str, env: Callable[[str], Mapping[str, str]], launch: float) -> None:
+        """`python`: the interpreter of the job's programs. `env`: name of the interface -> their
+        environment. `launch`: seconds in which torch must have started."""
         self._python = python
         self._env = env
+        self._interface = ""
         self._launch = launch
         self._process: asyncio.subprocess.Process | None = None
 
@@ -48,6 +49,7 @@ class TorchProcess:
             question = unpacked(body, *ANSWERS)
             if isinstance(question, Open):
                 await self.close()
+                self._interface = question.interface
             seconds = limit(question, self._launch)
             try:
                 line = await asyncio.wait_for(self._ask(question), seconds)
@@ -82,7 +84,7 @@ class TorchProcess:
         # Relative paths in the environment mean nothing to it, nor do modules in the job's folder.
         self._process = await children.start(
             (self._python, "-c", script, f"{PATIENCE:g}"),
-            self._env,
+            self._env(self._interface),
             "/",
             stdin=pipe,
             stdout=pipe,

@@ -355,7 +355,7 @@ def _env(
     return (
         *device,
         *installed.variables(facts, launch.ranks.name),
-        *_network(spec, facts, members.reports[topology.me]),
+        *network(spec, facts, members.reports[topology.me]),
         *launch.ranks.env,
         *spec_env,
         *_own_stacks(spec, facts, spec_env),
@@ -375,7 +375,7 @@ def _own_stacks(spec: JobSpec, facts: Facts, spec_env: list[EnvVar]) -> list[Env
     return [EnvVar("PYTHONPATH", path, "stall.stacks")]
 
 
-def _network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
+def network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
     """Return the interface that libraries take: the configured one, otherwise the roll call's if
     there are several. Gloo would listen where this host's own name leads, which may be loopback, so
     it always gets the roll call's."""

@@ -86,15 +86,15 @@ def test_who_cannot_be_reached_ends_the_job() -> None:
     gone: Change = lambda a, b: Measured(a, b, error="timed out") if 3 in (a, b) else None  # noqa: E731
     (finding,) = findings(of(4, gone), WARN)
     assert (finding.nodes, finding.fails) == ((3,), True)
-    assert finding.text == "worker-3 cannot be reached: timed out (with 3 of its peers)"
+    assert finding.text == "worker-3 cannot take part: timed out (with 3 of its peers)"
 
     def one(a: int, b: int) -> Measured | None:
         return Measured(a, b, error="connection refused") if (a, b) == (0, 2) else None
 
     (finding,) = findings(of(4, one), WARN)
-    assert finding.text == "worker-0 and worker-2 cannot reach each other: connection refused"
+    assert finding.text == "worker-0 and worker-2 cannot reduce together: connection refused"
     (finding,) = findings(of(3, lambda a, b: Measured(a, b, error="timed out")), WARN)
-    assert finding.text == "no node can reach another: timed out"
+    assert finding.text == "no node can reduce with another: timed out"
 
 
 def test_limits_end_the_job_and_what_only_is_slow_where_asked() -> None:

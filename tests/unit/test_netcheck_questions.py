@@ -141,13 +141,25 @@ def test_all_use_one_backend(backends: tuple[str, str], used: str) -> None:
 def test_without_torch_nothing_is_measured_and_the_job_says_so(how: str) -> None:
     check = Check(3, how=how)
     why = "ModuleNotFoundError: No module named 'torch'"
-    end = check.run(lambda node, question: Unable(why) if node == 1 else None)
+    end = check.run(lambda node, question: Unable(why))
     assert len(check.order) == 1
     assert end.outcome
     assert end.outcome.status == 78
     assert end.outcome.reason.startswith(
-        f"EP012 the network cannot be measured | worker-1: {why} | "
+        f"EP012 the network cannot be measured | on no node: {why} | "
     )
+
+
+@pytest.mark.control("a node that freezes, leaves or never comes is named, and no hang")
+def test_where_one_node_has_no_torch_the_others_measure() -> None:
+    check = Check(3)
+    opens = lambda node, question: node == 1 and isinstance(question, Open)  # noqa: E731
+    end = check.run(lambda node, question: Unable("no torch") if opens(node, question) else None)
+    errors = {(pair["a"], pair["b"]): pair["error"] for pair in check.seen(end)["pairs"]}
+    assert errors == {(0, 1): "worker-1: no torch", (0, 2): "", (1, 2): "worker-1: no torch"}
+    assert end.outcome
+    assert end.outcome.status == 75
+    assert "worker-1 (n1) cannot take part: worker-1: no torch" in end.outcome.reason
 
 
 def test_json_is_the_answer_where_it_was_asked_for_and_before_a_job_there_is_none() -> None:
@@ -236,7 +248,7 @@ def test_a_pair_that_cannot_measure_is_named_and_others_go_on() -> None:
     assert errors[1, 2].isprintable()
     assert seen["together"]["error"] == ""
     assert end.outcome
-    assert "worker-1 (n1) and worker-2 (n2) cannot reach each other" in end.outcome.reason
+    assert "worker-1 (n1) and worker-2 (n2) cannot reduce together" in end.outcome.reason
 
 
 def test_a_node_that_leaves_an_elastic_job_takes_its_pairs_with_it() -> None:
