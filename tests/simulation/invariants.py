@@ -572,7 +572,7 @@ def _spares(schedule: Schedule, world: World) -> list[str]:
     alone = not own and schedule.sick is None and schedule.measure is None
     if team and team.reasons and alone:
         return [f"only the leader was suspended, and {sorted(team.reasons)} are replaced"]
-    if schedule.sick is not None:
+    if schedule.sick is not None or _is_unfit(schedule):
         return []
     if own and all(fault.node >= world.needed and fault.kind in _LOSSES for fault in own):
         boots = world.containers[0].boots
