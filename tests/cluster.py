@@ -4,6 +4,7 @@ address."""
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import random
 import secrets
@@ -12,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from shlex import split
 
@@ -125,8 +126,11 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         argv: tuple[str, ...] = (),
         launcher: str = "mpirun",
+        stdout: int | None = None,
+        stderr: int | None = None,
     ) -> None:
-        """Start a node with this program under this launcher, or with other words (`argv`)."""
+        """Start a node with this program under this launcher, or with other words (`argv`); its
+        output goes to files, unless there are other streams for it."""
         out, err = ((self.folder / f"{name}-{rank}").open("wb") for name in ("out", "err"))
         self.processes[rank] = subprocess.Popen(
             argv or [*RUN, "--launcher", launcher, "--", *command],
@@ -136,8 +140,8 @@ class Cluster:
                 if value != "(unset)"
             },
             stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
+            stdout=out if stdout is None else stdout,
+            stderr=err if stderr is None else stderr,
             cwd=self.folder,
             start_new_session=True,
         )
@@ -178,21 +182,12 @@ class Cluster:
         return {rank: process.returncode for rank, process in sorted(self.processes.items())}
 
     def survivors(self) -> list[str]:
-        """Processes that still carry this cluster's run directories in their environment."""
-        mark = os.fsencode(self.folder)
+        """The command lines of what it has left."""
         found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                try:
-                    if mark in (entry / "environ").read_bytes():
-                        found.append(
-                            (entry / "cmdline")
-                            .read_bytes()
-                            .replace(b"\0", b" ")
-                            .decode(errors="replace")
-                        )
-                except OSError:
-                    continue
+        for process in self._processes():
+            with contextlib.suppress(OSError):
+                line = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+                found.append(line.decode(errors="replace"))
         return found
 
     def close(self) -> None:
@@ -200,13 +195,16 @@ class Cluster:
             if process.poll() is None:
                 process.kill()
             process.wait()
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                try:
-                    if os.fsencode(self.folder) in (entry / "environ").read_bytes():
-                        os.kill(int(entry.name), signal.SIGKILL)
-                except OSError:
-                    continue
+        for each in self._processes():
+            with contextlib.suppress(OSError):
+                os.kill(int(each.name), signal.SIGKILL)
+
+    def _processes(self) -> Iterator[Path]:
+        """In /proc, those that carry this cluster's run directories in their environment."""
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.fsencode(self.folder) in (process / "environ").read_bytes():
+                    yield process
 
 
 Make = Callable[..., Cluster]  # the fixture's type

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import Cluster, free_port, until
+from tests.cluster import RUN, Cluster, free_port, until
 
 WORKER_1, RANK_1 = "worker-1 (node-1)", "rank 1 on worker-1 (node-1)"
 # The rank of node 0 waits, until it is stopped.
@@ -50,10 +49,7 @@ class Staged:
     prepare: str = ""
     tools: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-    # For both nodes.
-    shared: Mapping[str, str] = field(default_factory=dict)
-    broken: int = 1  # the node with the tools
-    asked: bool = True  # whether they are asked
+    shared: Mapping[str, str] = field(default_factory=dict)  # variables of both nodes
 
     @property
     def says(self) -> tuple[str, ...]:
@@ -61,20 +57,13 @@ class Staged:
         return self.name, self.launcher, self.fault, str(self.expected)
 
 
-def start(
-    job: Cluster,
-    row: Staged,
-    python: str = sys.executable,
-    more: Mapping[str, str] | None = None,
-    spaces: Sequence[str] = (),
-) -> None:
-    """Start both nodes, each in its network namespace if there are `spaces`. `more`: variables."""
+def start(job: Cluster, row: Staged, python: str, more: Mapping[str, str]) -> None:
+    """Start both nodes. `more`: variables."""
     (job.folder / "train.py").write_text(row.program)
     for name, text in row.tools.items():
         fake_tool(job.folder, name, text)
     # A program that is no script of torch's launcher is named whole.
     words = ("train.py",) if row.launcher == "torchrun" else (python, "train.py")
-    command = (sys.executable, "-m", "entrypoint", "run", "--launcher", row.launcher, "--")
     env = {
         "STAGE": str(job.folder),
         "PYTHON": python,
@@ -85,42 +74,20 @@ def start(
         "ENTRYPOINT_TIMEOUTS_GRACE": "5",
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
-        **(_in_ray(python) if spaces else {}),
         **row.shared,
-        **(more or {}),
+        **more,
     }
     for rank in (1, 0):
-        argv = (*command, *words)
-        own = dict(env)
-        own["TMPDIR"] = own["RAY_TMPDIR"] = f"{job.folder}/t{rank}"
+        argv = (*RUN, "--launcher", row.launcher, "--", *words)
+        own = {**env, "TMPDIR": f"{job.folder}/t{rank}"}
         Path(own["TMPDIR"]).mkdir()
-        if rank == row.broken:
-            own["PATH"] = f"{job.folder}/bin:{env.get('PATH', os.environ['PATH'])}"
         if rank == 1:
-            own |= row.env
+            own |= {"PATH": f"{job.folder}/bin:{os.environ['PATH']}", **row.env}
             if row.prepare:
-                argv = (
-                    "unshare",
-                    "-m",
-                    "sh",
-                    "-c",
-                    f'set -e; {row.prepare}; exec "$@"',
-                    "sh",
-                    *argv,
-                )
-        if spaces:
-            argv = ("ip", "netns", "exec", spaces[rank], *argv)
+                script = f'set -e; {row.prepare}; exec "$@"'
+                argv = ("unshare", "-m", "sh", "-c", script, "sh", *argv)
         own = {name: value.replace("$STAGE", str(job.folder)) for name, value in own.items()}
         job.start(rank, argv=argv, env=own)
-
-
-def _in_ray(python: str) -> dict[str, str]:
-    return {
-        "ENTRYPOINT_HOSTS": "node-0=10.77.0.1,node-1=10.77.0.2",
-        "ENTRYPOINT_TIMEOUTS_PEERS": "120",
-        "PATH": f"{Path(python).parent}:/usr/sbin:/usr/bin:/bin",
-        "RAY_DEDUP_LOGS": "0",
-    }
 
 
 def fake_tool(folder: Path, name: str, script: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,25 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import BEGIN, SMALL, Cluster, Make, until
+from tests.cluster import BEGIN, SMALL, Cluster, Make
 
 pytestmark = pytest.mark.see
 
 # The entrypoint on another machine. Its clock is not set by faketime: a Python under it cannot
 # start programs reliably.
 CLOCK = f"import time; now = time.time; time.time = lambda: now() + 600; {BEGIN}"
-LIES = (
-    "from entrypoint.check import probe as look; look.from_json = lambda seen: {'handles':"
-    f" 'many'}}; {BEGIN}"
-)
-MUTE = f"""
-from entrypoint.check import probe as look
-async def observe(*given):
-    import asyncio
-    await asyncio.get_running_loop().create_future()
-look.observe = observe
-{BEGIN}
-"""
 # What this machine itself may be short of.
 OWN = {"cpus", "memory", "disk", "pids", "rdma", "rdma-files"}
 
@@ -129,16 +116,6 @@ def test_nothing_wrong_is_0_and_strict_counts_warnings(cluster: Make) -> None:
     assert "exit 78" in strict.err(1)
 
 
-def test_other_cards_are_a_line_of_their_own(cluster: Make) -> None:
-    job = cluster(3)
-    cards = {rank: {"ENTRYPOINT_SIMULATE_ASCEND": "7" if rank == 1 else "8"} for rank in range(3)}
-    begin(job, "--json", env=cards)
-    assert set(job.ends().values()) == {0}, job.both()
-    (line,) = [it for it in whole(job)["findings"] if it["id"] == "differs-accelerators"]
-    expected = (["worker-1"], "7 ascend", "8 ascend, as worker-0 and 1 more")
-    assert (line["nodes"], line["seen"], line["needed"]) == expected
-
-
 @pytest.mark.promise(
     "a node that is missing, hangs or sends nonsense is named; others have their table"
 )
@@ -158,31 +135,6 @@ def test_a_missing_node_is_named_and_the_others_have_their_table(cluster: Make) 
     assert "worker-2 (node-2, nothing listens there yet)" in whole(job)["reason"]
 
 
-@pytest.mark.promise(
-    "a node that is missing, hangs or sends nonsense is named; others have their table"
-)
-@pytest.mark.parametrize(
-    ("code", "status", "id"),
-    [(LIES, 75, "roll-call"), (MUTE, 78, "no-answer")],
-    ids=["lies", "mute"],
-)
-def test_a_node_that_answers_nonsense_or_nothing(
-    cluster: Make, code: str, status: int, id: str
-) -> None:
-    job = cluster(3)
-    # until it gives up, where the leader has ended its session
-    own = {1: {"ENTRYPOINT_TIMEOUTS_PEERS": "6"}}
-    begin(job, "--json", "--limit", "1", code={1: code, 2: SMALL}, env=own)
-    assert job.ends() == {0: status, 1: 69 if code == LIES else status, 2: status}, job.both()
-    errors = {("error", "no-answer", "worker-1")} | (
-        {("error", "roll-call", "")} if code == LIES else set()
-    )
-    assert {each for each in found(job) if each[0] == "error"} == errors
-    assert sorted(whole(job)["observed"]) == ["worker-0", "worker-2"]
-    if code == LIES:
-        assert "worker-1 (node-1) is lost: it sent an invalid message" in whole(job)["reason"]
-
-
 def test_a_job_and_a_check_are_not_one(cluster: Make) -> None:
     job = cluster(2)
     job.start(1, "true")
@@ -190,23 +142,3 @@ def test_a_job_and_a_check_are_not_one(cluster: Make) -> None:
     assert job.ends() == {0: 78, 1: 78}, job.both()
     assert "the nodes disagree on launcher" in whole(job)["reason"]
     assert "mpirun (check)" in job.err(1)
-
-
-def test_a_signal_ends_it_at_once(cluster: Make) -> None:
-    job = cluster(2)
-    begin(job, "--limit", "30", code={1: MUTE})
-    until(lambda: all((job.run_dir(rank) / "attend").exists() for rank in (0, 1)), 60, "both begin")
-    for rank in (0, 1):
-        job.signal(rank, signal.SIGTERM)
-    assert job.ends() == {0: 143, 1: 143}, job.both()
-
-
-def test_without_a_roll_call_it_says_what_is_missing(cluster: Make) -> None:
-    job = cluster(2)
-    argv = (sys.executable, "-c", BEGIN, "check", "--all", "--launcher", "torchrun", "--", "x.py")
-    job.start(0, env={"ENTRYPOINT_ROLL_CALL": "none"}, argv=argv)
-    assert job.ends() == {0: 78}
-    assert (
-        "EP011 the nodes hold no roll call | roll_call: none (env ENTRYPOINT_ROLL_CALL) | "
-        in job.err(0)
-    )

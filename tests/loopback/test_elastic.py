@@ -78,23 +78,6 @@ def test_two_of_three_are_enough_and_the_third_joins_late(job: Job) -> None:
     assert job.cluster.survivors() == []
 
 
-def test_those_that_are_there_measure_the_network_and_one_that_comes_meanwhile_joins(
-    job: Job,
-) -> None:
-    made = job.cluster
-    env = {"ENTRYPOINT_NETCHECK_WHEN": "before", "ENTRYPOINT_NETCHECK_SECONDS": "2"}
-    env["ENTRYPOINT_LOG_DIR"] = str(made.folder / "log")
-    for rank in (1, 0):
-        job.start(rank, **env)
-    until(lambda: "EP507" in made.err(0), 60, "the roll call is over")
-    job.start(2, **env)
-    job.up(3)
-    assert "not there: worker-2 (node-2)" in made.err(0)
-    assert made.err(0).count("nodes are here") == 1
-    assert job.finish() == {0: 0, 1: 0, 2: 0}, made.both()
-    assert made.survivors() == []
-
-
 @pytest.mark.promise(
     "an elastic job starts with the minimum, survives a lost node, admits a late one"
 )
@@ -120,24 +103,6 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     agrees(made.both(), "1e-10")
 
 
-@pytest.mark.promise("a node of an elastic job counts once its launcher has met the others")
-def test_a_node_that_comes_while_the_others_end(job: Job) -> None:
-    """Its torchrun begins when theirs have ended, so that it never meets them."""
-    made, late = job.cluster, job.cluster.folder / "late-python"
-    late.write_text(
-        f'#!/bin/sh\nuntil [ -e enough ]; do sleep 0.05; done\nsleep 3\nexec {job.python} "$@"\n'
-    )
-    late.chmod(0o755)
-    for rank in (1, 0):
-        job.start(rank)
-    job.up(2)
-    job.start(2, PYTHON=str(late))
-    until(lambda: "worker-2 (node-2) joins: 3 nodes" in made.err(0), 60, "the third joins")
-    assert job.finish() == {0: 0, 1: 0, 2: 0}, made.both()
-    assert "torchrun exited with 0 on all 2 nodes" in made.err(2)
-    assert made.survivors() == []
-
-
 @pytest.mark.control(
     "an elastic job starts with the minimum, survives a lost node, admits a late one"
 )
@@ -148,9 +113,3 @@ def test_with_too_few_left_it_is_over(job: Job) -> None:
     job.cluster.signal(1, signal.SIGKILL)
     assert job.cluster.ends() == {0: 75, 1: -9}, job.cluster.both()
     assert "worker-1 (node-1) is lost" in job.cluster.err(0)
-
-
-def test_one_alone_waits_for_the_second_until_the_deadline(job: Job) -> None:
-    job.start(0, ENTRYPOINT_TIMEOUTS_PEERS="4")
-    assert job.cluster.ends() == {0: 69}, job.cluster.both()
-    assert "2 of 2 peers did not answer within 4s" in job.cluster.err(0)

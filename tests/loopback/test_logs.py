@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from entrypoint.system import proc
-from tests.cluster import RUN, Make, clean_environment
+from tests.cluster import Make, clean_environment
 
 FLOOD = str(Path(__file__).with_name("flood.py"))
 RANKS = 4
@@ -27,10 +26,6 @@ RANKS = 4
 # busy. Hydra passes larger pieces on: of 2 GB, the second one added 2 MB.
 MOST, GROWTH = 100.0, {"mpirun": 12.0, "jax": 12.0, "hydra": 16.0}
 Note = Callable[[str, object], None]
-# `make test` has no Intel MPI, `make test-all` has
-INTEL = [
-    pytest.mark.slow,
-]
 
 
 def sizes(what: str) -> pytest.MarkDecorator:
@@ -47,8 +42,7 @@ def sizes(what: str) -> pytest.MarkDecorator:
 WAYS = {
     "mpirun, 2 nodes, prefix": ("mpirun", 2, {"ENTRYPOINT_LOGS_PREFIX": "[{node} {rank}] "}),
     "mpirun, 2 nodes, JSON": ("mpirun", 2, {"ENTRYPOINT_LOGS_FORMAT": "json"}),
-    "hydra of mpich, 2 nodes, prefix": ("hydra", 2, {"ENTRYPOINT_LOGS_PREFIX": "[{node} {rank}] "}),
-    "hydra of impi, 2 nodes, JSON": ("hydra", 2, {"ENTRYPOINT_LOGS_FORMAT": "json"}),
+    "hydra, 2 nodes, prefix": ("hydra", 2, {"ENTRYPOINT_LOGS_PREFIX": "[{node} {rank}] "}),
     "programs, 1 node, prefix and time": (
         "jax", 1, {"ENTRYPOINT_LOGS_PREFIX": "{node} {rank}: ", "ENTRYPOINT_LOGS_TIMESTAMPS": "utc"},
     ),
@@ -111,48 +105,29 @@ class Memory:
 
 @pytest.mark.promise("a flood of lines is complete, whole, and takes constant memory")
 @sizes("four ranks: {way}")
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=INTEL if "impi" in way else ()) for way in WAYS]
-)
+@pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_lost_and_no_line_is_broken(
     way: str, size: int, cluster: Make, python_with: Callable[[str], str], record_property: Note
 ) -> None:
     launcher, nodes, extra = WAYS[way]
     if launcher == "hydra":
-        extra = {
-            **extra,
-            "PATH": f"{Path(python_with(way.split()[2].strip(','))).parent}:/usr/bin:/bin",
-        }
+        extra = {**extra, "PATH": f"{Path(python_with('mpich')).parent}:/usr/bin:/bin"}
     job = cluster(nodes=nodes, slots=RANKS // nodes)
     program = (sys.executable, FLOOD, "write", str(size // RANKS))
     check = checker(*(["json"] if "JSON" in way else []))
-    words = (*RUN, "--launcher", launcher, "--slots", str(RANKS // nodes), "--")
-    if nodes > 1:
-        job.start(1, argv=(*words, *program), env=extra)
-    hosts = {"ENTRYPOINT_HOSTS": "(unset)"} if nodes == 1 else {}
-    env = {
-        name: value
-        for name, value in job.environment(0, {**extra, **hosts}).items()
-        if value != "(unset)"
-    }
-    (job.folder / "out-0").touch()
-    with (job.folder / "err-0").open("wb") as err:
-        job.processes[0] = subprocess.Popen(
-            [*words, *program],
-            env=env,
-            stdout=check.stdin,
-            stderr=err,
-            cwd=job.folder,
-            start_new_session=True,
-        )
     assert check.stdin is not None
+    if nodes > 1:
+        job.start(1, *program, env=extra, launcher=launcher)
+    hosts = {"ENTRYPOINT_HOSTS": "(unset)"} if nodes == 1 else {}
+    stdout = check.stdin.fileno()
+    job.start(0, *program, env={**extra, **hosts}, launcher=launcher, stdout=stdout)
     check.stdin.close()
     check.stdin = None
     memory = Memory(lambda: [each.pid for each in job.processes.values()])
     answer = found(check)
     statuses, (most, grown) = job.ends(), memory.most()
     record_property("seen", f"{words_of(answer)}; memory at most {most:.0f} MB, grown {grown:.1f}")
-    assert set(statuses.values()) == {0}, job.err(0) if nodes == 1 else job.both()
+    assert set(statuses.values()) == {0}, job.both()
     assert (answer["broken"], answer["ranks"], answer["ended"]) == (0, RANKS, RANKS), answer
     assert answer["bytes"] >= size
     assert most < MOST, memory.seen
@@ -186,13 +161,12 @@ def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(
     assert answer["ranks"] >= ranks
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "plain"])
-def test_a_log_that_cannot_be_written_is_the_reason(launcher: str, cluster: Make) -> None:
+def test_a_log_that_cannot_be_written_is_the_reason(cluster: Make) -> None:
     job = cluster(2, slots=1)
     logs = job.folder / "log"
     (logs / "job-worker-1-rank-1.log").mkdir(parents=True)
     env = {"ENTRYPOINT_LOGS_FILES": "ranks", "ENTRYPOINT_LOG_DIR": str(logs)}
-    job.start_all("sleep", "20", env=env, launcher=launcher)
+    job.start_all("sleep", "20", env=env)
     assert job.ends() == {0: 73, 1: 73}, job.both()
     for node in (0, 1):
         last = job.err(node).splitlines()[-1]
@@ -203,56 +177,28 @@ def test_a_log_that_cannot_be_written_is_the_reason(launcher: str, cluster: Make
 
 
 @pytest.mark.promise("colour and the live line are for a terminal and never mix with output")
-@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "control"])
-def test_who_is_waited_for_is_the_last_line_of_a_terminal(terminal: bool, cluster: Make) -> None:
-    """worker-1 comes late; then the ranks have the terminal to themselves."""
+def test_who_is_waited_for_is_the_last_line_of_a_terminal(cluster: Make) -> None:
+    """worker-1 comes late; then the ranks have the terminal to themselves. What is no terminal has
+    no such line: tests of process/test_logs.py."""
     job = cluster(nodes=2, slots=1)
-    ours, theirs = os.openpty() if terminal else os.pipe()
-    env = {**job.environment(0), "TERM": "xterm", "NO_COLOR": "1"}
-    argv = [*RUN, "--launcher", "mpirun", "--", "sh", "-c", "echo a rank >&2"]
-    (job.folder / "out-0").touch()
-    (job.folder / "err-0").touch()
-    job.processes[0] = subprocess.Popen(
-        argv,
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=theirs,
-        cwd=job.folder,
-        start_new_session=True,
-    )
+    ours, theirs = os.openpty()
+    env = {"TERM": "xterm", "NO_COLOR": "1"}
+    job.start(0, "sh", "-c", "echo a rank >&2", env=env, stderr=theirs)
     os.close(theirs)
+    # cut to the terminal's width; the second one counts on
+    line = re.compile(
+        rb"\r\x1b\[K1 of 2 nodes are here, \d+s of \d+s \| waiting for worker-1 \(node-1, [^)\r\n]+"
+    )
     shown = b""
-    while b" nodes are here, " not in shown if terminal else b"waiting for" not in shown:
+    while len(set(line.findall(shown))) < 2:
         shown += os.read(ours, 4096)
-    for _ in range(10 if terminal else 0):  # 5 s, in which the line stays, and counts
-        time.sleep(0.5)
-        os.set_blocking(ours, False)
-        with contextlib.suppress(BlockingIOError):
-            shown += os.read(ours, 1 << 16)
-        os.set_blocking(ours, True)
-        last = shown.rpartition(b"\n")[2].rpartition(b"\r\x1b[K")[2].decode()
-        assert re.fullmatch(
-            r"1 of 2 nodes are here, \d+s of \d+s \| waiting for worker-1 \(node-1, [^)]+\)?", last
-        )  # cut to the terminal's width
     job.start(1, "true")
     with contextlib.suppress(OSError):  # a terminal that nobody holds any more
         while data := os.read(ours, 4096):
             shown += data
     os.close(ours)
     assert job.ends() == {0: 0, 1: 0}
-    text = shown.decode()
-    live = re.findall(
-        r"\r\x1b\[K1 of 2 nodes are here, \d+s of \d+s \| waiting for worker-1 \(node-1, [^)]+",
-        text,
-    )
-    assert bool(live) == terminal
-    if terminal:
-        assert "\r\x1b[K" not in text.partition("a rank")[2], (
-            "nothing of it comes after a rank has written"
-        )
-    else:
-        assert "\x1b" not in text
-        assert "1 of 2 nodes are here" not in text
+    assert b"\r\x1b[K" not in shown.partition(b"a rank")[2], "nothing after a rank has written"
 
 
 def test_under_torchrun_each_line_has_its_rank_and_torch_s_own_have_none(

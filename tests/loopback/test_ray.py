@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from shlex import split
@@ -17,11 +16,9 @@ from shlex import split
 import pytest
 
 from tests import TREE
-from tests.cluster import Cluster, Make, until
-from tests.rows import agrees
+from tests.cluster import RUN, Cluster, Make, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-EXAMPLES = TREE / "examples/ray"
 SERVED = set(range(6379, 6386))  # as docs/how-to/engines.md names them
 # A client of its own, as a stranger would start it.
 STRANGER = """
@@ -37,7 +34,8 @@ class Job:
     def __init__(self, made: Cluster, spaces: list[str], python: str) -> None:
         self.cluster, self.spaces, self.python = made, spaces, python
 
-    def start(self, *program: str, **more: str) -> None:
+    def start(self, *words: str) -> None:
+        program = ("python", str(TREE / "examples/ray/actors.py"), *words)
         for rank in (1, 0):
             env = {
                 "ENTRYPOINT_HOSTS": "node-0=10.77.0.1,node-1=10.77.0.2",
@@ -47,19 +45,9 @@ class Job:
                 "DEMO_NODE": f"node-{rank}",
                 "OMP_NUM_THREADS": "1",
                 "RAY_DEDUP_LOGS": "0",
-                **more,
             }
-            words = ("run", "--launcher", "ray", "--", "python", *program)
-            argv = (
-                "ip",
-                "netns",
-                "exec",
-                self.spaces[rank],
-                sys.executable,
-                "-m",
-                "entrypoint",
-                *words,
-            )
+            space = ("ip", "netns", "exec", self.spaces[rank])
+            argv = (*space, *RUN, "--launcher", "ray", "--", *program)
             self.cluster.start(rank, argv=argv, env=env)
 
     def inside(self, rank: int, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -77,77 +65,41 @@ def job(cluster: Make, spaces: Callable[..., list[str]], python_with: Callable[[
     return Job(cluster(2), spaces(1), python)
 
 
-def test_actors_run_on_both_nodes_and_all_end_with_the_program(job: Job) -> None:
-    job.start(str(EXAMPLES / "actors.py"))
-    assert job.cluster.ends(120) == {0: 0, 1: 0}, job.cluster.both()
-    out = job.cluster.out(0)
-    assert sorted(re.findall(r"rank \d of 4 on (\S+), pid", out)) == split(
-        "node-0 node-0 node-1 node-1"
-    )
-    agrees(out, "1e-10")
-    assert job.cluster.out(1) == ""
-    assert job.cluster.survivors() == []
-
-
-def test_ray_train(job: Job) -> None:
-    job.start(str(EXAMPLES / "train.py"))
-    assert job.cluster.ends(200) == {0: 0, 1: 0}, job.cluster.both()
-    agrees(job.cluster.out(0), "1e-10")
-
-
 @pytest.mark.promise("with ray every node ends with the program's status and stops after it")
-def test_the_program_s_status_is_everybody_s(job: Job) -> None:
-    job.start(str(EXAMPLES / "actors.py"), "--fail", "7")
+def test_actors_run_on_both_nodes_and_the_program_s_status_is_everybody_s(job: Job) -> None:
+    job.start("--fail", "7")
     assert job.cluster.ends(120) == {0: 7, 1: 7}, job.cluster.both()
-    assert "ray on worker-0 (node-0) exited with 7; exit 7" in job.cluster.err(1), (
-        job.cluster.both()
-    )
+    hosts = re.findall(r"rank \d of 4 on (\S+), pid", job.cluster.out(0))
+    assert sorted(hosts) == split("node-0 node-0 node-1 node-1")
+    assert job.cluster.out(1) == ""
+    said = "ray on worker-0 (node-0) exited with 7; exit 7"
+    assert said in job.cluster.err(1), job.cluster.both()
     assert job.cluster.survivors() == []
-
-
-def test_a_stopped_program_has_ray_on_all_nodes_until_it_has_saved(job: Job) -> None:
-    job.start(str(EXAMPLES / "actors.py"), "--stay")
-    until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")
-    served = job.inside(0, "ss", "-Hltn").stdout
-    ports = {int(port) for port in re.findall(r":(\d+) ", served)}
-    assert ports >= SERVED, served
-    assert 8265 not in ports, served
-    assert "127.0.0.1:8265" not in served, served
-    job.cluster.signal(1, signal.SIGTERM)
-    assert job.cluster.ends() == {0: 143, 1: 143}, job.cluster.both()
-    assert sorted(re.findall(r"rank (\d) told, on", job.cluster.out(0))) == ["0", "1", "2", "3"], (
-        job.cluster.both()
-    )
-    assert job.cluster.survivors() == []
-
-
-def test_a_lost_node_ends_the_job(job: Job) -> None:
-    job.start(str(EXAMPLES / "actors.py"), "--stay", ENTRYPOINT_TIMEOUTS_GRACE="3")
-    until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")
-    job.cluster.signal(1, signal.SIGKILL)
-    assert job.cluster.ends() == {0: 75, 1: -9}, job.cluster.both()
-    assert "worker-1 (node-1) is lost" in job.cluster.err(0), job.cluster.both()
-    until(lambda: job.cluster.survivors() == [], 60, "nothing is left")
 
 
 @pytest.mark.promise(
     "nobody without the job's token uses its Ray", control="the right token, in the same test"
 )
 def test_nobody_without_the_job_s_token_gets_in(job: Job) -> None:
-    job.start(str(EXAMPLES / "actors.py"), "--stay", ENTRYPOINT_TIMEOUTS_GRACE="3")
+    """Then it is stopped: Ray stays on all nodes until the program has saved."""
+    job.start("--stay")
     until(lambda: "rank 3 is up" in job.cluster.out(0), 120, "the program is up")
-    token = str(job.cluster.run_dir(1) / "token")
+    served = job.inside(0, "ss", "-Hltn").stdout
+    ports = {int(port) for port in re.findall(r":(\d+) ", served)}
+    assert ports >= SERVED, served
+    assert 8265 not in ports, served
     refused = job.inside(1, job.python, "-c", STRANGER)
     assert refused.returncode != 0, refused.stdout
     assert "in " not in refused.stdout
-    wrong = job.inside(
-        1, job.python, "-c", STRANGER, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64
-    )
+    token = {"RAY_AUTH_MODE": "token"}
+    wrong = job.inside(1, job.python, "-c", STRANGER, **token, RAY_AUTH_TOKEN="0" * 64)
     assert wrong.returncode != 0, wrong.stdout
     # the control
-    right = job.inside(
-        1, job.python, "-c", STRANGER, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token
-    )
+    path = str(job.cluster.run_dir(1) / "token")
+    right = job.inside(1, job.python, "-c", STRANGER, **token, RAY_AUTH_TOKEN_PATH=path)
     assert right.stdout == "in 4.0\n", right.stderr
-    job.cluster.signal(0, signal.SIGTERM)
-    job.cluster.ends()
+    job.cluster.signal(1, signal.SIGTERM)
+    assert job.cluster.ends() == {0: 143, 1: 143}, job.cluster.both()
+    told = sorted(re.findall(r"rank (\d) told, on", job.cluster.out(0)))
+    assert told == ["0", "1", "2", "3"], job.cluster.both()
+    assert job.cluster.survivors() == []

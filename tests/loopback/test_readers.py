@@ -3,9 +3,9 @@ much on its way."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import subprocess
 import sys
 import time
 
@@ -13,71 +13,55 @@ import pytest
 
 from tests.cluster import Cluster, Make
 
-RUN = (sys.executable, "-m", "entrypoint", "run", "--launcher", "mpirun", "--")
 
-
-def leader(
-    job: Cluster, stdout: int, stderr: int, *program: str, **env: str
-) -> subprocess.Popen[bytes]:
-    """worker-0 with these streams."""
-    for name in ("out-0", "err-0"):
-        (job.folder / name).touch()
-    started = subprocess.Popen(
-        [*RUN, *program], env=job.environment(0, env), stdout=stdout, stderr=stderr, cwd=job.folder,
-        stdin=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    job.processes[0] = started
-    return started
+def piped(job: Cluster, *program: str, stderr: int | None = None, **env: str) -> int:
+    """Start both nodes; return the end of the pipe that is worker-0's stdout."""
+    job.start(1, *program, env=env)
+    reading, writing = os.pipe()
+    job.start(0, *program, env=env, stdout=writing, stderr=stderr)
+    os.close(writing)
+    return reading
 
 
 @pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
-@pytest.mark.parametrize("status", [0, 7])
-def test_the_reader_of_stdout_leaves(status: int, cluster: Make) -> None:
+def test_the_reader_of_stdout_leaves(cluster: Make) -> None:
     """As `| head -1`: the program's own end, and who left is named."""
     job = cluster(nodes=2, slots=2)
-    program = ("sh", "-c", f"for i in 1 2 3 4 5 6 7 8; do seq 2000; sleep 0.1; done; exit {status}")
-    job.start(1, *program)
-    reading, writing = os.pipe()
-    with (job.folder / "err").open("wb") as err:
-        leader(job, writing, err.fileno(), *program)
-    os.close(writing)
+    program = ("sh", "-c", "for i in 1 2 3 4 5 6 7 8; do seq 2000; sleep 0.1; done; exit 7")
+    reading = piped(job, *program)
     assert os.read(reading, 1) == b"1"
     os.close(reading)
-    assert job.ends() == {0: status, 1: status}, (job.folder / "err").read_text()
-    said = (job.folder / "err").read_text()
-    assert said.count("EP627 nobody reads stdout any more") == 1, said
+    assert job.ends() == {0: 7, 1: 7}, job.err()
+    assert job.err().count("EP627 nobody reads stdout any more") == 1, job.err()
 
 
 @pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
 def test_a_stderr_that_is_full_holds_up_nobody(cluster: Make) -> None:
-    """mpirun would wait for a reader with a warning of its own, and no rank would start."""
+    """mpirun would wait for a reader with a warning of its own, and no rank would start. The job is
+    longer than a heartbeat."""
     job = cluster(nodes=2, slots=1)
-    job.start(1, "echo", "up")
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    try:
-        while os.write(writing, b"x" * 4096):
+    unread, full = os.pipe()
+    os.set_blocking(full, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(full, b"x" * 4096):
             pass
-    except BlockingIOError:
-        pass
-    os.set_blocking(writing, True)
-    bad = "-mca plm_base_verbose 5"  # mpirun's own words
-    with (job.folder / "out").open("wb") as out:
-        leader(job, out.fileno(), writing, "echo", "up", OPENMPI_EXTRA_ARGS=bad)
+    os.set_blocking(full, True)
+    env = {
+        "OPENMPI_EXTRA_ARGS": "-mca plm_base_verbose 5",  # mpirun's own words
+        "ENTRYPOINT_TIMEOUTS_HEARTBEAT": "1",
+    }
+    reading = piped(job, "sh", "-c", "sleep 2; echo up", stderr=full, **env)
     assert job.ends() == {0: 0, 1: 0}
-    assert (job.folder / "out").read_text() == "up\nup\n"
-    os.close(reading)
-    os.close(writing)
+    assert os.read(reading, 100) == b"up\nup\n"
+    for end in (reading, unread, full):
+        os.close(end)
 
 
 @pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
-@pytest.mark.parametrize(
-    "how", [{"ENTRYPOINT_LOGS_PREFIX": "{rank} "}, {}], ids=["prefix", "plain"]
-)
-def test_a_rank_that_fails_after_much_output(how: dict[str, str], cluster: Make) -> None:
+def test_a_rank_that_fails_after_much_output(cluster: Make) -> None:
     """All of it comes, though the reader takes longer for it than any deadline of the end is."""
     job = cluster(nodes=2, slots=1)
-    lines = 120_000
+    lines, prefix = 120_000, {"ENTRYPOINT_LOGS_PREFIX": "{rank} "}
     code = f"""
 import os, sys
 rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
@@ -87,18 +71,14 @@ sys.stdout.flush()
 os._exit(7 * rank) if rank else __import__("time").sleep(60)
 """
     program = (sys.executable, "-c", code)
-    job.start(1, *program, env=how)
-    reading, writing = os.pipe()
-    with (job.folder / "err").open("wb") as err:
-        leader(job, writing, err.fileno(), *program, **how)
-    os.close(writing)
+    reading = piped(job, *program, **prefix)
     taken, slow = bytearray(), 0.03  # 64 KiB each time: 5 s for all
     while data := os.read(reading, 65536):
         taken += data
         time.sleep(slow)
     assert set(job.ends().values()) == {7}
-    numbers = re.findall(rb"(?m)^(?:1 )?(\d+) x{90}$", bytes(taken))
-    assert list(map(int, numbers)) == list(range(lines)), (job.folder / "err").read_text()
+    numbers = re.findall(rb"(?m)^1 (\d+) x{90}$", bytes(taken))
+    assert list(map(int, numbers)) == list(range(lines)), job.err()
 
 
 @pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
@@ -108,17 +88,13 @@ def test_a_reader_that_pauses_while_a_rank_fails(cluster: Make) -> None:
     code = "import os, time; os.write(1, b'line\\n' * 400000)"
     code += "; os._exit(7) if os.environ['OMPI_COMM_WORLD_RANK'] == '1' else time.sleep(60)"
     program = (sys.executable, "-c", code)
-    job.start(1, *program)
-    reading, writing = os.pipe()
-    with (job.folder / "err").open("wb") as err:
-        leader(job, writing, err.fileno(), *program)
-    os.close(writing)
+    reading = piped(job, *program)
     taken = len(os.read(reading, 65536))
     time.sleep(8)
     while data := os.read(reading, 65536):
         taken += len(data)
     assert set(job.ends().values()) == {7}
-    assert taken == 2 * 5 * 400_000, (job.folder / "err").read_text()
+    assert taken == 2 * 5 * 400_000, job.err()
 
 
 @pytest.mark.control("a failing job passes on all output, and a stuck reader ends nothing")
@@ -127,14 +103,7 @@ def test_a_reader_that_stops_is_given_up_and_what_is_lost_is_said(cluster: Make)
     code = "import os, time; os.environ['OMPI_COMM_WORLD_RANK'] == '1' or time.sleep(60)"
     code += "; os.write(1, b'line\\n' * 200000); os._exit(7)"
     program = (sys.executable, "-c", code)
-    grace = {"ENTRYPOINT_TIMEOUTS_GRACE": "5"}
-    job.start(1, *program, env=grace)
-    reading, writing = os.pipe()
-    with (job.folder / "err").open("wb") as err:
-        leader(job, writing, err.fileno(), *program, **grace)
-    os.close(writing)
+    reading = piped(job, *program, ENTRYPOINT_TIMEOUTS_GRACE="5")
     assert set(job.ends().values()) == {7}
-    said = (job.folder / "err").read_text()
-    found = re.search(r"EP628 .* (\d+) bytes", said)
-    assert found, said
+    assert re.search(r"EP628 .* (\d+) bytes", job.err()), job.err()
     os.close(reading)

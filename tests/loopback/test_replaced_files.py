@@ -65,9 +65,10 @@ def replaced(cluster: Make, launcher: str, kind: str, status: int) -> Cluster:
 
 
 @pytest.mark.promise("no file that a rank replaces in the run directory holds its node up")
-@pytest.mark.parametrize("launcher", ["plain", "mpirun"])
-@pytest.mark.parametrize("kind", ["pipe", "link", "folder", "large"])
-@pytest.mark.parametrize("status", [0, 7])
+@pytest.mark.parametrize(
+    ("kind", "launcher", "status"),
+    [("pipe", "plain", 7), ("link", "mpirun", 7), ("folder", "mpirun", 0), ("large", "plain", 7)],
+)
 def test_replaced_files(kind: str, launcher: str, status: int, cluster: Make) -> None:
     job = replaced(cluster, launcher, kind, status)
     assert job.survivors() == []

@@ -85,16 +85,6 @@ def who(notes: Path, event: str) -> list[str]:
 
 
 @pytest.mark.promise("ranks have their grace when mpirun itself ends them, and its status counts")
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_a_spawned_process_that_fails_is_the_job_s_failure(
-    nodes: int, local: Make, notes: Path
-) -> None:
-    """It was 143 after the whole grace (issue 25, row 18), which is ten minutes here."""
-    job = start(local, notes, nodes, "7", 0)
-    assert job.ends() == 7
-
-
-@pytest.mark.promise("ranks have their grace when mpirun itself ends them, and its status counts")
 def test_ranks_have_their_grace_when_a_spawned_process_fails(local: Make, notes: Path) -> None:
     """mpirun by itself kills them two seconds later."""
     job = start(local, notes, 2, "7", 4)

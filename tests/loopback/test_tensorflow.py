@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import json
-import signal
 
 import pytest
 
-from tests.cluster import Cluster, Make, free_port, until
+from tests.cluster import Cluster, Make, free_port
 
 SERVES = "echo serving; while :; do sleep 0.05; done"
 # The flags come after the script: $0 is it.
@@ -58,25 +57,6 @@ def test_a_server_and_a_worker_on_one_machine(cluster: Make) -> None:
     assert job.survivors() == []
 
 
-def test_a_server_that_ignores_term_is_ended(cluster: Make) -> None:
-    job = cluster(2, slots=1)
-    start(
-        job,
-        "until [ -e ../up ] || [ -e up ]; do sleep 0.02; done",
-        f"trap '' TERM; touch up; {SERVES}",
-    )
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert job.survivors() == []
-
-
-def test_a_worker_that_fails_with_5_is_everybody_s_5(cluster: Make) -> None:
-    job = cluster(3, slots=1)
-    start(job, 'case "$*" in *"--task_index 1"*) sleep 0.3; exit 5;; esac; sleep 60')
-    assert job.ends() == {0: 5, 1: 5, 2: 5}, job.both()
-    assert "on worker-1 (node-1) exited with 5; exit 5" in job.err(2)
-    assert job.survivors() == []
-
-
 @pytest.mark.parametrize(("server", "status"), [("exit 3", 3), ("exit 0", 0)])
 def test_a_server_that_fails_fails_the_job_and_one_that_just_ends_does_not(
     cluster: Make, server: str, status: int
@@ -95,12 +75,3 @@ def test_with_a_chief_the_job_ends_when_it_does(cluster: Make) -> None:
     start(job, worker, ENTRYPOINT_TENSORFLOW_CHIEF="worker-0")
     assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
     assert [job.out(rank) for rank in range(3)] == ["done\n", "serving\n", "serving\n"]
-
-
-def test_sigterm_to_a_server_is_143_everywhere(cluster: Make) -> None:
-    job = cluster(2, slots=1)
-    start(job, f"trap 'echo saved; exit 0' TERM; {SERVES}")
-    until(lambda: all("serving" in job.out(rank) for rank in range(2)), 60, "both up")
-    job.signal(1, signal.SIGTERM)
-    assert job.ends() == {0: 143, 1: 143}, job.both()
-    assert "saved" in job.out(0)

@@ -19,13 +19,8 @@ import pytest
 
 from tests.cluster import Cluster, Make, free_port, until
 
-SLOW = pytest.mark.slow
-LAUNCHERS = pytest.mark.parametrize(
-    "launcher", ["torchrun", pytest.param("torchlaunch", marks=SLOW)]
-)
 
-
-def start(job: Cluster, launcher: str, *program: str, python: str, **more: str) -> None:
+def start(job: Cluster, *program: str, python: str, **more: str) -> None:
     port = str(free_port())
     for rank in reversed(range(job.nodes)):
         temporary = job.folder / f"tmp-{rank}"
@@ -37,7 +32,7 @@ def start(job: Cluster, launcher: str, *program: str, python: str, **more: str) 
             "OMP_NUM_THREADS": "1",
             **more,
         }
-        job.start(rank, *program, env=env, launcher=launcher)
+        job.start(rank, *program, env=env, launcher="torchrun")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -94,15 +89,7 @@ def stand_in(job: Cluster, program: str, **more: str) -> None:
     (package.parent / "__init__.py").touch()
     (package / "__init__.py").touch()
     (package / "run.py").write_text(STANDS_IN)
-    start(
-        job,
-        "torchrun",
-        "sh",
-        "-c",
-        program,
-        python=sys.executable,
-        **more,
-    )
+    start(job, "sh", "-c", program, python=sys.executable, **more)
 
 
 def ours(job: Cluster, rank: int = 0) -> list[str]:
@@ -146,29 +133,14 @@ def test_ranks_of_a_launcher_that_was_killed_have_the_grace(cluster: Make) -> No
     assert job.survivors() == []
 
 
-@pytest.mark.parametrize(
-    ("again", "status"), [("exit 0", 0), ("[ $RANK = 1 ] || exit 0; exit 9", 9)]
-)
-def test_what_a_launcher_starts_again_is_no_failure(cluster: Make, again: str, status: int) -> None:
+def test_what_a_launcher_starts_again_is_no_failure(cluster: Make) -> None:
     job = cluster(1)
-    stand_in(job, f"[ $ATTEMPT = 1 ] || exit 7; {again}", RESTARTS="1", ENTRYPOINT_HOSTS="node-0")
-    assert job.ends() == {0: status}, job.both()
+    program = "[ $ATTEMPT = 1 ] || exit 7; [ $RANK = 1 ] || exit 0; exit 9"
+    stand_in(job, program, RESTARTS="1", ENTRYPOINT_HOSTS="node-0")
+    assert job.ends() == {0: 9}, job.both()
     started, *said = ours(job)
     assert started.startswith("started: torchrun with 2 ranks | ")
-    assert said == (["EP600 rank 1 exited with 9; exit 9"] if status else []), job.both()
-
-
-def test_lines_that_name_node_and_rank(cluster: Make) -> None:
-    job = cluster(1)
-    prefix = "[{node} rank {rank}] "
-    stand_in(
-        job, r"printf 'a\nb'; echo c >&2", ENTRYPOINT_LOGS_PREFIX=prefix, ENTRYPOINT_HOSTS="node-0"
-    )
-    assert job.ends() == {0: 0}, job.both()
-    lines = sorted(
-        job.out().splitlines() + [line for line in job.err().splitlines() if " rank " in line]
-    )
-    assert lines == [f"[worker-0 rank {rank}] {text}" for rank in range(2) for text in "abc"]
+    assert said == ["EP600 rank 1 exited with 9; exit 9"], job.both()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -177,60 +149,13 @@ def test_lines_that_name_node_and_rank(cluster: Make) -> None:
 
 # Bytes that are not UTF-8, a progress bar, a line without an end; on stderr as well.
 AWKWARD = r"""
-import os, sys
+import os, sys, time
+time.sleep(5 * int(os.environ["RANK"]))
 for stream in sys.stdout, sys.stderr:
     stream.buffer.write(b"one\r two\r\n\xff\x00 " + os.environ["RANK"].encode() + b" no end")
     stream.buffer.flush()
 """
 PRINTED = b"one\r two\r\n\xff\x00 %d no end"
-
-
-@LAUNCHERS
-def test_output_is_the_program_s_byte_for_byte_and_nothing_is_left(
-    cluster: Make, launcher: str, torch_python: str
-) -> None:
-    job = cluster(2, slots=1)
-    (job.folder / "train.py").write_text(AWKWARD)
-    start(job, launcher, "train.py", python=torch_python)
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    for rank in range(2):
-        assert (job.folder / f"out-{rank}").read_bytes() == PRINTED % rank
-        assert PRINTED % rank in (job.folder / f"err-{rank}").read_bytes()
-        assert list((job.folder / f"tmp-{rank}").iterdir()) == []
-        assert not job.run_dir(rank).exists()
-    assert job.survivors() == []
-
-
-FAILS = """
-import os, sys, time
-if os.environ["RANK"] == os.environ["FAILS"]:
-    for line in range(30):
-        print("line", line, "of rank", os.environ["RANK"], file=sys.stderr)
-    os._exit(7) if os.environ["HOW"] == "7" else os.kill(os.getpid(), 9)
-time.sleep(300)
-"""
-
-
-@LAUNCHERS
-@pytest.mark.parametrize("how", ["7", pytest.param("137", marks=SLOW)])
-def test_worker_0_shows_which_rank_failed_and_its_last_lines(
-    cluster: Make, launcher: str, how: str, torch_python: str
-) -> None:
-    job = cluster(2, slots=2)
-    (job.folder / "train.py").write_text(FAILS)
-    start(job, launcher, "train.py", python=torch_python, FAILS="3", HOW=how)
-    assert job.ends() == {0: int(how), 1: int(how)}, job.both()
-    said = ours(job)
-    at = said.index("last 20 lines of rank 3 on worker-1 (node-1):")
-    assert said[at + 1 : at + 21] == [f"  | line {line} of rank 3" for line in range(10, 30)]
-    ended = "exited with 7" if how == "7" else "was ended by SIGKILL (137)"
-    assert (
-        said[-1]
-        == f"{'EP600' if how == '7' else 'EP601'} rank 3 on worker-1 (node-1) {ended}; exit {how}"
-    )
-    assert "train.py FAILED" in job.err(1), job.err(1)  # torch's own report
-
-
 # torch's own limit, lowered where its launcher's Python starts.
 LOWERED = """
 import sys
@@ -241,24 +166,28 @@ if "torch.distributed.run" in sys.orig_argv or "torch.distributed.launch" in sys
 """
 
 
-@LAUNCHERS
-@pytest.mark.parametrize("fails", ["", pytest.param("7", marks=SLOW)])
-def test_a_node_may_end_long_after_the_first(
-    cluster: Make, launcher: str, fails: str, torch_python: str
+def test_output_is_the_program_s_byte_for_byte_and_nothing_is_left(
+    cluster: Make, torch_python: str
 ) -> None:
+    """A node may end long after the first."""
     job = cluster(2, slots=1)
+    (job.folder / "train.py").write_text(AWKWARD)
     (job.folder / "sitecustomize.py").write_text(LOWERED)
-    program = f"[ $RANK = 0 ] || {{ sleep 5; echo rank 1 is done; exit {fails}; }}"
-    start(job, launcher, "sh", "-c", program, python=torch_python, PYTHONPATH=str(job.folder))
-    assert job.ends() == dict.fromkeys(range(2), int(fails or 0)), job.both()
-    assert job.out(1) == "rank 1 is done\n"
+    start(job, "train.py", python=torch_python, PYTHONPATH=str(job.folder))
+    assert job.ends() == {0: 0, 1: 0}, job.both()
     assert "Error waiting on exit barrier" not in job.both()
+    for rank in range(2):
+        assert (job.folder / f"out-{rank}").read_bytes() == PRINTED % rank
+        assert PRINTED % rank in (job.folder / f"err-{rank}").read_bytes()
+        assert list((job.folder / f"tmp-{rank}").iterdir()) == []
+        assert not job.run_dir(rank).exists()
+    assert job.survivors() == []
 
 
 @pytest.mark.promise(
     "torchrun's nodes are numbered in the order of `hosts`", control="its case `c10d`"
 )
-@SLOW
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "ranks"), [("auto", "01"), ("c10d", "10")])
 def test_nodes_keep_the_order_of_the_hosts(
     cluster: Make, backend: str, ranks: str, torch_python: str
@@ -269,7 +198,7 @@ def test_nodes_keep_the_order_of_the_hosts(
         "ENTRYPOINT_HOSTS": "node-0=127.0.0.9,node-1=127.0.0.10",
         "ENTRYPOINT_TORCH_RDZV_BACKEND": backend,
     }
-    start(job, "torchrun", "sh", "-c", 'echo "rank $RANK"', python=torch_python, **more)
+    start(job, "sh", "-c", 'echo "rank $RANK"', python=torch_python, **more)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert [job.out(node) for node in range(2)] == [f"rank {rank}\n" for rank in ranks]
 
@@ -282,25 +211,17 @@ NONE = {
     "ENTRYPOINT_SECRET": "(unset)",
     "ENTRYPOINT_TIMEOUTS_PEERS": "20",
 }
-C10D = {"ENTRYPOINT_TORCH_RDZV_BACKEND": "c10d"}
 
 
 def launcher_of(job: Cluster, rank: int) -> int:
     """The process of torch's launcher on this node, once its rank runs."""
 
     def found() -> list[int]:
-        mark = os.fsencode(job.run_dir(rank))
-        lines = {
-            int(each): Path(f"/proc/{each}/cmdline")
-            for each in os.listdir("/proc")
-            if each.isdigit()
-        }
-        seen = []
-        for pid, line in lines.items():
+        script, seen = os.fsencode(job.run_dir(rank) / "torch_launch.py"), []
+        for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                words = line.read_bytes().split(b"\0")
-                if words[1:2] == [mark + b"/torch_launch.py"]:
-                    seen.append(pid)
+                if (process / "cmdline").read_bytes().split(b"\0")[1:2] == [script]:
+                    seen.append(int(process.name))
         return seen
 
     until(
@@ -313,15 +234,18 @@ def launcher_of(job: Cluster, rank: int) -> int:
 @pytest.mark.promise(
     "torch's launchers without a roll call fail together and never end with 0 early"
 )
-@pytest.mark.parametrize("more", [{}, pytest.param(C10D, marks=SLOW)], ids=["static", "c10d"])
-@pytest.mark.parametrize("fails", ["0", "1"])
+@pytest.mark.parametrize(
+    ("fails", "more"),
+    [("0", {}), ("1", {"ENTRYPOINT_TORCH_RDZV_BACKEND": "c10d"})],
+    ids=["static, worker-0", "c10d, worker-1"],
+)
 def test_a_failure_is_every_node_s_without_a_roll_call(
     cluster: Make, fails: str, more: dict[str, str], torch_python: str
 ) -> None:
     """Also a node's whose ranks have ended well, and one's whose ranks would stay."""
     job = cluster(3, slots=1)
     program = f"case $RANK in {fails}) sleep 2; exit 9 ;; 2) exit 0 ;; esac; exec sleep 300"
-    start(job, "torchrun", "sh", "-c", program, python=torch_python, **NONE, **more)
+    start(job, "sh", "-c", program, python=torch_python, **NONE, **more)
     assert job.ends() == {0: 9, 1: 9, 2: 9}, job.both()
     for rank in range(3):
         assert (
@@ -333,20 +257,17 @@ def test_a_failure_is_every_node_s_without_a_roll_call(
     assert job.survivors() == []
 
 
-@LAUNCHERS
 def test_nodes_that_end_well_apart_from_each_other_without_a_roll_call(
-    cluster: Make, launcher: str, torch_python: str
+    cluster: Make, torch_python: str
 ) -> None:
     """The control: 0 on all, also where one works for longer than another waits for a sign of
     it."""
     job = cluster(2, slots=1)
     program = "[ $RANK = 0 ] || sleep 6; exit 0"
-    start(job, launcher, "sh", "-c", program, python=torch_python, EXIT_BARRIER="2", **NONE)
+    start(job, "sh", "-c", program, python=torch_python, EXIT_BARRIER="2", **NONE)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     for rank in range(2):
-        assert ours(job, rank)[-1] == f"this node's part is done: {launcher} exited with 0", (
-            job.both()
-        )
+        assert ours(job, rank)[-1] == "this node's part is done: torchrun exited with 0", job.both()
 
 
 @pytest.mark.promise(
@@ -355,12 +276,7 @@ def test_nodes_that_end_well_apart_from_each_other_without_a_roll_call(
 @pytest.mark.parametrize(
     ("killed", "program", "status", "says"),
     [
-        (
-            1,
-            "exit 0",
-            69,
-            "EP633 1 of 2 nodes have ended well | no word of the others within 20s | ",
-        ),
+        (1, "exit 0", 69, "EP633 1 of 2 nodes have ended well | no word of the others within 20s"),
         (0, "exec sleep 300", 75, "EP632 the other nodes cannot be asked how they are | "),
     ],
     ids=["worker-1", "worker-0"],
@@ -374,7 +290,7 @@ def test_a_launcher_that_is_lost_is_no_success_without_a_roll_call(
         f"touch up-$NODE; [ $NODE = {killed} ] && exec sleep 300; while [ ! -e go ]; do sleep 0.1;"
         f" done; {program}"
     )
-    start(job, "torchrun", "sh", "-c", program, python=torch_python, **NONE)
+    start(job, "sh", "-c", program, python=torch_python, **NONE)
     launcher_of(job, other)
     os.kill(launcher_of(job, killed), signal.SIGKILL)
     (job.folder / "go").touch()
@@ -382,9 +298,8 @@ def test_a_launcher_that_is_lost_is_no_success_without_a_roll_call(
     assert says in job.err(other), job.both()
 
 
-@pytest.mark.parametrize("alone", [0, pytest.param(1, marks=SLOW)])
 def test_a_node_that_never_comes_is_no_success_without_a_roll_call(
-    cluster: Make, alone: int, torch_python: str
+    cluster: Make, torch_python: str
 ) -> None:
     job = cluster(2, slots=1)
     env = {
@@ -393,35 +308,17 @@ def test_a_node_that_never_comes_is_no_success_without_a_roll_call(
         **NONE,
         "ENTRYPOINT_TIMEOUTS_PEERS": "3",
     }
-    job.start(alone, "sh", "-c", "echo ran", env=env, launcher="torchrun")
-    assert job.ends() == {alone: 69}, job.both()
-    assert "EP633 no word of the other nodes | " in job.err(alone), job.both()
-    assert job.out(alone) == ""
-
-
-def test_status_of_a_node_without_a_roll_call(cluster: Make, torch_python: str) -> None:
-    job = cluster(2, slots=1)
-    start(
-        job, "torchrun", "sh", "-c", "touch up-$NODE; exec sleep 300", python=torch_python, **NONE
-    )
-    launcher_of(job, 0)
-    asked = [sys.executable, "-m", "entrypoint", "status", "--run-dir", str(job.run_dir(0))]
-    shown = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    assert (
-        "seen from worker-0 (node-0); of its 2 nodes only this one is known: no roll call\n"
-        in shown
-    )
-    assert "worker-1" not in shown
-    job.signal(1, signal.SIGTERM)  # the others are told, as long as there is somebody to tell them
-    assert job.ends() == {0: 143, 1: 143}, job.both()
+    job.start(0, "sh", "-c", "echo ran", env=env, launcher="torchrun")
+    assert job.ends() == {0: 69}, job.both()
+    assert "EP633 no word of the other nodes | " in job.err(0), job.both()
+    assert job.out(0) == ""
 
 
 @pytest.mark.control(
     "torch's launchers without a roll call fail together and never end with 0 early"
 )
-@pytest.mark.parametrize("script", ["torchrun", pytest.param("torchlaunch", marks=SLOW)])
 def test_a_script_started_by_hand_fails_as_torch_does_and_says_so(
-    cluster: Make, script: str, torch_python: str
+    cluster: Make, torch_python: str
 ) -> None:
     """What shows that the tests above can fail. A node waits for 1 s here, and not for 300 s."""
     job, port = cluster(2, slots=1), str(free_port())
@@ -430,11 +327,11 @@ def test_a_script_started_by_hand_fails_as_torch_does_and_says_so(
     subprocess.run([sys.executable, "-m", "entrypoint", "render", *asked], check=True)
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHON": torch_python}
     for rank in range(2):
-        argv = ("bash", str(job.folder / f"{script}.sh"), "sh", "-c", "[ $RANK = 0 ] || exit 9")
+        argv = ("bash", str(job.folder / "torchrun.sh"), "sh", "-c", "[ $RANK = 0 ] || exit 9")
         job.start(
             rank, argv=argv, env={"NODE_RANK": str(rank), "PYTHONPATH": str(job.folder), **where}
         )
     assert job.ends() == {0: 0, 1: 1}, job.both()
     for rank in range(2):
         alone = f"torch alone, node {rank} of 2: a failure on another node may end this one with 0"
-        assert f"{script}.sh: {alone}\n" in job.err(rank), job.both()
+        assert f"torchrun.sh: {alone}\n" in job.err(rank), job.both()

@@ -35,6 +35,7 @@ def test_the_invariants_hold(random: Random) -> None:
     "an elastic job starts with the minimum, survives a lost node, admits a late one"
 )
 @pytest.mark.promise("a node is believed only about itself, its own ranks and its own programs")
+@pytest.mark.promise("restarts are counted once for all nodes, and only retriable ends restart")
 @pytest.mark.parametrize("name", NAMED)
 def test_what_was_found_outside(name: str) -> None:
     world, wrong = differences(NAMED[name])
