@@ -54,7 +54,7 @@ docs:  ## the docs site, in build/docs: search, light and dark; a dead link or a
 
 .PHONY: bench
 bench:  ## every row of docs/performance.md beside its comparison, and that page from it (an hour); ROWS="boot end" RUNS=3
-	@scripts/build-image mpi && scripts/bench/run --keep $(ROWS) $(if $(RUNS),--runs $(RUNS))
+	@scripts/build-image gpu && scripts/bench/run --keep $(ROWS) $(if $(RUNS),--runs $(RUNS))
 
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from tests.containers import docker, stamp
 
-from .machine import Process, process
-
 HERE = Path(__file__).resolve().parent
 MOUNT = ("-v", f"{HERE}:/bench:ro")  # what of this folder runs inside containers
 PORT = "36666"
@@ -38,15 +36,9 @@ class Failed(Exception):
     """A run failed: the text says why."""
 
 
-@dataclass(frozen=True)
-class State:
-    """A container after its end, or while it runs. Times in seconds since the epoch."""
-
-    running: bool
-    status: int
-    started: float
-    finished: float
-    pid: int
+def tail(text: str) -> str:
+    """Return the end of what a program printed, on one line."""
+    return " ".join(text.split())[-200:]
 
 
 class Engine:
@@ -57,10 +49,13 @@ class Engine:
         self._label = f"entrypoint-bench={self.token}"
         self._count = 0
 
-    def network(self) -> str:
-        """A new network's name."""
+    def _name(self) -> str:
         self._count += 1
-        name = f"bench-{self.token}-{self._count}"
+        return f"bench-{self.token}-{self._count}"
+
+    def network(self) -> str:
+        """Make a network and return its name."""
+        name = self._name()
         docker("network", "create", "--label", self._label, name)
         return name
 
@@ -71,97 +66,92 @@ class Engine:
         options: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
     ) -> str:
-        """A new container's name; it is not started."""
-        self._count += 1
-        name = f"bench-{self.token}-{self._count}"
+        """Make a container, which is not started, and return its name."""
+        name = self._name()
         words = [word for key, value in (env or {}).items() for word in ("-e", f"{key}={value}")]
-        docker(
-            "create",
-            "--name",
-            name,
-            "--label",
-            self._label,
-            *MOUNT,
-            *words,
-            *options,
-            image,
-            *command,
-        )
+        own = ("--name", name, "--label", self._label, *MOUNT)
+        docker("create", *own, *words, *options, image, *command)
         return name
 
-    def remove(self, names: Sequence[str], network: str = "") -> None:
-        """Remove these containers, whatever they do, and their network, of which there are few."""
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove these containers, whatever they do."""
         if names:
             docker("rm", "-f", "-v", *names, check=False, timeout=300)
-        if network:
-            docker("network", "rm", network, check=False)
 
     def close(self) -> None:
         """Remove every container and network of this run; again for up to 10 s while the engine
         still holds one."""
-        for kind, listing in (("container", ("ps", "-aq")), ("network", ("network", "ls", "-q"))):
+        containers = (("ps", "-aq"), ("rm", "-f", "-v"))
+        networks = (("network", "ls", "-q"), ("network", "rm"))
+        for listing, removal in (containers, networks):
             deadline = time.monotonic() + 10
             while left := docker(*listing, "--filter", f"label={self._label}", check=False).split():
-                docker(
-                    kind,
-                    "rm",
-                    *(("-f", "-v") if kind == "container" else ()),
-                    *left,
-                    check=False,
-                    timeout=300,
-                )
+                docker(*removal, *left, check=False, timeout=300)
                 if time.monotonic() > deadline:
-                    print(f"cannot remove: {kind} {' '.join(left)}", file=sys.stderr)
+                    print(f"cannot remove: {' '.join(left)}", file=sys.stderr)
                     break
                 time.sleep(0.2)
 
 
+@dataclass(frozen=True)
+class State:
+    """A container after its end, or while it runs. Times in seconds since the epoch."""
+
+    running: bool
+    status: int
+    started: float
+    finished: float
+    pid: int
+
+    @property
+    def lasted(self) -> float:
+        return self.finished - self.started
+
+
 def states(names: Sequence[str]) -> dict[str, State]:
-    """How each container is now."""
+    """Return how each container is now."""
+
+    def at(text: str) -> float:
+        return 0.0 if text.startswith("0001") else stamp(text)
+
     found = {}
     for each in json.loads(docker("inspect", *names)):
         state = each["State"]
-        ended = stamp(state["FinishedAt"]) if not state["FinishedAt"].startswith("0001") else 0.0
-        started = stamp(state["StartedAt"]) if not state["StartedAt"].startswith("0001") else 0.0
+        times = at(state["StartedAt"]), at(state["FinishedAt"])
         found[each["Name"].lstrip("/")] = State(
-            state["Running"], state["ExitCode"], started, ended, state["Pid"]
+            state["Running"], state["ExitCode"], *times, state["Pid"]
         )
     return found
 
 
 def ended(names: Sequence[str], seconds: float) -> dict[str, State]:
-    """How each container has ended. Raises Failed with those that still run after so many
+    """Return how each container has ended. Raises Failed if one still runs after so many
     seconds."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         docker("wait", *names, timeout=seconds)
     after = states(names)
-    running = [name for name, state in after.items() if state.running]
-    if running:
-        first = "still runs" if after[names[0]].running else f"ended with {after[names[0]].status}"
-        last = {
-            which: " ".join(said(name)[1].split())[-120:]
-            for which, name in (("first", names[0]), ("last", running[-1]))
-        }
-        what = (
-            f"{len(running)} of {len(names)} containers still run after {seconds:g} s, the first"
-            f" {first}"
+    if running := [name for name, state in after.items() if state.running]:
+        raise Failed(
+            f"{len(running)} of {len(names)} containers still run after {seconds:g} s | one of them"
+            f" said last: {tail(said(running[-1])[1])}"
         )
-        raise Failed(f"{what} | it said last: {last['first']} | one that runs: {last['last']}")
     return after
 
 
 def said(name: str) -> tuple[str, str]:
-    """What a container printed: stdout, stderr."""
-    done = subprocess.run(
-        ["docker", "logs", name], capture_output=True, text=True, timeout=120, check=True
-    )
+    """Return what a container printed: stdout, stderr."""
+    argv = ["docker", "logs", name]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout, done.stderr
 
 
-def processes(name: str) -> list[Process]:
-    """All processes of a container."""
-    rows = docker("top", name, "-eo", "pid").split()[1:]
-    return [found for row in rows if (found := process(int(row))) is not None]
+def await_words(name: str, words: str, seconds: float) -> None:
+    """Return when a container has printed these words. Raises Failed with its last ones."""
+    deadline = time.monotonic() + seconds
+    while words not in (text := "".join(said(name))):
+        if time.monotonic() > deadline or not states([name])[name].running:
+            raise Failed(f"it did not say {words!r} within {seconds:g} s: {tail(text)}")
+        time.sleep(0.05)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -170,9 +160,8 @@ def processes(name: str) -> list[Process]:
 
 @dataclass(frozen=True)
 class Job:
-    """A job whose containers have ended."""
+    """A job whose containers have ended with 0."""
 
-    names: tuple[str, ...]
     states: tuple[State, ...]
     out: str  # what worker-0 printed on stdout
     err: str
@@ -184,12 +173,12 @@ class Job:
 
 
 def members(rank: int, network: str) -> tuple[str, ...]:
-    """The options by which a container is the node of this rank."""
+    """Return the options by which a container is the node of this rank."""
     return ("--network", network, "--hostname", f"node-{rank}", "--network-alias", f"node-{rank}")
 
 
 def settings(nodes: int, rank: int, secret: str) -> dict[str, str]:
-    """The variables by which the toolkit knows of the job."""
+    """Return the variables by which the toolkit knows of the job."""
     hosts = ",".join(f"node-{each}" for each in range(nodes))
     return {
         "ENTRYPOINT_HOSTS": hosts,
@@ -198,45 +187,42 @@ def settings(nodes: int, rank: int, secret: str) -> dict[str, str]:
     }
 
 
+def job_env(launcher: str = "mpirun", slots: int = 1, **more: str) -> dict[str, str]:
+    """Return the settings of a job: ENTRYPOINT_ goes before each name."""
+    values = {"LAUNCHER": launcher, "SLOTS": str(slots), **more}
+    named = {f"ENTRYPOINT_{name}": value for name, value in values.items()}
+    return {**named, "OMP_NUM_THREADS": "1"}
+
+
 def create_job(
     engine: Engine, image: str, nodes: int, network: str, *command: str,
-    env: Mapping[str, str] | None = None, options: Sequence[str] = (),
+    env: Mapping[str, str], options: Sequence[str] = (),
 ) -> list[str]:  # fmt: skip
-    """The containers of a job of the toolkit, none of them started."""
+    """Make the containers of a job of the toolkit, none of them started."""
     secret = secrets.token_hex(32)
     return [
         engine.create(
             image,
             *command,
             options=(*members(rank, network), *options),
-            env={**settings(nodes, rank, secret), **(env or {})},
+            env={**settings(nodes, rank, secret), **env},
         )
         for rank in range(nodes)
     ]
 
 
-def finish(names: Sequence[str], seconds: float) -> Job:
-    """Start the containers, worker-0 first, and wait for their ends. Raises Failed unless all end
-    with 0."""
-    docker("start", *names, timeout=300)
-    after = ended(names, seconds)
-    out, err = said(names[0])
-    codes = {state.status for state in after.values()}
-    if codes != {0}:
-        raise Failed(f"exit statuses {sorted(codes)}: {' '.join(err.split())[-200:]}")
-    return Job(tuple(names), tuple(after[name] for name in names), out, err)
-
-
-def boot(
-    engine: Engine, image: str, nodes: int, network: str, *command: str,
-    env: Mapping[str, str] | None = None, seconds: float = 120,
-) -> Job:  # fmt: skip
-    """A whole job of the toolkit, from `docker start` to the last container's end."""
-    names = create_job(engine, image, nodes, network, *command, env=env)
+def finish(engine: Engine, names: Sequence[str], seconds: float = 200) -> Job:
+    """Start the containers, worker-0 first, wait for their ends, and remove them. Raises Failed
+    unless all end with 0."""
     try:
-        return finish(names, seconds)
+        docker("start", *names, timeout=300)
+        after = ended(names, seconds)
+        out, err = said(names[0])
     finally:
         engine.remove(names)
+    if codes := sorted({state.status for state in after.values()} - {0}):
+        raise Failed(f"exit statuses {codes}: {tail(err)}")
+    return Job(tuple(after[name] for name in names), out, err)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -248,7 +234,7 @@ class Bare:
     floor."""
 
     def __init__(self, engine: Engine, image: str, nodes: int, network: str, keys: Path) -> None:
-        self._engine, self.nodes = engine, nodes
+        self.nodes = nodes
         options = ("--no-healthcheck", "-v", f"{keys}:/keys:ro", "--entrypoint", "/usr/sbin/sshd")
         words = ("-D", "-e", "-f", "/keys/sshd_config")
         self.names = [
@@ -264,77 +250,47 @@ class Bare:
         ]
 
     def line(self, command: str, slots: int = 1) -> str:
-        """mpirun's line for so many ranks on each node, for a shell."""
+        """Return mpirun's line for so many ranks on each node, for a shell."""
         hosts = ",".join(f"{address}:{slots}" for address in self._addresses)
         login = f"-p {PORT} -i /keys/client {LOGIN}"
         start = f"env {_QUIET} mpirun -np {self.nodes * slots} -host {hosts}"
         return f"{start} -mca plm_rsh_args '{login}' {OPTIONS} {command}"
 
-    def run(self, command: str, slots: int = 1, seconds: float = 120) -> tuple[float, str]:
-        """Seconds of mpirun alone, and what it printed on stdout. Raises Failed."""
-        script = f"TIMEFORMAT=%R; time {self.line(command, slots)}"
-        argv = [
-            "docker",
-            "exec",
-            self.names[0],
-            "timeout",
-            "-k",
-            "5",
-            f"{seconds:g}",
-            "bash",
-            "-c",
-            script,
-        ]
+    def run(self, command: str, slots: int = 1, seconds: float = 200) -> tuple[float, str]:
+        """Return the seconds of mpirun alone, and what it printed on stdout. Raises Failed."""
+        within = ["docker", "exec", self.names[0], "timeout", "-k", "5", f"{seconds:g}"]
+        argv = [*within, "bash", "-c", f"TIMEFORMAT=%R; time {self.line(command, slots)}"]
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=seconds + 30, check=False
         )
         if done.returncode != 0:
-            raise Failed(
-                f"mpirun ended with {done.returncode}: {' '.join(done.stderr.split())[-200:]}"
-            )
+            raise Failed(f"mpirun ended with {done.returncode}: {tail(done.stderr)}")
         return float(done.stderr.split()[-1]), done.stdout
-
-    def close(self) -> None:
-        """Remove its containers."""
-        self._engine.remove(self.names)
 
 
 @contextlib.contextmanager
 def bare(engine: Engine, image: str, nodes: int) -> Iterator[Bare]:
     """Such containers for the time of the block, all sshd up. Their network is their own: jobs have
     the same names."""
-    with throwaway_keys() as keys:
-        group = Bare(engine, image, nodes, engine.network(), keys)
-        try:
-            yield group
-        finally:
-            group.close()
-
-
-@contextlib.contextmanager
-def throwaway_keys() -> Iterator[Path]:
-    """A folder that holds a client's key, a host's key, and sshd's configuration, owned by the
-    images' user."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        for key in ("host", "client"):
-            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
-            subprocess.run(argv, check=True, timeout=20)
+        keygen(folder)
         (folder / "sshd_config").write_text(
             f"Port {PORT}\nPidFile none\nUsePAM no\nMaxStartups 100\nStrictModes no\n"
             "HostKey /keys/host\nAuthorizedKeysFile /keys/client.pub\n"
         )
         folder.chmod(0o755)
         for path in folder.iterdir():
-            os.chown(path, 1000, 100)
-        yield folder
+            os.chown(path, 1000, 100)  # the images' user
+        group = Bare(engine, image, nodes, engine.network(), folder)
+        try:
+            yield group
+        finally:
+            engine.remove(group.names)
 
 
-def await_words(name: str, words: str, seconds: float) -> None:
-    """Return when a container has printed these words. Raises Failed with its last ones."""
-    deadline = time.monotonic() + seconds
-    while words not in "".join(said(name)):
-        if time.monotonic() > deadline or not states([name])[name].running:
-            last = " ".join("".join(said(name)).split())[-200:]
-            raise Failed(f"it did not say {words!r} within {seconds:g} s: {last}")
-        time.sleep(0.05)
+def keygen(folder: Path) -> None:
+    """Make the keys `host` and `client` in a folder."""
+    for key in ("host", "client"):
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
+        subprocess.run(argv, check=True, timeout=20)

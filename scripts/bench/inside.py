@@ -1,9 +1,7 @@
-"""What runs inside containers: timed commands, and what counts the output of jobs. Standard library
-only.
+"""What runs inside containers: timed commands. Standard library only.
 
 python3 inside.py times RUNS        stdin: JSON, name -> argv: seconds and CPU of each, RUNS times
 python3 inside.py banner RUNS ARGV  a worker's CPU until its sshd answers
-python3 inside.py count             counts what arrives on stdin, by letter
 """
 
 from __future__ import annotations
@@ -100,30 +98,12 @@ def _living(parent: int) -> dict[int, tuple[str, float]]:
     return found
 
 
-def count() -> None:
-    """Bytes of each letter, line ends, and the seconds between the first bytes and the last."""
-    letters = [bytes([65 + rank]) for rank in range(4)]
-    counts, ends, first = [0] * 4, 0, 0.0
-    while data := os.read(0, 1 << 20):
-        first = first or time.perf_counter()
-        counts = [have + data.count(letter) for have, letter in zip(counts, letters, strict=True)]
-        ends += data.count(b"\n")
-    seconds = time.perf_counter() - first
-    print(
-        json.dumps({"letters": counts, "line ends": ends, "seconds": seconds}),
-        file=sys.stderr,
-        flush=True,
-    )
-
-
 def main(what: str, *words: str) -> None:
     """One of the commands above."""
     if what == "times":
         times(int(words[0]))
-    elif what == "banner":
-        banner(int(words[0]), list(words[1:]))
     else:
-        count()
+        banner(int(words[0]), list(words[1:]))
 
 
 if __name__ == "__main__":

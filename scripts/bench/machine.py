@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.containers import docker
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MPIRUN = ("mpirun", "orterun", "orted", "prte", "prted")
@@ -20,25 +21,21 @@ _MPIRUN = ("mpirun", "orterun", "orted", "prte", "prted")
 
 @functools.cache
 def facts(image: str) -> Mapping[str, str]:
-    """What a reader needs to judge the numbers: processor, cores, memory, kernel, engine, versions,
-    commit, image.
+    """Return what a reader needs to judge the numbers: processor, cores, memory, kernel, engine,
+    versions, commit, image.
 
     As it was when it was asked first: a row that is kept changes the page, and with it the
     checkout.
     """
     info = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next(
-        (line.split(":")[1].strip() for line in info if line.startswith("model name")),
-        platform.machine(),
-    )
+    models = [line.split(":")[1].strip() for line in info if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    engine = _first_line("docker", "version", "--format", "{{.Server.Version}}")
     return {
-        "processor": model,
+        "processor": models[0] if models else platform.machine(),
         "cores": str(os.cpu_count()),
         "memory": f"{memory:.0f} GiB",
         "Linux": platform.release(),
-        "docker": engine,
+        "docker": _first_line("docker", "version", "--format", "{{.Server.Version}}"),
         "Open MPI": _first_line("mpirun", "--version").rpartition(" ")[2] or "none",
         "OpenSSH": _first_line("ssh", "-V").partition(",")[0].partition("_")[2] or "none",
         "Python": platform.python_version(),
@@ -48,14 +45,14 @@ def facts(image: str) -> Mapping[str, str]:
 
 
 def image_id(name: str) -> str:
-    """The image that has this name now, or "": another build may take the name meanwhile."""
+    """Return the image that has this name now, or "": another build may take the name meanwhile."""
     found = _first_line("docker", "image", "inspect", "--format", "{{.Id}}", name)
     return found if found.startswith("sha256:") else ""
 
 
 def in_use() -> float:
-    """Per cent of all cores that others use now: a row that starts on a machine in use measures
-    them, too."""
+    """Return the per cent of all cores that others use now: a row that starts on a machine in use
+    measures them, too."""
 
     def idle() -> int:
         fields = Path("/proc/stat").read_text().splitlines()[0].split()
@@ -77,64 +74,45 @@ def _first_line(*argv: str) -> str:
 
 @dataclass(frozen=True)
 class Process:
-    """A process at one moment."""
+    """A process of a container at one moment."""
 
-    pid: int
     name: str  # as `ps -o comm`
-    words: tuple[str, ...]  # its command line
     cpu: float  # seconds that its living threads have used
     resident: float  # MB
-    # MB, a page shared by n processes counted as one nth; None where we may not see it
-    share: float | None
-    threads: int
+    share: float  # MB, a page shared by n processes counted as one nth
 
     @property
     def kind(self) -> str:
-        """Whose it is: sshd, mpirun (with its daemons), or ours. A job's program is none of these:
-        see `of_job`."""
+        """Whose it is: the job's program, sshd, mpirun (with its daemons), or ours."""
+        if self.name == "sleep":
+            return "program"
         if self.name.startswith("sshd"):
             return "sshd"
         return "mpirun" if self.name in _MPIRUN else "ours"
 
 
-def process(pid: int) -> Process | None:
-    """What /proc says of it; None if it is gone."""
-    folder = Path(f"/proc/{pid}")
-    try:
-        status = dict(
-            line.split(":", 1)
-            for line in (folder / "status").read_text().splitlines()
-            if ":" in line
-        )
-        words = tuple(
-            (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
-        )
-        cpu = sum(_nanoseconds(thread) for thread in (folder / "task").iterdir()) / 1e9
-    except (OSError, ValueError):
-        return None
-    resident = float(status.get("VmRSS", "0 kB").split()[0]) / 1000  # a zombie has none
-    return Process(
-        pid, status["Name"].strip(), words, cpu, resident, _share(folder), int(status["Threads"])
-    )
+def processes(container: str) -> list[Process]:
+    """Return all processes of a container."""
+    found = []
+    for pid in docker("top", container, "-eo", "pid").split()[1:]:
+        folder = Path(f"/proc/{pid}")
+        with contextlib.suppress(OSError):  # it has just ended
+            # running time comes first, in nanoseconds
+            times = [(thread / "schedstat").read_text() for thread in (folder / "task").iterdir()]
+            cpu = sum(int(each.split()[0]) for each in times) / 1e9
+            sizes = _fields(folder / "status") | _fields(folder / "smaps_rollup")
+            memory = [float(sizes.get(name, "0").split()[0]) / 1000 for name in ("VmRSS", "Pss")]
+            found.append(Process(sizes["Name"].strip(), cpu, *memory))
+    return found
 
 
-def _nanoseconds(thread: Path) -> int:
-    with contextlib.suppress(OSError):  # it has just ended
-        return int((thread / "schedstat").read_text().split()[0])
-    return 0
-
-
-def _share(folder: Path) -> float | None:
-    try:
-        rows = (folder / "smaps_rollup").read_text().splitlines()
-    except OSError:
-        return None
-    return next((float(row.split()[1]) / 1000 for row in rows if row.startswith("Pss:")), None)
+def _fields(file: Path) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in file.read_text().splitlines() if ":" in line)
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU of a process, its ended threads too, in steps of a hundredth. 0 if it is
-    gone."""
+    """Return the seconds of CPU of a process, its ended threads too, in steps of a hundredth. 0 if
+    it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -142,32 +120,24 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def peak_of(pid: int) -> tuple[float, int]:
-    """The most memory (MB resident) that a process has held, and how many threads it has now. Zeros
-    if it is gone."""
+def peak_of(pid: int) -> float:
+    """Return the most memory (MB resident) that a process has held. 0 if it is gone."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        return float(_fields(Path(f"/proc/{pid}/status")).get("VmHWM", "0").split()[0]) / 1000
     except OSError:
-        return 0.0, 0
-    values = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-    return float(values.get("VmHWM", "0 kB").split()[0]) / 1000, int(values["Threads"])
+        return 0.0
 
 
-def listening(port: int) -> int:
-    """On how many IPv4 addresses of this machine something listens at this port. Connects to
-    nobody."""
-    end = f":{port:04X}"
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[1].endswith(end) and row[3] == "0A" for row in rows)
+def simulated_address(worker: int) -> str:
+    """Return the address of a simulated worker, 1 and up, or of its leader, 0."""
+    return f"127.1.{worker // 250}.{1 + worker % 250}"
 
 
-@contextmanager
+@contextlib.contextmanager
 def busy(loops: int) -> Iterator[None]:
     """So many processes that compute without end, while the block runs."""
-    started = [
-        subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"])
-        for _ in range(loops)
-    ]
+    argv = [sys.executable, "-I", "-S", "-c", "while True: pass"]
+    started = [subprocess.Popen(argv) for _ in range(loops)]
     try:
         yield
     finally:

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .engine import Engine, Failed
-from .figures import Goal, Run, Series, number
-from .page import About
+from .figures import Goal, Run, number
 
-IMAGE, MPI_IMAGE = "entrypoint-gpu:dev", "entrypoint-mpi:dev"
 FAILURES = (
     Failed,
     AssertionError,
@@ -26,7 +24,7 @@ FAILURES = (
 
 
 def words(error: BaseException) -> str:
-    """Why a run failed, on one line."""
+    """Return why a run failed, on one line."""
     return " ".join(str(error).split())[-300:] or type(error).__name__
 
 
@@ -35,14 +33,13 @@ class Table:
     """The runs of one row, in the order in which they are made; each is printed at once."""
 
     engine: Engine
+    image: str
     runs: int
     quick: bool = False  # the smallest case alone
-    image: str = IMAGE
-    mpi_image: str = MPI_IMAGE
     kept: dict[tuple[str, str, str], list[Run]] = field(default_factory=dict)
 
     def sizes(self, *all_sizes: int) -> tuple[int, ...]:
-        """All of them, or in a quick run the first alone."""
+        """Return all of them, or in a quick run the first alone."""
         return all_sizes[:1] if self.quick else all_sizes
 
     def add(self, case: str, way: str, unit: str, run: Run) -> None:
@@ -72,25 +69,24 @@ class Table:
         for way, unit in units.items():
             self.add(case, way, unit, found[way])
 
-    def series(self) -> list[Series]:
-        """All runs so far."""
+    def series(self) -> list[dict[str, Any]]:
+        """Return all runs so far, for the file of raw numbers."""
         return [
-            Series(case, way, unit, tuple(runs)) for (case, way, unit), runs in self.kept.items()
+            {"case": case, "way": way, "unit": unit, "runs": list(runs)}
+            for (case, way, unit), runs in self.kept.items()
         ]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: what it says of itself, how it is measured, and how often by
-    default."""
+    """One row of the table: how it is measured, how often by default, and what it has to reach.
+    docs/performance.md says how it is measured in words."""
 
-    about: About
+    name: str
+    title: str
     measure: Callable[[Table], None]
     runs: int
+    goals: tuple[Goal, ...]
     quick: int = 0  # runs in `scripts/bench/run --check`; 0: it has no part in it
     # ratios that `--check` compares beside those of the goals; their limit is unused
     also: tuple[Goal, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return self.about.name

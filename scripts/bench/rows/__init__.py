@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..table import Row
-from . import boot, end, idle, large, output, reduce, restarts, rollcall, start, torchrun
+from . import boot, large, start, waiting
 
 ROWS: tuple[Row, ...] = (
-    boot.ROW, torchrun.ROW, boot.BUSY, boot.RANKS, start.ONE_NODE, start.WORKER, start.VERSION, start.HEALTH,
-    idle.WORKER, rollcall.IDLE, end.ROW, rollcall.REAL, rollcall.SIMULATED, large.ROW, rollcall.STARVED,
-    output.ROW, reduce.ROW, restarts.ROW, restarts.SPARE_ROW,
+    boot.BOOT, boot.TORCHRUN, boot.BUSY, boot.RANKS, start.ONE_NODE, start.WORKER, start.VERSION,
+    start.HEALTH, waiting.ROW, boot.END, large.ROW,
 )  # fmt: skip

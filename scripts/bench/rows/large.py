@@ -1,122 +1,177 @@
-"""Ten thousand nodes: what a leader of 9,999 simulated workers costs, next to one of 999."""
+"""A leader of ten thousand nodes: of this checkout, without containers, and its workers are
+simulated (workers.py)."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import resource
 import signal
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
-from entrypoint import heartbeat
+from tests.cluster import clean_environment, free_port
 
-from ..engine import Failed
-from ..figures import Goal, by_name
-from ..machine import peak_of
-from ..nodes import Nodes
-from ..page import About
-from ..simulated import Simulated, leader_of
+from ..engine import Failed, keygen, tail
+from ..figures import Goal
+from ..machine import cpu_of, peak_of, simulated_address
 from ..table import Row, Table
-from .rollcall import CPU, MEMORY, OURS, SIMULATED_WORKER, called, cpu_share
 
-FEW, MANY = 999, 9_999
-_CPU_PER = "leader's CPU per worker"
-_BEATS, _BEAT_PER = "heartbeats", "a ping and its answer"
-_LOST, _RELEASE, _LOGINS = "a lost worker is noticed", "release", "logins"
-_STOP = "release after a loss"
+TREE = Path(__file__).resolve().parents[3]
+CALL, CPU, MEMORY = "roll call", "leader's CPU per worker", "leader's memory, at most"
+BEATS, RELEASE = "heartbeats", "release"
+LOST, STOP = "a lost worker is noticed", "release after a loss"
 _UNITS = {
-    OURS: "s", CPU: "s", _CPU_PER: "ms", MEMORY: "MB", _BEATS: "% of a core", _BEAT_PER: "us",
-    _RELEASE: "s", _LOGINS: "", _LOST: "s", _STOP: "s",
+    CALL: "s", CPU: "ms", MEMORY: "MB", BEATS: "% of a core", RELEASE: "s", LOST: "s", STOP: "s",
 }  # fmt: skip
-_TIMEOUT = 15.0  # seconds: the default of timeouts.heartbeat
-_MOST = 600.0  # seconds for a roll call: on a busy machine it takes long
+FEW, MANY = 999, 9_999
+_OF_ONE = 5_000  # workers of one process: each needs two files, and a usual limit is 20,000
 
 
 def measure(table: Table) -> None:
-    """Few and many workers; then what a worker of many costs over one of few."""
-    sizes = (2, 3) if table.quick else (FEW, MANY)
+    """Few and many workers, and two jobs of each: one whose programs end well after some time of
+    heartbeats, and one that loses a worker."""
     for _ in range(table.runs):
-        for workers in sizes:
-            table.take_all(_case(workers), _UNITS, _jobs, workers, 6.0 if table.quick else 30.0)
-    few, many = (by_name(table.series())[_case(workers), _CPU_PER] for workers in sizes)
-    for one, other in zip(many.runs, few.runs, strict=True):
-        failed = isinstance(one, str) or isinstance(other, str)
-        ratio = "no number" if failed else float(one) / float(other)
-        table.add(f"{sizes[1]} over {sizes[0]}", _CPU_PER, "", ratio)
-
-
-def _case(workers: int) -> str:
-    return f"{workers} simulated workers"
+        for workers in (2, 3) if table.quick else (FEW, MANY):
+            case = f"{workers} simulated workers"
+            table.take_all(case, _UNITS, _jobs, workers, 6.0 if table.quick else 30.0)
 
 
 def _jobs(workers: int, seconds: float) -> dict[str, float]:
-    """Two jobs: one whose programs end well, after so many seconds of heartbeats, and one that
-    loses a worker."""
-    with leader_of(workers) as (made, simulated):
-        found = _boot(made, workers)
-        beats = cpu_share(made.processes[0].pid, seconds)
-        memory, _ = peak_of(made.processes[0].pid)
-        simulated.signal(signal.SIGUSR1)
-        (made.folder / "end").touch()
-        released = _ended(made, simulated, workers, 0)
-    per_ping = beats / 100 * heartbeat.interval(_TIMEOUT, workers + 1) / workers * 1e6
-    with leader_of(workers) as (made, simulated):
-        _boot(made, workers)
-        simulated.silence_one(signal.SIGUSR2)
-        lost = _noticed(made, 60)
-        stopped = _ended(made, simulated, workers - 1, 75)
-    return {
-        OURS: found[OURS], CPU: found[CPU], _CPU_PER: found[CPU] / workers * 1e3, MEMORY: memory,
-        _BEATS: beats, _BEAT_PER: per_ping,
-        _RELEASE: released[0], _LOGINS: released[1], _LOST: lost, _STOP: stopped[0],
-    }  # fmt: skip
+    with leader_of(workers) as leader:
+        call = leader.await_ranks(600)
+        cpu = cpu_of(leader.process.pid) / workers * 1e3
+        time.sleep(5)  # for what the start left to do
+        before, begun = cpu_of(leader.process.pid), time.monotonic()
+        time.sleep(seconds)
+        beats = (cpu_of(leader.process.pid) - before) / (time.monotonic() - begun) * 100
+        memory = peak_of(leader.process.pid)
+        (leader.folder / "end").touch()
+        release = leader.ends(signal.SIGUSR1, workers, 0)
+    with leader_of(workers) as leader:
+        leader.await_ranks(600)
+        lost = leader.loses_one(60)
+        stop = leader.ends(0, workers - 1, 75)
+    found = (call, cpu, memory, beats, release, lost, stop)
+    return dict(zip(_UNITS, found, strict=True))
 
 
-def _boot(made: Nodes, workers: int) -> dict[str, float]:
-    """Start a leader whose program runs until the folder has a file `end`."""
-    wait = f"while [ ! -e {made.folder}/end ]; do sleep 0.2; done"
-    return called(made, workers, _MOST, "sh", "-c", wait)
+class Leader:
+    """A leader whose program runs until its folder has a file `end`, and its workers."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self.folder, port = folder, free_port()
+        keygen(folder)
+        env = {**clean_environment(), "PYTHONPATH": str(TREE)}
+        argv = [sys.executable, "-m", "scripts.bench.workers", str(folder), str(port)]
+        self.workers = [
+            subprocess.Popen(
+                [*argv, str(first), str(min(workers, first + _OF_ONE - 1))],
+                env=env, stdout=subprocess.PIPE, text=True, cwd=TREE,
+            )
+            for first in range(1, workers + 1, _OF_ONE)
+        ]  # fmt: skip
+        for each in self.workers:
+            assert each.stdout is not None
+            if not each.stdout.readline().startswith("ready"):
+                raise Failed("the simulated workers did not start")
+        # in a file, since one variable may have 128 KiB at most (execve(2))
+        hosts = [f"w{number}={simulated_address(number)}" for number in range(1, workers + 1)]
+        spec = "\n  - ".join(["hosts:", f"leader={simulated_address(0)}", *hosts])
+        (folder / "job.yaml").write_text(f"{spec}\n")
+        own = {
+            "ENTRYPOINT_SPEC": str(folder / "job.yaml"), "ENTRYPOINT_TIMEOUTS_PEERS": "300",
+            "ENTRYPOINT_SSH_PORT": str(port), "ENTRYPOINT_NODE_RANK": "0",
+            "ENTRYPOINT_SSH_CLIENT_KEY": str(folder / "client"),
+            "ENTRYPOINT_SSH_HOST_KEY": str(folder / "host"),
+            "ENTRYPOINT_RUN_DIR": str(folder / "run"),
+        }  # fmt: skip
+        wait = f"touch {folder}/begun; while [ ! -e {folder}/end ]; do sleep 0.2; done"
+        program = ["run", "--launcher", "plain", "--", "sh", "-c", wait]
+        self.begun = time.time()
+        with open(folder / "said", "wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "entrypoint", *program], env={**env, **own},
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True,
+            )  # fmt: skip
+
+    def said(self) -> str:
+        """Return what the leader has printed."""
+        return (self.folder / "said").read_text(errors="replace")
+
+    def await_ranks(self, seconds: float) -> float:
+        """Return the seconds from the leader's start to its program's. Raises Failed."""
+        mark = self.folder / "begun"
+        while not mark.exists():
+            if self.process.poll() is not None or time.time() > self.begun + seconds:
+                raise Failed(f"no roll call within {seconds:g} s: {tail(self.said())}")
+            time.sleep(0.02)
+        return mark.stat().st_mtime - self.begun
+
+    def loses_one(self, seconds: float) -> float:
+        """Silence a worker; return the seconds until the leader says that it is lost."""
+        self.workers[-1].send_signal(signal.SIGUSR2)
+        begun = time.monotonic()
+        while " is lost: nothing heard" not in self.said():
+            if time.monotonic() - begun > seconds:
+                raise Failed(f"no worker is lost after {seconds:g} s: {tail(self.said())}")
+            time.sleep(0.05)
+        return time.monotonic() - begun
+
+    def ends(self, signum: int, released: int, status: int) -> float:
+        """Send the workers a signal, and return the seconds until the leader has ended. Raises
+        Failed unless it ends with this status and has released so many workers."""
+        for each in self.workers:
+            each.send_signal(signum)
+        begun = time.monotonic()
+        code = self.process.wait(120)
+        took, count = time.monotonic() - begun, 0
+        for each in self.workers:
+            each.terminate()
+            count += json.loads(each.communicate(timeout=20)[0]).get("Release", 0)
+        if code != status or count < released:
+            raise Failed(f"it ended with {code}, {count} were released: {tail(self.said())}")
+        return took
+
+    def close(self) -> None:
+        """End all processes."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for each in self.workers:
+            each.kill()
+            each.wait()
 
 
-def _noticed(made: Nodes, seconds: float) -> float:
-    """Seconds until the leader says that a worker is lost. Raises Failed."""
-    begun = time.monotonic()
-    while " is lost: nothing heard" not in made.said():
-        if time.monotonic() - begun > seconds:
-            raise Failed(f"no worker is lost after {seconds:g} s: {made.said()[-200:]}")
-        time.sleep(0.05)
-    return time.monotonic() - begun
+@contextlib.contextmanager
+def leader_of(workers: int) -> Iterator[Leader]:
+    """A leader and its workers for the time of the block."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # of all that is started
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # Short, since a unix socket's path is.
+    with tempfile.TemporaryDirectory(prefix="bn-", dir="/tmp") as name:
+        leader = Leader(Path(name), workers)
+        try:
+            yield leader
+        finally:
+            leader.close()
 
 
-def _ended(made: Nodes, simulated: Simulated, least: int, status: int) -> tuple[float, float]:
-    """Seconds until the leader has ended, and the logins that it has made. Raises Failed."""
-    begun = time.monotonic()
-    codes = made.ends(120)
-    took = time.monotonic() - begun
-    if codes != {0: status}:
-        raise Failed(f"the leader ended with {codes[0]}: {made.said()[-200:]}")
-    counts = simulated.counts()
-    if counts["Release"] < least:
-        raise Failed(f"not every worker was released: {counts}")
-    return took, float(counts["sessions"])
-
-
+_CASE = f"{MANY} simulated workers"
 ROW = Row(
-    About(
-        "ten-thousand", "A leader of ten thousand nodes",
-        f"{SIMULATED_WORKER} Two jobs for each number of workers. In the first, the leader's CPU until its program's "
-        "start is divided by the workers; heartbeats are its CPU over 30 s in which nobody says anything else, and "
-        "once more for each ping and its answer, with the defaults of one each 3 s, and 6 s from 5,000 nodes on; "
-        "release is the time from the "
-        "workers' message that their programs have ended to the leader's end. In the second, one worker says nothing "
-        "more: the time until the leader says that it is lost, and from there to the leader's end. Logins beyond the "
-        "number of workers are those that were repeated. \"9999 over 999\": the runs of a pair, divided.",
-        (
-            Goal(_case(MANY), OURS, "", "value", 25.0),
-            Goal(_case(MANY), MEMORY, "", "value", 500.0),
-            Goal(f"{MANY} over {FEW}", _CPU_PER, "", "value", 1.3),
-            Goal(_case(MANY), _BEATS, "", "value", 20.0),
-            Goal(_case(MANY), _LOST, "", "each", 21.5),
-            Goal(_case(MANY), _RELEASE, "", "value", 10.0),
-            Goal(_case(MANY), _STOP, "", "value", 10.0),
-        ),
+    "ten-thousand", "A leader of ten thousand nodes", measure, 1,
+    (
+        Goal(f"{FEW} simulated workers", CPU, "", "value", 2.5),
+        Goal(_CASE, CPU, "", "value", 2.5),
+        Goal(_CASE, MEMORY, "", "value", 500.0),
+        Goal(_CASE, BEATS, "", "value", 20.0),
+        Goal(_CASE, LOST, "", "each", 21.5),
+        Goal(_CASE, RELEASE, "", "value", 10.0),
+        Goal(_CASE, STOP, "", "value", 10.0),
     ),
-    measure, 1,
 )  # fmt: skip
