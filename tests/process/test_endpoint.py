@@ -72,13 +72,9 @@ class Leader:
         stdin, self.into = os.pipe()
         self.out, stdout = os.pipe()
         argv = (*shell.split(), str(folder / "attend"))
+        env = {**os.environ, "SSH_CONNECTION": "10.0.0.9 40000 10.0.0.2 36666"}
         self.attend = subprocess.Popen(
-            argv,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "SSH_CONNECTION": "10.0.0.9 40000 10.0.0.2 36666"},
+            argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, env=env
         )
         self._open = {self.into, self.out}
         os.close(stdin)
@@ -123,19 +119,30 @@ class Leader:
         self.attend.stderr.close()
 
 
-SHELLS = ("dash", "bash --posix", "busybox sh")
+SHELLS = pytest.mark.parametrize(
+    "shell",
+    [
+        pytest.param(
+            words,
+            marks=pytest.mark.skipif(not shutil.which(words.split()[0]), reason="not here"),
+        )
+        for words in ("sh", "dash", "bash --posix", "busybox sh")
+    ],
+)
+
+
+def hello(*hosts: str, leader: str = "leader") -> messages.Hello:
+    return messages.Hello(__version__, hosts, 1, "plain", {}, 15.0, leader, "127.0.0.1", "token")
 
 
 @pytest.mark.control(
     "a session and its endpoint notice each other's end; a stuck reader blocks none"
 )
-@pytest.mark.parametrize("shell", ["sh", *SHELLS])
+@SHELLS
 @in_loop
 async def test_messages_pass_both_ways_and_the_end_of_a_session_is_noticed(
     folder: Path, shell: str
 ) -> None:
-    if shutil.which(shell.split()[0]) is None:
-        pytest.skip(f"{shell.split()[0]} is not on this machine")
     async with node(folder) as worker:
         with Leader(folder, shell) as leader:
             leader.say(HELLO)
@@ -155,9 +162,7 @@ async def test_messages_pass_both_ways_and_the_end_of_a_session_is_noticed(
 async def test_a_question_with_a_digest_of_the_hosts_has_this_node_s_or_all_are_sent(
     folder: Path,
 ) -> None:
-    long = messages.Hello(
-        __version__, ("b", "a"), 1, "plain", {}, 15.0, "leader", "127.0.0.1", "token"
-    )
+    long = hello("b", "a")
     short = values.replace(long, hosts=(), digest=codec.digest(long.hosts))
     async with node(folder) as worker:
         with Leader(folder) as leader:
@@ -191,21 +196,18 @@ async def test_of_eight_leaders_at_once_one_has_it_and_the_others_hear_so(folder
             leaders = [stack.enter_context(Leader(folder)) for _ in range(8)]
             for leader in leaders:
                 leader.say(HELLO)
-            ends = [asyncio.create_task(leader.hears()) for leader in leaders]
-            while sum(end.done() for end in ends) < 7:
-                await asyncio.wait(
-                    [end for end in ends if not end.done()], return_when=asyncio.FIRST_COMPLETED
-                )
-            assert [end.result() for end in ends if end.done()] == [BUSY] * 7
-            first = next(
-                leader for leader, end in zip(leaders, ends, strict=True) if not end.done()
-            )
-            for leader in leaders:
-                if leader is not first:
-                    assert await leader.ended() == -signal.SIGKILL
+            ends = {asyncio.create_task(leader.hears()): leader for leader in leaders}
+            waiting = set(ends)
+            while len(waiting) > 1:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                assert {end.result() for end in done} == {BUSY}
+            (end,) = waiting
+            first = ends.pop(end)
+            for leader in ends.values():
+                assert await leader.ended() == -signal.SIGKILL
             assert first.attend.poll() is None
             worker.endpoint.send(messages.Stopped())
-            assert await ends[leaders.index(first)] == codec.pack(messages.Stopped())
+            assert await end == codec.pack(messages.Stopped())
             assert worker.heard.qsize() == 1
             said = "rejected a second session, of 10.0.0.9, which says start: another leader has it"
             assert worker.said == [said]
@@ -213,21 +215,17 @@ async def test_of_eight_leaders_at_once_one_has_it_and_the_others_hear_so(folder
 
 @in_loop
 async def test_a_second_caller_is_logged_with_its_address_and_what_it_says(folder: Path) -> None:
-    hello = messages.Hello(
-        __version__, ("a", "b"), 1, "plain", {}, 15.0, "l\n" * 30, "10.0.0.2", "token"
-    )
     async with node(folder) as worker:
         with Leader(folder) as leader, Leader(folder) as second:
             leader.say(HELLO)
             assert await worker.heard.get() == messages.Start(1)
-            second.say(codec.pack(hello))
+            second.say(codec.pack(hello("a", "b", leader="l\n" * 30)))
             assert await second.hears() == BUSY
-            assert len(worker.said) == 1
-            assert worker.said[0].startswith(
-                "rejected a second session, of 10.0.0.9, which says hello of leader l"
-            )
-            assert worker.said[0].endswith(" to node 1: another leader has it")
-            assert "\n" not in worker.said[0]
+            (said,) = worker.said
+            words = "rejected a second session, of 10.0.0.9, which says hello of leader l"
+            assert said.startswith(words)
+            assert said.endswith(" to node 1: another leader has it")
+            assert "\n" not in said
 
 
 @in_loop
@@ -252,6 +250,7 @@ async def test_a_leader_that_comes_back_has_the_node_and_its_old_session_ends(fo
 )
 @in_loop
 async def test_who_reads_nothing_holds_up_nobody_and_is_ended(folder: Path) -> None:
+    """As is who says what no leader does."""
     async with node(folder) as worker:
         with Leader(folder) as leader:
             leader.say(HELLO)
@@ -260,11 +259,6 @@ async def test_who_reads_nothing_holds_up_nobody_and_is_ended(folder: Path) -> N
                 worker.endpoint.send(messages.Failed(1, "x" * 1_000_000, False, False))
             assert await worker.lost.get() == "it does not read what we say"
             assert await leader.ended() == -signal.SIGKILL
-
-
-@in_loop
-async def test_who_says_what_no_leader_does_is_ended(folder: Path) -> None:
-    async with node(folder) as worker:
         with Leader(folder) as leader:
             leader.say(HELLO)
             await worker.heard.get()
@@ -324,24 +318,20 @@ asyncio.run(listen())
 @pytest.mark.promise(
     "a session and its endpoint notice each other's end; a stuck reader blocks none"
 )
-@pytest.mark.parametrize("shell", ["sh", *SHELLS])
+@SHELLS
 def test_a_killed_endpoint_leaves_no_session_and_holds_up_none_that_comes_later(
     folder: Path, shell: str
 ) -> None:
-    if shutil.which(shell.split()[0]) is None:
-        pytest.skip(f"{shell.split()[0]} is not on this machine")
     listens = subprocess.Popen([sys.executable, "-c", LISTENS, str(folder)], stdout=subprocess.PIPE)
     assert listens.stdout
-    with (
-        listens.stdout as out,
-        Leader(folder, shell) if out.readline() else contextlib.nullcontext() as leader,
-    ):
-        assert leader
-        leader.say(HELLO)
-        assert out.readline() == b"heard\n"
-        listens.kill()
-        listens.wait()
-        assert leader.attend.wait(60) == 1
+    with listens.stdout as out:
+        assert out.readline() == b"open\n"
+        with Leader(folder, shell) as leader:
+            leader.say(HELLO)
+            assert out.readline() == b"heard\n"
+            listens.kill()
+            listens.wait()
+            assert leader.attend.wait(60) == 1
     with Leader(folder, shell) as late:
         assert late.attend.wait(60) == 1
     (folder / "attend.sessions").unlink()

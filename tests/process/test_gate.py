@@ -65,11 +65,18 @@ class Gate:
 # -- the folder
 
 
-def test_there_need_be_nothing(tmp_path: Path) -> None:
+@pytest.mark.control("a node that does not pass its gate never gets a rank")
+def test_a_node_that_is_well_has_passed(tmp_path: Path) -> None:
+    """Also one without a folder."""
     gate = Gate(tmp_path)
     assert gate.check() == ""
-    gate.folder.mkdir()
+    for name in ("30", "10", "20"):
+        gate.add(name, f"echo {name} >>{tmp_path}/order; sleep 0.1; echo {name} >>{tmp_path}/order")
+    simulated_smi(gate.tools)
     assert gate.check() == ""
+    assert calls(gate.tools) == 1
+    # by name, one after the other
+    assert (tmp_path / "order").read_text().split() == ["10", "10", "20", "20", "30", "30"]
     assert gate.lines == []
 
 
@@ -89,23 +96,6 @@ def test_the_last_line_is_the_reason(tmp_path: Path) -> None:
     assert fourth.startswith("50-long: xxx")
     assert len(fourth) < 400
     assert gate.lines == []
-
-
-@pytest.mark.control("a node that does not pass its gate never gets a rank")
-def test_a_node_that_is_well_has_passed(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    gate.add("10-fine", "exit 0")
-    simulated_smi(gate.tools)
-    assert gate.check() == ""
-    assert calls(gate.tools) == 1
-
-
-def test_they_run_by_name_one_after_the_other(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    for name in ("30", "10", "20"):
-        gate.add(name, f"echo {name} >>{tmp_path}/order; sleep 0.1; echo {name} >>{tmp_path}/order")
-    assert gate.check() == ""
-    assert (tmp_path / "order").read_text().split() == ["10", "10", "20", "20", "30", "30"]
 
 
 @pytest.mark.promise("a gate that is slow or missing stops no job")
@@ -148,20 +138,19 @@ def test_a_file_that_others_may_have_written_is_not_run(
     assert line.startswith(f"warning: EP464 10-check of {gate.folder} is not run | {why}")
 
 
-def test_a_folder_that_others_may_change_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("why", ["others may change it: drwxrwxrwx", "Not a directory"])
+def test_a_folder_that_others_may_change_or_that_is_none_is_not_used(
+    why: str, tmp_path: Path
+) -> None:
     gate = Gate(tmp_path)
-    gate.add("10-check", f"touch {tmp_path}/ran; exit 1")
-    gate.folder.chmod(0o777)
+    if why == "Not a directory":
+        gate.folder.write_text("")
+    else:
+        gate.add("10-check", f"touch {tmp_path}/ran; exit 1")
+        gate.folder.chmod(0o777)
     assert gate.check() == ""
     assert not (tmp_path / "ran").exists()
-    assert "others may change it: drwxrwxrwx" in gate.said()
-
-
-def test_a_folder_that_is_a_file_is_not_used(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    gate.folder.write_text("")
-    assert gate.check() == ""
-    assert "is not used | Not a directory" in gate.said()
+    assert f"is not used | {why}" in gate.said()
 
 
 def test_a_stop_ends_what_runs(tmp_path: Path) -> None:
@@ -186,15 +175,13 @@ def test_a_stop_ends_what_runs(tmp_path: Path) -> None:
 
 @pytest.mark.promise("a node that does not pass its gate never gets a rank")
 def test_a_card_with_errors_is_named(tmp_path: Path) -> None:
+    """And those that do not answer are counted."""
     gate = Gate(tmp_path)
     simulated_smi(gate.tools, ecc=(0, 4))
     assert gate.check() == "GPU 1: 4 uncorrectable memory errors since the driver was loaded"
-
-
-def test_a_card_that_does_not_answer_is_counted(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, device=8)
-    simulated_smi(gate.tools, ecc=(0,) * 7, before="trap 'exit 14' EXIT")
-    assert gate.check() == "accelerators that answer: 7 answer nvidia-smi, needed: 8"
+    eight = Gate(tmp_path, device=8)
+    simulated_smi(eight.tools, ecc=(0,) * 7, before="trap 'exit 14' EXIT")
+    assert eight.check() == "accelerators that answer: 7 answer nvidia-smi, needed: 8"
 
 
 @pytest.mark.promise("a gate that is slow or missing stops no job")
@@ -217,8 +204,7 @@ def test_a_tool_that_is_of_no_use_is_said_once(tmp_path: Path, before: str, why:
 def test_the_tool_of_cards_that_are_not_there_is_no_matter(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     simulated_smi(gate.tools, before="echo no driver; exit 9")
-    assert gate.check() == ""
-    assert gate.lines == []
+    assert (gate.check(), gate.lines) == ("", [])
 
 
 @pytest.mark.promise(

@@ -64,52 +64,47 @@ def process(
 @pytest.mark.parametrize(
     "words",
     [
-        (
-            *split(
-                "/opt/entrypoint/bin/python3 -I /usr/local/bin/entrypoint run -- python train.py"
-            ),
-        ),
-        ("python3.11", "-m", "entrypoint", "run"),
-        ("/usr/bin/python3", "/usr/local/bin/entrypoint", "run"),
-        ("/opt/entrypoint/bin/python3", "-I", "/usr/local/bin/image-entry", "python", "train.py"),
-        ("/bin/bash", "-p", "/usr/local/bin/entrypoint", "run", "--", "true"),
+        "/opt/entrypoint/bin/python3 -I /usr/local/bin/entrypoint run -- python train.py",
+        "python3.11 -m entrypoint run",
+        "/usr/bin/python3 /usr/local/bin/entrypoint run",
+        "/opt/entrypoint/bin/python3 -I /usr/local/bin/image-entry python train.py",
+        "/bin/bash -p /usr/local/bin/entrypoint run -- true",
     ],
 )
-def test_a_boot_that_has_only_begun_is_found(
-    check: Check, words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_boot_that_has_only_begun_is_found(check: Check, words: str, tmp_path: Path) -> None:
     process(tmp_path, 1, "/usr/bin/tini", "-s", "--", "/usr/local/bin/image-entry", name="tini")
-    process(tmp_path, 7, *words)
+    process(tmp_path, 7, *words.split())
     assert check(tmp_path) == NOT_READY
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("/usr/bin/tini", "-s", "--", "entrypoint", "run"),
-        ("python", "train.py", "entrypoint", "walk"),
-        ("python", "train.py", "--of", "image-entry"),
-        ("python3", "-I", "/usr/local/bin/entrypoint", "health"),
-        ("sh", "-c", "entrypoint run"),
-        ("python3", "-c", "\nentrypoint\nrun\n"),
-        ("python3", "-I", "-X", "utf8", "-u", "entrypoint", "run"),
-        ("python3", "entrypoint", "-v", "run"),
-        (),
+        [*split("/usr/bin/tini -s -- entrypoint run")],
+        [*split("python train.py entrypoint walk")],
+        [*split("python train.py --of image-entry")],
+        [*split("python3 -I /usr/local/bin/entrypoint health")],
+        ["sh", "-c", "entrypoint run"],
+        ["python3", "-c", "\nentrypoint\nrun\n"],
+        [*split("python3 -I -X utf8 -u entrypoint run")],
+        [*split("python3 entrypoint -v run")],
+        [],
     ],
 )
-def test_others_are_not(check: Check, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_others_are_not(check: Check, words: list[str], tmp_path: Path) -> None:
     process(tmp_path, 7, *words)
     assert check(tmp_path) == ALONE
 
 
-@pytest.mark.parametrize(
-    ("name", "seen"), [("entrypoint:wait", NOT_READY), ("entrypoint:up", READY)]
-)
-def test_a_boot_tells_how_far_it_is(
-    check: Check, name: str, seen: tuple[bool, str], tmp_path: Path
-) -> None:
-    process(tmp_path, 7, *RUN, name=name, age=1000)
-    assert check(tmp_path) == seen
+def test_a_boot_tells_how_far_it_is_and_all_must_be_ready(check: Check, tmp_path: Path) -> None:
+    assert check(tmp_path) == ALONE, "no process at all"
+    process(tmp_path, 7, *RUN, name="entrypoint:up", age=1000)
+    assert check(tmp_path) == READY
+    process(tmp_path, 8, *RUN, name="entrypoint:wait", age=1000)
+    assert check(tmp_path) == NOT_READY
+    for pid in ("7", "8"):  # they have just ended
+        (tmp_path / pid / "stat").unlink()
+    assert check(tmp_path) == ALONE
 
 
 @pytest.mark.control("the health check of an image agrees with Python's, without a Python")
@@ -133,19 +128,6 @@ def test_another_user_s_process_deceives_nobody(check: Check, tmp_path: Path) ->
     assert check(tmp_path) == NOT_READY, "who asks comes first"
 
 
-def test_all_must_be_ready(check: Check, tmp_path: Path) -> None:
-    process(tmp_path, 7, *RUN, name="entrypoint:up")
-    assert check(tmp_path) == READY
-    process(tmp_path, 8, *RUN, name="entrypoint:wait")
-    assert check(tmp_path) == NOT_READY
-
-
-def test_one_that_has_just_ended(check: Check, tmp_path: Path) -> None:
-    process(tmp_path, 7, *RUN, name="entrypoint:wait")
-    (tmp_path / "7" / "stat").unlink()
-    assert check(tmp_path) == ALONE
-
-
 def test_many_processes(check: Check, tmp_path: Path) -> None:
     for pid in range(2, 300):
         process(tmp_path, pid, "python", "train.py", age=1000)
@@ -154,10 +136,6 @@ def test_many_processes(check: Check, tmp_path: Path) -> None:
     assert check(tmp_path) == ALONE
     process(tmp_path, 4001, *RUN, name="entrypoint:up", age=1000)
     assert check(tmp_path) == READY
-
-
-def test_no_process_at_all(check: Check, tmp_path: Path) -> None:
-    assert check(tmp_path) == ALONE
 
 
 PROBES = [(sys.executable, "-m", "entrypoint", "health"), (str(COMMAND), "health")]
@@ -203,46 +181,29 @@ def test_nobody_needs_to_read_it(probe: tuple[str, ...]) -> None:
 @pytest.mark.promise("the health check of an image agrees with Python's, without a Python")
 def test_the_check_of_an_image_starts_no_python(tmp_path: Path) -> None:
     """Whatever the environment brings; any other word goes to the toolkit."""
-    lines = COMMAND.read_text().split("\n")
-    assert lines[0] == "#!/bin/bash -p"
-    (command := tmp_path / "entrypoint").write_text(
-        COMMAND.read_text().replace("/opt/entrypoint", str(tmp_path))
-    )
+    text = COMMAND.read_text()
+    assert text.startswith("#!/bin/bash -p\n")
+    command, toolkit = tmp_path / "entrypoint", tmp_path / "bin/entrypoint"
+    command.write_text(text.replace("/opt/entrypoint", str(tmp_path)))
     command.chmod(0o755)
-    (tmp_path / "bin").mkdir()
-    (toolkit := tmp_path / "bin/entrypoint").write_text(
-        '#!/bin/bash -p\necho "$# $*"; exec env -0\n'
-    )
-    toolkit.chmod(0o755)
+    toolkit.parent.mkdir()
+    toolkit.write_text('#!/bin/bash -p\necho "$# $*"; exec env -0\n')
     env = {
         "PATH": os.environ["PATH"],
         "a.b": "1",
         "BASH_FUNC_grep%%": "() { echo /proc/1/stat; }",
         "BASH_ENV": "/bad",
     }
-
-    def said(*words: str) -> bytes:
-        return subprocess.run([command, *words], env=env, capture_output=True, check=True).stdout
-
     toolkit.chmod(0)
-    words = (
-        subprocess.run([command, "health"], env=env, capture_output=True, check=False)
-        .stdout.decode()
-        .strip()
-    )
-    assert words in (ALONE[1], READY[1], NOT_READY[1])
+    done = subprocess.run([command, "health"], env=env, capture_output=True, check=False)
+    assert done.stdout.decode().strip() in (ALONE[1], READY[1], NOT_READY[1])
     toolkit.chmod(0o755)
-    for others in (
-        ("health", "now"),
-        ("health", "--help"),
-        (),
-        ("run", "--", "a  b"),
-        ("--version",),
-    ):
-        first, _, rest = said(*others).partition(b"\n")
+    shells = (b"_", b"PWD", b"SHLVL", b"OLDPWD")  # which programs do not get
+    given = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+    for words in ("health now", "health --help", "", "run -- a  b", "--version"):
+        others = words.split(" ") if words else []
+        out = subprocess.run([command, *others], env=env, capture_output=True, check=True).stdout
+        first, _, rest = out.partition(b"\n")
         assert first.decode() == f"{len(others)} {' '.join(others)}"
         got = dict(each.split(b"=", 1) for each in rest.split(b"\0") if each)
-        shells = (b"_", b"PWD", b"SHLVL", b"OLDPWD")  # which programs do not get
-        assert {name: value for name, value in got.items() if name not in shells} == {
-            os.fsencode(name): os.fsencode(value) for name, value in env.items()
-        }
+        assert {name: got[name] for name in got if name not in shells} == given

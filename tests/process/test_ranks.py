@@ -42,9 +42,8 @@ def speaks(
 ) -> subprocess.Popen[bytes]:
     """A process that sends these lines. It stays, or leaves when it was looked at ("heard"), or at
     once ("no")."""
-    return subprocess.Popen(
-        [sys.executable, "-c", SPEAKS, str(folder / "run" / name), lines, stays]
-    )
+    words = (str(folder / "run" / name), lines, stays)
+    return subprocess.Popen([sys.executable, "-c", SPEAKS, *words])
 
 
 def heard(
@@ -137,15 +136,8 @@ told.sendall(b"end 1 7\\ndone 1 0\\n")
 )
 def test_a_program_cannot_report_for_its_supervisor(lies: str, tmp_path: Path) -> None:
     """`echo end 1 0 >$ENTRYPOINT_RUN_DIR/ranks; exit 7` was 0 (issue 25, row 3)."""
-
-    def work() -> list[subprocess.Popen[bytes]]:
-        return [
-            subprocess.Popen(
-                [sys.executable, "-c", LIES, str(tmp_path / "run" / "ranks"), SPEAKS, lies]
-            )
-        ]
-
-    got = heard(tmp_path, work, reports=2)
+    words = [sys.executable, "-c", LIES, str(tmp_path / "run/ranks"), SPEAKS, lies]
+    got = heard(tmp_path, lambda: [subprocess.Popen(words)], reports=2)
     assert without_pids(got) == [("start", 1, 0), ("end", 1, 7)]
 
 
@@ -156,16 +148,10 @@ AWAY = (
 
 def test_a_process_that_is_not_below_us_is_no_supervisor(tmp_path: Path) -> None:
     """Such as what somebody starts with `docker exec`; the control is one that is below us."""
+    lines = "start 5 1\\nend 5 0\\n"
+    words = [sys.executable, "-c", SPEAKS, str(tmp_path / "run/ranks"), lines, "yes"]
 
     def work() -> list[subprocess.Popen[bytes]]:
-        words = [
-            sys.executable,
-            "-c",
-            SPEAKS,
-            str(tmp_path / "run" / "ranks"),
-            "start 5 1\\nend 5 0\\n",
-            "yes",
-        ]
         # Its parent ends at once, and it becomes the child of process 1 or of a subreaper above
         # this one.
         away = [sys.executable, "-c", AWAY, *words]
@@ -178,22 +164,17 @@ def test_a_process_that_is_not_below_us_is_no_supervisor(tmp_path: Path) -> None
     assert without_pids(got) == [("start", 0, 0), ("end", 0, 0)]
 
 
-def test_a_rank_that_is_gone_before_it_is_heard_of_was_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "status"), [("", 137), ("end 3 0\\ndone 3 0\\n", 137), ("end 3 9\\n", 9)]
+)
+def test_a_rank_that_is_gone_before_it_is_heard_of_was_killed(
+    lines: str, status: int, tmp_path: Path
+) -> None:
     """A supervisor stays until it was looked at; what is gone by then may be anybody's, so its 0
     counts for nothing."""
-    for number, (lines, status) in enumerate(
-        {"": 137, "end 3 0\\ndone 3 0\\n": 137, "end 3 9\\n": 9}.items()
-    ):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        sends = f"start 3 1\\n{lines}"
-        got = heard(
-            folder,
-            lambda folder=folder, sends=sends: [speaks(folder, sends, "no")],
-            reports=2,
-            alone=True,
-        )  # type: ignore[misc]
-        assert without_pids(got) == [("start", 3, 0), ("end", 3, status)], lines
+    sends = f"start 3 1\\n{lines}"
+    got = heard(tmp_path, lambda: [speaks(tmp_path, sends, "no")], reports=2, alone=True)
+    assert without_pids(got) == [("start", 3, 0), ("end", 3, status)]
 
 
 def test_a_rank_that_starts_again_before_its_end_was_noticed(tmp_path: Path) -> None:
@@ -234,18 +215,10 @@ def test_sixty_four_ranks_that_start_while_nobody_reads(tmp_path: Path) -> None:
         got: Heard = []
         run_dir = RunDir(str(tmp_path / "run"))
         ranks = Ranks(run_dir, lambda *report: got.append(report))
-        keep = [
-            sys.executable,
-            "-I",
-            "-S",
-            supervised.FILE,
-            "--run-dir",
-            str(run_dir.path),
-            "--linger",
-            "1",
-        ]
+        keep = [sys.executable, "-I", "-S", supervised.FILE, "--run-dir", str(run_dir.path)]
+        keep += ["--linger", "1", "--number"]
         started = [
-            subprocess.Popen([*keep, "--number", str(rank), "--", "sh", "-c", f"exit {rank}"])
+            subprocess.Popen([*keep, str(rank), "--", "sh", "-c", f"exit {rank}"])
             for rank in range(64)
         ]
         time.sleep(5)
@@ -258,9 +231,8 @@ def test_sixty_four_ranks_that_start_while_nobody_reads(tmp_path: Path) -> None:
         return got, early
 
     got, early = asyncio.run(asyncio.wait_for(listen(), 60))
-    assert sorted((rank, value) for event, rank, value in got if event == "end") == [
-        (n, n) for n in range(64)
-    ]
+    ends = sorted((rank, value) for event, rank, value in got if event == "end")
+    assert ends == [(rank, rank) for rank in range(64)]
     assert early == [None] * 64, "one left before it was heard of"
 
 

@@ -14,7 +14,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import paramiko
@@ -160,6 +160,15 @@ def keys_of(peer: Peer, known: str = "") -> Keys:
     return Keys(new_key().encode(), "", b"", known, "")
 
 
+def caller(keys: Keys, port: int, tell: Callable[[Any], None]) -> rollcall.Caller:
+    """One that calls the node at this port, and tells of it."""
+    node = Node(1, "b", 1, "127.0.0.1", ssh_port=port)
+    callbacks = Callbacks(Logger(), tell, asyncio.create_task)
+    calls = rollcall.Caller((node,), "user", keys, HELLO, callbacks)
+    calls.call(node)
+    return calls
+
+
 def call(
     peer: Peer,
     states: list[str],
@@ -201,19 +210,23 @@ def call(
 
 
 @pytest.mark.parametrize(
-    ("step", "named"),
+    ("step", "limits", "named"),
     [
-        ("login", "the login at 127.0.0.1 took longer than"),
-        ("session", "the start of a session at 127.0.0.1 took longer than"),
-        ("command", "the start of a session at 127.0.0.1 took longer than"),
-        ("answer", "the answer of 127.0.0.1 took longer than"),
+        ("login", BRIEF, "the login at 127.0.0.1 took longer than"),
+        ("session", BRIEF, "the start of a session at 127.0.0.1 took longer than"),
+        ("command", BRIEF, "the start of a session at 127.0.0.1 took longer than"),
+        ("answer", BRIEF, "the answer of 127.0.0.1 took longer than"),
+        # silence in one step ends an attempt
+        ("banner", CallLimits(step=0.3), "sshd at 127.0.0.1 is slow to answer"),
+        # a byte now and then does not hold up the first line: whoever has its port may send them
+        ("trickle", CallLimits(step=0.3), "sshd at 127.0.0.1 is slow to answer"),
     ],
 )
 def test_a_peer_that_freezes_and_is_replaced_is_called_again(
-    step: str, named: str, states: list[str]
+    step: str, limits: CallLimits, named: str, states: list[str]
 ) -> None:
     with contextlib.closing(Peer(step)) as peer:
-        assert call(peer, states, limits=BRIEF).rank == 1
+        assert call(peer, states, limits=limits).rank == 1
     assert peer.callers == 2
     assert any(state.startswith(named) for state in states), states
 
@@ -231,14 +244,13 @@ def test_a_peer_with_other_hosts_is_sent_them(states: list[str]) -> None:
 def test_a_login_that_is_slow_and_not_silent_keeps_the_next_one_waiting(states: list[str]) -> None:
     """One login may begin at one time. The first one takes longer than a turn, and none of its
     steps does."""
-    slow, peer = Peer("", pause=0.3), Peer("")
-    try:
-        limits = CallLimits(logins=1, turn=0.6)
+    limits = CallLimits(logins=1, turn=0.6)
+    with (
+        contextlib.closing(Peer("", pause=0.3)) as slow,
+        contextlib.closing(Peer("")) as peer,
+    ):
         assert call(peer, states, before=[slow], limits=limits).rank == 1
         assert slow.answered < peer.answered
-    finally:
-        slow.close()
-        peer.close()
 
 
 def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str]) -> None:
@@ -247,32 +259,19 @@ def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str]) -> None
     assert states == [f"the answer of 127.0.0.1 took longer than {limit}s" for limit in (1, 2, 2)]
 
 
-def test_silence_in_one_step_ends_an_attempt(states: list[str]) -> None:
-    with contextlib.closing(Peer("banner")) as peer:
-        assert call(peer, states, limits=CallLimits(step=0.3)).rank == 1
-    assert states == ["sshd at 127.0.0.1 is slow to answer"]
-
-
-def test_a_byte_now_and_then_does_not_hold_up_the_first_line(states: list[str]) -> None:
-    """As whoever has the port of a node's sshd may send them."""
-    with contextlib.closing(Peer("trickle")) as peer:
-        assert call(peer, states, limits=CallLimits(step=0.3)).rank == 1
-    assert states == ["sshd at 127.0.0.1 is slow to answer"]
-
-
 @pytest.mark.promise("a session takes no thread, and a frozen or flooding peer delays no other")
 @pytest.mark.parametrize("others", [0, 2], ids=["nobody else", "two that are frozen"])
 def test_frozen_peers_hold_up_nobody(others: int, states: list[str]) -> None:
     """Two logins may begin at one time, and two peers accept a connection and say nothing; neither
     is given up meanwhile."""
-    frozen = [Peer("banner", freezes=9) for _ in range(others)]
-    peer = Peer("")
     limits = CallLimits(logins=2, turn=0.2, step=60.0, attempt=60.0)
-    try:
+    with contextlib.ExitStack() as stack:
+        frozen = [
+            stack.enter_context(contextlib.closing(Peer("banner", freezes=9)))
+            for _ in range(others)
+        ]
+        peer = stack.enter_context(contextlib.closing(Peer("")))
         assert call(peer, states, before=frozen, limits=limits).rank == 1
-    finally:
-        for each in (peer, *frozen):
-            each.close()
     assert [each.callers for each in frozen] == [1] * others
     assert states == []
 
@@ -381,53 +380,39 @@ def test_a_connection_whose_packets_nobody_times() -> None:
 
 @pytest.mark.parametrize("name", ["b", "a,b", "hash"])
 def test_a_host_key_is_known_by_its_name(name: str, states: list[str]) -> None:
-    other = new_key()
-    key = paramiko.Ed25519Key(file_obj=io.StringIO(other)).get_base64()
+    other = paramiko.Ed25519Key(file_obj=io.StringIO(new_key())).get_base64()
     name = paramiko.HostKeys.hash_host("b") if name == "hash" else name
+    known = f"a ssh-ed25519 {{}}\n{name} ssh-ed25519 {{}}\n"
     with contextlib.closing(Peer("")) as peer:
-        assert (
-            call(
-                peer,
-                states,
-                known=f"a ssh-ed25519 {key}\n{name} ssh-ed25519 {peer.key.get_base64()}\n",
-            ).rank
-            == 1
-        )
+        own = peer.key.get_base64()
+        assert call(peer, states, known=known.format(other, own)).rank == 1
         assert states == []
         with pytest.raises(asyncio.TimeoutError):
-            call(
-                peer,
-                states,
-                1.0,
-                known=f"a ssh-ed25519 {peer.key.get_base64()}\n{name} ssh-ed25519 {key}\n",
-            )
+            call(peer, states, 1.0, known=known.format(own, other))
     assert set(states) == {"refused: another host key at 127.0.0.1"}
 
 
 @pytest.mark.parametrize(
-    ("line", "seen"),
+    "line",
     [
-        ("b ssh-ed25519 AAAA", "line 3: b ssh-ed25519 AAAA"),
-        ("b ssh-ed25519 !", "line 3: b ssh-ed25519 !"),
-        ("b ssh-rsa AAAA", "line 3: b ssh-rsa AAAA"),
-        ("b ssh-ed25519", "line 3: b ssh-ed25519"),
-        ("@revoked b ssh-ed25519 AAAA", "line 3: @revoked b ssh-ed25519 AAAA"),
+        "b ssh-ed25519 AAAA",
+        "b ssh-ed25519 !",
+        "b ssh-rsa AAAA",
+        "b ssh-ed25519",
+        "@revoked b ssh-ed25519 AAAA",
     ],
 )
-def test_a_broken_line_of_known_hosts_is_named(line: str, seen: str, states: list[str]) -> None:
+def test_a_broken_line_of_known_hosts_is_named(line: str, states: list[str]) -> None:
     with contextlib.closing(Peer("")) as peer:
-        good = f"b ssh-ed25519 {peer.key.get_base64()}"
+        key = peer.key.get_base64()
         with pytest.raises(ConfigError) as caught:
-            call(peer, states, known=f"# comment\n\n{line}\n{good}\n")
-        assert (
-            str(caught.value)
-            == f"EP304 ssh.known_hosts cannot be read | {seen} | make each line: HOST"
+            call(peer, states, known=f"# comment\n\n{line}\nb ssh-ed25519 {key}\n")
+        assert str(caught.value) == (
+            f"EP304 ssh.known_hosts cannot be read | line 3: {line} | make each line: HOST"
             " ssh-ed25519 KEY"
         )
-        assert (
-            call(peer, states, known=f"# {line}\n\n \tb  ssh-ed25519\t{good.split()[2]} x\n").rank
-            == 1
-        )
+        known = f"# {line}\n\n \tb  ssh-ed25519\t{key} x\n"
+        assert call(peer, states, known=known).rank == 1
 
 
 def test_an_attempt_that_fails_while_it_is_cancelled_is_nobody_s_error(
@@ -445,14 +430,7 @@ def test_an_attempt_that_fails_while_it_is_cancelled_is_nobody_s_error(
 
     async def run() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        keys = Keys(new_key().encode(), "", b"", "", "")
-        node = Node(1, "b", 1, "127.0.0.1", ssh_port=1)
-        hello = messages.Hello(
-            __version__, ("a", "b"), 1, "plain", {}, 15.0, "x", "127.0.0.1", "token"
-        )
-        callbacks = Callbacks(Logger(), lambda event: None, asyncio.create_task)
-        calls = rollcall.Caller((node,), "user", keys, hello, callbacks)
-        calls.call(node)
+        calls = caller(Keys(new_key().encode(), "", b"", "", ""), 1, lambda event: None)
         await asyncio.sleep(0.1)
         calls.stop()
         await asyncio.sleep(0.1)
@@ -470,11 +448,9 @@ def test_a_node_has_one_call_or_one_session_however_often_it_is_called() -> None
         told: list[Any] = []
 
         async def run() -> None:
-            node = Node(1, "b", 1, "127.0.0.1", ssh_port=peer.port)
-            callbacks = Callbacks(Logger(), told.append, asyncio.create_task)
-            calls = rollcall.Caller((node,), "user", keys_of(peer), HELLO, callbacks)
-            for pause in (0.0, 0.1, 2.0, 2.0):  # while it connects, logs in, and has a session
-                calls.call(node)
+            calls = caller(keys_of(peer), peer.port, told.append)
+            for pause in (0.1, 2.0, 2.0):  # while it connects, logs in, and has a session
+                calls.call(Node(1, "b", 1, "127.0.0.1", ssh_port=peer.port))
                 await asyncio.sleep(pause)
             assert sum(each.is_active() for each in peer.transports) == 1
             calls.close(1)
@@ -486,8 +462,15 @@ def test_a_node_has_one_call_or_one_session_however_often_it_is_called() -> None
     assert [type(event) for event in told] == [events.Answered, events.Answered]
 
 
-@pytest.mark.parametrize("ends", ["with the answer", "with a message", "by itself"])
-def test_nothing_is_heard_of_a_session_that_was_ended(ends: str) -> None:
+@pytest.mark.parametrize(
+    ("ends", "heard"),
+    [
+        ("with the answer", []),
+        ("with a message", [events.MessageReceived]),
+        ("by itself", [events.SessionLost]),
+    ],
+)
+def test_nothing_is_heard_of_a_session_that_was_ended(ends: str, heard: list[type]) -> None:
     with contextlib.closing(Peer("")) as peer:
         told: list[Any] = []
 
@@ -498,10 +481,7 @@ def test_nothing_is_heard_of_a_session_that_was_ended(ends: str) -> None:
                 if isinstance(event, kind):
                     calls.close(1)
 
-            node = Node(1, "b", 1, "127.0.0.1", ssh_port=peer.port)
-            callbacks = Callbacks(Logger(), tell, asyncio.create_task)
-            calls = rollcall.Caller((node,), "user", keys_of(peer), HELLO, callbacks)
-            calls.call(node)
+            calls = caller(keys_of(peer), peer.port, tell)
             while not told:
                 await asyncio.sleep(0.02)
             if ends == "by itself":
@@ -513,9 +493,4 @@ def test_nothing_is_heard_of_a_session_that_was_ended(ends: str) -> None:
             calls.close_all()
 
         asyncio.run(run())
-    expected: dict[str, list[type]] = {
-        "with the answer": [],
-        "with a message": [events.MessageReceived],
-        "by itself": [events.SessionLost],
-    }
-    assert [type(event) for event in told] == [events.Answered, *expected[ends]]
+    assert [type(event) for event in told] == [events.Answered, *heard]

@@ -40,16 +40,14 @@ COUNTING = [sys.executable, "-c", COUNTS]
 _IT = shlex.join(COUNTING)
 PROGRAMS = {
     "python": COUNTING,
-    "timeout": ["timeout", "600", *COUNTING],
     "setsid": ["setsid", *COUNTING],
     "shell": ["sh", "-c", f"{_IT}; true"],
-    "shell-background": ["bash", "-c", f"{_IT} & wait"],
     "shell-own-groups": ["bash", "-m", "-c", f"{_IT} & {_IT} & wait"],
     "shell-setsid": ["sh", "-c", f"setsid {_IT} & {_IT}; true"],
     "timeout-shell": ["timeout", "600", "sh", "-c", f"{_IT} & {_IT}; true"],
-    "shell-timeout": ["bash", "-c", f"timeout 600 {_IT}; true"],
     "two-timeouts": ["timeout", "600", "timeout", "500", *COUNTING],
 }
+SUPERVISE = [sys.executable, "-I", "-S", supervised.FILE, "--linger", "600"]
 
 
 def counts(notes: list[str], event: str) -> dict[str, int]:
@@ -63,18 +61,7 @@ def programs_of(command: list[str]) -> int:
 
 
 def supervisor(bench: Bench, command: list[str], *options: str) -> subprocess.Popen[str]:
-    words = [
-        sys.executable,
-        "-I",
-        "-S",
-        supervised.FILE,
-        "--linger",
-        "600",
-        *options,
-        "--",
-        *command,
-    ]
-    process = bench.popen(words)
+    process = bench.popen([*SUPERVISE, *options, "--", *command])
     until(lambda: len(counts(bench.notes, "")) == programs_of(command), "the programs")
     return process
 
@@ -105,21 +92,13 @@ def test_a_launcher_s_processes_are_the_launcher_s_to_tell(bench: Bench) -> None
     assert set(counts(bench.notes, "SIGTERM").values()) == {1}
 
 
-@pytest.mark.parametrize(
-    "name", ["python", "timeout", "setsid", "shell-setsid", "shell-own-groups"]
-)
+@pytest.mark.parametrize("name", ["two-timeouts", "shell-own-groups"])
 def test_every_process_that_asks_for_it_hears_a_user_signal(name: str, bench: Bench) -> None:
-    command = PROGRAMS[name]
-    if name == "shell-setsid":  # the shell itself would be ended by it
-        command = ["sh", "-c", f"trap : USR1; setsid {_IT} & {_IT}; {_IT}"]
-        command[2] = command[2].rpartition(";")[0]
-    process = supervisor(bench, command)
+    process = supervisor(bench, PROGRAMS[name])
     for times in (1, 2):
         os.killpg(process.pid, signal.SIGUSR1)
-        until(
-            lambda times=times: set(counts(bench.notes, "SIGUSR1").values()) == {times},
-            f"signal {times}",
-        )  # type: ignore[misc]
+        heard = {times}
+        until(lambda heard=heard: set(counts(bench.notes, "SIGUSR1").values()) == heard, "it")  # type: ignore[misc]
     os.killpg(process.pid, signal.SIGTERM)
     process.wait(60)
     until(lambda: not bench.left(), "the end of all")
@@ -140,19 +119,7 @@ while True:
 def test_what_forks_while_it_is_told(bench: Bench) -> None:
     """Each process in another group starts one more all the time; none that is older than the
     signal goes on."""
-    words = [
-        sys.executable,
-        "-I",
-        "-S",
-        supervised.FILE,
-        "--linger",
-        "600",
-        "--",
-        sys.executable,
-        "-c",
-        FORKS,
-    ]
-    process = bench.popen(words)
+    process = bench.popen([*SUPERVISE, "--", sys.executable, "-c", FORKS])
     until(lambda: len(bench.left()) > 20, "some processes")
     os.killpg(process.pid, signal.SIGTERM)
     process.wait(60)
@@ -160,20 +127,16 @@ def test_what_forks_while_it_is_told(bench: Bench) -> None:
 
 
 @pytest.mark.promise("every process of a rank receives SIGTERM exactly once")
-@pytest.mark.parametrize("launcher", ["mpirun", "pytorch", "plain"])
-@pytest.mark.parametrize("name", ["timeout", "setsid", "shell"])
+@pytest.mark.parametrize(
+    ("launcher", "name"), [("mpirun", "setsid"), ("pytorch", "two-timeouts"), ("plain", "shell")]
+)
 def test_a_stop_reaches_every_process_of_the_job_once(
     launcher: str, name: str, bench: Bench, tmp_path: Path
 ) -> None:
-    command = PROGRAMS[name]
-    flags = [
-        "--launcher",
-        launcher,
-        *split("--slots 1 --log-files ranks --log-dir"),
-        str(tmp_path / "logs"),
-    ]
-    process = bench.popen([sys.executable, "-m", "entrypoint", "run", *flags, "--", *command])
-    until(lambda: len(counts(bench.notes, "")) == programs_of(command), "the program")
+    flags = f"--launcher {launcher} --slots 1 --log-files ranks --log-dir {tmp_path}/logs --"
+    run = [sys.executable, *split("-m entrypoint run"), *flags.split()]
+    process = bench.popen([*run, *PROGRAMS[name]])
+    until(lambda: len(counts(bench.notes, "")) == programs_of(PROGRAMS[name]), "the program")
     process.terminate()
     assert process.wait(60) == 143, bench.err
     assert set(counts(bench.notes, "SIGTERM").values()) == {1}, bench.notes
