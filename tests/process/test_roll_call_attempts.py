@@ -28,9 +28,8 @@ from entrypoint.job import events, messages
 from entrypoint.model import Node, NodeReport
 from entrypoint.output.log import Callbacks, Logger
 from entrypoint.session import calls as rollcall
-from entrypoint.session import resolve
+from entrypoint.session import codec, resolve
 from entrypoint.session.calls import CallLimits
-from entrypoint.session.codec import digest
 from entrypoint.system.keys import Keys
 
 BRIEF = CallLimits(attempt=0.6)
@@ -104,21 +103,13 @@ class Peer(paramiko.ServerInterface):
         self.channel = channel = transport.accept(10)
         if channel is None or self.at("answer"):
             return
-        facts = {
-            "slots": 1,
-            "mpi": "",
-            "toolkit": __version__,
-            "clock": time.time(),
-            "attempt": 1,
-            "not_ready": None,
-        }
-        facts |= {"interface": None, "interfaces": []}
         if self.at("hosts"):
             self.asked.append(json.loads(channel.recv(65536)))
-            channel.sendall(b'{"kind": "hosts_wanted"}\n')
+            channel.sendall(codec.pack(messages.HostsWanted()))
             self.asked.append(json.loads(channel.recv(65536)))
+        info = messages.NodeInfo(1, "", __version__, time.time(), 1, None, None, ())
         with contextlib.suppress(OSError, EOFError):  # the caller may have left
-            channel.sendall(json.dumps({"kind": "node_info", **facts}).encode() + b"\n")
+            channel.sendall(codec.pack(info))
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
@@ -235,7 +226,7 @@ def test_a_peer_with_other_hosts_is_sent_them(states: list[str]) -> None:
     with contextlib.closing(Peer("hosts")) as peer:
         assert call(peer, states).rank == 1
     short, long = peer.asked
-    assert (short["hosts"], short["digest"]) == ([], digest(("a", "b")))
+    assert (short["hosts"], short["digest"]) == ([], codec.digest(("a", "b")))
     assert (long["hosts"], long["digest"]) == (["a", "b"], "")
     assert short["rank"] == long["rank"] == 1
     assert states == []

@@ -68,22 +68,6 @@ def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
         assert said[1:] == ["[entrypoint] EP601 mpirun was ended by SIGKILL (137); exit 137"]
 
 
-@pytest.mark.parametrize(
-    ("fake", "seen"),
-    [
-        ({"FAKE_EXIT": "0"}, "0 of 2 ranks | none ran"),  # as for --version or --do-not-launch
-        ({"FAKE_NP": "1"}, "1 of 2 ranks | 1 rank on 1 node: "),
-    ],
-)
-def test_a_launcher_that_starts_too_few_ranks_is_no_success(
-    fake: dict[str, str], seen: str, bench: Bench
-) -> None:
-    assert bench.run("true", **fake) == 78
-    assert f"EP606 mpirun exited with 0 and has started {seen}" in bench.err
-    assert "-np is 2 by the slots of all nodes: see that OPENMPI_EXTRA_ARGS" in bench.err
-    assert nothing_left(bench)
-
-
 def test_a_launcher_that_sleeps_when_every_rank_has_ended_well_is_ended(bench: Bench) -> None:
     """But not one that still passes on what ranks said, which takes longer here."""
     asleep, talks = bench.others(2)

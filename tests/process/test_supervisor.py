@@ -142,21 +142,6 @@ def test_a_line_without_an_end_comes_in_several_and_the_log_has_it_whole(tmp_pat
     assert log.stat().st_size == 33554432 + 3
 
 
-def test_lines_of_different_ranks_do_not_mix() -> None:
-    program = "import os\nfor i in range(400): os.write(1, (b'%c' % (97 + i % 26)) * 3000 + b'\\n')"
-    ours, theirs = os.pipe()
-    ranks = [
-        started("--label", f"[rank {rank}] ", "--", sys.executable, "-c", program, stdout=theirs)
-        for rank in range(3)
-    ]
-    os.close(theirs)
-    with open(ours, "rb") as together:
-        lines = together.read().split(b"\n")[:-1]
-    assert [rank.wait(60) for rank in ranks] == [0, 0, 0]
-    assert len(lines) == 3 * 400
-    assert [line[:60] for line in lines if len(line) != 3009 or len(set(line[9:])) != 1] == []
-
-
 # What a line of a rank comes in, and seconds between its pieces.
 APART = (
     "for i in 1 2 3 4 5 6 7 8 9; do printf 'a%.0s' 1 2 3; sleep 0.05; printf '%0{0}d\\nb' 0; sleep"
@@ -381,37 +366,28 @@ def test_what_is_ended_while_it_prints_is_named(
     assert not is_said or "2s after its end" in said
 
 
-def test_one_that_failed_under_mpirun_stays_until_it_is_let_go(
-    tmp_path: Path, listener: Listener
+@pytest.mark.promise("ranks of MPICH and Intel MPI that end without MPI_Finalize cost no grace")
+@pytest.mark.parametrize("told", [False, True], ids=["failed", "told-to-end"])
+@pytest.mark.parametrize("let_go", [True, False], ids=["let-go", "nobody"])
+def test_one_that_ended_under_mpirun_stays_until_it_is_let_go_but_not_for_ever(
+    tmp_path: Path, listener: Listener, told: bool, let_go: bool
 ) -> None:
     """mpirun ends the others at the first that leaves with a failure, and passes on nothing from
-    then on."""
-    with linger(tmp_path, "echo last; exit 7", "--hold", "yes") as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"last\n"
-        until(lambda: listener.told[1:] == ["output 2 0", "end 2 7", "done 2 0"], "its end")
-        process.terminate()
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.2)
-        process.send_signal(signal.SIGURG)
-        assert process.wait(60) == 0
-
-
-@pytest.mark.promise("ranks of MPICH and Intel MPI that end without MPI_Finalize cost no grace")
-@pytest.mark.parametrize("let_go", [True, False], ids=["let-go", "nobody"])
-def test_one_that_was_told_to_end_stays_too_but_not_for_ever(
-    tmp_path: Path, listener: Listener, let_go: bool
-) -> None:
-    """It ends with 0 and without MPI_Finalize, for which MPICH's daemon kills the others."""
-    grace = "600" if let_go else "0.7"
+    then on. One that was told ends with 0 and without MPI_Finalize, for which MPICH's daemon kills
+    the others."""
     # A child that a shell has forked and that is not a program yet may lose the signal: none that
     # stays.
-    program = "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"
-    with linger(tmp_path, program, "--hold", "yes", grace=grace) as process:
+    ends = "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"
+    program, status = (ends, 0) if told else ("echo up; exit 7", 7)
+    with linger(tmp_path, program, "--hold", "yes", grace="600" if let_go else "0.7") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
-        os.killpg(process.pid, signal.SIGTERM)
-        until(lambda: listener.told[1:] == ["output 2 0", "end 2 0", "done 2 0"], "its end")
+        if told:
+            os.killpg(process.pid, signal.SIGTERM)
+        heard = ["output 2 0", f"end 2 {status}", "done 2 0"]
+        until(lambda: listener.told[1:] == heard, "its end")
+        if let_go:
+            process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.2)
         if let_go:

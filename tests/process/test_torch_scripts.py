@@ -158,13 +158,6 @@ def test_second_node_is_no_rendezvous_host(bench: Bench) -> None:
     assert "--rdzv_conf=is_host=1,join_timeout=600,read_timeout=600" in options
 
 
-def test_one_node(bench: Bench) -> None:
-    bench.render(at=topology(["only.invalid"], slots=1))
-    for script in ("torchrun", "torchlaunch"):
-        options = bench.run(script=script, NODE_RANK="").options
-        assert {"--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1"} <= set(options)
-
-
 MODELARTS = {"hosts": Source("platform", "VC_WORKER_HOSTS")}
 
 
@@ -247,10 +240,12 @@ def test_no_node_of_several_is_taken_for_the_only_one(
     ],
     ids=" ".join,
 )
-def test_the_only_node_needs_no_number(bench: Bench, env: dict[str, str]) -> None:
+@BOTH
+def test_the_only_node_needs_no_number(bench: Bench, script: str, env: dict[str, str]) -> None:
     """The control."""
-    bench.render(at=ALONE["no-hosts"])
-    assert bench.run(NODE_RANK="", **env).status == 0
+    bench.render(at=ALONE["one-host"])
+    options = bench.run(script=script, NODE_RANK="", **env).options
+    assert {"--nnodes=1", "--node_rank=0", "--master_addr=127.0.0.1"} <= set(options)
 
 
 def test_every_setting_has_a_variable(bench: Bench) -> None:
@@ -401,14 +396,19 @@ def test_the_program_by_variables(bench: Bench) -> None:
 
 
 def test_words_of_the_program(bench: Bench) -> None:
+    """torch runs string.Template over every word but the program's name; a doubled $ comes out as
+    one."""
     (bench.folder / "python3.11").symlink_to(bench.python)
     own, other = str(bench.python), f"{bench.folder}/python3.11"
+    doubled = [word.replace("$", "$$") for word in AWKWARD]
     ways = [
         (["train.py", "-u"], own, [own, "train.py", "-u"]),
         (["-m", "pkg.train"], own, [own, "-m", "pkg.train"]),
         ([other, "-O", "train.py", "x"], own, [own, "-O", "train.py", "x"]),
         (["python", "train.py"], own, [own, "train.py"]),
         (["cat", "-"], own, ["cat", "-"]),
+        (["a$b.py", *AWKWARD], own, [own, "a$$b.py", *doubled]),
+        (["cat$x", *AWKWARD], own, ["cat$x", *doubled]),
     ]
     for script in ("torchrun", "torchlaunch"):
         for words, python, program in ways:
@@ -417,14 +417,6 @@ def test_words_of_the_program(bench: Bench) -> None:
             assert got.env["PYTHONUNBUFFERED"] == "1"
         got = bench.run(other, "train.py", script=script, PYTHON="")
         assert (got.program, got.python) == ([other, "train.py"], other)
-
-
-def test_words_survive_torchs_templates(bench: Bench) -> None:
-    """torch runs string.Template over every word but the program's name; a doubled $ comes out as
-    one."""
-    expected = [word.replace("$", "$$") for word in AWKWARD]
-    assert bench.run("a$b.py", *AWKWARD).program == [str(bench.python), "a$$b.py", *expected]
-    assert bench.run("cat$x", *AWKWARD).program == ["cat$x", *expected]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -784,35 +776,25 @@ assert __name__ == "__main__"
 
 
 @pytest.mark.parametrize(
-    ("ending", "status", "said"),
+    ("program", "ending", "status", "said"),
     [
-        ("pass", 0, ""),
-        ("raise Failed(7)", 7, "Failed: report of train.py"),
-        ("raise Failed(-9)", 137, "Failed: report of train.py"),
-        ("raise Failed(1)", 1, "Failed: report of train.py"),
-        ("raise ValueError('another')", 1, "ValueError: another"),
-        ("sys.exit(2)", 2, ""),
+        ("python -u train.py", "pass", 0, ""),
+        ("python -u train.py", "raise Failed(7)", 7, "Failed: report of train.py\n"),
+        ("python -u train.py", "raise Failed(-9)", 137, "Failed: report of train.py\n"),
+        ("python -u train.py", "raise Failed(1)", 1, "Failed: report of train.py\n"),
+        ("python -u train.py", "raise ValueError('another')", 1, "ValueError: another\n"),
+        ("python -u train.py", "sys.exit(2)", 2, ""),
+        ("python -u -m pkg.train x", "raise Failed(7)", 7, "Failed: report of pkg.train\n"),
+        ("python -u a$$b.py", "raise Failed(7)", 7, "Failed: report of a$b.py\n"),
+        ("sort -u a", "raise Failed(7)", 7, "Failed: report of sort\n"),
+        ("cat", "raise Failed(7)", 7, "Failed: report of cat\n"),
     ],
 )
-def test_the_program_s_own_status(tmp_path: Path, ending: str, status: int, said: str) -> None:
-    got = Starter(tmp_path, f"{FAILED}\n{ending}\n").run()
-    assert (got[0], said in got[2]) == (status, True), got
-
-
-@pytest.mark.parametrize(
-    ("program", "name"),
-    [
-        (("python", "-u", "-m", "pkg.train", "x"), "pkg.train"),
-        (("python", "-u", "a$$b.py"), "a$b.py"),
-        (("sort", "-u", "a"), "sort"),
-        (("cat",), "cat"),
-    ],
-)
-def test_torch_s_report_names_the_program(
-    tmp_path: Path, program: tuple[str, ...], name: str
+def test_the_program_s_own_status_and_torch_s_report_that_names_it(
+    tmp_path: Path, program: str, ending: str, status: int, said: str
 ) -> None:
-    got = Starter(tmp_path, f"{FAILED}\nraise Failed(7)\n").run(*program)
-    assert f"Failed: report of {name}\n" in got[2], got
+    got = Starter(tmp_path, f"{FAILED}\n{ending}\n").run(*program.split())
+    assert (got[0], said in got[2]) == (status, True), got
 
 
 SHOWS = "import json, os, sys\nprint(json.dumps([sys.argv[1:], dict(os.environ), sys.path[0]]))\n"
