@@ -142,6 +142,21 @@ def test_a_line_without_an_end_comes_in_several_and_the_log_has_it_whole(tmp_pat
     assert log.stat().st_size == 33554432 + 3
 
 
+def test_lines_of_different_ranks_do_not_mix() -> None:
+    program = "import os\nfor i in range(400): os.write(1, (b'%c' % (97 + i % 26)) * 3000 + b'\\n')"
+    ours, theirs = os.pipe()
+    ranks = [
+        started("--label", f"[rank {rank}] ", "--", sys.executable, "-c", program, stdout=theirs)
+        for rank in range(3)
+    ]
+    os.close(theirs)
+    with open(ours, "rb") as together:
+        lines = together.read().split(b"\n")[:-1]
+    assert [rank.wait(60) for rank in ranks] == [0, 0, 0]
+    assert len(lines) == 3 * 400
+    assert [line[:60] for line in lines if len(line) != 3009 or len(set(line[9:])) != 1] == []
+
+
 # What a line of a rank comes in, and seconds between its pieces.
 APART = (
     "for i in 1 2 3 4 5 6 7 8 9; do printf 'a%.0s' 1 2 3; sleep 0.05; printf '%0{0}d\\nb' 0; sleep"
