@@ -382,14 +382,17 @@ def test_what_is_ended_while_it_prints_is_named(
 
 
 @pytest.mark.promise("ranks of MPICH and Intel MPI that end without MPI_Finalize cost no grace")
-@pytest.mark.parametrize("told", [False, True], ids=["failed", "told-to-end"])
-@pytest.mark.parametrize("let_go", [True, False], ids=["let-go", "nobody"])
-def test_one_that_ended_under_mpirun_stays_until_it_is_let_go_but_not_for_ever(
+@pytest.mark.parametrize(
+    ("told", "let_go"),
+    [(False, True), (True, True), (True, False)],
+    ids=["failed", "told-to-end", "told-to-end, and nobody lets it go"],
+)
+def test_one_that_ended_under_mpirun_stays_until_it_is_let_go(
     tmp_path: Path, listener: Listener, told: bool, let_go: bool
 ) -> None:
     """mpirun ends the others at the first that leaves with a failure, and passes on nothing from
     then on. One that was told ends with 0 and without MPI_Finalize, for which MPICH's daemon kills
-    the others."""
+    the others; it does not stay for ever."""
     # A child that a shell has forked and that is not a program yet may lose the signal: none that
     # stays.
     ends = "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"
