@@ -123,8 +123,7 @@ def test_another_secret_or_job_has_other_keys(other: dict[str, str]) -> None:
     assert not set(one.known_hosts.splitlines()) & set(two.known_hosts.splitlines())
 
 
-def test_files_of_a_node() -> None:
-    """A worker has nothing to log in with."""
+def test_a_worker_has_nothing_to_log_in_with() -> None:
     leader, worker = make(), make(1)
     assert worker.known_hosts == ""
     files = {

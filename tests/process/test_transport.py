@@ -223,22 +223,28 @@ FLOODS = {
 }
 
 
-@pytest.mark.parametrize("kind", FLOODS)
-def test_packets_of_any_kind_without_end_lose_their_session(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transport, "_BURST", 1100)  # the first key exchange counts for 1000
+def flood(server: Echo, kind: str, number: int) -> None:
+    with contextlib.suppress(OSError, EOFError):
+        for _ in range(number):
+            server.transport._send_message(FLOODS[kind])  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def hundred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session takes a hundred packets: the first key exchange counts for 1000."""
+    monkeypatch.setattr(transport, "_BURST", 1100)
     monkeypatch.setattr(transport, "_RATE", 0.0)
 
+
+@pytest.mark.parametrize("kind", FLOODS)
+@pytest.mark.usefixtures("hundred")
+def test_packets_of_any_kind_without_end_lose_their_session(kind: str) -> None:
     async def steps(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
-        for _ in range(50):
-            server.transport._send_message(FLOODS[kind])  # type: ignore[attr-defined]
+        flood(server, kind, 50)
         client.write(channel, b"fine")
         while b"fine" not in client.take(channel):
             await client.until(lambda: client.has_data, LIMIT)
-        with contextlib.suppress(OSError, EOFError):
-            for _ in range(100):
-                server.transport._send_message(FLOODS[kind])  # type: ignore[attr-defined]
+        flood(server, kind, 100)
         await client.until(lambda: False, LIMIT)
         assert "more packets than" in str(client.get_exception())
 
@@ -249,22 +255,15 @@ def test_packets_of_any_kind_without_end_lose_their_session(
     ("number", "why"),
     [(10, ""), (200, "its session broke: more packets than any node has a reason to send")],
 )
-def test_a_session_says_which_limit_it_broke(
-    number: int, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transport, "_BURST", 1100)
-    monkeypatch.setattr(transport, "_RATE", 0.0)
+@pytest.mark.usefixtures("hundred")
+def test_a_session_says_which_limit_it_broke(number: int, why: str) -> None:
     told: list[object] = []
 
     async def steps(client: Transport, channel: paramiko.Channel, server: Echo) -> None:
         intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, 0.0)
-        report = NodeReport(1, 1, "")
-        Session(Node(1, "b", 1), client, channel, report, intake, []).listen(
-            told.append, told.append
-        )
-        with contextlib.suppress(OSError, EOFError):
-            for _ in range(number):
-                server.transport._send_message(FLOODS["ignored"])  # type: ignore[attr-defined]
+        session = Session(Node(1, "b", 1), client, channel, NodeReport(1, 1, ""), intake, [])
+        session.listen(told.append, told.append)
+        flood(server, "ignored", number)
         server.transport.close()
         until = time.monotonic() + LIMIT
         while not told and time.monotonic() < until:
@@ -335,14 +334,14 @@ def packet(payload: bytes) -> bytes:
     return struct.pack(">IB", len(payload) + padding + 1, padding) + payload + bytes(padding)
 
 
+TOO_MUCH = "more than 262144 bytes before a login"
+
+
 @pytest.mark.parametrize(
     ("says", "words"),
     [
-        (b"x" * (1 << 20), "more than 262144 bytes before a login"),
-        (
-            b"SSH-2.0-x\r\n" + packet(b"\x02" + bytes(1000)) * 1000,
-            "more than 262144 bytes before a login",
-        ),
+        (b"x" * (1 << 20), TOO_MUCH),
+        (b"SSH-2.0-x\r\n" + packet(b"\x02" + bytes(1000)) * 1000, TOO_MUCH),
         (
             b"SSH-2.0-x\r\n" + struct.pack(">IB", (1 << 31) + 4, 5) + bytes(20),
             "a packet of more than 262144 bytes",
@@ -352,7 +351,12 @@ def packet(payload: bytes) -> bytes:
 )
 def test_a_stranger_that_says_too_much_is_left(says: bytes, words: str) -> None:
     ours, theirs = tcp_pair()
-    speaker = threading.Thread(target=say, args=(theirs, says))
+
+    def say() -> None:
+        with contextlib.suppress(OSError):
+            theirs.sendall(says)
+
+    speaker = threading.Thread(target=say)
     speaker.start()
 
     async def run() -> None:
@@ -364,8 +368,3 @@ def test_a_stranger_that_says_too_much_is_left(says: bytes, words: str) -> None:
     asyncio.run(run())
     speaker.join()
     theirs.close()
-
-
-def say(connection: socket.socket, what: bytes) -> None:
-    with contextlib.suppress(OSError):
-        connection.sendall(what)
