@@ -59,6 +59,5 @@ bench:  ## every row of docs/performance.md beside its comparison, and that page
 .PHONY: golden
 golden:  ## write the golden files anew; read the diff before you commit it
 	@python=$$(scripts/dev/venv test lint demo)/bin/python && \
-	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m tests.golden_phases && $$python -m tests.golden_fields >docs/reference/spec.md && \
-	$$python -m tests.golden_causes >docs/how-to/why-did-my-job-stop.md && \
+	$$python -m tests.golden && $$python -m tests.golden_deploy && $$python -m tests.golden_pages && \
 	git status --short -- tests docs

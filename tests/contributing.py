@@ -62,12 +62,6 @@ class Copy:
             (self.tree / path).parent.mkdir(parents=True, exist_ok=True)
             (self.tree / path).write_text(text)
 
-    def insert(self, path: str, text: str, before: str) -> None:
-        """Put a block of code in front of the one line of a file that begins so."""
-        old = (self.tree / path).read_text()
-        assert old.count(f"\n{before}") == 1, (path, before)
-        self.write({path: old.replace(f"\n{before}", f"\n{text}{before}")})
-
     def lint(self) -> None:
         """Hold what was written to the rules for the package, and to ruff."""
         files = [path for path in self.written if path.endswith(".py")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from entrypoint import explain
-from tests.markdown import markdown_table
+from tests.golden_pages import markdown_table
 
 _HEAD = """# Messages
 

@@ -73,6 +73,7 @@ class Slurm:
 
     def __init__(self, folder: Path, entrypoint: str, nodes: int = 2) -> None:
         self.folder, self.nodes = folder, nodes
+        self.batches: list[subprocess.Popen[str]] = []
         self.bin = folder / "bin"
         self.bin.mkdir()
         for name, text in (
@@ -92,15 +93,27 @@ class Slurm:
             "SLURM_JOB_NUM_NODES": str(self.nodes),
             "SLURM_JOB_NODELIST": ",".join(f"node-{index}" for index in range(self.nodes)),
         }  # fmt: skip
-        return subprocess.Popen(
+        self.batches.append(subprocess.Popen(
             ["bash", str(script)], env={**clean_environment(), **own, **env}, text=True, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        ))  # fmt: skip
+        return self.batches[-1]
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        if left := [batch.pid for batch in self.batches if batch.poll() is None]:
+            left += [int(pid) for line in self.said("tasks") for pid in line.split()]
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
 
     def said(self, command: str) -> list[str]:
         """What a command was called with, one line each."""
         file = self.folder / command
         return file.read_text().splitlines() if file.exists() else []
+
+    def nodes_said(self) -> list[list[str]]:
+        """What the program of each node has written down."""
+        return [self.said(f"node-{node}") for node in range(self.nodes)]
 
     def cancel(self, batch: subprocess.Popen[str]) -> None:
         """As `scancel JOB`: SIGTERM to every task and to the batch shell's group; the job takes no

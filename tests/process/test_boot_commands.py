@@ -65,24 +65,6 @@ def test_without_a_shell(home: Path, words: tuple[str, ...], argument: str, plac
     assert done.stdout.split() == [*argument.split(), os.path.join(home.parent, place)]
 
 
-def test_by_a_shell(home: Path) -> None:
-    """As the console's form of several commands, `cd ... && ...`: a relative path is one of the
-    code directory."""
-    line = f"cd $MA_JOB_DIR/code && {' '.join(RUN)} --spec job.yaml -- python3 train.py here"
-    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    env = {
-        "PATH": path,
-        "MA_JOB_DIR": f"{home.parent}/jobs",
-        "ENTRYPOINT_RUN_DIR": f"{home.parent}/run",
-    }
-    done = subprocess.run(
-        ["sh", "-c", line], cwd=home, env=env, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout.split()) == (0, ["here", f"{home.parent}/jobs/code"]), (
-        done.stderr
-    )
-
-
 @pytest.mark.control("a boot command with `$MA_JOB_DIR` starts, whether or not a shell reads it")
 def test_elsewhere_a_word_stays_as_it_is(home: Path) -> None:
     """Control: where the platform has set no such variable."""

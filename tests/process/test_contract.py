@@ -15,62 +15,32 @@ from tests.contract import LIST, contract, least_version
 REMOVED = {
     "fields": {"kubernetes.patch", "metrics.file", "netcheck.port", "torch.version"},
     "variables": {
-        "ENTRYPOINT_KUBERNETES_PATCH",
-        "ENTRYPOINT_METRICS_FILE",
-        "ENTRYPOINT_NETCHECK_PORT",
-        "ENTRYPOINT_TIMEOUTS_LEASE",
-        "ENTRYPOINT_TORCH_VERSION",
-        "TORCH_VERSION",
+        "ENTRYPOINT_KUBERNETES_PATCH", "ENTRYPOINT_METRICS_FILE", "ENTRYPOINT_NETCHECK_PORT",
+        "ENTRYPOINT_TIMEOUTS_LEASE", "ENTRYPOINT_TORCH_VERSION", "TORCH_VERSION",
     },
     "flags": {"deploy --patch", "local --late-dns", "report --otel"},
     "messages": {
-        "EP014 71",
-        "EP023 78",
-        "EP040 78",
-        "EP041 69",
-        "EP114 warning",
-        "EP810 65",
-        "EP811 65",
+        "EP014 71", "EP023 78", "EP040 78", "EP041 69", "EP114 warning", "EP810 65", "EP811 65",
     },
-}
-for plan in ("mpirun", "torchrun", "one program"):
-    REMOVED.setdefault("json", set()).update(
+    "json": {
         f"plan of {plan}.settings.{field}.{key}"
+        for plan in ("mpirun", "torchrun", "one program")
         for field in ("netcheck.port", "torch.version")
         for key in ("origin", "value")
-    )
-REMOVED["templates"] = {
-    "ssh/sshd_config.j2: port",  # it goes on in `more`
-    *(
-        f"mpirun/run_mpi.sh.j2: {name}"
-        for name in ("agent", "given", "hostfile", "mpi_major", "np", "run_dir", "tags")
-    ),
-    "ssh/sshd_config.j2: host",
-    *(
-        f"netcheck/netcheck.html.j2: {name}"
-        for name in (
-            "backend",
-            "findings",
-            "job",
-            "left_out",
-            "maps",
-            "no_sweep",
-            "nodes",
-            "pairs",
-            "rejected",
-            "sweep",
-        )
-    ),
-    *(
-        f"accelerate/accelerate.sh.j2: {name}"
-        for name in ("max_restarts", "origin", "rdzv_timeout")
-    ),
-    *(
-        f"torchrun/common.sh.j2: {name}"
-        for name in ("extra_args", "node_addr", "reserved", "torch_version")
-    ),
-    *(f"torchrun/torchrun.sh.j2: {name}" for name in ("least", "rdzv_timeout")),
-}
+    },
+    "templates": {
+        f"{template}: {name}"
+        for template, names in {
+            "ssh/sshd_config.j2": "port host",  # the port goes on in `more`
+            "mpirun/run_mpi.sh.j2": "agent given hostfile mpi_major np run_dir tags",
+            "netcheck/netcheck.html.j2": "backend findings job left_out maps no_sweep nodes pairs rejected sweep",
+            "accelerate/accelerate.sh.j2": "max_restarts origin rdzv_timeout",
+            "torchrun/common.sh.j2": "extra_args node_addr reserved torch_version",
+            "torchrun/torchrun.sh.j2": "least rdzv_timeout",
+        }.items()
+        for name in names.split()
+    },
+}  # fmt: skip
 BEFORE: dict[str, list[str]] = yaml.safe_load(LIST.read_text())
 
 

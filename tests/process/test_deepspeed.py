@@ -136,17 +136,3 @@ def test_a_message_of_the_launcher_is_shown(tmp_path: Path) -> None:
         line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (1, "no such card\n")
-
-
-def test_a_python_without_deepspeed_is_named(tmp_path: Path) -> None:
-    (tmp_path / "deepspeed_launch.py").write_text(render("deepspeed/deepspeed_launch.py", {}))
-    line = [sys.executable, "deepspeed_launch.py", "{}", "train.py"]
-    done = subprocess.run(
-        line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 78
-    assert (
-        done.stderr == f"deepspeed_launch.py: EP650 deepspeed is not installed in {sys.executable}"
-        " | DeepSpeed needs it | install it there, or start the program with the Python that has"
-        " it\n"
-    )

@@ -1,10 +1,12 @@
-"""The command deploy as a whole: what it writes, and what it says when it refuses."""
+"""The command deploy as a whole: what it writes, what it says when it refuses, and what must be in
+no file."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -15,6 +17,7 @@ import yaml
 from entrypoint import cli, registry
 from entrypoint import spec as specs
 from entrypoint.cli.deploy import OPTIONS
+from entrypoint.deploy._kinds import KINDS
 from tests import slurm
 from tests.cluster import clean_environment
 
@@ -27,6 +30,36 @@ FLAGS = {
     "--log-files": "ranks", "--log-max-size": "99999", "--log-max-files": "3",
     "--spares": "1",
 }  # fmt: skip
+TARGETS = registry.names("deploy")
+# What a target needs beside a spec and an image, and which flags it refuses by name.
+NEEDS = {"slurm": ["--runtime", "apptainer"], "modelarts": ["--flavor", "large"]}
+REFUSED = {("--secret-file", "kubernetes"), ("--hosts", "slurm"), ("--hosts", "modelarts")}
+TWO = "hosts: [a, b]\ncommand: [prog]\n"
+UNEQUAL = "hosts: [a:1, b:2]\ncommand: [prog]\n"
+
+Deploy = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def deploy(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Deploy:
+    """Run the command in a folder of its own, without what a platform or a developer has set:
+    status, stdout, stderr."""
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    for secret in map(Path, ("secret", "key/secret")):
+        secret.parent.mkdir(exist_ok=True)
+        secret.write_text("0" * 64)
+
+    def run(target: str, *words: str, spec: str = TWO) -> tuple[int, str, str]:
+        Path("job.yaml").write_text(spec)
+        needs = ["--image", "i", *NEEDS.get(target, [])]
+        status = cli.main(["deploy", target, "--spec", "job.yaml", *needs, *words])
+        return status, *capfd.readouterr()
+
+    return run
 
 
 def variables(part: Any) -> Iterator[dict[str, str]]:
@@ -46,11 +79,6 @@ def variables(part: Any) -> Iterator[dict[str, str]]:
             yield from variables(value)
 
 
-# What a target needs beside an image, and which flags it refuses by name.
-NEEDS = {"slurm": ["--runtime", "apptainer"], "modelarts": ["--flavor", "large"]}
-REFUSED = {("--secret-file", "kubernetes"), ("--hosts", "slurm"), ("--hosts", "modelarts")}
-
-
 def containers(text: str, target: str) -> list[dict[str, str]]:
     """Variables of every container that a deployed file makes, as its reader hands them over."""
     if target != "slurm":
@@ -62,61 +90,36 @@ def containers(text: str, target: str) -> list[dict[str, str]]:
 @pytest.mark.deployed(
     "{target}", "every flag of the job", "what containers get, or an error (64) that names it"
 )
-@pytest.mark.parametrize("target", registry.names("deploy"))
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "flag", ["--env", *(field.flags[-1] for field in specs.fields() if field.flags)]
 )
 def test_every_flag_reaches_the_containers_or_is_refused_by_name(
-    flag: str,
-    target: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    flag: str, target: str, deploy: Deploy
 ) -> None:
-    for name in set(os.environ) - set(clean_environment()):
-        monkeypatch.delenv(name)
-    spec = tmp_path / "job.yaml"
-    spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
-    for secret in ("secret", "key/secret"):
-        (tmp_path / secret).parent.mkdir(exist_ok=True)
-        (tmp_path / secret).touch()
-    words = [
-        "deploy",
-        target,
-        "--spec",
-        str(spec),
-        "--image",
-        "image",
-        *NEEDS.get(target, []),
-        flag,
-        FLAGS[flag],
-    ]
-    monkeypatch.chdir(tmp_path)
-    status, said = cli.main(words), capfd.readouterr()
+    status, out, err = deploy(target, flag, FLAGS[flag])
     if flag == "--node-rank" or (flag, target) in REFUSED:
-        assert (status, said.out) == (64, "")
-        assert flag in said.err
+        assert (status, out) == (64, "")
+        assert flag in err
         return
-    assert status == 0, said.err
+    assert status == 0, err
+    secret = f"{Path.cwd()}/key/secret"
     if (flag, target) == ("--secret-file", "compose"):
-        assert (
-            yaml.safe_load(said.out)["secrets"]["entrypoint"]["file"]
-            == f"${{ENTRYPOINT_SECRET_FILE:-{Path.cwd()}/key/secret}}"
-        )
+        file = yaml.safe_load(out)["secrets"]["entrypoint"]["file"]
+        assert file == f"${{ENTRYPOINT_SECRET_FILE:-{secret}}}"
         return
     (field,) = (
         each
         for each in specs.fields()
         if flag in each.flags or (flag, each.path) == ("--env", "env")
     )
-    expected = {"--env": '{"A": "b $c"}'}.get(flag, FLAGS[flag])
-    if (flag, target) == ("--hosts", "kubernetes"):
-        expected = (  # Pods have names of their own: the flag says how many there are
-            "job-0.job,job-1.job"
-        )
-    if (flag, target) == ("--secret-file", "slurm"):
-        expected = f"{Path.cwd()}/key/secret"
-    found = containers(said.out, target)
+    expected = {
+        # Pods have names of their own: the flag says how many there are
+        ("--hosts", "kubernetes"): "job-0.job,job-1.job",
+        ("--secret-file", "slurm"): secret,
+        ("--env", target): '{"A": "b $c"}',
+    }.get((flag, target), FLAGS[flag])
+    found = containers(out, target)
     assert found
     for env in found:
         given = env[field.env]
@@ -129,11 +132,29 @@ def test_every_flag_reaches_the_containers_or_is_refused_by_name(
         )
 
 
+@pytest.mark.deployed("kubernetes", "--kind {kind}: every flag of the job", "what the Pods get")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_flag_reaches_the_pods_of_every_kind(kind: str, deploy: Deploy) -> None:
+    """Together; the test above has each by itself."""
+    refused = ("--hosts", "--node-rank", "--secret-file")
+    given = {flag: value for flag, value in FLAGS.items() if flag not in refused}
+    words = [word for flag, value in given.items() for word in (flag, value)]
+    _, out, _ = deploy("kubernetes", "--kind", kind, *words)
+    pods = [env for env in containers(out, "kubernetes") if "ENTRYPOINT_SPEC" in env]
+    assert len(pods) == (2 if kind == "mpijob" else 1)
+    names = {"--env": "ENTRYPOINT_ENV"}
+    names |= {field.flags[-1]: field.env for field in specs.fields() if field.flags}
+    for env in pods:
+        for flag, value in given.items():
+            expected = '{"A": "b $c"}' if flag == "--env" else value
+            assert env[names[flag]].removesuffix(".0") == expected, flag
+
+
 # A flag of deploy's own -> a value, and the targets that can express it. A new one has to be added
 # here.
 OWN = {
-    "image": ("i", {"compose", "kubernetes", "modelarts", "slurm"}),
-    "nodes": ("2", {"compose", "kubernetes", "modelarts", "slurm"}),
+    "image": ("i", {*TARGETS}),
+    "nodes": ("2", {*TARGETS}),
     "resource": ("nvidia.com/gpu=1", {"compose", "kubernetes", "slurm"}),
     "runtime": ("pyxis", {"slurm"}),
     "time": ("60", {"slurm"}),
@@ -153,50 +174,84 @@ OWN = {
 @pytest.mark.deployed(
     "{target}", "every flag of deploy", "taken, or an error (64) that names it and the target"
 )
-@pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts", "slurm"])
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_what_a_target_cannot_express_is_refused_by_name(
-    name: str,
-    target: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, target: str, deploy: Deploy
 ) -> None:
-    for variable in set(os.environ) - set(clean_environment()):
-        monkeypatch.delenv(variable)
-    spec = tmp_path / "job.yaml"
-    spec.write_text("hosts: [a, b]\ncommand: [prog]\n")
     value, takes = OWN[name]
-    words = [
-        "deploy",
-        target,
-        "--spec",
-        str(spec),
-        "--image",
-        "i",
-        *NEEDS.get(target, []),
-        f"--{name}",
-        value,
-    ]
-    status, said = cli.main(words), capfd.readouterr()
+    status, out, err = deploy(target, f"--{name}", value)
     if target in takes:
-        assert status == 0, said.err
+        assert status == 0, err
         return
-    assert (status, said.out) == (64, "")
-    assert (
-        f"EP803 the target {target} cannot express this | --{name} | leave it out; {target} takes"
-        " --image" in said.err
-    )
+    assert (status, out) == (64, "")
+    said = f"EP803 the target {target} cannot express this | --{name} | leave it out; {target} takes --image"
+    assert said in err
 
 
-@pytest.fixture
-def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The path of a spec, without a platform around it."""
-    for variable in set(os.environ) - set(clean_environment()):
-        monkeypatch.delenv(variable)
-    path = tmp_path / "job.yaml"
-    path.write_text("hosts: [a, b]\nslots: 2\ncommand: [prog]\n")
-    return str(path)
+# target, spec, words -> exit status, and what the error must name: who lacks something, and the
+# flag or the field.
+@pytest.mark.promise("what a deploy target cannot express is refused by name")
+@pytest.mark.deployed(
+    "{target}", "a resource or field that it lacks", "an error that names it, and who lacks it"
+)
+@pytest.mark.parametrize(
+    ("target", "spec", "words", "status", "named"),
+    [
+        ("compose", TWO, "--resource cpu=4", 64, ["compose", "cpu"]),
+        ("compose", TWO, "--resource nvidia.com/gpu=1.5", 64, ["1.5", "--resource nvidia.com/gpu="]),
+        ("compose", TWO, "--node-rank 1", 64, ["every container", "--node-rank 1"]),
+        ("compose", TWO, "--nodes=4", 64, ["EP800 --nodes 4 contradicts 2 hosts", "compose needs a name for each node"]),
+        ("compose", f"device: ascend\n{TWO}", "", 78, ["number of cards", "device: ascend"]),
+        ("kubernetes", f"device: nvidia\n{UNEQUAL}", "", 78, ["all Pods", "slots 1, 2"]),
+        ("kubernetes", UNEQUAL, "--nodes=4", 64, ["EP800 --nodes 4 contradicts 2 hosts", "they have different slots"]),
+        ("kubernetes", TWO, "--nodes=4 --hosts=a,b", 64, ["EP800 --nodes 4 contradicts 2 hosts | --hosts | "]),
+        ("kubernetes", TWO, "--nodes=many", 64, ["EP800 --nodes is not a number of nodes | many | "]),
+        ("kubernetes", TWO, "--nodes=0", 64, ["EP800 --nodes is not a number of nodes | 0 | "]),
+        ("kubernetes", f"env: {{S3_SECRET_KEY: planted}}\n{TWO}", "", 78, ["ConfigMap", "S3_SECRET_KEY"]),
+        ("kubernetes", "hosts: [a, b]\ncommand: [prog, --api-key, 7d0f3b55c1aa9e42]", "", 78, ["ConfigMap", "command"]),
+        ("kubernetes", f"name: 1st\n{TWO}", "", 78, ["Service", "name: 1st"]),
+        ("kubernetes", TWO, "--resource cpu", 64, ["NAME=QUANTITY", "cpu"]),
+        ("kubernetes", TWO, "--secret-file secret", 64, ["Pods", "--secret-file"]),
+        ("kubernetes", TWO, "--kind deployment", 64, ["--kind deployment", "jobset"]),
+        ("kubernetes", TWO, "--kind mpijob", 78, ["--kind mpijob", "slots"]),
+        ("modelarts", UNEQUAL, "", 78, ["training job", "slots 1, 2"]),
+        ("modelarts", TWO, "--resource cpu=4", 64, ["modelarts", "--resource"]),
+        ("modelarts", TWO, "--hosts x,y", 64, ["ModelArts", "--hosts x,y"]),
+        ("modelarts", f"env: {{S3_SECRET_KEY: planted}}\n{TWO}", "", 78, ["training job", "S3_SECRET_KEY"]),
+        ("slurm", UNEQUAL, "", 78, ["Slurm", "slots 1, 2"]),
+        ("slurm", f"device: ascend\nslots: 8\n{TWO}", "", 78, ["cluster", "device: ascend"]),
+        ("slurm", f"timeouts: {{grace: 70000}}\n{TWO}", "", 78, ["Slurm", "timeouts.grace"]),
+        ("slurm", TWO, "--resource huawei.com/Ascend910=8", 64, ["Slurm", "huawei.com/Ascend910"]),
+        ("slurm", TWO, "--resource cpu=500m", 64, ["Slurm", "cpu", "500m"]),
+        ("slurm", TWO, "--hosts x,y", 64, ["Slurm", "--hosts x,y"]),
+        ("slurm", TWO, "--time soon", 64, ["Slurm", "--time soon"]),
+    ],
+)  # fmt: skip
+def test_what_a_target_lacks_is_named(
+    target: str, spec: str, words: str, status: int, named: list[str], deploy: Deploy
+) -> None:
+    ended, out, err = deploy(target, *split(words), spec=spec)
+    assert (ended, out) == (status, "")
+    assert [word for word in named if word not in err] == [], err
+
+
+@pytest.mark.parametrize(
+    ("target", "hosts", "nodes", "shown"),
+    [
+        ("kubernetes", "[a, b]", "2", "completions: 2"),
+        ("kubernetes", "[a, b]", "4", "completions: 4"),
+        ("kubernetes", "['a:2', 'b:2']", "3", "job-2.job:2"),
+        ("slurm", "[a, b]", "4", "#SBATCH --nodes=4"),
+        ("modelarts", "[a, b]", "4", '"node_count": 4'),
+    ],
+    ids=["the same", "kubernetes", "with the slots of the hosts", "slurm", "modelarts"],
+)
+def test_the_number_of_nodes_wins(
+    target: str, hosts: str, nodes: str, shown: str, deploy: Deploy
+) -> None:
+    status, out, err = deploy(target, "--nodes", nodes, spec=f"hosts: {hosts}\ncommand: [prog]\n")
+    assert (status, shown in out) == (0, True), err
 
 
 @pytest.mark.promise(
@@ -204,125 +259,67 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 )
 @pytest.mark.deployed("kubernetes", "--kind {kind}: what it lacks", "is said on stderr")
 @pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("job", []),
-        ("jobset", []),
-        (
-            "mpijob",
-            [
-                "EP808 an MPIJob looks at no exit status | after 69, 71, 75 and 143",
-                "EP808 an MPIJob gets no probes | ",
-            ],
-        ),
-        (
-            "trainjob",
-            [
-                "EP808 a TrainJob looks at no exit status | ",
-                "left out: restartPolicy, terminationGracePeriodSeconds, ",
-            ],
-        ),
-        (
-            "volcano",
-            [
-                "EP808 Volcano starts the job again when any Pod ends with 69, 71, 75 or 143, or is"
-                " evicted | "
-            ],
-        ),
-    ],
+    ("kind", "lines"),
+    [("job", 0), ("jobset", 0), ("mpijob", 2), ("trainjob", 2), ("volcano", 1)],
 )
-def test_what_a_kind_cannot_express_is_on_stderr(
-    kind: str, words: list[str], spec: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    status = cli.main(["deploy", "kubernetes", "--spec", spec, "--image", "i", "--kind", kind])
-    said = capfd.readouterr()
-    assert status == 0
-    assert len(said.err.splitlines()) == len(words)
-    assert all(each in said.err for each in words)
-    assert said.out.startswith("# Rendered by entrypoint ")
+def test_what_a_kind_cannot_express_is_on_stderr(kind: str, lines: int, deploy: Deploy) -> None:
+    status, out, err = deploy("kubernetes", "--kind", kind, spec=f"slots: 2\n{TWO}")
+    assert (status, err.count("\n"), err.count("EP808 ")) == (0, lines, lines), err
+    assert out.startswith("# Rendered by entrypoint ")
 
 
 @pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts"])
-def test_who_needs_an_image_says_so(
-    target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_who_needs_an_image_says_so(target: str, deploy: Deploy) -> None:
+    status, _, err = deploy(target, "--image", "")
+    assert (status, f"EP805 the target {target} needs an image | no --image" in err) == (64, True)
+
+
+def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(deploy: Deploy) -> None:
+    status, out, err = deploy("modelarts")
+    assert (status, json.loads(out)["algorithm"]["command"]) == (0, "entrypoint run")
+    assert "boot command | entrypoint run | " in err
+    said = "EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job"
+    assert said in err
+
+
+# Every target, and every kind of the one that has several.
+FORMS = [
+    *(pytest.param(target, (), id=target) for target in TARGETS),
+    *(pytest.param("kubernetes", ("--kind", kind), id=kind) for kind in KINDS),
+]
+
+
+@pytest.mark.promise(
+    "no deployed file has a secret of the job or of the program",
+    control="what is no secret, in the same test",
+)
+@pytest.mark.deployed("{target}", "no secret in any file", "planted ones are left out, and named")
+@pytest.mark.parametrize(("target", "form"), FORMS)
+def test_no_file_has_a_secret(
+    target: str, form: tuple[str, ...], deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "job.yaml").write_text("hosts: [a, b]\n")
-    status = cli.main(["deploy", target, "--spec", str(tmp_path / "job.yaml")])
-    assert (
-        status,
-        f"EP805 the target {target} needs an image | no --image" in capfd.readouterr().err,
-    ) == (64, True)
+    """A secret of the job or of the program is left out, and named; what is no secret is there."""
+    planted = [secrets.token_hex(32) for _ in range(4)]
+    monkeypatch.setenv("ENTRYPOINT_SECRET", planted[0])
+    monkeypatch.setenv("ENTRYPOINT_ENV", json.dumps({"OTHER_TOKEN": planted[1]}))
+    Path("secret").write_text(planted[2])
+    words = ("--env", f"S3_SECRET_KEY={planted[3]}", "--env", "VISIBLE=yes")
+    status, out, err = deploy(target, *form, *words, spec=f"slots: 2\n{TWO}" if form else TWO)
+    assert status == 0, err
+    assert [secret for secret in planted if secret in out + err] == []
+    assert "VISIBLE" in out
+    assert "S3_SECRET_KEY" in err
 
 
-def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.promise(
+    "no rendered file has a secret in it that the spec has", control="a path, in the same test"
+)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("value", "is_refused"), [("4f3a9c0177e2" * 5, True), ("keys/job", False)])
+def test_a_secret_in_place_of_its_file_is_not_rendered(
+    target: str, value: str, is_refused: bool, deploy: Deploy
 ) -> None:
-    for variable in set(os.environ) - set(clean_environment()):
-        monkeypatch.delenv(variable)
-    (tmp_path / "job.yaml").write_text("hosts: [a, b]\ncommand: [prog]\n")
-    words = [
-        "deploy",
-        "modelarts",
-        "--spec",
-        str(tmp_path / "job.yaml"),
-        *split("--image i --flavor large"),
-    ]
-    assert cli.main(words) == 0
-    said = capfd.readouterr()
-    assert json.loads(said.out)["algorithm"]["command"] == "entrypoint run"
-    assert "boot command | entrypoint run | " in said.err
-    assert (
-        "EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to"
-        " the job" in said.err
-    )
-
-
-NUMBERS = {
-    # target, hosts, other words, what is rendered or the message
-    "a flag that says the same": ("kubernetes", "[a, b]", "--nodes=2", "completions: 2"),
-    "the flag wins on Kubernetes": ("kubernetes", "[a, b]", "--nodes=4", "completions: 4"),
-    "with the slots of the hosts": ("kubernetes", "['a:2', 'b:2']", "--nodes=3", "job-2.job:2"),
-    "the flag wins on Slurm": ("slurm", "[a, b]", "--nodes=4", "#SBATCH --nodes=4"),
-    "the flag wins on ModelArts": (
-        "modelarts",
-        "[a, b]",
-        "--nodes=4 --flavor f --code obs://b/c/",
-        '"node_count": 4',
-    ),
-    "compose needs names": (
-        "compose",
-        "[a, b]",
-        "--nodes=4",
-        "EP800 --nodes 4 contradicts 2 hosts | job.yaml:1:8; the target compose needs a name for each"
-        " node | leave --nodes out, or change hosts to 4 names",
-    ),
-    "hosts that differ": (
-        "kubernetes",
-        "['a:2', 'b:3']",
-        "--nodes=4",
-        "EP800 --nodes 4 contradicts 2 hosts | job.yaml:1:8; they have different slots | ",
-    ),
-    "two flags": (
-        "kubernetes",
-        "[]",
-        "--nodes=4 --hosts=a,b",
-        "EP800 --nodes 4 contradicts 2 hosts | --hosts | ",
-    ),
-    "no number": ("kubernetes", "[a, b]", "--nodes=many", "EP800 --nodes is not a number of nodes | many | write"),
-    "no node": ("kubernetes", "[a, b]", "--nodes=0", "EP800 --nodes is not a number of nodes | 0 | write"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", NUMBERS)
-def test_the_number_of_nodes(
-    case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in set(os.environ) - set(clean_environment()):
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    target, hosts, words, expected = NUMBERS[case]
-    Path("job.yaml").write_text(f"hosts: {hosts}\nslots: 2\ncommand: [prog]\nsecret_file: secret\n")
-    status = cli.main(["deploy", target, "--spec", "job.yaml", "--image", "image", *words.split()])
-    said = capfd.readouterr()
-    assert status == (64 if expected.startswith("EP") else 0), said.err
-    assert expected in (said.err if status else said.out)
+    status, out, err = deploy(target, spec=f"{TWO}secret_file: {value}\n")
+    said = "EP802 secret_file holds a secret" in err
+    assert (status, said) == ((78, True) if is_refused else (0, False)), err
+    assert not is_refused or value not in out + err

@@ -110,11 +110,9 @@ def workplace(tmp_path: Path, page: str) -> Path:
         stand_in(tmp_path / "bin", name)
     (tmp_path / "venv/bin").mkdir(parents=True)
     shutil.copy(tmp_path / "bin/entrypoint", tmp_path / "venv/bin")
-    for path in [
-        *TREE.glob("scripts/*"),
-        *TREE.glob("scripts/dev/*"),
-        *TREE.glob("scripts/bench/*"),
-    ]:
+    for path in (
+        path for place in ("*", "dev/*", "bench/*") for path in TREE.glob(f"scripts/{place}")
+    ):
         if path.is_file():
             stand_in(here / path.relative_to(TREE).parent, path.name, str(path.relative_to(TREE)))
     for name in ("pip", "entrypoint"):
@@ -127,23 +125,12 @@ def workplace(tmp_path: Path, page: str) -> Path:
     (here / "examples").symlink_to(TREE / "examples")
     own = PAGES_FILES.get(page, {})
     files: dict[str, str | None] = {
-        "job.yaml": JOB,
-        "secret": "0123456789abcdef" * 4,
-        "train.py": "",
-        "job.log": "KeyError: 'a'\n",
-        "run_mpi.sh": "",
-        "torchrun.sh": "",
-        **own,
-    }
-    files |= {
-        "code/demo-code/job.yaml": own.get("job.yaml") or JOB,
-        "code/demo-code/run_mpi.sh": "",
-    }
-    table = (TREE / "tests/ranktables/good/v0.1-twelve-pods.json").read_text()
-    files |= {
-        "jobstart_hccl.json": table,
+        "job.yaml": JOB, "secret": "0123456789abcdef" * 4, "train.py": "", "job.log": "KeyError: 'a'\n",
+        "run_mpi.sh": "", "torchrun.sh": "", **own,
+        "code/demo-code/job.yaml": own.get("job.yaml") or JOB, "code/demo-code/run_mpi.sh": "",
+        "jobstart_hccl.json": (TREE / "tests/ranktables/good/v0.1-twelve-pods.json").read_text(),
         "a/hccn.conf": "address_0=192.3.0.1\naddress_1=192.4.0.1\n",
-    }
+    }  # fmt: skip
     for name, text in files.items():
         if text is None:
             continue
@@ -157,16 +144,10 @@ def run(tmp_path: Path, page: str, text: str) -> tuple[int, str, set[str]]:
     here, calls = workplace(tmp_path, page), tmp_path / "calls"
     calls.touch()
     env = {
-        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
-        "HOME": str(here),
-        "MA_JOB_DIR": f"{here}/code",
-        "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run",
-        "DOCUMENT_TREE": str(TREE),
-        "DOCUMENT_CALLS": str(calls),
-        "DOCUMENT_VENV": f"{tmp_path}/venv",
-        "TOKEN": "t",
-        "PROJECT_ID": "p",
-    }
+        "PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(here), "MA_JOB_DIR": f"{here}/code",
+        "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run", "TOKEN": "t", "PROJECT_ID": "p", "DOCUMENT_TREE": str(TREE),
+        "DOCUMENT_CALLS": str(calls), "DOCUMENT_VENV": f"{tmp_path}/venv",
+    }  # fmt: skip
     text = text.replace("/user/config/", f"{here}/")
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text], cwd=here, env=env, capture_output=True, text=True

@@ -96,6 +96,7 @@ def test_a_file_wins_over_a_text(tmp_path: Path) -> None:
         (("--json", "nothing"), 66, "EP111 cannot read nothing"),
         (("/dev/zero",), 66, "EP111 cannot read /dev/zero | it is not a file"),
         ((".",), 66, "EP111 cannot read . | Is a directory"),
+        (("./loop",), 66, "EP111 cannot read ./loop"),
         (("--json", "EP500"), 64, "EP136 --json needs a log | EP500"),
         (("--json", "75"), 64, "EP136 --json needs a log | 75"),
         (("--json",), 64, "EP136 --json needs a log"),
@@ -108,16 +109,11 @@ def test_a_file_wins_over_a_text(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said_once(
     tmp_path: Path, words: tuple[str, ...], status: int, message: str
 ) -> None:
+    (tmp_path / "loop").symlink_to("loop")
     found, out, err = explained(tmp_path, *words)
     assert (found, out) == (status, "")
     assert message in err
     assert err.count("\n") == 1
-
-
-def test_a_file_that_is_not_readable(tmp_path: Path) -> None:
-    (tmp_path / "job.log").symlink_to(tmp_path / "job.log")
-    status, _, err = explained(tmp_path, "./job.log")
-    assert (status, "EP111 cannot read ./job.log" in err) == (66, True)
 
 
 @pytest.mark.parametrize(
@@ -126,17 +122,15 @@ def test_a_file_that_is_not_readable(tmp_path: Path) -> None:
         (b"", "user-code"),
         (b"\0\xff\xfe\x1b[31m" * 1000, "user-code"),
         (os.urandom(100_000), None),
-        (("x" * 3_000_000 + LOG).encode(), "gpu-ecc"),
         (LOG.encode("utf-16"), "gpu-ecc"),
         (LOG.replace("\n", "\r\n").encode(), "gpu-ecc"),
         (b"\r".join(b"step %d" % n for n in range(10_000)) + b"\n" + LOG.encode(), "gpu-ecc"),
         (json.dumps({"log": "KeyError: 'a'\n", "stream": "stderr"}).encode(), "user-code"),
         (json.dumps({"rank": 3, "text": "ModuleNotFoundError: x"}).encode(), "user-import"),
         (b'{"log": ' * 5000, None),
-        ((LOG * 2000 + "x" * 8_000_000).encode(), "gpu-ecc"),
         ((("step 1\n" * 2_000_000) + LOG).encode(), "gpu-ecc"),
     ],
-    ids=range(12),
+    ids=range(10),
 )
 def test_any_bytes_are_judged(tmp_path: Path, data: bytes, cause: str | None) -> None:
     (tmp_path / "job.log").write_bytes(data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,26 +29,6 @@ def texts() -> dict[str, tuple[str, str]]:
     return {place: script for script, place in found.items()}
 
 
-def test_every_script_is_tried() -> None:
-    assert {name for name, _ in texts().values()} >= {
-        "run_mpi.sh",
-        "mpirun.sh",
-        "torchrun.sh",
-        "torchlaunch.sh",
-        "rank.sh",
-        "agent",
-    }
-
-
-def test_shell_can_be_read_by_its_shell() -> None:
-    for place, (name, text) in texts().items():
-        for shell in ["sh", "bash"] if name in GIVEN_TO_SH else ["bash"]:
-            checked = subprocess.run(
-                [shell, "-n"], input=text, capture_output=True, text=True, check=False
-            )
-            assert (checked.returncode, checked.stderr) == (0, ""), (place, shell)
-
-
 @pytest.mark.parametrize("given_to_sh", [False, True], ids=["scripts", "given to sh"])
 def test_shellcheck_has_nothing_to_say(tmp_path: Path, given_to_sh: bool) -> None:
     if shutil.which("shellcheck") is None:
@@ -65,3 +44,6 @@ def test_shellcheck_has_nothing_to_say(tmp_path: Path, given_to_sh: bool) -> Non
         (tmp_path / place).write_text(text)
     checked = captured(["shellcheck", "--norc", *options, *scripts], cwd=tmp_path)
     assert checked.stdout == ""
+    tried = {name for name, _ in texts().values() if (name in GIVEN_TO_SH) == given_to_sh}
+    ours = {"run_mpi.sh", "mpirun.sh", "torchrun.sh", "torchlaunch.sh"}
+    assert tried >= ({"rank.sh", "agent"} if given_to_sh else ours)

@@ -50,43 +50,28 @@ CRYPTO, JINJA, YAML, SSH = "cryptography", "jinja2", "yaml", "paramiko"
 # What compiles code for each class, and what a start never needs.
 NEVER = (
     *split("dataclasses ssl tempfile difflib hashlib pickle random email http decimal"),
-    "entrypoint.netcheck",
-    *("pkgutil", "shutil", "zlib", "bz2", "lzma", "zipfile", "encodings.idna"),
+    *split("pkgutil shutil zlib bz2 lzma zipfile encodings.idna entrypoint.netcheck"),
 )
 PARSING = ("argparse", "entrypoint.cli.parser", "entrypoint.spec", "entrypoint.plan")
 LOOP = ("asyncio", "entrypoint.node", "entrypoint.session", "entrypoint.ranks")
-OWN = (
-    *split("entrypoint.session.calls entrypoint.job.leader entrypoint.ranktable entrypoint.deploy"),
-)
+OWN = split("entrypoint.session.calls entrypoint.job.leader entrypoint.ranktable entrypoint.deploy")
 AWAY = ("subprocess", "socket", "logging", "inspect", "json", "pathlib")
+PACKAGES = (CRYPTO, JINJA, YAML, SSH)
 
 HOSTS = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
 # The command's words; what it may not import.
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "--version": (("--version",), (*PARSING, *LOOP, *OWN, *AWAY, CRYPTO, JINJA, YAML, SSH, *NEVER)),
-    "health": (("health",), ("entrypoint.plan", *LOOP, *OWN, CRYPTO, JINJA, YAML, SSH, *NEVER)),
+    "--version": (("--version",), (*PARSING, *LOOP, *OWN, *AWAY, *PACKAGES, *NEVER)),
+    "health": (("health",), ("entrypoint.plan", *LOOP, *OWN, *PACKAGES, *NEVER)),
     "status": (
-        ("status", "--run-dir", "/nowhere"),
-        ("entrypoint.plan", *LOOP, *OWN, CRYPTO, JINJA, YAML, SSH, *NEVER),
+        ("status", "--run-dir", "/nowhere"), ("entrypoint.plan", *LOOP, *OWN, *PACKAGES, *NEVER),
     ),
     "worker": (
-        ("run", *HOSTS, "--node-rank", "1", "--", "true"),
-        (*OWN, JINJA, YAML, SSH, CRYPTO, "bcrypt", *NEVER),
+        ("run", *HOSTS, "--node-rank", "1", "--", "true"), (*OWN, *PACKAGES, "bcrypt", *NEVER),
     ),
     "a program alone": (
         ("run", "--passthrough", "--", "true"),
-        (
-            *LOOP,
-            *OWN,
-            "entrypoint.job.worker",
-            *AWAY,
-            "ipaddress",
-            CRYPTO,
-            JINJA,
-            YAML,
-            SSH,
-            *NEVER,
-        ),
+        (*LOOP, *OWN, "entrypoint.job.worker", *AWAY, "ipaddress", *PACKAGES, *NEVER),
     ),
     "leader": (
         ("run", *HOSTS, "--node-rank", "0", "--", "true"),
@@ -94,22 +79,12 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "one rank under mpirun": (
         ("run", "--launcher", "mpirun", "--", "true"),
-        (
-            "entrypoint.session.calls",
-            "entrypoint.deploy",
-            "entrypoint.ranktable",
-            JINJA,
-            YAML,
-            SSH,
-            CRYPTO,
-            *NEVER,
-        ),
+        ("entrypoint.session.calls", "entrypoint.deploy", "entrypoint.ranktable", *PACKAGES, *NEVER),
     ),
     "plan": (
-        ("plan", *HOSTS, "--node-rank", "1", "--", "true"),
-        (YAML, SSH, "entrypoint.session", "ssl"),
+        ("plan", *HOSTS, "--node-rank", "1", "--", "true"), (YAML, SSH, "entrypoint.session", "ssl"),
     ),
-}
+}  # fmt: skip
 
 
 def imported(words: tuple[str, ...], run_dir: Path) -> set[str]:

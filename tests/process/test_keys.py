@@ -53,51 +53,44 @@ def keygen(path: Path, *options: str) -> str:
     return " ".join(path.with_suffix(".pub").read_text().split()[:2])
 
 
-def test_mounted_keys(tmp_path: Path) -> None:
-    client = keygen(tmp_path / "client", "-t", "ed25519")
-    host = keygen(tmp_path / "host", "-t", "ed25519")
+@pytest.fixture
+def client(tmp_path: Path) -> str:
+    """The public key of a client's key that is mounted beside a host's."""
+    keygen(tmp_path / "host", "-t", "ed25519")
+    return keygen(tmp_path / "client", "-t", "ed25519")
+
+
+def test_mounted_keys(client: str, tmp_path: Path) -> None:
+    host = public_of((tmp_path / "host").read_bytes(), tmp_path)
     made = make(secret=None, text=mounted(tmp_path))
     assert made.client_public == client
     assert public_of(made.client_private, tmp_path) == client
     assert public_of(made.host_private, tmp_path) == host
     assert made.known_hosts == "".join(f"{name} {host}\n" for name in NODES)
     assert make(1, None, text=mounted(tmp_path)).known_hosts == ""
+    assert make(text=mounted(tmp_path)).client_public == client, "also where there is a secret"
 
 
-def test_mounted_keys_win_over_a_secret(tmp_path: Path) -> None:
-    client = keygen(tmp_path / "client", "-t", "ed25519")
-    keygen(tmp_path / "host", "-t", "ed25519")
-    assert make(text=mounted(tmp_path)).client_public == client
-
-
-def test_mounted_known_hosts(tmp_path: Path) -> None:
-    keygen(tmp_path / "client", "-t", "ed25519")
-    keygen(tmp_path / "host", "-t", "ed25519")
+def test_mounted_known_hosts(client: str, tmp_path: Path) -> None:
     (tmp_path / "known").write_text("worker-0 ssh-ed25519 AAAA\n")
     made = make(secret=None, text=mounted(tmp_path, f", known_hosts: {tmp_path}/known"))
     assert made.known_hosts == "worker-0 ssh-ed25519 AAAA\n"
 
 
-@pytest.mark.parametrize("which", ["client", "host"])
-def test_mounted_rsa_is_refused(which: str, tmp_path: Path) -> None:
-    for name in ("client", "host"):
-        keygen(
-            tmp_path / name, *(("-t", "rsa", "-b", "2048") if name == which else ("-t", "ed25519"))
-        )
-    assert refusal(ConfigError, mounted(tmp_path)) == (
-        (
-            f"EP302 ssh.{which}_key is not an Ed25519 key | {tmp_path}/{which} | make it with:"
-            " ssh-keygen -t ed25519 -N ''"
-        ),
-        78,
-    )
-
-
-def test_mounted_with_a_passphrase_is_refused(tmp_path: Path) -> None:
-    keygen(tmp_path / "client", "-t", "ed25519", "-N", "words of mine")
-    keygen(tmp_path / "host", "-t", "ed25519")
+@pytest.mark.parametrize(
+    ("which", "options", "says"),
+    [
+        *((which, ("-t", "rsa", "-b", "2048"), "an Ed25519 key") for which in ("client", "host")),
+        ("client", ("-t", "ed25519", "-N", "words of mine"), "a private key we can read"),
+    ],
+    ids=["client", "host", "passphrase"],
+)
+def test_what_is_refused(
+    which: str, options: tuple[str, ...], says: str, client: str, tmp_path: Path
+) -> None:
+    (tmp_path / which).unlink()
+    (tmp_path / f"{which}.pub").unlink()
+    keygen(tmp_path / which, *options)
     message, status = refusal(ConfigError, mounted(tmp_path))
-    assert message.startswith(
-        f"EP302 ssh.client_key is not a private key we can read | {tmp_path}/client: "
-    )
+    assert message.startswith(f"EP302 ssh.{which}_key is not {says} | {tmp_path}/{which}")
     assert status == 78

@@ -3,6 +3,7 @@ alone."""
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import json
 import os
@@ -70,13 +71,8 @@ def test_the_time_is_on_all_lines(tmp_path: Path) -> None:
     done = run(tmp_path, "--log-timestamps", "utc", "--", "sh", "-c", "echo one; exit 3")
     assert re.fullmatch(f"{TIME} one\n", done.stdout.decode())
     assert re.fullmatch(f"({TIME} \\[entrypoint\\] .*\n)+", done.stderr.decode())
-    assert abs(time.time() - calendar(done.stdout.decode())) < 100
-
-
-def calendar(line: str) -> float:
-    import datetime
-
-    return datetime.datetime.fromisoformat(line.split()[0].replace("Z", "+00:00")).timestamp()
+    written = datetime.datetime.fromisoformat(done.stdout.decode()[:19] + "+00:00")
+    assert abs(time.time() - written.timestamp()) < 100
 
 
 def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
@@ -217,13 +213,9 @@ def test_a_log_that_cannot_be_written_is_the_reason(kind: str, tmp_path: Path) -
     assert not (tmp_path / "ran").exists()
 
 
-def until_full(pipe: int) -> None:
-    """Wait until the bytes in a pipe become no more."""
-    before, now = 0, 0
-    while now == 0 or now != before:
-        time.sleep(0.3)
-        before = now
-        now = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+def unread(pipe: int) -> int:
+    """Return how many bytes are in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
@@ -234,26 +226,19 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
         "ENTRYPOINT_LOGS_PREFIX": "{rank} ",
         "ENTRYPOINT_TIMEOUTS_GRACE": "600",
     }
-    words = (
-        *split("run --launcher jax --slots 2 --"),
-        sys.executable,
-        "-c",
-        "while True: print('x' * 999)",
-    )
-    argv = [sys.executable, "-m", "entrypoint", *words]
-    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    words = split("-m entrypoint run --launcher jax --slots 2 -- yes")
+    with subprocess.Popen(
+        [sys.executable, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout
         assert process.stderr
-        assert process.stdout.read(6) in (b"0 xxxx", b"1 xxxx")
-        until_full(process.stdout.fileno())
+        pipe = process.stdout.fileno()
+        until(lambda: unread(pipe) > 60_000, "a pipe that is full")
         process.terminate()
         assert process.wait(60) == 143
         said = process.stderr.read().decode()
-    lost = [
-        int(each)
-        for each in re.findall(r"EP628 output of the ranks is lost, (\d+) bytes at least", said)
-    ]
-    assert sum(lost) > 0, said
+    lost = re.findall(r"EP628 output of the ranks is lost, (\d+) bytes at least", said)
+    assert sum(map(int, lost)) > 0, said
 
 
 @pytest.mark.promise("logs that were not asked for cost nothing")
@@ -291,25 +276,24 @@ class Terminal:
         return os.read(self._ours, 65536).decode()
 
 
-def test_colour_is_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal(monkeypatch)
-    say = Logger(terminal.fd)
-    say("all is well")
-    assert terminal.text() == "\033[36m[entrypoint]\033[m all is well\r\n"
-    say("warning: a lion")
-    assert terminal.text() == "\033[33m[entrypoint]\033[m warning: a lion\r\n"
-
-
 @pytest.mark.control("colour and the live line are for a terminal and never mix with output")
 @pytest.mark.parametrize(
-    ("term", "env"), [("xterm", {"NO_COLOR": "1"}), ("dumb", {})], ids=["NO_COLOR", "dumb"]
+    ("term", "env", "colours"),
+    [
+        ("xterm", {}, ("\033[36m[entrypoint]\033[m", "\033[33m[entrypoint]\033[m")),
+        ("xterm", {"NO_COLOR": "1"}, ("[entrypoint]",) * 2),
+        ("dumb", {}, ("[entrypoint]",) * 2),
+    ],
+    ids=["", "NO_COLOR", "dumb"],
 )
-def test_not_where_it_is_refused(
-    term: str, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_colour_is_for_a_terminal_that_wants_it(
+    term: str, env: dict[str, str], colours: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = Terminal(monkeypatch, term, **env)
-    Logger(terminal.fd)("all is well")
-    assert terminal.text() == "[entrypoint] all is well\r\n"
+    say = Logger(terminal.fd)
+    for colour, text in zip(colours, ("all is well", "warning: a lion"), strict=True):
+        say(text)
+        assert terminal.text() == f"{colour} {text}\r\n"
 
 
 @pytest.mark.promise(

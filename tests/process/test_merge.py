@@ -58,7 +58,7 @@ def write_all(fd: int, data: bytes, step: int = 4099) -> None:
     control="nodes that write to one file by themselves, in the same test",
 )
 def test_lines_of_many_nodes_stay_whole(tmp_path: Path) -> None:
-    """Long and short ones, not UTF-8, in pieces; one has no end."""
+    """Long and short ones, one of megabytes, not UTF-8, in pieces; one has no end."""
     each = [
         b"".join(
             b"%d %d " % (node, number) + bytes([65 + node]) * (number * 37) + b"\xff\n"
@@ -66,6 +66,7 @@ def test_lines_of_many_nodes_stay_whole(tmp_path: Path) -> None:
         )
         for node in range(4)
     ]
+    each[2] += b"2 " + b"L" * (5 << 20) + b"\n"
     each[3] += b"3 no end"
     with (tmp_path / "out").open("wb") as out:
         merged([lambda fd, data=data: write_all(fd, data) for data in each], out.fileno())
@@ -89,27 +90,20 @@ def broken(out: bytes, each: list[bytes]) -> list[int]:
     return [node for node, data in enumerate(each) if mine[node] != data.removesuffix(b"\n")]
 
 
-@pytest.mark.promise("what several nodes print is passed on in whole lines, byte for byte")
-def test_a_line_of_many_megabytes_stays_whole(tmp_path: Path) -> None:
-    long, short = b"L" * (5 << 20) + b"\n", b"s\n" * 50_000
-    with (tmp_path / "out").open("wb") as out:
-        merged([lambda fd: write_all(fd, long), lambda fd: write_all(fd, short)], out.fileno())
-    data = (tmp_path / "out").read_bytes()
-    assert long in data
-    assert data.replace(long, b"") == short
-
-
-def test_a_progress_bar_is_seen_before_its_line_ends() -> None:
+@pytest.mark.parametrize("pieces", [(b"10%\r",), (b"line\n", b"name? ")], ids=["bar", "prompt"])
+def test_a_progress_bar_and_a_prompt_are_seen_before_their_line_ends(
+    pieces: tuple[bytes, ...],
+) -> None:
     read, write = os.pipe()
     seen: list[bytes] = []
 
-    def bar(fd: int) -> None:
-        os.write(fd, b"10%\r")
-        seen.append(os.read(read, 99))
+    def print_and_wait(fd: int) -> None:
+        os.write(fd, b"".join(pieces))
+        seen.extend(os.read(read, 99) for _ in pieces)
         os.write(fd, b"20%\n")
 
-    merged([bar], write)
-    assert seen == [b"10%\r"]
+    merged([print_and_wait], write)
+    assert seen == [*pieces]
     assert os.read(read, 99) == b"20%\n"
     os.close(read)
     os.close(write)
@@ -168,21 +162,6 @@ def test_what_nobody_reads_is_given_up_and_counted(monkeypatch: pytest.MonkeyPat
 
     lost = asyncio.run(run())
     assert lost == 200_000 - len(os.read(read, 1 << 20))
-    os.close(read)
-    os.close(write)
-
-
-def test_a_prompt_of_a_node_is_shown() -> None:
-    read, write = os.pipe()
-    seen: list[bytes] = []
-
-    def prompt(fd: int) -> None:
-        os.write(fd, b"line\nname? ")
-        seen.extend([os.read(read, 99), os.read(read, 99)])
-        os.write(fd, b"\n")
-
-    merged([prompt], write)
-    assert seen == [b"line\n", b"name? "]
     os.close(read)
     os.close(write)
 

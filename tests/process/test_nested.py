@@ -58,36 +58,6 @@ def rank(folder: Path, number: str, program: str) -> tuple[int, str, float]:
     return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
 
 
-@pytest.mark.promise("a nested launcher is refused by name, in the command and in a rank's script")
-@pytest.mark.parametrize(
-    ("program", "name"),
-    [
-        (f"torchrun --nproc-per-node 4 train.py {LONG}", "torchrun"),
-        (
-            f"echo begin; sleep 0.3; timeout 900 torchrun --nproc-per-node 4 train.py {LONG}",
-            "torchrun",
-        ),
-        (f"{sys.executable} -m torch.distributed.run train.py {LONG}", "run.py"),
-        (f"accelerate launch train.py {LONG} | cat", "accelerate"),
-        (f"env X=1 setsid -w mpirun {LONG}", "mpirun"),
-        (f"exec mpirun {LONG}", "mpirun"),
-        (
-            f'{sys.executable} -c \'import subprocess; subprocess.run(["torchrun", "{LONG}"])\'',
-            "torchrun",
-        ),
-    ],
-)
-def test_a_launcher_below_a_rank_ends_it(program: str, name: str, launcher: Path) -> None:
-    status, said, _ = rank(launcher, "1", program)
-    assert status == 78, said
-    assert "EP118 `" in said
-    assert (
-        f"{name}` started inside rank 1 of a job of several" in said
-        or "-m torch.distributed.run` started" in said
-    )
-    assert "after" not in said
-
-
 def starts(size: int, kind: str = "torch", seconds: str = LONG) -> str:
     """The command of a launcher of another name, whose job has this size."""
     variables = {
@@ -102,50 +72,41 @@ def starts(size: int, kind: str = "torch", seconds: str = LONG) -> str:
     return f'starts "{variables}" {seconds}'
 
 
+TORCHRUN = f"torchrun --nproc-per-node 4 train.py {LONG}"
+SUBPROCESS = f'{sys.executable} -c \'import subprocess; subprocess.run(["torchrun", "{LONG}"])\''
+
+
+@pytest.mark.promise("a nested launcher is refused by name, in the command and in a rank's script")
 @pytest.mark.promise("a launcher that starts late, or by another name, is seen")
 @pytest.mark.parametrize(
     ("program", "name"),
     [
-        (f"exec torchrun --nproc-per-node 4 train.py {LONG}", "torchrun"),
+        (TORCHRUN, "torchrun"),
+        (f"echo begin; sleep 0.3; timeout 900 {TORCHRUN}", "torchrun"),
+        (f"{sys.executable} -m torch.distributed.run train.py {LONG}", "-m torch.distributed.run"),
+        (f"accelerate launch train.py {LONG} | cat", "accelerate"),
+        (f"env X=1 setsid -w mpirun {LONG}", "mpirun"),
+        (SUBPROCESS, "torchrun"),
+        # known by what it sets for its processes
+        (f"exec {TORCHRUN}", "torchrun"),
         (starts(1), "torchrun"),
         (f"exec {starts(1)}", "torchrun"),
-        (starts(2, "mpi"), "mpirun"),
         (f"sleep 0.3; env X=1 {starts(2, 'mpi')}", "mpirun"),
+        # it runs for two seconds, in the middle between two looks that grow further apart
+        ("sleep 1.7; torchrun --nproc-per-node 4 a.py 2", "torchrun"),
+        ("sleep 6.5; torchrun --nproc-per-node 4 a.py 2", "torchrun"),
     ],
 )
-def test_it_is_known_by_what_it_sets_for_its_processes(
-    program: str, name: str, launcher: Path
-) -> None:
+def test_a_launcher_below_a_rank_ends_it(program: str, name: str, launcher: Path) -> None:
     status, said, _ = rank(launcher, "1", program)
-    assert (status, f"EP118 `{name}` started inside rank 1" in said) == (78, True), said
-
-
-@pytest.mark.promise("a launcher that starts late, or by another name, is seen")
-@pytest.mark.parametrize("seconds", ["1.7", "3.4", "6.5"])
-def test_it_is_seen_whenever_it_starts(seconds: str, launcher: Path) -> None:
-    """One that runs for two seconds, in the middle between two looks that grow further apart."""
-    status, said, _ = rank(launcher, "1", f"sleep {seconds}; torchrun --nproc-per-node 4 a.py 2")
-    assert (status, "EP118 `torchrun` started inside rank 1" in said) == (78, True), said
-
-
-@pytest.mark.control("a launcher that starts late, or by another name, is seen")
-@pytest.mark.parametrize(
-    "program",
-    [
-        starts(2, seconds=str(SHORT)),  # one training of all ranks
-        starts(1, "mpi", seconds=str(SHORT)),
-        f"""{sys.executable} -c 'import os; os.system(open("simulator").read())'""",
-        f"OMPI_COMM_WORLD_SIZE=2 sleep {SHORT}",
-    ],
-)
-def test_what_joins_or_is_a_simulator_runs(program: str, launcher: Path) -> None:
-    (launcher / "simulator").write_text(starts(2, "mpi", seconds=str(SHORT)))
-    status, said, seconds = rank(launcher, "1", program)
-    assert (status, "EP118" in said) == (0, False), said
-    assert seconds >= SHORT
+    assert status == 78, said
+    assert "EP118 `" in said
+    assert f"{name}` started inside rank 1" in said
+    assert "after" not in said
 
 
 @pytest.mark.control("a nested launcher is refused by name, in the command and in a rank's script")
+@pytest.mark.control("a launcher that starts late, or by another name, is seen")
 @pytest.mark.parametrize(
     ("number", "program"),
     [
@@ -161,9 +122,14 @@ def test_what_joins_or_is_a_simulator_runs(program: str, launcher: Path) -> None
             ),
         ),
         ("1", f"{sys.executable} train.py {SHORT} || sleep {SHORT}"),
+        ("1", starts(2, seconds=str(SHORT))),  # one training of all ranks
+        ("1", starts(1, "mpi", seconds=str(SHORT))),
+        ("1", f"""{sys.executable} -c 'import os; os.system(open("simulator").read())'"""),
+        ("1", f"OMPI_COMM_WORLD_SIZE=2 sleep {SHORT}"),
     ],
 )
 def test_what_a_rank_may_start_runs(number: str, program: str, launcher: Path) -> None:
+    (launcher / "simulator").write_text(starts(2, "mpi", seconds=str(SHORT)))
     status, said, seconds = rank(launcher, number, program)
     assert (status, "EP118" in said, "after" in said) == (0, False, True), said
     assert seconds >= SHORT

@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.test_plan import SECRET, build, facts, file
 
+PATH = {"PATH": "/usr/bin:/bin"}
 SHELLS = {"dash": "dash", "bash": "bash", "bash as sh": "bash"}
 
 
@@ -25,21 +26,11 @@ def rank_env(
     made = build(f"run_dir: {tmp_path}\nlauncher: mpirun\n{text}", facts(own, cwd=str(tmp_path)))
     for each in made.files:
         (tmp_path / each.name).write_bytes(each.text.encode("utf-8", "surrogateescape"))
+    script = '. "$ENTRYPOINT_RUN_DIR/rank.sh"'
     done = subprocess.run(
-        [
-            "sh" if shell == "bash as sh" else shell,
-            "-c",
-            '. "$ENTRYPOINT_RUN_DIR/rank.sh"',
-            "rank",
-            "env",
-            "-0",
-        ],
+        ["sh" if shell == "bash as sh" else shell, "-c", script, "rank", "env", "-0"],
         executable=program,
-        env={
-            "PATH": "/usr/bin:/bin",
-            "ENTRYPOINT_RUN_DIR": str(tmp_path),
-            "OMPI_COMM_WORLD_RANK": "0",
-        },
+        env={**PATH, "ENTRYPOINT_RUN_DIR": str(tmp_path), "OMPI_COMM_WORLD_RANK": "0"},
         capture_output=True,
         check=True,
     )
@@ -47,54 +38,38 @@ def rank_env(
     return dict(entry.split(b"=", 1) for entry in done.stdout.split(b"\0") if entry)
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_every_byte_of_every_value(shell: str, tmp_path: Path) -> None:
-    own = {
-        "PATH": "/usr/bin:/bin",
-        "QUOTES": 'it\'s "so" `id` $(id) ${HOME} $HOME',
-        "SEMICOLON": "a;b & c | d > e",
-        "LINES": "one\ntwo\n",
-        "BACKSLASH": "\\ \\n \\\\",
-        "EQUALS": "c2VjcmV0==",
-        "EMPTY": "",
-        "BLANK": "  two  spaces\t",
-        "JSON": '[{"name": "data url", "value": "s3://b/x y"}]',
-        "UMLAUT": "äöü €",
-        "LATIN": b"\xe4\xff".decode("utf-8", "surrogateescape"),
-        "LARGE": "x" * 100_000,
-        "DASH": "-n",
-    }
-    got = rank_env(shell, tmp_path, own)
-    assert {name: got.get(name.encode()) for name in own} == {
-        name: value.encode("utf-8", "surrogateescape") for name, value in own.items()
-    }
-
-
+BYTES = {
+    **PATH,
+    "QUOTES": 'it\'s "so" `id` $(id) ${HOME} $HOME',
+    "SEMICOLON": "a;b & c | d > e",
+    "LINES": "one\ntwo\n",
+    "BACKSLASH": "\\ \\n \\\\",
+    "EQUALS": "c2VjcmV0==",
+    "EMPTY": "",
+    "BLANK": "  two  spaces\t",
+    "JSON": '[{"name": "data url", "value": "s3://b/x y"}]',
+    "UMLAUT": "äöü €",
+    "LATIN": b"\xe4\xff".decode("utf-8", "surrogateescape"),
+    "LARGE": "x" * 100_000,
+    "DASH": "-n",
+}
+# Names that no shell exports, and those that are a shell's own.
 ODD = ("a.b", "a-b", "1x", "BASH_FUNC_f%%", "with space", "ä", "-n", "a\nb")
-
-
-OWNED = split("UID EUID PPID SHELLOPTS BASHOPTS BASH_VERSINFO IFS OPTIND PS4 ENV RANDOM")
-OWNED += (
+OWNED = (
+    *split("UID EUID PPID SHELLOPTS BASHOPTS BASH_VERSINFO IFS OPTIND PS4 ENV RANDOM"),
     *split("GROUPS DIRSTACK LINENO FUNCNAME PIPESTATUS SECONDS EPOCHSECONDS HISTCMD BASHPID"),
 )
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_names_that_no_shell_exports(shell: str, tmp_path: Path) -> None:
-    own = {"PATH": "/usr/bin:/bin", **dict.fromkeys((*ODD, *OWNED), "7")}
-    got = rank_env(shell, tmp_path, own)
-    assert {name: got.get(name.encode()) for name in own if name != "PATH"} == dict.fromkeys(
-        (*ODD, *OWNED), b"7"
-    )
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_spec_s_variables_are_laid_over(shell: str, tmp_path: Path) -> None:
-    own = {"PATH": "/usr/bin:/bin", "X": "container", "ENTRYPOINT_SECRET": SECRET}
-    got = rank_env(shell, tmp_path, own, "env: {X: spec}")
+def test_every_byte_of_every_value_below_what_the_spec_says(shell: str, tmp_path: Path) -> None:
+    own = {**BYTES, **dict.fromkeys((*ODD, *OWNED), "7")}
+    given = {**own, "X": "container", "ENTRYPOINT_SECRET": SECRET}
+    got = rank_env(shell, tmp_path, given, "env: {X: spec}")
+    expected = {name: value.encode("utf-8", "surrogateescape") for name, value in own.items()}
+    assert {name: got.get(name.encode()) for name in own} == expected
     assert got[b"X"] == b"spec"
-    assert b"ENTRYPOINT_SECRET" not in got
-    assert b"ENTRYPOINT_KEEP" not in got
+    assert {b"ENTRYPOINT_SECRET", b"ENTRYPOINT_KEEP"} & got.keys() == set()
 
 
 def test_what_plan_says_of_each_rank_is_what_it_gets(tmp_path: Path) -> None:
@@ -104,6 +79,6 @@ def test_what_plan_says_of_each_rank_is_what_it_gets(tmp_path: Path) -> None:
     assert [(name, f"${theirs}") for name, theirs in pairs] == [
         (var.name, var.value) for var in made.launch.ranks.env_of_each
     ]
-    got = rank_env("dash", tmp_path, {"PATH": "/usr/bin:/bin"})
+    got = rank_env("dash", tmp_path, PATH)
     # as mpirun, which is not there, has told it
     assert (got[b"RANK"], b"WORLD_SIZE" in got) == (b"0", False)

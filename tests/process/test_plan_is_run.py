@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,7 +95,7 @@ class Node:
         self.argv = (*(FIRST or () if first else ()), sys.executable, "-m", "entrypoint")
         self.words = (*argv, "--", "prog", "one arg")
 
-    def plan(self, status: int = 0) -> dict[str, Any]:
+    def plan(self) -> dict[str, Any]:
         place, words = self.bench.folder / "cwd", ("plan", "--json", *self.words)
         done = (
             subprocess.run(
@@ -103,7 +104,7 @@ class Node:
             if self.first
             else command.run(place, *words, env=self.bench.env)
         )
-        assert done.returncode == status, done.stderr
+        assert done.returncode == 0, done.stderr
         said: dict[str, Any] = json.loads(done.stdout)
         return said
 
@@ -147,11 +148,10 @@ def port() -> Iterator[int]:
         yield int(listener.getsockname()[1])
 
 
-WAYS = pytest.mark.parametrize("first", [False, True], ids=["", "as PID 1"])
-# What being PID 1 changes does not depend on the launcher: a program in our place, one of ours, and
-# mpirun have it.
+# What being PID 1 changes does not depend on the launcher: a program in our place, and one of ours,
+# have it.
 STARTS = [(name, False) for name in registry.names("launchers")]
-STARTS += [(name, True) for name in ("plain", "torchrun", "mpirun")]
+STARTS += [(name, True) for name in ("plain", "mpirun")]
 MEETING = ("TORCH", "JAX", "MINDSPORE", "TENSORFLOW", "RAY")
 ARGUMENTS = {"ascend": {"ENTRYPOINT_ASCEND_RANK_TABLE": "none"}}
 
@@ -172,7 +172,7 @@ def test_run_does_what_plan_says(
     if called and (not SSHD or (first and "--map-root-user" in (FIRST or ()))):
         pytest.skip("no sshd that could work here")
     if nodes == 2 and not calls and launcher in ("hydra", "mpirun", "ray"):
-        pytest.skip("refused, in tests/process/test_one_plan.py")
+        pytest.skip("refused, in tests/process/test_no_roll_call.py")
     env = {**ARGUMENTS.get(launcher, {}), "ENTRYPOINT_SSH_PORT": str(port)}
     # The roll call may choose another one than the default, which a test beside this one may have.
     env |= {f"ENTRYPOINT_{name}_PORT": str(free_port()) for name in MEETING}
@@ -190,6 +190,9 @@ def test_run_does_what_plan_says(
     plans = [node.plan() for node in made]
     mode = "coordinated" if called else "exec" if launcher == "plain" else "local"
     assert {plan["mode"] for plan in plans} == {mode}
+    for plan in plans:
+        tells = [line for line in plan["later"] if "cannot be used, another one, to tell" in line]
+        assert bool(tells) is called
     for node in made:
         node.run()
     for node in made:
@@ -198,48 +201,67 @@ def test_run_does_what_plan_says(
         node.check(plan)
 
 
-@WAYS
-def test_the_rank_table_that_is_there(bench: Bench, first: bool) -> None:
-    if first and not FIRST:
-        pytest.skip("no namespaces here")
-    (bench.folder / "table.json").write_text(table())
-    env = {"RANK_TABLE_FILE": str(bench.folder / "table.json"), "ENTRYPOINT_SIMULATE_ASCEND": "2"}
-    node = Node(bench, ("--launcher", "ascend"), env, first)
-    plan = node.plan()
-    plan["programs"].sort(key=lambda each: str(each["label"]))
-    assert [
-        var["value"] for each in plan["programs"] for var in each["env"] if var["name"] == "RANK_ID"
-    ] == ["0", "1"]
+def test_the_rank_table_is_read_or_said_to_decide(bench: Bench) -> None:
+    file = bench.folder / "table.json"
+    env = {"RANK_TABLE_FILE": str(file), "ENTRYPOINT_SIMULATE_ASCEND": "2"}
+    node = Node(bench, ("--launcher", "ascend"), env, False)
+    for text, origin, cards in (
+        ("", "assumed, the rank table decides", ["0", "1"]),
+        (table(), "the rank table", ["1", "0"]),
+    ):
+        if text:
+            file.write_text(text)
+        plan = node.plan()
+        plan["programs"].sort(key=lambda each: str(each["label"]))
+        shown = [{var["name"]: var for var in each["env"]} for each in plan["programs"]]
+        assert [each["RANK_ID"]["value"] for each in shown] == ["0", "1"]
+        assert [each["ASCEND_DEVICE_ID"]["value"] for each in shown] == cards
+        assert {each["ASCEND_DEVICE_ID"]["origin"] for each in shown} == {origin}
     node.run()
     node.check(plan)
 
 
-@pytest.mark.skipif(not SSHD, reason="not on this machine: sshd")
-def test_a_run_directory_that_cannot_be_used(bench: Bench, port: int) -> None:
-    """The plan names what is done then, and its status is the job's on every node."""
-    env = {"ENTRYPOINT_SECRET": SECRET, "ENTRYPOINT_SSH_PORT": str(port)}
-    env |= {"ENTRYPOINT_HOSTS": "a=127.0.0.2,b=127.0.0.3"}
-    made = [
-        Node(
-            each,
-            ("--launcher", "torchrun"),
-            {**env, "ENTRYPOINT_NODE_RANK": str(rank), **more},
-            False,
-        )
-        for rank, each, more in zip(
-            (0, 1), bench.others(2), ({}, {"ENTRYPOINT_RUN_DIR": "/proc/none"}), strict=True
-        )
-    ]
-    made[0].plan()
-    says = "run directory: where /proc/none cannot be used, another one, to tell the nodes why"
-    assert says in made[1].plan(status=73)["later"]
-    for node in made:
-        node.run()
-    assert [node.process.wait(60) for node in made] == [73, 73]
-    assert [node.told() for node in made] == [[], []]
-    assert "EP410 cannot write /proc/none" in made[1].bench.err
-    assert "the roll call tells the other nodes" in made[1].bench.err
-    assert "EP410 cannot write /proc/none" in made[0].bench.err
+REFUSALS: dict[str, tuple[int, tuple[str, ...], dict[str, str]]] = {
+    "nothing": (0, ("--launcher", "plain", "--", "true"), {}),
+    "short secret": (65, ("--hosts", "a,b", "--", "true"), {"ENTRYPOINT_SECRET": SECRET[:15]}),
+    "no secret file": (66, ("--launcher", "mpirun", "--hosts", "a,b", "--secret-file", "none", "--", "true"), {}),
+    "weak secret file": (78, ("--launcher", "ascend", "--hosts", "a,b", "--secret-file", "weak", "--", "true"), {}),
+    "no run directory": (73, ("--launcher", "tensorflow", "--run-dir", "/proc/none", "--", "true"), {}),
+    "no working directory": (127, ("--launcher", "plain", "--workdir", "none", "--", "true"), {}),
+    "no such program": (127, ("--launcher", "plain", "--", "no-such-program"), {}),
+    "no such program of many": (127, ("--launcher", "tensorflow", "--", "no-such-program"), {}),
+    "not to be executed": (126, ("--launcher", "pytorch", "--", "./weak"), {}),
+    "no such script": (127, ("--launcher", "torchrun", "--", "python", "none.py"), {}),
+    "no such interface": (78, ("--launcher", "plain", "--network-interface", "none9", "--", "true"), {}),
+    "no such device": (78, ("--device", "nvidia", "--", "true"), {}),
+    "fewer devices than ranks": (
+        78, ("--slots", "3", "--launcher", "torchrun", "--", "true"), {"ENTRYPOINT_SIMULATE_ASCEND": "2"},
+    ),
+    "rank table of another job": (
+        78, ("--hosts", "a,b", "--", "true"), {"ENTRYPOINT_SIMULATE_ASCEND": "2", "RANK_TABLE_FILE": "table.json"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.promise(
+    "what `run` refuses, `plan` refuses with the same status", control="its case without a mistake"
+)
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_run_refuses_plan_does(name: str, tmp_path: Path) -> None:
+    status, argv, env = REFUSALS[name]
+    (tmp_path / "weak").write_text("x" * 40)
+    (tmp_path / "table.json").write_text(table())
+    env = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "ENTRYPOINT_NODE_RANK": "0",
+        "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run",
+        "ENTRYPOINT_TIMEOUTS_PEERS": "1",
+        **env,
+    }
+    for word in ("plan", "run"):
+        done = command.run(tmp_path, word, *argv, env=env)
+        assert (done.returncode, bool(done.stderr)) == (status, bool(status)), word
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.control("`plan` says what `run` does")

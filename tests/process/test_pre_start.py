@@ -48,13 +48,6 @@ def test_it_runs_first_and_what_it_exports_is_the_ranks(bench: Bench) -> None:
     assert "start hook ma-pre-start.sh has changed GIVEN, GREETING\n" in bench.err
 
 
-def test_a_lone_program_has_them_too(bench: Bench) -> None:
-    """It takes our place, after the hook."""
-    job = Job(bench, "export GREETING=hello")
-    assert job.run("--launcher", "plain") == 0, bench.err
-    assert bench.notes == ["rank hello container"]
-
-
 @pytest.mark.promise("ma-pre-start.sh runs once on each node, before ranks, which get its exports")
 @pytest.mark.parametrize(
     ("script", "status"),
@@ -70,20 +63,21 @@ def test_its_failure_is_the_job_s(bench: Bench, script: str, status: int) -> Non
     assert json.loads((bench.folder / "run-state.json").read_text())["result"]["class"] == "job"
 
 
-@pytest.mark.parametrize("script", ["exit 0", "export GREETING=x; exit", "exec true"])
-def test_it_may_end_as_it_likes(bench: Bench, script: str) -> None:
-    """What it has set is taken, unless it became another program."""
-    job = Job(bench, script)
-    assert job.run(program='echo up >>"$NOTES"; echo "${GREETING-unset}" >>"$NOTES"') == 0, (
-        bench.err
-    )
-    assert bench.notes == sorted(["up", "x" if "GREETING" in script else "unset"])
-
-
-def test_the_spec_s_variables_win_and_our_settings_are_read_before(bench: Bench) -> None:
-    job = Job(bench, "export GREETING=script ENTRYPOINT_SLOTS=2")
-    assert job.run("--env", "GREETING=spec") == 0, bench.err
-    assert bench.notes == ["rank spec container"]
+@pytest.mark.parametrize(
+    ("script", "flags", "note"),
+    [
+        ("export GREETING=x; exit", (), "rank x container"),
+        # nothing of a script that became another program
+        ("export GREETING=x; exec true", (), "rank unset container"),
+        # a lone program takes our place, after the hook
+        ("export GREETING=hello", ("--launcher", "plain"), "rank hello container"),
+        # the spec's variables win, and our settings are read before
+        ("export GREETING=script ENTRYPOINT_SLOTS=2", ("--env", "GREETING=spec"), "rank spec container"),
+    ],
+)  # fmt: skip
+def test_what_ranks_get(bench: Bench, script: str, flags: tuple[str, ...], note: str) -> None:
+    assert Job(bench, script).run(*flags) == 0, bench.err
+    assert bench.notes == [note]
 
 
 def test_every_byte_passes(bench: Bench) -> None:

@@ -92,25 +92,6 @@ def test_a_slash_at_the_end_of_the_run_directory(bench: Bench) -> None:
         assert result(bench)["status"] == 7
 
 
-@pytest.mark.parametrize("kind", ["spec", "secret-file"])
-def test_a_pipe_that_nobody_writes_into(kind: str, bench: Bench) -> None:
-    os.mkfifo(bench.folder / "fifo")
-    hosts = ("--hosts", "a=127.0.0.1,b=127.0.0.2", "--node-rank", "0", "--timeout", "1")
-    process = bench.popen(
-        [sys.executable, "-c", QUICK, "run", *hosts, f"--{kind}", "../fifo", "--", "true"]
-    )
-    assert process.wait(60) == 66
-    assert "not a regular file, and its end did not come within 0.1s" in bench.err
-
-
-QUICK = """
-from entrypoint.system import files
-files.read.__defaults__ = (0.1,)
-from entrypoint import cli
-cli.script()
-"""
-
-
 @pytest.mark.parametrize("place", ["Ending._release", "Ending.begin"])
 def test_a_defect_after_the_outcome_is_known_ends_the_node(bench: Bench, place: str) -> None:
     """The node would wait forever for a machine that has decided, and cannot act on it."""

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from entrypoint.record import status
+from entrypoint.record.status import load
 from entrypoint.system import files
+from entrypoint.wire import Invalid
 
 RESULT = {"status": 0, "reason": "done", "node": "worker-0", "job": "job", "class": "success"}
 RECORD = {
@@ -116,25 +118,35 @@ NO_RECORD = {
 
 @pytest.mark.parametrize("kind", NO_RECORD)
 def test_a_record_that_is_none(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "run-state.json").write_text(NO_RECORD[kind])
-    found, _, err = asked("report", str(tmp_path / "run"))
-    assert (found, "EP042" in err) == (66, True), err
+    file = tmp_path / "run-state.json"
+    file.write_text(NO_RECORD[kind])
+    with pytest.raises(Invalid):
+        load(str(file))
     with pytest.raises(status.Silent, match="EP033 the record is not as expected"):
         status.ask(tmp_path / "run")
-    (tmp_path / "run-state.json").write_text(TEXT)
-    expected = {"phase": "ended", "command": "", **RESULT}
-    assert status.ask(tmp_path / "run") == expected, "the control"
+    file.write_text(TEXT)
+    assert load(str(file)).timeline, "the control"
+    assert status.ask(tmp_path / "run") == {"phase": "ended", "command": "", **RESULT}
 
 
-@pytest.mark.parametrize("words", [HUGE, f"EP{HUGE}", "x" * 100_000, "999"])
+def test_a_missing_record_and_one_that_is_none_are_errors(tmp_path: Path) -> None:
+    record = tmp_path / "run-state.json"
+    missing = f"EP042 there is no timeline to read | {record}: No such file or directory | "
+    for text, says in (("", missing), ("{}", f"EP042 {record} is no record")):
+        if text:
+            record.write_text(text)
+        found, _, err = asked("report", f"{tmp_path}/run/")
+        assert (found, err.count("\n")) == (66, 1), err
+        assert err.startswith(f"[entrypoint] {says}")
+
+
+@pytest.mark.parametrize("words", [HUGE, f"EP{HUGE}", "x" * 100_000, "999"], ids=range(4))
 def test_long_words_are_not_explained(words: str) -> None:
     found, _, err = asked("explain", words)
     assert (found, "EP130" in err, len(err) < 400) == (64, True, True), err
 
 
-@pytest.mark.parametrize(
-    "words", [["local", "--nodes", HUGE, "--", "true"], ["plan", "--slots", HUGE, "--", "true"]]
-)
-def test_numbers_of_many_digits_are_refused(words: list[str]) -> None:
-    found, _, err = asked(*words)
+@pytest.mark.parametrize("words", [("local", "--nodes"), ("plan", "--slots")], ids=" ".join)
+def test_numbers_of_many_digits_are_refused(words: tuple[str, ...]) -> None:
+    found, _, err = asked(*words, HUGE, "--", "true")
     assert found in (64, 65), err

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 from shlex import split
@@ -106,24 +105,6 @@ def test_what_is_built_says_its_version(tree: Path, tmp_path: Path) -> None:
         cwd=tmp_path / "installed", capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert said.stdout == "entrypoint 3.1.4\n", said.stderr
-
-
-def test_what_is_started_is_the_checkout_or_the_wheel(tmp_path: Path) -> None:
-    """Nothing that is written for a wheel shadows the checkout's package, which these tests run;
-    tests/wheel has the wheel."""
-    words = "import entrypoint; print(entrypoint.__file__, entrypoint.__version__)"
-    argv = [sys.executable, "-c", words]
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    said = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
-    file, version = said.stdout.split()
-    installed = Path(sysconfig.get_path("purelib"), "entrypoint/__init__.py")
-    assert installed.exists() == (os.environ.get("TESTED") == "wheel")
-    expected = (
-        (str(installed), program.version())
-        if installed.exists()
-        else (f"{TREE}/entrypoint/__init__.py", entrypoint.__version__)
-    )
-    assert (file, version) == expected
 
 
 def build(tree: Path, out: Path, *targets: str, **env: str) -> None:

@@ -57,21 +57,17 @@ def gone() -> Iterator[int]:
     os.close(write)
 
 
-def test_the_reader_has_left(bench: Bench, gone: int) -> None:
+@pytest.mark.parametrize("how", ["no reader of either", "no reader of stderr", "a full disk"])
+def test_streams_that_cannot_be_written(how: str, bench: Bench, gone: int) -> None:
     """As in `entrypoint run ... 2>&1 | head`: the job runs all the same, and its status is the
     job's."""
-    both = start(bench, 'echo ran >>"$NOTES"; exit 7', gone, gone)
-    assert both.wait(60) == 7
-    assert bench.notes[0] == "ran"
-    assert start(bench, "exit 7", subprocess.DEVNULL, gone).wait(60) == 7
-
-
-def test_stderr_cannot_be_written(bench: Bench) -> None:
     with open("/dev/full", "wb") as full:
-        assert (
-            start(bench, 'echo ran >>"$NOTES"; exit 7', subprocess.DEVNULL, full.fileno()).wait(60)
-            == 7
-        )
+        out, err = {
+            "no reader of either": (gone, gone),
+            "no reader of stderr": (subprocess.DEVNULL, gone),
+            "a full disk": (subprocess.DEVNULL, full.fileno()),
+        }[how]
+        assert start(bench, 'echo ran >>"$NOTES"; exit 7', out, err).wait(60) == 7
     assert bench.notes[0] == "ran"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import TREE, golden_fields
+from tests import golden_pages
 from tests.golden import (
     CASES,
     COMPLETE,
@@ -132,7 +132,6 @@ def test_large_cases_show_the_first_and_the_last_node() -> None:
         assert {"node-0", "node-63"} <= {*shown(case)}
 
 
-def test_the_reference_is_what_the_fields_say() -> None:
-    assert (TREE / "docs/reference/spec.md").read_text() == golden_fields.markdown(), (
-        "run make golden"
-    )
+@pytest.mark.parametrize("page", golden_pages.pages(), ids=lambda page: page.name)
+def test_a_page_is_what_the_code_says(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == golden_pages.pages()[page], "run make golden"

@@ -13,7 +13,6 @@ from entrypoint.job.state import JobState
 from entrypoint.model import Facts
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, MEANING, STATUSES, Phase
 from entrypoint.plan import settle
-from tests.golden_phases import PAGE, PLACE, diagram
 
 FACTS = Facts(
     env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u",
@@ -116,8 +115,3 @@ def test_who_watches_hears_each_change_once() -> None:
     assert done == [actions.Entered(0, Phase.KEYS), actions.Entered(1, Phase.MISSING, "no DNS")]
     assert own.has_entered(Phase.CHECKS)
     assert not own.has_started
-
-
-def test_the_diagram_is_the_table() -> None:
-    (block,) = PLACE.findall(PAGE.read_text())
-    assert block == diagram(), "make golden draws it"

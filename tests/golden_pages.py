@@ -1,0 +1,123 @@
+"""The parts of pages that are made of the code: `make golden` runs `python -m tests.golden_pages`,
+which rewrites them between their markers, `<!-- fields -->` and `<!-- end of fields -->`.
+
+    phases    the diagram of docs/architecture.md
+    fields    the tables of docs/reference/spec.md
+    causes    the list of docs/how-to/why-did-my-job-stop.md
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from entrypoint.causes.table import KINDS, CauseKind, signatures
+from entrypoint.phases import ALLOWED, Phase
+from entrypoint.spec.jobspec import JobSpec
+from entrypoint.spec.rules import FieldInfo
+from entrypoint.spec.table import RESERVED, about
+from entrypoint.spec.table import fields as all_fields
+
+DOCS = Path(__file__).parents[1] / "docs"
+_MOST_WORDS = 8  # of what programs print, for each cause
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows as the lines of a table in Markdown; the first is the head."""
+    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
+    return [f"| {lines[0]} |", "|" + "---|" * len(rows[0]), *(f"| {line} |" for line in lines[1:])]
+
+
+def phases() -> list[str]:
+    """Return the table of phases as a diagram."""
+    arrows = [(before.name, after.name) for before, others in ALLOWED.items() for after in others]
+    arrows = [("[*]", Phase.CHECKS.name), *arrows, (Phase.ENDED.name, "[*]")]
+    lines = [f"    {before} --> {after}" for before, after in arrows]
+    return ["```mermaid", "stateDiagram-v2", *lines, "```"]
+
+
+def fields() -> list[str]:
+    """Return the reference of all fields."""
+    groups: dict[str, list[FieldInfo]] = {}
+    for field in all_fields():
+        groups.setdefault(field.path.rpartition(".")[0], []).append(field)
+    whole = JobSpec()
+    out: list[str] = []
+    for section, members in groups.items():
+        description, _ = about(getattr(whole, section) if section else whole)
+        out += [f"## {f'`{section}`' if section else 'Top level'}\n", f"{description}\n"]
+        head = ("field", "takes", "default", "variables", "flag", "meaning")
+        out += [*markdown_table([head, *map(_row, members)]), ""]
+    reserved = [(f"`{name}`", meaning) for name, meaning in RESERVED.items()]
+    out += ["## Variables that are not fields\n"]
+    return [*out, *markdown_table([("variable", "meaning"), *reserved])]
+
+
+def _row(field: FieldInfo) -> tuple[str, ...]:
+    default = "" if field.default in (None, (), {}) else f"`{field.default}`"
+    variables, flags = (
+        " ".join(f"`{name}`" for name in names)
+        for names in ((field.env, *field.aliases), field.flags)
+    )
+    names = ", ".join(f"`{name}`" for name in field.adapters)
+    takes = f"one of {names}" if names else field.type
+    return f"`{field.path}`", takes, default, variables, flags, field.description
+
+
+def causes() -> list[str]:
+    """Return the list of all causes, and a section for each."""
+    rows = [
+        (f"[`{kind.slug}`](#{kind.slug})", kind.meaning, kind.blame, kind.retry)
+        for kind in KINDS.values()
+    ]
+    out = markdown_table([("cause", "meaning", "blame", "retry"), *rows])
+    for kind in KINDS.values():
+        out += ["", *_section(kind)]
+    return out
+
+
+def _section(kind: CauseKind) -> list[str]:
+    lines = [
+        f"## {kind.slug}\n",
+        f"{kind.meaning[0].upper()}{kind.meaning[1:]}.\n",
+        f"- Blame: {kind.blame}. Retry: {kind.retry}.",
+        f"- Fix: {kind.fix}.",
+    ]
+    if words := _words(kind.slug):
+        lines.append(f"- Seen as: {', '.join(f'`{word}`' for word in words)}")
+    return lines
+
+
+def _words(slug: str) -> list[str]:
+    """Return some of what programs print. A needle without its first letter, which may be a capital
+    or not, gets an ellipsis."""
+    rows = [row for row in signatures() if row.slug == slug and not row.also]
+    plain = [row for row in rows if not row.pattern and len(row.needle) > 5]
+    needles = dict.fromkeys(row.needle.strip(" (:`[") for row in plain or rows)
+    whole = [needle for needle in needles if not needle[0].islower() and not needle.isdigit()]
+    part = [f"…{needle}" for needle in needles if needle[0].islower()]
+    return [word for word in [*whole, *part] if "`" not in word][:_MOST_WORDS]
+
+
+PARTS = {
+    phases: DOCS / "architecture.md",
+    fields: DOCS / "reference/spec.md",
+    causes: DOCS / "how-to/why-did-my-job-stop.md",
+}
+
+
+def pages() -> dict[Path, str]:
+    """Return each page as it has to be."""
+    made = {}
+    for part, page in PARTS.items():
+        begin, end = f"<!-- {part.__name__} -->\n", f"<!-- end of {part.__name__} -->\n"
+        text = page.read_text(encoding="utf-8")
+        before, after = re.split(f"(?s){begin}.*{end}", text)
+        made[page] = before + "\n".join([begin, *part(), f"\n{end}"]) + after
+    return made
+
+
+if __name__ == "__main__":
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")
