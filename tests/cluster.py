@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import split
 
@@ -81,6 +81,19 @@ def clean_environment() -> dict[str, str]:
     """This process's environment without what a platform or a developer may have set for us."""
     ours = (*split("ENTRYPOINT_ MA_ VC_ VK_ MY_ OPENMPI_ OMPI_ SSHD_PORT TUNE_ENV_FILE"),)
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def processes(mark: str | Path) -> dict[int, str]:
+    """Return the live processes that have this in their environment or command line: pid -> command
+    line."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                if os.fsencode(mark) in (entry / "environ").read_bytes() + words:
+                    found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
+    return found
 
 
 class Cluster:
@@ -182,29 +195,17 @@ class Cluster:
         return {rank: process.returncode for rank, process in sorted(self.processes.items())}
 
     def survivors(self) -> list[str]:
-        """The command lines of what it has left."""
-        found = []
-        for process in self._processes():
-            with contextlib.suppress(OSError):
-                line = (process / "cmdline").read_bytes().replace(b"\0", b" ")
-                found.append(line.decode(errors="replace"))
-        return found
+        """Processes that still carry this cluster's run directories in their environment."""
+        return [*processes(self.folder).values()]
 
     def close(self) -> None:
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
             process.wait()
-        for each in self._processes():
+        for pid in processes(self.folder):
             with contextlib.suppress(OSError):
-                os.kill(int(each.name), signal.SIGKILL)
-
-    def _processes(self) -> Iterator[Path]:
-        """In /proc, those that carry this cluster's run directories in their environment."""
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if os.fsencode(self.folder) in (process / "environ").read_bytes():
-                    yield process
+                os.kill(pid, signal.SIGKILL)
 
 
 Make = Callable[..., Cluster]  # the fixture's type

@@ -9,26 +9,24 @@ anew, in the commit of a release (CONTRIBUTING.md) and at no other time.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import secrets
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import yaml
 from jinja2 import meta
 
-from entrypoint import cli, errors, explain, registry
+from entrypoint import errors, explain, registry
 from entrypoint.cli.parser import parser
 from entrypoint.record import metrics
 from entrypoint.render import TEMPLATES, _environment
 from entrypoint.spec import table
+from tests import command
 
 LIST = Path(__file__).with_name("contract.yaml")
 KINDS = ("launchers", "platforms", "devices", "deploy")
@@ -110,31 +108,15 @@ def least_version(last: str, lost: bool, more: bool) -> str:
 
 
 def _json_keys(name: str, words: tuple[str, ...]) -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+    with tempfile.TemporaryDirectory() as folder:
         env = {
             "PATH": os.environ["PATH"],
             "HOME": folder,
             "ENTRYPOINT_SECRET": secrets.token_hex(32),
             "ENTRYPOINT_RUN_DIR": f"{folder}/run",
         }
-        with mock.patch.dict(os.environ, env, clear=True):
-            text = _run(words)
+        text = command.run(Path(folder), *words, env=env).stdout
     yield from _keys(name, json.loads(text))
-
-
-def _run(words: tuple[str, ...]) -> str:
-    """Return what a command prints."""
-    argv = [
-        sys.executable,
-        "-c",
-        "import sys; from entrypoint.cli import main; sys.exit(main())",
-        *words,
-    ]
-    tree = str(Path(cli.__file__).parents[2])
-    env = {**os.environ, "PYTHONPATH": tree}
-    return subprocess.run(
-        argv, env=env, capture_output=True, text=True, check=False, timeout=60
-    ).stdout
 
 
 def _keys(path: str, value: Any) -> Iterator[str]:

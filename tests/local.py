@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import clean_environment, until
+from tests.cluster import clean_environment, processes, until
 
 
 class Local:
@@ -70,16 +70,7 @@ class Local:
     def pids(self) -> list[int]:
         """Its processes: those that have its folder in their environment, or on their command
         line."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    words = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
-                except OSError:
-                    continue
-                if os.fsencode(self.folder) in words:
-                    found.append(int(entry.name))
-        return found
+        return [*processes(self.folder)]
 
     def left(self) -> list[str]:
         """What it has left: processes and files."""

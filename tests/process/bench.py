@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -17,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import split
 from typing import Any
+
+from tests.cluster import processes
 
 FAKE = Path(__file__).with_name("fake_mpirun.py")
 MARK = "TEST_MARK"  # in the environment of all that a test starts, so that nothing can hide
@@ -44,21 +45,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 def marked(mark: str) -> dict[int, str]:
     """Every live process that was started with this mark: pid -> command line."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    state = (
-                        (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-                    )
-                    if state != "Z":
-                        found[int(entry.name)] = (
-                            (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
-                        )
-            except OSError:
-                continue
-    return found
+    return processes(f"{MARK}={mark}")
 
 
 @dataclass

@@ -7,15 +7,15 @@ The platform starts the container in /home/ma-user, and the code directory is be
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import command
+
 TRAIN = "import os, sys; print(*sys.argv[1:], os.getcwd())\n"
 SPEC = "workdir: $MA_JOB_DIR/code\ncommand: [python3, $MA_JOB_DIR/code/train.py, spec]\n"
-RUN = (sys.executable, "-m", "entrypoint", "run")
 
 
 @pytest.fixture
@@ -29,13 +29,10 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def run(cwd: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+def run(cwd: Path, *words: str, **env: str) -> command.Done:
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    run_dir = str(cwd.parent / "run")
-    return subprocess.run(
-        [*RUN, *words], cwd=cwd, env={"PATH": path, "ENTRYPOINT_RUN_DIR": run_dir, **env}, capture_output=True,
-        text=True, timeout=60, check=False,
-    )  # fmt: skip
+    env = {"PATH": path, "ENTRYPOINT_RUN_DIR": str(cwd.parent / "run"), **env}
+    return command.run(cwd, "run", *words, env=env)
 
 
 @pytest.mark.promise("a boot command with `$MA_JOB_DIR` starts, whether or not a shell reads it")
@@ -46,19 +43,11 @@ def run(cwd: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         (("--", "python3", "${MA_JOB_DIR}/code/train.py", "x"), "x", "home"),
         (("--workdir", "$MA_JOB_DIR/code", "--", "python3", "train.py", "x"), "x", "jobs/code"),
         (("--spec", "$MA_JOB_DIR/code/job.yaml"), "spec", "jobs/code"),
-        (
-            ("--spec", "${MA_JOB_DIR}/code/job.yaml", "--workdir", "/", "--", "sh", "-c", "pwd"),
-            "",
-            "/",
-        ),
+        (("--spec", "${MA_JOB_DIR}/code/job.yaml", "--workdir", "/", "--", "sh", "-c", "pwd"), "", "/"),
         # What is no folder of the platform's stays as it is.
-        (
-            ("--", "python3", "$MA_JOB_DIR/code/train.py", "$HOME/x", "$MA_JOB_DIRS/x"),
-            "$HOME/x $MA_JOB_DIRS/x",
-            "home",
-        ),
+        (("--", "python3", "$MA_JOB_DIR/code/train.py", "$HOME/x", "$MA_JOB_DIRS/x"), "$HOME/x $MA_JOB_DIRS/x", "home"),
     ],
-)
+)  # fmt: skip
 def test_without_a_shell(home: Path, words: tuple[str, ...], argument: str, place: str) -> None:
     done = run(home, *words, MA_JOB_DIR=f"{home.parent}/jobs/")
     assert done.returncode == 0, done.stderr

@@ -48,37 +48,33 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "ckpt"
 
 
-@pytest.mark.promise("a checkpoint that is new, or changes, is progress; one that goes away is not")
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda folder: saved(folder / "model"),
-        lambda folder: saved(folder / "step-1" / "optimizer"),
-        lambda folder: saved(folder / "step-1" / "model"),
-        lambda folder: (folder / "step").write_text("7"),
-        lambda folder: os.utime(folder / "step-1" / "model", ns=(1, 1)),
+# What is done below the folder -> whether it is progress.
+CHANGES: dict[str, tuple[Callable[[Path], Any], bool]] = {
+    "a file": (lambda folder: saved(folder / "model"), True),
+    "below": (lambda folder: saved(folder / "step-1/optimizer"), True),
+    "its size": (lambda folder: saved(folder / "step-1/model"), True),
+    "its time": (lambda folder: os.utime(folder / "step-1/model", ns=(1, 1)), True),
+    "a step file": (lambda folder: (folder / "step").write_text("7"), True),
+    "a link": (
         lambda folder: ((folder / "latest").unlink(), (folder / "latest").symlink_to("step-2")),
-    ],
-    ids=["a file", "below", "its size", "a step file", "its time", "a link"],
-)
-def test_a_change_is_told_once(folder: Path, change: Callable[[Path], Any]) -> None:
-    assert attempt(folder, lambda: change(folder)) == PROGRESS
+        True,
+    ),
+    "nothing": (lambda folder: None, False),
+    "removed": (lambda folder: (folder / "step-1/model").unlink(), False),
+    "read": (lambda folder: (folder / "step-1/model").read_text(), False),
+    "an empty folder": (lambda folder: (folder / "empty").mkdir(), False),
+    "the folder's time": (os.utime, False),
+}
 
 
-@pytest.mark.control("a checkpoint that is new, or changes, is progress; one that goes away is not")
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda folder: None,
-        lambda folder: (folder / "step-1" / "model").unlink(),
-        lambda folder: (folder / "step-1" / "model").read_text(),
-        lambda folder: (folder / "empty").mkdir(),
-        lambda folder: os.utime(folder),
-    ],
-    ids=["nothing", "removed", "read", "an empty folder", "the folder's time"],
+@pytest.mark.promise(
+    "a checkpoint that is new, or changes, is progress; one that goes away is not",
+    control="what is no progress, in the same table",
 )
-def test_what_is_no_change(folder: Path, change: Callable[[Path], Any]) -> None:
-    assert attempt(folder, lambda: change(folder)) == []
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_told_once(folder: Path, name: str) -> None:
+    change, is_progress = CHANGES[name]
+    assert attempt(folder, lambda: change(folder)) == (PROGRESS if is_progress else [])
 
 
 def test_one_file_is_enough_and_may_be_made_later(tmp_path: Path) -> None:
@@ -173,26 +169,18 @@ def test_no_thread_is_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert attempt(folder, (folder / "new").touch) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "is_news"),
-    [
-        (lambda folder: (folder / "step-1" / "new").touch(), True),
-        (lambda folder: (folder / "step-1" / "model").write_text("other weights"), True),
-        (lambda folder: os.utime(folder / "step-1" / "model", ns=(1, 1)), True),
-        (lambda folder: (folder / "step-1" / "old-1").unlink(), False),
-    ],
-    ids=["a file", "its size", "its time", "a file less"],
-)
+@pytest.mark.parametrize("name", ["below", "its size", "its time", "removed"])
 def test_of_very_many_files_each_change_is_seen(
-    folder: Path, change: Callable[[Path], Any], is_news: bool, monkeypatch: pytest.MonkeyPatch
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    change, is_progress = CHANGES[name]
     monkeypatch.setattr(checkpoints, "_MOST", 3)
     for number in range(6):
         (folder / "step-1" / f"old-{number}").touch()
     time.sleep(0.02)  # the clock of a file system has ticks
     monkeypatch.setattr(checkpoints, "_CLOSEST", 0.2)
     told = attempt(folder, lambda: change(folder), watch=1.0)
-    assert told == (PROGRESS if is_news else [])
+    assert told == (PROGRESS if is_progress else [])
     assert attempt(folder, grow(folder / "late")) == [Grew()], "just before the end"
 
 

@@ -113,20 +113,6 @@ def test_every_documented_setting(bench: Bench) -> None:
         assert one.record()["argv"] == line(one.run_dir, **parts), env
 
 
-def test_open_mpi_5(bench: Bench) -> None:
-    """It ignores the daemon's old options in silence, and has its own."""
-    env = {"FAKE_EXIT": "3", "FAKE_VERSION": "5.0.7", "MY_MPI_BTL_TCP_IF": "lo"}
-    assert bench.run("prog", "an arg", **env) == 3, bench.err
-    assert bench.record()["argv"] == [
-        *("--output", "tag:raw", "-np", "2", "-hostfile", f"{bench.run_dir}/hostfile"),
-        *("--prtemca", "prte_keep_fqdn_hostnames", "1"),
-        *("-mca", "btl_tcp_if_include", "lo"),
-        *(*ROOT, *BIND, *X, "-x", "NCCL_SOCKET_IFNAME=lo"),
-        *("-mca", "pml", "ob1", "--prtemca", "plm_ssh_no_tree_spawn", "true"),
-        *LAST,
-    ]
-
-
 def test_what_x_sets_is_kept_from_the_node_s_own(bench: Bench) -> None:
     """The rank's wrapper loads this node's variables, but for those that the line gives a value."""
     env = {

@@ -88,8 +88,6 @@ def test_a_spec_asks_for_it_too(tmp_path: Path) -> None:
     ("what", "argv", "env"),
     [
         *((f"launcher {name}", ("--launcher", name), {}) for name in NEEDY),
-        ("restarts: 2", ("--launcher", "plain", "--restarts", "2"), {}),
-        ("netcheck.when: before", ("--launcher", "plain"), {"ENTRYPOINT_NETCHECK_WHEN": "before"}),
         ("ssh.client: files", ("--launcher", "plain"), {"ENTRYPOINT_SSH_CLIENT": "files"}),
     ],
 )

@@ -21,9 +21,6 @@ COMMANDS = {
     "render": (("render", "--spec", "job.yaml", "--out", "."), "run_mpi.sh"),
     "sshd_config": (("render", "--spec", "job.yaml", "--out", "."), "sshd_config"),
     "compose": (DEPLOY, "made"),
-    "kubernetes": (("deploy", "kubernetes", *DEPLOY[2:]), "made"),
-    "slurm": (("deploy", "slurm", *DEPLOY[2:]), "made"),
-    "modelarts": (("deploy", "modelarts", *DEPLOY[2:], "--flavor", "f"), "made"),
     "ranktable": (("ranktable", "convert", "table.json", "--out", "made"), "made"),
 }
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.test_plan import SECRET, build, facts, file
 
+WORD = "a  'b' $HOME *"  # an argument of the program
 PATH = {"PATH": "/usr/bin:/bin"}
 SHELLS = {"dash": "dash", "bash": "bash", "bash as sh": "bash"}
 
@@ -28,7 +29,15 @@ def rank_env(
         (tmp_path / each.name).write_bytes(each.text.encode("utf-8", "surrogateescape"))
     script = '. "$ENTRYPOINT_RUN_DIR/rank.sh"'
     done = subprocess.run(
-        ["sh" if shell == "bash as sh" else shell, "-c", script, "rank", "env", "-0"],
+        [
+            "sh" if shell == "bash as sh" else shell,
+            "-c",
+            script,
+            "rank",
+            "env",
+            "-0",
+            f"GIVEN={WORD}",
+        ],
         executable=program,
         env={**PATH, "ENTRYPOINT_RUN_DIR": str(tmp_path), "OMPI_COMM_WORLD_RANK": "0"},
         capture_output=True,
@@ -68,7 +77,7 @@ def test_every_byte_of_every_value_below_what_the_spec_says(shell: str, tmp_path
     got = rank_env(shell, tmp_path, given, "env: {X: spec}")
     expected = {name: value.encode("utf-8", "surrogateescape") for name, value in own.items()}
     assert {name: got.get(name.encode()) for name in own} == expected
-    assert got[b"X"] == b"spec"
+    assert (got[b"X"], got[b"GIVEN"].decode()) == (b"spec", WORD)
     assert {b"ENTRYPOINT_SECRET", b"ENTRYPOINT_KEEP"} & got.keys() == set()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import command
 from tests.process.bench import Bench, until
 from tests.unit.test_files import refusal
 
@@ -111,19 +112,19 @@ def test_a_second_start_leaves_the_record_alone(launcher: str, bench: Bench) -> 
     """Also one that becomes its program, and needs no run directory."""
     process = waiting(bench)
     bench.await_notes("ready")
-    status = ["entrypoint", "status", "--json", "--run-dir", str(bench.run_dir)]
-    until(lambda: asked(bench, status).get("phase") == "running", "the record")
-    words = ["entrypoint", "run", "--launcher", launcher, "--", "/no/such/program"]
-    second = subprocess.run(words, env=bench.env, capture_output=True, text=True, check=False)
+    until(lambda: asked(bench).get("phase") == "running", "the record")
+    words = ("run", "--launcher", launcher, "--", "/no/such/program")
+    second = command.run(bench.folder, *words, env=bench.env)
     assert second.returncode == (78 if launcher == "mpirun" else 127), second.stderr
-    assert asked(bench, status)["phase"] == "running"
+    assert asked(bench)["phase"] == "running"
     assert end(bench, process, "success") == 0
-    assert asked(bench, status)["status"] == 0
+    assert asked(bench)["status"] == 0
 
 
-def asked(bench: Bench, words: list[str]) -> dict[str, Any]:
+def asked(bench: Bench) -> dict[str, Any]:
     """What `status` answers; {} if there is no record yet."""
-    done = subprocess.run(words, env=bench.env, capture_output=True, text=True, check=False)
+    words = ("status", "--json", "--run-dir", str(bench.run_dir))
+    done = command.run(bench.folder, *words, env=bench.env)
     return json.loads(done.stdout) if done.stdout else {}
 
 
@@ -131,5 +132,4 @@ def asked(bench: Bench, words: list[str]) -> dict[str, Any]:
 def test_after_the_end_the_next_start_writes_its_own(bench: Bench) -> None:
     assert end(bench, waiting(bench), "success") == 0
     assert bench.run("/no/such/program", slots=1) == 127
-    status = ["entrypoint", "status", "--json", "--run-dir", str(bench.run_dir)]
-    assert asked(bench, status)["status"] == 127
+    assert asked(bench)["status"] == 127

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from entrypoint.record import status
 from entrypoint.record.status import load
 from entrypoint.system import files
 from entrypoint.wire import Invalid
+from tests import command
 
 RESULT = {"status": 0, "reason": "done", "node": "worker-0", "job": "job", "class": "success"}
 RECORD = {
@@ -40,10 +38,8 @@ def shared(tmp_path: Path) -> Path:
     return folder
 
 
-def asked(*words: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    argv = [sys.executable, "-m", "entrypoint", *words]
-    base = {"PATH": os.environ["PATH"], **(env or {})}
-    done = subprocess.run(argv, env=base, capture_output=True, text=True, timeout=60, check=False)
+def asked(*words: str) -> tuple[int, str, str]:
+    done = command.run(Path("/"), *words, env={"PATH": os.environ["PATH"]})
     return done.returncode, done.stdout, done.stderr
 
 
@@ -103,16 +99,9 @@ def text_with(old: str, new: str) -> str:
 NO_RECORD = {
     "deep": text_with('"result": {', f'"result": {DEEP}'),
     "many digits": text_with('"status": 0', f'"status": {HUGE}'),
-    "no number": text_with('"status": 0', '"status": 1e400'),
-    "true": text_with('"status": 0', '"status": true'),
-    "a list": "[]",
-    "nothing": "",
     "endless": text_with("0, 1,", "0, 1e400,"),
-    "not a number": text_with("0, 1,", "0, NaN,"),
-    "long": text_with("0, 1,", "0, 1e200,"),
-    "no rank": text_with('"me": 0', '"me": 1e400'),
-    "digits": text_with('"me": 0', f'"me": {HUGE}'),
     "no names": text_with('["a"]', "[1]"),
+    "nothing": "",
 }
 
 

@@ -111,27 +111,24 @@ def test_a_line_of_ours_is_not_put_behind_a_progress_bar(bench: Bench) -> None:
         "[entrypoint]   | 50%",
         f"[entrypoint] EP600 rank 0 on {host} exited with 7; exit 7",
     ]
-    separate, on_stdout, in_one, ended = bench.others(4)
-    started = [
-        separate.start("sh", "-c", "printf '\\r50%%' >&2; exit 7", slots=1),
-        on_stdout.start("sh", "-c", "printf 50%%; exit 7", slots=1),
-        in_one.popen(
-            ["sh", "-c", f"exec {' '.join(RUN[:-3])} --slots 1 -- sh -c 'printf 50%%; exit 7' 2>&1"]
-        ),
-        ended.start("sh", "-c", "printf 50%% >&2; echo >&2; exit 7", slots=1),
+    both = ["sh", "-c", f"exec {' '.join(RUN[:-3])} --slots 1 -- sh -c 'printf 50%%; exit 7' 2>&1"]
+    ends = {
+        "sh": "printf '\\r50%%' >&2",
+        "on stdout": "printf 50%%",
+        "ended": "printf 50%% >&2; echo >&2",
+    }
+    benches = dict(zip(("in one", *ends), bench.others(4), strict=True))
+    started = [benches["in one"].popen(both)]
+    started += [
+        benches[name].start("sh", "-c", f"{text}; exit 7", slots=1) for name, text in ends.items()
     ]
     assert [process.wait(60) for process in started] == [7] * 4
-    assert ("50%\n[entrypoint] " in separate.err, separate.err.split("\n")[-4:]) == (
-        True,
-        [*ours, ""],
-    )
-    assert on_stdout.out == "50%"
-    assert on_stdout.err.split("\n")[-4:] == [*ours, ""]
-    assert "" not in without_warnings(on_stdout.err).split("\n")[:-1]
-    assert ("50%\n[entrypoint] " in in_one.out, in_one.out.split("\n")[-4:]) == (True, [*ours, ""])
-    assert "\n\n" not in without_warnings(in_one.out).removeprefix("\n")
-    assert ("50%\n[entrypoint] " in ended.err, ended.err.split("\n")[-4:]) == (True, [*ours, ""])
-    assert "\n\n" not in without_warnings(ended.err).removeprefix("\n")
+    assert benches["on stdout"].out == "50%"
+    for name, one in benches.items():
+        shown = one.out if name == "in one" else one.err
+        assert shown.split("\n")[-4:] == [*ours, ""], name
+        assert ("50%\n[entrypoint] " in shown) == (name != "on stdout"), name
+        assert "\n\n" not in without_warnings(shown).removeprefix("\n"), name
 
 
 def test_job_and_host_on_request(bench: Bench) -> None:
