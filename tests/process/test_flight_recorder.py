@@ -123,20 +123,16 @@ def test_a_record_is_read_and_never_run(data: bytes, operation: str | None) -> N
 
 
 @pytest.mark.parametrize(
-    ("env", "place"),
+    ("library", "env", "place"),
     [
-        ({}, None),
-        ({"TORCH_FR_DUMP_TEMP_FILE": "/d/r"}, None),
-        ({"HOME": "/h"}, "/h/.cache/torch/comm_lib_trace_rank_"),
-        ({"HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/x/torch/comm_lib_trace_rank_"),
-        ({"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/old/r"}, "/old/r"),
+        ("", {}, None),
+        ("", {"TORCH_FR_DUMP_TEMP_FILE": "/d/r"}, None),
+        ("NCCL", {"HOME": "/h"}, "/h/.cache/torch/comm_lib_trace_rank_"),
+        ("NCCL", {"HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/x/torch/comm_lib_trace_rank_"),
+        ("NCCL", {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/old/r"}, "/old/r"),
+        ("HCCL", {}, "/tmp/hccl_trace_rank_"),
     ],
 )
-def test_where_the_records_of_nccl_are(env: dict[str, str], place: str | None) -> None:
-    pipe = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/p/x"} if place else {}
+def test_where_the_records_are(library: str, env: dict[str, str], place: str | None) -> None:
+    pipe = {f"TORCH_{library}_DEBUG_INFO_PIPE_FILE": "/p/x"} if library else {}
     assert flightrecorder.prefixes({**env, **pipe}) == (("/p/x", place) if place else None)
-
-
-def test_where_the_records_of_hccl_are() -> None:
-    env = {"TORCH_HCCL_DEBUG_INFO_PIPE_FILE": "/p/x"}
-    assert flightrecorder.prefixes(env) == ("/p/x", "/tmp/hccl_trace_rank_")

@@ -149,7 +149,7 @@ def test_the_line_is_in_the_run_directory_without_secrets_and_the_log_names_it(
     assert "planted" not in bench.err
 
 
-@pytest.mark.parametrize("flags", [("--quiet",), ()])
+@pytest.mark.parametrize("flags", [("--quiet",), ()], ids=["quiet", ""])
 def test_quiet_leaves_errors_alone(flags: tuple[str, ...], bench: Bench) -> None:
     assert bench.run("sh", "-c", "echo ran; exit 3", flags=flags) == 3
     assert ("] started: " in bench.err) == (not flags)
