@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from entrypoint.cli import of_image
 from tests import TREE
 
 COMMAND = [sys.executable, "-I", str(TREE / "scripts/image-entry")]
+DOCUMENTED = TREE / "tests/samples/modelarts/run_mpi.sh"
 # Names that are no shell's, one that shells read at their start, and values of any byte.
 ODD = {
     b"a.b": b"1", b"X-Y": b"two words", b"BASH_FUNC_f%%": b"() { echo hi; }", b"IFS": b"x", b"SHELLOPTS": b"xtrace",
@@ -51,9 +53,13 @@ def test_what_the_words_of_an_image_mean(given: list[str], wanted: list[str] | N
     assert of_image(given) == wanted
 
 
+def start(words: list[str], **how: Any) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(words, capture_output=True, check=False, timeout=60, **how)
+
+
 def environment(words: list[str]) -> dict[bytes, bytes]:
     """The environment of what these words start, which prints it."""
-    done = subprocess.run(words, env=ODD, capture_output=True, check=False)
+    done = start(words, env=ODD)
     assert (done.returncode, done.stderr) == (0, b"")
     return dict(entry.split(b"=", 1) for entry in done.stdout.split(b"\0") if entry)
 
@@ -76,11 +82,11 @@ def test_a_posix_shell_would_drop_some_of_it() -> None:
 
 
 def test_a_script_that_is_not_there() -> None:
-    done = subprocess.run(
-        [*COMMAND, "/none/run_mpi.sh"], capture_output=True, text=True, check=False
+    done = start([*COMMAND, "/none/run_mpi.sh"])
+    said = (
+        b"[entrypoint] EP440 cannot start /none/run_mpi.sh: No such file or directory; exit 127\n"
     )
-    said = "[entrypoint] EP440 cannot start /none/run_mpi.sh: No such file or directory; exit 127\n"
-    assert (done.returncode, done.stdout, done.stderr) == (127, "", said)
+    assert (done.returncode, done.stdout, done.stderr) == (127, b"", said)
 
 
 @pytest.mark.promise("the documents' own run_mpi.sh is no job that never ends")
@@ -89,40 +95,32 @@ def test_the_documents_own_script_is_refused_where_it_would_wait_forever(
     words: list[str], tmp_path: Path
 ) -> None:
     """It pings the other nodes until they answer, and an image need not have ping."""
-    documented = TREE / "tests/samples/modelarts/run_mpi.sh"
-    shutil.copy(documented, tmp_path / "run_mpi.sh")
-    done = subprocess.run(
-        [*COMMAND, *words, "python", "train.py"], cwd=tmp_path, env={"PATH": str(tmp_path)},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (78, "")
-    said = "EP118 the command is a launcher itself, which cannot work in this image | "
-    assert done.stderr.startswith(f"[entrypoint] {said}"), done.stderr
-    assert "bash /home/ma-user/run_mpi.sh python train.py; exit 78\n" in done.stderr
+    shutil.copy(DOCUMENTED, tmp_path / "run_mpi.sh")
+    path = {"PATH": str(tmp_path)}
+    done = start([*COMMAND, *words, "python", "train.py"], cwd=tmp_path, env=path)
+    assert (done.returncode, done.stdout) == (78, b"")
+    said = b"EP118 the command is a launcher itself, which cannot work in this image | "
+    assert done.stderr.startswith(b"[entrypoint] " + said), done.stderr
+    assert b"bash /home/ma-user/run_mpi.sh python train.py; exit 78\n" in done.stderr
 
 
 @pytest.mark.control("the documents' own run_mpi.sh is no job that never ends")
 def test_other_scripts_of_that_name_run(tmp_path: Path) -> None:
     """Ours, a user's own, and the documents' one in an image that was prepared for it."""
     script = tmp_path / "run_mpi.sh"
-    documented = TREE / "tests/samples/modelarts/run_mpi.sh"
     for text, programs in (
         ("#!/bin/sh\necho ran $MY_SSHD_PORT\n", []),
-        (f"#!/bin/sh\necho ran; exit\n{documented.read_text()}", ["ping"]),
+        (f"#!/bin/sh\necho ran; exit\n{DOCUMENTED.read_text()}", ["ping"]),
     ):
         script.write_text(text)
         script.chmod(0o755)
         for program in programs:
             (tmp_path / program).symlink_to("/bin/true")
-        done = subprocess.run(
-            [*COMMAND, "./run_mpi.sh"], cwd=tmp_path, env={"PATH": str(tmp_path)},
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        assert (done.returncode, done.stdout.strip()) == (0, "ran"), done.stderr
+        done = start([*COMMAND, "./run_mpi.sh"], cwd=tmp_path, env={"PATH": str(tmp_path)})
+        assert (done.returncode, done.stdout.strip()) == (0, b"ran"), done.stderr
 
 
 def test_a_broken_pipe_ends_what_it_becomes() -> None:
     """Python ignores SIGPIPE; a program that it becomes must not."""
-    words = ["bash", "-c", "kill -PIPE $$; echo survived"]
-    done = subprocess.run([*COMMAND, *words], capture_output=True, check=False)
+    done = start([*COMMAND, "bash", "-c", "kill -PIPE $$; echo survived"])
     assert (done.returncode, done.stdout) == (-13, b"")
