@@ -133,12 +133,3 @@ def test_a_missing_node_is_named_and_the_others_have_their_table(cluster: Make) 
     assert found(job) == {("error", "roll-call", ""), ("warning", "shared-memory", "worker-1")}
     assert sorted(whole(job)["observed"]) == ["worker-0", "worker-1"]
     assert "worker-2 (node-2, nothing listens there yet)" in whole(job)["reason"]
-
-
-def test_a_job_and_a_check_are_not_one(cluster: Make) -> None:
-    job = cluster(2)
-    job.start(1, "true")
-    start(job, 0, "--json")
-    assert job.ends() == {0: 78, 1: 78}, job.both()
-    assert "the nodes disagree on launcher" in whole(job)["reason"]
-    assert "mpirun (check)" in job.err(1)

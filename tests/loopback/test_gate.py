@@ -4,12 +4,10 @@ rank, and memory that is held delays the start."""
 from __future__ import annotations
 
 import os
-import signal
-from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, Make, until
+from tests.cluster import Cluster, Make
 from tests.smi import calls, simulated_smi
 
 RUNS = ("echo", "started")
@@ -125,13 +123,3 @@ def test_one_node_alone_has_a_gate(cluster: Make, script: str, status: int) -> N
     assert job.ends() == {0: status}, job.both()
     assert started(job) == (0 if status else 1)
     assert ("EP460 a node is not healthy | 10-check: it is hot" in job.err(0)) == bool(status)
-
-
-def test_a_stop_of_one_node_alone_ends_its_gate(cluster: Make) -> None:
-    job = cluster(1, slots=1)
-    waits = Path(job.folder / "waits")
-    start(job, [health(job, 0, f"touch {waits}; sleep 60")])
-    until(waits.exists, 60, "its gate")
-    job.signal(0, signal.SIGTERM)
-    assert job.ends() == {0: 143}, job.both()
-    assert job.survivors() == []

@@ -23,15 +23,6 @@ def test_all_end_together_when_the_last_has_ended_well(cluster: Make) -> None:
     assert job.survivors() == []
 
 
-def test_the_first_failing_node_is_the_job_s_result(cluster: Make) -> None:
-    job = cluster(2)
-    start(job, "[ $NODE = 1 ] || sleep 300; kill -9 $$")
-    assert job.ends() == {0: 137, 1: 137}, job.both()
-    words = " on worker-1 (node-1) was ended by SIGKILL (137); exit 137"
-    assert all(words in job.err(rank) for rank in range(2)), job.both()
-    assert job.survivors() == []
-
-
 @pytest.mark.promise("without mpirun too, a 1 gives way to the failure that caused it")
 @pytest.mark.parametrize("last", ["exit 7", "sleep 300"])
 def test_a_1_that_may_be_the_consequence_waits_for_its_cause(cluster: Make, last: str) -> None:
