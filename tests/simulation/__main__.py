@@ -149,7 +149,9 @@ def _try_mutations() -> int:
         for mutation, (found, words) in zip(
             MUTATIONS.values(), pool.map(find, MUTATIONS.values()), strict=True
         ):
-            print(f"{mutation.name:<80} {words[:100] if found else words}", flush=True)
+            is_stale = mutation.seed != "0" and not words.startswith(f"{mutation.seed}:")
+            note = f" (its seed, {mutation.seed}, shows it no more)" if found and is_stale else ""
+            print(f"{mutation.name:<80} {words[:100] if found else words}{note}", flush=True)
             missed += not found
     return missed
 

@@ -82,6 +82,7 @@ def test_a_mutation_that_does_not_apply_is_an_error(old: str) -> None:
         find(changed)
 
 
+@pytest.mark.slow
 @pytest.mark.textual
 def test_a_mutation_that_breaks_the_code_is_not_found() -> None:
     broken = replace(MUTATIONS["restarts have no limit"], new="if no_such_name or not")
