@@ -36,7 +36,21 @@ QUOTED = re.compile(r"""["'](\w+)["'/]""")  # a word, or the first part of a pat
 # A place in the tree, as far as it is written out.
 PLACES = re.compile(r"(?<![\w.-])(?:docs|scripts|examples|templates|tests|\.github|\.ci)/[\w./-]*")
 IMAGE = re.compile(r"entrypoint-\w+:\w+")  # its name may be a launcher's
+_FIXTURE_CALLS = (".usefixtures", ".getfixturevalue")
 FOLDERS = ("docs", "scripts", "examples", "templates", ".github", ".ci")
+
+
+def _fixture_names(module: ast.Module) -> Iterator[str]:
+    """Yield what may be a fixture's name: arguments of tests and fixtures, and names in calls of
+    usefixtures and getfixturevalue."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef):
+            is_fixture = "fixture" in "".join(map(ast.unparse, node.decorator_list))
+            if is_fixture or node.name.startswith("test_"):
+                yield from (argument.arg for argument in node.args.args)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_FIXTURE_CALLS):
+            constants = (each for each in node.args if isinstance(each, ast.Constant))
+            yield from (str(each.value) for each in constants)
 
 
 class Inputs:
@@ -94,7 +108,7 @@ class Inputs:
         found |= self._data(found, quoted, text)
         folder = test.rpartition("/")[0] + "/"
         found |= {path for path in self.below(folder) if "/test_" not in path}
-        if self.runs_images(found):
+        if self.runs_images(found) and not test.startswith(PURE):
             found |= self.below(*RECIPES)
         return found | self.below(*ALWAYS)
 
@@ -160,8 +174,7 @@ class Inputs:
     def _fixtures(self, test: str) -> Iterator[str]:
         """Yield the modules that the fixtures of a test file use, in the conftest.py files above
         it."""
-        words = {node.arg for node in ast.walk(self._ast(test)) if isinstance(node, ast.arg)}
-        words |= set(QUOTED.findall(self._text(test)))  # usefixtures("name")
+        words = set(_fixture_names(self._ast(test)))
         parts = test.split("/")[:-1]
         for end in range(1, len(parts) + 1):
             conftest = "/".join([*parts[:end], "conftest.py"])
