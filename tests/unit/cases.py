@@ -3,16 +3,21 @@ for each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from entrypoint import registry
-from entrypoint.model import Facts
+from entrypoint import plan, registry
+from entrypoint.model import Device, Facts, Plan, Site
+from entrypoint.plan import topology
+from entrypoint.spec import load
+from entrypoint.values import replace
 
 ROOT = Path(__file__).parents[1]
+FACTS = Facts({}, "a", "/job", 1000, "ma-user", "/home/ma-user")  # node 0 of the hosts a, b
 
 
 def collect(kind: str) -> list[Any]:
@@ -55,3 +60,13 @@ def read_expected(folder: Path) -> dict[str, Any]:
 def chosen(kind: str, facts: Facts, fallback: str) -> str:
     """The adapter that the registry takes for these facts when nobody asked for one."""
     return registry.choose(kind, None, facts, fallback).__name__.rpartition(".")[2]
+
+
+def planned(
+    text: str, env: Mapping[str, str] | None = None, cards: int = 0, here: Facts = FACTS
+) -> Plan:
+    """The plan of a job on one node of no platform; its command is train.py if none is given."""
+    text += "" if "command:" in text else "\ncommand: [train.py]\n"
+    spec, here = load(text, "job.yaml", env or {}, {}), replace(here, env=env or here.env)
+    device = Device("nvidia" if cards else "cpu", cards, f"{cards} cards")
+    return plan.settle(spec, here, topology.build(spec, here, Site("local"), device))

@@ -1,38 +1,29 @@
-"""The launchers jax, accelerate, deepspeed and plain: what each process is told, and what of it
-nobody else may say."""
+"""The launchers: what each process is told, and what of it nobody else may say. What they start on
+the nodes of ordinary jobs is in tests/launchers."""
 
 from __future__ import annotations
 
 import shlex
 from shlex import split
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from entrypoint import plan as planning
 from entrypoint.errors import ConfigError, SpecError
-from entrypoint.launchers import accelerate
-from entrypoint.model import Device, Facts, Members, Plan, Program, Site
-from entrypoint.plan import topology as topologies
+from entrypoint.job import actions, messages
+from entrypoint.job.launch import LaunchMonitor
+from entrypoint.job.scheduler import Scheduler
+from entrypoint.launchers import accelerate, msrun
+from entrypoint.model import Launch, LaunchRanks, Members, Program
 from entrypoint.spec import load
 from entrypoint.values import replace
+from tests.unit.cases import FACTS, planned
 
-FACTS = Facts(env={}, hostname="a", cwd="/job", uid=1000, user="ma-user", home="/home/ma-user")
 TWO = "hosts: [a, b]\nnode_rank: 1\n"
+LEADER = "hosts: [a, b]\nnode_rank: 0\nslots: 2\n"
 RUN_DIR = "/tmp/entrypoint-1000-36666"
-
-
-def build(
-    text: str, env: dict[str, str] | None = None, cards: int = 0, platform: str = "local"
-) -> Plan:
-    facts = replace(FACTS, env=env or {})
-    spec = load(
-        text if "command:" in text else f"{text}\ncommand: [train.py, --epochs, '5']",
-        "job.yaml",
-        facts.env,
-        {},
-    )
-    device = Device("nvidia" if cards else "cpu", cards, f"{cards} cards")
-    return planning.settle(spec, facts, topologies.build(spec, facts, Site(platform), device))
 
 
 def told(program: Program, names: str) -> dict[str, str]:
@@ -41,68 +32,202 @@ def told(program: Program, names: str) -> dict[str, str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# JAX
+# Options
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "ids"),
+    ("launcher", "field", "words", "says"),
     [
-        ("", "127.0.0.1:6070", ["0"]),
-        ("slots: 3", "127.0.0.1:6070", ["0", "1", "2"]),
-        (TWO, "a:6070", ["1"]),
-        (TWO + "slots: 2\njax: {port: 7}", "a:7", ["2", "3"]),
-        ('hosts: ["a:3=fd00::1", "b:1"]\nnode_rank: 1', "[fd00::1]:6070", ["3"]),
+        ("accelerate", "accelerate", "--num_machines=3", "accelerate | `{}` | set hosts"),
+        ("accelerate", "accelerate", "--num-processes", "accelerate | `{}` | set hosts and slots"),
+        ("accelerate", "accelerate", "--rdzv_backend=c10d", "| set nothing: it is static"),
+        ("deepspeed", "deepspeed", "--master-port=1", "the launcher | `{}` | set torch.port"),
+        ("deepspeed", "deepspeed", "--include=a", "| set ssh.client: files"),
+        ("msrun", "mindspore", "--worker_num=3", "the launcher | `{}` | set "),
+        ("msrun", "mindspore", "--master_p=1", "the launcher | `{}` | set "),
+        ("ray", "ray", "--head", "EP119 --head is set by the launcher | `{}` | set hosts"),
+        ("ray", "ray", "--num-cpus=4", "EP119 --num_cpus is set by the launcher | `{}` | set slots"),
+        ("ray", "ray", "--dashboard-host=0.0.0.0", "the launcher | `{}` | set ray.dashboard"),
+    ],
+)  # fmt: skip
+def test_an_option_that_is_settled_is_refused_by_name(
+    launcher: str, field: str, words: str, says: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        planned(f"launcher: {launcher}\n{TWO}{field}: {{extra_args: [{words}]}}")
+    assert f"job.yaml:4:{len(field) + 16}: {field}.extra_args" in str(caught.value)
+    assert "is set by " in str(caught.value)
+    assert says.format(words) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "field", "option"),
+    [
+        ("accelerate", "accelerate", "--use_fsdp"),
+        ("accelerate", "accelerate", "--num_cpu_threads_per_process=2"),
+        ("accelerate", "accelerate", "-q"),
+        ("msrun", "mindspore", "--bind_core={a b}"),
     ],
 )
-def test_every_process_of_jax_knows_where_and_which_it_is(
-    text: str, where: str, ids: list[str]
-) -> None:
-    made = build(f"launcher: jax\n{text}")
-    size = str(made.ranks)
-    assert [told(each, "JAX_") for each in made.launch.programs] == [
-        {"JAX_COORDINATOR_ADDRESS": where, "JAX_NUM_PROCESSES": size, "JAX_PROCESS_ID": number}
-        for number in ids
+def test_another_option_is_passed_on(launcher: str, field: str, option: str) -> None:
+    (program,) = planned(
+        f"launcher: {launcher}\n{TWO}{field}: {{extra_args: ['{option}']}}"
+    ).launch.programs
+    assert option in program.argv[: program.argv.index("train.py")]
+
+
+@pytest.mark.parametrize(
+    ("field", "words", "says", "do"),
+    [
+        ("extra_args", "-machinefile x", "-machinefile is set by launcher hydra", "set hosts, or mpi.hostfile"),
+        ("extra_args", "-prepend-rank --launcher=ssh", "-launcher is set by launcher hydra", "set nothing"),
+        ("bind_args", "-np 4", "-np is set by launcher hydra", "set mpi.np, or slots"),
+        ("mca_args", "-mca pml ob1", "mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
+        ("x_args", "-x A", "mpiexec.hydra takes no options of Open MPI's", "launcher: mpirun"),
+    ],
+)  # fmt: skip
+def test_what_hydra_refuses_by_name(field: str, words: str, says: str, do: str) -> None:
+    with pytest.raises(SpecError) as error:
+        planned(f'launcher: hydra\n{LEADER}mpi: {{{field}: "{words}"}}')
+    assert f"mpi.{field}: EP119 {says}" in str(error.value)
+    assert do in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words", "do"),
+    [
+        ("mpirun", "--output x", "logs.prefix"),
+        ("mpirun", "--timestamp-output x", "logs.timestamps"),
+        ("mpirun", "--xml x", "logs.prefix"),
+        ("hydra", "-l", "logs.prefix, or logs.timestamps"),
+        ("hydra", "-outfile-pattern=out.%r", "logs.files"),
+    ],
+)
+def test_options_that_would_change_the_tags_of_lines(launcher: str, words: str, do: str) -> None:
+    given = f'launcher: {launcher}\n{LEADER}mpi: {{extra_args: "{words}"}}\n'
+    assert planned(given), "the control: nobody asked for lines"
+    with pytest.raises(SpecError) as refused:
+        planned(f"{given}logs: {{format: json}}")
+    shown = words.removesuffix(" x")
+    option = shown.partition("=")[0].replace("--", "-")
+    assert refused.value.lines() == [
+        f"job.yaml:5:19: mpi.extra_args: EP119 {option} is set by launcher {launcher} | `{shown}` |"
+        f" set {do}"
     ]
-    assert {each.argv for each in made.launch.programs} == {("python", "train.py", "--epochs", "5")}
-    assert [each.label for each in made.launch.programs] == (
-        [f"rank {n}" for n in ids] if len(ids) > 1 else [""]
-    )
-    assert made.launch.ends.completion == "first-failure"
+
+
+@pytest.mark.parametrize(
+    ("version", "asks", "line"),
+    [
+        ("4.1.4", "logs: {format: json}", "line=(mpirun --tag-output -np"),
+        ("5.0.7", "logs: {format: json}", "line=(mpirun --output tag:raw -np"),
+        ("4.1.4", "", "line=(mpirun --tag-output -np"),
+        ("5.0.7", "mpi: {extra_args: --timestamp-output}", "line=(mpirun -np"),
+    ],
+    ids=["4", "5", "lines that nobody asked for", "the user's own"],
+)
+def test_mpirun_is_asked_for_tags(version: str, asks: str, line: str) -> None:
+    made = planned(f"launcher: mpirun\n{LEADER}{asks}", here=replace(FACTS, mpi=version))
+    assert [line in file.text for file in made.files if file.name == "mpirun.sh"] == [True]
+
+
+def test_hydra_gets_the_user_s_options_and_its_tags_are_read() -> None:
+    """It tags what each rank prints as Open MPI 4 does; both are read back in test_logs.py."""
+    made = planned(f"launcher: hydra\n{LEADER}mpi: {{np: 3, extra_args: -prepend-rank}}").launch
+    line = " ".join(made.programs[0].argv)
+    assert " -n 3 " in line
+    assert " -prepend-rank sh -c " in line
+    assert planned(f"launcher: hydra\n{LEADER}").launch.ranks.tagged == "tags"
+
+
+@pytest.mark.parametrize("launcher", ["accelerate", "msrun"])
+def test_as_many_processes_are_needed_on_every_node(launcher: str) -> None:
+    spec = load(f"launcher: {launcher}\n{LEADER}command: [train.py]", "job.yaml", {}, {})
+    topology = planning.locate(spec, FACTS)
+    first, second = planning.assume_members(topology, FACTS).reports
+    module = {"accelerate": accelerate, "msrun": msrun}[launcher]
+    with pytest.raises(
+        ConfigError,
+        match=r"as many processes on one node .* worker-0 \(a\) has 2, worker-1 \(b\) has 3 .* set slots",
+    ):
+        module.plan(spec, topology, Members((first, replace(second, slots=3))))
+
+
+def test_a_rendezvous_that_accelerate_does_not_use_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"static rendezvous \| c10d \(spec job.yaml:4"):
+        planned(f"launcher: accelerate\n{TWO}torch: {{rdzv_backend: c10d}}")
+
+
+# --------------------------------------------------------------------------------------------------
+# Variables
 
 
 @pytest.mark.control("nobody but the launcher says which process of JAX one is")
 def test_a_coordinator_that_a_platform_names_stays_and_its_numbers_of_nodes_do_not() -> None:
     env = {"JAX_COORDINATOR_ADDRESS": "other:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
-    program, _ = build(f"launcher: jax\n{TWO}slots: 2", env).launch.programs
+    program, _ = planned(f"launcher: jax\n{TWO}slots: 2", env).launch.programs
     assert told(program, "JAX_") == {"JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "2"}
 
 
+@pytest.mark.promise("nobody but the launcher says which process of JAX one is")
 @pytest.mark.parametrize(
-    ("slots", "shares"), [(1, ["0,1,2,3"]), (2, ["0,1", "2,3"]), (4, ["0", "1", "2", "3"])]
+    ("launcher", "name", "do"),
+    [
+        ("jax", "JAX_PROCESS_ID", "set hosts"),
+        ("jax", "JAX_NUM_PROCESSES", "set hosts"),
+        ("ray", "RAY_ADDRESS", "set launcher: plain"),
+    ],
 )
-def test_the_cards_of_a_node_are_shared_by_its_processes(slots: int, shares: list[str]) -> None:
-    made = build(f"launcher: jax\nslots: {slots}", cards=4)
-    assert [
-        told(each, "JAX_LOCAL")["JAX_LOCAL_DEVICE_IDS"] for each in made.launch.programs
-    ] == shares
+def test_nobody_else_may_say_where_a_process_is(launcher: str, name: str, do: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        planned(f'launcher: {launcher}\n{TWO}env: {{{name}: "0"}}')
+    assert f"EP119 {name} is set by the launcher | `0` | remove it, and {do}" in str(caught.value)
+    assert "job.yaml:4" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "where", "ids"),
+    [("", "127.0.0.1:6070", ["0"]), ('hosts: ["a:3=fd00::1", b]\nnode_rank: 1', "[fd00::1]:6070", ["3"])],
+)  # fmt: skip
+def test_every_process_of_jax_knows_where_and_which_it_is(
+    hosts: str, where: str, ids: list[str]
+) -> None:
+    programs = planned(f"launcher: jax\n{hosts}").launch.programs
+    assert [told(each, "JAX_")["JAX_PROCESS_ID"] for each in programs] == ids
+    assert {told(each, "JAX_")["JAX_COORDINATOR_ADDRESS"] for each in programs} == {where}
 
 
 def test_cards_that_cannot_be_shared_evenly() -> None:
+    (program,) = planned("launcher: jax\nslots: 1", cards=4).launch.programs
+    assert told(program, "JAX_LOCAL") == {"JAX_LOCAL_DEVICE_IDS": "0,1,2,3"}
     with pytest.raises(
         ConfigError, match=r"shared evenly \| 4 cards, 3 processes \| set slots to 1, to 4, or "
     ):
-        build("launcher: jax\nslots: 3", cards=4)
+        planned("launcher: jax\nslots: 3", cards=4)
 
 
-@pytest.mark.promise("nobody but the launcher says which process of JAX one is")
-@pytest.mark.parametrize("name", ["JAX_PROCESS_ID", "JAX_NUM_PROCESSES"])
-def test_nobody_else_may_say_which_process_one_is(name: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        build(f'launcher: jax\n{TWO}env: {{{name}: "0"}}')
-    assert f"EP119 {name} is set by the launcher | `0` | remove it, and set hosts" in str(
-        caught.value
-    )
-    assert "job.yaml:4" in str(caught.value)
+RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "values"),
+    [
+        (TWO, {}, ("1", "2", "0", "1")),
+        # of a container: of another job
+        (TWO + "platform: local", {"LOCAL_RANK": "5", "RANK": "8"}, ("1", "2", "0", "1")),
+        (TWO + "env: {LOCAL_RANK: '5'}", {}, ("1", "2", None, "1")),  # the user's own
+        (TWO + "env: {RANK: '9'}", {"RANK": "8"}, (None, "2", "0", "1")),
+        (TWO + "slots: 2", {}, (None,) * 4),  # the program starts the two itself
+        ('hosts: ["a:1", "b:2"]\nnode_rank: 0', {}, (None,) * 4),
+        ("", {}, (None,) * 4),
+    ],
+)
+def test_under_plain_the_one_program_of_a_node_is_its_rank(
+    text: str, env: dict[str, str], values: tuple[str | None, ...]
+) -> None:
+    (program,) = planned(f"launcher: plain\n{text}", env).launch.programs
+    given = {var.name: var.value for var in program.env}
+    assert tuple(map(given.get, RANKS)) == values
 
 
 # --------------------------------------------------------------------------------------------------
@@ -115,17 +240,12 @@ def test_nobody_else_may_say_which_process_one_is(name: str) -> None:
         ("train.py --x", "python {} train.py --x"),
         ("python train.py --x", "python {} train.py --x"),
         ("/opt/bin/python3.11 -u train.py", "/opt/bin/python3.11 {} train.py"),
-        ("python -m package.train --x", "python {} --module package.train --x"),
         ("python -u -m package.train", "python {} --module package.train"),
-        (
-            "python -W error train.py",
-            "python {} --no_python --no_local_rank python -W error train.py",
-        ),
-        ("./train --x", "python {} --no_python --no_local_rank ./train --x"),
+        ("python -W error train.py", "python {} --no_python --no_local_rank python -W error train.py"),
     ],
-)
+)  # fmt: skip
 def test_how_deepspeed_s_launcher_is_started(command: str, line: str) -> None:
-    made = build(f"launcher: deepspeed\n{TWO}command: {shlex.split(command)}")
+    made = planned(f"launcher: deepspeed\n{TWO}command: {split(command)}")
     (program,) = made.launch.programs
     slots = """'{"a": 1, "b": 1}'"""
     options = (
@@ -135,133 +255,42 @@ def test_how_deepspeed_s_launcher_is_started(command: str, line: str) -> None:
     assert (made.launch.ranks.reports, made.launch.ends.completion) == ("both", "first-failure")
 
 
-def test_deepspeed_s_launcher_knows_the_slots_of_each_node() -> None:
-    made = build('launcher: deepspeed\nhosts: ["a:2", "b:1"]\nnode_rank: 0')
-    assert made.launch.programs[0].argv[2] == '{"a": 2, "b": 1}'
-    assert made.ranks == 3
-
-
-@pytest.mark.parametrize(
-    "option", ["--node_rank=0", "--master-port=1", "--hostfile=x", "--include=a", "--no_ssh"]
-)
-def test_deepspeed_s_options_that_are_settled_are_refused_by_name(option: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        build(f"launcher: deepspeed\n{TWO}deepspeed: {{extra_args: [{option}]}}")
-    assert f"is set by the launcher | `{option}` | set " in str(caught.value)
-
-
-def test_another_option_of_deepspeed_s_is_passed_as_it_is() -> None:
-    made = build(f"launcher: deepspeed\n{TWO}deepspeed: {{extra_args: [--bind_cores_to_rank]}}")
-    assert made.launch.programs[0].argv[-4:] == (
-        *split("--bind_cores_to_rank train.py --epochs 5"),
+@pytest.mark.parametrize("node", [0, 1])
+def test_with_an_ssh_client_deepspeed_logs_in_from_worker_0(node: int) -> None:
+    text = (
+        f"launcher: deepspeed\nhosts: [a, b]\nslots: 2\nssh: {{client: files}}\nnode_rank: {node}"
     )
+    launch = planned(text).launch
+    assert (launch.ends.completion, launch.start.needs_roll_call) == ("leader", True)
+    assert (launch.ranks.count, len(launch.programs)) == (4, 1 - node)
 
 
-def test_with_an_ssh_client_deepspeed_logs_in_from_worker_0() -> None:
-    text = "launcher: deepspeed\nhosts: [a, b]\nslots: 2\nssh: {client: files}\n"
-    leader, worker = (build(f"{text}node_rank: {node}").launch for node in range(2))
-    (program,) = leader.programs
-    options = f"--hostfile={RUN_DIR}/hostfile --no_ssh_check --master_addr=a --master_port=6060"
-    assert (
-        shlex.join(program.argv)
-        == f"python -m deepspeed.launcher.runner {options} train.py --epochs 5"
+# --------------------------------------------------------------------------------------------------
+# Hydra's agents
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_an_agent_ends_with_its_daemon(stays: bool) -> None:
+    """Under Open MPI it ends once the daemon has started: the control."""
+    job = load("hosts: [a, b]\nnode_rank: 0\ncommand: [prog]", "job.yaml", {}, {})
+    machine, outbox = Scheduler(), SimpleNamespace(tell=lambda node, message: None)
+    plan = SimpleNamespace(launch=Launch(ranks=LaunchRanks(agents_stay=stays)))
+    state = SimpleNamespace(
+        scheduler=machine, spec=job, topology=planning.locate(job, FACTS), plan=plan
     )
-    assert told(program, "PDSH") == {"PDSH_SSH_ARGS_APPEND": f"-F {RUN_DIR}/ssh_config"}
-    (hostfile,) = (file.text for file in leader.files if file.name == "hostfile")
-    assert hostfile.endswith("\na slots=2\nb slots=2\n")
-    assert (worker.programs, worker.files) == ((), ())
-    for launch in (leader, worker):
-        assert (launch.ends.completion, launch.start.needs_roll_call, launch.ranks.count) == (
-            "leader",
-            True,
-            4,
+    watch = LaunchMonitor(
+        cast(Any, state), cast(Any, outbox), [], lambda outcome: None, lambda end: None
+    )
+    answered: list[list[int]] = []
+
+    def step(then: Any) -> None:
+        done = machine.step(then, lambda outcome: None, 0.0)
+        answered.append(
+            [action.status for action in done if isinstance(action, actions.AnswerAgent)]
         )
 
-
-def test_options_of_the_form_that_logs_in() -> None:
-    option = "deepspeed: {extra_args: [--include=a]}"
-    with pytest.raises(SpecError, match=r"set ssh\.client: files"):
-        build(f"launcher: deepspeed\n{TWO}{option}")
-    text = f"launcher: deepspeed\nhosts: [a, b]\nnode_rank: 0\nssh: {{client: files}}\n{option}"
-    assert "--include=a" in build(text).launch.programs[0].argv
-
-
-# --------------------------------------------------------------------------------------------------
-# Accelerate
-
-
-@pytest.mark.parametrize(
-    ("option", "field"),
-    [
-        ("--num_machines=3", "hosts"),
-        ("--num-processes", "hosts and slots"),
-        ("--machine_rank=0", "node_rank"),
-        ("--main_process_port=1", "torch.port"),
-        ("--rdzv_backend=c10d", "nothing: it is static"),
-        ("--nnodes=2", "hosts"),
-    ],
-)
-def test_accelerate_s_options_that_are_settled_are_refused_by_name(option: str, field: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        build(f"launcher: accelerate\n{TWO}accelerate: {{extra_args: [{option}]}}")
-    assert f"is set by launcher accelerate | `{option}` | set {field}" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "option", ["--config_file=a.yaml", "--use_fsdp", "--num_cpu_threads_per_process=2", "-q"]
-)
-def test_other_options_of_accelerate_s_are_passed_on(option: str) -> None:
-    made = build(f"launcher: accelerate\n{TWO}accelerate: {{extra_args: [{option}]}}")
-    argv = made.launch.programs[0].argv
-    assert argv[argv.index("--no_python") - 1] == option
-
-
-def test_accelerate_needs_as_many_processes_on_every_node() -> None:
-    spec = load(f"launcher: accelerate\n{TWO}slots: 2\ncommand: [train.py]", "job.yaml", {}, {})
-    topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, ""))
-    first, second = planning.assume_members(topology, FACTS).reports
-    with pytest.raises(
-        ConfigError,
-        match=r"as many processes on one node .* worker-0 \(a\) has 2, worker-1 \(b\) has 3 .* set slots",
-    ):
-        accelerate.plan(spec, topology, Members((first, replace(second, slots=3))))
-
-
-def test_a_rendezvous_that_accelerate_does_not_use_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"static rendezvous \| c10d \(spec job.yaml:4"):
-        build(f"launcher: accelerate\n{TWO}torch: {{rdzv_backend: c10d}}")
-
-
-# --------------------------------------------------------------------------------------------------
-# Plain
-
-
-RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-
-
-@pytest.mark.parametrize(
-    ("text", "env", "values"),
-    [
-        (TWO, {}, ("1", "2", "0", "1")),
-        # of a container: of another job
-        (TWO + "platform: local", {"LOCAL_RANK": "5"}, ("1", "2", "0", "1")),
-        (TWO + "env: {LOCAL_RANK: '5'}", {}, ("1", "2", None, "1")),  # the user's own
-        (TWO + "slots: 2", {}, (None,) * 4),  # the program starts the two itself
-        ('hosts: ["a:1", "b:2"]\nnode_rank: 0', {}, (None,) * 4),
-        ("", {}, (None,) * 4),
-    ],
-)
-def test_under_plain_the_one_program_of_a_node_is_its_rank(
-    text: str, env: dict[str, str], values: tuple[str | None, ...]
-) -> None:
-    (program,) = build(f"launcher: plain\n{text}", env).launch.programs
-    given = {var.name: var.value for var in program.env}
-    assert tuple(map(given.get, RANKS)) == values
-
-
-@pytest.mark.parametrize(("text", "rank"), [("", "1"), ("env: {RANK: '9'}", None)])
-def test_under_plain_a_platform_s_rank_counts_for_nothing(text: str, rank: str | None) -> None:
-    (program,) = build(
-        f"launcher: plain\n{TWO}{text}", {"RANK": "8"}, platform="volcano"
-    ).launch.programs
-    assert told(program, "RANK") == ({"RANK": rank} if rank else {})
+    step(lambda: watch.start_daemon(1, "proxy"))
+    step(lambda: watch.daemon_started(1, 0))
+    step(lambda: watch.daemon(1, messages.Daemon("hydra_pmi_proxy", 0, "")))
+    assert answered == ([[], [], [0]] if stays else [[], [0], []])
+    assert planned(f"launcher: hydra\n{LEADER}").launch.ranks.agents_stay

@@ -7,22 +7,16 @@ import base64
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoint import registry
-from entrypoint.errors import SpecError
-from entrypoint.launchers import mpirun
-from entrypoint.model import Device, Facts, Node, Topology
+from entrypoint.model import Device, Node, Topology
 from entrypoint.output import framing, lines
 from entrypoint.output.unite import tag
-from entrypoint.plan import assume_members, topology
-from entrypoint.spec import load
 from entrypoint.spec.logs import LogsSpec, options
-from entrypoint.values import replace
 
 pieces = st.lists(
     st.binary(max_size=60)
@@ -30,6 +24,7 @@ pieces = st.lists(
 )
 
 ENDS = re.compile(rb"[\r\n]+")
+OPEN_MPI = cast("re.Pattern[bytes]", tag("tags"))
 
 
 def plain(prefix: bytes = b"") -> lines.Lines:
@@ -168,9 +163,7 @@ def test_what_an_mpi_cuts_and_tags_is_whole_again(
 
 
 def test_what_no_supervisor_sent_is_told_apart() -> None:
-    tags = tag("tags")
-    assert tags
-    united = framing.TaggedInput(plain(b"[-] "), tags)
+    united = framing.TaggedInput(plain(b"[-] "), OPEN_MPI)
     came = united.take(
         b"mpirun: a warning\n[1,0]<stderr>:sh: not found\n[1,1]<stderr>:\x1eours\x1f"
     )
@@ -192,9 +185,7 @@ def test_a_launcher_s_text_loses_its_control_bytes(kind: str) -> None:
     shown = b"\x1b[31mprterun\x1b[0m noticed\t\n[entrypoint] EP601\r\n"
     rank = b"of a rank\0\x07\n"
     if kind == "tagged":
-        tags = tag("tags")
-        assert tags
-        united: framing.TaggedInput | framing.FramedInput = framing.TaggedInput(whole(), tags)
+        united: framing.TaggedInput | framing.FramedInput = framing.TaggedInput(whole(), OPEN_MPI)
         piece = b"[1,0]<stdout>:" + b"".join(framing.for_mpirun(whole()).take(rank))
     else:
         united = framing.FramedInput(whole(), bytearray())
@@ -215,12 +206,10 @@ def test_whole_lines_are_what_was_printed(given: list[bytes]) -> None:
 def test_a_line_that_is_passed_on_without_its_end(given: list[bytes], cut: int) -> None:
     """What a supervisor passes on after some time comes out at once behind an MPI, and behind our
     own pieces."""
-    tags = tag("tags")
-    assert tags
     printed = b"".join(given)
     united: framing.TaggedInput | framing.FramedInput
     for sender, united, begin in (
-        (framing.for_mpirun(whole()), framing.TaggedInput(whole(), tags), b"[1,0]<stdout>:"),
+        (framing.for_mpirun(whole()), framing.TaggedInput(whole(), OPEN_MPI), b"[1,0]<stdout>:"),
         (framing.marked(whole(), 1), framing.FramedInput(whole(), bytearray()), b""),
     ):
         sent = b"".join(sender.take(printed) + sender.pieces(sender.lines.rest()))
@@ -230,76 +219,10 @@ def test_a_line_that_is_passed_on_without_its_end(given: list[bytes], cut: int) 
 
 
 def test_mpirun_s_own_message_behind_a_rank_s_line_is_a_line() -> None:
-    tags = tag("tags")
-    assert tags
-    united = framing.TaggedInput(whole(), tags)
+    united = framing.TaggedInput(whole(), OPEN_MPI)
     came = united.take(b"[1,0]<stderr>:\x1eone\x1f") + united.take(b"---\nmpirun: a warning\n---\n")
     came += united.take(b"[1,0]<stderr>:two\x1fthr") + united.take(b"[1,0]<stderr>:ee\x1f")
     assert b"".join(came) == b"one\n---\nmpirun: a warning\n---\ntwo\nthree\n"
-
-
-def test_a_wrong_prefix_is_one_error() -> None:
-    with pytest.raises(SpecError) as raised:
-        load(None, "", {"ENTRYPOINT_LOGS_PREFIX": "{nod} "}, {})
-    assert raised.value.lines() == [
-        'ENTRYPOINT_LOGS_PREFIX: logs.prefix: EP100 there is no {nod} for a prefix | "{nod} " | '
-        "use {job}, {node}, {host}, {rank}, {stream}"
-    ]
-
-
-FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me")
-
-
-def script(version: str, text: str) -> str:
-    """mpirun.sh of a node with this Open MPI."""
-    job = load(
-        f"hosts: [a, b]\nslots: 2\nrun_dir: /run/x\ncommand: [prog]\n{text}", "job.yaml", {}, {}
-    )
-    site = registry.choose("platforms", None, FACTS, "local").site(FACTS)
-    there = topology.build(
-        job, FACTS, site, registry.choose("devices", None, FACTS, "cpu").device(FACTS)
-    )
-    members = assume_members(there, FACTS)
-    members = replace(
-        members, reports=tuple(replace(each, mpi=version) for each in members.reports)
-    )
-    return next(
-        file.text for file in mpirun.plan(job, there, members).files if file.name == "mpirun.sh"
-    )
-
-
-@pytest.mark.parametrize(
-    ("version", "asks", "line"),
-    [
-        ("4.1.4", "logs: {format: json}", "line=(mpirun --tag-output -np"),
-        ("5.0.7", "logs: {format: json}", "line=(mpirun --output tag:raw -np"),
-        ("4.1.4", "", "line=(mpirun --tag-output -np"),
-        ("5.0.7", "mpi: {extra_args: --timestamp-output}", "line=(mpirun -np"),
-    ],
-    ids=["4", "5", "lines that nobody asked for", "the user's own"],
-)
-def test_mpirun_is_asked_for_tags(version: str, asks: str, line: str) -> None:
-    assert line in script(version, asks)
-
-
-@pytest.mark.parametrize(
-    ("option", "do"),
-    [
-        ("--output", "logs.prefix"),
-        ("--timestamp-output", "logs.timestamps"),
-        ("--xml", "logs.prefix"),
-    ],
-)
-def test_options_that_would_change_the_tags(option: str, do: str) -> None:
-    given = f'mpi: {{extra_args: "{option} x"}}'
-    assert script("5.0.7", given), "the control: nobody asked for lines"
-    with pytest.raises(SpecError) as refused:
-        script("5.0.7", f"{given}\nlogs: {{format: json}}")
-    name = option.replace("--", "-")
-    assert refused.value.lines() == [
-        f"job.yaml:5:19: mpi.extra_args: EP119 {name} is set by launcher mpirun | `{option}` | set"
-        f" {do}"
-    ]
 
 
 def test_what_has_no_end_is_not_continued_by_another() -> None:
@@ -307,17 +230,17 @@ def test_what_has_no_end_is_not_continued_by_another() -> None:
     line."""
 
     def sent(number: int, text: bytes) -> bytes:
-        return b"".join(framing.marked(lines.Lines(lines.as_it_is), number).pieces(text))
+        return b"".join(framing.marked(whole(), number).pieces(text))
 
-    def whole(*pieces: bytes) -> bytes:
-        united = framing.FramedInput(lines.Lines(lines.as_it_is), bytearray())
+    def read(*pieces: bytes) -> bytes:
+        united = framing.FramedInput(whole(), bytearray())
         return b"".join([*(b"".join(united.take(piece)) for piece in pieces), *united.rest()])
 
-    assert whole(sent(1, b"name? "), sent(1, b"x\n")) == b"name? x\n"
-    assert whole(sent(1, b"last"), sent(2, b"line\n"), sent(1, b"x\n")) == b"last\nline\nx\n"
-    assert whole(sent(1, b"last"), b"mpirun's own\n") == b"last\nmpirun's own\n"
-    assert whole(sent(1, b"last"), b"mpirun's own") == b"last\nmpirun's own"
-    assert whole(sent(2, b"line\n"), sent(1, b"last")) == b"line\nlast"
+    assert read(sent(1, b"name? "), sent(1, b"x\n")) == b"name? x\n"
+    assert read(sent(1, b"last"), sent(2, b"line\n"), sent(1, b"x\n")) == b"last\nline\nx\n"
+    assert read(sent(1, b"last"), b"mpirun's own\n") == b"last\nmpirun's own\n"
+    assert read(sent(1, b"last"), b"mpirun's own") == b"last\nmpirun's own"
+    assert read(sent(2, b"line\n"), sent(1, b"last")) == b"line\nlast"
 
 
 @pytest.mark.parametrize(

@@ -7,26 +7,18 @@ import shlex
 
 import pytest
 
-from entrypoint import plan as planning
 from entrypoint.errors import SpecError
-from entrypoint.model import Device, Facts, Site
-from entrypoint.plan import topology as topologies
-from entrypoint.spec import load
+from tests.unit.cases import planned
 
-FACTS = Facts(env={}, hostname="a", cwd="/job", uid=1000, user="ma-user", home="/home/ma-user")
 INIT = "--init_method tcp://127.0.0.1:6060"
 NODES = "--init_method tcp://a:6060 --rank 1 --world_size 2"
 TWO = "hosts: [a, b]\nnode_rank: 1\n"
 
 
-def line(text: str, command: str) -> str:
+def line(text: str, command: str, env: dict[str, str] | None = None) -> str:
     """The command line that this node starts, as a shell would write it."""
-    spec = load(f"launcher: pytorch\n{text}\ncommand: {shlex.split(command)}", "job.yaml", {}, {})
-    topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, "no accelerator"))
-    launch = planning.settle(spec, FACTS, topology).launch
-    assert launch.ends.completion == "first-failure"
-    (program,) = launch.programs
-    return shlex.join(program.argv)
+    made = planned(f"launcher: pytorch\n{text}\ncommand: {shlex.split(command)}", env)
+    return shlex.join(made.launch.programs[0].argv)
 
 
 @pytest.mark.parametrize(
@@ -34,13 +26,11 @@ def line(text: str, command: str) -> str:
     [
         ("", ""),
         ("slots: 8", INIT),
-        ("slots: 8\ntorch: {rank_args: always}", f"{INIT} --rank 0 --world_size 1"),
         (
             "torch: {rank_args: always, port: 7}",
             "--init_method tcp://127.0.0.1:7 --rank 0 --world_size 1",
         ),
         ("hosts: [a]\nslots: 8", "--init_method tcp://a:6060"),
-        (TWO, NODES),
         (TWO + "slots: 8", NODES),
         (
             "hosts: [a=10.0.0.1, b]\nnode_rank: 0",
@@ -59,15 +49,8 @@ def test_what_is_added(text: str, added: str) -> None:
 
 
 def test_the_port_of_torch_s_own_variable() -> None:
-    spec = load(
-        "launcher: pytorch\nslots: 2\ncommand: [python, a.py]",
-        "job.yaml",
-        {"MASTER_PORT": "7070"},
-        {},
-    )
-    topology = topologies.build(spec, FACTS, Site("local"), Device("cpu", 0, "no accelerator"))
-    (program,) = planning.settle(spec, FACTS, topology).launch.programs
-    assert program.argv == ("python", "a.py", "--init_method", "tcp://127.0.0.1:7070")
+    made = line("slots: 2", "python a.py", {"MASTER_PORT": "7070"})
+    assert made == "python a.py --init_method tcp://127.0.0.1:7070"
 
 
 @pytest.mark.parametrize(
