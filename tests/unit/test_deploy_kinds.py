@@ -3,7 +3,6 @@ lost in silence."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,6 @@ import yaml
 from entrypoint import plan
 from entrypoint.deploy import kubernetes
 from entrypoint.deploy._kinds import KINDS
-from entrypoint.errors import EntrypointError
 from entrypoint.model import Facts
 from entrypoint.spec import load
 from tests.unit.cases import as_facts
@@ -118,32 +116,19 @@ def test_every_pod_knows_the_nodes_and_which_it_is(kind: str, nodes: int) -> Non
         assert [node.slots for node in topology.nodes] == [2] * nodes
 
 
+def test_pods_of_a_job_may_have_host_names_as_a_jobset_s_have() -> None:
+    for index, facts in enumerate(started("job", 3, SPEC.replace("demo", "my-model-7"))):
+        topology = plan.locate(load("", "job.yaml", facts.env, {}), facts)
+        assert (topology.platform, topology.job, topology.me) == ("jobset", "my-model-7", index)
+        assert topology.this.host == f"my-model-7-{index}.my-model-7"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_pod_has_the_slots_of_its_host(kind: str) -> None:
     text = "name: demo\nhosts: [a:1, b:3]\n"
     for facts in started(kind, 2, text):
         topology = plan.locate(load(text, "job.yaml", facts.env, {}), facts)
         assert [node.slots for node in topology.nodes] == [1, 3]
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "trainjob"])
-def test_all_kinds_have_one_pod_template(kind: str) -> None:
-    """But for what the controller does by itself."""
-    (plain,) = templates(objects("job", 3)["job"])
-    found = list(templates(objects(kind, 3)["job"]))
-    assert len(found) == (2 if kind == "mpijob" else 1)
-    for template in found:
-        assert template["metadata"] == {"labels": LABELS}
-        differ = {
-            name for name in plain["spec"] if plain["spec"].get(name) != template["spec"].get(name)
-        }
-        assert differ <= {"subdomain", "containers"}
-        own, other = plain["spec"]["containers"][0], template["spec"]["containers"][0]
-        differ = {name for name in {*own, *other} if own.get(name) != other.get(name)}
-        assert differ <= {
-            "env",
-            *(("startupProbe", "readinessProbe") if kind == "mpijob" else ()),
-        }
 
 
 @pytest.mark.promise("what a kind cannot express is said")
@@ -228,115 +213,3 @@ def test_the_metrics_port_is_open_to_everybody(
             each["name"]: each["containerPort"] for each in pod["spec"]["containers"][0]["ports"]
         }
         assert ports == {"ssh": 36666} | ({"metrics": 9464} if is_open else {})
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_who_makes_the_service(kind: str) -> None:
-    """Another one of its name would be in the controller's way."""
-    assert ("Service" in objects(kind, 3)) == (kind == "job")
-    (subdomain,) = {
-        template["spec"].get("subdomain") for template in templates(objects(kind, 3)["job"])
-    }
-    assert subdomain == ("demo" if kind == "job" else None)
-
-
-def test_a_jobset_starts_all_pods_anew_and_only_what_a_retry_may_help() -> None:
-    spec = objects("jobset", 3)["job"]["spec"]
-    (group,) = spec["replicatedJobs"]
-    job = group["template"]["spec"]
-    assert (group["replicas"], job["completions"], job["parallelism"], job["backoffLimit"]) == (
-        1,
-        3,
-        3,
-        0,
-    )
-    assert job["podFailurePolicy"] == objects("job", 3)["job"]["spec"]["podFailurePolicy"]
-    (rule,) = spec["failurePolicy"]["rules"]
-    assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["PodFailurePolicy"])
-    assert spec["failurePolicy"]["maxRestarts"] == 3
-    expected = {"enableDNSHostnames": True, "subdomain": "demo", "publishNotReadyAddresses": True}
-    assert spec["network"] == expected
-
-
-def test_volcano_starts_all_or_none_and_again_what_a_retry_may_help() -> None:
-    spec = objects("volcano", 3)["job"]["spec"]
-    assert (spec["schedulerName"], spec["minAvailable"], spec["maxRetry"]) == ("volcano", 3, 3)
-    expected = {69, 71, 75, 143}
-    assert {each["exitCode"] for each in spec["policies"] if "exitCode" in each} == expected
-    assert {each["action"] for each in spec["policies"]} == {"RestartJob"}
-    assert spec["plugins"]["env"] == []
-    assert "--publish-not-ready-addresses=true" in spec["plugins"]["svc"]
-
-
-def test_all_pods_of_an_mpijob_run_the_entrypoint() -> None:
-    """Without a command of their own the operator would start sshd in the workers."""
-    spec = objects("mpijob", 3)["job"]["spec"]
-    assert (spec["runLauncherAsWorker"], spec["slotsPerWorker"]) == (True, 2)
-    replicas = spec["mpiReplicaSpecs"]
-    assert {name: each["replicas"] for name, each in replicas.items()} == {
-        "Launcher": 1,
-        "Worker": 2,
-    }
-    for template in templates(replicas):
-        assert template["spec"]["containers"][0]["command"] == ["entrypoint", "run"]
-    assert "Worker" not in objects("mpijob", 1)["job"]["spec"]["mpiReplicaSpecs"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "nodes", "message"),
-    [
-        (
-            "pod",
-            SPEC,
-            2,
-            (
-                "EP803 there is no such kind | --kind pod | use one of job, jobset, mpijob,"
-                " trainjob, volcano"
-            ),
-        ),
-        (
-            "mpijob",
-            "name: demo",
-            2,
-            "EP801 number of ranks per node unknown: this kind counts them itself | --kind mpijob",
-        ),
-        (
-            "trainjob",
-            "hosts: [a:1, b]",
-            None,
-            "this kind counts them itself | --kind trainjob, and no slots",
-        ),
-        ("jobset", f"name: {'j' * 48}", 2, f"{'j' * 48}-node-0-0-xxxxx has 63 characters"),
-        (
-            "jobset",
-            f"name: {'j' * 48}",
-            11,
-            f"{'j' * 48}-node-0-10-xxxxx has 64 characters, DNS allows 63",
-        ),
-        (
-            "mpijob",
-            f"name: {'j' * 55}\nslots: 1",
-            1,
-            f"{'j' * 55}-launcher has 64 characters, DNS allows 63",
-        ),
-        ("volcano", f"name: {'j' * 57}", 2, f"{'j' * 57}-node-0 has 64 characters, DNS allows 63"),
-        (
-            "trainjob",
-            "slots: 1\nenv: {S3_SECRET_KEY: planted}",
-            2,
-            (
-                "EP802 a ConfigMap is no place for secrets"
-                " | in the spec: S3_SECRET_KEY | take them out, and give them with kustomize: "
-                "docs/how-to/kustomize.md"
-            ),
-        ),
-    ],
-)
-def test_what_a_kind_refuses(kind: str, text: str, nodes: int | None, message: str) -> None:
-    spec = load(text, "job.yaml", {}, {})
-    options = kubernetes.Options(image="image", nodes=nodes, kind=kind)
-    if "has 63 characters" in message:  # the control: one character less
-        kubernetes.render(spec, options)
-        return
-    with pytest.raises(EntrypointError, match=re.escape(message)):
-        kubernetes.render(spec, options)

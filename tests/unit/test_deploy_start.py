@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ import yaml
 from entrypoint import registry
 from entrypoint.deploy._kinds import KINDS
 from entrypoint.spec import Override, load
-from tests.golden_deploy import CASES, cases, made
 from tests.unit.test_deploy_kinds import templates
 
 SPEC = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
@@ -84,10 +82,3 @@ def test_each_target_starts_the_toolkit_by_name(
     for words in starts:
         assert words[:2] == ["entrypoint", "run"]
         assert words[2:3] in ([], ["--"])
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: str(case.relative_to(CASES)))
-def test_each_example_starts_the_toolkit_by_name(case: Path) -> None:
-    starts = list(STARTS[case.parent.name](made(case)))
-    assert starts
-    assert all(words[:2] == ["entrypoint", "run"] for words in starts)

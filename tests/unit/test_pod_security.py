@@ -69,15 +69,6 @@ def test_rendered_pods_are_restricted(kind: str) -> None:
         assert list(_violations(pod)) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_root_file_system_is_read_only_and_tmp_is_not(kind: str) -> None:
-    for pod in pods(kind):
-        for container in pod["containers"]:
-            assert container["securityContext"]["readOnlyRootFilesystem"] is True
-            mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
-            assert {"name": mounts["/tmp"], "emptyDir": {}} in pod["volumes"]
-
-
 @pytest.mark.control("rendered Pods pass the restricted Pod Security Standard")
 @pytest.mark.parametrize(
     ("change", "rule"),
