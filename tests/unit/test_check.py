@@ -6,26 +6,24 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint.check import node, nodes, table
 from entrypoint.check.findings import sort, status, summary, together
 from entrypoint.check.observation import (
-    Card,
-    Disk,
     InstalledProgram,
-    Link,
     Name,
     Named,
     Observation,
-    Port,
     Refusal,
 )
 from entrypoint.check.report import CheckOptions, report
 from entrypoint.model import Facts, Finding, NodeReport, Outcome, Plan
 from entrypoint.values import replace
-from entrypoint.wire import Invalid, read, to_json
+from entrypoint.wire import read
+from tests import TREE
 
 pytestmark = pytest.mark.see
 
@@ -45,248 +43,31 @@ def plan(hosts: str = "[a, b, c]", slots: int = 2, launcher: str = "mpirun") -> 
 PLAN = plan()
 
 
-def cuda(**libraries: str) -> Observation:
-    """A node with two GPUs, a driver for CUDA 12.4, and these answers of the image's Python."""
-    rows = {
-        "torch": "2.4.0",
-        "torch cuda": "12.1",
-        "torch cuda.is_available": "yes",
-        "torch cuda.device_count": "2",
-    }
-    rows |= {
-        name.replace("__", ".").replace("_", " ", 1): value for name, value in libraries.items()
-    }
-    return Observation(
-        device="nvidia",
-        devices=2,
-        device_origin="2 /dev/nvidia*",
-        tool="nvidia-smi",
-        driver="550.54.15",
-        driver_cuda="12.4",
-        cards=(Card(0, "H100"), Card(1, "H100")),
-        libraries=tuple(Named(name, value) for name, value in rows.items()),
-    )
+CASES = yaml.safe_load((TREE / "tests/tables/check.yaml").read_text("utf-8"))
 
 
-GOOD = Observation(
-    system="Debian 12",
-    shm_free=64 * MIB,
-    shm_total=64 * MIB,
-    memlock=-1,
-    handles=65536,
-    pids=-1,
-    cpus=4,
-    memory_free=8 * GIB,
-    disks=(Disk("run directory", "/tmp", 5 * GIB, 10**6), Disk("logs", "/log", 5 * GIB, 10**6)),
-    links=(Link("eth0", "10.0.0.2", "10.0.0.0/24", 1500, 10000),),
-    names=(Name("a", ("10.0.0.2",)),),
-    own=Name("a", ("10.0.0.2",)),
-)
+def observed(like: str, changes: dict[str, Any]) -> Observation:
+    """The probe result of one of `nodes` with these changes."""
+    given = {**CASES["nodes"][like], **changes}
+    libraries = {**CASES["nodes"][like].get("libraries", {}), **changes.get("libraries", {})}
+    given["libraries"] = [{"name": name, "value": value} for name, value in libraries.items()]
+    return read(Observation, given)
 
-# What is seen; the lines that are not well: level, id, and a part of what is said.
-ROWS: dict[str, tuple[Observation, list[tuple[str, str, str]]]] = {
-    "nothing is known": (Observation(), []),
-    "all is well": (GOOD, []),
-    "1 MB of shared memory": (
-        replace(GOOD, shm_free=MIB, shm_total=MIB),
-        [("warning", "shared-memory", "1 MiB free")],
-    ),
-    "just enough shared memory": (replace(GOOD, shm_free=8 * MIB), []),
-    "cards need more shared memory": (
-        replace(
-            GOOD,
-            device="ascend",
-            devices=2,
-            device_origin="2 /dev/davinci*",
-            driver="23.0",
-            cann="8.0",
-        ),
-        [("warning", "shared-memory", "64 MiB free of 64 MiB")],
-    ),
-    "no shared memory": (
-        replace(GOOD, shm_problem="/dev/shm: No such file or directory"),
-        [("warning", "shared-memory", "No such file")],
-    ),
-    "few file handles for ranks": (replace(GOOD, handles=75, memlock=None), []),
-    "locked memory without RDMA": (replace(GOOD, memlock=65536), []),
-    "locked memory with RDMA": (
-        replace(GOOD, memlock=65536, rdma_files=1),
-        [("warning", "locked-memory", "64 KiB")],
-    ),
-    "locked memory, and who may lock": (
-        replace(GOOD, memlock=65536, rdma_files=1, may_lock=True),
-        [],
-    ),
-    "few processes left": (
-        replace(GOOD, pids=200, pids_used=100),
-        [("warning", "pids", "100 left of 200")],
-    ),
-    "a CPU for two ranks": (
-        replace(GOOD, cpu_limit=1.0),
-        [("warning", "cpus", "1 (limit of the container, 4 here)")],
-    ),
-    "little memory": (
-        replace(GOOD, memory_free=GIB // 2, memory_limit=GIB),
-        [("warning", "memory", "512 MiB free of 1 GiB (limit of the container)")],
-    ),
-    "a full log disk": (
-        replace(GOOD, disks=(Disk("logs", "/log", 5 * MIB, 10**6),)),
-        [("warning", "disk", "5 MiB free at /log")],
-    ),
-    "no inodes": (
-        replace(GOOD, disks=(Disk("logs", "/log", 5 * GIB, 3),)),
-        [("warning", "disk", "room for 3 files")],
-    ),
-    "a run directory that is refused has one line": (
-        replace(
-            GOOD,
-            disks=(Disk("run directory", "/run", problem="it cannot be written"),),
-            refused=(Refusal(73, "cannot write /run/x | /run is read-only | make room"),),
-        ),
-        [("error", "refused", "/run is read-only")],
-    ),
-    "MPICH of Debian 12": (
-        replace(GOOD, programs=(InstalledProgram("mpiexec.hydra", "/m", "MPICH 4.0.2, ch4:ucx"),)),
-        [("warning", "mpich", "MPICH 4.0.2, ch4:ucx")],
-    ),
-    "MPICH of Debian 13": (
-        replace(GOOD, programs=(InstalledProgram("mpiexec.hydra", "/m", "MPICH 4.2.1, ch4:ucx"),)),
-        [],
-    ),
-    "MPICH without UCX": (
-        replace(GOOD, programs=(InstalledProgram("mpiexec.hydra", "/m", "MPICH 4.1.2, ch4:ofi"),)),
-        [],
-    ),
-    "Intel MPI": (
-        replace(
-            GOOD,
-            programs=(InstalledProgram("mpiexec.hydra", "/m", "Intel(R) MPI, Version 4.1.2 ucx"),),
-        ),
-        [],
-    ),
-    "no interface": (
-        replace(GOOD, links=(), no_link=True),
-        [("warning", "interfaces", "none but loopback")],
-    ),
-    "an IB port that is down": (
-        replace(
-            GOOD, ports=(Port("mlx5_0", "1", "InfiniBand", "DOWN", "400 Gb/sec"),), rdma_files=1
-        ),
-        [("warning", "rdma", "InfiniBand DOWN")],
-    ),
-    "an IB port without device files": (
-        replace(GOOD, ports=(Port("mlx5_0", "1", "Ethernet", "ACTIVE", ""),), rdma_files=0),
-        [("warning", "rdma-files", "no device file")],
-    ),
-    "the leader's name is not known": (
-        replace(GOOD, names=(Name("a", (), "Name or service not known"), Name("b", (), "x"))),
-        [("error", "dns", "Name or service"), ("warning", "dns", "x")],
-    ),
-    "its own name leads to loopback": (
-        replace(GOOD, own=Name("a", ("127.0.1.1",))),
-        [("warning", "own-name", "leads to 127.0.1.1")],
-    ),
-    "nvidia-smi hangs": (
-        replace(GOOD, unseen=(Named("nvidia-smi", "no answer within 30s"),)),
-        [("warning", "unseen", "no answer within 30s")],
-    ),
-    "a program that does not start": (
-        replace(
-            GOOD,
-            programs=(
-                InstalledProgram("mpirun", "/usr/bin/mpirun", "", "ends with 127: libmpi.so.40"),
-            ),
-        ),
-        [("warning", "program", "libmpi.so.40")],
-    ),
-    "GPUs are well": (cuda(), []),
-    "torch for the CPU": (cuda(torch_cuda="none"), [("error", "torch-cuda", "built without CUDA")]),
-    "a driver that is too old": (
-        cuda(torch_cuda="13.0"),
-        [("error", "cuda-driver", "built for 13.0, the driver takes up to 12.4")],
-    ),
-    "another minor version runs": (cuda(torch_cuda="12.8"), []),
-    "torch sees no card, and says why": (
-        cuda(
-            torch_cuda__is_available="no", torch_why="The NVIDIA driver on your system is too old"
-        ),
-        [("error", "torch-cuda", "driver on your system is too old")],
-    ),
-    "torch sees one of two": (
-        cuda(torch_cuda__device_count="1"),
-        [("error", "torch-cuda", "torch sees 1 cards")],
-    ),
-    "a card does not answer": (
-        replace(cuda(), cards=(Card(0, "H100"),)),
-        [("error", "accelerators-lost", "1 answer nvidia-smi")],
-    ),
-    "a card is not well": (
-        replace(cuda(), cards=(Card(0, "H100"), Card(1, "H100", "GPU is lost"))),
-        [("error", "accelerator-health", "GPU is lost")],
-    ),
-    "a card is in use": (
-        replace(cuda(), cards=(Card(0, "H100", used=900), Card(1, "H100", used=40000))),
-        [("warning", "accelerator-in-use", "not seen from this container")],
-    ),
-    "a process is on a card": (
-        replace(
-            cuda(), cards=(Card(0, "H100"), Card(1, "H100", used=10, processes=("pid 7 python",)))
-        ),
-        [("warning", "accelerator-in-use", "10 MiB in use: pid 7 python")],
-    ),
-    "fewer cards than ranks": (
-        replace(cuda(), devices=1, cards=(Card(0, "H100"),), device_origin="1 /dev/nvidia*"),
-        [("warning", "accelerators", "1 nvidia")],
-    ),
-    "Horovod without MPI and NCCL": (
-        cuda(horovod="0.28.1", horovod_mpi="no", horovod_nccl="no"),
-        [("warning", "horovod-mpi", "without MPI"), ("warning", "horovod-nccl", "without NCCL")],
-    ),
-    "torch that cannot be imported": (
-        Observation(libraries=(Named("torch problem", "libcudart.so.12: cannot open"),)),
-        [("warning", "torch", "cannot be imported: libcudart")],
-    ),
-    "two chips that are not well": (
-        Observation(
-            device="ascend",
-            devices=2,
-            device_origin="2 /dev/davinci*",
-            driver="24.1.0",
-            cards=(
-                Card(8, "Ascend910", "npu-smi says Critical"),
-                Card(9, "Ascend910", "npu-smi says Warning"),
-            ),
-        ),
-        [
-            ("error", "accelerator-health", "npu-smi says Critical"),
-            ("warning", "accelerator-health", "npu-smi says Warning"),
-        ],
-    ),
-    "NPUs without torch_npu and CANN": (
-        Observation(
-            device="ascend",
-            devices=2,
-            device_origin="2 /dev/davinci*",
-            libraries=(Named("torch", "2.1.0"),),
-        ),
-        [
-            ("warning", "cann", "neither was found"),
-            ("warning", "torch-npu", "torch without torch_npu"),
-        ],
-    ),
-}
+
+GOOD = observed("good", {})
 
 
 @pytest.mark.promise(
     "nodes and differences between nodes are judged by their probe results",
     control="their cases that are well",
 )
-@pytest.mark.parametrize("name", ROWS)
-def test_one_node(name: str) -> None:
-    seen, expected = ROWS[name]
-    found = [each for each in node.judge(seen, PLAN, 1) if each.level != "ok"]
-    assert [(each.level, each.id) for each in found] == [row[:2] for row in expected], found
-    for each, (_, _, words) in zip(found, expected, strict=True):
+@pytest.mark.parametrize("case", CASES["one node"].values(), ids=CASES["one node"])
+def test_one_node(case: list[Any]) -> None:
+    like, changes, *expected = case
+    found = [each for each in node.judge(observed(like, changes), PLAN, 1) if each.level != "ok"]
+    rows = [row.split(" ", 2) for row in expected]
+    assert [[each.level, each.id] for each in found] == [row[:2] for row in rows], found
+    for each, (_, _, words) in zip(found, rows, strict=True):
         assert words in each.seen
         assert each.nodes == ("worker-1",)
         assert each.fix
@@ -323,81 +104,15 @@ def reports(*clocks: float) -> dict[int, NodeReport]:
     return {rank: NodeReport(rank, 2, "0", clock=clock) for rank, clock in enumerate(clocks)}
 
 
-SAME = cuda()
-DIFFERENT: dict[str, tuple[list[Observation], list[tuple[str, str, str, str]]]] = {
-    "all are alike": ([SAME] * 3, []),
-    "one has 7 cards": (
-        [SAME, replace(SAME, devices=7), SAME],
-        [("warning", "differs-accelerators", "worker-1", "7 nvidia")],
-    ),
-    "another driver": (
-        [SAME, SAME, replace(SAME, driver="535.1")],
-        [("warning", "differs-driver", "worker-2", "535.1")],
-    ),
-    "of two as frequent, the first node's counts": (
-        [SAME, replace(SAME, driver="535.1")],
-        [("warning", "differs-driver", "worker-1", "535.1")],
-    ),
-    "the first is the odd one": (
-        [
-            replace(SAME, packages="abc"),
-            replace(SAME, packages="def"),
-            replace(SAME, packages="def"),
-        ],
-        [("warning", "differs-image", "worker-0", "abc")],
-    ),
-    "what is not known differs from nothing": (
-        [SAME, Observation(), SAME],
-        [("warning", "differs-rdma", "", "")][:0],
-    ),
-    "another mpirun": (
-        [
-            replace(SAME, programs=(InstalledProgram("mpirun", "/m", "Open MPI 4.1.4"),)),
-            replace(SAME, programs=(InstalledProgram("mpirun", "/m", "Open MPI 5.0.1"),)),
-        ],
-        [("error", "differs-mpirun", "worker-1", "Open MPI 5.0.1")],
-    ),
-    "another NCCL": (
-        [cuda(torch_nccl="2.20.5"), cuda(torch_nccl="2.18.1"), cuda(torch_nccl="2.20.5")],
-        [("error", "differs-nccl", "worker-1", "2.18.1")],
-    ),
-    "another setting": (
-        [replace(SAME, settings=(Named("torch.port", "6061"),)), SAME, SAME],
-        [("warning", "differs-setting", "worker-0", "6061")],
-    ),
-    "another MTU": (
-        [
-            replace(SAME, links=(Link("eth0", f"10.0.0.{number}", "n", 9000 if number else 1500),))
-            for number in range(3)
-        ],
-        [("warning", "differs-mtu", "worker-0", "1500")],
-    ),
-    "a name that leads to a service": (
-        [
-            replace(
-                SAME, links=(Link("eth0", "10.0.0.1", "n"),), names=(Name("b", ("10.96.0.5",)),)
-            ),
-            replace(SAME, links=(Link("eth0", "10.0.0.2", "n"),)),
-        ],
-        [("warning", "dns-elsewhere", "worker-1", "b leads to 10.96.0.5, the node has 10.0.0.2")],
-    ),
-    "a name that leads elsewhere on one node": (
-        [
-            replace(SAME, names=(Name("b", (address,)),))
-            for address in ("10.0.0.2", "10.0.0.9", "10.0.0.9", "10.0.0.2")
-        ],
-        [("warning", "differs-dns", "worker-2", "10.0.0.9")],
-    ),
-}
-
-
 @pytest.mark.promise("nodes and differences between nodes are judged by their probe results")
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_differences(name: str) -> None:
-    seen, expected = DIFFERENT[name]
+@pytest.mark.parametrize("case", CASES["differences"].values(), ids=CASES["differences"])
+def test_differences(case: list[Any]) -> None:
+    given, *expected = case
+    seen = [Observation() if each is None else observed("cuda", each) for each in given]
     wide = plan("[a, b, c, d]") if len(seen) > 3 else PLAN
     found = nodes.differences(dict(enumerate(seen)), reports(*[0.0] * len(seen)), wide)
-    assert [(each.level, each.id, " ".join(each.nodes), each.seen) for each in found] == expected
+    rows = [f"{each.level} {each.id} {' '.join(each.nodes)} {each.seen}" for each in found]
+    assert rows == expected
 
 
 @pytest.mark.parametrize(
@@ -443,56 +158,15 @@ def test_round_trips(trips: tuple[float, ...], named: list[str]) -> None:
 # What travels, and what is printed
 
 
-def test_what_is_seen_arrives_as_it_was() -> None:
-    sent = json.loads(to_json(GOOD))
-    assert read(Observation, sent) == GOOD
-    assert read(Observation, {"of_a_later_version": 1}) == Observation()
-
-
-@pytest.mark.parametrize(
-    ("value", "wrong"),
-    [
-        ([], "not an object"),
-        ({"handles": "many"}, "handles: not a whole number"),
-        ({"handles": float("nan")}, "handles: not a whole number from -4611686018427387904 to "),
-        ({"handles": True}, "handles: not a whole number"),
-        ({"system": 3}, "system: not a text"),
-        ({"may_lock": 1}, "may_lock: neither true nor false"),
-        ({"disks": [{"path": 5}]}, r"disks\[0\].path: not a text"),
-        ({"disks": {}}, "disks: not a list of at most 300"),
-        ({"names": [{}] * 301}, "names: not a list of at most 300"),
-        ({"own": 7}, "own: not an object"),
-    ],
-)
-def test_nonsense_is_refused(value: Any, wrong: str) -> None:
-    with pytest.raises(Invalid, match="^" + wrong):
-        read(Observation, value)
-
-
-def test_what_moves_a_cursor_does_not_arrive() -> None:
-    assert (
-        read(Observation, {"system": "a\x1b[2Jb\nc" + "x" * 900}).system
-        == "ab c" + "x" * 493 + "..."
-    )
-
-
 WELL = Finding("ok", "a", "A", "1")
 ODD = Finding("warning", "b", "B", "2")
 BAD = Finding("error", "c", "C", "3")
 
 
 def test_worst_first_and_the_same_once() -> None:
-    lines = sort(
-        [
-            replace(WELL, nodes=("x",)),
-            ODD,
-            BAD,
-            replace(WELL, nodes=("y",)),
-            replace(WELL, nodes=("x",)),
-        ]
-    )
+    x, y = (replace(WELL, nodes=(name,)) for name in "xy")
     expected = [("error", ()), ("warning", ()), ("ok", ("x", "y"))]
-    assert [(each.level, each.nodes) for each in lines] == expected
+    assert [(each.level, each.nodes) for each in sort([x, ODD, BAD, y, x])] == expected
 
 
 @pytest.mark.parametrize(
@@ -541,16 +215,9 @@ ok     all       CPUs        8
 
 
 def test_the_table() -> None:
+    fix = "install one driver on all machines"
     lines = [
-        Finding(
-            "error",
-            "d",
-            "the driver differs",
-            "535.54",
-            "550.54",
-            "install one driver on all machines",
-            ("worker-1",),
-        ),
+        Finding("error", "d", "the driver differs", "535.54", "550.54", fix, ("worker-1",)),
         Finding("ok", "c", "CPUs", "8", nodes=("worker-0", "worker-1")),
     ]
     assert table.text(lines, 2, 62, "job: 2 nodes") == TABLE
@@ -576,12 +243,10 @@ def test_another_mpirun_matters_under_mpirun(launcher: str, ended: int) -> None:
         rank: replace(GOOD, programs=(InstalledProgram("mpirun", "/m", f"Open MPI {4 + rank}.0"),))
         for rank in (0, 1)
     }
-    job = replace(plan(launcher=launcher.split()[0]), launcher=launcher)
-    made = report(CheckOptions(30.0), job, seen, reports(0.0, 0.0))
+    made = report(CheckOptions(30.0), plan(launcher=launcher), seen, reports(0.0, 0.0))
     assert made.outcome.status == ended, made.answer
-    assert made.answer.startswith(
-        f"job job: 3 nodes, 6 ranks, launcher {launcher.split()[0]}; looked at: worker-0, worker-1"
-    )
+    head = f"job job: 3 nodes, 6 ranks, launcher {launcher}; looked at: worker-0, worker-1"
+    assert made.answer.startswith(head)
 
 
 def test_a_node_that_cannot_take_part_is_one_line() -> None:

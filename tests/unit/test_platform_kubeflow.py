@@ -10,21 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from entrypoint.model import Device, Facts
 from entrypoint.plan import topology
 from entrypoint.platforms import mpijob, pytorchjob, trainer
 from entrypoint.spec import load
 from entrypoint.values import replace
+from tests import TREE
 
-MASTER = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "MASTER_ADDR": "a-master-0", "RANK": "1"}
-ELASTIC = {
-    "PET_NNODES": "1:2",
-    "PET_RDZV_ENDPOINT": "a-worker-0:23456",
-    "KUBERNETES_SERVICE_HOST": "10.96.0.1",
-}
-TORCH = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "a-node-0-0.a"}
-JAX = {"JAX_COORDINATOR_ADDRESS": "a-node-0-0.a:29500"}
+PODS = yaml.safe_load((TREE / "tests/tables/pods.yaml").read_text("utf-8"))
+ELASTIC = PODS["elastic"]
 
 
 def facts(hostname: str, env: dict[str, str]) -> Facts:
@@ -32,43 +28,7 @@ def facts(hostname: str, env: dict[str, str]) -> Facts:
     return Facts(hostname=hostname, env=env, **plain)
 
 
-@pytest.mark.parametrize(
-    ("hostname", "env", "found"),
-    [
-        ("a-worker-0", MASTER, "pytorchjob"),
-        ("a-worker-0", MASTER | {"PET_MASTER_ADDR": "a-master-0"}, "pytorchjob"),
-        ("a-worker-1", ELASTIC, "pytorchjob"),
-        ("a-worker-1", ELASTIC | {"PET_RDZV_ENDPOINT": "etcd:2379"}, "pytorchjob"),
-        ("a-node-0-1", TORCH, "trainer"),
-        (
-            "a-node-0-1",
-            TORCH | {"JOB_COMPLETION_INDEX": "1", "KUBERNETES_SERVICE_HOST": "10.96.0.1"},
-            "trainer",
-        ),
-        ("a-node-0-1", JAX, "trainer"),
-        # Both at once: the TrainJob's address is the more telling one.
-        ("a-worker-1", MASTER | TORCH, "trainer"),
-        ("a-worker-1", ELASTIC | TORCH, "trainer"),
-        ("a-worker-1", ELASTIC | JAX, "trainer"),
-        # Set by hand: addresses, other systems' names, a plain container, a job of another kind.
-        ("a", MASTER | {"MASTER_ADDR": "10.0.0.1"}, ""),
-        ("a-worker-0", MASTER | {"MASTER_ADDR": "a-master-0.a"}, ""),
-        ("a-worker-0", MASTER | {"MASTER_ADDR": "a-master-01"}, ""),
-        ("a-worker-0", MASTER | {"MASTER_ADDR": "-master-0"}, ""),
-        ("a", TORCH | {"PET_MASTER_ADDR": "10.0.0.1"}, ""),
-        ("a", TORCH | {"PET_MASTER_ADDR": "a-node-0-0"}, ""),
-        ("a", TORCH | {"PET_MASTER_ADDR": "a-node-0-0.b"}, ""),
-        ("a", TORCH | {"PET_MASTER_ADDR": "-node-0-0."}, ""),
-        ("a", {"JAX_COORDINATOR_ADDRESS": "10.0.0.1:29500"}, ""),
-        ("a-worker-1", ELASTIC | {"KUBERNETES_SERVICE_HOST": ""}, ""),
-        ("a-worker-1", ELASTIC | {"JOB_COMPLETION_INDEX": "1"}, ""),
-        ("a-worker-1", ELASTIC | {"VC_TASK_INDEX": "1"}, ""),
-        ("a-worker-x", ELASTIC, ""),
-        ("a-1", ELASTIC, ""),
-        ("", ELASTIC, ""),
-        ("a-worker-1", {}, ""),
-    ],
-)
+@pytest.mark.parametrize(("hostname", "env", "found"), PODS["kubeflow"])
 def test_who_is_recognised(hostname: str, env: dict[str, str], found: str) -> None:
     container = facts(hostname, env)
     adapters = {"pytorchjob": pytorchjob, "trainer": trainer}

@@ -3,17 +3,17 @@ such specs."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import yaml
 
 from entrypoint import plan, registry
-from entrypoint.deploy.kubernetes import Options, render
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Topology
 from entrypoint.spec import load
+from tests import TREE
 from tests.unit.cases import as_facts, chosen
+
+PODS = yaml.safe_load((TREE / "tests/tables/pods.yaml").read_text("utf-8"))
 
 
 def pod(hostname: str, index: int, **env: str) -> Facts:
@@ -24,51 +24,6 @@ def pod(hostname: str, index: int, **env: str) -> Facts:
 
 def located(facts: Facts, text: str = "") -> Topology:
     return plan.locate(load(text, "job.yaml", facts.env, {}), facts)
-
-
-def deployed(name: str, nodes: int) -> list[Facts]:
-    """The Pods of a rendered Job, as Kubernetes starts them."""
-    text = f"name: {name}"
-    spec = load(text, "job.yaml", {}, {})
-    manifests = list(
-        yaml.safe_load_all(render(spec, Options(image="image", nodes=nodes, spec_text=text)))
-    )
-    (job,) = [each["spec"] for each in manifests if each["kind"] == "Job"]
-    (container,) = job["template"]["spec"]["containers"]
-    assert job["completions"] == nodes
-    return [
-        pod(f"{name}-{index}", index, **environment(container, index)) for index in range(nodes)
-    ]
-
-
-def environment(container: dict[str, Any], index: int) -> dict[str, str]:
-    """A container's variables, but for the files that are not here; the only reference is to the
-    Pod's index."""
-    env = {each["name"]: each.get("value", str(index)) for each in container["env"]}
-    return {
-        name: value
-        for name, value in env.items()
-        if name not in ("ENTRYPOINT_SPEC", "ENTRYPOINT_SECRET_FILE")
-    }
-
-
-# Pods of the last have host names as a JobSet's have.
-@pytest.mark.parametrize(("name", "platform"), [("train", "kubernetes"), ("my-model-7", "jobset")])
-def test_what_deploy_writes_says_all(name: str, platform: str) -> None:
-    for index, facts in enumerate(deployed(name, 3)):
-        topology = located(facts)
-        assert (topology.platform, topology.job, topology.me) == (platform, name, index)
-        assert [node.host for node in topology.nodes] == [
-            f"{name}-{rank}.{name}" for rank in range(3)
-        ]
-
-
-@pytest.mark.parametrize(("name", "platform"), [("train", "kubernetes"), ("my-model-7", "jobset")])
-def test_what_deploy_writes_for_one_pod(name: str, platform: str) -> None:
-    (facts,) = deployed(name, 1)
-    topology = located(facts)
-    assert (topology.platform, topology.job, topology.me) == (platform, name, 0)
-    assert [node.host for node in topology.nodes] == [facts.hostname]
 
 
 def test_the_index_is_kubernetes_own_where_the_hosts_are_addresses() -> None:
@@ -120,22 +75,7 @@ def test_what_the_messages_ask_for_cures(hostname: str) -> None:
     assert located(pod(hostname, 0, ENTRYPOINT_HOSTS=hostname)).me == 0
 
 
-@pytest.mark.parametrize(
-    ("hostname", "index", "platform"),
-    [
-        ("train-3", 3, "kubernetes"),
-        ("a-b-3", 3, "kubernetes"),
-        ("a-b-c-3", 3, "kubernetes"),
-        ("a-1-3", 3, "kubernetes"),
-        ("a-b-01-3", 3, "kubernetes"),
-        ("a-b-123456-3", 3, "kubernetes"),
-        ("a-b-1-13", 3, "kubernetes"),
-        ("-b-1-3", 3, "kubernetes"),
-        ("a-b-1-3", 3, "jobset"),
-        ("a-b-0-0", 0, "jobset"),
-        ("a-b-c-10-10.sub", 10, "jobset"),
-    ],
-)
+@pytest.mark.parametrize(("hostname", "index", "platform"), PODS["jobs"])
 def test_job_or_jobset(hostname: str, index: int, platform: str) -> None:
     """Never both: that would be an error."""
     assert chosen("platforms", pod(hostname, index), "local") == platform

@@ -6,9 +6,9 @@ import itertools
 import random
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
+import yaml
 
 from entrypoint import registry
 from entrypoint.errors import ConfigError, EntrypointError
@@ -18,93 +18,12 @@ from entrypoint.plan.numbering import several_nodes
 from entrypoint.plan.recognition import recognize
 from entrypoint.spec import Override, load
 from entrypoint.values import replace
+from tests import TREE
 
-PAGE = Path(__file__).parents[2] / "docs/reference/platforms.md"
-# Each says on its own that there are several nodes, or that this one is not the first.
-SAYINGS = {
-    "MASTER_ADDR": "dlc1abc-master-0",
-    "WORLD_SIZE": "2",
-    "RANK": "1",
-    "NNODES": "2",
-    "NUM_NODES": "2",
-    "NODE_RANK": "1",
-    "GROUP_RANK": "1",
-    "GROUP_WORLD_SIZE": "2",
-    "PET_NNODES": "1:2",
-    "PET_NODE_RANK": "1",
-    "PET_MASTER_ADDR": "other",
-    "PET_RDZV_ENDPOINT": "other:29400",
-    "SLURM_NNODES": "2",
-    "SLURM_JOB_NUM_NODES": "2",
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_NODEID": "1",
-    "SLURM_PROCID": "1",
-    "SLURM_NTASKS": "2",
-    "SLURM_JOB_NODELIST": "node[1-2]",
-    "SLURM_STEP_NODELIST": "node[1,3]",
-    "PMI_SIZE": "2",
-    "PMI_RANK": "1",
-    "PMIX_RANK": "1",
-    "OMPI_COMM_WORLD_SIZE": "2",
-    "OMPI_COMM_WORLD_RANK": "1",
-    "MV2_COMM_WORLD_SIZE": "2",
-    "HOROVOD_SIZE": "2",
-    "HOROVOD_CROSS_SIZE": "2",
-    "HOROVOD_RANK": "1",
-    "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.9",
-    "TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}',
-    "CLUSTER_SPEC": '{"cluster": {"a": ["a:1"], "b": ["b:1"]}, "task": {"type": "a", "index": 0}}',
-    "DMLC_NUM_WORKER": "2",
-    "DMLC_NUM_SERVER": "1",
-    "DMLC_PS_ROOT_URI": "10.0.0.9",
-    "DMLC_TRACKER_URI": "job-0.job",
-    "DMLC_TASK_ID": "1",
-    "JAX_NUM_PROCESSES": "2",
-    "JAX_PROCESS_ID": "1",
-    "JAX_COORDINATOR_ADDRESS": "other:1234",
-    "PADDLE_TRAINERS": "10.0.0.1,10.0.0.2",
-    "PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:6170,10.0.0.2:6170",
-    "TPU_WORKER_HOSTNAMES": "t-0,t-1",
-    "TPU_WORKER_ID": "1",
-    "LSB_MCPU_HOSTS": "a 4 b 4",
-    "LSB_HOSTS": "a a b b",
-    "PBS_NUM_NODES": "2",
-    "PBS_NODENUM": "1",
-    "FLUX_JOB_NNODES": "2",
-    "AWS_BATCH_JOB_NUM_NODES": "2",
-    "AWS_BATCH_JOB_NODE_INDEX": "1",
-    "MA_NUM_HOSTS": "2",
-    "MA_TASK_INDEX": "1",
-    "VC_WORKER_HOSTS": "a,b",
-    "VC_TASK_INDEX": "1",
-    "VC_WORKER_NUM": "2",
-    "SM_HOSTS": '["algo-1", "algo-2"]',
-    "AZUREML_NODE_COUNT": "2",
-    "AZ_BATCH_HOST_LIST": "10.0.0.1,10.0.0.2",
-    "SKYPILOT_NODE_RANK": "1",
-    "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2",
-    "DSTACK_NODE_RANK": "1",
-    "DSTACK_NODES_IPS": "10.0.0.1\n10.0.0.2",
-    "MLP_ROLE_INDEX": "1",
-    "MLP_WORKER_ALL_HOSTS": "10.0.0.1,10.0.0.2",
-    "JOB_COMPLETION_INDEX": "1",
-    "LWS_GROUP_SIZE": "2",
-    "LWS_WORKER_INDEX": "1",
-    "LWS_LEADER_ADDRESS": "group-0.group",
-    "WORKER_ID": "1",
-    "WORKER_RANK": "1",
-    "N_NODES": "2",
-    "nnodes": "2",
-    "node_rank": "1",
-}  # fmt: skip
-# Of the table of platforms.md: they say where a container runs, how many cards it has, or what it
-# is called, and nothing of other nodes.
-ALONE = {
-    "AZUREML_RUN_ID", "DSTACK_GPUS_PER_NODE", "DSTACK_RUN_ID", "ENTRYPOINT_SSH_PORT", "MA_JOB_DIR",
-    "K_MPI_JOB_ROLE", "MA_NUM_GPUS", "MA_VJ_NAME", "MLP_ROLE", "PET_NPROC_PER_NODE",
-    "SLURM_STEP_ID", "SKYPILOT_NUM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_ID",
-    "SM_NUM_GPUS", "TRAINING_JOB_NAME",
-}  # fmt: skip
+PAGE = TREE / "docs/reference/platforms.md"
+# By their variables these cases are of all "platforms".
+CASES = yaml.safe_load((TREE / "tests/tables/numbering.yaml").read_text("utf-8"))
+SAYINGS, ALONE = CASES["several"], CASES["alone"].split()
 
 
 def facts(env: Mapping[str, str], hostname: str = "dlc1abc-worker-0") -> Facts:
@@ -134,7 +53,7 @@ def combinations() -> Iterator[dict[str, str]]:
     for _ in range(5000):
         yield {
             name: SAYINGS[name] for name in chance.sample(names, chance.randint(3, len(names)))
-        } | dict.fromkeys(chance.sample(sorted(ALONE), 2), "1")
+        } | dict.fromkeys(chance.sample(ALONE, 2), "1")
 
 
 @pytest.mark.promise("several nodes without hosts are an error, whichever variables say so")
@@ -148,36 +67,11 @@ def test_every_variable_of_the_page_is_here() -> None:
     table = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
     text = re.sub(r"`(VC|MLP)_<(TASK|ROLE)>_(\w+)`", r"`\1_WORKER_\3`", "\n".join(table))
     names = set(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)`", text)) - {"MLP_WORKER_GPU"}
-    assert names - SAYINGS.keys() - ALONE == set()
+    assert names - SAYINGS.keys() - {*ALONE} == set()
 
 
 @pytest.mark.control("several nodes without hosts are an error, whichever variables say so")
-@pytest.mark.parametrize(
-    "env",
-    [
-        {},
-        {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "dlc1abc-master-0", "MASTER_PORT": "1"},
-        {"NNODES": "1", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"},
-        {"NNODES": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "dlc1abc-worker-0.svc"},
-        {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"},
-        {"MASTER_ADDR": "DLC1ABC-worker-0"},
-        {"PET_NNODES": "1:1", "PET_NPROC_PER_NODE": "8", "PET_RDZV_ENDPOINT": "localhost:0"},
-        {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
-        {"SLURM_JOB_ID": "1", "SLURM_NNODES": "1", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "n1"},
-        {"AZUREML_NODE_COUNT": "1", "WORLD_SIZE": "4"},
-        {"TF_CONFIG": '{"task": {"type": "worker", "index": 0}}'},
-        {
-            "TF_CONFIG": '{"cluster": {"worker": ["a", "b"]}, "task": {"type": "evaluator",'
-            ' "index": 0}}'
-        },
-        {
-            "PADDLE_TRAINER_ENDPOINTS": "127.0.0.1:6170,127.0.0.1:6171",
-            "PADDLE_TRAINERS": "127.0.0.1",
-        },
-        {"LSB_MCPU_HOSTS": "a 4"},
-        {"WORLD_SIZE": "", "RANK": " ", "MASTER_ADDR": "", "NNODES": "auto"},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("env", CASES["one node"])
 def test_one_node_that_says_so(env: dict[str, str]) -> None:
     """One node runs, whatever counts it"""
     assert several_nodes(facts(env)) == ()
@@ -253,44 +147,9 @@ def test_a_count_that_decides_nothing(env: dict[str, str]) -> None:
 # Several starts on one node
 
 
-STEP = {
-    "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "8",
-    "SLURM_LOCALID": "0",
-}  # fmt: skip
-# What launchers set for the first of their processes, or for another one, on a node.
-STARTS = {
-    "srun on one node": STEP,
-    "srun on two nodes": {**STEP, "SLURM_STEP_NUM_NODES": "2"},
-    "srun, of which a container got the last task's number": {"SLURM_LOCALID": "7"},
-    "srun, in a job": {
-        **STEP, "SLURM_JOB_ID": "1", "SLURM_NODEID": "0", "SLURM_STEP_NODELIST": "dlc1abc-worker-0"
-    },
-    "mpirun": {"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
-    "mvapich": {"MV2_COMM_WORLD_LOCAL_SIZE": "4", "MV2_COMM_WORLD_LOCAL_RANK": "3"},
-    "hydra": {"PMI_SIZE": "4", "MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "0"},
-    "horovodrun": {"HOROVOD_LOCAL_SIZE": "2", "HOROVOD_LOCAL_RANK": "0"},
-    "torchrun": {"WORLD_SIZE": "8", "RANK": "0", "LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "0"},
-    "a launcher without the number of processes": {"LOCAL_RANK": "1"},
-}  # fmt: skip
-# The same names, and one start for this node.
-SINGLE = {
-    "a batch script": {
-        "SLURM_JOB_ID": "1", "SLURM_NNODES": "1", "SLURM_NTASKS": "8", "SLURM_TASKS_PER_NODE": "8",
-        "SLURM_NPROCS": "8", "SLURM_NTASKS_PER_NODE": "8", "SLURM_JOB_NODELIST": "dlc1abc-worker-0",
-        "SLURM_NODEID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0",
-    },
-    "a batch script that was submitted in a step": {**STEP, "SLURM_STEP_ID": "4294967291"},
-    "a shell of salloc": {**STEP, "SLURM_STEP_ID": "4294967290"},
-    "a step with one task": {**STEP, "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1"},
-    "mpirun": {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
-    "a platform that counts the ranks of its node": {"LOCAL_WORLD_SIZE": "8", "WORLD_SIZE": "8"},
-    "no rank": {"LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "-1"},
-}  # fmt: skip
-
-
 @pytest.mark.promise("one of several starts on a node is an error, whichever launcher made them")
 @pytest.mark.parametrize("hosts", ["", "hosts: [dlc1abc-worker-0]", "hosts: [a, dlc1abc-worker-0]"])
-@pytest.mark.parametrize("env", STARTS.values(), ids=STARTS)
+@pytest.mark.parametrize("env", CASES["starts"].values(), ids=CASES["starts"])
 def test_one_of_several_starts_is_refused(env: dict[str, str], hosts: str) -> None:
     """Each would train alone, and end with 0; a list of nodes says nothing of it"""
     with pytest.raises(ConfigError, match=r"EP208 .*(more than once|several tasks)"):
@@ -299,7 +158,7 @@ def test_one_of_several_starts_is_refused(env: dict[str, str], hosts: str) -> No
 
 
 @pytest.mark.control("one of several starts on a node is an error, whichever launcher made them")
-@pytest.mark.parametrize("env", SINGLE.values(), ids=SINGLE)
+@pytest.mark.parametrize("env", CASES["single start"].values(), ids=CASES["single start"])
 def test_the_only_start_of_a_node_runs(env: dict[str, str]) -> None:
     """Numbers of processes that are not this start's own stop nobody"""
     assert len(found(env).nodes) == 1
@@ -307,8 +166,9 @@ def test_the_only_start_of_a_node_runs(env: dict[str, str]) -> None:
 
 def test_what_is_said_of_several_starts() -> None:
     """The error shows the variables, and what to do"""
+    step = CASES["starts"]["srun on one node"]
     with pytest.raises(ConfigError) as caught:
-        found(STEP)
+        found(step)
     assert (caught.value.status, str(caught.value)) == (
         78,
         "EP208 a launcher has started this program more than once on this node, and one entrypoint"
@@ -316,27 +176,14 @@ def test_what_is_said_of_several_starts() -> None:
         " start it once on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node); or set"
         " ENTRYPOINT_PLATFORM=local, if each start is a job of its own",
     )
-    assert recognize(facts(STEP), None)["status"] == 78
+    assert recognize(facts(step), None)["status"] == 78
 
 
 # --------------------------------------------------------------------------------------------------
 # What ranks inherit
 
 
-NUMBERS = """
-    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK NNODES GROUP_RANK GROUP_WORLD_SIZE
-    ROLE_RANK ROLE_NAME MASTER_ADDR TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE PMI_RANK
-    PMI_SIZE PMI_FD PMIX_RANK PMIX_SERVER_URI4 OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE
-    OMPI_COMM_WORLD_LOCAL_RANK OMPI_UNIVERSE_SIZE MV2_COMM_WORLD_RANK MPI_LOCALRANKID HOROVOD_RANK
-    HOROVOD_SIZE HOROVOD_LOCAL_RANK SLURM_PROCID SLURM_NTASKS JAX_PROCESS_ID JAX_NUM_PROCESSES
-    RANK_ID RANK_SIZE
-"""
-FOREIGN = dict.fromkeys(NUMBERS.split(), "4177")
-KEPT = {
-    "HOROVOD_FUSION_THRESHOLD": "1", "PMIX_MCA_gds": "hash", "OMPI_MCA_btl": "self,tcp",
-    "SLURM_JOB_ID": "1", "TORCHELASTIC_ERROR_FILE": "/x",
-    "MY_RANK": "1", "MA_TASK_INDEX": "1", "NCCL_DEBUG": "INFO",
-}  # fmt: skip
+FOREIGN, KEPT = dict.fromkeys(CASES["numbers"].split(), "4177"), CASES["kept"]
 # The platform is named, since FOREIGN also says that this is one of several starts on its node.
 TWO = "platform: local\nhosts: [a, dlc1abc-worker-0]\nslots: 2\n"
 ONE = "platform: local\nhosts: [dlc1abc-worker-0]\nslots: {}\n"

@@ -97,134 +97,18 @@ def test_six_mistakes_are_six_lines() -> None:
     ]
 
 
-NUMBER = "EP100 a whole number from 1 to 65535, or `auto` is needed"
-UNSHARED = (
-    "EP105 a secret does not belong in a file that is shared | use secret_file or ENTRYPOINT_SECRET"
-)
-NO_HOST = "EP100 this is no host name"
-RENAME = "rename the host, or write NAME=ADDRESS"
-NUL = "EP100 text cannot hold a NUL byte"
-NAME = "EP100 a variable's name is letters, digits and `_`, not a digit first"
-LONG = "a" * 64
-SEEN = "a" * 59 + "…"
-NO_SLOTS = "EP100 the slots of a host are a whole number from 1 to 4096"
-WRITE_SLOTS = (
-    "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and torch.port"
-)
-ALL_SSH = "port, client_key, host_key, known_hosts, client, compat"
-RUN_DIR = "EP100 white space, quotes, `:`, `$`, `%` and `\\` are not allowed in this path"
-LABEL = "EP100 a DNS label (a-z, 0-9 and -, up to 63) is needed"
-
 NOTHING = 'EP100 text is needed | nothing | write text in quotes ("" for empty text), or remove it'
 
-BAKED = "ssh:\n  compat: baked-keys\n  client_key: /k"
-BAD = [
-    ("slotz: 2", "1:1: slotz: EP102 unknown key | `slotz` | did you mean `slots`?"),
-    ("ssh: {prot: 22}", "1:7: ssh.prot: EP102 unknown key | `prot` | did you mean `port`?"),
-    ("ssh: {qqqq: 22}", f"1:7: ssh.qqqq: EP102 unknown key | `qqqq` | use one of {ALL_SSH}"),
-    ("grace: 5", "1:1: grace: EP102 unknown key | `grace` | did you mean `timeouts.grace`?"),
-    ("ssh_port: 5", "1:1: ssh_port: EP102 unknown key | `ssh_port` | did you mean `ssh.port`?"),
-    ("kubernetes: {patch: []}", "1:1: kubernetes: EP102 unknown key | `kubernetes` | adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"),
-    ("secret_fil: x", "1:1: secret_fil: EP102 unknown key | (not shown) | did you mean `secret_file`?"),
-    ("secret: hunter2", f"1:1: secret: {UNSHARED}"),
-    ("ssh: {password: hunter2}", f"1:7: ssh.password: {UNSHARED}"),
-    ("slots: 1\nslots: 2", "2:1: slots: EP103 this key is given twice | first at job.yaml:1:1 | keep one of them"),
-    ("ssh: 22", '1:6: ssh: EP100 a mapping of keys to values is needed | "22" | indent its keys under `ssh:`'),
-    ("- a", "1:1: EP100 a mapping of keys to values is needed | a list | write one `key: value` a line"),
-    ("mpirun", '1:1: EP100 a mapping of keys to values is needed | "mpirun" | write one `key: value` a line'),
-    ("ssh: {port: 22:22}", f'1:13: ssh.port: {NUMBER} | "22:22" | write for example 36666'),
-    ("ssh: {port: 0x16}", f'1:13: ssh.port: {NUMBER} | "0x16" | write for example 36666'),
-    ("ssh: {port: yes}", f'1:13: ssh.port: {NUMBER} | "yes" | write for example 36666'),
-    ("ssh: {port: [22]}", f"1:13: ssh.port: {NUMBER} | a list | write for example 36666"),
-    ("ssh: {port: 2.5}", f'1:13: ssh.port: {NUMBER} | "2.5" | write for example 36666'),
-    ("ssh: {port: 0}", f"1:13: ssh.port: {NUMBER} | 0 | write for example 36666"),
-    ("node_rank: -1", "1:12: node_rank: EP100 a whole number of at least 0 is needed | -1 | write for example 0"),
-    ("timeouts: {peers: 0}", "1:19: timeouts.peers: EP100 a number above 0 is needed | 0.0 | write for example 600"),
-    ("netcheck: {seconds: 0}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 0.0 | write for example 0.5"),
-    ("netcheck: {seconds: 61}", "1:21: netcheck.seconds: EP100 a number above 0, up to 60 is needed | 61.0 | write for example 0.5"),
-    ("netcheck: {port: 7000}", "1:12: netcheck.port: EP102 unknown key | `port` | remove it: the network check uses the roll call's connections, and free ports between pairs of nodes"),
-    ("cpu: {bind: numa}", "1:1: cpu: EP102 unknown key | `cpu` | leave it out: torchrun and MPI bind by their own options (torch.extra_args, mpi.bind_args)"),
-    ("cpu.bind: core", "1:1: cpu.bind: EP102 unknown key | `cpu.bind` | leave it out: torchrun and MPI bind by their own options (torch.extra_args, mpi.bind_args)"),
-    ("cpu_bind: core", "1:1: cpu_bind: EP102 unknown key | `cpu_bind` | leave it out: torchrun and MPI bind by their own options (torch.extra_args, mpi.bind_args)"),
-    ("timeouts: {grace: .inf}", '1:19: timeouts.grace: EP100 a number of at least 0 is needed | ".inf" | write for example 30'),
-    ("name: My_Job", f'1:7: name: {LABEL} | "My_Job" | write for example job'),
-    ("name: [a]", f"1:7: name: {LABEL} | a list | write one value"),
-    ("torch: {version: 2.1}", "1:9: torch.version: EP102 unknown key | `version` | remove it: the launcher asks the installed torch"),
-    ("torch: {rdzv_backend: c10}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "c10" | did you mean `c10d`?'),
-    ("torch: {rdzv_backend: etcd}", '1:23: torch.rdzv_backend: EP100 one of auto, c10d, static is needed | "etcd" | use one of auto, c10d, static'),
-    ("device: gpu", '1:9: device: EP100 there is no such device | "gpu" | did you mean `nvidia`?'),
-    ("platform: aws", '1:11: platform: EP100 there is no such platform | "aws" | use one of local, modelarts'),
-    ("launcher: xyz", '1:11: launcher: EP100 there is no such launcher | "xyz" | use one of mpirun, plain, torchlaunch, torchrun'),
-    ("command: python train.py", '1:10: command: EP100 a list of texts is needed | "python train.py" | write a list: ["python", "train.py"]'),
-    ("hosts: a,b", '1:8: hosts: EP100 a list of texts is needed | "a,b" | write a list: ["a", "b"]'),
-    ("command: {a: b}", "1:10: command: EP100 a list of texts is needed | a mapping | write it as a list, one entry for each word"),
-    ("command: [a, [b]]", "1:14: command.1: EP100 text is needed | a list | write one value"),
-    ("command: [a, ~]", f"1:14: command.1: {NOTHING}"),
-    ('command: ["a\\0b"]', f'1:11: command.0: {NUL} | "a\\x00b" | remove it'),
-    ('workdir: "/a\\0b"', f'1:10: workdir: {NUL} | "/a\\x00b" | remove it'),
-    ('workdir: "/a\\ud800"', '1:10: workdir: EP100 text must be valid UTF-8 | "/a\\ud800" | fix the encoding'),
-    ('workdir: ""', '1:10: workdir: EP100 a path is needed | "" | write one, or remove it'),
-    ("env: [A=1]", "1:6: env: EP100 a mapping of names to texts is needed | a list | write it as a mapping"),
-    ("env: {A: }", f"1:9: env.A: {NOTHING}"),
-    ("env: {A: null}", f"1:10: env.A: {NOTHING}"),
-    ("env: {MY_TOKEN: [12345]}", "1:17: env.MY_TOKEN: EP100 text is needed | (not shown) | write one value"),
-    ("env: {1: x}", f'1:7: env.1: {NAME} | "1" | rename it'),
-    ("env: {1A: x}", f'1:7: env.1A: {NAME} | "1A" | rename it'),
-    ("env: {A-B: x}", f'1:7: env.A-B: {NAME} | "A-B" | rename it'),
-    ("env: {ENTRYPOINT_SECRET: x}", "1:7: env.ENTRYPOINT_SECRET: EP105 a secret does not belong among the job's variables | set ENTRYPOINT_SECRET on the container, or use secret_file"),
-    (f"hosts: [{LONG}]", f'1:9: hosts.0: {NO_HOST}: a label of it has 64 characters, DNS allows 63 | "{SEEN}" | {RENAME}'),
-    ("hosts: [a, b, A]", '1:15: hosts.2: EP100 this host is hosts.0 too | "A" | name each node once'),
-    ("hosts: [a:6666]", f'1:9: hosts.0: {NO_SLOTS} | "a:6666" | {WRITE_SLOTS}'),
-    ("hosts: [a:0=10.0.0.1]", f'1:9: hosts.0: {NO_SLOTS} | "a:0=10.0.0.1" | {WRITE_SLOTS}'),
-    ("hosts: ['a:']", f'1:9: hosts.0: {NO_SLOTS} | "a:" | {WRITE_SLOTS}'),
-    ("hosts: [a:two]", f'1:9: hosts.0: {NO_SLOTS} | "a:two" | {WRITE_SLOTS}'),
-    ("hosts: [a:1, A:2]", '1:14: hosts.1: EP100 this host is hosts.0 too | "A:2" | name each node once'),
-    ("hosts: ['fe80::1']", f'1:9: hosts.0: {NO_HOST}: it holds ":"; letters, digits, `-`, `_` and `.` are allowed | "fe80::1" | {RENAME}'),
-    ("hosts: [a=10.0.0.300]", '1:9: hosts.0: EP100 an address is an IP address or a host name | "a=10.0.0.300" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),
-    ("hosts: [a=]", '1:9: hosts.0: EP100 an address is an IP address or a host name | "a=" | write NAME=ADDRESS, such as worker-0=10.0.0.7'),
-    ("hosts: [a, b]\nnode_rank: 2", "2:12: node_rank: EP104 the last of 2 hosts is number 1 | 2 | count from 0, or add hosts"),
-    ("run_dir: /a/../", '1:10: run_dir: EP100 a directory of its own is needed | "/a/../" | end it with a name, such as /tmp/job'),
-    ("run_dir: tmp", '1:10: run_dir: EP100 an absolute path is needed | "tmp" | begin it with /'),
-    ("run_dir: /my dir", f'1:10: run_dir: {RUN_DIR} | "/my dir" | use another directory'),
-    ("run_dir: /my:dir", f'1:10: run_dir: {RUN_DIR} | "/my:dir" | use another directory'),
-    ("ssh: {host_key: /k}", "1:17: ssh.host_key: EP104 ssh.client_key is needed too | set ssh.client_key, or remove ssh.host_key"),
-    (f"{BAKED}\n  host_key: /h", "2:11: ssh.compat: EP104 ssh.host_key is given too | spec job.yaml:4:13 | remove ssh.compat, or ssh.host_key"),
-    (f"{BAKED}\nsecret_file: /s", "2:11: ssh.compat: EP104 secret_file is given too | spec job.yaml:4:14 | remove ssh.compat, or secret_file"),
-    ("restarts: {most: 3, progress: /ckpt}", "1:31: restarts.progress: EP104 restarts.without_progress is needed too | set it to 3, or remove restarts.progress"),
-    ("restarts: {most: 3, minutes: 5}", "1:30: restarts.minutes: EP104 restarts.without_progress is needed too | set it to 3, or remove restarts.minutes"),
-    ("ssh:\n\tport: 22", "2:1: EP101 a tab in the indentation | use spaces, YAML allows no tabs here"),
-]  # fmt: skip
+MISTAKES = yaml.safe_load((ROOT / "tests/tables/spec.yaml").read_text("utf-8"))
 
 
 @pytest.mark.control("all mistakes of a spec are told at once, each with its place")
-@pytest.mark.parametrize(("text", "expected"), BAD)
+@pytest.mark.parametrize(("text", "expected"), MISTAKES["file"])
 def test_one_mistake_is_one_line(text: str, expected: str) -> None:
     assert problems(text) == [f"job.yaml:{expected}"]
 
 
-BAD_VARIABLES = [
-    ({"ENTRYPOINT_SLOTS": "four"}, 'slots: EP100 a whole number from 1 to 4096 is needed' ' | "four" | write for example 1'),
-    ({"ENTRYPOINT_SSH_PORT": "99999"}, f"ssh.port: {NUMBER} | 99999 | write for example 36666"),
-    ({"SSHD_PORT": "10.0.0.1:22"}, f'ssh.port: {NUMBER} | "10.0.0.1:22" | write for example 36666'),
-    ({"ENTRYPOINT_TIMEOUTS_PEERS": "inf"}, 'timeouts.peers: EP100 a number above 0 is needed' ' | "inf" | write for example 600'),
-    ({"ENTRYPOINT_TIMEOUTS_PEERS": "1e999"}, 'timeouts.peers: EP100 a number above 0 is needed | "1e999" | write for example 600'),
-    ({"ENTRYPOINT_SLOT": "4"}, "EP102 no such setting | did you mean `ENTRYPOINT_SLOTS`?"),
-    ({"ENTRYPOINT_SECRT": "hunter2hunter2hunter2"}, "EP102 no such setting | did you mean `ENTRYPOINT_SECRET`?"),
-    ({"ENTRYPOINT_KUBERNETES_PATCH": "[]"}, "EP102 no such setting | adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"),
-    ({"ENTRYPOINT_QQ": "4"}, "EP102 no such setting | use one of the names in docs/reference/spec.md"),
-    ({"ENTRYPOINT_SECRET": "hunter2"}, "EP301 a secret has at least 16 bytes | 7 bytes | make one with: openssl rand -hex 32"),
-    ({"ENTRYPOINT_SECRET": secrets.token_hex(8), "ENTRYPOINT_SECRET_FILE": "/s"}, "EP103 one secret is needed, ENTRYPOINT_SECRET_FILE is set too | unset one of them"),
-    ({"ENTRYPOINT_COMMAND": "a 'b"}, 'command: EP100 a list of texts is needed: No closing quotation | "a \'b" | write shell words, or a list: ["python", "train.py"]'),
-    ({"ENTRYPOINT_COMMAND": '["a", null]'}, f"command.1: {NOTHING}"),
-    ({"ENTRYPOINT_ENV": "A=1"}, 'env: EP100 a mapping of names to texts is needed: this is not JSON at character 1 | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),
-    ({"ENTRYPOINT_ENV": '{"A": "1", "A": "2"}'}, 'env: EP100 a mapping of names to texts is needed: "A" is given twice | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),
-    ({"ENTRYPOINT_ENV": '["A=1"]'}, 'env: EP100 a mapping of names to texts is needed | a list | write NAME=VALUE for a flag, a JSON object for a variable: {"NAME": "VALUE"}'),
-    ({"ENTRYPOINT_ENV": '{"A": null}'}, f"env.A: {NOTHING}"),
-    ({"ENTRYPOINT_HOSTS": "a b a"}, 'hosts.2: EP100 this host is hosts.0 too | "a" | name each node once'),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("env", "expected"), BAD_VARIABLES)
+@pytest.mark.parametrize(("env", "expected"), MISTAKES["variables"])
 def test_a_variable_is_judged_like_the_file(env: dict[str, str], expected: str) -> None:
     assert problems(None, env) == [f"{next(iter(env))}: {expected}"]
 
@@ -483,90 +367,51 @@ def test_one_secret_counts(
 # --------------------------------------------------------------------------------------------------
 # Values as text
 
-TEXTS = {
-    "name": ("resnet", "resnet"),
-    "command": ("python 'a b' \"c\"", ("python", "a b", "c")),
-    "launcher": ("torchrun", "torchrun"),
-    "platform": ("modelarts", "modelarts"),
-    "device": ("cpu", "cpu"),
-    "env": ('{"A": "no"}', {"A": "no"}),
-    "hosts": ("a, b:3=10.0.0.1\tc=fe80::1\nd=e.f", ("a", "b:3=10.0.0.1", "c=fe80::1", "d=e.f")),
-    "run_dir": ("/run/x", "/run/x"),
-    "pre_start": ("skip", "skip"),
-    "roll_call": ("none", "none"),
-    "prefix": ("job", "job"),
-    "torch.rdzv_backend": ("c10d", "c10d"),
-    "network.interface": ("ib", "ib"),
-    "network.ports": ("21000-21999", "21000-21999"),
-    "ssh.client": ("files", "files"),
-    "ssh.compat": ("none", "none"),
-    "torch.rank_args": ("always", "always"),
-    "stall.action": ("stop", "stop"),
-    "stall.line": ("step {step}/", "step {step}/"),
-    "stall.stacks": ("signal", "signal"),
-    "restarts.on": ("any", "any"),
-    "failures.status": ("class", "class"),
-    "netcheck.when": ("before", "before"),
-    "netcheck.action": ("stop", "stop"),
-    "logs.format": ("json", "json"),
-    "logs.level": ("warning", "warning"),
-    "logs.timestamps": ("utc", "utc"),
-    "logs.files": ("ranks", "ranks"),
-    "logs.max_size": (" 4096 ", 4096),
-    "tensorflow.chief": ("worker-0", "worker-0"),
-    "metrics.address": ("::1", "::1"),
-    "nodes": ("2:4", "2:4"),
-    "ray.port": ("7000", 7000),
-    "ray.dashboard": ("local", "local"),
-    "ray.extra_args": ('["--a", "b c"]', ("--a", "b c")),
-    "ascend.rank_table": ("none", "none"),
-    "gate.cards": ("always", "always"),
-    "torch.extra_args": ('["--a", "b c"]', ("--a", "b c")),
-    "accelerate.extra_args": ("[--use_fsdp]", ("--use_fsdp",)),
-    "deepspeed.extra_args": ("[--quiet]", ("--quiet",)),
-    "mindspore.extra_args": ("[--bind_core=True]", ("--bind_core=True",)),
-}
-OTHERS = {
-    "text": ("some text, as is ", "some text, as is "),
-    "integer": (" 7 ", 7),
-    "number": ("2.5", 2.5),
+FULL = load((ROOT / "examples/spec/full.yaml").read_text(), "full.yaml", {}, {})
+# Fields that another one is needed for.
+WITH = {
+    "ssh.client_key": {"ENTRYPOINT_SSH_HOST_KEY": "/k"},
+    "ssh.host_key": {"ENTRYPOINT_SSH_CLIENT_KEY": "/k"},
+    "restarts.progress": {"ENTRYPOINT_RESTARTS_WITHOUT_PROGRESS": "3"},
+    "restarts.minutes": {"ENTRYPOINT_RESTARTS_WITHOUT_PROGRESS": "3"},
 }
 
 
 @pytest.mark.parametrize("field", fields(), ids=lambda field: str(field.path))
 def test_every_field_has_its_variables(field: spec.FieldInfo) -> None:
-    text, value = TEXTS.get(field.path, OTHERS.get(field.kind, ("", None)))
+    assert FULL.source(field.path).origin == "spec", "the full example sets every field"
+    value = at(FULL, field.path)
+    text = json.dumps(value) if field.kind in ("list", "mapping") else str(value)
     assert field.env == "ENTRYPOINT_" + field.path.upper().replace(".", "_")
     for variable in (field.env, *field.aliases):
-        env = {variable: text}
-        if field.path in ("ssh.client_key", "ssh.host_key"):
-            env = {"ENTRYPOINT_SSH_CLIENT_KEY": text, "ENTRYPOINT_SSH_HOST_KEY": text}
-        if field.path in ("restarts.progress", "restarts.minutes"):
-            env |= {"ENTRYPOINT_RESTARTS_WITHOUT_PROGRESS": "3"}
-        result = job(None, env)
+        result = job(None, {variable: text, **WITH.get(field.path, {})})
         assert at(result, field.path) == value
         assert result.source(field.path) == Source("env", variable)
     assert field.description
     assert field.default == at(JobSpec(), field.path)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("HOSTS", "a, b:3=10.0.0.1\tc=fe80::1\nd=e.f", ("a", "b:3=10.0.0.1", "c=fe80::1", "d=e.f")),
+        ("COMMAND", "python 'a b' \"c\"", ("python", "a b", "c")),
+        ("COMMAND", '["python", "a \\ud83d\\ude00"]', ("python", "a 😀")),
+        ("COMMAND", "[python, 'a b', \"5\"]", ("python", "a b", "5")),
+        ("COMMAND", "[]", ()),
+        ("COMMAND", "sh -c 'exit 3'", ("sh", "-c", "exit 3")),
+        ("SLOTS", " 7 ", 7),
+        ("ACCELERATE_EXTRA_ARGS", "[--use_fsdp]", ("--use_fsdp",)),
+    ],
+)
+def test_values_as_text(name: str, text: str, value: object) -> None:
+    result = job(None, {f"ENTRYPOINT_{name}": text})
+    assert at(result, name.lower().replace("_", ".", 1)) == value
+
+
 def test_variables_are_all_different() -> None:
     names = [name for field in fields() for name in (field.env, *field.aliases, *field.flags)]
     assert len(names) == len(set(names))
-
-
-@pytest.mark.parametrize(
-    ("text", "command"),
-    [
-        ("python train.py", ("python", "train.py")),
-        ('["python", "a \\ud83d\\ude00"]', ("python", "a 😀")),
-        ("[python, 'a b', \"5\"]", ("python", "a b", "5")),
-        ("[]", ()),
-        ("sh -c 'exit 3'", ("sh", "-c", "exit 3")),
-    ],
-)
-def test_a_command_as_text(text: str, command: tuple[str, ...]) -> None:
-    assert job(None, {"ENTRYPOINT_COMMAND": text}).command == command
 
 
 def test_every_byte_of_a_value_survives() -> None:
@@ -579,58 +424,13 @@ def test_every_byte_of_a_value_survives() -> None:
     assert job(env=Override([f"A={value}"], "--env")).env["A"] == value
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        ("worker-0", None),
-        ("worker_0.job.svc", None),
-        ("10.0.0.1", None),
-        ("a" * 63 + "." + "b" * 63, None),
-        ("a" * 64, "a label of it has 64 characters, DNS allows 63"),
-        (".".join(["a" * 50] * 4 + ["a" * 49]), None),
-        (".".join(["a" * 50] * 5), "the name has 254 characters, DNS allows 253"),
-        ("", "the name is empty"),
-        ("a..b", "a part between dots is empty"),
-        ("-a", "a label of it begins or ends with `-`"),
-        ("a.b-", "a label of it begins or ends with `-`"),
-        ("a b", 'it holds " "; letters, digits, `-`, `_` and `.` are allowed'),
-        ("wörker", 'it holds "ö"; letters, digits, `-`, `_` and `.` are allowed'),
-        ("a\n", 'it holds "\\n"; letters, digits, `-`, `_` and `.` are allowed'),
-        *(
-            (name, "it is a number, which resolvers take for an address")
-            for name in (
-                "100",
-                "007",
-                "3000000000",
-                "1.2",
-                "0x7f",
-                "0x7f.1",
-                "010.0.0.1",
-                "1.2.3.4.5",
-            )
-        ),
-        ("0a", None),
-        ("1-2", None),
-        ("1.2.3.a", None),
-        ("0xg", None),
-    ],
-)
+@pytest.mark.parametrize(("name", "wrong"), MISTAKES["hosts"])
 def test_host_names(name: str, wrong: str | None) -> None:
     assert check_host(name) == wrong
 
 
 # --------------------------------------------------------------------------------------------------
 # The rest of the promise
-
-
-def test_a_spec_is_frozen() -> None:
-    result = job("slots: 2")
-    with pytest.raises(AttributeError):
-        result.slots = 3  # type: ignore[misc]
-    with pytest.raises(AttributeError):
-        result.ssh.port = 3  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        result._sources["slots"] = Source("default")  # type: ignore[index]
 
 
 EXAMPLES = sorted((ROOT / "examples/spec").glob("*.yaml"))
@@ -641,11 +441,6 @@ def test_the_examples_are_right_and_the_schema_says_so(path: Path) -> None:
     text = path.read_text()
     load(text, path.name, {}, {})
     apis.validator(schema()).validate(yaml.safe_load(text))
-
-
-def test_the_full_example_sets_every_field() -> None:
-    result = load((ROOT / "examples/spec/full.yaml").read_text(), "full.yaml", {}, {})
-    assert [field.path for field in fields() if result.source(field.path).origin != "spec"] == []
 
 
 @pytest.mark.parametrize(
