@@ -92,21 +92,17 @@ def test_too_few_file_handles(
     assert handles == [needed, needed]
 
 
-def test_soft_limits_are_raised_to_the_hard_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: dict[int, tuple[int, int]]
-) -> None:
-    (tmp_path / "dev/shm").mkdir(parents=True)
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: raised.get(kind, (64, 1_000_000)))
-    assert preflight.check(draft(topology(tmp_path, 1000, 8)), tmp_path) == []
-    hard = (1_000_000, 1_000_000)
-    assert raised == {resource.RLIMIT_NOFILE: hard, resource.RLIMIT_MEMLOCK: hard}
-
-
 @pytest.mark.parametrize(
     ("soft", "hard", "expected"),
-    [(1024, 2**30, 2**20), (1024, -1, 2**20), (2**21, 2**30, 2**21), (-1, -1, -1)],
+    [
+        (64, 1_000_000, 1_000_000),
+        (1024, 2**30, 2**20),  # a huge one is not taken
+        (1024, -1, 2**20),
+        (2**21, 2**30, 2**21),
+        (-1, -1, -1),
+    ],
 )
-def test_a_huge_limit_of_handles_is_not_taken(
+def test_soft_limits_are_raised_to_the_hard_ones(
     soft: int,
     hard: int,
     expected: int,
@@ -116,8 +112,9 @@ def test_a_huge_limit_of_handles_is_not_taken(
 ) -> None:
     (tmp_path / "dev/shm").mkdir(parents=True)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: raised.get(kind, (soft, hard)))
-    preflight.check(draft(topology(tmp_path, 10, 8)), tmp_path)
-    assert raised[resource.RLIMIT_NOFILE] == (expected, hard)
+    assert preflight.check(draft(topology(tmp_path, 1000, 8)), tmp_path) == []
+    limits = {resource.RLIMIT_NOFILE: (expected, hard), resource.RLIMIT_MEMLOCK: (hard, hard)}
+    assert raised == limits
 
 
 def test_a_limit_that_cannot_be_raised_stays(

@@ -37,10 +37,6 @@ values = (
 
 
 # --------------------------------------------------------------------------------------------------
-# Shells
-
-
-# --------------------------------------------------------------------------------------------------
 # OpenSSH
 
 LINE_ENDS = ["\n", "a\nb", "\r", "x\r", "a\0b", "ok\nPermitRootLogin yes"]
@@ -100,34 +96,6 @@ def test_what_is_filled_without_jinja_is_what_jinja_makes(
         assert render(template, context) == expected
 
 
-@pytest.mark.parametrize("template", PLAIN)
-def test_jinja_is_not_asked_for_these(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(renderer, "_environment")
-    mpirun = {
-        "nodes": [],
-        "given": "",
-        "agent": "",
-        "hostfile": "",
-        "np": 1,
-        "mpi_major": "4",
-        "grace": 30,
-    }
-    mpirun |= {"number": "", "after": "", "tags": ""}
-    others = context_of(template, "")
-    render(
-        template,
-        {
-            **others,
-            **sshd_context(Path("/run")),
-            "supervisor": ["a", "b c"],
-            "restarted": [75],
-            **mpirun,
-        },
-    )
-    with pytest.raises(NameError):
-        render("ssh/ssh_config.j2", {"peers": []})  # it has a loop
-
-
 @pytest.mark.parametrize(
     "template", ["mpirun/hostfile.j2", "mpirun/mpirun.sh.j2", "ssh/sshd_config.j2"]
 )
@@ -176,13 +144,6 @@ def test_what_is_missing_is_an_error() -> None:
         render("ssh/ssh_config.j2", {"origin": ""})
     with pytest.raises(jinja2.UndefinedError, match="address"):
         render("ssh/ssh_config.j2", {"origin": "", "peers": [{"host": "a"}]})
-
-
-def test_a_hostfile_has_one_line_for_each_node() -> None:
-    text = render("mpirun/hostfile.j2", {"nodes": [("a", "slots=1"), ("b", "slots=2")]})
-    assert text.splitlines()[1:] == ["a slots=1", "b slots=2"]
-    with pytest.raises(ConfigError, match="white space"):
-        render("mpirun/hostfile.j2", {"nodes": [("a b", "slots=1")]})
 
 
 def test_values_are_no_templates() -> None:

@@ -1,79 +1,21 @@
-"""The table of settings: how the model's annotations become its rows, and which settings of a job
-may be written into a script."""
+"""The table of settings, and which settings of a job may be written into a script. What each
+annotation of the model becomes is in docs/reference/spec.md, which test_golden.py holds."""
 
-# Without `from __future__ import annotations`, as in spec/jobspec.py: the table reads the
-# annotations as values.
+from __future__ import annotations
+
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import pytest
 
 from entrypoint import registry
 from entrypoint.spec import Override, load, settings_in
 from entrypoint.spec.items import Item, Place, ProblemList
-from entrypoint.spec.rules import FieldInfo, Rule, adapter, checked, nearest
-from entrypoint.spec.table import _fields_of, carried, for_script, given, kept_back
-from entrypoint.values import dataclass, field
+from entrypoint.spec.rules import adapter, checked, nearest
+from entrypoint.spec.table import carried, fields, for_script, given, kept_back
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True)
-class Inner:
-    """A part of a section.
-
-    seconds: How long.
-    """
-
-    seconds: Annotated[float, Rule(gt=0, le=60)] = 0.5
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section with a field of each kind.
-
-    port: Where.
-    name: Who.
-    mode: How.
-    words: What.
-    env: With what.
-    inner: More.
-    """
-
-    port: Annotated[int, Rule(ge=1, le=65535), "--port", "OTHER_PORT"] = 7
-    name: Annotated[str | None, Rule("name of a thing")] = None
-    mode: Literal["none", "files"] = "none"
-    words: Annotated[tuple[str, ...], "--words"] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    inner: Inner = Inner()
-
-
-def test_a_field_becomes_a_row_with_its_names_and_its_type_in_words() -> None:
-    port, name, mode, words, env, seconds = _fields_of(Section(), "box")
-    assert port == FieldInfo(
-        path="box.port",
-        kind="integer",
-        type="whole number from 1 to 65535",
-        rule=Rule(ge=1, le=65535),
-        choices=(),
-        default=7,
-        meaning="Where.",
-        env="ENTRYPOINT_BOX_PORT",
-        aliases=("OTHER_PORT",),
-        flags=("--port",),
-    )
-    assert (name.kind, name.type, name.rule) == ("text", "name of a thing", Rule("name of a thing"))
-    assert (mode.kind, mode.type, mode.choices) == (
-        "text",
-        "one of none, files",
-        ("none", "files"),
-    )
-    assert (words.kind, words.type, words.flags) == ("list", "list of texts", ("--words",))
-    assert (env.kind, env.type) == ("mapping", "mapping of names to texts")
-    assert (seconds.path, seconds.type) == ("box.inner.seconds", "number above 0, up to 60")
-    assert (seconds.env, seconds.meaning) == ("ENTRYPOINT_BOX_INNER_SECONDS", "How long.")
 
 
 def test_a_field_that_names_an_adapter_takes_its_name_alone() -> None:
@@ -93,7 +35,7 @@ def test_a_field_that_names_an_adapter_takes_its_name_alone() -> None:
 def test_a_mapping_with_a_wrong_entry_has_no_value(
     name: str, text: str | None, value: dict[str, str] | None
 ) -> None:
-    env = next(field for field in _fields_of(Section(), "box") if field.kind == "mapping")
+    env = next(field for field in fields() if field.path == "env")
     report, place = ProblemList(), Place(0, 1, 1, "job.yaml:1:1")
     assert checked(env, Item({name: Item(text, place)}, place), report) == value
     assert bool(report) == (value is None)
