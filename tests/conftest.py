@@ -21,7 +21,7 @@ from tests import TREE
 from tests.cluster import Cluster
 from tests.composed import Compose
 from tests.containers import IMAGE, IMAGES, engine, missing, new_network
-from tests.faults.faultjob import HOSTS, Job
+from tests.faults.faultjob import Job
 from tests.modelarts import ModelArts
 from tests.networks.pods import Pods
 from tests.process.bench import Bench
@@ -267,14 +267,12 @@ def faults_network() -> Iterator[str]:
 
 
 @pytest.fixture
-def make(
-    faults_network: str, record_property: Callable[[str, object], None]
-) -> Iterator[Callable[..., Job]]:
+def make(faults_network: str) -> Iterator[Callable[..., Job]]:
     """Jobs whose containers end with the test."""
     jobs: list[Job] = []
 
-    def job(launcher: str, nodes: int = 4, image: str = IMAGE) -> Job:
-        jobs.append(Job(faults_network, launcher, HOSTS[:nodes], image, record_property))
+    def job(launcher: str, nodes: int = 2) -> Job:
+        jobs.append(Job(faults_network, launcher, [f"worker-{rank}" for rank in range(nodes)]))
         return jobs[-1]
 
     yield job

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import clean_environment, until
-from tests.containers import IMAGE, build, container, docker, exit_code, logs, remove, wait
+from tests.cluster import clean_environment
+from tests.containers import IMAGE, build, docker, exit_code, logs, remove, wait
 
 PLAIN = "entrypoint-test-plain:dev"
 AWKWARD = (
@@ -113,21 +113,6 @@ def test_two_containers_reduce(
         assert {result["total"] for result in found} == {10.0}
         assert [result["argv"] for result in found] == [list(AWKWARD)] * 2
         assert "torch alone, node " in logs(name)
-
-
-def test_a_stop_is_heard_and_ends_as_torch_does(plain: str, scripts: Path) -> None:
-    """With 1, after PyTorch's own trace."""
-    saves = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
-    box = docker(
-        "run", "-d", "-v", f"{scripts}:/job:ro", plain, *split("bash /job/torchrun.sh sh -c"), saves
-    ).strip()
-    try:
-        until(lambda: "up\n" in logs(box), 30, "the program is up")
-        container(box).stop(timeout=60)
-        assert exit_code(box) == 1, logs(box)
-        assert "saved" in logs(box)
-    finally:
-        remove(box)
 
 
 @pytest.mark.control("`torchrun.sh` and `run_mpi.sh` work without the toolkit")

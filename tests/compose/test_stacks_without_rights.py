@@ -61,9 +61,8 @@ def stacks(names: list[str], how: str, security: str) -> str:
 
 
 @pytest.mark.promise("stacks are read without the right to trace processes")
-@pytest.mark.parametrize("how", ["auto", "signal"])
-def test_the_signal_needs_no_right(names: list[str], forbidden: str, how: str) -> None:
-    report = stacks(names, how, forbidden)
+def test_the_signal_needs_no_right(names: list[str], forbidden: str) -> None:
+    report = stacks(names, "auto", forbidden)
     assert "all 2 ranks are in wait(), <string>:3" in report, report
     assert "| hang (<string>:3)" in report, report
 

@@ -1,19 +1,17 @@
-"""One process a card, on simulated cards, with a rank table of ours or as ModelArts writes it."""
+"""One process a card, on simulated cards, with a rank table as ModelArts writes it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from secrets import token_hex
 
 import pytest
 
 from tests.containers import ASCEND
 from tests.modelarts import ModelArts
-from tests.rows import agrees, ended, expected, places, said
+from tests.rows import agrees, expected, places
 
-SIMULATED = {"ENTRYPOINT_SIMULATE_ASCEND": "2"}
 Run = Callable[..., tuple[dict[str, str], str]]
 
 
@@ -41,35 +39,16 @@ def written_by_modelarts(folder: Path, pods: list[str]) -> tuple[str, ...]:
     return (f"{folder}:/user/config:ro",)
 
 
-@pytest.mark.parametrize("given", ["job.yaml", "variables"])
-def test_two_nodes_of_two_cards(
-    modelarts: ModelArts, variables: Run, folder: Path, given: str
-) -> None:
-    if given == "job.yaml":
-        env = {
-            **SIMULATED,
-            "ENTRYPOINT_SPEC": "job.yaml",
-            "RANK_TABLE_FILE": modelarts.CODE,
-            "ENTRYPOINT_SECRET": token_hex(32),
-        }
-        hosts = ["worker-0", "worker-1"]
-        containers = {host: modelarts.container(ASCEND, host, "ascend", env=env) for host in hosts}
-        assert ended(containers) == dict.fromkeys(hosts, 0), said(containers)
-        log = said(containers)
-    else:
-        pods = [host.split(".")[0] for host in modelarts.hosts("worker", 2)]
-        mounts = written_by_modelarts(folder, pods)
-        containers, log = variables(ASCEND, "ascend", "train.py", env=SIMULATED, mounts=mounts)
-    assert places(log) == expected(list(containers)), log
-    agrees(log, "1e-10")
-
-
-def test_one_node(modelarts: ModelArts, variables: Run, folder: Path) -> None:
-    mounts = written_by_modelarts(
-        folder, [host.split(".")[0] for host in modelarts.hosts("worker", 1)]
-    )
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_nodes_of_two_cards(modelarts: ModelArts, variables: Run, folder: Path, nodes: int) -> None:
+    pods = [host.split(".")[0] for host in modelarts.hosts("worker", nodes)]
     containers, log = variables(
-        ASCEND, "ascend", "train.py", tasks={"worker": 1}, env=SIMULATED, mounts=mounts
+        ASCEND,
+        "ascend",
+        "train.py",
+        tasks={"worker": nodes},
+        env={"ENTRYPOINT_SIMULATE_ASCEND": "2"},
+        mounts=written_by_modelarts(folder, pods),
     )
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-10")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from shlex import split
-
-import pytest
 
 from tests.containers import IMAGE as GPU
 from tests.rows import agrees, expected, places
@@ -16,21 +15,12 @@ FLAGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("given", ["job.yaml", "variables"])
-def test_benchmark(request: pytest.FixtureRequest, given: str) -> None:
-    if given == "job.yaml":
-        run, spec = request.getfixturevalue("job_yaml"), "horovod-benchmark/job.yaml"
-        containers, log = run(GPU, spec, "python", "benchmark.py", *FLAGS)
-    else:
-        run = request.getfixturevalue("variables")
-        containers, log = run(
-            GPU, "horovod-benchmark", "python", "benchmark.py", *FLAGS, "--fp16-allreduce"
-        )
+def test_benchmark(job_yaml: Callable[..., tuple[dict[str, str], str]]) -> None:
+    containers, log = job_yaml(GPU, "horovod-benchmark/job.yaml", "python", "benchmark.py", *FLAGS)
     assert places(log) == expected(list(containers)), log
-    agrees(log, "1e-04" if given == "job.yaml" else "2e-02", falling=False)
-    assert sorted(re.findall(r"rank (\d): \d+\.\d \+-\d+\.\d img/sec", log)) == split("0 1 2 3"), (
-        log
-    )
-    assert re.search(r"Img/sec per CPU: \d+\.\d \+-\d+\.\d\n", log), log
-    assert re.search(r"Total img/sec on 4 CPU\(s\): \d+\.\d \+-\d+\.\d\n", log), log
+    agrees(log, "1e-04", falling=False)
+    speed = r"\d+\.\d \+-\d+\.\d"
+    assert sorted(re.findall(rf"rank (\d): {speed} img/sec", log)) == split("0 1 2 3"), log
+    assert re.search(rf"Img/sec per CPU: {speed}\n", log), log
+    assert re.search(rf"Total img/sec on 4 CPU\(s\): {speed}\n", log), log
     assert "weights differ between ranks by 0.0e+00" in log

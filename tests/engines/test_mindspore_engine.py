@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from shlex import split
 
 import pytest
@@ -12,50 +13,38 @@ from tests.containers import MINDSPORE
 from tests.rows import agrees, ended, expected, places, said
 
 IMAGE = MINDSPORE
-QUIET = {"GLOG_v": "3"}
+Run = Callable[..., tuple[dict[str, str], str]]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("given", ["job.yaml", "variables"])
-def test_mpirun(request: pytest.FixtureRequest, given: str) -> None:
-    if given == "job.yaml":
-        containers, log = request.getfixturevalue("job_yaml")(
-            MINDSPORE, "mindspore/job.yaml", seconds=200
-        )
-    else:
-        run = request.getfixturevalue("variables")
-        command = ("sh", "ranks.sh", "python", "train.py")
-        containers, log = run(MINDSPORE, "mindspore", *command, env=QUIET, seconds=200)
+@pytest.mark.parametrize(
+    ("command", "env"),
+    [
+        (("sh", "ranks.sh", "python", "train.py"), {}),
+        (("train.py",), {"MA_RUN_METHOD": "msrun"}),
+    ],
+    ids=["mpirun", "msrun"],
+)
+def test_two_nodes_train_as_one_process_would(
+    variables: Run, command: tuple[str, ...], env: dict[str, str]
+) -> None:
+    containers, log = variables(
+        MINDSPORE, "mindspore", *command, env={"GLOG_v": "3", **env}, seconds=200
+    )
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-05")
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("given", ["job.yaml", "variables"])
-def test_msrun(request: pytest.FixtureRequest, given: str) -> None:
-    if given == "job.yaml":
-        containers, log = request.getfixturevalue("job_yaml")(
-            MINDSPORE, "mindspore/msrun.yaml", seconds=200
-        )
-    else:
-        run, env = request.getfixturevalue("variables"), {**QUIET, "MA_RUN_METHOD": "msrun"}
-        containers, log = run(MINDSPORE, "mindspore", "train.py", env=env, seconds=200)
-    assert places(log) == expected(list(containers)), log
-    agrees(log, "1e-05")
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("rank", ["0", "3"])
 def test_a_process_that_fails_under_msrun_gives_every_container_its_status(
-    compose: Compose, rank: str
+    compose: Compose,
 ) -> None:
     compose.render(
         TREE / "examples/mindspore/msrun.yaml",
-        *split("train.py --fail 7 --fail-rank"),
-        rank,
+        *split("train.py --fail 7 --fail-rank 0"),
         image=MINDSPORE,
     )
     compose.run("up", "-d")
     containers = compose.containers()
     # Alone, msrun makes it 1, and on worker-0 45 s later.
-    assert set(ended(containers, 200, together=15).values()) == {7}, said(containers)
+    assert set(ended(containers, 200).values()) == {7}, said(containers)

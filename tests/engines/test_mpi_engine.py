@@ -3,37 +3,31 @@ and never mixed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests import TREE
 from tests.composed import Compose
-from tests.containers import MPI4, MPI5, exit_code, logs, skip_without
+from tests.containers import MPI4, MPI5, logs, skip_without
 from tests.rows import agrees, ended, expected, places, said
 
-IMAGES = {"4": MPI4, "5": MPI5}
 HOSTS = ["worker-0", "worker-1"]
+Run = Callable[..., tuple[dict[str, str], str]]
+MAJORS = pytest.mark.parametrize(("major", "image"), [("4", MPI4), ("5", MPI5)], ids=["4", "5"])
 
 
-@pytest.mark.parametrize("given", ["job.yaml", "variables"])
-@pytest.mark.parametrize("major", IMAGES)
-def test_c(request: pytest.FixtureRequest, major: str, given: str) -> None:
-    if given == "job.yaml":
-        containers, log = request.getfixturevalue("job_yaml")(IMAGES[major], "mpi/containers.yaml")
-    else:
-        containers, log = request.getfixturevalue("variables")(IMAGES[major], "mpi", "ring")
+@MAJORS
+def test_c(job_yaml: Run, major: str, image: str) -> None:
+    containers, log = job_yaml(image, "mpi/containers.yaml")
     assert places(log) == expected(list(containers)), log
     assert f"of 4 ranks, by Open MPI v{major}." in log
     agrees(log, "1e-12", falling=False)
 
 
-@pytest.mark.parametrize("given", ["job.yaml", "variables"])
-@pytest.mark.parametrize("major", IMAGES)
-def test_mpi4py(request: pytest.FixtureRequest, major: str, given: str) -> None:
-    if given == "job.yaml":
-        run, example = request.getfixturevalue("job_yaml"), "mpi/containers.yaml"
-    else:
-        run, example = request.getfixturevalue("variables"), "mpi"
-    containers, log = run(IMAGES[major], example, "python", "train.py")
+@MAJORS
+def test_mpi4py(variables: Run, major: str, image: str) -> None:
+    containers, log = variables(image, "mpi", "python", "train.py")
     for rank, (_, host, _) in enumerate(expected(list(containers))):
         assert f"rank {rank} ran on {host} (pid " in log, log
     agrees(log, "1e-10")
@@ -52,4 +46,3 @@ def test_a_node_with_the_other_major_is_named_and_nothing_starts(compose: Compos
         assert "EP450 the nodes have different Open MPI majors | worker-0 has 4." in log
         assert "worker-1 has 5." in log
         assert "rank 0" not in log
-    assert exit_code(containers["worker-1"]) == 78

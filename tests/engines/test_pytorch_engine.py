@@ -1,4 +1,4 @@
-"""PyTorch's rows that tests/compose/test_torch_nodes.py has not."""
+"""PyTorch's ways to start, as launchers of `entrypoint run`."""
 
 from __future__ import annotations
 
@@ -7,57 +7,47 @@ from collections.abc import Callable
 
 import pytest
 
-from tests import TREE
 from tests.containers import IMAGE as GPU
-from tests.containers import docker
 from tests.rows import agrees, expected, places
 
 Run = Callable[..., tuple[dict[str, str], str]]
 
 
+@pytest.mark.parametrize("example", ["spawn", "torchrun", "torchlaunch"])
+def test_two_nodes_train_as_one_process_would(job_yaml: Run, example: str) -> None:
+    containers, log = job_yaml(GPU, f"pytorch-{example}/job.yaml")
+    assert places(log) == expected(list(containers)), log
+    agrees(log, "1e-10")
+
+
 def test_one_card(variables: Run) -> None:
-    _, log = variables(
-        GPU, "pytorch-single", "python", "train.py", "--steps", "10", tasks={"worker": 1}, gpus=1
-    )
-    assert (
-        "arguments ['--steps', '10'] in /home/ma-user/modelarts/user-job-dir/code by"
-        " /usr/bin/python" in log
-    )
+    words = ("python", "train.py", "--steps", "10")
+    _, log = variables(GPU, "pytorch-single", *words, tasks={"worker": 1}, gpus=1)
+    place = "/home/ma-user/modelarts/user-job-dir/code"
+    assert f"arguments ['--steps', '10'] in {place} by /usr/bin/python" in log
     losses = re.search(r"loss (\S+) -> (\S+)", log)
     assert losses, log
     assert float(losses[2]) < float(losses[1])
 
 
-@pytest.mark.parametrize("given", ["job.yaml", "variables"])
-def test_one_node_of_two_cards(request: pytest.FixtureRequest, given: str) -> None:
-    command = ["python", "train.py", "--processes", "2"]
-    if given == "job.yaml":
-        mount = f"{TREE}/examples/pytorch-spawn:/job:ro"
-        words = ["--spec", "job.yaml", "--hosts", "worker-0", "--", *command]
-        log = docker(
-            "run", "--rm", "--hostname", "worker-0", "-v", mount, "-w", "/job", GPU, *words
-        )
-        hosts = ["worker-0"]
-    else:
-        run, env = request.getfixturevalue("variables"), {"ENTRYPOINT_LAUNCHER": "pytorch"}
-        containers, log = run(GPU, "pytorch-spawn", *command, tasks={"worker": 1}, env=env)
-        hosts = list(containers)
-    assert places(log) == expected(hosts), log
-    agrees(log, "1e-10")
-
-
-@pytest.mark.parametrize("launcher", ["torchrun", "torchlaunch"])
-def test_from_variables_alone(variables: Run, launcher: str) -> None:
+@pytest.mark.parametrize(
+    ("example", "command", "env", "nodes"),
+    [
+        (
+            "spawn",
+            ("python", "train.py", "--processes", "2"),
+            {"ENTRYPOINT_LAUNCHER": "pytorch"},
+            1,
+        ),
+        ("torchrun", ("train.py",), {"MA_RUN_METHOD": "torchrun"}, 2),
+    ],
+    ids=["spawn on one node", "torchrun"],
+)
+def test_from_variables_alone(
+    variables: Run, example: str, command: tuple[str, ...], env: dict[str, str], nodes: int
+) -> None:
     containers, log = variables(
-        GPU, f"pytorch-{launcher}", "train.py", env={"ENTRYPOINT_LAUNCHER": launcher}
-    )
-    assert places(log) == expected(list(containers)), log
-    agrees(log, "1e-10")
-
-
-def test_run_method_is_torchrun(variables: Run) -> None:
-    containers, log = variables(
-        GPU, "pytorch-torchrun", "train.py", env={"MA_RUN_METHOD": "torchrun"}
+        GPU, f"pytorch-{example}", *command, tasks={"worker": nodes}, env=env
     )
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-10")

@@ -7,7 +7,7 @@ import ipaddress
 import os
 import secrets
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from shlex import split
 
@@ -15,7 +15,6 @@ import pytest
 from docker.models.networks import Network
 from docker.types import IPAMConfig, IPAMPool
 
-from tests import netdelay
 from tests.containers import IMAGE, docker, engine, inspect, missing, remove
 
 MAIN = "main"  # the network that the nodes' names lead to
@@ -39,7 +38,6 @@ class Pods:
         self._networks: list[str] = []
         self._holders: dict[str, str] = {}  # host -> container
         self._jobs: list[str] = []  # containers of the last job
-        self._carriers: list[subprocess.Popen[bytes]] = []  # what delays the packets of a node
 
     def lay_out(self) -> None:
         """Make the networks, and the nodes in them."""
@@ -94,36 +92,12 @@ class Pods:
                 *lines,
             )
 
-    def delay(self, host: str, seconds: float) -> None:
-        """What this node sends in the main network takes so long; call it before a job starts."""
-        if netdelay.has_netem():
-            self._ip(
-                host, f"qdisc add dev eth0 root netem delay {seconds * 1000:.0f}ms", program="tc"
-            )
-            return
-        bridge = f"br-{self._network(MAIN).short_id}"
-        there = inspect(self._holders[host])["NetworkSettings"]["Networks"][self._name(MAIN)]
-        pid = os.getpid()
-        self._carriers.append(netdelay.start(f"a{pid}", f"b{pid}", seconds))
-        self._ip(host, "link set eth0 down")
-        self._ip(host, "link set eth0 name taken")
-        self._ip(host, "address flush dev taken")
-        holder = str(inspect(self._holders[host])["State"]["Pid"])
-        for words in (
-            f"set a{pid} netns {holder} name eth0",
-            f"set b{pid} master {bridge}",
-            f"set b{pid} up",
-        ):
-            subprocess.run(["ip", "link", *words.split()], check=True)
-        self._ip(host, f"address add {there['IPAddress']}/{there['IPPrefixLen']} dev eth0")
-        self._ip(host, "link set eth0 up")
-
-    def _ip(self, host: str, words: str, program: str = "ip") -> None:
+    def _ip(self, host: str, words: str) -> None:
         """Run `ip` in the network of a node."""
         pid = inspect(self._holders[host])["State"]["Pid"]
-        argv = ["nsenter", "--target", str(pid), "--net", program, *words.split()]
+        argv = ["nsenter", "--target", str(pid), "--net", "ip", *words.split()]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{program} {words}: {done.stderr}"
+        assert done.returncode == 0, f"ip {words}: {done.stderr}"
 
     def _name(self, thing: str) -> str:
         return f"{self._prefix}-{thing}"
@@ -146,13 +120,10 @@ class Pods:
         self,
         image: str,
         *command: str,
-        own: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {},
         **env: str,
     ) -> dict[str, str]:
-        """The containers of a job on all nodes: host -> id. Those of the job before it are removed.
-
-        `own`: of some hosts, docker's options and the command.
-        """
+        """The containers of a job on all nodes: host -> id. Those of the job before it are
+        removed."""
         if reason := missing(image):
             pytest.skip(reason)
         self._end_job()
@@ -169,14 +140,12 @@ class Pods:
 
         def run(host: str) -> str:
             holder = f"container:{self._holders[host]}"
-            options, words = own.get(host, ((), command))
             return docker(
                 *split("run -d --no-healthcheck --network"),
                 holder,
                 *variables,
-                *options,
                 image,
-                *words,
+                *command,
             ).strip()
 
         with ThreadPoolExecutor(len(self.nodes)) as pool:
@@ -190,9 +159,6 @@ class Pods:
 
     def close(self) -> None:
         self._end_job()
-        for carrier in self._carriers:
-            carrier.kill()
-            carrier.communicate()
         remove(*self._holders.values())
         for name in self._networks:
             engine().networks.get(name).remove()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 from tests.containers import IMAGE as GPU
@@ -64,31 +63,15 @@ def start(pods: Pods, launcher: str, asked: str = "auto", **env: str) -> dict[st
     return pods.start(IMAGES[launcher], "python", "-c", program, **env)
 
 
-def _ended(containers: dict[str, str]) -> dict[str, int]:
-    try:
-        return ended(containers, 100, together=5)
-    except subprocess.TimeoutExpired:
-        raise AssertionError(said(containers)) from None
-
-
 def ran(containers: dict[str, str]) -> dict[str, dict[str, Any]]:
     """What the rank of each node said, once all have ended well: host -> what."""
-    statuses = _ended(containers)
+    statuses = ended(containers, 100)
     log = said(containers)
     assert statuses == dict.fromkeys(containers, 0), log
     lines = [json.loads(line) for line in log.splitlines() if line.startswith('{"host"')]
     ranks = {line.pop("host"): line for line in lines}
     assert (sorted(ranks), len(lines)) == (sorted(containers), len(containers)), log
     return ranks
-
-
-def refused(containers: dict[str, str]) -> str:
-    """What all containers said, once each has ended with 78 and no rank has run."""
-    statuses = _ended(containers)
-    log = said(containers)
-    assert statuses == dict.fromkeys(containers, 78), log
-    assert '{"host"' not in log, log
-    return log
 
 
 def saw(

@@ -4,51 +4,33 @@ goes on from its checkpoint as if nothing had been lost."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import until
-from tests.containers import ACCELERATE, DEEPSPEED, IMAGE, JAX, MPICH, RAY
-from tests.faults.faultjob import Job
+from tests.containers import kill
+from tests.faults.faultjob import Job, Make
 from tests.restarts.train import EVERY, reference
 
-# Under these the program is named with its Python.
-COMMANDS = {"mpirun": "python3", "hydra": "python3", "ray": "python", "jax": "python"}
-LAUNCHERS = {
-    "mpirun": IMAGE,
-    "hydra": MPICH,
-    "torchrun": IMAGE,
-    "deepspeed": DEEPSPEED,
-    "ray": RAY,
-    "accelerate": ACCELERATE,
-    "jax": JAX,
-}
-EVERY_LAUNCHER = pytest.mark.parametrize(
-    ("launcher", "image"), LAUNCHERS.items(), ids=list(LAUNCHERS)
-)
 HOSTS = [f"worker-{rank}" for rank in range(5)]
 WORKING, LOST = 4, "worker-2"
 STEPS, PAUSE = 40, 0.25  # ten seconds in which a worker can be killed
 SECONDS = 240  # for all attempts of a job on a busy machine
 pytestmark = [pytest.mark.timeout(2 * SECONDS)]
-Begin = Callable[[str, str], Job]
+Begin = Callable[[str], Job]
 
 
 @pytest.fixture
-def begin(
-    faults_network: str, folder: Path, record_property: Callable[[str, object], None]
-) -> Iterator[Begin]:
+def begin(make: Make, folder: Path) -> Begin:
     """Start the training on four nodes and a spare."""
-    jobs: list[Job] = []
     shared = folder / "shared"
     shared.mkdir()
-    shared.chmod(0o777)  # the images' users are not this one
+    shared.chmod(0o777)  # the image's user is not this one
 
-    def start(launcher: str, image: str) -> Job:
-        job = Job(faults_network, launcher, HOSTS, image, record_property)
-        jobs.append(job)
+    def start(launcher: str) -> Job:
+        job = make(launcher, len(HOSTS))
         mounts = (
             *("-v", f"{Path(__file__).with_name('train.py')}:/job/train.py:ro"),
             *("-v", f"{shared}:/shared", "-w", "/job"),
@@ -58,18 +40,13 @@ def begin(
             "ENTRYPOINT_RESTARTS": "3",
             "ENTRYPOINT_TIMEOUTS_PEERS": "120",
             "ENTRYPOINT_TIMEOUTS_GRACE": "5",
-            "RAY_DEDUP_LOGS": "0",  # else lines that differ in numbers alone are one
         }
-        if launcher == "hydra":
-            env["MPI4PY_MPIABI"] = "mpich"  # the image has Open MPI, too
-        python = [COMMANDS[launcher]] if launcher in COMMANDS else []
+        python = ["python3"] if launcher == "mpirun" else []
         words = [*python, "train.py", "/shared", str(STEPS), str(PAUSE)]
         job.start(*words, env=env, options={"": mounts})
         return job
 
-    yield start
-    for each in jobs:
-        each.close()
+    return start
 
 
 def losses(job: Job) -> list[tuple[int, float]]:
@@ -93,17 +70,15 @@ def agree(job: Job) -> None:
         assert loss == pytest.approx(wanted[step], rel=1e-9), (step, job.logs())
 
 
-@EVERY_LAUNCHER
+@pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])
 @pytest.mark.promise(
     "with a spare, a lost worker costs no more than the steps since the checkpoint"
 )
-def test_the_spare_takes_the_place_of_a_killed_worker(
-    begin: Begin, launcher: str, image: str
-) -> None:
-    job = begin(launcher, image)
+def test_the_spare_takes_the_place_of_a_killed_worker(begin: Begin, launcher: str) -> None:
+    job = begin(launcher)
     until(lambda: any(step > 2 * EVERY for step, _ in losses(job)), SECONDS, "it trains")
     assert {host for _, host, _, _ in starts(job)} == {*HOSTS[:WORKING]}, job.logs()
-    job.kill(LOST)
+    kill(job.boxes[LOST])
     survivors = [host for host in HOSTS if host != LOST]
     # The killed container's own status and time say nothing about the job's.
     assert job.ends(SECONDS, survivors) == dict.fromkeys(survivors, 0), job.logs()
@@ -118,14 +93,13 @@ def test_the_spare_takes_the_place_of_a_killed_worker(
     assert re.search(rf"EP623 worker-4 takes the place of {LOST}: EP602 {LOST} is lost", log), log
 
 
-@EVERY_LAUNCHER
 @pytest.mark.control(
     "with a spare, a lost worker costs no more than the steps since the checkpoint"
 )
-def test_without_a_loss_it_is_one_attempt(begin: Begin, launcher: str, image: str) -> None:
-    job = begin(launcher, image)
+def test_without_a_loss_it_is_one_attempt(begin: Begin) -> None:
+    job = begin("torchrun")
     assert job.ends(SECONDS) == dict.fromkeys(HOSTS, 0), job.logs()
     agree(job)
-    assert [host for _, host, _, _ in starts(job)] == HOSTS[:WORKING] or launcher == "ray"
+    assert [host for _, host, _, _ in starts(job)] == HOSTS[:WORKING]
     assert {attempt for _, _, attempt, _ in starts(job)} == {1}, job.logs()
     assert [step for step, _ in losses(job)] == [*range(STEPS)], "no step twice"

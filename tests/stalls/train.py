@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -15,7 +14,6 @@ HOW = sys.argv[1]
 RANK = int(os.environ["RANK"])
 CULPRIT = 3
 STEP = 3  # at which it happens
-lock = threading.Lock()
 
 
 class Samples(torch.utils.data.Dataset[int]):
@@ -29,58 +27,6 @@ class Samples(torch.utils.data.Dataset[int]):
 
     def fetch(self) -> None:
         threading.Event().wait()
-
-
-def read_shard() -> bytes:
-    source, _ = os.pipe()  # which nobody writes into
-    return os.read(source, 1)
-
-
-def evaluate() -> None:
-    while True:
-        sum(range(1000))
-
-
-def save() -> None:
-    with lock:
-        pass
-
-
-def hold_lock() -> None:
-    lock.acquire()
-    time.sleep(600)
-
-
-def work() -> None:
-    time.sleep(600)
-
-
-def leave() -> None:
-    if os.fork() == 0:  # it holds the sockets, so the others do not notice
-        time.sleep(600)
-        os._exit(0)
-    os._exit(0)
-
-
-def hang() -> None:
-    if HOW == "slow":
-        work()
-    if RANK != CULPRIT or HOW == "worker":
-        return
-    if HOW == "stopped":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    elif HOW == "order":
-        dist.broadcast(torch.ones(1), src=0)
-    elif HOW == "read":
-        read_shard()
-    elif HOW == "lock":
-        threading.Thread(target=hold_lock, daemon=True).start()
-        time.sleep(0.1)
-        save()
-    elif HOW == "loop":
-        evaluate()
-    elif HOW == "left":
-        leave()
 
 
 def answer_pipe(prefix: str) -> None:
@@ -105,8 +51,8 @@ def main() -> None:
         Samples(), batch_size=None, num_workers=1, prefetch_factor=2
     )
     for step, _ in enumerate(loader):
-        if step == STEP:
-            hang()
+        if step == STEP and HOW == "order" and RANK == CULPRIT:
+            dist.broadcast(torch.ones(1), src=0)
         dist.all_reduce(torch.ones(1))
         print("step", step, flush=True)
 
