@@ -2,7 +2,7 @@
 
 The quick tests have a module that replaces torch and starts processes as torch does. The others
 run the real one of the Python that --with=torch=PATH names (scripts/dev/torch-python makes it). What has to hold in the image is in
-tests/compose/test_torch_nodes.py.
+tests/engines/test_pytorch_engine.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Exit codes and signals of a program by table: kept by the entrypoint alone, and through this
 machine's real mpirun.
 
-A few in `make test`, more in `make test-all`; all 256 and 31 with `-m full`. Through torchrun:
-tests/compose/test_exit_tables_torchrun.py.
+A few in `make test`, more in `make test-all`; all 256 and 31 with `-m full`.
 """
 
 from __future__ import annotations

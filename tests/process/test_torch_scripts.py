@@ -2,7 +2,7 @@
 starts it.
 
 Here a recorder stands for Python, or a module for torch. With the real one:
-tests/loopback/test_torch.py and, in the image, tests/compose/test_torch_nodes.py and
+tests/loopback/test_torch.py and, in the image, tests/engines/test_pytorch_engine.py and
 test_plain_torch.py.
 """
 

@@ -1,5 +1,5 @@
-"""sshd as we configure it: who gets in, what they can do, which algorithms, and how many may knock
-at one time."""
+"""sshd as we configure it: who gets in, what they can do, which algorithms, and how many places one
+caller gets."""
 
 from __future__ import annotations
 
@@ -140,62 +140,13 @@ def test_the_images_sshd_takes_it(image: str) -> None:
     check_hard(done.stdout, "ma-user")
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 64, 512, 1000])
+@pytest.mark.parametrize("nodes", [2, 64, 1000])
 def test_logins_are_counted_for_the_job(nodes: int, tmp_path: Path) -> None:
-    """MaxStartups has room for two logins of every node at one time."""
-    if nodes == 1:
-        assert not [
-            file
-            for file in planned(SECRET, 1, run_dir=str(tmp_path))[1].files
-            if file.name == "sshd_config"
-        ]
-        return
-    seen = settings(
-        _effective(plan_text(planned(SECRET, nodes, run_dir=str(tmp_path))[1].files), tmp_path)
-    )
-    allowed = int(seen["maxstartups"].split(":")[0])
-    assert allowed >= 2 * nodes
-    assert seen["maxstartups"] == f"{allowed}:30:{allowed}" or seen["maxstartups"].split(":")[
-        2
-    ] == str(allowed)
-
-
-def _knock(door: Door, callers: int, one_source: bool = False) -> int:
-    """How many of so many callers at one time are answered with sshd's banner, all still waiting to
-    log in."""
-    answered = 0
-    with contextlib.ExitStack() as stack:
-        sockets = []
-        for number in range(callers):
-            caller = stack.enter_context(socket.socket())
-            caller.settimeout(20)
-            caller.bind(
-                ("127.0.9.9" if one_source else f"127.1.{number // 250}.{number % 250 + 1}", 0)
-            )
-            caller.connect((door.address, door.port))
-            sockets.append(caller)
-        for caller in sockets:
-            with contextlib.suppress(OSError):
-                answered += caller.recv(64).startswith(b"SSH-2.0")
-    return answered
-
-
-@pytest.mark.slow
-def test_no_login_of_512_nodes_is_dropped(opened: Open) -> None:
-    """512 callers who knock at one time are all answered; control: sshd's own default drops most of
-    them."""
-    assert _knock(opened(nodes=512), 512) == 512
-    assert _knock(opened("MaxStartups 10:30:100", nodes=512), 512) < 200
-
-
-def test_one_caller_cannot_hold_every_place(opened: Open) -> None:
-    """A caller who opens 100 connections and says nothing gets 4; the job's own login works beside
-    them."""
-    door = opened()
-    with contextlib.ExitStack() as stack:
-        assert _hold(stack, door, addresses=1, each=100) == 4
-        assert door.ssh("node-0", "echo in").stdout == "in\n"
-    assert _knock(opened("PerSourceMaxStartups none"), 40, one_source=True) == 40  # the control
+    """MaxStartups has room for two logins of every node at one time, and for 256 at least."""
+    text = plan_text(planned(SECRET, nodes, run_dir=str(tmp_path))[1].files)
+    allowed, _, most = settings(_effective(text, tmp_path))["maxstartups"].split(":")
+    assert int(allowed) >= max(256, 2 * nodes)
+    assert most == allowed
 
 
 def _hold(stack: contextlib.ExitStack, door: Door, addresses: int, each: int) -> int:
@@ -225,22 +176,6 @@ def test_five_addresses_cannot_hold_every_place(opened: Open) -> None:
         loose = opened("MaxStartups 64\nPerSourceMaxStartups 16")  # the control: as it once was
         assert _hold(stack, loose, addresses=5, each=16) == 64
         assert loose.ssh("node-0", "echo in").returncode == 255
-
-
-@pytest.mark.slow
-def test_sixty_addresses_cannot_hold_every_place(opened: Open) -> None:
-    """Of 60 addresses with 16 silent connections each, 4 of each are let in, and the job's own
-    logins go on."""
-    with contextlib.ExitStack() as stack:
-        door = opened()
-        # more, where some are let go meanwhile
-        assert _hold(stack, door, addresses=60, each=16) >= 240
-        for _ in range(5):
-            assert door.ssh("node-0", "echo in").stdout == "in\n"
-    with contextlib.ExitStack() as stack:  # the control: with more, every place is held
-        door = opened("LoginGraceTime 120")
-        assert _hold(stack, door, addresses=70, each=4) == 256
-        assert door.ssh("node-0", "echo in").returncode == 255
 
 
 def test_ssh_audit_finds_nothing_failing(opened: Open) -> None:
