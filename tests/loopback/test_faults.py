@@ -66,6 +66,7 @@ def test_programs_have_their_grace_when_the_leader_is_killed(cluster: Make) -> N
 
 
 @pytest.mark.promise("a stop gives every program SIGTERM, then the grace, then SIGKILL")
+@pytest.mark.control("a second signal skips the grace")
 def test_sigterm_gives_every_rank_the_grace_and_143_everywhere(cluster: Make) -> None:
     job = cluster(2)
     job.start_all("sh", "-c", SAVES)

@@ -23,7 +23,10 @@ def test_all_end_together_when_the_last_has_ended_well(cluster: Make) -> None:
     assert job.survivors() == []
 
 
-@pytest.mark.promise("without mpirun too, a 1 gives way to the failure that caused it")
+@pytest.mark.promise(
+    "without mpirun too, a 1 gives way to the failure that caused it",
+    control="its case in which nothing else fails",
+)
 @pytest.mark.parametrize("last", ["exit 7", "sleep 300"])
 def test_a_1_that_may_be_the_consequence_waits_for_its_cause(cluster: Make, last: str) -> None:
     job = cluster(2)

@@ -206,7 +206,9 @@ def test_the_status_of_a_failure_s_class(outcome: Outcome, status: int) -> None:
     assert (changed.reason, changed.cause) == (outcome.reason, outcome.cause)
 
 
-@pytest.mark.promise("ranks run where they should")
+@pytest.mark.promise(
+    "ranks run where they should", control="its cases in which every node has a rank"
+)
 @pytest.mark.parametrize(
     ("placed", "words", "empty"),
     [

@@ -20,6 +20,7 @@ NODES = (Node(0, "a", 1), Node(1, "b", 1, index=1))
 TWO = Topology("job", NODES, 0, "local", Device("cpu", 0, ""), "/r", user="u")
 
 
+@pytest.mark.control("a lost or frozen node ends the job with 75 within the heartbeat timeout")
 @pytest.mark.parametrize("nodes", [2, 10_000])
 @pytest.mark.parametrize("limit", [1.0, 4.0, 15.0])
 def test_who_is_silent_for_less_than_the_limit_is_never_lost(limit: float, nodes: int) -> None:
