@@ -10,10 +10,9 @@ import pytest
 from entrypoint import __version__, spec
 from entrypoint.errors import ConfigError, SpecError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.history import History
-from entrypoint.job.leader import Leader
 from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
+from tests.unit.test_speakers import Node
 
 FACTS = Facts({}, "a", "/work", 1000, "me", "/home/me", programs={"sshd": "/usr/sbin/sshd"})
 SECRET = {"ENTRYPOINT_SECRET": "8f2c" * 9 + "0a1b3d5e"}
@@ -26,7 +25,8 @@ def plan(text: str, launcher: str = "torchrun", hosts: str = "[a, b, c, d]", **e
 
 @pytest.mark.parametrize("text", ["nodes: 2:4", 'nodes: "2:4"', ""])
 def test_two_of_four(text: str) -> None:
-    made = plan(text, **({} if text else {"ENTRYPOINT_NODES": "2:4"}))
+    env = {} if text else {"ENTRYPOINT_NODES": "2:4"}
+    made = plan(text, **env)
     (program,) = made.launch.programs
     told = {var.name: var.value for var in program.env}
     assert made.launch.start.min_nodes == 2
@@ -36,23 +36,20 @@ def test_two_of_four(text: str) -> None:
     assert told["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
     assert "EXIT_BARRIER" not in told
     assert any("the launcher numbers the ranks" in words for words in made.later)
+    (program,) = plan(f"{text}\ntorch: {{max_restarts: 0}}", **env).launch.programs
+    assert "--max_restarts=0" in program.argv, "the user's own"
 
 
 def test_without_nodes_all_are_needed() -> None:
     """The control."""
     made = plan("")
     (program,) = made.launch.programs
-    told = {var.name: var.value for var in program.env}
+    told = {var.name for var in program.env}
     assert made.launch.start.min_nodes is None
     assert "--nnodes=4" in program.argv
     assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE" not in told
     assert "EXIT_BARRIER" in told
     assert made.later == tuple(words for words in made.later if "nodes:" not in words)
-
-
-def test_restarts_of_the_user_s_own() -> None:
-    made = plan("nodes: 2:4\ntorch: {max_restarts: 0}")
-    assert "--max_restarts=0" in made.launch.programs[0].argv
 
 
 @pytest.mark.parametrize(
@@ -98,65 +95,42 @@ def test_no_other_launcher_has_it(launcher: str) -> None:
 WELL = Outcome(0, "torchrun exited with 0 on all 2 nodes", program=True)
 
 
-class Job:
-    """The leader of an elastic job of two to four nodes, of which worker-1 and worker-2 are there
-    from the start."""
+class Job(Node):
+    """The leader of an elastic job of two to three nodes, of which worker-1 is there from the
+    start."""
 
     def __init__(self) -> None:
-        text = (
-            "launcher: torchrun\nhosts: [a, b, c, d]\nnode_rank: 0\ncommand: [train.py]\nnodes:"
-            " 2:4\n"
-        )
-        job = spec.load(text, "job.yaml", SECRET, {})
-        draft = settle(job, FACTS)
-        self.leader, self.now, self.done = Leader(job, FACTS, draft, History()), 1000.0, list[Any]()
-        self.hears(
-            events.Started(),
-            events.KeysReady(),
-            events.EndpointReady(NodeReport(0, 1, __version__)),
-        )
-        self.hears(events.NameState("a", ""))
-        self.comes(1)
-        for _ in range(31):  # timeouts.join
-            self.now += 1.0
-            self.hears(events.TimerFired(), events.Alive(1))
-        self.hears(events.Prepared(0, None))
+        super().__init__(launcher="elastic")
+        self.answers(1)
+        self.waits(31)  # timeouts.join
+        self.told(events.Prepared(0, None))
 
-    def hears(self, *happened: Any) -> None:
-        for event in happened:
-            self.done += self.leader.handle(event, self.now)
-
-    def comes(self, *nodes: int) -> None:
-        for node in nodes:
-            self.hears(events.Answered(node, NodeReport(node, 1, __version__), "10.0.0.1"))
+    def comes(self) -> None:
+        """Worker-2 answers, too."""
+        self.told(events.Answered(2, NodeReport(2, 2, __version__), "10.0.0.3"))
 
     def says(self, message: Any, *nodes: int) -> None:
         for node in nodes:
-            self.hears(events.MessageReceived(node, message))
+            self.hears(message, sender=node)
 
     def meet(self, *nodes: int) -> None:
         self.says(messages.Met(), *nodes)
 
     def ends(self, status: int, *nodes: int) -> None:
-        self.says(
-            messages.Ended(status, "torchrun", f"torchrun exited with {status}", (), True), *nodes
-        )
+        reason = f"torchrun exited with {status}"
+        self.says(messages.Ended(status, "torchrun", reason, (), True), *nodes)
 
     def all_answer(self) -> None:
         """Every node says all that it knows, twice."""
         for number in (1, 2):
-            self.says(messages.Pong(0.0, number), 0, *self.leader._peers)
-
-    @property
-    def outcome(self) -> Outcome | None:
-        return self.leader.outcome
+            self.says(messages.Pong(0.0, number), 0, *self.machine._peers)
 
 
 @pytest.mark.promise("a node of an elastic job counts once its launcher has met the others")
 def test_a_node_that_comes_while_the_others_end() -> None:
     job = Job()
     job.meet(0, 1)
-    job.comes(2)
+    job.comes()
     job.ends(0, 0, 1)
     assert job.outcome is None, "its word that it has met them may be on its way"
     job.all_answer()
@@ -168,7 +142,7 @@ def test_a_node_of_another_version_that_comes_late_cannot_join() -> None:
     """The others go on without it, and say why: docs/how-to/upgrade.md."""
     job = Job()
     job.meet(0, 1)
-    job.hears(events.Rejected(2, "EP504 the nodes disagree on toolkit", "c has 9", "one image"))
+    job.told(events.Rejected(2, "EP504 the nodes disagree on toolkit", "c has 9", "one image"))
     said = "worker-2 (c) cannot join: EP504 the nodes disagree on toolkit | c has 9 | one image"
     assert actions.Log(said) in job.done
     assert job.outcome is None
@@ -179,14 +153,14 @@ def test_a_node_of_another_version_that_comes_late_cannot_join() -> None:
 def test_a_node_that_comes_late_and_cannot_work_is_told_to_leave() -> None:
     job = Job()
     full = Outcome(73, "a full disk")
-    job.hears(events.Answered(2, NodeReport(2, 1, __version__, not_ready=full), "10.0.0.1"))
+    job.told(events.Answered(2, NodeReport(2, 1, __version__, not_ready=full), "10.0.0.1"))
     assert actions.Log("worker-2 (c) cannot join: a full disk") in job.done
     assert actions.Send(2, messages.Release(**vars(full))) in job.done
     assert job.outcome is None
 
 
 def test_a_job_names_the_nodes_that_it_starts_without() -> None:
-    missing = "worker-2 (c, not reached yet), worker-3 (d, not reached yet)"
+    missing = "worker-2 (c, not reached yet)"
     said = actions.Log(f"EP507 the job starts without {missing}; each may join later")
     assert said in Job().done
 
@@ -194,7 +168,7 @@ def test_a_job_names_the_nodes_that_it_starts_without() -> None:
 def test_a_node_whose_launcher_fails_since_the_others_end() -> None:
     job = Job()
     job.meet(0, 1)
-    job.comes(2)
+    job.comes()
     job.ends(1, 2)
     said = actions.Log(
         "EP621 worker-2 (c) has not joined the others, which go on without it: torchrun exited with 1"
@@ -210,7 +184,7 @@ def test_a_node_that_has_met_the_others_counts() -> None:
     job's."""
     job = Job()
     job.meet(0, 1)
-    job.comes(2)
+    job.comes()
     job.ends(0, 0, 1)
     job.meet(2)
     job.all_answer()
@@ -223,7 +197,7 @@ def test_a_node_that_has_met_the_others_counts() -> None:
 def test_worker_0_counts_always() -> None:
     """The others meet there: they do not go on without it."""
     job = Job()
-    job.comes(2)
+    job.comes()
     job.meet(1, 2)
     job.ends(7, 0)
     assert job.outcome
@@ -249,10 +223,10 @@ def test_a_launcher_that_never_says_that_it_has_met_the_others_is_awaited() -> N
 def test_a_node_that_goes_before_it_counts_takes_nobody_with_it(how: str) -> None:
     job = Job()
     job.meet(0, 1)
-    job.comes(2)
+    job.comes()
     job.ends(0, 0)
     if how == "lost":
-        job.hears(events.SessionLost(2))
+        job.told(events.SessionLost(2))
     else:
         job.says(messages.Failed(71, "its sshd ended", False, False), 2)
     assert job.outcome is None
@@ -262,10 +236,10 @@ def test_a_node_that_goes_before_it_counts_takes_nobody_with_it(how: str) -> Non
 
 def test_a_job_says_of_how_many_nodes_it_is_when_one_comes_or_goes() -> None:
     job = Job()
-    job.comes(2)
+    job.comes()
     assert actions.Log("worker-2 (c) joins: 3 nodes") in job.done
     job.meet(0, 1, 2)
-    job.hears(events.SessionLost(2))
+    job.told(events.SessionLost(2))
     assert actions.Log("the job goes on with 2 nodes") in job.done
     assert job.outcome is None
 
@@ -275,5 +249,5 @@ def test_a_node_that_answers_when_the_others_have_been_released_has_their_status
     job.meet(0, 1)
     job.ends(0, 1, 0)
     assert job.outcome == WELL
-    job.comes(2)
+    job.comes()
     assert actions.Send(2, messages.Release(**vars(WELL))) in job.done

@@ -1,110 +1,90 @@
-"""How long the leader waits at the end of an attempt for a launcher that does not end."""
+"""The end of an attempt: what the leader waits for, and a worker's last word, which stays until the
+leader has read it and ends the session, and 2 s at most."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
-from entrypoint import spec
 from entrypoint.job import actions, events, messages
-from entrypoint.job.history import History
-from entrypoint.job.leader import Leader
-from entrypoint.model import NodeReport
-from entrypoint.plan import settle
-from tests.unit.test_last_word import FACTS
+from entrypoint.model import Outcome
+from entrypoint.values import replace
+from tests.unit.test_speakers import Node, ends, starts
 
-TEXT = (
-    "hosts: [a=10.0.0.1, b=10.0.0.2, c=10.0.0.3]\nslots: 1\nlauncher: mpirun\ncommand: [train]\n"
-    "secret_file: /none\nnode_rank: 0\n"
-)
-KILLED = messages.RankEnd(2, 137, (), "")
+KILLED = ends(4, status=137)[0]
+FAILED = ends(4, status=7)[0]
+RELEASE = messages.Release(0, "done", True, False)
+END = actions.EndNode(Outcome(0, "done", True))
+LIMIT = 2.0  # seconds that a last word stays
 
 
-class Running:
-    """The leader of a job whose three ranks run."""
+class Running(Node):
+    """The leader of a job whose ranks run, two on each node."""
 
     def __init__(self) -> None:
-        job = spec.load(TEXT, "job.yaml", {}, {})
-        self.now = 1000.0
-        self.machine = Leader(job, FACTS, settle(job, FACTS), History())
-        self.tell(events.Started(), events.KeysReady(), events.EndpointReady(report(0)))
-        self.tell(events.NameState("a", ""))
-        self.tell(*(events.Answered(node, report(node), "10.0.0.1") for node in (1, 2)))
-        self.tell(events.Prepared(3, None))
-        for rank in range(3):
-            self.hear(rank, messages.RankStart(rank, 100))
-
-    def tell(self, *happened: Any) -> list[Any]:
-        """What it does about these events, but for what only watchers see."""
-        done = [each for event in happened for each in self.machine.handle(event, self.now)]
-        return [each for each in done if not isinstance(each, actions.Entered)]
-
-    def hear(self, node: int, message: Any) -> list[Any]:
-        return self.tell(events.MessageReceived(node, message))
+        super().__init__()
+        self.start()
+        for node in range(3):
+            self.hears(*starts(2 * node, 2 * node + 1), sender=node)
 
     @property
     def reason(self) -> str:
         """Why the job ends; "" while that is not decided."""
-        return self.machine.outcome.reason if self.machine.outcome else ""
+        return self.outcome.reason if self.outcome else ""
 
     def answer(self, number: int, *nodes: int) -> None:
         """These nodes answer that question of the leader."""
         for node in nodes:
-            self.hear(node, messages.Pong(0.0, number))
+            self.hears(messages.Pong(0.0, number), sender=node)
+
+    def stopped(self, *nodes: int, read: bool = True) -> list[Any]:
+        """All ranks of these nodes have ended, and the launcher has passed on so much."""
+        for node in nodes:
+            self.hears(messages.Stopped(), sender=node)
+        return self.told(events.OutputProgress(100, read))
 
     def until(self, kind: type, read: bool = True) -> float:
         """Seconds until it sends such a message, if the launcher stays and passes on nothing."""
-        begun = self.now
-        done: list[Any] = []
+        begun, done = self.now, list[Any]()
         while not any(isinstance(getattr(each, "message", 0), kind) for each in done):
             self.now = max(self.now, self.machine.wake)
-            done = self.tell(events.TimerFired())
+            done = self.told(events.TimerFired())
             for _ in [each for each in done if isinstance(each, actions.CheckOutputProgress)]:
-                done += self.tell(events.OutputProgress(100, read))
+                done += self.told(events.OutputProgress(100, read))
         return self.now - begun
 
 
-def report(node: int) -> NodeReport:
-    return NodeReport(node, 1, "4.1.4")
-
-
-def stopped(*nodes: int) -> list[Any]:
-    return [events.MessageReceived(node, messages.Stopped()) for node in nodes]
-
-
-def test_a_launcher_that_has_lost_a_node_gets_less_time_for_the_last_output() -> None:
+@pytest.mark.parametrize(("read", "seconds"), [(True, 0.3), (False, 5.0)])
+def test_a_launcher_that_has_lost_a_node_gets_less_time_for_the_last_output(
+    read: bool, seconds: float
+) -> None:
+    """And a reader that takes nothing has five seconds where no program failed, such as after a
+    stop, whose sender may kill all after ten."""
     job = Running()
-    job.tell(events.SessionLost(2, "its session ended"))
-    job.tell(*stopped(0, 1), events.OutputProgress(100, True))
-    assert job.until(messages.Release) == pytest.approx(0.3, abs=0.11)
+    job.told(events.SessionLost(2, "its session ended"))
+    job.stopped(0, 1, read=read)
+    assert job.until(messages.Release, read) == pytest.approx(seconds, abs=0.11)
 
 
-def test_with_all_nodes_it_gets_a_second() -> None:
+@pytest.mark.parametrize(("read", "seconds"), [(True, 1.0), (False, 30.0)])
+def test_with_all_nodes_it_gets_a_second(read: bool, seconds: float) -> None:
     """The control; and a reader that takes nothing gets the grace."""
-    for read, seconds in ((True, 1.0), (False, 30.0)):
-        job = Running()
-        job.hear(2, messages.RankEnd(2, 7, (), ""))
-        job.until(messages.Stop)
-        job.tell(*stopped(0, 1, 2), events.OutputProgress(100, read))
-        assert job.until(messages.Release, read) == pytest.approx(seconds, abs=0.11)
-
-
-def test_a_reader_that_takes_nothing_has_five_seconds_where_no_program_failed() -> None:
-    """Such as after a stop, whose sender may kill all after ten seconds."""
     job = Running()
-    job.tell(events.SessionLost(2, "its session ended"))
-    job.tell(*stopped(0, 1), events.OutputProgress(100, False))
-    assert job.until(messages.Release, False) == pytest.approx(5.0, abs=0.11)
+    job.hears(FAILED, sender=2)
+    job.until(messages.Stop)
+    job.stopped(0, 1, 2, read=read)
+    assert job.until(messages.Release, read) == pytest.approx(seconds, abs=0.11)
 
 
 def test_its_time_is_over_at_that_second() -> None:
     job = Running()
-    job.hear(2, messages.RankEnd(2, 7, (), ""))
+    job.hears(FAILED, sender=2)
     job.until(messages.Stop)
-    job.tell(*stopped(0, 1, 2), events.OutputProgress(100, True))
+    job.stopped(0, 1, 2)
     job.now += 1.0
-    sent = job.tell(events.OutputProgress(100, True))
+    sent = job.told(events.OutputProgress(100, True))
     assert messages.Release in {type(getattr(each, "message", None)) for each in sent}
 
 
@@ -112,72 +92,174 @@ def test_a_leader_that_was_suspended_asks_all_nodes_once_before_it_decides() -> 
     """They may have counted it as lost meanwhile."""
     job = Running()
     job.now += 40.0
-    job.tell(events.TimerFired())
-    job.hear(2, messages.RankEnd(2, 7, (), ""))
+    job.told(events.TimerFired())
+    job.hears(FAILED, sender=2)
     job.now += 0.5
     asked = [
         each.message.number
-        for each in job.tell(events.TimerFired())
+        for each in job.told(events.TimerFired())
         if isinstance(each, actions.Send) and isinstance(each.message, messages.Ping)
     ]
     (number,) = {*asked} - {0}
     assert job.reason == ""
     job.answer(number, 0, 1, 2)
-    assert job.reason == "EP600 rank 2 on worker-2 (c) exited with 7"
+    assert job.reason == "EP600 rank 4 on worker-2 (c) exited with 7"
 
 
-def test_a_killed_rank_is_the_cause_once_every_node_has_answered_twice() -> None:
+@pytest.mark.parametrize("before", [False, True])
+def test_a_killed_rank_is_the_cause_once_every_node_has_answered_twice(before: bool) -> None:
+    """Unless another one had failed before it."""
     job = Running()
-    job.hear(2, KILLED)
+    job.hears(KILLED, sender=2)
     job.answer(1, 0, 1, 2)
     job.answer(2, 0, 1)
     assert job.reason == ""
+    if before:
+        job.hears(*ends(3, status=7), sender=1)
     job.answer(2, 2)
-    assert job.reason == "EP601 rank 2 on worker-2 (c) was ended by SIGKILL (137)"
-
-
-def test_a_rank_that_had_failed_before_the_killed_one_is_the_cause() -> None:
-    job = Running()
-    job.hear(2, KILLED)
-    job.answer(1, 0, 1, 2)
-    job.hear(1, messages.RankEnd(1, 7, (), ""))
-    job.answer(2, 0, 1, 2)
-    assert job.reason == "EP600 rank 1 on worker-1 (b) exited with 7"
+    assert job.reason == (
+        "EP600 rank 3 on worker-1 (b) exited with 7"
+        if before
+        else "EP601 rank 4 on worker-2 (c) was ended by SIGKILL (137)"
+    )
 
 
 def test_a_node_that_does_not_answer_delays_that_for_a_moment_only() -> None:
     job = Running()
-    job.hear(2, KILLED)
+    job.hears(KILLED, sender=2)
     job.answer(1, 0, 1)
     assert job.until(messages.Stop) == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize(("again", "grace"), [(False, 30.0), (True, 0)])
-def test_ranks_get_the_grace_unless_the_stop_is_forced(again: bool, grace: float) -> None:
-    sent = Running().tell(events.Signalled(15, again=again))
-    assert [each for each in sent if isinstance(each, actions.Send)] == [
-        actions.Send(node, messages.Stop(grace)) for node in range(3)
-    ]
-
-
-def test_a_node_that_may_be_frozen_has_time_to_hear_the_result() -> None:
-    job = Running()
-    job.hear(2, messages.RankEnd(2, 7, (), ""))
-    job.until(messages.Stop)
-    job.tell(*stopped(0, 1, 2), events.LaunchersGone())
-    job.hear(1, messages.Goodbye())
-    begun, done = job.now, list[Any]()
-    while not any(isinstance(each, actions.EndNode) for each in done):
-        job.now = job.machine.wake
-        done += job.tell(events.TimerFired())
-    said = [each.text for each in done if isinstance(each, actions.Log)]
-    assert said == ["EP618 the result is known; waiting 18s at most for worker-2 (c) to hear it"]
-    assert job.now - begun <= 20.0, "with the 2 s in which the others leave"
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(7, 0.5), (143, 0.5), (137, 0.2)])
 def test_a_killed_rank_ends_the_others_soon(status: int, seconds: float) -> None:
     """The control: others may fail for the same reason, or the cause may be heard later."""
     job = Running()
-    job.hear(2, messages.RankEnd(2, status, (), ""))
+    job.hears(*ends(4, status=status), sender=2)
     assert job.until(messages.Stop) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("again", "grace"), [(False, 30.0), (True, 0)])
+def test_ranks_get_the_grace_unless_the_stop_is_forced(again: bool, grace: float) -> None:
+    sent = Running().told(events.Signalled(15, again=again))
+    for node in range(3):
+        assert actions.Send(node, messages.Stop(grace)) in sent
+    alone = Node(me=1).told(events.Signalled(15, again=again))
+    assert actions.Send(1, messages.Stop(grace)) in alone
+
+
+def test_a_node_that_may_be_frozen_has_time_to_hear_the_result() -> None:
+    job = Running()
+    job.hears(FAILED, sender=2)
+    job.until(messages.Stop)
+    job.stopped(0, 1, 2)
+    job.told(events.LaunchersGone())
+    job.hears(messages.Goodbye(), sender=1)
+    begun, done = job.now, list[Any]()
+    while not any(isinstance(each, actions.EndNode) for each in done):
+        job.now = job.machine.wake
+        done += job.told(events.TimerFired())
+    said = [each.text for each in done if isinstance(each, actions.Log)]
+    assert said == ["EP618 the result is known; waiting 18s at most for worker-2 (c) to hear it"]
+    assert job.now - begun <= 20.0, "with the 2 s in which the others leave"
+
+
+# --------------------------------------------------------------------------------------------------
+# A worker's last word
+
+
+def worker(stopping: bool = True) -> Node:
+    """Worker-1, which its leader has called; and whose ranks the leader has stopped."""
+    node = Node(me=1, launcher="torchrun")
+    node.hears(node.hello, sender=0)
+    if stopping:
+        node.hears(messages.Start(1), messages.Stop(10.0), sender=0)
+    return node
+
+
+def has_ended(done: list[Any]) -> bool:
+    return any(isinstance(each, actions.EndNode) for each in done)
+
+
+@pytest.mark.promise("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
+def test_a_released_worker_stays_until_the_leader_ends_the_session() -> None:
+    node = worker()
+    node.hears(messages.Stopped())
+    done = node.hears(RELEASE, sender=0)
+    assert actions.Send(0, messages.Goodbye()) in done
+    assert not has_ended(done)
+    node.now += 1.0
+    assert not has_ended(node.hears(messages.Pong(0.0, 0))), "nothing else ends it"
+    assert END in node.told(events.SessionLost(0))
+
+
+@pytest.mark.control("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
+def test_a_leader_that_does_nothing_holds_it_up_for_two_seconds() -> None:
+    node = worker()
+    node.hears(messages.Stopped())
+    begun = node.now
+    node.hears(RELEASE, sender=0)
+    node.now += 1.5
+    node.hears(RELEASE, sender=0)
+    node.told(events.Signalled(15))
+    done = node.told(events.Signalled(15, again=True))
+    while not has_ended(done) and node.machine.wake < math.inf:
+        node.now = max(node.now, node.machine.wake)
+        done = node.told(events.TimerFired())
+    assert END in done
+    assert node.now - begun == pytest.approx(LIMIT), "whatever comes meanwhile"
+
+
+def test_without_a_session_it_leaves_at_once() -> None:
+    node = Node(me=1)
+    node.told(events.Signalled(15))
+    assert has_ended(node.hears(messages.Stopped()))
+
+
+@pytest.mark.parametrize(("last", "status"), [("refuse", 78), ("sigterm", 143)])
+def test_other_last_words_are_waited_for_as_well(last: str, status: int) -> None:
+    node = Node(me=1, launcher="torchrun")
+    hello = node.hello if last == "sigterm" else replace(node.hello, launcher="mpirun")
+    said = node.hears(hello, sender=0)
+    if last == "sigterm":
+        said = node.told(events.Signalled(15))
+    kinds = {type(each.message) for each in said if isinstance(each, actions.Send)}
+    assert kinds & {messages.Reject, messages.Failed}
+    assert not has_ended(node.hears(messages.Stopped()))
+    (ended,) = [each for each in node.told(events.SessionLost(0)) if has_ended([each])]
+    assert ended.outcome.status == status
+
+
+def test_a_second_signal_kills_what_is_being_stopped() -> None:
+    done = worker().told(events.Signalled(15, again=True))
+    assert done[:2] == [actions.Send(0, messages.ForceStop()), actions.Send(1, messages.Stop(0))]
+
+
+def test_the_leader_ends_the_session_of_whoever_has_said_its_last_word() -> None:
+    node = Node(launcher="torchrun").start()
+    for sender in range(3):
+        ended = messages.Ended(0, "torchrun", "torchrun exited with 0", (), True)
+        node.hears(ended, sender=sender)
+    assert actions.CloseSession(1) in node.hears(messages.Goodbye(), sender=1)
+    done = node.hears(messages.Goodbye(), sender=2)
+    assert actions.CloseSession(2) in done
+    assert has_ended(done)
+
+
+def test_one_that_leaves_and_was_not_released_is_lost() -> None:
+    node = Node(launcher="torchrun").start()
+    done = node.hears(messages.Goodbye())
+    assert actions.CloseSession(1) in done
+    assert node.outcome
+    assert node.outcome.status == 75
+    assert "EP602 worker-1 (b) is lost" in node.outcome.reason
+
+
+def test_one_that_is_told_to_stop_before_the_start_is_called_again() -> None:
+    node = Node()
+    node.answers(1)
+    done = node.hears(messages.Failed(143, "EP611", False, stop=True))
+    assert [each for each in done if isinstance(each, (actions.CloseSession, actions.Call))] == [
+        actions.CloseSession(1),
+        actions.Call(1),
+    ]

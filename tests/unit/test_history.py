@@ -92,13 +92,10 @@ def test_a_stop_and_other_ends_come_first() -> None:
     assert follow(LOST, then, replace(THREE, most=2), None) == LOST
 
 
-def test_a_long_reason_is_cut() -> None:
-    outcome = no_progress(replace(LOST, reason="x" * 4000), History(4, 3), JOB)
+def test_the_last_reason_is_cut_and_its_cause_stays() -> None:
+    outcome = no_progress(replace(LOST, reason="x" * 4000, cause=ECC), History(4, 3), JOB)
     assert len(outcome.reason) < 2200
-
-
-def test_a_cause_stays() -> None:
-    assert no_progress(replace(LOST, cause=ECC), History(4, 3), JOB).cause == ECC
+    assert outcome.cause == ECC
 
 
 @pytest.mark.parametrize(
@@ -147,6 +144,7 @@ def test_what_is_said_between_two_attempts() -> None:
 # -- the machines
 
 SETTING = "{most: 50, without_progress: 1}"
+LINE = "{minutes: 5, line: 'step {step}/'}"
 WATCHED = "{most: 50, without_progress: 1, progress: /ckpt}"
 
 
@@ -161,9 +159,12 @@ def test_time_is_progress_if_nothing_else_is_declared() -> None:
     assert actions.Send(2, messages.Progressed()) in node.done
 
 
-@pytest.mark.parametrize("restarts", [WATCHED, "{most: 50}"])
-def test_time_is_no_progress_if_another_kind_or_none_is_declared(restarts: str) -> None:
-    node = Node(launcher="plain", restarts=restarts).start()
+@pytest.mark.parametrize(
+    "settings",
+    [{"restarts": WATCHED}, {"restarts": "{most: 50}"}, {"restarts": SETTING, "stall": LINE}],
+)
+def test_time_is_no_progress_if_another_kind_or_none_is_declared(settings: dict[str, str]) -> None:
+    node = Node(launcher="plain", **settings).start()
     node.waits(700)
     assert not node.machine.state.has_progressed
 
@@ -189,17 +190,6 @@ def test_progress_that_comes_while_the_attempt_ends_counts() -> None:
     assert next(each.outcome for each in node.done if isinstance(each, actions.EndNode)).again
 
 
-def test_a_step_that_an_earlier_attempt_has_reached_is_no_progress() -> None:
-    node = stepping(step=100)
-    for step in (0, 91, 100):
-        assert not told_steps(node, step).has_progressed
-    assert told_steps(node, 101).has_progressed
-    assert told_steps(node, 102).next_history() == History(3, 0, 102)
-
-
-LINE = "{minutes: 5, line: 'step {step}/'}"
-
-
 def stepping(step: int) -> Node:
     """A leader whose job was at this step before."""
     node = Node(launcher="plain", restarts=SETTING, stall=LINE).start()
@@ -217,7 +207,8 @@ def told_steps(node: Node, *steps: int) -> JobState:
 def test_a_higher_step_than_any_before_is_progress() -> None:
     """The workers are told once."""
     node = stepping(step=40)
-    assert not told_steps(node, 31, 40, 40).has_progressed
+    for step in (0, 31, 40):
+        assert not told_steps(node, step, step, step).has_progressed
     assert told_steps(node, 32, 41, 42).has_progressed
     assert told_steps(node, 55, 56, 57).next_history() == History(3, 0, 56)
     told = [each for each in node.done if isinstance(each, actions.Send)]
@@ -252,14 +243,6 @@ def test_a_wrong_step_of_the_only_rank_counts_until_its_next_line() -> None:
 @pytest.mark.control("one rank that prints a wrong step does not count as the job's progress")
 def test_most_ranks_at_the_same_step_are_no_progress() -> None:
     assert not told_steps(stepping(step=40), 10**14, 40, 40).has_progressed
-
-
-def test_time_is_no_progress_if_a_line_is_declared() -> None:
-    node = Node(launcher="plain", restarts=SETTING, stall=LINE).start()
-    node.machine.state.scheduler.at(node.now + 700, lambda: None)
-    node.now += 700
-    node.told(events.TimerFired())
-    assert not node.machine.state.has_progressed
 
 
 @pytest.mark.parametrize(
@@ -309,14 +292,8 @@ def test_a_worker_counts_as_its_leader_does() -> None:
     assert node.machine.state.next_history() == History(6, 3, 9)
     node.hears(messages.Progressed(12), sender=0)
     assert node.machine.state.next_history() == History(6, 0, 12)
-
-
-def test_a_worker_believes_its_own_programs_without_a_leader() -> None:
-    node = Node(me=1, restarts=WATCHED)
-    node.hears(node.hello, messages.Start(1), sender=0)
-    told = node.hears(messages.Progressed(), sender=1)
-    assert actions.Send(0, messages.Progressed()) in told
-    assert node.machine.state.has_progressed
+    own = node.hears(messages.Progressed(), sender=1)
+    assert actions.Send(0, messages.Progressed()) in own, "what its own programs say"
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "torchrun"])

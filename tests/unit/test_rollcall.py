@@ -18,7 +18,7 @@ from entrypoint.job.messages import Hello
 from entrypoint.job.rollcall import two_leaders
 from entrypoint.job.waits import SURE, Misdirected
 from entrypoint.job.worker import Worker
-from entrypoint.model import Device, Interface, Node, NodeReport, Outcome, Topology
+from entrypoint.model import Interface, NodeReport, Outcome
 from entrypoint.plan import settle
 from entrypoint.values import replace
 from tests.unit import test_speakers as speakers
@@ -26,47 +26,43 @@ from tests.unit import test_speakers as speakers
 HOSTS = ("a", "b", "c")
 
 
-def hello(rank: int, hosts: tuple[str, ...] = HOSTS, toolkit: str = __version__) -> Hello:
-    return Hello(toolkit, hosts, rank, "plain", {}, 15.0, "leader", "10.0.0.1", "token")
+def hello(
+    rank: int, hosts: tuple[str, ...] = HOSTS, toolkit: str = __version__, job: str = ""
+) -> Hello:
+    return Hello(toolkit, hosts, rank, "plain", {}, 15.0, "leader", "10.0.0.1", "token", job=job)
 
 
 def of_node(rank: int, job_id: str = "") -> Misdirected:
-    nodes = tuple(Node(each, host, 1, index=each) for each, host in enumerate(HOSTS))
-    return Misdirected(
-        Topology(
-            "job", nodes, rank, "local", Device("cpu", 0, ""), run_dir="/r", user="u", job_id=job_id
-        )
-    )
+    here = replace(speakers.Node().machine.state.topology, me=rank, job_id=job_id)
+    return Misdirected(here)
 
 
-def test_an_address_may_be_stale_for_ten_seconds() -> None:
-    calls = of_node(2)
-    assert calls.words == "that is worker-2 of this job"
-    assert calls.takes(hello(1), 100.0)
-    assert calls.takes(hello(1), 110.0)
-    assert not calls.takes(hello(1), 110.1), "then it is a mistake"
+@pytest.mark.parametrize(
+    ("calls", "taken"),
+    [
+        ([(hello(1), 0.0), (hello(1), 10.0), (hello(1), 10.1)], [True, True, False]),
+        ([(hello(1), 0.0), (hello(2), 5.0), (hello(1), 15.0)], [True, False, True]),
+        ([(hello(1, ("a", "B", "c")), 0.0), (hello(1, toolkit="0.0.1"), 0.0)], [False, False]),
+    ],
+    ids=["an address may be stale for 10 s", "the right call ends that", "another job's"],
+)
+def test_calls_for_another_node_are_a_mistake_if_they_go_on(
+    calls: list[tuple[Hello, float]], taken: list[bool]
+) -> None:
+    node = of_node(2)
+    assert node.words == "that is worker-2 of this job"
+    assert [node.takes(call, 100.0 + seconds) for call, seconds in calls] == taken
 
 
-def test_the_right_call_ends_that_time() -> None:
-    calls = of_node(2)
-    assert calls.takes(hello(1), 100.0)
-    assert not calls.takes(hello(2), 105.0), "this one is for us"
-    assert calls.takes(hello(1), 115.0)
-
-
-def test_other_hosts_and_another_toolkit_are_a_mistake_at_once() -> None:
-    calls = of_node(2)
-    assert not calls.takes(hello(1, ("a", "B", "c")), 100.0)
-    assert not calls.takes(hello(1, toolkit="0.0.1"), 100.0)
-
-
-def test_two_jobs_of_one_name_and_secret_differ_by_the_scheduler_s_number() -> None:
-    call = replace(hello(2), job="17.0")
-    assert of_node(2, "18.0").is_other_job(call)
-    assert not of_node(2, "17.0").is_other_job(call)
-    # Not where one side does not know its own.
-    assert not of_node(2).is_other_job(call)
-    assert not of_node(2, "18.0").is_other_job(hello(2))
+@pytest.mark.parametrize(
+    ("ours", "theirs", "differ"),
+    [("18.0", "17.0", True), ("17.0", "17.0", False), ("", "17.0", False), ("18.0", "", False)],
+)
+def test_two_jobs_of_one_name_and_secret_differ_by_the_scheduler_s_number(
+    ours: str, theirs: str, differ: bool
+) -> None:
+    """Not where one side does not know its own."""
+    assert of_node(2, ours).is_other_job(hello(2, job=theirs)) == differ
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -83,7 +79,7 @@ def test_a_call_of_another_job_is_answered_with_that(rank: int) -> None:
         events.EndpointReady(NodeReport(rank, 1, __version__)),
     ):
         node.handle(event, 1000.0)
-    call = replace(hello(rank, ("a", "b")), job="17")
+    call = hello(rank, ("a", "b"), job="17")
     answer = messages.Taken(messages.OTHER_JOB)
     if rank:
         done = node.handle(events.MessageReceived(0, call), 1000.0)
@@ -244,13 +240,6 @@ def test_a_stop_between_two_attempts_ends_a_worker_that_is_not_called() -> None:
     assert node.outcome.status == 143
 
 
-def test_a_worker_answers_a_call_for_another_node_with_who_it_is() -> None:
-    node = speakers.Node(me=1)
-    done = node.hears(replace(node.hello, rank=2), sender=0)
-    assert actions.Send(0, messages.Taken("that is worker-1 of this job")) in done
-    assert node.outcome is None
-
-
 def test_a_worker_has_one_leader_at_a_time() -> None:
     """The same one may call again before the start, and any once the first is gone. Every node
     knows its name, and this one alone has the token."""
@@ -271,7 +260,9 @@ def test_a_worker_has_one_leader_at_a_time() -> None:
 
 def test_a_session_with_a_call_for_another_node_may_be_replaced() -> None:
     node = speakers.Node(me=1)
-    node.hears(replace(node.hello, rank=2, token="of node 2"), sender=0)
+    done = node.hears(replace(node.hello, rank=2, token="of node 2"), sender=0)
+    assert actions.Send(0, messages.Taken("that is worker-1 of this job")) in done
+    assert node.outcome is None
     assert node.machine.busy(node.hello, node.now) == ""
 
 

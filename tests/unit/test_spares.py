@@ -24,6 +24,14 @@ def leader(expected: frozenset[int] | None = None, spares: int = 1) -> Node:
     return node
 
 
+def logged(node: Node) -> list[str]:
+    return [action.text for action in node.done if isinstance(action, actions.Log)]
+
+
+def is_prepared(node: Node) -> bool:
+    return any(isinstance(action, actions.Prepare) for action in node.done)
+
+
 def later(node: Node, *told: events.Unreachable | events.Rejected) -> Outcome | None:
     """Tell it this twice, half a minute apart. Return how the job has ended."""
     for _ in range(2):
@@ -40,8 +48,8 @@ def test_the_address_of_a_node_that_was_lost_may_be_another_job_s(
 ) -> None:
     node = leader(frozenset({0, 1}))
     assert later(node, event) is None
-    node.told(events.Answered(1, NodeReport(1, 2, __version__, "4.1.4"), "10.0.0.1"))
-    assert any(isinstance(action, actions.Prepare) for action in node.done)
+    node.answers(1)
+    assert is_prepared(node)
 
 
 @pytest.mark.parametrize(("event", "status"), [(REFUSED, 77), (OTHER, 78)])
@@ -73,15 +81,9 @@ def test_too_few_nodes_in_time_are_missing_and_nothing_else() -> None:
 def running(*nodes: int) -> Node:
     """The leader of a job of two nodes and a spare, of which worker-0 and these are there."""
     node = leader(frozenset({0, *nodes}))
-    report = NodeReport(0, 2, __version__, "4.1.4")
-    for rank in nodes:
-        node.told(events.Answered(rank, replace(report, rank=rank), "10.0.0.1"))
+    node.answers(*nodes)
     node.told(events.Prepared(4, None))
     return node
-
-
-def logged(node: Node) -> list[str]:
-    return [action.text for action in node.done if isinstance(action, actions.Log)]
 
 
 @pytest.mark.parametrize(
@@ -96,17 +98,13 @@ def test_a_spare_may_come_later(not_ready: Outcome | None, said: str) -> None:
     assert node.outcome is None
 
 
-def is_prepared(node: Node) -> bool:
-    return any(isinstance(action, actions.Prepare) for action in node.done)
-
-
 def second(is_silent: bool, spares: int = 1) -> Node:
     """The leader of the second attempt, which has lost worker-1 just before."""
     node = leader(frozenset({0, 2}), spares)
     state = node.machine.state
     state.history = replace(state.history, attempt=2)
     state.set_team(replace(state.team.lose(1, "lost"), may_run={1: (node.now + 50, is_silent)}))
-    node.told(events.Answered(2, NodeReport(2, 2, __version__, "4.1.4", attempt=2), "10.0.0.1"))
+    node.answers(2, attempt=2)
     return node
 
 
@@ -126,8 +124,7 @@ def test_a_lost_node_that_has_ended_the_attempt_says_so_by_its_answer(
 ) -> None:
     """A new container in its place knows nothing of the old one, which may only be cut off."""
     node = second(is_silent=True, spares=spares)
-    report = NodeReport(1, 2, __version__, "4.1.4", attempt=attempt)
-    node.told(events.Answered(1, report, "10.0.0.1"))
+    node.answers(1, attempt=attempt)
     assert is_prepared(node) == (attempt == 2)
     node.waits(51)
     assert is_prepared(node)
@@ -151,11 +148,13 @@ def test_the_next_attempt_waits_for_a_node_whose_session_has_ended_if_it_is_ther
     assert is_prepared(node)
 
 
-@pytest.mark.parametrize(("why", "seconds"), [("", 32), ("it sent nonsense", 32)])
-def test_a_node_that_has_lost_its_session_may_run_for_its_grace(why: str, seconds: float) -> None:
-    node = running(1, 2)
-    node.told(events.SessionLost(1, why))
-    assert node.machine.next_team().may_run == {1: (node.now + seconds, False)}
+@pytest.mark.parametrize("why", ["", "it sent nonsense"])
+def test_a_node_that_has_lost_its_session_may_run_for_its_grace(why: str) -> None:
+    """A spare that is lost delays nothing."""
+    for lost, may_run in ((1, {1: (1032.0, False)}), (2, {})):
+        node = running(1, 2)
+        node.told(events.SessionLost(lost, why))
+        assert node.machine.next_team().may_run == may_run
 
 
 def test_a_silent_node_may_run_until_it_has_noticed_that_by_its_own_clock() -> None:
@@ -168,12 +167,6 @@ def test_a_silent_node_may_run_until_it_has_noticed_that_by_its_own_clock() -> N
     ((until, is_silent),) = node.machine.next_team().may_run.values()
     assert is_silent
     assert node.now + 49 < until < node.now + 51  # 18 s, its grace of 30 s, and 2 s to be killed
-
-
-def test_a_spare_that_is_lost_delays_nothing() -> None:
-    node = running(1, 2)
-    node.told(events.SessionLost(2))
-    assert node.machine.next_team().may_run == {}
 
 
 def test_the_others_go_on_without_a_spare_that_has_failed() -> None:
@@ -195,11 +188,8 @@ def test_a_new_leader_says_that_it_does_not_know_whom_the_old_one_has_replaced(
     attempt: int,
 ) -> None:
     node = leader()
-    for rank in (1, 2):
-        report = NodeReport(rank, 2, __version__, "4.1.4", attempt=attempt)
-        node.told(events.Answered(rank, report, "10.0.0.1"))
-    said = [action.text for action in node.done if isinstance(action, actions.Log)]
-    assert any("may work again" in text for text in said) == (attempt > 1)
+    node.answers(1, 2, attempt=attempt)
+    assert any("may work again" in text for text in logged(node)) == (attempt > 1)
 
 
 @pytest.mark.parametrize(("replaced", "is_believed"), [(((1, 2),), True), (((0, 2),), False)])

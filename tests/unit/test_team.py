@@ -94,13 +94,9 @@ def test_of_those_that_were_replaced_the_last_one_comes_last() -> None:
     assert team.lose(1, "lost").choose(JOB, {0, 1, 2, 3}, {}).nodes == (0, 2, 3)
 
 
-def test_a_node_that_is_not_ready_is_replaced_with_its_reason() -> None:
+def test_a_node_that_cannot_work_is_replaced_with_its_reason() -> None:
     team = Team.planned(JOB).choose(JOB, {0, 1, 4}, {2: "a full disk"})
-    assert team.nodes == (0, 1, 4)
-    assert dict(team.reasons) == {2: "a full disk"}
-
-
-def test_a_node_that_does_not_answer_is_replaced_with_that_reason() -> None:
+    assert (team.nodes, dict(team.reasons)) == ((0, 1, 4), {2: "a full disk"})
     team = Team.planned(JOB).choose(JOB, ALL - {2}, {})
     assert dict(team.reasons) == {2: "it did not answer the roll call in time"}
 
@@ -148,14 +144,11 @@ def test_a_team_that_the_job_can_have(
     assert is_team(JOB, replaced) == (expected is not None)
     if expected:
         assert team_of(JOB, replaced) == expected
-
-
-def test_a_job_without_spares_has_one_team() -> None:
-    job = replace(JOB, spares=0)
-    assert is_team(job, ())
-    assert not is_team(job, ((1, 2), (2, 1)))
-    with pytest.raises(ValueError, match="this job has no spares"):
-        team_of(job, ((1, 2), (2, 1)))
+    without = replace(JOB, spares=0)
+    assert is_team(without, replaced) == (not replaced), "a job without spares has one team"
+    if replaced:
+        with pytest.raises(ValueError, match="this job has no spares"):
+            team_of(without, replaced)
 
 
 def test_the_launcher_sees_the_team_alone_counted_anew() -> None:
