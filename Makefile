@@ -44,9 +44,9 @@ release:  ## wheel, source archive, images, lists, provenance, checksums, in bui
 verify:  ## check a release with no network: SIGNERS=FILE or UNSIGNED=1; FROM=FOLDER (default: build/release)
 	@scripts/verify.py $(FROM) $(if $(SIGNERS),--signers $(SIGNERS)) $(if $(UNSIGNED),--unsigned)
 
-.PHONY: mutants
-mutants:  ## wrong changes of spec, plan and job that no test notices: a sample by a seed (10 minutes of CPU); ARGS="--sample 100 --seed 1"
-	@$$(scripts/dev/venv test mutants)/bin/python scripts/mutants.py $(ARGS)
+.PHONY: size
+size:  ## lines and tokens of each package, what a job loads, settings, messages, commands, tests, scripts; TREE=FOLDER of another checkout
+	@$$(scripts/dev/venv test lint demo)/bin/python scripts/size.py $(TREE)
 
 .PHONY: docs
 docs:  ## the docs site, in build/docs: search, light and dark; a dead link or anchor fails

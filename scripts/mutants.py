@@ -141,7 +141,7 @@ def table(names: list[str], found: dict[str, int | None]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make mutants", description="Score the tests.")
+    parser = argparse.ArgumentParser(prog="scripts/test mutants", description="Score the tests.")
     parser.add_argument("--sample", type=int, default=600)
     parser.add_argument("--seed", type=int, default=27)
     parser.add_argument("--children", type=int, default=1, help="mutants at the same time")

@@ -6,6 +6,7 @@
     scripts/test table [AREA...]            what was tried last, a line each
     scripts/test PYTEST ARGUMENT...         some tests; nothing is set up for them
     scripts/test simulate --help            schedules of failures in simulated time
+    scripts/test mutants --help             wrong changes of spec, plan and job that no fast test notices (10 minutes of CPU)
     scripts/test failures                   how well failures are judged: precision and recall
     scripts/test promises                   what is promised, by which tests, and what their controls are
     scripts/test screenshots                the pictures of our pages, into docs/images
