@@ -83,6 +83,7 @@ def test_a_mutation_that_does_not_apply_is_an_error(old: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # all named schedules fail, which takes 20 s of CPU
 @pytest.mark.textual
 def test_a_mutation_that_breaks_the_code_is_not_found() -> None:
     broken = replace(MUTATIONS["restarts have no limit"], new="if no_such_name or not")
