@@ -22,8 +22,6 @@ from entrypoint.netcheck.table import text
 from entrypoint.spec import JobSpec
 from entrypoint.text import count, json_document, one_line
 
-_TEXT = 300  # characters of an error
-
 Group = tuple[int, ...]  # nodes that reduce together, the first of which has the store
 
 
@@ -98,7 +96,7 @@ class Coordinator:
             return Conclusion(
                 None, lines=("netcheck: this node is alone, and there is no network to measure",)
             )
-        if len(self._unable) == len(self._present):
+        if self._unable.keys() >= set(self._present):
             return Conclusion(self._cannot_measure())
         result = self._result()
         problems = findings(result, self._spec.netcheck)
@@ -201,7 +199,7 @@ class Coordinator:
 
     def _fail(self, group: Group, why: str) -> None:
         """Keep the first reason why a group could not reduce."""
-        self._errors.setdefault(group, one_line(why, _TEXT))
+        self._errors.setdefault(group, one_line(why, messages.WHY))
 
     # -- what comes of it
 

@@ -18,6 +18,7 @@ from entrypoint.values import dataclass
 from entrypoint.wire import Invalid, Length, Range, read
 
 MOST = 1 << 16  # bytes of a message in the pipes
+WHY = 300  # characters of a reason
 PATIENCE = 15.0  # seconds for a group to meet, and for each of its operations
 _NODES = 1 << 20
 
@@ -78,7 +79,7 @@ class Figures:
 class Unable:
     """Why a node could not do what it was asked."""
 
-    why: Annotated[str, Length(300)]
+    why: Annotated[str, Length(WHY)]
 
 
 ANSWERS: Mapping[type, type] = {Open: Ready, Serve: Serving, Reduce: Figures}

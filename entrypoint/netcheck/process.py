@@ -11,6 +11,7 @@ from entrypoint.netcheck.messages import (
     ANSWERS,
     MOST,
     PATIENCE,
+    WHY,
     Open,
     Ready,
     Unable,
@@ -24,7 +25,6 @@ from entrypoint.text import from_json, one_line
 from entrypoint.wire import Invalid, to_json
 
 _GONE = 2.0  # seconds for a killed process to be gone
-_TEXT = 300  # characters of an error
 
 
 class TorchProcess:
@@ -51,18 +51,17 @@ class TorchProcess:
                 await self.close()
                 self._interface = question.interface
             seconds = limit(question, self._launch)
-            try:
-                line = await asyncio.wait_for(self._ask(question), seconds)
-            except asyncio.TimeoutError:
-                await self.close()
-                return packed(Unable(f"torch did not answer within {seconds:g} s"))
+            line = await asyncio.wait_for(self._ask(question), seconds)
             return packed(unpacked(from_json(line), ANSWERS[type(question)], Unable))
+        except asyncio.TimeoutError:
+            await self.close()
+            return packed(Unable(f"torch did not answer within {seconds:g} s"))
         except Invalid as error:
-            return packed(Unable(one_line(f"an invalid message: {error}", _TEXT)))
+            return packed(Unable(one_line(f"an invalid message: {error}", WHY)))
         except (OSError, ValueError) as error:
             await self.close()
             why = getattr(error, "strerror", None) or error
-            return packed(Unable(one_line(f"torch's process has failed: {why}", _TEXT)))
+            return packed(Unable(one_line(f"torch's process has failed: {why}", WHY)))
 
     async def _ask(self, question: Any) -> bytes:
         """Return its next line. Raises OSError if it ends, ValueError if the line is too long."""

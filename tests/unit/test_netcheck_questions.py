@@ -150,6 +150,18 @@ def test_without_torch_nothing_is_measured_and_the_job_says_so(how: str) -> None
     )
 
 
+def test_a_node_that_says_so_and_leaves_does_not_hide_that_there_is_no_torch() -> None:
+    coordinator = Check(3).coordinator
+    coordinator.begin(0.0)
+    coordinator.take(2, packed(Unable("no torch")), 0.0)
+    coordinator.lose(2, "its session ended", True, 0.0)
+    for node in (0, 1):
+        coordinator.take(node, packed(Unable("no torch")), 0.0)
+    outcome = coordinator.conclude(None).outcome
+    assert outcome
+    assert outcome.status == 78
+
+
 @pytest.mark.control("a node that freezes, leaves or never comes is named, and no hang")
 def test_where_one_node_has_no_torch_the_others_measure() -> None:
     check = Check(3)
