@@ -107,6 +107,18 @@ def test_what_a_command_imports_is_in_its_closure(
     assert [each for each in hidden if not each.startswith((*adapters, "entrypoint.cli."))] == []
 
 
+def test_what_a_fixture_asks_for_counts_too() -> None:
+    test, conftest = "tests/process/test_gone.py", "tests/conftest.py"
+    asks = (TREE / test).read_text() + "\n\ndef test_it(*, first) -> None: ...\n"
+    fixtures = (
+        "\n\ndef first(second): ...\n\n\ndef second(): return Slurm\n"
+        "from tests.slurm import Slurm\n"
+    )
+    changes = {conftest: ((TREE / conftest).read_text() + fixtures).encode()}
+    assert "tests/slurm.py" not in Inputs(changes=changes).of(test), "the control: nobody asks"
+    assert "tests/slurm.py" in Inputs(changes={**changes, test: asks.encode()}).of(test)
+
+
 def test_the_tiers_name_tests() -> None:
     """tests/tiers.yaml has no name that is no test's"""
     named = (*tiers.EVERY_CHANGE, *tiers.THOROUGH, *tiers.RELEASE)

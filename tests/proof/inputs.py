@@ -40,6 +40,11 @@ _FIXTURE_CALLS = (".usefixtures", ".getfixturevalue")
 FOLDERS = ("docs", "scripts", "examples", "templates", ".github", ".ci")
 
 
+def _arguments(function: ast.FunctionDef) -> list[str]:
+    """Return the names of what pytest would give to a test or fixture."""
+    return [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
+
+
 def _fixture_names(module: ast.Module) -> Iterator[str]:
     """Yield what may be a fixture's name: arguments of tests and fixtures, and names in calls of
     usefixtures and getfixturevalue."""
@@ -47,7 +52,7 @@ def _fixture_names(module: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef):
             is_fixture = "fixture" in "".join(map(ast.unparse, node.decorator_list))
             if is_fixture or node.name.startswith("test_"):
-                yield from (argument.arg for argument in node.args.args)
+                yield from _arguments(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_FIXTURE_CALLS):
             constants = (each for each in node.args if isinstance(each, ast.Constant))
             yield from (str(each.value) for each in constants)
@@ -172,24 +177,34 @@ class Inputs:
         return found
 
     def _fixtures(self, test: str) -> Iterator[str]:
-        """Yield the modules that the fixtures of a test file use, in the conftest.py files above
-        it."""
-        words = set(_fixture_names(self._ast(test)))
+        """Yield the modules that the fixtures of a test file use, and those that these ask for, in
+        the conftest.py files above it."""
         parts = test.split("/")[:-1]
-        for end in range(1, len(parts) + 1):
-            conftest = "/".join([*parts[:end], "conftest.py"])
-            if conftest not in self._known:
+        above = ["/".join([*parts[:end], "conftest.py"]) for end in range(1, len(parts) + 1)]
+        conftests = [path for path in above if path in self._known]
+        waiting = [*_fixture_names(self._ast(test))]
+        seen: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
                 continue
-            homes = {
-                alias.name: self._path(node.module)
-                for node in ast.walk(self._ast(conftest))
-                if isinstance(node, ast.ImportFrom) and node.module
-                for alias in node.names
-            }
-            for node in self._ast(conftest).body:
-                if isinstance(node, ast.FunctionDef) and node.name in words:
-                    used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-                    yield from {home for name in used if (home := homes.get(name))}
+            seen.add(name)
+            for conftest in conftests:
+                for node in self._ast(conftest).body:
+                    if isinstance(node, ast.FunctionDef) and node.name == name:
+                        waiting += _arguments(node)
+                        yield from self._homes(conftest, node)
+
+    def _homes(self, module: str, function: ast.FunctionDef) -> set[str]:
+        """Return the paths of the modules of this tree from which a function's names come."""
+        homes = {
+            alias.name: self._path(node.module)
+            for node in ast.walk(self._ast(module))
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+        }
+        used = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
+        return {home for name in used if (home := homes.get(name))}
 
     def _named(self, words: set[str], quoted: set[str]) -> set[str]:
         """Return the adapters that these words name: one by one, by a variable that marks a
