@@ -48,6 +48,7 @@ MARKS = {
 # Programs of the tests, with their own arguments.
 PROGRAMS = {
     "simulate": ("tests.simulation",),
+    "mutants": ("scripts.mutants",),
     "failures": ("tests.failures.score",),
     "promises": ("tests.promises",),
     "screenshots": ("tests.pages", "docs/images"),
