@@ -33,7 +33,8 @@ class Worker(asyncssh.SSHServerSession[bytes]):
     """The session of one worker."""
 
     def __init__(self, all_workers: set[Worker], counts: Counter[str]) -> None:
-        self._all, self._counts = all_workers, counts
+        self._all = all_workers
+        self._counts = counts
         self._intake = codec.Intake(codec.BY_LEADER, codec.TO_WORKER, time.monotonic())
         self.silent = False
 

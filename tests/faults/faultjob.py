@@ -22,7 +22,9 @@ class Job:
     nothing behind."""
 
     def __init__(self, network: str, launcher: str, hosts: Sequence[str]) -> None:
-        self.network, self.hosts, self.image = network, list(hosts), IMAGE
+        self.network = network
+        self.hosts = list(hosts)
+        self.image = IMAGE
         self.boxes: dict[str, str] = {}
         self.env = {
             "ENTRYPOINT_HOSTS": ",".join(hosts),

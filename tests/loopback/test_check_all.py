@@ -73,8 +73,7 @@ def hanging(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.promise(
-    "`check --all` names exactly the nodes with something wrong, and starts nothing",
-    control="the same containers without a fault, in the same test",
+    "`check --all` names exactly the nodes with something wrong, and starts nothing"
 )
 def test_exactly_the_nodes_with_something_wrong_are_named(cluster: Make) -> None:
     job = cluster(4)

@@ -77,8 +77,7 @@ def test_all_pairs_are_measured_and_all_nodes_end_with_0(cluster: Make, start: S
     control="the check before a job's program, in the same test",
 )
 def test_where_logs_are_json_its_answer_stays_one(cluster: Make, start: Start) -> None:
-    """What is said beside it is JSON; where it runs before a job's program, which is the control,
-    all of it is."""
+    """Its messages are JSON; before a job's program, which is the control, all of its output is."""
     job = cluster(2)
     start(job, "netcheck", "--json", LOGS_FORMAT="json", LOGS_TIMESTAMPS="utc")
     assert job.ends() == {0: 0, 1: 0}, job.both()

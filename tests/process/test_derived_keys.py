@@ -150,7 +150,7 @@ def test_every_node_of_a_job_has_its_token_and_no_other_job_has() -> None:
 
 def test_the_derivation_is_rfc_5869() -> None:
     """Worked out step by step with hmac alone: nodes of two versions of the toolkit must agree on
-    this for ever."""
+    this forever."""
 
     def seed(info: bytes) -> bytes:
         extracted = hmac.digest(b"entrypoint keys 1", SECRET.encode(), "sha256")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.see
 
 @pytest.fixture(autouse=True)
 def limited() -> Iterator[None]:
-    """A mistake that writes for ever must not fill the disk."""
+    """A mistake that writes forever must not fill the disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (128 << 20, before[1]))
     yield

@@ -237,7 +237,7 @@ def test_sixty_four_ranks_that_start_while_nobody_reads(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_that_is_killed_where_the_kernel_has_no_pidfd(bench: Bench) -> None:
-    """Nothing ever said that it was gone, and the node waited for ever."""
+    """Nothing ever said that it was gone, and the node waited forever."""
     program = ["sh", "-c", "kill -KILL $PPID; exec sleep 600"]
     run = [sys.executable, *split("-m entrypoint run --launcher mpirun --slots 1 --"), *program]
     process = bench.popen([sys.executable, str(NO_PIDFD), *run], {"FAKE_HANG": "after"})

@@ -392,7 +392,7 @@ def test_one_that_ended_under_mpirun_stays_until_it_is_let_go(
 ) -> None:
     """mpirun ends the others at the first that leaves with a failure, and passes on nothing from
     then on. One that was told ends with 0 and without MPI_Finalize, for which MPICH's daemon kills
-    the others; it does not stay for ever."""
+    the others; it does not stay forever."""
     # A child that a shell has forked and that is not a program yet may lose the signal: none that
     # stays.
     ends = "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"

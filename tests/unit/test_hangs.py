@@ -411,7 +411,8 @@ class Job(Node):
     def __init__(self, action: str = "stop", line: str = "", **settings: Any) -> None:
         stall = f"{{minutes: 2, action: {action}{line and f', line: {line!r}'}}}"
         super().__init__(**{"launcher": "plain", "stall": stall, **settings})
-        self.idle, self.states = [0.0, 0.0, 0.0], ["S", "S", "S"]
+        self.idle = [0.0, 0.0, 0.0]
+        self.states = ["S", "S", "S"]
         self.steps: list[tuple[int, int, float]] = []  # as the nodes report them
         self.start()
 

@@ -293,7 +293,7 @@ def test_open_mpi_has_no_word_for_ipv6_networks() -> None:
 def test_a_name_that_means_two_networks(
     own: Interface, other: Interface, asked: str, refused: bool
 ) -> None:
-    """Refused where this node has both, since Open MPI would wait for ever."""
+    """Refused where this node has both, since Open MPI would wait forever."""
     spec = load(f"{TWO}command: [x]\n{ASKED.format(asked)}", "job.yaml", {}, {})
     here = replace(HERE, interfaces=(ETH0, ETH1))
     members = Members((answer(0, own, 2), answer(1, other, 2)))

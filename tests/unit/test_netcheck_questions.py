@@ -165,8 +165,11 @@ def test_a_node_that_says_so_and_leaves_does_not_hide_that_there_is_no_torch() -
 @pytest.mark.control("a node that freezes, leaves or never comes is named, and no hang")
 def test_where_one_node_has_no_torch_the_others_measure() -> None:
     check = Check(3)
-    opens = lambda node, question: node == 1 and isinstance(question, Open)  # noqa: E731
-    end = check.run(lambda node, question: Unable("no torch") if opens(node, question) else None)
+
+    def answer(node: int, question: Any) -> Any:
+        return Unable("no torch") if node == 1 and isinstance(question, Open) else None
+
+    end = check.run(answer)
     errors = {(pair["a"], pair["b"]): pair["error"] for pair in check.seen(end)["pairs"]}
     assert errors == {(0, 1): "worker-1: no torch", (0, 2): "", (1, 2): "worker-1: no torch"}
     assert end.outcome
