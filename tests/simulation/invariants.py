@@ -497,8 +497,10 @@ def _in_inquiry(schedule: Schedule, world: World) -> list[str]:
     )
     if fault.kind not in statuses or (not fault.node and fault.kind not in ("stop", "twice")):
         return []
-    if _final(world, 0)[0] < fault.at + 5 * schedule.latency:
-        return []  # the inquiry was over when the leader heard of it
+    silent = fault.kind in ("vanish", "cut")
+    heard = fault.at + (_patience(schedule) if silent else 5 * schedule.latency)
+    if world.inquired < heard:
+        return []  # its result stands
     wrong = []
     soon = (
         fault.at

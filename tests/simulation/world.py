@@ -693,6 +693,7 @@ class World:
         self.barred: set[int] = set()  # those of them that were to blame twice
         self.hit_running = False  # whether programs ran when something went wrong last
         self.hit_inquiry = False  # whether the leader asked the nodes then
+        self.inquired = math.inf  # when the leader had asked them
         self.stopped: set[int] = set()  # boots of the leader that were told to stop while ranks ran
         # boots of the leader that got SIGTERM before their result was told
         self.told_to_stop: set[int] = set()
@@ -902,6 +903,8 @@ class World:
         start = Phase.CHECKS if action.node == rank else Phase.MISSING
         before = self.phases.get(node, start)
         self.phases[node] = action.phase
+        if before is Phase.INQUIRY and rank == action.node == 0:
+            self.inquired = self.now
         if before is not action.phase:
             self.transitions.add((action.node == rank, before, action.phase))
 

@@ -148,6 +148,14 @@ def test_ranks_get_the_grace_unless_the_stop_is_forced(again: bool, grace: float
     assert actions.Send(1, messages.Stop(grace)) in alone
 
 
+def test_a_worker_that_is_told_to_stop_before_the_start_says_so() -> None:
+    node = Node(me=1)
+    node.hears(node.hello, sender=0)
+    said = node.told(events.Signalled(15))
+    failed = messages.Failed(143, "EP611 this node was ended by SIGTERM (143)", False, stop=True)
+    assert actions.Send(0, failed) in said
+
+
 def test_a_node_that_may_be_frozen_has_time_to_hear_the_result() -> None:
     job = Running()
     job.hears(FAILED, sender=2)

@@ -12,6 +12,7 @@ from entrypoint import plan as planning
 from entrypoint import spec as specs
 from entrypoint.errors import CantCreateError, OsError
 from entrypoint.model import Device, Facts, Members, Node, NodeReport, Plan, Topology
+from entrypoint.plan.limits import open_files
 from entrypoint.plan.members import clock_warnings
 from entrypoint.system import preflight
 from entrypoint.values import replace
@@ -26,8 +27,8 @@ def topology(run_dir: Path | str, nodes: int = 1, slots: int = 2, cards: int = 0
     )
 
 
-def draft(where: Topology) -> Plan:
-    spec = specs.load("command: [prog]\nlauncher: mpirun\n", "job.yaml", {}, {})
+def draft(where: Topology, launcher: str = "mpirun") -> Plan:
+    spec = specs.load(f"command: [prog]\nlauncher: {launcher}\n", "job.yaml", {}, {})
     return planning.settle(spec, FACTS, where)
 
 
@@ -144,6 +145,15 @@ def test_file_handles_for_a_connection_from_every_rank_to_every_other(
 def test_a_worker_keeps_no_sessions(tmp_path: Path, handles: list[int]) -> None:
     handles[:] = 128, 128
     preflight.check(draft(replace(topology(tmp_path, 1000, 8), me=1)))
+
+
+@pytest.mark.parametrize(("launcher", "agents"), [("mpirun", 2), ("torchrun", 0)])
+def test_the_leader_counts_the_agents_of_its_launcher(
+    launcher: str, agents: int, tmp_path: Path
+) -> None:
+    plan = draft(topology(tmp_path, 3), launcher)
+    leader, worker = (open_files(plan, rank)[0] for rank in (0, 1))
+    assert leader - worker == 2 + agents, "a session with each other node, and its agent"
 
 
 def test_all_that_is_wrong_is_said_at_once(handles: list[int]) -> None:

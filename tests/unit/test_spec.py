@@ -406,7 +406,16 @@ def test_every_field_has_its_variables(field: spec.FieldInfo) -> None:
 )
 def test_values_as_text(name: str, text: str, value: object) -> None:
     result = job(None, {f"ENTRYPOINT_{name}": text})
-    assert at(result, name.lower().replace("_", ".", 1)) == value
+    path = name.lower().replace("_", ".", 1)
+    assert at(result, path) == value
+    assert result.source(path) == Source("env", f"ENTRYPOINT_{name}")
+
+
+def test_fields_are_what_the_model_declares() -> None:
+    """Read anew: who imports this has cached them."""
+    cached = fields()
+    fields.cache_clear()
+    assert fields() == cached
 
 
 def test_variables_are_all_different() -> None:
