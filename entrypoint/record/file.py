@@ -25,9 +25,8 @@ from entrypoint.system.signals import StoppedBySignal
 from entrypoint.text import Log
 
 if TYPE_CHECKING:
-    from socket import socket
-
     from entrypoint.record.content import JobStatus, RecordedProcess, Recording
+    from entrypoint.record.server import MetricsServer
 
 TERMINATION_LOG = "/dev/termination-log"
 SAGEMAKER_FAILURE = "/opt/ml/output/failure"  # its first 1024 characters are a job's FailureReason
@@ -130,8 +129,8 @@ class RecordFile:
         self.status: JobStatus | None = None
         self.at = 0.0
         self.timeline: Recording | None = None
-        # The port of the metrics, which stays open between attempts; None until there is one.
-        self.metrics: socket | None = None
+        # Serves the metrics, also between attempts; None if nobody has asked for them.
+        self.server: MetricsServer | None = None
         # The command line that was started; without secrets.
         self.command = ""
 

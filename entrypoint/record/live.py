@@ -17,7 +17,6 @@ from entrypoint.output.log import Logger
 from entrypoint.record.content import JobStatus
 from entrypoint.record.file import RecordFile
 from entrypoint.record.nodes import NodeTable
-from entrypoint.record.server import MetricsServer, listening
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.system.threads import in_thread
 
@@ -29,6 +28,7 @@ _CLOSEST = 0.2  # seconds between two writes while something changes
 # otherwise.
 _SHARE_OF_CHANGES = 20
 _SHARE = 50
+_PATIENCE = 5.0  # seconds in which the event loop answers a request for metrics
 
 
 class JobView(Protocol):
@@ -69,7 +69,6 @@ class LiveRecord:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._table = NodeTable(plan, time.monotonic())
-        self._server: MetricsServer | None = None
         self._write: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         # When the file was last written, and how many seconds that took.
@@ -96,14 +95,17 @@ class LiveRecord:
             self._serve(self._metrics_spec.address, self._metrics_spec.port)
 
     def _serve(self, address: str, port: int) -> None:
+        from entrypoint.record.server import MetricsServer  # http.server takes 20 ms to import
+
         try:
-            self._file.metrics = self._file.metrics or listening(address, port)
+            if self._file.server is None:
+                self._file.server = MetricsServer(address, port, self._metrics)
         except OSError as error:
             hint = "set another metrics.port or metrics.address; the job goes on"
             detail = f"{address} port {port}: {error.strerror or error}"
             self._log(f"warning: EP035 no metrics are served | {detail} | {hint}")
             return
-        self._server = MetricsServer(self._file.metrics, self._metrics)
+        self._file.server.metrics = self._metrics
         if not (address.startswith("127.") or address == "::1"):
             detail = (
                 f"whoever reaches {address} port {port} reads the names of job and nodes, and how"
@@ -115,9 +117,17 @@ class LiveRecord:
             )
 
     def _metrics(self) -> str:
-        from entrypoint.record import metrics  # no message is in them
+        """Return the metrics; for the server's thread. Raises TimeoutError, and RuntimeError after
+        the attempt."""
+        from entrypoint.record import metrics
 
-        return metrics.text(self._status(), self._log.lost)
+        async def status() -> JobStatus:
+            return self._status()
+
+        if not self._is_open:
+            raise RuntimeError("no attempt is running")
+        asked = asyncio.run_coroutine_threadsafe(status(), self._loop)
+        return metrics.text(asked.result(_PATIENCE), self._log.lost)
 
     def _status(self) -> JobStatus:
         self._file.command = self._programs.command
@@ -181,5 +191,3 @@ class LiveRecord:
                 pending.cancel()
         with contextlib.suppress(Exception):  # as in `saw`
             self._file.keep(self._status(), time.monotonic())
-        if self._server is not None:
-            self._server.close()
