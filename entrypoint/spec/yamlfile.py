@@ -2,9 +2,8 @@
 
     text --compose--> nodes with marks --item--> Item(value, place)  (problems: to a ProblemList)
 
-PyYAML scans and parses. No tag can call code and no anchor can explode; a scalar such as `no`,
-`1.10` or `22:22` remains text, and the field decides on its type. Only a plain scalar that is
-empty, `~` or `null` is nothing.
+PyYAML scans and parses. No tag can call code; a scalar such as `no`, `1.10` or `22:22` remains
+text, and the field decides on its type. Only a plain scalar that is empty, `~` or `null` is nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +15,11 @@ import yaml
 
 from entrypoint.secret import is_secret
 from entrypoint.spec.items import Item, Place, ProblemList
-from entrypoint.text import brief, is_utf16
+from entrypoint.text import brief
 from entrypoint.values import replace
 
 MAX_CHARACTERS = 1 << 20
-MAX_VALUES = 20_000  # after anchors are expanded; a job may have 16,384 hosts
-MAX_DEPTH = 32
+_MAX_VALUES = 20_000  # with all aliases expanded; a job may have 16,384 hosts
 
 _TAG = "tag:yaml.org,2002:"
 # Tags that a value may have. Those of numbers and booleans change nothing.
@@ -43,64 +41,14 @@ def read(text: str, file: str, report: ProblemList, group: int = 0, path: str = 
     return _Reader(text, file, report, group, path).read()
 
 
-class _Refused(yaml.MarkedYAMLError):
-    """YAML that the library would accept, and this module rejects."""
-
-    def __init__(self, summary: str, hint: str, mark: Any) -> None:
-        super().__init__(problem=summary, problem_mark=mark, note=hint)
-
-
 class _Composer(yaml.BaseLoader):
-    """PyYAML's composer, with scalars as text.
-
-    It counts the values that anchors would expand to, before anything is expanded.
-    """
-
-    _values = _depth = 0
+    """PyYAML's composer, with scalars as text."""
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         """Return the tag of a node without one."""
         if kind is yaml.ScalarNode and implicit[0] and value in _PLAIN:
             return f"{_TAG}{_PLAIN[value]}"
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        self._depth += 1
-        self._bound(self._depth, event)
-        node: Any = super().compose_node(parent, index)
-        self._depth -= 1
-        values = 1
-        depth = 1
-        if isinstance(event, yaml.AliasEvent):
-            if node.end_mark is None:  # its end was not read yet
-                raise _Refused("an anchor holds itself", "write the value out", event.start_mark)
-            values, depth = _extent(node)
-        self._values += values
-        self._bound(self._depth + depth, event)
-        return node
-
-    def _bound(self, depth: int, event: Any) -> None:
-        if depth > MAX_DEPTH:
-            raise _Refused(
-                f"values are nested more than {MAX_DEPTH} deep",
-                "a job spec needs fewer",
-                event.start_mark,
-            )
-        if self._values > MAX_VALUES:
-            summary = f"more than {MAX_VALUES:,} values once the anchors are expanded"
-            raise _Refused(summary, "use fewer aliases", event.start_mark)
-
-
-def _extent(node: Any) -> tuple[int, int]:
-    """Return the number of values of a node with expanded aliases, and their depth."""
-    entries = [] if isinstance(node, yaml.ScalarNode) else node.value
-    sizes = [
-        _extent(child)
-        for entry in entries
-        for child in (entry if isinstance(entry, tuple) else (entry,))
-    ]
-    return 1 + sum(values for values, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
 
 
 class _Reader:
@@ -110,6 +58,7 @@ class _Reader:
         self.report = report
         self.group = group
         self.path = path
+        self.left = _MAX_VALUES
 
     def read(self) -> Item | None:
         if len(self.text) > MAX_CHARACTERS:
@@ -120,9 +69,6 @@ class _Reader:
                 "shorten it",
             )
             return None
-        if is_utf16(self.text):
-            self.fail(self.at(1, 1), "this text is UTF-16", "", "save it as UTF-8")
-            return None
         try:
             self.loader = _Composer(self.text)
             node: Any = self.loader.get_node() if self.loader.check_node() else None
@@ -132,6 +78,10 @@ class _Reader:
                 self.fail(
                     self.place(event.start_mark), summary, "---", "put each job into its own file"
                 )
+            is_empty = node is None or (
+                isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")
+            )
+            return Item({}, self.at(1, 1)) if is_empty else self.item(node, self.path)
         except yaml.reader.ReaderError as error:
             before = self.text[: error.position]
             place = self.at(before.count("\n") + 1, len(before) - before.rfind("\n"))
@@ -150,11 +100,9 @@ class _Reader:
         ):  # PyYAML on escapes such as "\UFFFFFFFF" and on long %YAML numbers
             place = self.place(self.loader.get_mark())
             self.fail(place, "this is not YAML", "a number out of range", "fix or remove it")
-        else:
-            is_empty = node is None or (
-                isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")
-            )
-            return Item({}, self.at(1, 1)) if is_empty else self.item(node, self.path)
+        except RecursionError:
+            summary = f"more than {_MAX_VALUES:,} values, or values nested too deep"
+            self.fail(self.at(1, 1), summary, "with all aliases expanded", "write fewer")
         return None
 
     def fail(self, place: Place, summary: str, detail: str, hint: str) -> None:
@@ -183,11 +131,7 @@ class _Reader:
             "" if is_secret(line) else f"{error.context}: {problem}" if error.context else problem
         )
         hint = "fix the indentation, quotes or brackets here"
-        if isinstance(error, _Refused):
-            summary = problem
-            detail = ""
-            hint = error.note or ""
-        elif "'\\t'" in problem:
+        if "'\\t'" in problem:
             summary = (
                 "a tab where YAML wants a space"
                 if line[: mark.column].strip()
@@ -202,6 +146,9 @@ class _Reader:
         self.fail(self.place(mark), summary, detail, hint)
 
     def item(self, node: Any, path: str) -> Item:
+        self.left -= 1
+        if self.left < 0:
+            raise RecursionError
         place = self.place(node.start_mark)
         tag = node.tag.removeprefix(_TAG)
         if tag not in _TAGS[type(node)]:
