@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
-from entrypoint.errors import ConfigError, OsError, RetryError, UsageError
+from entrypoint.errors import CantCreateError, ConfigError, OsError, UsageError
 from entrypoint.local import faults
 from entrypoint.local import settings as local
 from entrypoint.model import Facts
@@ -19,8 +19,10 @@ from entrypoint.output.log import Logger
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
-    from entrypoint.local.guard import Child
+    from entrypoint.system.signals import Signals
 
+# Seconds within which two stop signals are one: timeout(1) signals its child, then the group.
+_SAME = 0.2
 # Debian's; the rest is Open MPI's.
 _PACKAGES = {
     "sshd": "openssh-server",
@@ -44,25 +46,42 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Run all nodes. Returns worker-0's exit status."""
-    from entrypoint.local import guard
+    import shutil
+
+    from entrypoint.system import process
+    from entrypoint.system.signals import Signals
 
     log.name = "local"
-    process = guard.split("entrypoint-local-")
-    if isinstance(process, guard.Parent):
-        if process.code < 0:
-            log(
-                f"signal {-process.code} ended what ran the nodes, so they were killed; exit"
-                f" {RetryError.status}"
-            )
-            return RetryError.status
-        return process.code
-    return _run_nodes(args, process, log)
+    signals = Signals(log, _SAME)
+    signals.watch()
+    signals.hold()
+    folder = _own_folder()
+    try:
+        process.adopt_orphans()
+        return _run_nodes(args, folder, signals, log)
+    finally:
+        process.sweep()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
+def _own_folder() -> str:
+    """Make a folder that only this user can read, for this run. Raises CantCreateError."""
+    import tempfile
+
+    try:
+        return tempfile.mkdtemp(prefix="entrypoint-local-")
+    except OSError as error:
+        hint = "make room, start the container with --tmpfs /tmp, or set TMPDIR to a writable place"
+        raise CantCreateError(
+            "EP410 cannot make a folder for the nodes", error.strerror or str(error), hint
+        ) from None
+
+
+def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Logger) -> int:
     import asyncio
 
     from entrypoint import registry
+    from entrypoint.local.cluster import LocalCluster, NodeCommand
     from entrypoint.system import facts
 
     local.refuse(inputs.overrides(args))
@@ -80,12 +99,12 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
     # A spec that is not a file is copied to another folder.
     paths = {} if not args.spec or os.path.isfile(args.spec) else local.paths(spec)
     for node in range(count):
-        settings = local.settings(spec, count, node, child.folder, port)
+        settings = local.settings(spec, count, node, folder, port)
         inherited = {**here.env, **local.share(visible, here.env, device.count, count, node)}
-        env = local.environment(inherited, settings, node, child.folder)
+        env = local.environment(inherited, settings, node, folder)
         envs.append(env | paths)
     _check(args, text, replace(here, env=envs[0]))
-    _files(child.folder, text, args, count)
+    _files(folder, text, args, count)
     argv = (
         *_this_program(),
         "run",
@@ -95,24 +114,12 @@ def _run_nodes(args: argparse.Namespace, child: Child, log: Logger) -> int:
     )
     places = [f"worker-{node} at {local.address(node)}" for node in sorted({0, count - 1})]
     log(f"{count} nodes on this machine: {' to '.join(places)}, ssh port {port}")
-    return asyncio.run(_run(argv, envs, wanted, child, log))
 
+    async def run() -> int:
+        starts = [NodeCommand(argv, env) for env in envs]
+        return await LocalCluster(starts, wanted, signals, log).run()
 
-async def _run(
-    argv: tuple[str, ...],
-    envs: list[dict[str, str]],
-    wanted: faults.Faults,
-    child: Child,
-    log: Logger,
-) -> int:
-    from entrypoint.local.cluster import LocalCluster, NodeCommand
-
-    nodes = LocalCluster([NodeCommand(argv, env) for env in envs], wanted, child.signals, log)
-    try:
-        return await nodes.run()
-    finally:
-        if nodes.orphaned:
-            child.close()
+    return asyncio.run(run())
 
 
 def _number(text: str | None) -> int | None:

@@ -1,4 +1,4 @@
 """All nodes of a job on this machine, with faults (`entrypoint local`)."""
 
-EFFECTS = ("cluster", "guard")
+EFFECTS = ("cluster",)
 """Modules with effects; all others of this package are pure."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from entrypoint.output.mux import Merge
 from entrypoint.system import children, proc, process
-from entrypoint.system.signals import USERS
 from entrypoint.text import count, duration
 from entrypoint.values import dataclass
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from entrypoint.local.faults import Fault, Faults
+    from entrypoint.system.signals import Signals
     from entrypoint.text import Log
 
 _POLL = 0.2  # seconds between checks whether a killed node has ended
@@ -41,7 +41,7 @@ class LocalCluster:
         self,
         starts: Sequence[NodeCommand],
         faults: Faults,
-        signals: int,
+        signals: Signals,
         log: Log,
     ) -> None:
         self._starts = starts
@@ -59,11 +59,10 @@ class LocalCluster:
         self._stops = 0  # requests to stop
         self._over = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self.orphaned = False  # whether the parent process is gone
 
     async def run(self) -> int:
         """Run all nodes to their end, and return worker-0's status."""
-        self._loop.add_reader(self._signals, self._signalled)
+        self._signals.take(self._stop, lambda signum: self._kill(self._running, signum))
         late = self._faults.late
         timers = [
             self._loop.call_later(fault.at, self._inject, fault) for fault in self._faults.entries
@@ -74,12 +73,11 @@ class LocalCluster:
             if fault.ends is not None
         ]
         for node in reversed(range(len(self._starts))):  # worker-0 last: the order does not matter
-            if node not in late and not self._stops:
+            if node not in late and not self._signals.stopped:
                 await self._start(node)
         await self._over.wait()
         for timer in timers:
             timer.cancel()
-        self._loop.remove_reader(self._signals)
         for node in self._frozen.keys() & self._running.keys():
             self._causes.setdefault(node, "still frozen, and killed")
         if remaining := await children.end_all(_GONE):
@@ -160,31 +158,16 @@ class LocalCluster:
 
     # -- signals to this process
 
-    def _signalled(self) -> None:
-        data = os.read(self._signals, 64)
-        if not data:
-            self.orphaned = True
+    def _stop(self, signum: int, again: bool) -> None:
+        self._stops += 1
+        if self._stops > 2:
             self._over.set()
-        for number in data:
-            signum = signal.Signals(number)
-            if signum in USERS:
-                self._kill(self._running, signum)
-                continue
-            self._stops += 1
-            if self._stops == 1:
-                self._log(
-                    f"{signum.name}: stopping, with SIGTERM to every node; once more skips the"
-                    " grace"
-                )
-                self._kill(self._running, signal.SIGTERM)
-            elif self._stops == 2:
-                self._log(f"{signum.name} again: not waiting for the grace to end")
-                self._kill(self._running, signal.SIGTERM)
-                self._loop.call_later(_FORCED, self._over.set)
-                self._frozen = dict.fromkeys(self._frozen)  # they are not waited for any more
-            else:
-                self._over.set()
-            self._check_end()
+            return
+        self._kill(self._running, signal.SIGTERM)
+        if again:
+            self._loop.call_later(_FORCED, self._over.set)
+            self._frozen = dict.fromkeys(self._frozen)  # they are not waited for any more
+        self._check_end()
 
     def _kill(self, nodes: Sequence[int] | Mapping[int, object], signum: int) -> None:
         proc.kill([self._running[node].pid for node in nodes], signum)

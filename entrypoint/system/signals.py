@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -45,10 +46,16 @@ class StoppedBySignal(BaseException):
 
 class Signals:
     """Handlers for all signals that may stop this process. Until `hold` or `take`, the first raises
-    StoppedBySignal."""
+    StoppedBySignal.
 
-    def __init__(self, log: Log) -> None:
+    A stop signal within `same` seconds of the one before does not count, unless it is SIGINT: each
+    Ctrl-C counts.
+    """
+
+    def __init__(self, log: Log, same: float = 0.0) -> None:
         self._log = log
+        self._same = same
+        self._last = float("-inf")  # time of the last stop signal
         self._stops: list[int] = []  # all stop signals so far
         self._delivered = 0  # how many of them were passed to `take`'s function
         self._shown = 0  # how many of them were logged
@@ -105,6 +112,10 @@ class Signals:
         if signum in USERS:
             self._soon(self._pass_on, signum)
             return
+        now = time.monotonic()
+        if signum != signal.SIGINT and now - self._last < self._same:
+            return
+        self._last = now
         self._stops.append(signum)
         if not self._held:
             self._held = True  # raise only once, so that the result can be written

@@ -171,3 +171,26 @@ def test_a_stop_that_one_attempt_has_heard_too_late_is_given_to_the_next() -> No
     asyncio.run(attempt(0))
     assert given == [(15, False), (15, False), (15, True)]
     assert said == ["SIGTERM: stopping", "SIGTERM again: not waiting for the grace to end"]
+
+
+@pytest.mark.parametrize(
+    ("signum", "same", "count"),
+    [(signal.SIGTERM, 600, 1), (signal.SIGTERM, 0, 2), (signal.SIGINT, 600, 2)],
+)
+def test_two_signals_of_timeout_are_one_and_each_ctrl_c_counts(
+    signum: int, same: float, count: int
+) -> None:
+    """timeout(1) signals its child, and then the group."""
+    said: list[str] = []
+    signals = Signals(said.append, same)
+    signals.hold()
+
+    async def job() -> None:
+        signals.take(lambda signum, again: None)
+        signals._came(signum, None)
+        signals._came(signum, None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(job())
+    assert len(said) == count
