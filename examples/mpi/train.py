@@ -42,9 +42,13 @@ def main() -> int:
     world = MPI.COMM_WORLD
     rank, size = world.Get_rank(), world.Get_size()
     # Two ranks that think they are alone would also see their loss fall.
-    if size != int(os.environ.get("OMPI_COMM_WORLD_SIZE", size)):
-        print(f"rank {rank}: MPI has {size} ranks, the launcher started more", file=sys.stderr)
+    started = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ.get("PMI_SIZE", size)
+    if size != int(started):
+        print(f"rank {rank}: MPI has {size} ranks, the launcher started {started}", file=sys.stderr)
         return 1
+    where = f"{socket.gethostname()}, local rank {os.environ.get('LOCAL_RANK', '?')}"
+    # in one write: ranks share a pipe
+    os.write(1, f"rank {rank} of {size} on {where}, pid {os.getpid()}\n".encode())
 
     inputs, targets = samples(rank, args.samples)
     weights = np.zeros_like(TRUTH)
@@ -60,11 +64,8 @@ def main() -> int:
         if rank == 0 and step % 10 == 0:
             print(f"step {step:3d}  loss {last:.6f}", flush=True)
 
-    places = world.gather((rank, socket.gethostname(), os.getpid()))
     difference = 0.0
     if rank == 0:
-        for place in places or []:
-            print("rank {} ran on {} (pid {})".format(*place), flush=True)
         print(f"loss {first:.6f} -> {last:.6f} on {size} ranks", flush=True)
         difference = float(np.abs(weights - one_process(size, args)).max())
         print(

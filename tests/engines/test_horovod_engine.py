@@ -16,7 +16,7 @@ FLAGS = [
 
 
 def test_benchmark(job_yaml: Callable[..., tuple[dict[str, str], str]]) -> None:
-    containers, log = job_yaml(GPU, "horovod-benchmark/job.yaml", "python", "benchmark.py", *FLAGS)
+    containers, log = job_yaml(GPU, "horovod/benchmark.yaml", "python", "benchmark.py", *FLAGS)
     assert places(log) == expected(list(containers)), log
     agrees(log, "1e-04", falling=False)
     speed = r"\d+\.\d \+-\d+\.\d"

@@ -35,7 +35,7 @@ EXAMPLES = {
     "lightning": Example("lightning/job.yaml", LIGHTNING),
     "ray-actors": Example("ray/job.yaml", RAY, anywhere=True),
     "ray-train": Example("ray/train.yaml", RAY, anywhere=True),
-    "hydra": Example("hydra/job.yaml", MPICH),
+    "hydra": Example("mpi/hydra.yaml", MPICH),
     "elastic": Example("pytorch-elastic/job.yaml", GPU, nodes=3, anywhere=True),
 }
 

@@ -27,7 +27,7 @@ def tensorflow_hosts(job: ModelArts, workers: int) -> dict[str, str]:
 
 def test_one_node(variables: Run) -> None:
     command = ("python", "train.py", "--steps", "20")
-    _, log = variables(TENSORFLOW, "tensorflow-single", *command, tasks={"worker": 1}, gpus=1)
+    _, log = variables(TENSORFLOW, "tensorflow", *command, tasks={"worker": 1}, gpus=1)
     assert "arguments ['--steps', '20'] in " in log
     losses = re.search(r"loss (\S+) -> (\S+)", log)
     assert losses, log
@@ -37,8 +37,8 @@ def test_one_node(variables: Run) -> None:
 def test_between_graph(variables: Run, modelarts: ModelArts) -> None:
     containers, log = variables(
         TENSORFLOW,
-        "tensorflow-between-graph",
-        "train.py",
+        "tensorflow",
+        "between_graph.py",
         tasks={"worker": 2, "ps": 1},
         env={**QUIET, **tensorflow_hosts(modelarts, 2)},
         gpus=1,
@@ -53,7 +53,7 @@ def test_parameter_server_strategy(variables: Run, modelarts: ModelArts) -> None
     chief = {"ENTRYPOINT_TENSORFLOW_CHIEF": "worker-0"}
     containers, log = variables(
         TENSORFLOW,
-        "tensorflow-parameter-server",
+        "tensorflow",
         "train.py",
         tasks={"worker": 3, "ps": 1},
         env={**QUIET, **tensorflow_hosts(modelarts, 3), **chief},
@@ -67,8 +67,8 @@ def test_parameter_server_strategy(variables: Run, modelarts: ModelArts) -> None
 
 
 def test_a_worker_that_fails_gives_every_container_its_status(compose: Compose) -> None:
-    spec = TREE / "examples/tensorflow-between-graph/job.yaml"
-    compose.render(spec, "train.py", "--fail", "5", "--fail-rank", "1", image=TENSORFLOW)
+    spec = TREE / "examples/tensorflow/between-graph.yaml"
+    compose.render(spec, "between_graph.py", "--fail", "5", "--fail-rank", "1", image=TENSORFLOW)
     compose.run("up", "-d")
     containers = compose.containers()
     statuses = ended(containers)

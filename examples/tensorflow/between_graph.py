@@ -13,13 +13,7 @@ import sys
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-
-LEARNING_RATE = 0.05
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+from train import LEARNING_RATE, batch, say
 
 
 def weights() -> list:
@@ -28,11 +22,6 @@ def weights() -> list:
         tf.get_variable("first", initializer=random.normal(size=(16, 32)) / 4),
         tf.get_variable("second", initializer=random.normal(size=(32, 1)) / 6),
     ]
-
-
-def batch(samples: int) -> tuple[np.ndarray, np.ndarray]:
-    inputs = np.random.default_rng(2).normal(size=(samples, 16))
-    return inputs, np.sin(inputs.sum(axis=1, keepdims=True))
 
 
 def loss_of(layers: list, inputs: np.ndarray, targets: np.ndarray) -> tf.Tensor:

@@ -1,5 +1,5 @@
-"""TensorFlow's ParameterServerStrategy with a training loop of its own, which checks itself against
-one process.
+"""Training with TensorFlow in one process; or, if there is a TF_CONFIG, by ParameterServerStrategy
+with a training loop of its own, which checks itself against one process.
 
 The chief hands out the shares of each batch; whichever worker is free computes a share's gradient.
 The chief applies their mean, so the result is what one process with the whole batch gets, up to
@@ -46,6 +46,19 @@ def gradients_of(
     return loss, tape.gradient(loss, layers)
 
 
+def one_process(args: argparse.Namespace) -> tuple[list[tf.Variable], list[float]]:
+    """The weights of one process that has the whole batch, and its losses."""
+    layers = weights()
+    inputs, targets = map(tf.constant, batch(args.share * args.shares))
+    losses = []
+    for _ in range(args.steps):
+        loss, gradients = gradients_of(layers, inputs, targets)
+        for layer, gradient in zip(layers, gradients, strict=True):
+            layer.assign_sub(LEARNING_RATE * gradient)
+        losses.append(float(loss))
+    return layers, losses
+
+
 def coordinate(
     args: argparse.Namespace, resolver: tf.distribute.cluster_resolver.ClusterResolver
 ) -> int:
@@ -53,7 +66,6 @@ def coordinate(
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         layers = weights()
-    alone = weights()
     inputs, targets = batch(args.share * args.shares)
 
     @tf.function
@@ -82,14 +94,12 @@ def coordinate(
         first = last if step == 0 else first
         for layer, each in zip(layers, zip(*gradients, strict=True), strict=True):
             layer.assign_sub(LEARNING_RATE * np.mean(each, axis=0))
-        _, whole = gradients_of(alone, *(tf.constant(each) for each in (inputs, targets)))
-        for layer, gradient in zip(alone, whole, strict=True):
-            layer.assign_sub(LEARNING_RATE * gradient)
         if step % 5 == 0:
             say(f"step {step} loss {last:.6f}")
 
     for name in sorted(did):
         say(f"{name} computed {did[name]} of {args.steps * args.shares} shares")
+    alone, _ = one_process(args)
     pairs = zip(layers, alone, strict=True)
     difference = max(float(np.abs(ours.numpy() - other.numpy()).max()) for ours, other in pairs)
     say(f"loss {first:.6f} -> {last:.6f}")
@@ -109,6 +119,12 @@ def main() -> int:
         "--fail", type=int, default=0, help="exit status of the chief after half the steps"
     )
     args = parser.parse_args()
+
+    if "TF_CONFIG" not in os.environ:
+        say(f"arguments {sys.argv[1:]} in {os.getcwd()} by {sys.executable}")
+        _, losses = one_process(args)
+        say(f"loss {losses[0]:.6f} -> {losses[-1]:.6f}")
+        return 0 if losses[-1] < losses[0] else 1
 
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     say(f"{task['type']} {task['index']} on {socket.gethostname()}, pid {os.getpid()}")
