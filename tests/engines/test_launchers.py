@@ -30,13 +30,13 @@ class Example:
 
 EXAMPLES = {
     "jax": Example("jax/job.yaml", JAX),
-    "accelerate": Example("accelerate/job.yaml", ACCELERATE),
-    "deepspeed": Example("deepspeed/job.yaml", DEEPSPEED, tolerance="1e-05"),
-    "lightning": Example("lightning/job.yaml", LIGHTNING),
+    "accelerate": Example("pytorch/accelerate.yaml", ACCELERATE),
+    "deepspeed": Example("pytorch/deepspeed.yaml", DEEPSPEED, tolerance="1e-05"),
+    "lightning": Example("pytorch/lightning.yaml", LIGHTNING),
     "ray-actors": Example("ray/job.yaml", RAY, anywhere=True),
     "ray-train": Example("ray/train.yaml", RAY, anywhere=True),
     "hydra": Example("mpi/hydra.yaml", MPICH),
-    "elastic": Example("pytorch-elastic/job.yaml", GPU, nodes=3, anywhere=True),
+    "elastic": Example("pytorch/elastic.yaml", GPU, nodes=3, anywhere=True),
 }
 
 

@@ -21,11 +21,19 @@ from tests.cluster import Cluster, Make, free_port, until
 
 SLOW = pytest.mark.slow
 SAVES = "trap 'sleep 0.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+DEEPSPEED = str(TREE / "examples/pytorch/train_deepspeed.py")
+JAX = str(TREE / "examples/jax/train.py")
 # The example, and its launcher.
 EXAMPLES = pytest.mark.parametrize(
     ("example", "launcher"),
-    [(name, name) for name in ("jax", "accelerate", "deepspeed")] + [("lightning", "torchrun")],
-    ids=["jax", "accelerate", "deepspeed", "lightning"],
+    [
+        pytest.param(JAX, "jax", id="jax"),
+        pytest.param(
+            str(TREE / "examples/pytorch/train_accelerate.py"), "accelerate", id="accelerate"
+        ),
+        pytest.param(DEEPSPEED, "deepspeed", id="deepspeed"),
+        pytest.param(str(TREE / "examples/pytorch/train_lightning.py"), "torchrun", id="lightning"),
+    ],
 )
 
 
@@ -92,11 +100,7 @@ def test_a_failing_rank_gives_its_status_on_both_nodes(
     cluster: Make, launcher_python: str, example: str, launcher: str
 ) -> None:
     job = cluster(2)
-    program = (
-        launcher_python,
-        str(TREE / "examples" / example / "train.py"),
-        *split("--fail 7 --fail-rank 3"),
-    )
+    program = (launcher_python, example, *split("--fail 7 --fail-rank 3"))
     # which JAX's other processes take to the full
     start(job, launcher, *program, ENTRYPOINT_TIMEOUTS_GRACE="5")
     assert job.ends(120) == {0: 7, 1: 7}, job.both()
@@ -160,7 +164,7 @@ def test_sigterm_reaches_every_process_of_the_examples(
     def ranks(word: str) -> set[str]:
         return set(re.findall(rf"rank (\d) {word}", job.out(0) + job.out(1)))
 
-    start(job, launcher, launcher_python, str(TREE / "examples" / example / "train.py"), "--stay")
+    start(job, launcher, launcher_python, example, "--stay")
     until(lambda: len(ranks("is up")) == 4, 120, "four processes")
     job.signal(1, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
@@ -171,7 +175,7 @@ def test_sigterm_reaches_every_process_of_the_examples(
 def test_jax_s_processes_stop_at_one_step(cluster: Make, launcher_python: str) -> None:
     """JAX takes SIGTERM itself; a program asks it."""
     job = cluster(2)
-    start(job, "jax", launcher_python, str(TREE / "examples/jax/train.py"), "--steps", "1000000")
+    start(job, "jax", launcher_python, JAX, "--steps", "1000000")
     until(lambda: "step 5 " in job.out(0), 60, "training")
     job.signal(1, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
@@ -184,9 +188,9 @@ def test_jax_s_processes_stop_at_one_step(cluster: Make, launcher_python: str) -
 @SLOW
 @pytest.mark.skipif(not shutil.which("pdsh"), reason="not on this machine: pdsh")
 def test_deepspeed_logs_in_to_the_others(cluster: Make, launcher_python: str) -> None:
-    job, program = cluster(2), str(TREE / "examples/deepspeed/train.py")
+    job = cluster(2)
     fails = split("--fail 7 --fail-rank 3")
-    start(job, "deepspeed", launcher_python, program, *fails, ENTRYPOINT_SSH_CLIENT="files")
+    start(job, "deepspeed", launcher_python, DEEPSPEED, *fails, ENTRYPOINT_SSH_CLIENT="files")
     assert job.ends(120) == {0: 7, 1: 7}, job.both()
     assert sorted(re.findall(r"rank (\d) of 4 on ", job.out(0))) == ["0", "1", "2", "3"], job.both()
     assert job.survivors() == []

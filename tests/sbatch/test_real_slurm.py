@@ -120,7 +120,7 @@ def test_mpirun(submit: Submit, seen: Seen) -> None:
 @pytest.mark.promise("a real Slurm runs, stops, requeues and limits jobs as the batch script says")
 @pytest.mark.slurm("2", "torchrun on 2 nodes, DDP")
 def test_torchrun(submit: Submit, seen: Seen) -> None:
-    job = submit(example="pytorch-torchrun", spec="job.yaml")
+    job = submit(example="pytorch", spec="torchrun.yaml")
     state, code = job.ends()
     assert (state, code) == ("COMPLETED", "0:0")
     assert places(job.log()) == expected(NODES)
