@@ -204,7 +204,13 @@ def _matches(output: Output) -> Iterator[Match]:
 
 
 def _usual_weight(signature: Signature) -> int:
-    return signature.weight or KINDS[signature.slug].weight
+    """Return how decisive a signature is: as its row says, or else as its kind is. What may be a
+    consequence, though its kind is a root, is no more decisive than a consequence."""
+    kind = KINDS[signature.slug]
+    if signature.weight:
+        return signature.weight
+    is_doubtful = kind.role == "root" and signature.role not in (None, "root")
+    return max(kind.weight, CONSEQUENCE) if is_doubtful else kind.weight
 
 
 @cache

@@ -33,7 +33,7 @@ def test_the_row_of_contributing_is_one() -> None:
             "Failed to acquire licence",
             "no licence was free",
             certainty="low",
-            weight=table.NAMED - 1,
+            weight=table.LIKELY,
         ),
     )
 
