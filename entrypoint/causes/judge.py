@@ -30,7 +30,6 @@ from entrypoint.causes.table import (
 )
 from entrypoint.text import brief, one_line, signal_name
 
-_SIGNATURES = signatures()
 _Rows = dict[str, list[int]]
 _TRIES = 20  # lines with a needle that are compared with its pattern
 # Characters that are compared with patterns in one judgement: a usual output needs a tenth of them.
@@ -219,7 +218,7 @@ def _by_probe() -> tuple[_Rows, _Rows]:
     word, which has a space on both sides, and the others by their longest part without a space."""
     whole: _Rows = defaultdict(list)
     part: _Rows = defaultdict(list)
-    for row, signature in enumerate(_SIGNATURES):
+    for row, signature in enumerate(signatures()):
         words = signature.needle.split(" ")
         inner = max(words[1:-1], key=len) if len(words) > 2 else ""
         if inner:
@@ -242,7 +241,7 @@ def _candidates(text: str) -> Iterator[Signature]:
         if probe in joined:
             rows += found
     for row in sorted(rows):
-        signature = _SIGNATURES[row]
+        signature = signatures()[row]
         if signature.needle in text and signature.also in text:
             yield signature
 
@@ -321,7 +320,7 @@ def _unnamed(name: str, line: str, number: int, output: Output) -> Signature:
 
 
 def _is_named(line: str) -> bool:
-    return any(row.needle in line and row.match(line) is not None for row in _SIGNATURES)
+    return any(row.needle in line and row.match(line) is not None for row in signatures())
 
 
 def _of(best: Match, matches: Sequence[Match], output: Output) -> Cause:

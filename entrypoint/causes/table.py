@@ -120,13 +120,20 @@ def read_kinds(text: str, file: str) -> dict[str, CauseKind]:
     return kinds
 
 
-def read_signatures(text: str, file: str, kinds: Mapping[str, CauseKind]) -> tuple[Signature, ...]:
-    """Return the signatures of a table. Raises ValueError, with file and line, if a row is
-    wrong."""
+def read_signatures(
+    text: str, file: str, kinds: Mapping[str, CauseKind], are_compiled: bool = False
+) -> tuple[Signature, ...]:
+    """Return the signatures of a table. Raises ValueError, with file and line, if a row is wrong;
+    its pattern is tried only if `are_compiled`, since to compile all of ours takes long."""
     found = []
     for place, (slug, needle, pattern, says, other) in _rows(text, file, _SIGNATURE):
         if slug not in kinds or not needle.strip():
             raise ValueError(f"{place}: no kind of cause: {slug!r}; or no needle: {needle!r}")
+        if are_compiled:
+            try:
+                re.compile(pattern)
+            except (re.error, OverflowError, RecursionError) as error:
+                raise ValueError(f"{place}: pattern: {error}") from None
         values: dict[str, Any] = {}
         for option in other.split("; ") if other else ():
             name, _, value = option.partition("=")
@@ -176,9 +183,18 @@ def _text(name: str) -> tuple[str, str]:
 
 
 KINDS = read_kinds(*_text("kinds.tsv"))
+_site: list[Signature] = []
+
+
+def add_site(text: str, file: str) -> None:
+    """Add the signatures of a site's table, before the first judgement. Raises ValueError, with
+    file and line, if a row is wrong."""
+    _site.extend(read_signatures(text, file, KINDS, are_compiled=True))
 
 
 @cache
 def signatures() -> tuple[Signature, ...]:
-    """Return the table of signatures. Its order decides nothing."""
-    return read_signatures(*_text("signatures.tsv"), KINDS)
+    """Return the signatures of our table and of the site's, whose rows replace ours for the same
+    words. The order decides nothing."""
+    rows = (*read_signatures(*_text("signatures.tsv"), KINDS), *_site)
+    return tuple({(row.needle, row.pattern, row.also): row for row in rows}.values())

@@ -52,7 +52,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         from entrypoint.causes.phrase import as_json
         from entrypoint.explain import failures
 
-        cause = _judged(question, args)
+        cause = _judged(question, args, log)
         if args.json:
             answer(json_document(as_json(cause)))
         else:
@@ -88,9 +88,11 @@ def _is_asked(word: str) -> bool:
     return is_status or re.fullmatch("(?i)EP[0-9]{3}", word) is not None
 
 
-def _judged(question: list[str], args: argparse.Namespace) -> Cause:
+def _judged(question: list[str], args: argparse.Namespace, log: Logger) -> Cause:
     from entrypoint.explain import failures
+    from entrypoint.system.causes import add_site
 
+    add_site(log)
     status = _number(args.status)
     signal = _signal(args.signal)
     return failures.explained(failures.lines_of(_log(question[0])), status, signal)

@@ -22,7 +22,7 @@ from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec
 from entrypoint.system import preflight
 from entrypoint.system.clock import rest
-from entrypoint.system.files import trusted_users
+from entrypoint.system.files import trusted_entries, untrusted
 from entrypoint.system.limited import LimitedRun, run
 from entrypoint.system.process import tied, which
 from entrypoint.system.threads import in_thread
@@ -252,13 +252,9 @@ def _named(held: dict[str, Finding]) -> str:
 def _executables(folder: Path) -> list[tuple[Path, str]]:
     """Return the files of the folder by name, each with why it must not be run, or "".
 
-    Raises OSError if the folder cannot be read, or if others can change it. Names that begin with a
-    dot are ignored: Kubernetes creates such files in mounted folders.
+    Raises OSError if the folder cannot be read, or if others can change it.
     """
-    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-    if why := _untrusted(folder):
-        raise OSError(0, why)
-    return [(folder / name, _refused(folder / name)) for name in names]
+    return [(file, _refused(file)) for file in trusted_entries(folder)]
 
 
 def _refused(file: Path) -> str:
@@ -268,18 +264,4 @@ def _refused(file: Path) -> str:
         return error.strerror or str(error)
     if not stat.S_ISREG(about.st_mode) or not os.access(file, os.X_OK):
         return "not an executable file"
-    return _untrusted(file)
-
-
-def _untrusted(path: Path) -> str:
-    """Return why somebody else may have written this, or ""."""
-    about = os.stat(path)
-    if about.st_uid not in trusted_users():
-        return f"it belongs to user {about.st_uid}"
-    is_open = about.st_mode & stat.S_IWOTH or (
-        about.st_mode & stat.S_IWGRP and about.st_gid not in (0, os.getegid())
-    )
-    # a ConfigMap is mounted read-only, with mode 0777
-    if is_open and not os.statvfs(path).f_flag & os.ST_RDONLY:
-        return f"others may change it: {stat.filemode(about.st_mode)}"
-    return ""
+    return untrusted(file)

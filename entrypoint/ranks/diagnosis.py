@@ -14,6 +14,7 @@ from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
 from entrypoint.ranks.evidence import TOOL_LIMIT, NodeProbe
 from entrypoint.system.threads import in_thread
+from entrypoint.text import Log
 from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ class Diagnostician:
     async def _judge(self, failure: Failure, evidence: Evidence | None = None) -> Cause:
         async with self._judging:
             lines = failure.lines if self._spent < MOST else ()
-            cause, spent = await in_thread(partial(_judged, lines, failure.status, evidence))
+            cause, spent = await in_thread(
+                partial(_judged, lines, failure.status, evidence, self._log)
+            )
             self._spent += spent
             return cause
 
@@ -105,11 +108,15 @@ class Diagnostician:
             await asyncio.wait(self._pending, timeout=min(most, LIMIT))
 
 
-def _judged(lines: tuple[str, ...], status: int, evidence: Evidence | None) -> tuple[Cause, float]:
+def _judged(
+    lines: tuple[str, ...], status: int, evidence: Evidence | None, log: Log
+) -> tuple[Cause, float]:
     """Return the cause, and the seconds of CPU that the judgement took."""
     # Nothing of this is imported while nothing fails.
     from entrypoint.causes.judge import judge
+    from entrypoint.system.causes import add_site
 
+    add_site(log)
     begin = time.thread_time()
     return judge(lines, status, evidence=evidence), time.thread_time() - begin
 

@@ -294,7 +294,31 @@ def make_folders(paths: Iterable[str]) -> None:
             raise ConfigError("EP413 a directory for logs is not ours", detail, hint)
 
 
-def trusted_users() -> set[int]:
+def trusted_entries(folder: Path) -> list[Path]:
+    """Return the entries of a folder by name. Raises OSError if it cannot be read, or if others can
+    change it. Names that begin with a dot are ignored: Kubernetes creates such files in mounted
+    folders."""
+    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    if why := untrusted(folder):
+        raise OSError(0, why)
+    return [folder / name for name in names]
+
+
+def untrusted(path: Path) -> str:
+    """Return why somebody else may have written this, or ""."""
+    about = os.stat(path)
+    if about.st_uid not in _trusted_users():
+        return f"it belongs to user {about.st_uid}"
+    is_open = about.st_mode & stat.S_IWOTH or (
+        about.st_mode & stat.S_IWGRP and about.st_gid not in (0, os.getegid())
+    )
+    # a ConfigMap is mounted read-only, with mode 0777
+    if is_open and not os.statvfs(path).f_flag & os.ST_RDONLY:
+        return f"others may change it: {stat.filemode(about.st_mode)}"
+    return ""
+
+
+def _trusted_users() -> set[int]:
     """Return the uids whose files and processes are trusted: this user, root, and that of the
     container's process 1."""
     users = {0, os.geteuid()}
