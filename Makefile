@@ -40,10 +40,6 @@ wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of
 release:  ## wheel, source archive, images, lists, provenance, checksums, in build/release; KEY=~/.ssh/id_ed25519 signs; IMAGES= for none
 	@$$(scripts/dev/venv test lint demo)/bin/python scripts/release.py $(if $(KEY),--key $(KEY)) $(if $(filter undefined,$(origin IMAGES)),,--images "$(IMAGES)")
 
-.PHONY: verify
-verify:  ## check a release with no network: SIGNERS=FILE or UNSIGNED=1; FROM=FOLDER (default: build/release)
-	@scripts/verify.py $(FROM) $(if $(SIGNERS),--signers $(SIGNERS)) $(if $(UNSIGNED),--unsigned)
-
 .PHONY: size
 size:  ## lines and tokens of each package, what a job loads, settings, messages, commands, tests, scripts; TREE=FOLDER of another checkout
 	@$$(scripts/dev/venv test lint demo)/bin/python scripts/size.py $(TREE)

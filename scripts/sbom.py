@@ -1,152 +1,161 @@
 #!/usr/bin/env python3
-"""sbom.py IMAGE... - what is in an image, as CycloneDX 1.5 JSON: build/sbom/NAME.cdx.json for each.
-scripts/release.py also lists a wheel's packages with it.
+"""sbom.py IMAGE... - list the packages of images as CycloneDX 1.5 JSON: build/sbom/NAME.cdx.json
+for each.
 
-Every Debian package by dpkg, those whose files the toolkit brings along (its Python, its libraries,
-tini), and every Python package of the job's Python and of the toolkit's own, by their metadata;
-each with its licenses, as the package itself names them. Read in a container of the image, with no
-network. The same image gives the same file.
+cyclonedx-py lists the packages of each Python. Packages of Debian, those of the image and those
+whose files the toolkit brings along, are added to its list. The image's files are read, and nothing
+in it is run. The same image gives the same file.
 """
 
 import json
+import os
+import re
 import subprocess
 import sys
-import uuid
+import tarfile
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 TREE = Path(__file__).resolve().parent.parent
-NAMESPACE = uuid.UUID("5f6f9a1e-6c0b-5a55-9d5e-0c6f1b0a7c11")  # ours, for serial numbers
-
-CONTENTS = TREE / "scripts/contents.py"
-
-
-def look(image: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return docker's description of the image, and what scripts/contents.py says in a container of
-    it."""
-
-    def docker(*words: str) -> Any:
-        done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(
-                f"sbom: {image} cannot be read | {done.stderr.strip()} | build it:"
-                " scripts/build-image"
-            )
-        return json.loads(done.stdout)
-
-    text = CONTENTS.read_text()
-    words = (
-        "--rm",
-        "--network",
-        "none",
-        "--entrypoint",
-        "/opt/entrypoint/bin/python",
-        image,
-        "-I",
-        "-c",
-        text,
-        text,
-    )
-    return docker("image", "inspect", image)[0], docker("run", *words)
+OWN = "opt/entrypoint/python"  # the toolkit's own Python, in images that have one
+READ = re.compile(
+    r"var/lib/dpkg/status|usr/lib/os-release|usr/share/doc/[^/]+(/copyright)?"
+    rf"|{OWN}/(os-release|packages\.txt|licenses/[^/]+)"
+    r"|.*/(site|dist)-packages/[^/]+\.(dist|egg)-info(/.*)?"
+)
+Part = dict[str, Any]
 
 
-def debian(found: dict[str, Any], within: str = "") -> list[dict[str, Any]]:
-    """Return a component for each package of Debian; `within` names the folder of those that dpkg
-    does not know of."""
-    name, version = found["release"]
-    distro = f"&distro={name}-{version}" if version else ""
-    components = []
-    for package in found["packages"]:
-        purl = f"pkg:deb/{name}/{quote(package['name'])}@{quote(package['version'])}"
-        purl += f"?arch={package['architecture']}{distro}"
-        components.append(component(package, purl, "entrypoint:within", within))
-    return components
+def python_packages(interpreter: Path, **env: str) -> Part:
+    """Return cyclonedx-py's document of the packages that a Python has."""
+    options = ("--output-reproducible", "--spec-version", "1.5")
+    argv = [sys.executable, "-m", "cyclonedx_py", "environment", *options, str(interpreter)]
+    done = subprocess.run(argv, env=os.environ | env, stdout=subprocess.PIPE, check=True)
+    document: Part = json.loads(done.stdout)
+    for part in document.get("components", ()):
+        part.setdefault("licenses", [{"license": {"name": "not stated"}}])
+    return document
 
 
-def component(package: dict[str, Any], purl: str, name: str, where: str) -> dict[str, Any]:
-    """Return a component. Its `bom-ref` is the package URL, with the place that the property `name`
-    has, if any."""
-    licenses = [{"license": {"name": each}} for each in package["licenses"]]
-    if package.get("expression"):
-        licenses = [{"expression": each} for each in package["licenses"]]
-    made = {
-        "type": "library",
-        "bom-ref": f"{purl}#{where}" if where else purl,
-        "name": package["name"],
-        "version": package["version"],
-        "purl": purl,
-        "licenses": licenses,
-    }
-    return {**made, "properties": [{"name": name, "value": where}]} if where else made
+def describe(document: Part, kind: str, name: str, version: str, sha256: str) -> Part:
+    """Add to a document what it is about."""
+    hashes = [{"alg": "SHA-256", "content": sha256}]
+    subject = {"type": kind, "bom-ref": name, "name": name, "version": version, "hashes": hashes}
+    document["metadata"]["component"] = subject
+    return document
 
 
-def components(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a component for each package: of the system, of the toolkit's own Python, in each
-    Python."""
-    all_of_python = [
-        component(package, python_purl(package), "entrypoint:python", path)
-        for path, packages in found["pythons"].items()
-        for package in packages
-    ]
-    return [
-        *debian(found["system"]),
-        *debian(found["toolkit"], "/opt/entrypoint/python"),
-        *all_of_python,
-    ]
-
-
-def python_purl(package: dict[str, Any]) -> str:
-    return (
-        f"pkg:pypi/{quote(package['name'].lower().replace('_', '-'))}@{quote(package['version'])}"
-    )
-
-
-def document(
-    subject: dict[str, Any], digest: str, created: str, parts: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return the document of a subject with that SHA-256, made at that time in UTC."""
-    return {
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.5",
-        "serialNumber": f"urn:uuid:{uuid.uuid5(NAMESPACE, f'sha256:{digest}')}",
-        "version": 1,
-        "metadata": {
-            "timestamp": created,
-            "component": {**subject, "hashes": [{"alg": "SHA-256", "content": digest}]},
-        },
-        "components": parts,
-    }
-
-
-def bom(image: str) -> dict[str, Any]:
+def of_image(image: str) -> Part:
     """Return the document of an image."""
-    described, found = look(image)
+    (about,) = json.loads(docker("image", "inspect", image))
+    container = docker("create", image, "none").strip()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            extract(container, root)
+            document = of_files(root, about["Architecture"])
+    finally:
+        docker("rm", container)
     name, _, tag = image.partition(":")
-    subject = {
-        "type": "container",
-        "bom-ref": described["Id"],
-        "name": name,
-        "version": tag or "latest",
-    }
-    created = f"{described['Created'].split('.')[0].rstrip('Z')}Z"
-    return document(subject, described["Id"].removeprefix("sha256:"), created, components(found))
+    return describe(document, "container", name, tag or "latest", about["Id"][len("sha256:") :])
+
+
+def docker(*words: str) -> str:
+    """Return what docker prints. Its failure ends this."""
+    done = subprocess.run(["docker", *words], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"[sbom] docker {words[0]} failed | status {done.returncode} | see above")
+    return done.stdout
+
+
+def extract(container: str, root: Path) -> None:
+    """Write those files of a container to a folder that say which packages it has."""
+    argv = ["docker", "export", container]
+    with (
+        subprocess.Popen(argv, stdout=subprocess.PIPE) as export,
+        tarfile.open(fileobj=export.stdout, mode="r|") as archive,
+    ):
+        for member in archive:
+            if READ.fullmatch(member.name):
+                archive.extract(member, root, filter="tar")
+
+
+def of_files(root: Path, architecture: str) -> Part:
+    """Return the document of an image whose files are in a folder."""
+    interpreter = root / "python"  # cyclonedx-py asks it where its packages are
+    interpreter.write_text('#!/bin/sh\nprintf \'["%s"]\' "$PACKAGES"\n')
+    interpreter.chmod(0o755)
+    parts = [*debian_packages(root, architecture)]
+    for folder in sorted({info.parent for info in root.rglob("*-packages/*.*-info")}):
+        found = python_packages(interpreter, PACKAGES=str(folder))
+        parts += [placed(part, f"/{folder.relative_to(root)}") for part in found["components"]]
+    document = python_packages(interpreter, PACKAGES=str(root))  # has none
+    document["components"] = parts
+    return document
+
+
+def placed(part: Part, place: str) -> Part:
+    """Return a part with its place in the image, which makes its reference unique."""
+    properties = [*part.get("properties", ()), {"name": "entrypoint:within", "value": place}]
+    return {**part, "bom-ref": f"{part['bom-ref']}#{place}", "properties": properties}
+
+
+def debian_packages(root: Path, architecture: str) -> Iterator[Part]:
+    """Yield the packages that dpkg has installed, and those that the toolkit brings along."""
+    status, own = root / "var/lib/dpkg/status", root / OWN
+    if status.exists():
+        vendor = release(root / "usr/lib/os-release")
+        for entry in status.read_text().split("\n\n"):
+            fields = dict(re.findall(r"(?m)^(\w+): (.*)$", entry))
+            if fields.get("Status", "").endswith(" installed"):
+                name = fields["Package"]
+                copyrights = root / "usr/share/doc" / name / "copyright"
+                yield debian(vendor, name, fields["Version"], fields["Architecture"], copyrights)
+    if own.exists():
+        vendor = release(own / "os-release")
+        for line in (own / "packages.txt").read_text().splitlines():
+            name, version = line.split(" ")
+            part = debian(vendor, name, version, architecture, own / "licenses" / name)
+            yield placed(part, f"/{OWN}")
+
+
+def release(file: Path) -> tuple[str, str]:
+    """Return the name and the version of a distribution, by its os-release."""
+    values = dict(re.findall(r'(?m)^(\w+)="?(.*?)"?$', file.read_text()))
+    return values["ID"], values.get("VERSION_ID", "sid")
+
+
+def debian(
+    vendor: tuple[str, str], name: str, version: str, architecture: str, copyrights: Path
+) -> Part:
+    """Return a package of Debian, with the licenses that its copyright file names."""
+    of = f"arch={architecture}&distro={'-'.join(vendor)}"
+    purl = f"pkg:deb/{vendor[0]}/{quote(name)}@{quote(version)}?{of}"
+    text = copyrights.read_text(errors="replace") if copyrights.exists() else ""
+    licenses = [{"license": {"name": each}} for each in debian_licenses(text)]
+    part = {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
+    return {**part, "licenses": licenses}
+
+
+def debian_licenses(text: str) -> list[str]:
+    """Return the licenses that a copyright file of Debian names: by its fields, or by the texts of
+    common-licenses that an older one mentions."""
+    found = re.findall(r"(?m)^License:[ \t]*(\S.*?)[ \t]*$", text)
+    if not found:
+        found = re.findall(r"/usr/share/common-licenses/([\w.+-]*\w)", text)
+    return sorted(set(found)) or ["see its copyright file" if text else "not stated"]
 
 
 def main(images: list[str]) -> int:
-    if not images:
-        print("usage: sbom.py IMAGE...", file=sys.stderr)
-        return 64
     folder = TREE / "build/sbom"
     folder.mkdir(parents=True, exist_ok=True)
     for image in images:
-        document = bom(image)
         file = folder / f"{image.replace('/', '_').replace(':', '-')}.cdx.json"
-        file.write_text(json.dumps(document, indent=2) + "\n")
-        print(
-            f"[sbom] {file.relative_to(TREE)}: {len(document['components'])} packages",
-            file=sys.stderr,
-        )
+        file.write_text(json.dumps(of_image(image), indent=2) + "\n")
+        print(file)
     return 0
 
 
