@@ -124,22 +124,6 @@ def change(name: str) -> dict[str, str]:
     }
 
 
-def table(names: list[str], found: dict[str, int | None]) -> str:
-    """Return the score of each package."""
-    lines = [
-        f"{'package':<8} {'mutants':>8} {'killed':>8} {'survived':>9} {'untested':>9} {'score':>6}"
-    ]
-    for package in (*PACKAGES, ""):
-        tried = [name for name in names if name.startswith(f"entrypoint.{package}")]
-        kinds = Counter(_KINDS.get(found[name], "killed") for name in tried)
-        score = 100 * kinds["killed"] / max(1, len(tried))
-        lines.append(
-            f"{package or 'all':<8} {len(tried):>8} {kinds['killed']:>8} {kinds['survived']:>9}"
-            f" {kinds['untested']:>9} {score:>5.1f}%"
-        )
-    return "\n".join(lines)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/test mutants", description="Score the tests.")
     parser.add_argument("--sample", type=int, default=600)
@@ -163,7 +147,8 @@ def main() -> int:
     listed = [known[tuple(row.values())] for row in left if tuple(row.values()) in known]
     unknown = [row for row in left if tuple(row.values()) not in known]
     explained = sum("why" in row for row in listed)
-    print(table(names, found))
+    kinds = Counter(_KINDS.get(found[name], "killed") for name in names)
+    print(f"score {kinds['killed'] / max(1, len(names)):.1%}: {dict(kinds)}")
     print(
         f"of {len(left)} that no fast test noticed, {explained} are explained,"
         f" {len(listed) - explained} have a slower test that was not tried, {len(unknown)} are new"

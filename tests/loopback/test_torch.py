@@ -1,7 +1,7 @@
 """The launchers of torch on nodes of this machine: what the entrypoint makes of them.
 
 The quick tests have a module that replaces torch and starts processes as torch does. The others
-run the real one of the Python that --with=torch=PATH names (scripts/dev/torch-python makes it). What has to hold in the image is in
+run the real one of the Python that --with=torch=PATH names (scripts/dev/python-with torch makes it). What has to hold in the image is in
 tests/engines/test_pytorch_engine.py.
 """
 
