@@ -3,7 +3,8 @@
     text --compose--> nodes with marks --item--> Item(value, place)  (problems: to a ProblemList)
 
 PyYAML scans and parses. No tag can call code; a scalar such as `no`, `1.10` or `22:22` remains
-text, and the field decides on its type. Only a plain scalar that is empty, `~` or `null` is nothing.
+text, and the field decides on its type. Only a plain scalar that is empty, `~` or `null` is
+nothing.
 """
 
 from __future__ import annotations
