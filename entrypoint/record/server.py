@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 import socketserver
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -56,6 +55,7 @@ class MetricsServer(socketserver.TCPServer):
     def __init__(self, address: str, port: int, metrics: Callable[[], str]) -> None:
         """Serve this port from now on. Raises OSError."""
         self.metrics = metrics
+        self._never = threading.Event()
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         super().__init__((address, port), _Handler)
         threading.Thread(target=self.serve_forever, args=(None,), daemon=True).start()
@@ -64,7 +64,7 @@ class MetricsServer(socketserver.TCPServer):
         try:
             return super().get_request()
         except OSError:
-            time.sleep(_RETRY)  # there is no free file handle: do not try again at once
+            self._never.wait(_RETRY)  # no free file handle: do not try again at once
             raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
