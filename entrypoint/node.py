@@ -34,9 +34,8 @@ from entrypoint.plan.members import with_interface
 from entrypoint.ranks import hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
-from entrypoint.record import timeline
 from entrypoint.record.file import RecordFile
-from entrypoint.record.live import LiveRecord
+from entrypoint.record.live import LiveRecord, phases_before
 from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.respondent import Respondent
 from entrypoint.secret import scrubbed
@@ -87,7 +86,7 @@ def execute(
     begun = time.monotonic()
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
     hooked = time.monotonic()
-    recorder = TimelineRecorder(draft.topology, timeline.before(begun, hooked), hooked)
+    recorder = TimelineRecorder(draft.topology, phases_before(begun, hooked), hooked)
     not_ready = failed or checks.machine(spec, facts, draft, log)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)

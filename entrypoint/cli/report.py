@@ -37,7 +37,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the page and the trace, or print a table if neither was asked for. Returns 0."""
-    from entrypoint.record.table import table
+    from entrypoint.record.table import table, trace
 
     timeline, outcome, failed, started = _read(args.run_dir)
     if args.html:
@@ -45,8 +45,6 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
         outputs.give(page(timeline, outcome, failed), args.html, log)
     if args.trace:
-        from entrypoint.record.trace import trace
-
         outputs.give(trace(timeline), args.trace, log)
     if not (args.html or args.trace):
         show(table(timeline, outcome, started))

@@ -26,7 +26,7 @@ from entrypoint.text import Log
 
 if TYPE_CHECKING:
     from entrypoint.record.content import JobStatus, RecordedProcess, Recording
-    from entrypoint.record.server import MetricsServer
+    from entrypoint.record.metrics import MetricsServer
 
 TERMINATION_LOG = "/dev/termination-log"
 SAGEMAKER_FAILURE = "/opt/ml/output/failure"  # its first 1024 characters are a job's FailureReason
@@ -58,26 +58,22 @@ def result_of(
     """
     import json  # not needed before the end
 
-    reason = scrubbed(outcome.reason, environ)
-    more = _cause_of(outcome, environ) | _excluded_of(outcome, environ)
-    more |= {"attempts": attempts} if attempts > 1 else {}
-    end = ""
-    keep = len(reason)
-    while True:
-        result = {
-            "status": outcome.status,
-            "reason": reason[:keep] + end,
-            "node": node,
-            "job": job,
-            "class": classify(outcome),
-            **more,
-        }
-        length = len(json.dumps(result))
-        if length < _LIMIT:
-            return result
-        end = "..."
+    reason = scrubbed(outcome.reason, environ)[:_LIMIT]
+    result = {
+        "status": outcome.status,
+        "reason": reason,
+        "node": node,
+        "job": job,
+        "class": classify(outcome),
+        **_cause_of(outcome, environ),
+        **_excluded_of(outcome, environ),
+        **({"attempts": attempts} if attempts > 1 else {}),
+    }
+    while (length := len(json.dumps(result))) >= _LIMIT:
         # A character may take twelve bytes in JSON.
-        keep = min(keep, _LIMIT) - 1 - max(0, length - 2 * _LIMIT) // 12
+        reason = reason[: -1 - (length - _LIMIT) // 12]
+        result["reason"] = f"{reason}..."
+    return result
 
 
 def _cause_of(outcome: Outcome, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -120,8 +116,9 @@ class RecordFile:
         self._log = log
         self._node = os.uname().nodename
         self._job = ""
-        # "" until the node is known.
+        # Both are "" until the node is known. Readers find the record by the run directory.
         self._path = ""
+        self.run_dir = ""
         # Held while the file is written, which takes long on a hung disk.
         self._writing = allocate_lock()
         self._is_over = False
@@ -144,6 +141,7 @@ class RecordFile:
         self._node = topology.this.host
         self._job = topology.job
         path = record_of(topology.run_dir)
+        self.run_dir = topology.run_dir
         from entrypoint.system.files import is_held
 
         if not is_held(topology.run_dir):
@@ -157,11 +155,6 @@ class RecordFile:
                     "EP411 another user's file is where this job's record goes", detail, hint
                 )
         self._path = path
-
-    @property
-    def run_dir(self) -> str:
-        """The run directory by which readers find the record; "" if none is written."""
-        return self._path.removesuffix(record_of(""))
 
     def keep(self, status: JobStatus, at: float) -> None:
         """Keep the state of the boot at the time `at`, without the values of secrets."""

@@ -1,4 +1,5 @@
-"""Keeps the record of this node up to date while it boots, and serves its metrics.
+"""Keeps the record of this node up to date while it boots, and serves its metrics. The timeline
+begins with the start of the container, as far as the kernel shows it.
 
 Nothing here may delay or end the job: files are written in a thread, and a failure is a warning.
 """
@@ -7,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from entrypoint import heartbeat
 from entrypoint.model import Outcome, Plan
 from entrypoint.output.log import Logger
+from entrypoint.phases import Phase, Span
 from entrypoint.record.content import JobStatus
 from entrypoint.record.file import RecordFile
 from entrypoint.record.nodes import NodeTable
 from entrypoint.spec.jobspec import JobSpec
+from entrypoint.system import proc
 from entrypoint.system.threads import in_thread
 
 if TYPE_CHECKING:
@@ -29,6 +34,42 @@ _CLOSEST = 0.2  # seconds between two writes while something changes
 _SHARE_OF_CHANGES = 20
 _SHARE = 50
 _PATIENCE = 5.0  # seconds in which the event loop answers a request for metrics
+# inode of the host's own pid namespace (linux/proc_ns.h), whose pid 1 is no container's
+_FIRST = 0xEFFFFFFC
+_LONGEST = 3600.0  # seconds; an older container was not started for this job
+
+
+def phases_before(begun: float, hooked: float) -> list[Span]:
+    """Return the phases before the boot; the start hooks ran from `begun` to `hooked` (monotonic
+    seconds)."""
+    start = min(_started("self", begun), begun)
+    return [
+        *_container(start),
+        Span(Phase.FACTS.timeline, start, begun),
+        Span(Phase.HOOKS.timeline, begun, hooked),
+    ]
+
+
+def _container(start: float) -> Iterator[Span]:
+    with contextlib.suppress(OSError):
+        if (
+            os.getpid() != 1
+            and os.stat("/proc/self/ns/pid").st_ino != _FIRST
+            and proc.is_below(os.getpid(), 1)
+        ):
+            first = _started(1, start)
+            if 0 < start - first < _LONGEST:
+                yield Span(Phase.CONTAINER.timeline, first, start)
+
+
+def _started(pid: int | str, unknown: float) -> float:
+    """Return when a process started, on the monotonic clock: the kernel counts from its boot with
+    sleep (proc(5))."""
+    try:
+        ticks = int(proc.stat(pid)[1][19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return unknown
+    return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
 
 
 class JobView(Protocol):
@@ -95,7 +136,7 @@ class LiveRecord:
             self._serve(self._metrics_spec.address, self._metrics_spec.port)
 
     def _serve(self, address: str, port: int) -> None:
-        from entrypoint.record.server import MetricsServer  # http.server takes 20 ms to import
+        from entrypoint.record.metrics import MetricsServer  # http.server takes 20 ms to import
 
         try:
             if self._file.server is None:

@@ -6,7 +6,7 @@ this node and the leader. recorder.py records how long each phase took.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from entrypoint import __version__
@@ -56,47 +56,41 @@ class NodeTable:
         """Update the table by an event of the machine, and the actions that the machine returned
         for it."""
         self._now = now
-        if handler := _EVENTS.get(type(event)):
-            handler(self, event)
+        match event:
+            case events.NameState():
+                self.is_new = True
+                self._names[event.host] = event.state
+            case events.Answered() | events.Alive():
+                self._note_heartbeat(event.node)
+            case events.MessageReceived():
+                self._note_heartbeat(event.node)
+                if state := self.nodes.get(event.node):
+                    self._on_message(state, event.message)
         for action in done:
-            if isinstance(action, actions.Entered):
-                self._entered(action)
+            if isinstance(action, actions.Entered) and action.node in self.nodes:
+                self._entered(action.node, action.phase, action.detail)
 
-    def _entered(self, action: actions.Entered) -> None:
-        rank = action.node
-        phase = action.phase
-        state = self.nodes.get(rank)
-        if state is None:
-            return
+    def _entered(self, rank: int, phase: Phase, detail: str) -> None:
+        state = self.nodes[rank]
         self.is_new = True
-        is_new = state.phase is not phase
+        if phase is Phase.LAUNCHING and state.phase is not phase:
+            if self._draft.launch.ranks.reports == "ranks":
+                state.started = state.ended = 0
+            else:  # the number of programs of another node is unknown here
+                state.started = len(self._draft.launch.programs)
         if state.phase.status != phase.status:
             state.since = self._now
         state.phase = phase
-        state.detail = action.detail
-        if is_new and phase is Phase.LAUNCHING and self._draft.launch.ranks.reports == "ranks":
-            state.started = state.ended = 0
-        elif (
-            is_new and phase is Phase.LAUNCHING
-        ):  # the number of programs of another node is unknown here
-            state.started = len(self._draft.launch.programs)
+        state.detail = detail
         if phase.status == Phase.RUNNING.status and rank == self.me and not self._boot:
             self._boot = self._now - self._begun
-
-    def _on_name(self, event: events.NameState) -> None:
-        self.is_new = True
-        self._names[event.host] = event.state
 
     def _note_heartbeat(self, rank: int) -> None:
         if rank != self.me and (state := self.nodes.get(rank)):
             state.last_message = self._now
 
-    def _on_message(self, event: events.MessageReceived) -> None:
-        self._note_heartbeat(event.node)
-        state = self.nodes.get(event.node)
-        if state is None:
-            return
-        match event.message:
+    def _on_message(self, state: NodeState, message: Any) -> None:
+        match message:
             case messages.Pong(idle):
                 state.idle = (max(0.0, idle), self._now)
             case messages.RankStart():
@@ -159,20 +153,11 @@ class NodeTable:
         """Return status and detail of a node: this node's detail, in the roll call, is the names
         without an address."""
         if state is self.nodes[self.me] and state.phase is Phase.ROLL_CALL:
-            unresolved = "; ".join(
-                f"{host}: {state}" for host, state in self._names.items() if state
-            )
-            return (UNRESOLVED, unresolved) if unresolved else (state.phase.status, state.detail)
+            unresolved = [f"{host}: {why}" for host, why in self._names.items() if why]
+            if unresolved:
+                return UNRESOLVED, "; ".join(unresolved)
         return state.phase.status, state.detail
 
 
 def _seconds(value: float) -> float:
     return round(max(0.0, value), 3)
-
-
-_EVENTS: Mapping[type, Callable[[NodeTable, Any], None]] = {
-    events.NameState: NodeTable._on_name,
-    events.Answered: lambda table, event: table._note_heartbeat(event.node),
-    events.Alive: lambda table, event: table._note_heartbeat(event.node),
-    events.MessageReceived: NodeTable._on_message,
-}

@@ -3,7 +3,7 @@ of others. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from entrypoint.job import actions, events, messages
@@ -107,28 +107,38 @@ class TimelineRecorder:
 
     def event(self, event: Any, now: float) -> None:
         """Record an event that the machine is about to get."""
-        if take := _EVENTS.get(type(event)):
-            take(self, event, now)
+        match event:
+            case events.Started():
+                self._attempts += 1
+                if self._attempts > 1:
+                    self._reset(Phase.EARLIER.timeline, self._begun)
+            case events.Unreachable():
+                self._named(event.node, event.named)
+                self._peer(event.node).why = event.why
+            case events.Answered():
+                self._named(event.node, event.named)
+                self._turn(self._topology.name(event.node), "", now)
+                self._peer(event.node).answered = now
+                self._peer(event.node).why = ""
+            case events.SessionLost():
+                if event.node and not self._peer(event.node).part:
+                    self._peer(event.node).why = event.why or "its session ended"
+            case events.MessageReceived():
+                self._on_message(event.node, event.message, now)
 
     def action(self, action: Any, now: float) -> None:
         """Record an action that is about to be performed."""
-        if take := _ACTIONS.get(type(action)):
-            take(self, action, now)
-
-    def _on_began(self, event: events.Started, now: float) -> None:
-        self._attempts += 1
-        if self._attempts > 1:
-            self._reset(Phase.EARLIER.timeline, self._begun)
-
-    def _on_unreached(self, event: events.Unreachable, now: float) -> None:
-        self._named(event.node, event.named)
-        self._peer(event.node).why = event.why
-
-    def _on_answered(self, event: events.Answered, now: float) -> None:
-        self._named(event.node, event.named)
-        self._turn(self._topology.name(event.node), "", now)
-        self._peer(event.node).answered = now
-        self._peer(event.node).why = ""
+        match action:
+            case actions.Entered() if action.node == self._me:
+                self._entered(action.phase, now)
+            case actions.Call():
+                self._turn(self._topology.name(action.node), DNS, now)
+            case actions.Send(message=messages.Start()) if action.node != self._me:
+                self._peer(action.node).started = now
+            case actions.Send(message=messages.Release()):
+                self._peer(action.node).released = now
+            case actions.Answer(message=messages.NodeInfo()):
+                self._marks["answered"] = now
 
     def _named(self, node: int, when: float) -> None:
         """Record when a peer's name first had an address; 0 if it has none yet."""
@@ -137,58 +147,22 @@ class TimelineRecorder:
         if name == DNS and when >= since:
             self._turn(peer, Phase.ROLL_CALL.timeline, when)
 
-    def _on_lost(self, event: events.SessionLost, now: float) -> None:
-        if event.node and not self._peer(event.node).part:
-            self._peer(event.node).why = event.why or "its session ended"
-
-    def _on_message(self, event: events.MessageReceived, now: float) -> None:
-        match event.message:
-            case messages.Phases() if event.node != self._me:
-                self._peer(event.node).part = event.message
-                self._peer(event.node).told = now
+    def _on_message(self, node: int, message: Any, now: float) -> None:
+        match message:
+            case messages.Phases() if node != self._me:
+                self._peer(node).part = message
+                self._peer(node).told = now
             case messages.Start():
                 self._marks["started"] = self._marks["started"] or now
             case messages.Release():
                 self._marks["released"] = now
 
-    def _entered(self, action: actions.Entered, now: float) -> None:
-        if action.node != self._me:
-            return
-        ends = action.phase in (Phase.ENDING, Phase.RELEASED)
+    def _entered(self, phase: Phase, now: float) -> None:
+        ends = phase in (Phase.ENDING, Phase.RELEASED)
         # it has printed nothing, so this phase was its run
         if ends and self._name == Phase.OUTPUT.timeline:
             self._name = Phase.RUNNING.timeline
-        self.enter(action.phase.timeline or Phase.RELEASED.timeline, now)
+        self.enter(phase.timeline or Phase.RELEASED.timeline, now)
 
     def _peer(self, node: int) -> PeerTimes:
         return self.peers.setdefault(node, PeerTimes())
-
-    def _on_call(self, action: actions.Call, now: float) -> None:
-        self._turn(self._topology.name(action.node), DNS, now)
-
-    def _on_send(self, action: actions.Send, now: float) -> None:
-        match action.message:
-            case messages.Start() if action.node != self._me:
-                self._peer(action.node).started = now
-            case messages.Release():
-                self._peer(action.node).released = now
-
-    def _on_answer(self, action: actions.Answer, now: float) -> None:
-        if isinstance(action.message, messages.NodeInfo):
-            self._marks["answered"] = now
-
-
-_Take = Callable[[TimelineRecorder, Any, float], None]
-_EVENTS: Mapping[type, _Take] = {
-    events.Started: TimelineRecorder._on_began,
-    events.Unreachable: TimelineRecorder._on_unreached,
-    events.Answered: TimelineRecorder._on_answered,
-    events.SessionLost: TimelineRecorder._on_lost,
-    events.MessageReceived: TimelineRecorder._on_message,
-}
-_ACTIONS: Mapping[type, _Take] = {
-    actions.Entered: TimelineRecorder._entered,
-    actions.Call: TimelineRecorder._on_call,
-    actions.Send: TimelineRecorder._on_send,
-    actions.Answer: TimelineRecorder._on_answer,
-}

@@ -16,7 +16,7 @@ from typing import Any
 
 from entrypoint.errors import NoInputError, RefusedError, UnavailableError, UsageError
 from entrypoint.record import health
-from entrypoint.record.content import JobStatus, Record, RecordedProcess
+from entrypoint.record.content import Record, RecordedProcess
 from entrypoint.record.file import record_of
 from entrypoint.system import proc
 from entrypoint.system.descriptors import open_regular
@@ -35,10 +35,6 @@ _GONE = "ZX"
 
 class Silent(UnavailableError):
     """The entrypoint may run, and has not written its state in time."""
-
-
-class Killed(UnavailableError):
-    """The entrypoint has ended without a result."""
 
 
 class Starting(UnavailableError):
@@ -70,8 +66,11 @@ def find(run_dir: str = "", default: str = "") -> Path:
         running = [path for path in own if _runs(path)]
         if not running and health.states_of(user):
             raise Starting(_USUAL)
-        if own:
-            return _one(running or own)
+        if len(boots := running or own) > 1:
+            hint = f"say which: --run-dir {boots[0]}"
+            raise UsageError("EP032 there are several boots here", ", ".join(boots), hint)
+        if boots:
+            return Path(boots[0])
     if records:
         path, owner = sorted(records.items())[0]
         raise _refused(record_of(path), owner)
@@ -98,16 +97,6 @@ def _runs(run_dir: str) -> bool:
         process = load(record_of(run_dir)).process
         return process is not None and _process_state(process) not in _GONE
     return False
-
-
-def _one(paths: list[str]) -> Path:
-    if len(paths) > 1:
-        raise UsageError(
-            "EP032 there are several boots here",
-            ", ".join(paths),
-            f"say which: --run-dir {paths[0]}",
-        )
-    return Path(paths[0])
 
 
 def _refused(file: str, owner: int) -> RefusedError:
@@ -143,7 +132,7 @@ def ask(run_dir: Path) -> dict[str, Any]:
     """Return the state of a boot as JSON, or its result if it has ended.
 
     Raises Starting, NoInputError if there was no boot, RefusedError if it is another user's, Silent
-    if it has written nothing in time, Killed if it has left no result.
+    if it has written nothing in time, UnavailableError if it has left no result.
     """
     begun = time.monotonic()
     file = record_of(str(run_dir))
@@ -177,7 +166,7 @@ def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, An
     """Return the state in a record, {} if its process has ended meanwhile and may have written it
     again.
 
-    Raises Silent and Killed as `ask` does; `is_last`: the record was read after the end.
+    Raises Silent and UnavailableError as `ask` does; `is_last`: the record was read after the end.
     """
     if record.result:
         return {"phase": "ended", **record.result, "command": record.command}
@@ -197,7 +186,7 @@ def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, An
             else "the machine was restarted"
         )
         hint = "it was killed: see the container's log, and its memory limit"
-        raise Killed(
+        raise UnavailableError(
             "EP033 the entrypoint has ended without a result",
             f"process {pid} is gone; {phase}",
             hint,
@@ -208,18 +197,22 @@ def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, An
             state, "it gets no processor time, or waits for a disk; or the disk is full"
         )
         raise Silent("EP033 the entrypoint has not written its state", detail, hint)
-    return {**_as_json(record.status.later(age)), "command": record.command}
+    status = record.status.later(age)
+    outcome = vars(status.outcome) if status.outcome else None
+    nodes = [vars(node) for node in status.nodes]
+    return {**vars(status), "outcome": outcome, "nodes": nodes, "command": record.command}
 
 
 def _of_program(record: Record, process: RecordedProcess) -> dict[str, Any]:
     """Return the state of a program that has replaced the entrypoint: only its process shows it.
 
-    Raises Silent if it is stopped, Killed if it has ended, NoInputError if it cannot be seen.
+    Raises Silent if it is stopped, UnavailableError if it has ended, NoInputError if it cannot be
+    seen.
     """
     what = f"process {process.pid} has become the program"
     state = _process_state(process)
     if state in _GONE:
-        raise Killed(
+        raise UnavailableError(
             "EP033 the program has ended, with a status that the entrypoint does not know",
             f"{what}, and is gone",
             "whoever started it has its status, such as the container engine",
@@ -241,8 +234,3 @@ def _process_state(process: RecordedProcess) -> str:
         fields = proc.stat(process.pid)[1]
         return fields[0] if int(fields[19]) == process.started else "X"
     return "X"
-
-
-def _as_json(status: JobStatus) -> dict[str, Any]:
-    outcome = vars(status.outcome) if status.outcome else None
-    return {**vars(status), "outcome": outcome, "nodes": [vars(node) for node in status.nodes]}

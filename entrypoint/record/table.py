@@ -1,6 +1,11 @@
-"""Describes a timeline as text: the last node and the cause, and a table of nodes and phases."""
+"""Describes a timeline as text: the last node and the cause, and a table of nodes and phases; or as
+trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
+"""
 
 from __future__ import annotations
+
+from itertools import count
+from typing import Any
 
 from entrypoint.phases import DNS, MEANING, Phase
 from entrypoint.record.merge import LOGIN, Bar, Timeline
@@ -24,12 +29,12 @@ def who_was_last(timeline: Timeline) -> str:
     last = timeline.last
     if last is None or last.came is None:
         return ""
-    others = [bar.came for bar in timeline.bars if bar.rank != last.rank and bar.came is not None]
-    behind = duration(last.came - max(others))
+    others = [bar for bar in timeline.bars if bar.rank != last.rank]
+    behind = duration(last.came - max(bar.came for bar in others if bar.came is not None))
     sentence = (
         f"{last.name} was last: it was there at {duration(last.came)}, {behind} after the others"
     )
-    others_took = [totals(bar) for bar in timeline.bars if bar.phases and bar.rank != last.rank]
+    others_took = [totals(bar) for bar in others if bar.phases]
     if not last.phases or not others_took:
         return f"{sentence}."
     listened = [
@@ -46,9 +51,7 @@ def who_was_last(timeline: Timeline) -> str:
             f"{sentence}; worker-0 reached it {duration(last.came - max(listened))} after its sshd"
             f" listened{part}."
         )
-    begun = min(
-        bar.phases[0].start for bar in timeline.bars if bar.phases and bar.rank != last.rank
-    )
+    begun = min(bar.phases[0].start for bar in others if bar.phases)
     late = last.phases[0].start - begun
     took = totals(last)
     more = {
@@ -118,3 +121,38 @@ def notes(timeline: Timeline) -> list[str]:
             f"Each node's place is exact to {duration(vague.error)} ({vague.name}) or better."
         )
     return missing
+
+
+def trace(timeline: Timeline) -> str:
+    """Return the timeline as JSON, by "Trace Event Format", events X and M: each node is a process,
+    with a thread for itself and for each of its peers and ranks. Times are whole microseconds since
+    the first node began."""
+    import json
+
+    events: list[dict[str, Any]] = []
+    # As on Linux: no number is 0 (for Perfetto the idle process), no two threads share one, and a
+    # process has that of its first thread.
+    numbers = count(1)
+    for bar in timeline.bars:
+        process = next(numbers)
+        threads = {"": process}
+        about = f"{bar.name} ({bar.note})" if bar.note else bar.name
+        events.append(_named("process_name", process, process, name=about))
+        events.append(_named("process_sort_index", process, process, sort_index=bar.rank))
+        for phase in (*bar.phases, *bar.spans):
+            if phase.about not in threads:
+                threads[phase.about] = next(numbers)
+            start = round(phase.start * 1e6)
+            end = round(phase.end * 1e6)
+            event = {"name": phase.name, "cat": "boot", "ph": "X", "ts": start, "dur": end - start}
+            events.append({**event, "pid": process, "tid": threads[phase.about]})
+        events += [
+            _named("thread_name", process, number, name=name or "node")
+            for name, number in threads.items()
+        ]
+    head = {"displayTimeUnit": "ms", "otherData": {"job": timeline.job}}
+    return json.dumps({**head, "traceEvents": events}) + "\n"
+
+
+def _named(kind: str, process: int, thread: int, **args: str | int) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": args}

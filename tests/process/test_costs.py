@@ -17,8 +17,8 @@ from entrypoint.causes.judge import judge
 from entrypoint.job import actions, events, messages
 from entrypoint.model import Device, Node, Outcome, Topology
 from entrypoint.ranks.evidence import NodeProbe
-from entrypoint.record import timeline
 from entrypoint.record.file import RecordFile
+from entrypoint.record.live import phases_before
 from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.session import codec
 from entrypoint.system.cgroups import Memory, Processes
@@ -47,7 +47,7 @@ def boot(run_dir: Path, turns: int) -> tuple[int, int]:
     topology = Topology("job", nodes, 1, "local", Device("cpu", 0, ""), str(run_dir), "u")
     record_file = RecordFile(print)
     record_file.about(topology)
-    record = TimelineRecorder(topology, timeline.before(0.0, 0.0), 0.0)
+    record = TimelineRecorder(topology, phases_before(0.0, 0.0), 0.0)
 
     def recorded() -> None:
         record.event(events.Started(), 0.0)

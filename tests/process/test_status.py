@@ -31,7 +31,8 @@ from entrypoint.job.history import History
 from entrypoint.model import Outcome
 from entrypoint.output.log import Logger
 from entrypoint.phases import Phase
-from entrypoint.record import server, status
+from entrypoint.record import metrics as metrics_of
+from entrypoint.record import status
 from entrypoint.record.file import RecordFile, record_of
 from entrypoint.record.live import LiveRecord
 from entrypoint.record.nodes import NodeTable
@@ -450,7 +451,7 @@ async def talk(port: int, data: bytes) -> bytes:
 @contextlib.contextmanager
 def served(metrics: Callable[[], str] = lambda: "well\n") -> Iterator[int]:
     """The port of a server of these metrics."""
-    with server.MetricsServer("127.0.0.1", 0, metrics) as made:
+    with metrics_of.MetricsServer("127.0.0.1", 0, metrics) as made:
         yield made.server_address[1]
 
 
@@ -481,7 +482,7 @@ async def test_what_is_asked(request_: bytes, answer: bytes) -> None:
 @in_loop
 async def test_slow_ones_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some say nothing, some read nothing; the loop goes on, and then the next have a turn."""
-    monkeypatch.setattr(server._Handler, "timeout", 0.2)
+    monkeypatch.setattr(metrics_of._Handler, "timeout", 0.2)
     with served(lambda: "x" * 8_000_000) as port:
         slow = []
         for number in range(6):

@@ -13,8 +13,7 @@ import pytest
 from entrypoint.record.merge import ClockShift
 from entrypoint.record.page import Axis, page
 from entrypoint.record.status import load
-from entrypoint.record.table import table, who_was_last
-from entrypoint.record.trace import trace
+from entrypoint.record.table import table, trace, who_was_last
 from entrypoint.wire import Invalid
 from tests.made_up import merged, recorded, timeline
 
