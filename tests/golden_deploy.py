@@ -18,6 +18,7 @@ import yaml
 
 from entrypoint import __version__, registry
 from entrypoint import spec as specs
+from entrypoint.deploy._options import Options
 from tests.golden import differences
 
 CASES = Path(__file__).resolve().parent / "deploy"
@@ -50,7 +51,7 @@ def made(case: Path) -> str:
     }
     spec = specs.load(text, "job.yaml", {}, overrides)
     module = registry.load("deploy", case.parent.name)
-    options = module.Options(**{"folder": "/home/me/job", "spec_text": text, **given})
+    options = Options(**{"folder": "/home/me/job", "spec_text": text, **given})
     text = module.render(spec, options)
     return str(text).replace(f"entrypoint {__version__}", "entrypoint VERSION")
 

@@ -1,17 +1,22 @@
-"""Makes a first job.yaml from flags and from what is found here: platform, devices, a script."""
+"""Makes a first job.yaml from flags and from what is found here: platform, devices, a script. A
+comment is above each setting, and what is only proposed is a comment.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Any
 
-from entrypoint.adopt.document import Setting
+import yaml
+
 from entrypoint.model import Topology
 from entrypoint.spec import JobSpec, fields, left_out
 from entrypoint.system.files import read
-from entrypoint.text import brief, count, some
+from entrypoint.text import brief, count, one_line, some
+from entrypoint.values import dataclass
 
 # What most jobs set -> what is proposed where neither a flag nor this machine tells.
 _PROPOSED: dict[str, Any] = {
@@ -49,6 +54,58 @@ _LAUNCHERS = (
     (r"--init_method\b", "pytorch", "it takes --init_method"),
     (r"\bLOCAL_RANK\b|\btorch\.distributed\b", "torchrun", "it uses torch.distributed"),
 )
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field with its value, and what is said about it."""
+
+    path: str  # dotted, such as `ssh.port`
+    value: Any
+    comment: str = ""
+    proposed: bool = False  # written as a comment
+
+
+def document(head: Iterable[str], settings: Sequence[Setting]) -> str:
+    """Return the YAML text: the head as comments, then the settings in the order of the spec."""
+    order = {field.path: at for at, field in enumerate(fields())}
+    lines = [_comment(line) for line in head]
+    section = ""
+    for setting in sorted(settings, key=lambda setting: order[setting.path]):
+        group, _, key = setting.path.rpartition(".")
+        if group != section and group:
+            lines += ["", f"{'# ' if _all_proposed(settings, group) else ''}{group}:"]
+        elif not group:
+            lines.append("")
+        section = group
+        lines += _setting(setting, key, "  " if group else "")
+    return "\n".join([*lines, ""])
+
+
+def _all_proposed(settings: Iterable[Setting], group: str) -> bool:
+    return all(setting.proposed for setting in settings if setting.path.startswith(f"{group}."))
+
+
+def _setting(setting: Setting, key: str, indent: str) -> Iterator[str]:
+    if setting.comment:
+        yield f"{indent}{_comment(setting.comment)}"
+    before = f"# {indent}" if setting.proposed else indent
+    if isinstance(setting.value, dict):
+        yield f"{before}{key}:"
+        for name, value in setting.value.items():
+            yield f"{before}  {name}: {_value(value)}"
+    else:
+        yield f"{before}{key}: {_value(setting.value)}"
+
+
+def _value(value: Any) -> str:
+    """Return a text, number or list of texts as YAML on one line."""
+    text = yaml.safe_dump(value, allow_unicode=True, default_flow_style=True, width=inf)
+    return text.removesuffix("...\n").strip()
+
+
+def _comment(text: str) -> str:
+    return f"# {one_line(text)}".rstrip()
 
 
 def head(topology: Topology) -> list[str]:

@@ -61,6 +61,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print or write the file of that system. Returns 0."""
     from entrypoint import spec as specs
+    from entrypoint.deploy._options import Options
 
     spec, text = inputs.spec(args, here=False)
     if not args.spec:
@@ -80,7 +81,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     extra: dict[str, Any] = _options(args, module)
     image, resources = extra.pop("image", ""), tuple(args.resource or ())
     mounts = tuple(map(_mount, args.mount or ()))
-    options = module.Options(image, folder, name, text, nodes, resources, mounts=mounts, **extra)
+    options = Options(image, folder, name, text, nodes, resources, mounts=mounts, **extra)
     if "secret_file" in specs.written(spec)[1]:  # its value would be a path in the rendered file
         raise ConfigError(
             "EP802 secret_file holds a secret, not the name of a file",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from entrypoint.cli import inputs
+from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
 from entrypoint.output.log import Logger
 
@@ -25,8 +25,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the file. Returns 0."""
-    from entrypoint.adopt.document import create, document
-    from entrypoint.adopt.init import head, settings
+    from entrypoint.adopt.init import document, head, settings
     from entrypoint.plan import locate
     from entrypoint.spec import left_out
 
@@ -41,6 +40,5 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             f"EP128 secrets are left out of the file | {', '.join(names)} | give them to the"
             " containers"
         )
-    if create(args.out, text):
-        log(f"wrote {args.out} | try: entrypoint plan --spec {args.out}")
-    return 0
+    hint = f"try: entrypoint plan --spec {args.out}"
+    return outputs.give(text, "" if args.out == "-" else args.out, log, hint)

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from entrypoint.output.log import Logger
 
 
-def give(text: str, out: str | None, log: Logger) -> int:
-    """Write a command's answer into the file that --out names, or to stdout. Returns 0."""
+def give(text: str, out: str | None, log: Logger, hint: str = "") -> int:
+    """Write a command's answer into the file that --out names, or to stdout. Returns 0.
+
+    `hint`: what to do with the file.
+    """
     if out:
         from pathlib import Path
 
         path = Path(out)
         write(path.parent, [File(path.name, text, "")])
-        log(f"wrote {out}")
+        log(f"wrote {out}{f' | {hint}' if hint else ''}")
     else:
         answer(text)
     return 0
@@ -43,7 +46,7 @@ def write(folder: Path, output: Sequence[File]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if kept := [name for file in output if not _is_ours(name := folder / file.name)]:
-            summary = f"EP134 {', '.join(map(str, kept))} exists, and is not of this command"
+            summary = f"EP134 {', '.join(map(str, kept))} exists"
             hint = "give --out another name, or move it away"
             raise CantCreateError(summary, "it stays as it is", hint)
         for file in output:

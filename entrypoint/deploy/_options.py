@@ -53,6 +53,23 @@ def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def number_of_nodes(spec: JobSpec, options: Options, system: str = "") -> int:
+    """Return the number of the job's nodes. `system`: its name, if it chooses the hosts itself.
+
+    Raises ConfigError if the number is unknown, UsageError if a flag or variable names hosts that
+    the system chooses.
+    """
+    nodes = len(spec.hosts) or options.nodes
+    if not nodes:
+        raise ConfigError("EP800 number of nodes unknown", "the spec has no hosts", "add --nodes 2")
+    hosts = spec.source("hosts")
+    if system and hosts.origin in ("flag", "env"):
+        detail = f"{hosts.where} {','.join(spec.hosts)}"
+        hint = f"leave it out, and say --nodes {nodes}"
+        raise UsageError(f"EP803 {system} chooses the hosts", detail, hint)
+    return nodes
+
+
 def own_command(spec: JobSpec) -> list[str]:
     """Return the command after --; empty without it, since the containers have that of the spec."""
     return list(spec.command) if spec.source("command").origin == "flag" else []
@@ -68,17 +85,17 @@ def start_command(spec: JobSpec) -> list[str]:
 def relative_paths(spec: JobSpec) -> dict[str, str]:
     """Return the relative paths of the spec's file as variables, which start at the containers'
     working directory."""
-    paths = {
-        field.env: (field.path, spec.value(field.path)) for field in fields() if field.rule.is_path
-    }
     return {
-        name: value
-        for name, (path, value) in paths.items()
-        if value and not value.startswith("/") and spec.source(path).origin == "spec"
+        field.env: value
+        for field in fields()
+        if field.rule.is_path and spec.source(field.path).origin == "spec"
+        if (value := spec.value(field.path)) and not value.startswith("/")
     }
 
 
-def same_slots(spec: JobSpec, summary: str) -> int | None:
+def same_slots(
+    spec: JobSpec, summary: str, hint: str = "give all hosts as many slots"
+) -> int | None:
     """Return the ranks of each node, which must be the same on all nodes; None if the spec does not
     set them.
 
@@ -86,11 +103,8 @@ def same_slots(spec: JobSpec, summary: str) -> int | None:
     """
     slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
     if len(slots) > 1:
-        raise ConfigError(
-            f"EP801 {summary}",
-            f"slots {', '.join(sorted(map(str, slots)))}",
-            "give all hosts as many slots",
-        )
+        detail = f"slots {', '.join(sorted(map(str, slots)))}"
+        raise ConfigError(f"EP801 {summary}", detail, hint)
     return slots.pop()
 
 

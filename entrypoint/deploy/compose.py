@@ -19,8 +19,6 @@ from entrypoint.errors import ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
 
-__all__ = ["NEEDS_NAMES", "SECRET_IS_HERE", "TAKES", "Options", "render"]
-
 TAKES = (*DEFAULT, "mount")
 NEEDS_NAMES = True  # each node is a service of its own
 SECRET_IS_HERE = True  # the secret's file is mounted from this machine
@@ -53,7 +51,7 @@ def render(spec: JobSpec, options: Options) -> str:
     return render_template(
         "compose/compose.yaml.j2",
         {
-            "origin": f"{options.spec_name}",
+            "origin": options.spec_name,
             "nodes": [
                 {"rank": rank, "host": host.name, **_cards(counts, rank)}
                 for rank, host in enumerate(hosts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from textwrap import indent
 from typing import Any
@@ -17,13 +18,14 @@ from typing import Any
 import yaml
 
 from entrypoint import registry
-from entrypoint.deploy._dump import dump
 from entrypoint.deploy._kinds import KINDS, Kind, host_names
 from entrypoint.deploy._options import (
     RESTARTS,
     Options,
+    number_of_nodes,
     relative_paths,
     resources,
+    same_slots,
     settings,
     start_command,
     unknown_cards,
@@ -32,8 +34,6 @@ from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import Raw
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec, written
-
-__all__ = ["TAKES", "Options", "notes", "render"]
 
 ALSO = ("k8s", "k3s")  # other names
 TAKES = ("image", "nodes", "resource", "kind")
@@ -51,6 +51,9 @@ _OWN = {"ENTRYPOINT_HOSTS", "ENTRYPOINT_SECRET_FILE", "ENTRYPOINT_SPEC", "ENTRYP
 _TRAINER = ("name", "image", "command", "env", "resources")
 _PATCHED = ("securityContext", "volumeMounts")
 _POD = ("containers", "securityContext", "volumes")
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+_NOT_TEXT = {"y", "n", "yes", "no", "true", "false", "on", "off", "null"}  # for some readers
+_WIDTH = 1 << 20  # no line is folded
 
 
 def render(spec: JobSpec, options: Options) -> str:
@@ -107,16 +110,32 @@ def _pod(context: Mapping[str, Any]) -> dict[str, Any]:
     return template
 
 
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT
+    lines = "\n" in text and not text.endswith("\n\n")
+    style = None if plain else "|" if lines else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _dump(value: Any) -> str:
+    """Return the value as YAML, fields in their order, with the same meaning for every reader of
+    YAML: ambiguous text is quoted."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))
+
+
 def _indented(value: Any, columns: int) -> Raw:
-    return Raw(indent(dump(value), " " * columns).removesuffix("\n"))
-
-
-def _number_of_pods(spec: JobSpec, options: Options) -> int:
-    nodes = len(spec.hosts) or options.nodes
-    if not nodes:
-        hint = "add --nodes 2, or hosts: with any names"
-        raise ConfigError("EP800 number of Pods unknown", "the spec has no hosts", hint)
-    return nodes
+    return Raw(indent(_dump(value), " " * columns).removesuffix("\n"))
 
 
 def _refuse_secrets(spec: JobSpec, kind: Kind) -> None:
@@ -132,7 +151,7 @@ def _refuse_secrets(spec: JobSpec, kind: Kind) -> None:
 
 
 def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
-    nodes = _number_of_pods(spec, options)
+    nodes = number_of_nodes(spec, options)
     name = _kind(options)
     kind = KINDS[name]
     names = host_names(name, spec.name, nodes)
@@ -220,17 +239,11 @@ def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
     # a device plugin's resource is already named
     if not card or any("/" in name for name in limits):
         return limits
-    slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
-    if len(slots) > 1:
-        detail = f"device: {spec.device}, slots {', '.join(sorted(map(str, slots)))}"
-        raise ConfigError(
-            "EP801 all Pods of a Job get as many cards",
-            detail,
-            f"add --resource {card}=N, the most of a node",
-        )
-    if slots == {None}:
+    hint = f"add --resource {card}=N, the most of a node"
+    slots = same_slots(spec, "all Pods of a Job get as many cards", hint)
+    if slots is None:
         raise unknown_cards(spec.device, f"add slots: 8, or --resource {card}=8")
-    return {card: str(slots.pop()), **limits}
+    return {card: str(slots), **limits}
 
 
 def _expanded(text: str) -> str:

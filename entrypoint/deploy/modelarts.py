@@ -12,11 +12,9 @@ import json
 import re
 from collections.abc import Mapping
 
-from entrypoint.deploy._options import Options, own_command, same_slots, settings
+from entrypoint.deploy._options import Options, number_of_nodes, own_command, same_slots, settings
 from entrypoint.errors import ConfigError, UsageError
 from entrypoint.spec import JobSpec, written
-
-__all__ = ["TAKES", "Options", "notes", "render"]
 
 TAKES = ("image", "nodes", "flavor", "pool", "code", "logs")
 
@@ -27,20 +25,6 @@ _BOOT = "entrypoint run"
 _PLATFORM = ("ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SPEC")
 
 
-def _number_of_instances(spec: JobSpec, options: Options) -> int:
-    nodes = len(spec.hosts) or options.nodes
-    if not nodes:
-        raise ConfigError(
-            "EP800 number of instances unknown", "the spec has no hosts", "add --nodes 2"
-        )
-    if spec.source("hosts").origin in ("flag", "env"):
-        detail = f"{spec.source('hosts').where} {','.join(spec.hosts)}"
-        raise UsageError(
-            "EP803 ModelArts names the hosts", detail, f"leave it out, and say --nodes {nodes}"
-        )
-    return nodes
-
-
 def render(spec: JobSpec, options: Options) -> str:
     """Return the body as JSON, without secrets. The spec is passed by variables, so the containers
     need no file.
@@ -49,7 +33,7 @@ def render(spec: JobSpec, options: Options) -> str:
     holds secrets; UsageError without a flavor, for a path that is no OBS path, and for a flag that
     cannot apply to all containers.
     """
-    nodes = _number_of_instances(spec, options)
+    nodes = number_of_nodes(spec, options, "ModelArts")
     if not options.flavor:
         hint = "add --flavor ID, as the console or the API's ListTrainingJobFlavors names it"
         raise UsageError("EP805 instance type unknown", "no --flavor", hint)

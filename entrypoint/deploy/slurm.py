@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from posixpath import join
 
 from entrypoint import registry
 from entrypoint.deploy._options import (
     DEFAULT,
     RESTARTS,
     Options,
+    number_of_nodes,
     resources,
     same_slots,
     settings,
@@ -28,8 +30,6 @@ from entrypoint.deploy._options import (
 from entrypoint.errors import RETRIED, ConfigError, UsageError
 from entrypoint.render import render as render_template
 from entrypoint.spec import HostEntry, JobSpec
-
-__all__ = ["NEEDS_IMAGE", "TAKES", "Options", "render"]
 
 ALSO = ("sbatch",)  # other names
 TAKES = (*DEFAULT, "runtime", "time")
@@ -49,20 +49,6 @@ _TIME = re.compile(
 )
 
 
-def _number_of_nodes(spec: JobSpec, options: Options) -> int:
-    nodes = len(spec.hosts) or options.nodes
-    if not nodes:
-        raise ConfigError("EP800 number of nodes unknown", "the spec has no hosts", "add --nodes 2")
-    if spec.source("hosts").origin in ("flag", "env"):
-        hint = f"leave it out, say --nodes {nodes}; sbatch --nodelist=HOSTS chooses nodes"
-        raise UsageError(
-            "EP803 Slurm chooses the nodes",
-            f"{spec.source('hosts').where} {','.join(spec.hosts)}",
-            hint,
-        )
-    return nodes
-
-
 def render(spec: JobSpec, options: Options) -> str:
     """Return the batch script, which contains the path of the secret's file, never the secret.
 
@@ -70,19 +56,21 @@ def render(spec: JobSpec, options: Options) -> str:
     UsageError for an unknown resource, time or runtime of Slurm, and for a flag that cannot apply
     to a script.
     """
-    nodes = _number_of_nodes(spec, options)
+    nodes = number_of_nodes(spec, options, "Slurm")
     runtime = _runtime(options)
     slots = same_slots(spec, "all nodes of a Slurm job get as many cards")
     requested = resources(options)
     cpus = _whole("cpu", requested.pop("cpu", ""))
     memory = _memory(requested.pop("memory", ""))
     gres = _gres(spec, requested, slots)
-    secret = _path(spec.secret_file or "secret", options.folder) if spec.calls(nodes) else ""
+    # an absolute path stays as it is
+    file = join(options.folder, spec.secret_file or "secret")
+    secret = file if spec.calls(nodes) else ""
     exported = _exported(spec, options, secret, slots)
-    paths = [options.folder] + [secret] * bool(
-        secret and not secret.startswith(f"{options.folder}/")
-    )
-    names = [*exported, *["ENTRYPOINT_HOSTS"] * bool(spec.hosts)]
+    paths = [options.folder]
+    if secret and not secret.startswith(f"{options.folder}/"):
+        paths.append(secret)
+    names = [*exported, *(["ENTRYPOINT_HOSTS"] if spec.hosts else [])]
     return render_template(
         "slurm/job.sh.j2",
         {
@@ -211,10 +199,6 @@ def _time(spec: JobSpec, options: Options) -> str:
             "give more, or lower timeouts.grace",
         )
     return options.time
-
-
-def _path(path: str, folder: str) -> str:
-    return path if path.startswith("/") else f"{folder}/{path}"
 
 
 def _container(

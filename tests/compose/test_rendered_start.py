@@ -14,6 +14,7 @@ import pytest
 
 from entrypoint.deploy import kubernetes
 from entrypoint.deploy._kinds import KINDS
+from entrypoint.deploy._options import Options
 from entrypoint.spec import load
 from tests.composed import Compose
 from tests.containers import IMAGE, build, container, docker, engine, exit_code, remove, wait
@@ -41,7 +42,7 @@ def odd(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
 def pod(folder: Path, kind: str, image: str) -> subprocess.CompletedProcess[str]:
     """Run the only Pod of a job of this kind."""
     (folder / "job.yaml").write_text(SPEC)
-    options = kubernetes.Options(image=image, nodes=1, kind=kind, spec_text=SPEC)
+    options = Options(image=image, nodes=1, kind=kind, spec_text=SPEC)
     text = kubernetes.render(load(SPEC, "job.yaml", {}, {}), options)
     ((program, *args),) = of_kubernetes(text)
     words = ["-v", f"{folder}:/spec:ro", "-e", "ENTRYPOINT_SPEC=/spec/job.yaml"]

@@ -16,6 +16,7 @@ import pytest
 
 from entrypoint import spec as specs
 from entrypoint.deploy import slurm
+from entrypoint.deploy._options import Options
 from tests.golden_deploy import cases, made
 from tests.process.bench import until
 from tests.slurm import Slurm
@@ -67,9 +68,7 @@ def script(folder: Path, text: str = PLAIN, nodes: int = 2, **more: Any) -> Path
     (folder / "secret").chmod(0o600)
     spec = specs.load(text, "job.yaml", {}, more.pop("overrides", {}))
     made = folder / "job.sh"
-    made.write_text(
-        slurm.render(spec, slurm.Options(image="", folder=str(folder), nodes=nodes, **more))
-    )
+    made.write_text(slurm.render(spec, Options(image="", folder=str(folder), nodes=nodes, **more)))
     return made
 
 

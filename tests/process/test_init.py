@@ -90,8 +90,8 @@ def test_a_secret_is_left_out_and_a_file_that_is_there_stays(tmp_path: Path) -> 
     done = init(tmp_path)
     assert (done.returncode, (tmp_path / "job.yaml").read_text()) == (73, text)
     assert "EP134 job.yaml exists | it stays as it is" in done.stderr
-    done = init(tmp_path, "--out", "no/where.yaml")
-    assert (done.returncode, "EP112 cannot write no/where.yaml" in done.stderr) == (73, True)
+    done = init(tmp_path, "--out", "job.yaml/no.yaml")
+    assert (done.returncode, "EP112 cannot write into job.yaml" in done.stderr) == (73, True)
     done = init(tmp_path, "--hosts", "a,b c", "--slots", "0")
     assert done.returncode == 65
     done = init(tmp_path, "--out", "-")

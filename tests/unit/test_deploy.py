@@ -13,6 +13,7 @@ import yaml
 from entrypoint import errors, registry
 from entrypoint import spec as specs
 from entrypoint.deploy import kubernetes, modelarts
+from entrypoint.deploy._options import Options
 from entrypoint.errors import EntrypointError
 from tests import TREE
 from tests.golden_deploy import CASES, cases, golden, made
@@ -40,7 +41,7 @@ def rendered(target: str, text: str, **options: Any) -> str:
     """What a target renders for two nodes, or as many as the options say."""
     module = registry.load("deploy", target)
     given = {"image": "i", "nodes": 2, "spec_text": text, **NEEDS[target], **options}
-    return str(module.render(specs.load(text, "job.yaml", {}, {}), module.Options(**given)))
+    return str(module.render(specs.load(text, "job.yaml", {}, {}), Options(**given)))
 
 
 def manifests(case: str) -> dict[str, dict[str, Any]]:
@@ -99,7 +100,7 @@ def test_compose_gives_each_node_cards_of_its_own() -> None:
      "# ä 😀 \x85 \u2028\na: 1\n", "---\na: 1\n", "a: 1\r\n", "\ufeffa: 1\n", "- %x\n", "? a\n", "#\n a: 1\n"],
 )  # fmt: skip
 def test_the_spec_travels_byte_for_byte(text: str) -> None:
-    options = kubernetes.Options(image="image", spec_text=text, nodes=2)
+    options = Options(image="image", spec_text=text, nodes=2)
     made = kubernetes.render(specs.load("", "job.yaml", {}, {}), options)
     (config,) = [each for each in yaml.safe_load_all(made) if each["kind"] == "ConfigMap"]
     assert config["data"] == {"job.yaml": text}
@@ -221,7 +222,7 @@ def test_who_needs_no_secret_is_not_asked_for_one() -> None:
         assert ("create secret generic demo " in manifest) is wanted
         assert ("ENTRYPOINT_SECRET_FILE" in rendered("slurm", text, nodes=nodes)) is wanted
         spec = specs.load(text, "job.yaml", {}, {})
-        told = modelarts.notes(spec, modelarts.Options(image="i", nodes=nodes, flavor="large"))
+        told = modelarts.notes(spec, Options(image="i", nodes=nodes, flavor="large"))
         assert ("EP128 the body has no secret" in "".join(told)) is wanted
 
 

@@ -12,6 +12,7 @@ import yaml
 from entrypoint import plan
 from entrypoint.deploy import kubernetes
 from entrypoint.deploy._kinds import KINDS
+from entrypoint.deploy._options import Options
 from entrypoint.model import Facts
 from entrypoint.spec import load
 from tests.unit.cases import as_facts
@@ -22,7 +23,7 @@ LABELS = {"app.kubernetes.io/name": "entrypoint", "app.kubernetes.io/instance": 
 
 def objects(kind: str, nodes: int, text: str = SPEC, **options: Any) -> dict[str, Any]:
     """Kind -> manifest; the job's under the name `job`."""
-    given = kubernetes.Options(image="image", nodes=nodes, kind=kind, spec_text=text, **options)
+    given = Options(image="image", nodes=nodes, kind=kind, spec_text=text, **options)
     *others, job = yaml.safe_load_all(kubernetes.render(load(text, "job.yaml", {}, {}), given))
     return {**{each["kind"]: each for each in others}, "job": job}
 
@@ -152,9 +153,7 @@ def test_a_trainjob_has_all_of_the_pod_that_it_can_and_names_the_rest() -> None:
 
 
 def request(kind: str, text: str = SPEC, **options: Any) -> tuple[Any, Any]:
-    return load(text, "job.yaml", {}, {}), kubernetes.Options(
-        image="image", nodes=3, kind=kind, **options
-    )
+    return load(text, "job.yaml", {}, {}), Options(image="image", nodes=3, kind=kind, **options)
 
 
 def test_what_a_kind_cannot_express_is_said() -> None:
