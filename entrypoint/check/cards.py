@@ -36,9 +36,10 @@ def judge(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
 
 def _driver(observation: Observation) -> Iterator[Finding]:
     if observation.driver:
-        more = f", for CUDA up to {observation.driver_cuda}" if observation.driver_cuda else ""
-        more += f", CANN {observation.cann}" if observation.cann else ""
-        yield Finding("ok", "driver", "driver", f"{observation.driver}{more}")
+        actual = observation.driver
+        actual += f", for CUDA up to {observation.driver_cuda}" if observation.driver_cuda else ""
+        actual += f", CANN {observation.cann}" if observation.cann else ""
+        yield Finding("ok", "driver", "driver", actual)
 
 
 def _cuda(observation: Observation, slots: int) -> Iterator[Finding]:
@@ -47,14 +48,8 @@ def _cuda(observation: Observation, slots: int) -> Iterator[Finding]:
         return
     build = "install a torch that is built for CUDA, from PyTorch's own index"
     if built in ("", "none"):
-        yield Finding(
-            "error",
-            "torch-cuda",
-            "torch and CUDA",
-            f"torch {torch} is built without CUDA",
-            "CUDA",
-            build,
-        )
+        actual = f"torch {torch} is built without CUDA"
+        yield Finding("error", "torch-cuda", "torch and CUDA", actual, "CUDA", build)
         return
     if observation.driver_cuda and _major(built) > _major(observation.driver_cuda):
         actual = f"torch is built for {built}, the driver takes up to {observation.driver_cuda}"
@@ -98,24 +93,12 @@ def _horovod(observation: Observation, plan: Plan) -> Iterator[Finding]:
         return
     if plan.launch.ranks.reports == "ranks" and observation.library("horovod mpi") == "no":
         fix = "build Horovod with HOROVOD_WITH_MPI=1, or set HOROVOD_CONTROLLER=gloo"
-        yield Finding(
-            "warning",
-            "horovod-mpi",
-            "Horovod and MPI",
-            "built without MPI",
-            f"MPI, under {plan.launcher}",
-            fix,
-        )
+        what, actual, needed = "Horovod and MPI", "built without MPI", f"MPI, under {plan.launcher}"
+        yield Finding("warning", "horovod-mpi", what, actual, needed, fix)
     if observation.device == "nvidia" and observation.library("horovod nccl") == "no":
         fix = "build Horovod with HOROVOD_GPU_OPERATIONS=NCCL"
-        yield Finding(
-            "warning",
-            "horovod-nccl",
-            "Horovod and NCCL",
-            "built without NCCL",
-            "NCCL, for GPUs",
-            fix,
-        )
+        what, actual, needed = "Horovod and NCCL", "built without NCCL", "NCCL, for GPUs"
+        yield Finding("warning", "horovod-nccl", what, actual, needed, fix)
 
 
 def _major(version: str) -> int:

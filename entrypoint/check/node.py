@@ -4,10 +4,10 @@ plan/limits.py."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from entrypoint.check import cards
-from entrypoint.check.observation import Observation
+from entrypoint.check.observation import Link, Name, Observation
 from entrypoint.errors import message_parts
 from entrypoint.model import Finding, Plan
 from entrypoint.plan import limits
@@ -45,32 +45,18 @@ def judge(observation: Observation, plan: Plan, rank: int) -> list[Finding]:
 def cheap(observation: Observation, plan: Plan, rank: int) -> list[Finding]:
     """What is wrong, of what can be known without starting a program or asking the network."""
     parts = (_shared_memory, _limits, _memory, _disks, _network)
-    findings = [
-        finding
-        for part in parts
-        for finding in part(observation, plan, rank)
-        if finding.level != "ok"
-    ]
-    # too few make a job slow, and fail no boot
-    return [finding for finding in findings if finding.id != "cpus"]
+    findings = (finding for part in parts for finding in part(observation, plan, rank))
+    # too few CPUs make a job slow, and fail no boot
+    return [finding for finding in findings if finding.level != "ok" and finding.id != "cpus"]
 
 
 def _spec(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
-    evidence = "; ".join(observation.evidence)
     yield Finding("ok", "spec", "spec", observation.spec or "no file: variables and flags alone")
-    yield Finding(
-        "ok",
-        "platform",
-        "platform",
-        f"{observation.platform}{f' ({evidence})' if evidence else ''}",
-    )
+    evidence = f" ({'; '.join(observation.evidence)})" if observation.evidence else ""
+    yield Finding("ok", "platform", "platform", f"{observation.platform}{evidence}")
     where = f"{observation.system}, {observation.machine}, Linux {observation.kernel}".strip(", ")
-    yield Finding(
-        "ok",
-        "image",
-        "image",
-        f"{where}{f', packages {observation.packages}' if observation.packages else ''}",
-    )
+    packages = f", packages {observation.packages}" if observation.packages else ""
+    yield Finding("ok", "image", "image", f"{where}{packages}")
 
 
 def _refused(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
@@ -91,12 +77,9 @@ def _unseen(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding
 def _programs(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     for program in observation.programs:
         actual = f"{program.version or program.problem or 'no version'} at {program.path}"
-        level, fix = (
-            ("warning", "see that it starts: its libraries, its owner")
-            if program.problem
-            else ("ok", "")
-        )
+        level = "warning" if program.problem else "ok"
         needed = "a version" if program.problem else ""
+        fix = "see that it starts: its libraries, its owner"
         yield Finding(level, "program", program.name, actual, needed, fix)
     if plan.no_roll_call and rank == plan.topology.me:
         fix = "remove roll_call, and give all nodes a secret"
@@ -109,12 +92,12 @@ def _programs(observation: Observation, plan: Plan, rank: int) -> Iterator[Findi
             yield Finding("warning", name, name, f"cannot be imported: {problem}", "", fix)
     for name in ("torch", "horovod", "mindspore", "tensorflow", "jax"):
         if version := observation.library(name):
-            parts = [
-                part
-                for part in observation.libraries
-                if part.name.startswith(f"{name} ") and "problem" not in part.name
-            ]
-            more = ", ".join(f"{part.name.removeprefix(f'{name} ')} {part.value}" for part in parts)
+            parts = (part for part in observation.libraries if "problem" not in part.name)
+            more = ", ".join(
+                f"{part.name.removeprefix(f'{name} ')} {part.value}"
+                for part in parts
+                if part.name.startswith(f"{name} ")
+            )
             yield Finding("ok", name, name, f"{version}{f'; {more}' if more else ''}")
 
 
@@ -123,17 +106,13 @@ def _mpich(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]
 
     Source: pmodels/mpich pull request 6596.
     """
-    program = observation.program("mpiexec.hydra")
-    if (
-        program
-        and len(plan.topology.nodes) > 1
-        and re.match(r"MPICH ([0-3]|4\.[01])\b.*ucx", program.version)
-    ):
+    version = observation.program("mpiexec.hydra").version
+    if len(plan.topology.nodes) > 1 and re.match(r"MPICH ([0-3]|4\.[01])\b.*ucx", version):
         fix = (
             "at times it never comes back from MPI_Finalize: take Debian 13's, or `pip install"
             " mpich`"
         )
-        yield Finding("warning", "mpich", "MPICH", program.version, "4.2 or later", fix)
+        yield Finding("warning", "mpich", "MPICH", version, "4.2 or later", fix)
 
 
 def _shared_memory(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
@@ -158,44 +137,28 @@ def _limits(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding
     if observation.pids is not None:
         need = plan.topology.nodes[rank].slots * _THREADS_RANK
         left = observation.pids - (observation.pids_used or 0)
-        few = observation.pids != limits.UNLIMITED and left < need
-        actual = (
-            "no limit"
-            if observation.pids == limits.UNLIMITED
-            else f"{left} left of {observation.pids}"
-        )
+        level = "ok"
+        actual = "no limit"
+        if observation.pids != limits.UNLIMITED:
+            level = "warning" if left < need else "ok"
+            actual = f"{left} left of {observation.pids}"
         fix = "start the container with --pids-limit -1, or raise podPidsLimit of the kubelet"
-        yield Finding(
-            "warning" if few else "ok",
-            "pids",
-            "processes and threads",
-            actual,
-            f"about {need}",
-            fix,
-        )
+        yield Finding(level, "pids", "processes and threads", actual, f"about {need}", fix)
 
 
 def _memory(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     slots = plan.topology.nodes[rank].slots
     if observation.cpus is not None:
         usable = min(observation.cpus, observation.cpu_limit or observation.cpus)
-        actual = f"{usable:g}" + (
-            f" (limit of the container, {observation.cpus:g} here)"
-            if usable < observation.cpus
-            else ""
-        )
+        actual = f"{usable:g}"
+        if usable < observation.cpus:
+            actual += f" (limit of the container, {observation.cpus:g} here)"
         fix = (
             "give the container a CPU for each rank (--cpus, resources.limits.cpu), or set fewer"
             " slots"
         )
-        yield Finding(
-            "warning" if usable < slots else "ok",
-            "cpus",
-            "CPUs",
-            actual,
-            f"{slots}, one a rank",
-            fix,
-        )
+        level = "warning" if usable < slots else "ok"
+        yield Finding(level, "cpus", "CPUs", actual, f"{slots}, one a rank", fix)
     if observation.memory_free is not None:
         need = slots * _MEMORY_RANK
         actual = f"{size(observation.memory_free)} free"
@@ -224,24 +187,16 @@ def _disks(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]
 def _network(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     several = len(plan.topology.nodes) > 1
     if observation.links:
-        actual = ", ".join(
-            _link(link.name, link.address, link.mtu, link.speed) for link in observation.links
+        yield Finding(
+            "ok", "interfaces", "network interfaces", ", ".join(map(_link, observation.links))
         )
-        yield Finding("ok", "interfaces", "network interfaces", actual)
     elif (
         observation.no_link
         and several
         and not _is_loopback([plan.topology.nodes[rank].address or ""])
     ):
-        fix = "see the container's network"
-        yield Finding(
-            "warning",
-            "interfaces",
-            "network interfaces",
-            "none but loopback",
-            "one that is up",
-            fix,
-        )
+        what, actual, needed = "network interfaces", "none but loopback", "one that is up"
+        yield Finding("warning", "interfaces", what, actual, needed, "see the container's network")
     for port in observation.ports:
         actual = f"{port.link} {port.state} {port.rate}".strip()
         well = "active" in port.state.lower()
@@ -259,38 +214,28 @@ def _network(observation: Observation, plan: Plan, rank: int) -> Iterator[Findin
         )
 
 
-def _link(name: str, address: str, mtu: float | None, speed: float | None) -> str:
-    more = [f"MTU {mtu:g}"] if mtu else []
-    more += [f"{speed / 1000:g} Gbit/s"] if speed and speed > 0 else []
-    return f"{name} {address}{f' ({chr(44).join(more)})' if more else ''}".replace(",", ", ")
+def _link(link: Link) -> str:
+    more = [f"MTU {link.mtu:g}"] if link.mtu else []
+    more += [f"{link.speed / 1000:g} Gbit/s"] if link.speed and link.speed > 0 else []
+    details = f" ({', '.join(more)})" if more else ""
+    return f"{link.name} {link.address}{details}"
 
 
-def _own_name(observation: Observation) -> Iterator[Finding]:
-    if observation.own.host and not observation.own.addresses:
+def _own_name(own: Name) -> Iterator[Finding]:
+    if own.host and not own.addresses:
+        actual = own.problem or "no address"
+        needed = "an address, for Gloo"
         fix = (
             "give the container a name that it can look up (/etc/hosts, --hostname), or set"
             " network.interface"
         )
-        actual = observation.own.problem or "no address"
-        yield Finding(
-            "warning",
-            "own-name",
-            f"own name {observation.own.host}",
-            actual,
-            "an address, for Gloo",
-            fix,
-        )
-    elif _is_loopback(observation.own.addresses):
+    elif _is_loopback(own.addresses):
+        actual = f"leads to {', '.join(own.addresses)}"
+        needed = "no loopback address"
         fix = "correct /etc/hosts, for programs that listen where this name leads"
-        actual = f"leads to {', '.join(observation.own.addresses)}"
-        yield Finding(
-            "warning",
-            "own-name",
-            f"own name {observation.own.host}",
-            actual,
-            "no loopback address",
-            fix,
-        )
+    else:
+        return
+    yield Finding("warning", "own-name", f"own name {own.host}", actual, needed, fix)
 
 
 def _names(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
@@ -299,36 +244,21 @@ def _names(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]
     for name in observation.names:
         if not name.addresses:
             level = "error" if name.host == leader else "warning"
+            actual = name.problem or "no address"
             fix = "see that DNS knows it here, or give its address: hosts: [NAME=ADDRESS]"
-            yield Finding(
-                level,
-                "dns",
-                f"the name {name.host}",
-                name.problem or "no address",
-                "an address",
-                fix,
-            )
+            yield Finding(level, "dns", f"the name {name.host}", actual, "an address", fix)
     if resolved:
-        yield Finding(
-            "ok",
-            "dns",
-            "names of the nodes",
-            f"{len(resolved)} of {len(observation.names)} have an address here",
-        )
+        actual = f"{len(resolved)} of {len(observation.names)} have an address here"
+        yield Finding("ok", "dns", "names of the nodes", actual)
     fixed = plan.topology.nodes[rank].address
     if len(plan.topology.nodes) > 1 and not (fixed and _is_loopback([fixed])):
-        yield from _own_name(observation)
+        yield from _own_name(observation.own)
     for back in observation.reverse:
-        yield Finding(
-            "ok",
-            "reverse-dns",
-            "name of its address",
-            f"{back.name} is {back.value or 'without a name'}",
-        )
+        actual = f"{back.name} is {back.value or 'without a name'}"
+        yield Finding("ok", "reverse-dns", "name of its address", actual)
 
 
-def _is_loopback(addresses: Iterable[str]) -> bool:
-    listed = tuple(addresses)
-    return bool(listed) and all(
-        address.startswith("127.") or address == "::1" for address in listed
+def _is_loopback(addresses: Sequence[str]) -> bool:
+    return bool(addresses) and all(
+        address.startswith("127.") or address == "::1" for address in addresses
     )

@@ -17,11 +17,7 @@ Get = Callable[[Observation], str]
 
 
 def _program(name: str) -> Get:
-    def version(observation: Observation) -> str:
-        program = observation.program(name)
-        return program.version if program else ""
-
-    return version
+    return lambda observation: observation.program(name).version
 
 
 def _library(name: str) -> Get:
@@ -109,23 +105,11 @@ def differences(
     for id, what, get, level, fix in _SAME:
         if id in _PROGRAMS and id not in plan.launch.start.needs_programs:
             level = "warning"
-        findings += _compared(
-            id,
-            what,
-            {rank: get(observation) for rank, observation in observed.items()},
-            level,
-            fix,
-            plan,
-        )
+        values = {rank: get(observation) for rank, observation in observed.items()}
+        findings += _compared(id, what, values, level, fix, plan)
     findings += _settings(observed, plan)
-    findings += _compared(
-        "mtu",
-        "MTU",
-        _mtus(observed, reports),
-        "warning",
-        "set one MTU on all nodes and switches",
-        plan,
-    )
+    fix = "set one MTU on all nodes and switches"
+    findings += _compared("mtu", "MTU", _mtus(observed, reports), "warning", fix, plan)
     findings += _addresses(observed, plan)
     return findings
 
@@ -152,17 +136,10 @@ def _compared(
 
 def _clocks(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
     clocks = {rank: report.clock for rank, report in reports.items()}
+    needed = f"within {CLOCKS_OF_CHECK:.0f}s"
+    fix = "set the machine's clock by NTP: logs, certificates and checks for new files go wrong"
     for rank, by in clocks_apart(clocks, CLOCKS_OF_CHECK).items():
-        fix = "set the machine's clock by NTP: logs, certificates and checks for new files go wrong"
-        yield Finding(
-            "warning",
-            "clock",
-            "clock",
-            by,
-            f"within {CLOCKS_OF_CHECK:.0f}s",
-            fix,
-            (_label(plan, rank),),
-        )
+        yield Finding("warning", "clock", "clock", by, needed, fix, (_label(plan, rank),))
 
 
 def _late(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
@@ -172,7 +149,8 @@ def _late(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
         rank: report.round_trip for rank, report in sorted(reports.items()) if report.round_trip > 0
     }
     late = {rank: trip for rank, trip in trips.items() if trip > _ROUND_TRIP}
-    leader, many = plan.topology.leader.rank, len(trips) > 1
+    leader = plan.topology.leader.rank
+    many = len(trips) > 1
     if many and len(late) == len(trips):
         late = {leader: median(trips.values())}
     needed = f"within {_ROUND_TRIP * 1000:.0f} ms"
@@ -181,19 +159,11 @@ def _late(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
         " link"
     )
     for rank, trip in late.items():
-        actual = (
-            f"{trip * 1000:.0f} ms {'to worker-0' if rank != leader else 'to the others'} and back"
-        )
+        peer = "to worker-0" if rank != leader else "to the others"
+        actual = f"{trip * 1000:.0f} ms {peer} and back"
         ranks = (rank,) if many else (leader, rank)  # of two nodes nobody can tell which
-        yield Finding(
-            "warning",
-            "latency",
-            "round trip",
-            actual,
-            needed,
-            fix,
-            tuple(_label(plan, rank) for rank in ranks),
-        )
+        labels = tuple(_label(plan, rank) for rank in ranks)
+        yield Finding("warning", "latency", "round trip", actual, needed, fix, labels)
 
 
 def _settings(observed: Mapping[int, Observation], plan: Plan) -> Iterator[Finding]:
@@ -213,16 +183,10 @@ def _mtus(observed: Mapping[int, Observation], reports: Mapping[int, NodeReport]
     for rank, observation in observed.items():
         report = reports.get(rank)
         names = {link.name for link in observation.links}
-        name = (
-            report.interface.name
-            if report and report.interface
-            else names.pop()
-            if len(names) == 1
-            else ""
-        )
-        mtus[rank] = next(
-            (f"{link.mtu:g}" for link in observation.links if link.name == name and link.mtu), ""
-        )
+        if report and report.interface:
+            names = {report.interface.name}
+        links = [link for link in observation.links if names == {link.name} and link.mtu]
+        mtus[rank] = f"{links[0].mtu:g}" if links else ""
     return mtus
 
 
@@ -251,15 +215,9 @@ def _addresses(observed: Mapping[int, Observation], plan: Plan) -> Iterator[Find
                 "a name must lead to the container itself (in Kubernetes a headless Service): ranks"
                 " call each other"
             )
-            yield Finding(
-                "warning",
-                "dns-elsewhere",
-                "name leads elsewhere",
-                actual,
-                "its own address",
-                fix,
-                (node.label,),
-            )
+            what = "name leads elsewhere"
+            needed = "its own address"
+            yield Finding("warning", "dns-elsewhere", what, actual, needed, fix, (node.label,))
 
 
 def _label(plan: Plan, rank: int) -> str:

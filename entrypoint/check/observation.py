@@ -138,6 +138,7 @@ class Observation:
         """What the image's Python says of this library; "" for nothing."""
         return next((row.value for row in self.libraries if row.name == name), "")
 
-    def program(self, name: str) -> InstalledProgram | None:
-        """This program of the image."""
-        return next((program for program in self.programs if program.name == name), None)
+    def program(self, name: str) -> InstalledProgram:
+        """This program of the image; one without a version for none."""
+        programs = (program for program in self.programs if program.name == name)
+        return next(programs, InstalledProgram())

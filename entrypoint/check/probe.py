@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 Probe = Callable[[], Mapping[str, Any]]  # fields of an Observation
 
-_MARGIN = 2.0  # seconds after a program's own limit, to be done with it
+# seconds of a probe without a program; and after a program's own limit, to be done with it
+_MARGIN = 2.0
 # nodes whose names are looked up: each node asks for others, so that a thousand of them flood no
 # server
 _NAMES = 64
@@ -65,7 +66,8 @@ def node(
     `patient`: ask for names until they have an address: the name servers of nodes may learn them
       one after the other.
     """
-    begun, limit = time.monotonic(), options.limit
+    begun = time.monotonic()
+    limit = options.limit
     probes: dict[str, Probe] = {
         **_cheap(plan),
         "image": kernel.image,
@@ -85,11 +87,11 @@ def node(
     return Observation(**values, seconds=round(time.monotonic() - begun, 1))
 
 
-def cheap(plan: Plan, limit: float = 2.0) -> Observation:
+def cheap(plan: Plan) -> Observation:
     """What can be seen without starting a program or asking the network, within some
     milliseconds."""
     device = plan.topology.device
-    return Observation(**gather(_cheap(plan), limit), device=device.kind, devices=device.count)
+    return Observation(**gather(_cheap(plan), _MARGIN), device=device.kind, devices=device.count)
 
 
 def _cheap(plan: Plan) -> dict[str, Probe]:
@@ -118,19 +120,17 @@ def gather(probes: Mapping[str, Probe], limit: float) -> dict[str, Any]:
         except Exception as error:
             ends.put((name, {"unseen": (Named(name, f"{type(error).__name__}: {error}"),)}))
 
-    deadline, waiting = time.monotonic() + limit, set(probes)
+    deadline = time.monotonic() + limit
     for name, probe in probes.items():
         try:
             threading.Thread(target=run, args=(name, probe), daemon=True).start()
         except RuntimeError as error:  # no more threads
             ends.put((name, {"unseen": (Named(name, str(error)),)}))
     parts: dict[str, Mapping[str, Any]] = {}
-    while waiting:
-        try:
-            name, parts[name] = ends.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
-        waiting.discard(name)
+    with contextlib.suppress(queue.Empty):
+        while len(parts) < len(probes):
+            name, part = ends.get(timeout=max(0.0, deadline - time.monotonic()))
+            parts[name] = part
     values: dict[str, Any] = {}
     for name in probes:
         late = {"unseen": (Named(name, f"no end within {limit:g}s"),)}
@@ -144,17 +144,12 @@ def _job(spec: JobSpec, plan: Plan, spec_file: str) -> dict[str, Any]:
     topology = plan.topology
     device = topology.device
     settings = []
-    for field in fields():
-        value = spec.value(field.path)
-        if (
-            spec.source(field.path).origin == "default"
-            or field.path in _OWN
-            or hides(field.path, str(value))
-        ):
-            continue
-        # of variables the names alone
-        text = ", ".join(sorted(value)) if field.path == "env" else masked(str(value))
-        settings.append(Named(field.path, text[:200]))
+    for path in (field.path for field in fields() if field.path not in _OWN):
+        value = spec.value(path)
+        if spec.source(path).origin != "default" and not hides(path, str(value)):
+            # of variables the names alone
+            text = ", ".join(sorted(value)) if path == "env" else masked(str(value))
+            settings.append(Named(path, text[:200]))
     evidence = (
         f"{name} from {source}"
         for name, source in topology.origins.items()

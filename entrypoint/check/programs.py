@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from entrypoint.check.observation import InstalledProgram, Named
@@ -29,53 +29,44 @@ Fields = dict[str, Any]
 def programs(facts: Facts, plan: Plan, limit: float) -> Fields:
     """sshd, ssh and launcher hydra's mpiexec with their versions, and mpirun, which was asked at
     the start."""
+    env = dict(facts.env)
     installed = []
     for name in ("sshd", "ssh"):
         if path := facts.programs.get(name):
             # Many versions of sshd have no `-V`; ssh comes from the same release, and is always
             # installed with it.
-            other = facts.programs.get("ssh", path) if name == "sshd" else path
-            installed.append(_version(name, path, (other, "-V"), dict(facts.env), limit))
+            argv = facts.programs.get("ssh", path), "-V"
+            installed.append(_version(name, path, argv, env, limit))
     if path := facts.programs.get("mpirun"):
         if facts.mpi:
             installed.append(InstalledProgram("mpirun", path, f"Open MPI {facts.mpi}"))
         else:
-            installed.append(_version("mpirun", path, (path, "--version"), dict(facts.env), limit))
-    if plan.launcher.startswith("hydra") and (
-        path := which("mpiexec.hydra", environment(facts.env, plan.env).get("PATH", os.defpath))
-    ):
-        if tool := which("mpichversion", os.path.dirname(path)):
-            installed.append(_version("mpiexec.hydra", path, (tool,), facts.env, limit, _mpich))
-        else:  # Intel's
-            installed.append(_version("mpiexec.hydra", path, (path, "--version"), facts.env, limit))
+            installed.append(_version("mpirun", path, (path, "--version"), env, limit))
+    path = environment(facts.env, plan.env).get("PATH", os.defpath)
+    if plan.launcher.startswith("hydra") and (path := which("mpiexec.hydra", path)):
+        tool = which("mpichversion", os.path.dirname(path))
+        command = [tool] if tool else [path, "--version"]  # Intel's has no such tool
+        installed.append(_version("mpiexec.hydra", path, command, env, limit))
     return {"programs": tuple(installed)}
 
 
-def _first(text: str) -> str:
-    """The first line with a version."""
-    return next((line.strip() for line in text.splitlines() if _VERSION.search(line)), "")
+def _version(
+    name: str, path: str, argv: Sequence[str], env: Mapping[str, str], limit: float
+) -> InstalledProgram:
+    answer = ask(argv, env, limit)
+    version = "" if answer.problem else _version_in(answer.output)[:100]
+    return InstalledProgram(name, path, version, answer.problem)
 
 
-def _mpich(text: str) -> str:
-    """The version, and the device that it was built for: what its ranks speak to each other
-    through."""
+def _version_in(text: str) -> str:
+    """Return the first line with a version; of MPICH the version, and the device that it was built
+    for: what its ranks speak to each other through."""
     rows = {
         name: value.strip() for name, value in re.findall(r"(?m)^MPICH (Version|Device):(.*)", text)
     }
-    return f"MPICH {rows.get('Version') or 'of no version'}, {rows.get('Device') or 'of no device'}"
-
-
-def _version(
-    name: str,
-    path: str,
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    limit: float,
-    version_of: Callable[[str], str] = _first,
-) -> InstalledProgram:
-    answer = ask(argv, env, limit)
-    version = "" if answer.problem else version_of(answer.output)[:100]
-    return InstalledProgram(name, path, version, answer.problem)
+    if rows:
+        return f"MPICH {rows.get('Version', 'of no version')}, {rows.get('Device', 'of no device')}"
+    return next((line.strip() for line in text.splitlines() if _VERSION.search(line)), "")
 
 
 def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Fields:

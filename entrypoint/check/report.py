@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from entrypoint.check import node, nodes, table
-from entrypoint.check.findings import sort, status, summary, together
+from entrypoint.check import node, nodes
+from entrypoint.check.findings import as_json, sort, status, summary, text, together
 from entrypoint.check.observation import Observation
 from entrypoint.errors import message_parts
 from entrypoint.job.inquiry import Ask, Conclusion
@@ -85,11 +85,13 @@ def report(
     findings += nodes.differences(observed, reports, plan)
     lines = sort(findings)
     exit_status = status(lines, options.strict)
-    text = f"check of {count(len(observed), 'node')}: {summary(lines)}"
-    ended = failed or (Outcome(exit_status, f"EP010 {text}") if exit_status else Outcome(0, text))
+    reason = f"check of {count(len(observed), 'node')}: {summary(lines)}"
+    ended = failed or (
+        Outcome(exit_status, f"EP010 {reason}") if exit_status else Outcome(0, reason)
+    )
     if options.json:
         by_label = {topology.nodes[rank].label: observed[rank] for rank in sorted(observed)}
-        return Conclusion(ended, table.as_json(lines, by_label, ended))
+        return Conclusion(ended, as_json(lines, by_label, ended))
     nodes_of_job = len(topology.nodes)
     head = (
         f"job {topology.job}: {count(nodes_of_job, 'node')}, {count(plan.ranks, 'rank')}, launcher"
@@ -98,7 +100,7 @@ def report(
     if len(observed) < nodes_of_job:
         labels = some((topology.nodes[rank].label for rank in sorted(observed)), 8)
         head += f"; looked at: {labels or 'none'}"
-    return Conclusion(ended, table.text(together(lines), len(observed), options.width, head))
+    return Conclusion(ended, text(together(lines), len(observed), options.width, head))
 
 
 def _roll_call(
@@ -113,28 +115,14 @@ def _roll_call(
         yield Finding("error", "roll-call", what, detail, "", fix)
     for member in plan.topology.nodes if len(reports) > 1 and not failed else ():
         if member.rank not in reports:  # of an elastic job
-            yield Finding(
-                "warning",
-                "missing",
-                "node",
-                f"{member.name} is not there",
-                "",
-                "see its log",
-                (member.label,),
-            )
+            absent = f"{member.name} is not there"
+            yield Finding("warning", "missing", "node", absent, "", "see its log", (member.label,))
     for rank, answer in sorted(reports.items()):
         label = (plan.topology.nodes[rank].label,)
         if rank not in observed:
             fix = "see its log; a program or a file system may hang there"
-            yield Finding(
-                "error",
-                "no-answer",
-                "this node's look at itself",
-                "no answer",
-                "an answer",
-                fix,
-                label,
-            )
+            what = "this node's look at itself"
+            yield Finding("error", "no-answer", what, "no answer", "an answer", fix, label)
         if answer.not_ready and not failed:
             refused = observed[rank].refused if rank in observed else ()
             if answer.not_ready.reason not in {refusal.reason for refusal in refused}:

@@ -112,26 +112,26 @@ def of_image(arguments: Sequence[str]) -> list[str] | None:
 def image() -> None:
     """Run `image-entry` as a program, which an image starts; scripts/image-entry explains its
     arguments."""
+    hold_standard_streams()
+    undo_launcher()
+    log = Logger()
     argv = sys.argv[1:]
     if os.path.exists(IMAGE) and argv[:1] not in _ABOUT:
-        argv = _after_own_start(argv)
+        argv = _after_own_start(argv, log)
     arguments = of_image(argv)
-    if arguments is None:
-        from entrypoint.system import process
+    if arguments is not None:
+        sys.argv[1:] = arguments
+        script()
+    from entrypoint.system import process
 
-        hold_standard_streams()
-        undo_launcher()
-        log = Logger()
-        if foreign := _foreign_script(argv):
-            log(f"{foreign}; exit {foreign.status}")
-            log.flush()
-            os._exit(foreign.status)
+    if foreign := _foreign_script(argv):
+        reason, status = str(foreign), foreign.status
+    else:
         outcome = process.replace(argv, process.environment(), process.cwd())
-        log(f"{outcome.reason}; exit {outcome.status}")
-        log.flush()
-        os._exit(outcome.status)
-    sys.argv[1:] = arguments
-    script()
+        reason, status = outcome.reason, outcome.status
+    log(f"{reason}; exit {status}")
+    log.flush()
+    os._exit(status)
 
 
 def _foreign_script(argv: Sequence[str]) -> ConfigError | None:
@@ -158,14 +158,11 @@ def _foreign_script(argv: Sequence[str]) -> ConfigError | None:
     )
 
 
-def _after_own_start(argv: list[str]) -> list[str]:
+def _after_own_start(argv: list[str], log: Logger) -> list[str]:
     """Return the arguments of image-entry after the image's own start, which runs first; it exits
     if that cannot run."""
     from entrypoint.system.image import start as image_start
 
-    hold_standard_streams()
-    undo_launcher()
-    log = Logger()
     try:
         if argv[:1] == [image_start.HAS_RUN]:
             image_start.note_run(log)

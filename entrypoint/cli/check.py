@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 from typing import TYPE_CHECKING
 
 from entrypoint.cli import inquire
@@ -63,8 +65,6 @@ def _seconds(text: str) -> float:
 
 def _width() -> int:
     """Return the columns of the table: a terminal's, or a width that fits into most logs."""
-    import os
-
     return max(60, width()) if os.isatty(1) else _LOG
 
 
@@ -83,8 +83,6 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Ou
 def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
     """Log what this node lacks after a failed boot, as far as probes without programs and network
     can tell."""
-    import contextlib
-
     from entrypoint.check import probe
     from entrypoint.check.node import cheap
     from entrypoint.errors import CLASSES

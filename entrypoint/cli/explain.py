@@ -7,18 +7,16 @@ import argparse
 import os
 import re
 import stat
+from collections import deque
 from typing import BinaryIO
 
-from entrypoint.cause import Cause
 from entrypoint.cli.parser import Commands, command
 from entrypoint.errors import NoInputError, UsageError
 from entrypoint.output.log import Logger, answer, show, width
 from entrypoint.text import escaped, json_document
 
-_ALL = "`entrypoint explain` lists all"
 _HEAD = 1 << 20  # bytes that are read of the begin of a log
 _TAIL = 4 << 20  # and of its end
-_LONG = 5  # messages that are explained in full; of more, only the first lines are shown
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -51,14 +49,20 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     if _is_log(question, args):
         from entrypoint.causes.phrase import as_json
         from entrypoint.explain import failures
+        from entrypoint.system.causes import add_site
 
-        cause = _judged(question, args, log)
+        add_site(log)
+        status = _number(args.status)
+        signal = _signal(args.signal)
+        cause = failures.explained(failures.lines_of(_log(question[0])), status, signal)
         if args.json:
             answer(json_document(as_json(cause)))
         else:
             show(failures.text(cause, width()))
     else:
-        show(text(" ".join(question).strip(), width()))
+        from entrypoint.explain import explanation
+
+        show(explanation(" ".join(question).strip(), width()))
     return 0
 
 
@@ -88,16 +92,6 @@ def _is_asked(word: str) -> bool:
     return is_status or re.fullmatch("(?i)EP[0-9]{3}", word) is not None
 
 
-def _judged(question: list[str], args: argparse.Namespace, log: Logger) -> Cause:
-    from entrypoint.explain import failures
-    from entrypoint.system.causes import add_site
-
-    add_site(log)
-    status = _number(args.status)
-    signal = _signal(args.signal)
-    return failures.explained(failures.lines_of(_log(question[0])), status, signal)
-
-
 def _number(text: str | None) -> int | None:
     if text is None:
         return None
@@ -112,9 +106,9 @@ def _signal(text: str | None) -> str:
         return ""
     import signal
 
-    names = {name.name: name.name for name in signal.Signals}
-    names |= {name.name.removeprefix("SIG"): name.name for name in signal.Signals}
-    names |= {str(name.value): name.name for name in signal.Signals}
+    names: dict[str, str] = {}
+    for one in signal.Signals:
+        names |= dict.fromkeys((one.name, one.name.removeprefix("SIG"), str(one.value)), one.name)
     if text.upper() not in names:
         raise UsageError(
             "EP136 --signal needs the name of a signal", text[:20], "such as SIGKILL or SIGSEGV"
@@ -144,81 +138,13 @@ def _log(path: str) -> bytes:
 
 def _end_of(file: BinaryIO) -> bytes:
     """Return the end of what a pipe still brings; never more than two pieces are kept."""
-    before = b""
-    last = b""
-    dropped = False
+    pieces: deque[bytes] = deque(maxlen=2)
+    length = 0
     while piece := file.read(_TAIL):
-        dropped = dropped or bool(before)
-        before, last = last, piece
-    rest = before + last
-    return _joint(dropped or len(rest) > _TAIL) + rest[-_TAIL:]
+        pieces.append(piece)
+        length += len(piece)
+    return _joint(length > _TAIL) + b"".join(pieces)[-_TAIL:]
 
 
 def _joint(is_cut: bool) -> bytes:
     return b"\n" if is_cut else b""
-
-
-def text(question: str, columns: int) -> str:
-    """Return the explanation for a terminal of `columns` columns. Raises UsageError if there is
-    none."""
-    from entrypoint import explain
-
-    if not question:
-        return _all(columns)
-    if question.isascii() and question.isdigit():
-        return _status(int(question[:20]), columns)
-    if question.upper() in explain.messages():
-        return f"{explain.messages()[question.upper()].text(columns)}\n"
-    if named := explain.named(question):
-        return "\n\n".join(entry.text(columns) for entry in named) + "\n"
-    entries, others = explain.containing(question), explain.others_containing(question)
-    if not entries and not others:
-        hint = (
-            f"give an id, such as EP500, a status, or a part of a message as it is written; {_ALL}"
-        )
-        raise UsageError("EP130 there is no such message", question[:80], hint)
-    if len(entries) > _LONG:
-        parts = ["\n".join(_line(entry.id, entry.says, columns) for entry in entries)]
-    else:
-        parts = [entry.text(columns) for entry in entries]
-    parts += [
-        f"{other['says']}\n  cause    {other['cause']}\n  fix      {other['fix']}"
-        for other in others
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _status(number: int, columns: int) -> str:
-    from entrypoint import explain
-
-    if entry := explain.messages().get(f"EP{number}") if number > 255 else None:
-        return f"{entry.text(columns)}\n"
-    if number > 255:
-        raise UsageError(
-            "EP130 there is no such exit status",
-            str(number)[:20],
-            f"give a number from 0 to 255; {_ALL}",
-        )
-    lines = [explain.of_status(number).text(columns)]
-    if entries := explain.ending_with(number):
-        rows = "\n".join(_line(entry.id, entry.says, columns) for entry in entries)
-        lines.append(f"Messages that end with it:\n{rows}")
-    return "\n\n".join(lines) + "\n"
-
-
-def _all(columns: int) -> str:
-    from entrypoint import explain
-
-    parts = [
-        "Exit statuses\n"
-        + "\n".join(_line(entry.id, entry.says, columns, 6) for entry in explain.statuses())
-    ]
-    for title, entries in explain.groups():
-        parts.append(
-            f"{title}\n" + "\n".join(_line(entry.id, entry.says, columns) for entry in entries)
-        )
-    return "\n\n".join([*parts, "Details: `entrypoint explain EP500`, or `explain 75`."]) + "\n"
-
-
-def _line(id: str, says: str, columns: int, room: int = 5) -> str:
-    return escaped(f"  {id:<{room}}  {says}", columns)

@@ -14,6 +14,7 @@ from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
+    from entrypoint.node import Attempt
     from entrypoint.record.file import RecordFile
     from entrypoint.system.signals import Signals
 
@@ -35,68 +36,56 @@ def act(
     """
     import contextlib
 
-    from entrypoint.record.file import recorded
+    from entrypoint.record.file import RecordFile, recorded
     from entrypoint.system.signals import Signals, StoppedBySignal
 
     try:
         with recorded(log) if keeps_record else contextlib.nullcontext() as record:
             signals = Signals(log)
-            signals.watch()
-            outcome = _outcome(args, log, of, signals, record, settings)
+            signals.watch()  # before anything slow
+            from entrypoint.plan import locate, settle
+
+            spec, facts = _job(args, log, settings)
+            topology = locate(spec, facts)
+            log.about(topology)
+            if record:
+                record.about(topology)
+            plan = settle(spec, facts, topology)
+            outcome = of(spec, facts, plan)
+            if isinstance(outcome, Inquiry):
+                from entrypoint.node import Attempt
+
+                attempt = Attempt(spec, facts, replace(plan, inquiry=outcome))
+                # Without a place, a record is not written.
+                outcome = _ask(attempt, signals, log, record or RecordFile(log))
+                if record:
+                    record.end(outcome)
     except StoppedBySignal as stop:
         outcome = stop.outcome
     log(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
     return outcome.status
 
 
-def _outcome(
-    args: argparse.Namespace,
-    log: Logger,
-    of: Callable[[JobSpec, Facts, Plan], Inquiry | Outcome],
-    signals: Signals,
-    record: RecordFile | None,
-    settings: Mapping[str, Any],
-) -> Outcome:
-    from entrypoint.model import Outcome
-    from entrypoint.plan import locate, settle
-
+def _job(
+    args: argparse.Namespace, log: Logger, settings: Mapping[str, Any]
+) -> tuple[JobSpec, Facts]:
     spec, facts = inputs.job(args)
     log.shape(spec.logs.format, spec.logs.timestamps == "utc")
     log.quiet = spec.logs.level == "warning"
     once = replace(spec.restarts, most=0)
-    changes = {"command": spec.command or _NO_PROGRAM, "restarts": once, **settings}
-    spec = replace(spec, **changes)
-    topology = locate(spec, facts)
-    log.about(topology)
-    if record:
-        record.about(topology)
-    plan = settle(spec, facts, topology)
-    asked = of(spec, facts, plan)
-    if isinstance(asked, Outcome):
-        return asked
-    outcome = _ask(spec, facts, replace(plan, inquiry=asked), signals, log, record)
-    if record:
-        record.end(outcome)
-    return outcome
+    return replace(spec, command=spec.command or _NO_PROGRAM, restarts=once, **settings), facts
 
 
-def _ask(
-    spec: JobSpec,
-    facts: Facts,
-    plan: Plan,
-    signals: Signals,
-    log: Logger,
-    record: RecordFile | None,
-) -> Outcome:
+def _ask(attempt: Attempt, signals: Signals, log: Logger, record: RecordFile) -> Outcome:
     import asyncio
     import time
 
     from entrypoint.errors import ConfigError
-    from entrypoint.node import Attempt, boot
-    from entrypoint.record.file import RecordFile
+    from entrypoint.node import boot
     from entrypoint.record.recorder import TimelineRecorder
     from entrypoint.system import checks, process
 
+    plan = attempt.plan
     if plan.mode != "coordinated":
         hint = (
             "remove roll_call, and give all nodes a secret; or check each node on its own, by"
@@ -105,9 +94,8 @@ def _ask(
         raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, hint)
     process.hide_memory()
     log.name = plan.topology.this.label
-    plan, unusable = checks.run_dir(spec, facts, plan)
+    plan, unusable = checks.run_dir(attempt.spec, attempt.facts, plan)
     signals.hold()
     recorder = TimelineRecorder(plan.topology, (), time.monotonic())
-    attempt = Attempt(spec, facts, plan, unusable)
-    # Without a place, a record is not written.
-    return asyncio.run(boot(attempt, signals, log, recorder, record or RecordFile(log)))[0]
+    attempt = replace(attempt, plan=plan, not_ready=unusable)
+    return asyncio.run(boot(attempt, signals, log, recorder, record))[0]

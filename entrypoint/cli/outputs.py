@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from entrypoint.errors import CantCreateError
 from entrypoint.model import File
-from entrypoint.output.log import answer
+from entrypoint.output.log import Logger, answer
 
 # In the first lines of all that commands write: a comment, or a key of JSON.
 _MARKS = (b"Rendered by entrypoint", b'"entrypoint run"', b'_list":', b'"traceEvents"')
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from entrypoint.output.log import Logger
 
 
 def give(text: str, out: str | None, log: Logger, hint: str = "") -> int:
@@ -25,8 +20,6 @@ def give(text: str, out: str | None, log: Logger, hint: str = "") -> int:
     `hint`: what to do with the file.
     """
     if out:
-        from pathlib import Path
-
         path = Path(out)
         write(path.parent, [File(path.name, text, "")])
         log(f"wrote {out}{f' | {hint}' if hint else ''}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import Commands, command, job_arguments
@@ -19,8 +20,6 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the scripts. Returns 0."""
-    from pathlib import Path
-
     from entrypoint import spec as specs
     from entrypoint.plan import rendered
 

@@ -107,11 +107,12 @@ def _pass_through(spec: JobSpec, facts: Facts, record: RecordFile, log: Logger) 
 
 def _name_lines(log: Logger, spec: JobSpec, topology: Topology) -> None:
     """Let each line of the log name this node, as `prefix` asks."""
+    this = topology.this
     log.about(topology)
-    if len(topology.nodes) > 1:
-        log.name = topology.this.label
     if spec.prefix == "job":
-        log.name = f"{topology.job} {topology.this.label} {topology.this.host}"
+        log.name = f"{topology.job} {this.label} {this.host}"
+    elif len(topology.nodes) > 1:
+        log.name = this.label
 
 
 def _describes_job(spec: JobSpec, facts: Facts) -> bool:
@@ -124,7 +125,7 @@ def _describes_job(spec: JobSpec, facts: Facts) -> bool:
     # Torch's own variables do not count: programs that start on their own have MASTER_PORT and the
     # like, too.
     settings = [name for name in specs.given(spec) if not name.startswith("ENTRYPOINT_TORCH_")]
-    if specs.settings_in(inputs.environ()) or settings or specs.kept_back(spec):
+    if settings or specs.settings_in(inputs.environ()) or specs.kept_back(spec):
         return True
     platform = registry.choose("platforms", spec.platform, facts, "local")
     return platform.__name__.rpartition(".")[2] not in ANY_PROGRAM

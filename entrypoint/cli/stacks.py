@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+import os
 
-from entrypoint.cli.parser import command
-from entrypoint.output.log import answer
-
-if TYPE_CHECKING:
-    import argparse
-
-    from entrypoint.cli.parser import Commands
-    from entrypoint.output.log import Logger
+from entrypoint.cli.parser import Commands, command
+from entrypoint.output.log import Logger, answer
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -32,8 +27,6 @@ entrypoint does not answer; 77 if the boot is another user's; 64 if there are se
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the report. Raises UnavailableError if there is none."""
-    import os
-
     from entrypoint.record import status
     from entrypoint.session import stackrequests
 

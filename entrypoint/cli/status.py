@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from entrypoint.cli.parser import Commands, command
@@ -47,8 +48,6 @@ replaced it has ended; 77 if the record is another user's; 64 if there are sever
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the state. Returns 0 while the boot runs, and the job's status once it has ended."""
-    import os
-
     from entrypoint.record import status
 
     where = args.run_dir, os.environ.get("ENTRYPOINT_RUN_DIR", "")
@@ -60,7 +59,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     try:
         state = status.ask(status.find(*where))
     except status.Starting as error:
-        state = {"phase": "starting", "detail": str(error)}
+        state = {"phase": error.phase, "detail": str(error)}
     answer(json_document(state) if args.json else _text(state) + _command(state))
     return int(state.get("status", 0))
 
@@ -72,7 +71,6 @@ def _watch(where: tuple[str, str], as_json: bool) -> int:
     Raises BrokenPipeError if nobody reads it any more.
     """
     import json
-    import os
 
     from entrypoint.record import status
 
@@ -83,17 +81,12 @@ def _watch(where: tuple[str, str], as_json: bool) -> int:
             run_dir = run_dir or status.find(*where)
             state = status.ask(run_dir)
         except status.Silent as error:  # it may go on
-            state = {"phase": "no answer", "detail": str(error)}
-        except status.Starting as error:
-            state = {"phase": "starting", "detail": str(error)}
+            state = {"phase": error.phase, "detail": str(error)}
         if as_json:
             text = json.dumps(state) + "\n"
         elif os.isatty(1):
-            text = (
-                _TOP
-                + _text(state, os.get_terminal_size(1).lines - 4).replace("\n", f"{_REST}\n")
-                + _BELOW
-            )
+            rest = _text(state, os.get_terminal_size(1).lines - 4).replace("\n", f"{_REST}\n")
+            text = f"{_TOP}{rest}{_BELOW}"
         else:
             rows = _changing(state)
             text = "".join(
@@ -148,20 +141,9 @@ def _row(node: dict[str, Any]) -> tuple[str, ...]:
     ranks = "-" if node["ranks"] is None else str(node["ranks"])
     if node["ranks_ended"]:
         ranks += f" ({node['ranks_ended']} ended)"
-    since, heartbeat, idle = (
-        _time(node[f"{name}_seconds"]) for name in ("since", "heartbeat", "idle")
-    )
-    cells = (
-        node["node"],
-        node["host"],
-        node["phase"],
-        since,
-        heartbeat,
-        ranks,
-        idle,
-        node["detail"],
-    )
-    return tuple(one_line(cell) for cell in cells)
+    times = {name: _time(node[f"{name}_seconds"]) for name in ("since", "heartbeat", "idle")}
+    cells = {**node, **times, "ranks": ranks}
+    return tuple(one_line(cells[name]) for name in _HEAD)
 
 
 def _changing(state: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -71,10 +71,8 @@ def render(spec: JobSpec, options: Options) -> str:
         pod = _pod(context)
         (container,) = pod["spec"]["containers"]
         patch = {field: value for field, value in container.items() if field in ("name", *_PATCHED)}
-        kept = {field: value for field, value in pod["spec"].items() if field in _POD} | {
-            "containers": [patch]
-        }
-        context["pod"] = _indented({**pod, "spec": kept}, 22)
+        kept = {field: value for field, value in pod["spec"].items() if field in _POD}
+        context["pod"] = _indented({**pod, "spec": {**kept, "containers": [patch]}}, 22)
         context["env"] = _indented(container["env"], 6)
     return render_template(f"kubernetes/{name}.yaml.j2", context)
 
@@ -173,10 +171,11 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "nodes": nodes,
         "slots": max(number or 0 for number in slots),
         "image": options.image,
+        # in commands and variables Kubernetes replaces $(NAME), and $$ by $
         "settings": [
-            {"name": name, "value": _expanded(value)} for name, value in variables.items()
+            {"name": name, "value": value.replace("$", "$$")} for name, value in variables.items()
         ],
-        "args": [_expanded(word) for word in start_command(spec)],
+        "args": [word.replace("$", "$$") for word in start_command(spec)],
         "spec_text": _block(options.spec_text),
         "spec_folder": _SPEC,
         "secret_folder": _SECRET if spec.calls(nodes) else "",
@@ -244,12 +243,6 @@ def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
     if slots is None:
         raise unknown_cards(spec.device, f"add slots: 8, or --resource {card}=8")
     return {card: str(slots), **limits}
-
-
-def _expanded(text: str) -> str:
-    """Return text escaped for commands and variables, where Kubernetes replaces $(NAME), and $$ by
-    $."""
-    return text.replace("$", "$$")
 
 
 def _block(text: str) -> str:

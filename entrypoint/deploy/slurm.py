@@ -190,14 +190,11 @@ def _time(spec: JobSpec, options: Options) -> str:
         raise UsageError("EP807 this is no time limit of Slurm's", f"--time {options.time}", hint)
     part = {name: int(digits or 0) for name, digits in match.groupdict().items()}
     hours = part["days"] * 24 + part["h"] + part["hours"]
-    minutes = part["m"] + part["min"] + part["minutes"]
-    if (hours * 60 + minutes) * 60 + part["s"] + part["sec"] + part["seconds"] <= _notice(spec):
+    minutes = hours * 60 + part["m"] + part["min"] + part["minutes"]
+    if minutes * 60 + part["s"] + part["sec"] + part["seconds"] <= _notice(spec):
         detail = f"--time {options.time}, and SIGTERM comes {_notice(spec)} s before"
-        raise UsageError(
-            "EP807 the time limit leaves the job no time",
-            detail,
-            "give more, or lower timeouts.grace",
-        )
+        hint = "give more, or lower timeouts.grace"
+        raise UsageError("EP807 the time limit leaves the job no time", detail, hint)
     return options.time
 
 

@@ -12,11 +12,15 @@ from typing import Any
 
 import yaml
 
+from entrypoint.errors import UsageError
 from entrypoint.job.failure import ended
-from entrypoint.values import dataclass
+from entrypoint.text import escaped
+from entrypoint.values import dataclass, replace
 
 ID = re.compile(r"\bEP[0-9]{3}\b")
 WARNING = "warning"
+_ALL = "`entrypoint explain` lists all"
+_LONG = 5  # messages that are explained in full; of more, only the first lines are shown
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def source() -> Mapping[str, Any]:
 def groups() -> Iterator[tuple[str, list[Entry]]]:
     """Yield every message, in groups with a title."""
     for group in source()["groups"]:
-        yield group["title"], [_entry(id, **about) for id, about in group["messages"].items()]
+        yield group["title"], [_entry(id, about) for id, about in group["messages"].items()]
 
 
 @cache
@@ -67,20 +71,18 @@ def messages() -> Mapping[str, Entry]:
 def statuses() -> list[Entry]:
     """Return every kind of exit status."""
     return [
-        Entry(key, about["name"], (key,), about["cause"], about["confirm"], about["fix"])
+        _entry(key, {"status": [key], "says": about["name"], **about})
         for key, about in source()["statuses"].items()
     ]
 
 
 def of_status(number: int) -> Entry:
     """Return the meaning of an exit status (0 to 255)."""
-    entry = next((entry for entry in statuses() if fits(number, entry.id)), None)
-    if entry is None:  # a program may end with any number
-        entry = next(entry for entry in statuses() if entry.id == "1-63")
-    says = entry.says
-    if entry.id == "128+n":
-        says = ended("it", number)
-    return Entry(str(number), says, entry.statuses, entry.cause, entry.confirm, entry.fix)
+    kinds = {entry.id: entry for entry in statuses()}
+    # a program may end with any number
+    entry = next((entry for id, entry in kinds.items() if fits(number, id)), kinds["1-63"])
+    says = ended("it", number) if entry.id == "128+n" else entry.says
+    return replace(entry, id=str(number), says=says)
 
 
 def fits(number: int, kind: str) -> bool:
@@ -126,12 +128,67 @@ def ends(kinds: Sequence[str]) -> str:
     return "; or ".join(parts)
 
 
-def _entry(
-    id: str, says: str, status: Sequence[int | str], cause: str, confirm: str, fix: str
-) -> Entry:
-    return Entry(id, says, tuple(map(str, status)), cause, confirm, fix)
+def _entry(id: str, about: Mapping[str, Any]) -> Entry:
+    statuses = tuple(map(str, about["status"]))
+    return Entry(id, about["says"], statuses, about["cause"], about["confirm"], about["fix"])
 
 
 def row(name: str, text: str, width: int) -> str:
     """Return a row of an explanation for a terminal of `width` columns."""
     return textwrap.fill(text, width, initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)
+
+
+def explanation(question: str, columns: int) -> str:
+    """Return the explanation for a terminal of `columns` columns. Raises UsageError if there is
+    none."""
+    if not question:
+        return _all(columns)
+    if question.isascii() and question.isdigit():
+        return _status(int(question[:20]), columns)
+    if entry := messages().get(question.upper()):
+        return f"{entry.text(columns)}\n"
+    if entries := named(question):
+        return "\n\n".join(entry.text(columns) for entry in entries) + "\n"
+    entries, others = containing(question), others_containing(question)
+    if not entries and not others:
+        hint = (
+            f"give an id, such as EP500, a status, or a part of a message as it is written; {_ALL}"
+        )
+        raise UsageError("EP130 there is no such message", question[:80], hint)
+    if len(entries) > _LONG:
+        parts = ["\n".join(_line(entry, columns) for entry in entries)]
+    else:
+        parts = [entry.text(columns) for entry in entries]
+    parts += [
+        f"{other['says']}\n  cause    {other['cause']}\n  fix      {other['fix']}"
+        for other in others
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _status(number: int, columns: int) -> str:
+    if number > 255:
+        if entry := messages().get(f"EP{number}"):
+            return f"{entry.text(columns)}\n"
+        hint = f"give a number from 0 to 255; {_ALL}"
+        raise UsageError("EP130 there is no such exit status", str(number)[:20], hint)
+    lines = [of_status(number).text(columns)]
+    if entries := ending_with(number):
+        rows = "\n".join(_line(entry, columns) for entry in entries)
+        lines.append(f"Messages that end with it:\n{rows}")
+    return "\n\n".join(lines) + "\n"
+
+
+def _all(columns: int) -> str:
+    parts = [
+        "\n".join([title, *(_line(entry, columns, room) for entry in entries)])
+        for title, entries, room in (
+            ("Exit statuses", statuses(), 6),
+            *((title, entries, 5) for title, entries in groups()),
+        )
+    ]
+    return "\n\n".join([*parts, "Details: `entrypoint explain EP500`, or `explain 75`."]) + "\n"
+
+
+def _line(entry: Entry, columns: int, room: int = 5) -> str:
+    return escaped(f"  {entry.id:<{room}}  {entry.says}", columns)

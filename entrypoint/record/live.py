@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,23 +42,14 @@ def phases_before(begun: float, hooked: float) -> list[Span]:
     """Return the phases before the boot; the start hooks ran from `begun` to `hooked` (monotonic
     seconds)."""
     start = min(_started("self", begun), begun)
-    return [
-        *_container(start),
-        Span(Phase.FACTS.timeline, start, begun),
-        Span(Phase.HOOKS.timeline, begun, hooked),
-    ]
-
-
-def _container(start: float) -> Iterator[Span]:
+    spans = [Span(Phase.FACTS.timeline, start, begun), Span(Phase.HOOKS.timeline, begun, hooked)]
     with contextlib.suppress(OSError):
-        if (
-            os.getpid() != 1
-            and os.stat("/proc/self/ns/pid").st_ino != _FIRST
-            and proc.is_below(os.getpid(), 1)
-        ):
+        is_below_first = os.getpid() != 1 and proc.is_below(os.getpid(), 1)
+        if is_below_first and os.stat("/proc/self/ns/pid").st_ino != _FIRST:
             first = _started(1, start)
             if 0 < start - first < _LONGEST:
-                yield Span(Phase.CONTAINER.timeline, first, start)
+                spans.insert(0, Span(Phase.CONTAINER.timeline, first, start))
+    return spans
 
 
 def _started(pid: int | str, unknown: float) -> float:

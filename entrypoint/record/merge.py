@@ -78,15 +78,10 @@ def merge(recording: Recording) -> Timeline:
     own_bar = _bar(me, names[me], recording, ClockShift())
     if not own_bar.phases:
         raise Invalid("phases: none is the node's own")
-    bars = []
-    for rank, name in enumerate(names):
-        if rank == me:
-            bars.append(own_bar)
-        else:
-            peer = recording.peers.get(str(rank), PeerTimes())
-            bars.append(
-                _with_late_login(_peer_bar(rank, name, peer, recording), own_bar, peer.answered)
-            )
+    bars = [
+        own_bar if rank == me else _peer_bar(rank, name, recording, own_bar)
+        for rank, name in enumerate(names)
+    ]
     zero = min(bar.phases[0].start for bar in bars if bar.phases)
     moved = tuple(_moved(bar, -zero) for bar in bars)
     arrived = [bar for bar in moved if bar.came is not None]
@@ -95,10 +90,16 @@ def merge(recording: Recording) -> Timeline:
     return Timeline(recording.job, me, moved, last, began)
 
 
-def _peer_bar(rank: int, name: str, peer: PeerTimes, recording: Recording) -> Bar:
-    shift = ClockShift.between(vars(peer.part), vars(peer)) if peer.part else None
-    if peer.part and shift:
-        return _bar(rank, name, peer.part, shift)
+def _peer_bar(rank: int, name: str, recording: Recording, leader: Bar) -> Bar:
+    """Return the bar of a peer; if worker-0 reached it long after its sshd listened, it came only
+    then."""
+    peer = recording.peers.get(str(rank), PeerTimes())
+    if peer.part and (shift := ClockShift.between(vars(peer.part), vars(peer))):
+        bar = _bar(rank, name, peer.part, shift)
+        if bar.came is None or leader.came is None or not peer.answered:
+            return bar
+        is_late = peer.answered - max(bar.came, leader.came) > LOGIN
+        return replace(bar, came=peer.answered) if is_late else bar
     if recording.alone:
         note = "not in this file: the nodes held no roll call, so each has a file of its own"
     elif recording.me:
@@ -109,19 +110,6 @@ def _peer_bar(rank: int, name: str, peer: PeerTimes, recording: Recording) -> Ba
     else:
         note = f"it never answered: {peer.why or 'not reached'}"
     return Bar(rank, name, note=note, came=peer.answered or None)
-
-
-def _with_late_login(bar: Bar, leader: Bar, answered: float) -> Bar:
-    """Return the bar; if worker-0 reached the node long after its sshd listened, it came only
-    then."""
-    if (
-        bar.came is not None
-        and leader.came is not None
-        and answered
-        and answered - max(bar.came, leader.came) > LOGIN
-    ):
-        return replace(bar, came=answered)
-    return bar
 
 
 def _bar(rank: int, name: str, node: Recording | Phases, shift: ClockShift) -> Bar:
@@ -176,7 +164,8 @@ class ClockShift:
         low = max(low for low, _ in pairs)
         high = min(high for _, high in pairs)
         if low <= high:
-            return cls(error=(high - low) / 2, first=(low + high) / 2, last=(low + high) / 2)
+            middle = (low + high) / 2
+            return cls(middle, middle, error=(high - low) / 2)
         (first, error), (last, other) = (
             ((low + high) / 2, abs(high - low) / 2) for low, high in (pairs[0], pairs[-1])
         )

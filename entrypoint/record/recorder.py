@@ -60,27 +60,18 @@ class TimelineRecorder:
         if name:
             self._open[about] = name, now
 
-    def phases(self, now: float) -> tuple[Span, ...]:
-        """Return all phases until now: the node's own without a gap, then those of peers and
-        ranks."""
-        opened = (Span(name, since, now, about) for about, (name, since) in self._open.items())
-        return (
-            *self._before,
-            *self._own_phases,
-            Span(self._name, self._since, now),
-            *self._spans,
-            *opened,
-        )
-
     def told(self, now: float) -> messages.Phases:
         """Return the phases as the message of a worker."""
         return messages.Phases(self.rows(now)[: messages.PHASES], **self._marks, told=now)
 
     def rows(self, now: float) -> tuple[tuple[str, float, float, str], ...]:
-        """Return all phases until now, in the form in which they are sent and written."""
+        """Return all phases until now: the node's own without a gap, then those of peers and
+        ranks, in the form in which they are sent and written."""
+        last = Span(self._name, self._since, now)
+        opened = [Span(name, since, now, about) for about, (name, since) in self._open.items()]
         return tuple(
             (span.name, round(span.start, 4), round(span.end, 4), span.about)
-            for span in self.phases(now)
+            for span in (*self._before, *self._own_phases, last, *self._spans, *opened)
         )
 
     def recording(self, now: float, alone: bool, wall: float) -> Recording:

@@ -36,9 +36,13 @@ _GONE = "ZX"
 class Silent(UnavailableError):
     """The entrypoint may run, and has not written its state in time."""
 
+    phase = "no answer"
 
-class Starting(UnavailableError):
+
+class Starting(Silent):
     """A boot has begun, and has no state yet."""
+
+    phase = "starting"
 
     def __init__(self, run_dir: object) -> None:
         super().__init__(

@@ -37,12 +37,8 @@ def who_was_last(timeline: Timeline) -> str:
     others_took = [totals(bar) for bar in others if bar.phases]
     if not last.phases or not others_took:
         return f"{sentence}."
-    listened = [
-        phase.start
-        for bar in timeline.bars
-        for phase in bar.phases[:9]
-        if phase.name == Phase.ROLL_CALL.timeline
-    ]
+    starts = (phase for bar in timeline.bars for phase in bar.phases[:9])
+    listened = [phase.start for phase in starts if phase.name == Phase.ROLL_CALL.timeline]
     if last.came - max(listened, default=0.0) > LOGIN:
         calls = timeline.bars[timeline.me].spans
         dns = sum(call.seconds for call in calls if (call.name, call.about) == (DNS, last.name))

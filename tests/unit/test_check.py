@@ -10,8 +10,8 @@ import yaml
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
-from entrypoint.check import node, nodes, table
-from entrypoint.check.findings import sort, status, summary, together
+from entrypoint.check import node, nodes
+from entrypoint.check.findings import sort, status, summary, text, together
 from entrypoint.check.observation import (
     InstalledProgram,
     Name,
@@ -186,7 +186,7 @@ def test_what_is_well_is_one_line_for_all() -> None:
     lines = together(
         sort([replace(WELL, seen=str(number), nodes=(f"n{number}",)) for number in range(1000)])
     )
-    (line,) = table.text(lines, 1000, 100, "job").splitlines()[3:-2]
+    (line,) = text(lines, 1000, 100, "job").splitlines()[3:-2]
     assert line == "ok  all   A     0, and others like it (999)"
 
 
@@ -220,7 +220,7 @@ def test_the_table() -> None:
         Finding("error", "d", "the driver differs", "535.54", "550.54", fix, ("worker-1",)),
         Finding("ok", "c", "CPUs", "8", nodes=("worker-0", "worker-1")),
     ]
-    assert table.text(lines, 2, 62, "job: 2 nodes") == TABLE
+    assert text(lines, 2, 62, "job: 2 nodes") == TABLE
 
 
 def test_a_node_that_is_missing_or_silent_is_in_the_report() -> None:

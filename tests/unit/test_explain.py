@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from entrypoint import errors, explain
-from entrypoint.cli.explain import text
 from entrypoint.errors import UsageError
 from entrypoint.spec import fields
 from entrypoint.spec.table import RESERVED
@@ -26,7 +25,7 @@ ENDS = {
 ENDS |= {"RunDirTaken": 78}
 # Where the words come from somewhere else, which gives them their id.
 PASSED_ON = {
-    "check/report.py": ["text"],  # nothing is wrong
+    "check/report.py": ["reason"],  # nothing is wrong
     "errors.py": ["str(self)"],
     "record/file.py": ["'; '.join(error.lines())"],
     "job/leader.py": ["words"],  # another node's failure
@@ -50,7 +49,7 @@ def sources() -> Iterator[tuple[str, str]]:
     for folder, pattern in ((TREE / "entrypoint", "*.py"), (TREE / "templates", "*")):
         for path in sorted(folder.rglob(pattern)):
             name = path.relative_to(folder).as_posix()
-            if path.is_file() and "__pycache__" not in name and not name.startswith("explain/"):
+            if path.is_file() and "__pycache__" not in name:
                 yield name, path.read_text(encoding="utf-8")
 
 
@@ -246,7 +245,7 @@ def test_the_site_s_page_has_every_message() -> None:
     ],
 )
 def test_what_is_answered(asked: str, said: str) -> None:
-    assert said in text(asked, 100)
+    assert said in explain.explanation(asked, 100)
 
 
 @pytest.mark.parametrize(
@@ -260,11 +259,11 @@ def test_what_is_answered(asked: str, said: str) -> None:
 )
 def test_what_is_unknown_gets_advice(asked: str, advice: str) -> None:
     with pytest.raises(UsageError, match=f"EP130 there is no such .*{advice}"):
-        text(asked, 100)
+        explain.explanation(asked, 100)
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
-    everything = [text(asked, 60) for asked in ("", "75", *explain.messages())]
+    everything = [explain.explanation(asked, 60) for asked in ("", "75", *explain.messages())]
     assert (
         max(len(line) for page in everything for line in page.splitlines() if "http" not in line)
         <= 60

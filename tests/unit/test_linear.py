@@ -202,7 +202,7 @@ ELSEWHERE = {
     "explain/failures.py": "line ends",
     "job/messages.py": "classes that have no character in common",
     "check/node.py": "begins at the text's begin, with no repetition before .*",
-    "deploy/_dump.py": "one class",
+    "deploy/kubernetes.py": "one class",
     "deploy/_options.py": "classes that have no character in common",
     "deploy/modelarts.py": "classes that have no character in common",
     "devices/ascend.py": "names of device files",
