@@ -8,7 +8,6 @@ Kubernetes 1.31 or newer, where the failure policy is stable. For other forms se
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -118,7 +117,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT
-    lines = "\n" in text and not text.endswith("\n\n")
+    # PyYAML ends a document after a block that ends with an empty line
+    lines = "\n" in text and not f"\n{text}".endswith("\n\n")
     style = None if plain else "|" if lines else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -245,14 +245,7 @@ def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
     return {card: str(slots), **limits}
 
 
-def _block(text: str) -> str:
+def _block(text: str) -> Raw:
     """Return the spec as it was written, if YAML's block form preserves it; otherwise one quoted
     line."""
-    block = "|\n" + "\n".join(
-        f"    {line}" if line else "" for line in text.removesuffix("\n").split("\n")
-    )
-    plain = all(line.isprintable() and line == line.rstrip() for line in text.split("\n"))
-    with contextlib.suppress(yaml.YAMLError):
-        if plain and yaml.safe_load(f"  job.yaml: {block}\n") == {"job.yaml": text}:
-            return Raw(block)
-    return text
+    return Raw(_indented({"job.yaml": text}, 2).removeprefix("  job.yaml: "))
