@@ -74,16 +74,14 @@ def document(head: Iterable[str], settings: Sequence[Setting]) -> str:
     for setting in sorted(settings, key=lambda setting: order[setting.path]):
         group, _, key = setting.path.rpartition(".")
         if group != section and group:
-            lines += ["", f"{'# ' if _all_proposed(settings, group) else ''}{group}:"]
+            of_group = (each for each in settings if each.path.startswith(f"{group}."))
+            is_proposed = all(each.proposed for each in of_group)
+            lines += ["", f"{'# ' if is_proposed else ''}{group}:"]
         elif not group:
             lines.append("")
         section = group
         lines += _setting(setting, key, "  " if group else "")
     return "\n".join([*lines, ""])
-
-
-def _all_proposed(settings: Iterable[Setting], group: str) -> bool:
-    return all(setting.proposed for setting in settings if setting.path.startswith(f"{group}."))
 
 
 def _setting(setting: Setting, key: str, indent: str) -> Iterator[str]:

@@ -122,6 +122,7 @@ def image() -> None:
     if arguments is not None:
         sys.argv[1:] = arguments
         script()
+        return
     from entrypoint.system import process
 
     if foreign := _foreign_script(argv):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from entrypoint.cli.parser import Commands, command
 from entrypoint.output.log import Logger, answer
@@ -30,7 +29,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     from entrypoint.record import status
     from entrypoint.session import stackrequests
 
-    run_dir = status.find(args.run_dir, os.environ.get("ENTRYPOINT_RUN_DIR", ""))
+    run_dir = status.find(args.run_dir)
     status.ask(run_dir)  # whether it runs, and is ours
     answer("".join(f"{line}\n" for line in stackrequests.ask(run_dir)))
     return 0

@@ -50,21 +50,20 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the state. Returns 0 while the boot runs, and the job's status once it has ended."""
     from entrypoint.record import status
 
-    where = args.run_dir, os.environ.get("ENTRYPOINT_RUN_DIR", "")
     if args.watch:
         try:
-            return _watch(where, args.json)
+            return _watch(args.run_dir, args.json)
         except BrokenPipeError:  # the reader has closed the pipe
             return 0
     try:
-        state = status.ask(status.find(*where))
+        state = status.ask(status.find(args.run_dir))
     except status.Starting as error:
         state = {"phase": error.phase, "detail": str(error)}
     answer(json_document(state) if args.json else _text(state) + _command(state))
     return int(state.get("status", 0))
 
 
-def _watch(where: tuple[str, str], as_json: bool) -> int:
+def _watch(where: str, as_json: bool) -> int:
     """Print it every second until it has ended: on a terminal in the same place, elsewhere only
     changes.
 
@@ -78,7 +77,7 @@ def _watch(where: tuple[str, str], as_json: bool) -> int:
     before: set[tuple[str, ...]] = set()
     while True:
         try:
-            run_dir = run_dir or status.find(*where)
+            run_dir = run_dir or status.find(where)
             state = status.ask(run_dir)
         except status.Silent as error:  # it may go on
             state = {"phase": error.phase, "detail": str(error)}

@@ -52,16 +52,17 @@ class Starting(Silent):
         )
 
 
-def find(run_dir: str = "", default: str = "") -> Path:
-    """Return the run directory of the boot: this one, if set; the default, if it has a boot; that
-    of this user's only boot in the usual place that runs; or that of the only one there. Root's
-    count if this user has none.
+def find(run_dir: str = "") -> Path:
+    """Return the run directory of the boot: this one, if set; that of ENTRYPOINT_RUN_DIR, if it has
+    a boot; that of this user's only boot in the usual place that runs; or that of the only one
+    there. Root's count if this user has none.
 
     Raises UsageError if there are several, NoInputError if there is no trace of any, RefusedError
     if all are of other users, Starting if one has just begun.
     """
     if run_dir:
         return Path(run_dir)
+    default = os.environ.get("ENTRYPOINT_RUN_DIR")
     if default and (os.path.exists(default) or os.path.exists(record_of(default))):
         return Path(default)
     records = _records()

@@ -281,8 +281,9 @@ def test_whose_boot_it_is(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     states = {1: ["entrypoint:wait"] * boots, 0: []}
     monkeypatch.setattr(status.health, "states_of", states.__getitem__)
     monkeypatch.setattr(os, "geteuid", lambda: 1)
+    monkeypatch.setenv("ENTRYPOINT_RUN_DIR", "/nowhere")
     try:
-        got = str(status.find("", "/nowhere"))
+        got = str(status.find())
     except EntrypointError as error:
         got = error.summary
     assert got == found
