@@ -18,14 +18,7 @@ ORDER = ("error", "warning", "ok")
 _ALIKE = 8  # lines on one matter that the table shows
 _HEAD = ("", "node", "what", "seen", "needed", "fix")
 # characters of each column; the last ones give way on a narrow terminal
-_WIDEST = (
-    7,
-    30,
-    30,
-    70,
-    34,
-    70,
-)
+_WIDEST = (7, 30, 30, 70, 34, 70)
 _LEAST = 16
 _SHOWN = 3  # nodes named in a cell
 
@@ -61,7 +54,7 @@ def together(lines: Sequence[Finding]) -> list[Finding]:
         shown += same[:_ALIKE]
         if more := same[_ALIKE:]:
             seen = f"and {len(more)} more like these; --json has them all"
-            shown.append(replace(first, seen=seen, needed="", fix="", nodes=_nodes(more)))
+            shown.append(replace(more[0], seen=seen, needed="", fix="", nodes=_nodes(more)))
     return shown
 
 

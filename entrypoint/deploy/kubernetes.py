@@ -119,7 +119,8 @@ def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT
     # PyYAML ends a document after a block that ends with an empty line
     lines = "\n" in text and not f"\n{text}".endswith("\n\n")
-    style = None if plain else "|" if lines else '"'
+    is_block = lines and all(map(str.isprintable, text.split("\n")))
+    style = None if plain else "|" if is_block else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
