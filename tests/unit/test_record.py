@@ -39,7 +39,7 @@ def play(kept: TimelineRecorder, *steps: tuple[float, Any]) -> TimelineRecorder:
 
 def own(kept: TimelineRecorder, now: float) -> list[tuple[str, float]]:
     """Its own phases and their seconds; they have no gap."""
-    phases = [each for each in kept.phases(now) if not each.about]
+    phases = [each for each in (Span(*row) for row in kept.rows(now)) if not each.about]
     assert all(before.end == after.start for before, after in pairwise(phases))
     assert (phases[0].start, phases[-1].end) == (98.0, now)
     return [(each.name, each.seconds) for each in phases]
@@ -113,9 +113,7 @@ def test_a_leader_and_what_it_knows_of_others() -> None:
     )
     expected = [("keys", 2), ("roll call", 4), ("files", 1), ("launch", 2), ("release", 2)]
     assert own(kept, 112.0)[2:] == expected
-    spans = [
-        (each.name, each.start, each.end, each.about) for each in kept.phases(112.0) if each.about
-    ]
+    spans = [row for row in kept.rows(112.0) if row[3]]
     assert sorted(spans) == [
         ("DNS", 103.0, 103.2, "worker-2 (node-2)"), ("DNS", 103.0, 105.5, "worker-1 (node-1)"),
         ("roll call", 103.2, 112.0, "worker-2 (node-2)"),
