@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median_high, median_low
 
-from entrypoint.netcheck.pairs import Pair
-from entrypoint.netcheck.result import Measured, NetcheckResult
+from entrypoint.netcheck.result import NetcheckResult
 from entrypoint.spec.jobspec import NetcheckSpec
 from entrypoint.text import figure, some
 from entrypoint.values import dataclass
@@ -42,23 +41,10 @@ class _View:
     """One judgement of all pairs: the cause that bad ones show, and which are bad."""
 
     cause: str
-    values: Mapping[Pair, float]
+    values: Mapping[tuple[int, int], float]
     is_bad: Callable[[float], bool]
     compared: str  # with which value, as text
     fails: bool
-
-
-def usual(result: NetcheckResult) -> tuple[float, float]:
-    """Return the usual milliseconds of a small all-reduce and the usual Gbit/s; 0 if none was
-    measured."""
-    measured = [pair for pair in result.pairs if not pair.error]
-    of_node = [[pair for pair in measured if node in (pair.a, pair.b)] for node in result.present]
-    of_node = [pairs for pairs in of_node if pairs]
-    if not of_node:
-        return 0.0, 0.0
-    latencies = [median_low(pair.latency_ms for pair in pairs) for pairs in of_node]
-    rates = [median_high(pair.gbps for pair in pairs) for pairs in of_node]
-    return median_low(latencies), median_high(rates)
 
 
 def findings(result: NetcheckResult, limits: NetcheckSpec) -> tuple[NetworkFinding, ...]:
@@ -84,7 +70,7 @@ def _views(result: NetcheckResult, limits: NetcheckSpec) -> list[_View]:
     broken = {(pair.a, pair.b): float(bool(pair.error)) for pair in result.pairs}
     latency = {(pair.a, pair.b): pair.latency_ms for pair in measured}
     rate = {(pair.a, pair.b): pair.gbps for pair in measured}
-    usual_ms, usual_gbps = usual(result)
+    usual_ms, usual_gbps = result.usual
     many = max(_TIMES * usual_ms, usual_ms + _LEAST_MS)
     few = usual_gbps / _TIMES
     most, least = limits.max_latency_ms, limits.min_bandwidth_gbps
@@ -141,7 +127,9 @@ def _finding(
     names = [result.name(node) for node in nodes]
     ordered = {cause: causes[cause] for cause in CAUSES if cause in causes}
     detail = ", ".join(text for text, _ in ordered.values())
-    errors = _errors(result, nodes) if "unreachable" in causes else []
+    # of all pairs where no node is named
+    reasons = [pair.error for pair in result.pairs if pair.error and {*nodes} <= {pair.a, pair.b}]
+    errors = reasons if "unreachable" in causes else []
     if not names:
         summary = "no node can reduce with another" if errors else "the whole network is slow"
     elif len(names) == 1:
@@ -150,14 +138,8 @@ def _finding(
         how = "cannot reduce together" if errors else "are slow with each other"
         summary = f"{names[0]} and {names[1]} {how}"
     if errors:
-        reasons = [pair.error for pair in errors]
-        detail = max(reasons, key=reasons.count)
+        detail = max(errors, key=errors.count)
         if len(names) == 1:
             detail += f" (with {len(errors)} of its peers)"
     fails = any(fails for _, fails in ordered.values())
     return NetworkFinding(nodes, tuple(ordered), fails, f"{summary}: {detail}")
-
-
-def _errors(result: NetcheckResult, nodes: tuple[int, ...]) -> list[Measured]:
-    """Return the pairs of these nodes that could not measure; all of them for none."""
-    return [pair for pair in result.pairs if pair.error and set(nodes) <= {pair.a, pair.b}]

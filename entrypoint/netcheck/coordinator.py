@@ -1,5 +1,5 @@
 """The network check as worker-0 holds it: all nodes start torch, pairs reduce round by round, then
-all of them together.
+all of them together. The pairs of a round share no node, and so do not disturb each other.
 
 A Dialogue of job/inquiry.py: it asks and judges, and neither waits nor connects.
 """
@@ -16,13 +16,34 @@ from entrypoint.model import NodeReport, Outcome, Topology
 from entrypoint.netcheck import messages
 from entrypoint.netcheck.analysis import findings, summary
 from entrypoint.netcheck.inquiry import How
-from entrypoint.netcheck.pairs import MOST_NODES, chosen
-from entrypoint.netcheck.result import Measured, NetcheckResult, Together, as_json
-from entrypoint.netcheck.table import text
+from entrypoint.netcheck.result import Measured, NetcheckResult, Together, as_json, text
 from entrypoint.spec import JobSpec
 from entrypoint.text import count, json_document, one_line
 
 Group = tuple[int, ...]  # nodes that reduce together, the first of which has the store
+
+_MOST_NODES = 32  # up to this number of nodes every pair is measured
+_SAMPLED = 16  # rounds for more nodes, so each node measures with this many peers
+
+
+def chosen(nodes: int) -> list[list[tuple[int, int]]]:
+    """Return the rounds of pairs to measure: every pair once, in the fewest rounds; or for many
+    nodes a sample in which all nodes have equally many peers."""
+    needed = nodes - 1 + nodes % 2  # until every pair has met
+    if nodes <= _MOST_NODES:
+        return [_round(nodes, number) for number in range(needed)]
+    return [_round(nodes, number * needed // _SAMPLED) for number in range(_SAMPLED)]
+
+
+def _round(nodes: int, number: int) -> list[tuple[int, int]]:
+    """Return the pairs of one round of a round-robin tournament (the circle method): the first
+    player stays, and the others move on by one place each round."""
+    others = [*range(1, nodes), *([-1] if nodes % 2 else [])]  # the opponent of -1 rests
+    start = len(others) - number
+    players = [0, *others[start:], *others[:start]]
+    half = len(players) // 2
+    pairs = zip(players[:half], reversed(players[half:]), strict=True)
+    return sorted((min(pair), max(pair)) for pair in pairs if -1 not in pair)
 
 
 class Coordinator:
@@ -124,6 +145,8 @@ class Coordinator:
     def _go_on(self, now: float) -> list[Ask]:
         """Return the next questions, once all are answered."""
         self._now = now
+        own = self._spec.timeouts.launch
+        more = messages.PATIENCE  # than the seconds after which the node itself gives torch up
         while not self._asked:
             questions = next(self._script, None)
             if questions is None:
@@ -131,14 +154,10 @@ class Coordinator:
             self._asked = dict(questions)
             if questions:
                 return [
-                    Ask(node, messages.packed(question), self._limit(question))
+                    Ask(node, messages.packed(question), messages.limit(question, own) + more)
                     for node, question in questions
                 ]
         return []
-
-    def _limit(self, question: Any) -> float:
-        """Return more than the seconds after which the node itself gives torch up."""
-        return messages.limit(question, self._spec.timeouts.launch) + messages.PATIENCE
 
     def _steps(self) -> Iterator[list[tuple[int, Any]]]:
         """Yield questions to nodes, each time that all earlier ones are answered."""
@@ -149,9 +168,9 @@ class Coordinator:
             for node, interface in interfaces_of.items()
         ]
         rounds, until = chosen(len(nodes)), self._now + limit
-        if len(nodes) > MOST_NODES:
+        if len(nodes) > _MOST_NODES:
             self._why_left_out = (
-                f"of more than {MOST_NODES} nodes a sample is, {len(rounds)} peers of each"
+                f"of more than {_MOST_NODES} nodes a sample is, {len(rounds)} peers of each"
             )
         for pairs in rounds:
             if self._now >= until:

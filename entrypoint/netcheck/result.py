@@ -1,11 +1,17 @@
-"""The result of a network check, as frozen values and as the JSON that programs read."""
+"""The result of a network check: as frozen values, as JSON for programs, and as a table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import median_high, median_low
 from typing import Any
 
 from entrypoint.model import node_name
+from entrypoint.text import columns, figure
 from entrypoint.values import dataclass
+
+_HEAD = ("node", "latency ms", "worst ms", "Gbit/s", "peers", "")
+_PAIRS = 8  # findings about pairs that are shown
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,21 @@ class NetcheckResult:
         """Return what messages call a node."""
         return node_name(*self.nodes[node])
 
+    @property
+    def usual(self) -> tuple[float, float]:
+        """The usual milliseconds of a small all-reduce and the usual Gbit/s; 0 if none was
+        measured."""
+        measured = [pair for pair in self.pairs if not pair.error]
+        of_node = [[pair for pair in measured if node in (pair.a, pair.b)] for node in self.present]
+        of_node = [pairs for pairs in of_node if pairs]
+        if not of_node:
+            return 0.0, 0.0
+        latencies = [median_low(pair.latency_ms for pair in pairs) for pairs in of_node]
+        rates = [median_high(pair.gbps for pair in pairs) for pairs in of_node]
+        return median_low(latencies), median_high(rates)
 
-def as_json(result: NetcheckResult, findings: tuple[Any, ...]) -> dict[str, Any]:
+
+def as_json(result: NetcheckResult, findings: Sequence[Any]) -> dict[str, Any]:
     """Return what `--json` prints; units are in the names."""
     return {
         "nodes": [
@@ -74,3 +93,52 @@ def as_json(result: NetcheckResult, findings: tuple[Any, ...]) -> dict[str, Any]
             for finding in findings
         ],
     }
+
+
+def text(result: NetcheckResult, findings: Sequence[Any]) -> str:
+    """Return the table, the worst node first, and the findings; a node's figures are medians over
+    its peers."""
+    marks = {
+        finding.nodes[0]: "FAIL" if finding.fails else "SLOW"
+        for finding in reversed(findings)  # those that fail come first, and win
+        if len(finding.nodes) == 1
+    }
+    rows = sorted(_row(result, node, marks.get(node, "ok")) for node in result.present)
+    lines = columns([_HEAD, *(row for _, row in rows)], range(1, len(_HEAD) - 1))
+    latency, rate = result.usual
+    lines += ["", f"usual: {figure(latency)} ms a small all-reduce, {figure(rate)} Gbit/s"]
+    if result.left_out:
+        lines.append(f"{result.left_out} pairs were not measured: {result.why_left_out}")
+    nodes = [finding for finding in findings if len(finding.nodes) < 2]
+    pairs = [finding for finding in findings if len(finding.nodes) == 2]
+    lines += [finding.text for finding in (*nodes, *pairs[:_PAIRS])]
+    if len(pairs) > _PAIRS:
+        lines.append(f"and {len(pairs) - _PAIRS} more pairs; netcheck.json has all")
+    if not findings:
+        lines.append("no node is slow compared with the others")
+    if result.absent:
+        lines.append(f"not there: {', '.join(map(result.name, result.absent))}")
+    together = f"all {len(result.present)} nodes together"
+    figures = result.together
+    if figures.error:
+        lines.append(f"{together}: not measured, {figures.error}")
+    else:
+        reached = f"{figure(figures.latency_ms)} ms, {figure(figures.gbps)} Gbit/s"
+        lines.append(f"{together}: {reached} ({result.backend})")
+    return "\n".join(lines) + "\n"
+
+
+def _row(
+    result: NetcheckResult, node: int, mark: str
+) -> tuple[tuple[bool, bool, float, int], tuple[str, ...]]:
+    """Return a node's sort key and its line, of the pairs that it belongs to."""
+    pairs = [pair for pair in result.pairs if node in (pair.a, pair.b)]
+    measured = [pair for pair in pairs if not pair.error]
+    peers = f"{len(measured)} of {len(pairs)}"
+    rate, figures = 0.0, ("-", "-", "-")
+    if measured:
+        latency = median_low(pair.latency_ms for pair in measured)
+        worst = max(pair.worst_ms for pair in measured)
+        rate = median_high(pair.gbps for pair in measured)
+        figures = (f"{latency:.3f}", f"{worst:.3f}", figure(rate))
+    return (mark == "ok", mark == "SLOW", rate, node), (result.name(node), *figures, peers, mark)
