@@ -32,7 +32,7 @@ class Below:
         """
         now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
         while True:  # until no process was forked meanwhile
-            processes = {pid: (name, fields) for pid, name, fields in proc.below(os.getpid())}
+            processes = _below(os.getpid())
             new = {
                 pid
                 for pid, (_, fields) in processes.items()
@@ -47,13 +47,9 @@ class Below:
 
     def tell_the_rest(self) -> None:
         """Send SIGTERM to all processes that were not sent it yet."""
-        processes = proc.below(os.getpid())
-        new = [
-            (pid, fields[_START])
-            for pid, _, fields in processes
-            if (pid, fields[_START]) not in self._signalled
-        ]
-        self._signalled |= {*new}
+        present = {(pid, fields[_START]) for pid, _, fields in proc.below(os.getpid())}
+        new = present - self._signalled
+        self._signalled |= new
         proc.kill([pid for pid, _ in new], _TERM)
 
     def tell_user_signal(self, signum: int) -> None:
@@ -62,15 +58,9 @@ class Below:
 
         It would end the others.
         """
-        processes = {pid: (name, fields) for pid, name, fields in proc.below(os.getpid())}
-        proc.kill(
-            [
-                pid
-                for pid in outside(processes, set(processes), os.getpgrp())
-                if _catches(pid, signum)
-            ],
-            signum,
-        )
+        processes = _below(os.getpid())
+        others = outside(processes, set(processes), os.getpgrp())
+        proc.kill([pid for pid in others if _catches(pid, signum)], signum)
 
 
 def cut_message(grace: float) -> bytes:
@@ -92,9 +82,13 @@ def terminate_tree(leader: int) -> set[int]:
 
     Returns the processes below it, which may take longer than itself to end.
     """
-    processes = {pid: (name, fields) for pid, name, fields in proc.below(leader)}
+    processes = _below(leader)
     proc.kill((-leader, *outside(processes, set(processes), leader)), _TERM)
     return set(processes)
+
+
+def _below(pid: int) -> dict[int, tuple[str, list[str]]]:
+    return {below: (name, fields) for below, name, fields in proc.below(pid)}
 
 
 def outside(processes: dict[int, tuple[str, list[str]]], pids: set[int], group: int) -> list[int]:

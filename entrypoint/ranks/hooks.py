@@ -75,7 +75,23 @@ def run(
             f"EP442 cannot read the start hooks | {FOLDER}: {error.strerror} | let this user"
             " read it",
         )
-    return asyncio.run(_run(entries, env, cwd, grace, signals, log)) if entries else None
+    for hook in entries:
+        if signals.stopped:
+            break
+        if not (hook.is_file() and os.access(hook, os.X_OK)):
+            hint = (
+                "chmod +x it, or give its volume defaultMode: 0555"
+                if hook.is_file()
+                else "put files there alone"
+            )
+            log(
+                f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {hint}"
+            )
+            continue
+        log(f"start hook {hook.name}")
+        if failed := asyncio.run(_run_one(hook.name, [str(hook)], env, cwd, grace, signals)):
+            return failed
+    return None
 
 
 def source(
@@ -112,28 +128,6 @@ def _changed(written: bytes) -> dict[str, str | None]:
     names = sorted({*old, *new} - _OF_SHELLS) if new else []
     changed = [name for name in names if old.get(name) != new.get(name)]
     return {os.fsdecode(name): os.fsdecode(new[name]) if name in new else None for name in changed}
-
-
-async def _run(
-    entries: list[Path], env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log
-) -> Outcome | None:
-    for hook in entries:
-        if signals.stopped:
-            break
-        if not (hook.is_file() and os.access(hook, os.X_OK)):
-            hint = (
-                "chmod +x it, or give its volume defaultMode: 0555"
-                if hook.is_file()
-                else "put files there alone"
-            )
-            log(
-                f"EP443 start hook {hook.name} is skipped | not an executable file: {hook} | {hint}"
-            )
-            continue
-        log(f"start hook {hook.name}")
-        if failed := await _run_one(hook.name, [str(hook)], env, cwd, grace, signals):
-            return failed
-    return None
 
 
 async def _run_one(

@@ -76,15 +76,11 @@ def _starter(variables: dict[str, str]) -> str:
     """Return the launcher that has set these variables for a process of a job of its own; "" if
     none has."""
     for launcher, (job, size, alone) in VARIABLES.items():
-        is_other = any(variables.get(name, own) != own for name, own in _own(job))
+        others = [name for name in job if name in variables]  # with other values than this rank's
+        is_other = any(variables[name] != os.environ.get(name) for name in others)
         if is_other and size in variables and (variables[size] == "1") == alone:
             return launcher
     return ""
-
-
-def _own(names: tuple[str, ...]) -> list[tuple[str, str | None]]:
-    """Return these variables with the values that they have for this rank."""
-    return [(name, os.environ.get(name)) for name in names]
 
 
 def _newest_process() -> str:

@@ -16,16 +16,17 @@ import signal
 from collections.abc import Callable
 
 from entrypoint.launchers._daemons import DAEMONS
-from entrypoint.system import proc
+from entrypoint.system import proc, process
 
 _PATIENCE = 2.0  # seconds between two scans; Python reaps its children within milliseconds
 
 
 class Reaper:
-    """Reaps orphaned children of this process until it is closed."""
+    """Adopts orphans, and reaps those children of this process until it is closed."""
 
     def __init__(self, daemon_ended: Callable[[str, int], None]) -> None:
         """`daemon_ended` gets the name and the wait status of each of mpirun's daemons."""
+        process.adopt_orphans()
         self._daemon_ended = daemon_ended
         self._loop = asyncio.get_running_loop()
         self._zombies: set[int] = set()

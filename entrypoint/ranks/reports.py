@@ -1,5 +1,5 @@
 """The ranks of this node, as their supervisors report them: which have started, ended, and still
-exist.
+exist; and the last output of those that failed.
 
 A supervisor connects to a socket and writes a line when its rank starts, prints for the first time,
 ends, and when all of its output is passed on. A killed supervisor writes no line, so its process is
@@ -13,12 +13,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from entrypoint.job.messages import MAX_RANKS
+from entrypoint.job.messages import LINE, LINES, MAX_RANKS
+from entrypoint.launchers._daemons import DAEMONS
+from entrypoint.output.stream import TAIL
 from entrypoint.system import children, proc, process
+from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir
 from entrypoint.system.reports import ReportingProcess, Reports
+from entrypoint.text import one_line
 from entrypoint.values import dataclass
 
 # Event ("start", "launcher", "log", "output", "end", "copy", "lost" or "late"), rank, and the value
@@ -45,7 +49,6 @@ _LARGEST = {
 class _Rank:
     reporter: ReportingProcess  # its supervisor
     forget: Callable[[], object]  # stops watching it
-    printed: bool = False
     ended: bool = False
     done: bool = False  # its output is passed on, and no process that it started runs
 
@@ -61,8 +64,6 @@ class Ranks:
         self._report = report
         self._reports = Reports(run_dir, name, self.read, _LINE)
         self._ranks: dict[int, _Rank] = {}  # ranks whose supervisor exists
-        # Rank and status of supervisors that were gone before their start was read.
-        self._brief: dict[ReportingProcess, tuple[int, int]] = {}
         self._ended = asyncio.Event()
         self._gone = asyncio.Event()
         self._update()
@@ -76,21 +77,13 @@ class Ranks:
                     self._started(reporter, rank)
                 else:
                     self._handle(reporter, event, rank, value)
-        for reporter, (rank, status) in list(self._brief.items()):
-            del self._brief[reporter]
-            self._report("start", rank, reporter.pid)
-            self._report("end", rank, status)
 
     def _started(self, reporter: ReportingProcess, rank: int) -> None:
         running = self._ranks.get(rank)
         if running and proc.has_ended(running.pid):
             self._lose(rank)  # its end was not noticed yet, and torch has started this rank again
             running = None
-        if running is None and proc.is_gone(reporter.pid):
-            # A supervisor waits until it was inspected, so this one was killed, and its parent is
-            # unknown.
-            self._brief[reporter] = rank, 128 + signal.SIGKILL
-        elif running is None and self._may_start(reporter.pid):
+        if running is None and self._may_start(reporter.pid):
             self._ranks[rank] = _Rank(
                 reporter, children.on_end(reporter.pid, lambda: self._died(rank, reporter))
             )
@@ -108,17 +101,13 @@ class Ranks:
     def _handle(self, reporter: ReportingProcess, event: str, rank: int, value: int) -> None:
         state = self._ranks.get(rank)
         if state is None or state.reporter is not reporter:
-            if event == "end" and value and self._brief.get(reporter, (-1, 0))[0] == rank:
-                self._brief[reporter] = rank, value
             return
-        if event == "output" and not state.printed:
-            state.printed = True
-        elif event == "end" and not state.ended:
+        if event == "end":
+            if state.ended:
+                return
             state.ended = True
-        elif event == "done" and state.ended:
-            state.done = True
-        elif event not in ("log", "copy", "launcher", "lost", "late"):
-            return
+        elif event == "done":
+            state.done = state.ended
         self._update()
         if event != "done":
             self._report(event, rank, value)
@@ -136,14 +125,14 @@ class Ranks:
             self._report("end", rank, 128 + signal.SIGKILL)
 
     def _update(self) -> None:
-        for event, ranks in ((self._ended, list(self._running())), (self._gone, self.alive)):
+        for event, ranks in ((self._ended, self._running()), (self._gone, self.alive)):
             if ranks:
                 event.clear()
             else:
                 event.set()
 
-    def _running(self) -> Iterator[int]:
-        return (rank.pid for rank in self._ranks.values() if not rank.ended)
+    def _running(self) -> list[int]:
+        return [rank.pid for rank in self._ranks.values() if not rank.ended]
 
     @property
     def alive(self) -> Mapping[int, int]:
@@ -164,17 +153,17 @@ class Ranks:
     def signal(self, signum: int) -> None:
         """Send a signal to the process group of every rank that runs; supervisors end leftovers of
         the others."""
-        for pid in list(self._running()):
+        for pid in self._running():
             process.kill_group(pid, signum)
 
     def kill(self) -> None:
         """Send SIGKILL to every rank that is alive."""
-        for pid in list(self.alive.values()):
+        for pid in self.alive.values():
             process.kill_group(pid, signal.SIGKILL)
 
     def let_go(self) -> None:
         """Tell supervisors of failed ranks that they may leave now (--hold in supervisor.py)."""
-        proc.kill([rank.pid for rank in self._ranks.values()], signal.SIGURG)
+        proc.kill(self.supervisors, signal.SIGURG)
 
     async def ended(self) -> None:
         """Return when no rank runs."""
@@ -184,10 +173,44 @@ class Ranks:
         """Return when no rank runs, and all that they printed is passed on."""
         await self._gone.wait()
 
+    def of_spawn(self, started: Iterable[asyncio.subprocess.Process]) -> list[int]:
+        """Return the processes that MPI_Comm_spawn has started, which no supervisor has: below
+        MPI's daemons, or the programs that this node has started."""
+        below = proc.below(os.getpid())
+        daemons = {pid for pid, name, _ in below if name in DAEMONS}
+        daemons |= {program.pid for program in started}
+        # with parents, for --group apart
+        supervised = self.supervisors | {proc.state(pid)[1] for pid in self.supervisors}
+        # A process in its parent's group, such as an agent, is no process of the job.
+        return [
+            pid
+            for pid, _, (_, parent, group, *_) in below
+            if int(parent) in daemons - supervised
+            and int(group) == pid
+            and pid not in supervised | daemons
+        ]
+
     def close(self) -> None:
         for rank in self._ranks.values():
             rank.forget()
         self._reports.close()
+
+
+def saved_lines(run_dir: RunDir, number: str, status: int) -> tuple[str, ...]:
+    """Return the output of a failed program that its supervisor has saved: its end."""
+    if not status:
+        return ()
+    try:
+        text = read_regular(run_dir.path / f"tail.{number}", TAIL).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
+    return tuple(line.rstrip() for line in lines if line.strip())
+
+
+def last_lines(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the last lines of a failed program, for people."""
+    return tuple(one_line(line, LINE) for line in lines[-LINES:])
 
 
 def _parsed(line: bytes) -> tuple[str, int, int] | None:

@@ -8,10 +8,9 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from entrypoint.errors import EntrypointError
 from entrypoint.job import messages
 from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended
 from entrypoint.launchers import _command_line as command_line
@@ -27,10 +26,8 @@ from entrypoint.ranks.below import terminate_tree
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
-from entrypoint.ranks.reports import Ranks
-from entrypoint.ranks.spawned import processes_of_spawn
+from entrypoint.ranks.reports import Ranks, last_lines, saved_lines
 from entrypoint.ranks.stall.watch import RankWatcher
-from entrypoint.ranks.tails import last_lines, saved_lines
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.system import checks, children, proc, process
@@ -97,8 +94,7 @@ class Programs:
         self._failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
         self._stopping: asyncio.Task[None] | None = None
         self._checkpoints: CheckpointWatch | None = None  # if the spec names them
-        # set while the launcher itself ends the ranks here
-        self._launcher_ends: asyncio.Task[None] | None = None
+        self._launcher_ends: asyncio.Task[None] | None = None  # if it ends the ranks itself
         self._held_ends: list[messages.RankEnd] = []  # that this causes, until its own end
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
         self._logged: set[str] = set()  # what is logged once
@@ -106,23 +102,12 @@ class Programs:
         self._merger: LineMerger | None = None  # if the plan merges lines of ranks
         self._probe = NodeProbe(facts, draft.topology, Memory(), Processes())
         self._diagnostician = Diagnostician(self._probe, callbacks)
-        ranks, program_ranks = self._open_ranks()
-        self._ranks = ranks
-        self._program_ranks = program_ranks
-        self._watcher = RankWatcher(spec.stall, facts, draft, callbacks, (ranks, program_ranks))
-        self._reaper = Reaper(self._daemon_ended)
-
-    def _open_ranks(self) -> tuple[Ranks, Ranks]:
-        """Become the parent of orphans, and open the sockets on which supervisors report ranks, and
-        programs' own ranks."""
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
-        process.adopt_orphans()
-        ranks = Ranks(self._run_dir, self._on_report)
-        try:
-            return ranks, Ranks(self._run_dir, self._on_program_rank, OF_PROGRAM)
-        except EntrypointError:
-            ranks.close()
-            raise
+        self._ranks = Ranks(run_dir, self._on_report)
+        self._program_ranks = Ranks(run_dir, self._on_program_rank, OF_PROGRAM)
+        listeners = (self._ranks, self._program_ranks)
+        self._watcher = RankWatcher(spec.stall, facts, draft, callbacks, listeners)
+        self._reaper = Reaper(self._daemon_ended)
 
     @property
     def env(self) -> dict[str, str]:
@@ -494,32 +479,27 @@ class Programs:
         If ranks report by themselves, the launcher gets no signal: it would kill them before the
         grace ends.
         """
-        gone = None
+        gone: Coroutine[Any, Any, None] | None = None
         if self._checkpoints is not None:
             self._checkpoints.stop()
         if self._by_ranks:
             spawned = []
             if self._launcher_ends is None:  # otherwise all were signalled
-                spawned = processes_of_spawn(self._ranks.supervisors, self._started)
+                spawned = self._ranks.of_spawn(self._started)
                 self._ranks.signal(signal.SIGTERM)
                 for pid in spawned:
                     terminate_tree(pid)
-            gone = asyncio.create_task(self._ranks_gone(spawned))
+            gone = self._ranks_gone(spawned)
         elif groups := [program.pid for program in self._started if program.returncode is None]:
             # these supervisors end leftovers themselves
             running = set(groups) - self._ranks.leaving
             below = {pid for group in running for pid in proc.descendants(group)}
             for group in running:
                 process.kill_group(group, signal.SIGTERM)
-            gone = asyncio.create_task(self._all_gone(groups, below))
+            gone = self._all_gone(groups, below)
         if gone:
-            force = asyncio.create_task(self._force.wait())
-            done, _ = await asyncio.wait(
-                {gone, force}, timeout=grace, return_when=asyncio.FIRST_COMPLETED
-            )
-            gone.cancel()
-            force.cancel()
-            if grace and not done:
+            in_time = await self._wait_unless_forced(gone, grace)
+            if grace and not in_time:
                 summary = f"EP615 not all programs stopped within the grace of {grace:g}s"
                 self._log(f"{summary}; this is what they do, then they are killed")
                 await self._watcher.show(_LAST_LOOK)
@@ -544,22 +524,24 @@ class Programs:
         try:
             if self._stopping is None:
                 self._ranks.signal(signal.SIGTERM)
-            forced = asyncio.create_task(self._force.wait())
-            ended = asyncio.create_task(self._ranks.ended())
-            await asyncio.wait(
-                {ended, forced},
-                timeout=self._spec.timeouts.grace,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            ended.cancel()
-            forced.cancel()
+            await self._wait_unless_forced(self._ranks.ended(), self._spec.timeouts.grace)
         finally:
             proc.kill([launcher], signal.SIGCONT)
+
+    async def _wait_unless_forced(self, end: Coroutine[Any, Any, None], limit: float) -> bool:
+        """Wait for this end; return whether it, or a force stop, came within `limit` seconds."""
+        tasks = {asyncio.ensure_future(end), asyncio.ensure_future(self._force.wait())}
+        done, waiting = await asyncio.wait(
+            tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in waiting:
+            task.cancel()
+        return bool(done)
 
     async def _ranks_gone(self, spawned: list[int]) -> None:
         await self._ranks.gone()
         # one may be a rank's supervisor that has just started
-        left = processes_of_spawn(self._ranks.supervisors, self._started)
+        left = self._ranks.of_spawn(self._started)
         await children.gone({*spawned} & {*left})
 
     async def _all_gone(self, groups: list[int], below: set[int]) -> None:

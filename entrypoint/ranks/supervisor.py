@@ -236,7 +236,11 @@ def _hide_from_launcher() -> None:
             os.kill(child, _LAUNCHER_ENDS)
         pid, wait = os.waitpid(child, os.WNOHANG)
         if pid:
-            os._exit(os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait))
+            os._exit(_exit_status(wait))
+
+
+def _exit_status(wait: int) -> int:
+    return os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
 
 
 def _load(file: str, aliases: str) -> None:
@@ -285,12 +289,10 @@ def _steps(options: dict[str, str]) -> StepFile | None:
     return opened(options["--steps"], options["--run-dir"], options["--number"])
 
 
-def _is_shaped(options: dict[str, str]) -> bool:
-    """Return whether lines go through `_lines`: not whole ones that get only a label."""
-    return "--lines" in options and not (options["--label"] and options["--lines"] == "whole")
-
-
-def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole:
+def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole | None:
+    """Return what shapes the lines of a stream; None for all bytes, or if they get only a label."""
+    if "--lines" not in options or (options["--label"] and options["--lines"] == "whole"):
+        return None
     from entrypoint.output import framing
     from entrypoint.output.lines import Lines, shape
 
@@ -335,11 +337,10 @@ def _start(
     streams = []
     for fd, (source, sink) in pipes.items():
         os.close(sink)
-        lines = _lines(options, fd, tail) if _is_shaped(options) else None
         # The common tail would contain pieces of other ranks.
         last = bytearray() if options.get("--through") == "ranks" else tail
         copies = Copies(last, log, options.get("--last-output", ""), steps)
-        streams.append(Stream(source, fd, label, copies, lines))
+        streams.append(Stream(source, fd, label, copies, _lines(options, fd, tail)))
     return Supervised(child, streams, reporter, woken)
 
 
@@ -404,7 +405,7 @@ class Supervised:
         ready = poll.poll(max(0, min(due) - time.monotonic()) * 1000 if due else None)
         for fd, _ in ready:
             if fd == self._reporter.fd:
-                _die(self._child if self._status is None else 0, self.launcher)
+                _die(self.launcher)
             elif fd == self._woken:
                 signals = os.read(fd, 512)
                 self._let_go |= _signal.SIGURG in signals
@@ -438,9 +439,7 @@ class Supervised:
             if not pid:
                 return
             if pid == self._child:
-                self._status = (
-                    os.WEXITSTATUS(wait) if os.WIFEXITED(wait) else 128 + os.WTERMSIG(wait)
-                )
+                self._status = _exit_status(wait)
 
     def end(self, nested: str = "") -> int:
         """Return the program's status, once it has ended and all of its output is read.
@@ -545,7 +544,7 @@ class Supervised:
             self._step(limit)
 
 
-def _die(child: int, launcher: int) -> None:
+def _die(launcher: int) -> None:
     """Kill this rank and all below it, also in other sessions (torchrun's ranks), and mpirun's
     daemon.
 
@@ -558,8 +557,6 @@ def _die(child: int, launcher: int) -> None:
     kill((*daemon, *descendants(os.getpid())), _KILL)
     if os.getpgrp() == os.getpid():
         os.killpg(0, _KILL)
-    if child:
-        os.kill(child, _KILL)
     os._exit(128 + _KILL)
 
 

@@ -76,7 +76,7 @@ class AttemptFailed(Exception):
 class _Attempt:
     """A login that is in progress, and its current step."""
 
-    patience: int  # factor of its limits
+    limit: float  # seconds of silence in one step
     step: str = "connecting"
     address: str = ""
     client: Transport | None = None
@@ -206,12 +206,12 @@ class Caller:
         """Return the session that one attempt opens, within its deadline. Raises AttemptFailed or
         ConfigError."""
         patience = self._patience.get(node.rank, 1)
-        attempt = _Attempt(patience)
+        attempt = _Attempt(self._limits.step * patience)
         await self._logins.acquire()
         self._take_turn(attempt)
         work = asyncio.create_task(self._attempt(attempt, node, addresses))
         work.add_done_callback(lambda _: self._end_turn(attempt))
-        limit = self._limits.attempt * attempt.patience
+        limit = self._limits.attempt * patience
         try:
             await asyncio.wait({work}, timeout=limit)
             if not work.done():
@@ -219,7 +219,7 @@ class Caller:
             session = work.result()
         except BaseException as error:
             if isinstance(error, AttemptFailed) and error.late:
-                self._patience[node.rank] = min(2 * attempt.patience, self._limits.growth)
+                self._patience[node.rank] = min(2 * patience, self._limits.growth)
             work.cancel()
             work.add_done_callback(_discard)
             raise
@@ -249,7 +249,7 @@ class Caller:
         """Log in once: connect, prove both keys, start the endpoint, send the question."""
         connection = client = None
         try:
-            connection = await _connect(addresses, self._limits.step * attempt.patience)
+            connection = await _connect(addresses, attempt.limit)
             client = attempt.client = Transport(connection)
             attempt.address = connection.getpeername()[0]
             channel = await self._open(attempt, node, client)
@@ -267,14 +267,13 @@ class Caller:
         """Return the channel of the worker's control endpoint, after both sides have proven their
         keys."""
         address = attempt.address
-        limit = self._limits.step * attempt.patience
         client.get_security_options().key_types = ("ssh-ed25519",)
         attempt.step = f"the key exchange with {address}"
-        if not self._hosts.check(node.host, await client.exchange_keys(limit)):
+        if not self._hosts.check(node.host, await client.exchange_keys(attempt.limit)):
             raise AttemptFailed(f"another host key at {address}", refused=True)
         attempt.step = f"the login at {address}"
         try:
-            await client.login(self._user, self._key, limit)
+            await client.login(self._user, self._key, attempt.limit)
         except TimeoutError:
             raise AttemptFailed(
                 f"no ssh login at {address}: Authentication timeout.", late=True
@@ -282,7 +281,7 @@ class Caller:
         attempt.step = f"the start of a session at {address}"
         # Through sh, since a tmpfs on /tmp is usually mounted noexec. sshd's ForceCommand is the
         # same command, unless the job configures its own client (ssh.client).
-        return await client.open_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"', limit)
+        return await client.open_command('exec sh "$ENTRYPOINT_RUN_DIR/attend"', attempt.limit)
 
     async def _ask(
         self,
@@ -294,7 +293,7 @@ class Caller:
     ) -> Session:
         """Send the question and return the session of the worker that has answered it."""
         address = attempt.address
-        limit = self._limits.step * attempt.patience
+        limit = attempt.limit
         intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
         for question in (self._short, self._question):
             sent = time.time()

@@ -31,7 +31,6 @@ from entrypoint.wire import Invalid
 # The session's streams in `attend`.
 _FROM = 3
 _TO = 4
-_MODES = {os.O_RDONLY: "r", os.O_WRONLY: "w"}
 _UNSENT = 8 * 1024 * 1024  # bytes kept for a leader that does not read
 _LOGGED = 20  # rejected sessions in the log
 _WORDS = 40  # characters in it of what a caller says
@@ -189,10 +188,8 @@ class _Session:
     def _opened(self, number: int, flags: int) -> FileIO:
         """Return a new open file of the pipe: non-blocking, while the process's own still
         blocks."""
-        file = FileIO(
-            os.open(f"/proc/{self._pid}/fd/{number}", flags | os.O_NONBLOCK | os.O_CLOEXEC),
-            _MODES[flags],
-        )
+        path = f"/proc/{self._pid}/fd/{number}"
+        file = FileIO(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
         if not stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
             file.close()
             raise OSError(f"file {number} of process {self._pid} is no pipe")

@@ -49,22 +49,22 @@ class Gateway:
         # of `ssh.port: auto`, once the keys are there
         self._seed = ""
 
-    async def open(self, keys: Keys) -> int:
-        """Write the keys, open the control endpoint and start sshd; return the port of sshd.
+    async def open(self, keys: Keys) -> None:
+        """Write the keys, open the control endpoint and start sshd.
 
         Raises EntrypointError if one of them is not possible here.
         """
         self._seed = f"{keys.client_public} {self._topology.job_id}"
         this = self._topology.this
+        planned = {file.name: file for file in self._draft.files}
         for name, content in keys.files().items():
-            if any(file.name == name for file in self._draft.files):
+            if name in planned:
                 self._run_dir.write(name, content, 0o600)
         for name, content in account.files(self._facts).items():
             self._run_dir.write(name, content, 0o600)
         self._tell(events.KeysReady())
-        for file in self._draft.files:
-            if file.name == "sshd_config":
-                self._run_dir.write(file.name, file.text, file.mode)
+        config = planned["sshd_config"]
+        self._run_dir.write(config.name, config.text, config.mode)
         self._endpoint.open(self._run_dir)
         port = self.port(this)
         if not is_free(port, this.address):
@@ -81,7 +81,6 @@ class Gateway:
             is_proven=self._topology.attempt > 1,
         )
         self._background(self._sshd.watch(self._on_sshd_died))
-        return port
 
     def port(self, node: Node) -> int:
         """Return the port of a node's sshd, once this node is open."""

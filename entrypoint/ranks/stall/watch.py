@@ -120,8 +120,7 @@ class RankWatcher:
 
     async def _positions(self) -> RankStacks:
         """Return the stacks of all processes here, with their collective operations."""
-        env = environment(self._env, self._draft.env)
-        stacks, operations = await asyncio.gather(self._read(_LIMIT), self._ask_recorder(env))
+        stacks, operations = await asyncio.gather(self._read(_LIMIT), self._ask_recorder())
         named = (replace(stack, operation=operations.get(stack.rank, "")) for stack in stacks)
         return RankStacks(tuple(named))
 
@@ -159,19 +158,19 @@ class RankWatcher:
             if not rank.supervisor:
                 gone.append(_gone(rank))
                 continue
-            main, children = _processes(rank.supervisor)
-            wanted += [(rank, pid, at > 0) for at, pid in enumerate((*main, *children))]
+            processes = enumerate(_processes(rank.supervisor))
+            wanted += [(rank, pid, at > 0) for at, pid in processes]
         room = PROCESSES - len(gone[:PROCESSES])
         # Ranks first: where there is no room for all, data workers are left out.
         wanted = sorted(wanted, key=lambda entry: entry[2])[: max(0, room)]
         found = await asyncio.gather(*(read(*entry) for entry in wanted))
         return (*gone[:PROCESSES], *found)
 
-    async def _ask_recorder(self, env: Mapping[str, str]) -> Mapping[int, str]:
+    async def _ask_recorder(self) -> Mapping[int, str]:
         """Return the operation of each rank here, where torch's flight recorder answers."""
         from entrypoint.ranks.stall import flightrecorder
 
-        place = flightrecorder.prefixes(env)
+        place = flightrecorder.prefixes(environment(self._env, self._draft.env))
         ranks = [rank.rank for rank in self._watched() if rank.supervisor and rank.rank >= 0]
         return await flightrecorder.ask(place, ranks, _LIMIT) if place else {}
 
@@ -194,16 +193,16 @@ def _gone(rank: WatchedRank) -> ProcessStack:
     return ProcessStack(rank.rank, rank.what, 0, False, state, "", note)
 
 
-def _processes(supervisor: int) -> tuple[list[int], list[int]]:
-    """Return a rank's own process, if there is one, and those that it has started: both below the
+def _processes(supervisor: int) -> list[int]:
+    """Return a rank's own process, if there is one, then those that it has started: all below the
     supervisor."""
-    below = [pid for pid, _, _ in proc.below(supervisor)]
+    below = proc.descendants(supervisor)
     if not below:
-        return [], []
+        return []
     main = next((pid for pid in below if _is_python(pid)), below[0])
     started = [pid for pid in proc.descendants(main) if _is_python(pid)]
     workers = [pid for pid in started if not any(word in _command(pid) for word in _HELPERS)]
-    return [main], workers[:_CHILDREN]
+    return [main, *workers[:_CHILDREN]]
 
 
 def _is_python(pid: int) -> bool:
