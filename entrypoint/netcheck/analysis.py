@@ -52,8 +52,10 @@ def findings(result: NetcheckResult, limits: NetcheckSpec) -> tuple[NetworkFindi
     causes_of: dict[tuple[int, ...], dict[str, tuple[str, bool]]] = {}
     for view in _views(result, limits):
         for nodes, values in _blame(view):
-            causes = causes_of.setdefault(nodes, {})
-            causes.setdefault(view.cause, (_describe(view, values), view.fails))
+            middle = median_low(values) if view.cause == "latency" else median_high(values)
+            text = CAUSES[view.cause].format(figure(middle))
+            described = f"{text} ({view.compared})" if view.compared else text
+            causes_of.setdefault(nodes, {}).setdefault(view.cause, (described, view.fails))
     entries = [_finding(result, nodes, causes) for nodes, causes in causes_of.items()]
     return tuple(
         sorted(entries, key=lambda entry: (not entry.fails, len(entry.nodes), entry.nodes))
@@ -113,12 +115,6 @@ def _blame(view: _View) -> Iterator[tuple[tuple[int, ...], list[float]]]:
     for pair, value in left.items():
         if view.is_bad(value):
             yield pair, [value]
-
-
-def _describe(view: _View, values: list[float]) -> str:
-    middle = median_low(values) if view.cause == "latency" else median_high(values)
-    text = CAUSES[view.cause].format(figure(middle))
-    return f"{text} ({view.compared})" if view.compared else text
 
 
 def _finding(

@@ -118,7 +118,10 @@ class Coordinator:
                 None, lines=("netcheck: this node is alone, and there is no network to measure",)
             )
         if self._unable.keys() >= set(self._present):
-            return Conclusion(self._cannot_measure())
+            reason = f"on no node: {self._unable[min(self._unable)]}"
+            hint = "use an image with torch, or remove netcheck.when"
+            error = ConfigError("EP012 the network cannot be measured", reason, hint)
+            return Conclusion(error.outcome)
         result = self._result()
         problems = findings(result, self._spec.netcheck)
         document, table = json_document(as_json(result, problems)), text(result, problems)
@@ -226,11 +229,6 @@ class Coordinator:
     def _present(self) -> list[int]:
         """The nodes that take part and have not left the job."""
         return sorted(set(self._reports) - self._left)
-
-    def _cannot_measure(self) -> Outcome:
-        reason = f"on no node: {self._unable[min(self._unable)]}"
-        hint = "use an image with torch, or remove netcheck.when"
-        return ConfigError("EP012 the network cannot be measured", reason, hint).outcome
 
     def _result(self) -> NetcheckResult:
         nodes = self._present

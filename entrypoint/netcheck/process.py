@@ -56,9 +56,7 @@ class TorchProcess:
         except asyncio.TimeoutError:
             await self.close()
             return packed(Unable(f"torch did not answer within {seconds:g} s"))
-        except Invalid as error:
-            return packed(Unable(one_line(f"an invalid message: {error}", WHY)))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, Invalid) as error:
             await self.close()
             why = getattr(error, "strerror", None) or error
             return packed(Unable(one_line(f"torch's process has failed: {why}", WHY)))

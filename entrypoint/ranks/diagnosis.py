@@ -65,12 +65,6 @@ class Diagnostician:
         task.add_done_callback(self._pending.discard)
         return task
 
-    async def _devices(self) -> tuple[DeviceFault, ...]:
-        """Return the faults of this node's devices, which are asked once."""
-        if self._device_faults is None:
-            self._device_faults = self._start(self._ask_devices())
-        return await self._device_faults
-
     async def _ask_devices(self) -> tuple[DeviceFault, ...]:
         with contextlib.suppress(Exception):  # without an answer the output alone is judged
             return await in_thread(self._probe.device_faults)
@@ -83,7 +77,9 @@ class Diagnostician:
             if names_nodes and cause.node and not self._probe.is_at(cause.node):
                 cause = await self._judge(failure)  # what was measured here is no evidence
             elif _may_be_a_device(cause):
-                evidence = replace(counters, device_faults=await self._devices())
+                if self._device_faults is None:
+                    self._device_faults = self._start(self._ask_devices())
+                evidence = replace(counters, device_faults=await self._device_faults)
                 cause = await self._judge(failure, evidence)
         except Exception as error:  # a job that fails must not fail once more for its diagnosis
             text = f"internal error: {type(error).__name__}: {error}"

@@ -385,13 +385,12 @@ class Programs:
                     self._diagnose(failure)
         message = messages.Ended(**vars(end), last=not self._running)
         if message.last and not status and self._merger is not None and not self._by_ranks:
-            self._background(self._tell_after_output(message))
+            self._background(self._tell_after_output(message, self._merger))
         else:
             self._tell(message)
 
-    async def _tell_after_output(self, message: messages.Ended) -> None:
-        assert self._merger is not None
-        await self._merger.ended()
+    async def _tell_after_output(self, message: messages.Ended, merger: LineMerger) -> None:
+        await merger.ended()
         self._tell(message)
 
     def _diagnose(self, failure: Failure) -> None:
@@ -551,14 +550,6 @@ class Programs:
         await children.gone(below & set(proc.descendants(os.getpid())))  # orphans are our children
         await children.gone(groups)  # supervisors stay until all output is passed on
 
-    async def _pass_last_on(self, merger: LineMerger) -> None:
-        """Wait for the last lines as long as somebody reads them, and log how much is lost."""
-        # A launcher that hangs would hold its pipes.
-        if all(program.returncode is not None for program in self._started):
-            await merger.ended(_UNREAD)
-        if lost := await merger.give_up():
-            self._log_lost(lost)
-
     def _log_lost(self, size: int, event: str = "lost") -> None:
         self._log(f"warning: EP628 output of the ranks {_LOST[event].format(size)}")
 
@@ -566,7 +557,11 @@ class Programs:
         """End all processes of the job on this node, and close its pipes and sockets."""
         asyncio.get_running_loop().remove_reader(1)
         if self._merger is not None:
-            await self._pass_last_on(self._merger)
+            # A launcher that hangs would hold its pipes.
+            if all(program.returncode is not None for program in self._started):
+                await self._merger.ended(_UNREAD)
+            if lost := await self._merger.give_up():
+                self._log_lost(lost)
         if killed := self._probe.untold_kill():
             self._log(f"warning: EP601 {killed}")
         if remaining := await children.end_all(_GONE):

@@ -14,7 +14,7 @@ import shlex
 import signal
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -65,16 +65,17 @@ class Endpoint:
         busy: Callable[[Any], str],
         hosts: tuple[str, ...],
         log: Log,
+        background: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        """`hosts`: of this node's job."""
+        """`hosts`: of this node's job. `background` runs a coroutine."""
         self._hosts = hosts
         self._log = log
+        self._background = background
         self._rejected: set[str] = set()  # what was said of calls that were rejected
         self._on_message = on_message
         self._on_lost = on_lost
         self._busy = busy
         self._session: _Session | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._pipes = contextlib.ExitStack()
 
     def open(self, run_dir: RunDir) -> None:
@@ -93,9 +94,7 @@ class Endpoint:
 
     def _begin(self) -> None:
         for pid in filter(bytes.isdigit, self._announced.take() or ()):
-            task = asyncio.get_running_loop().create_task(self._serve(_Session(int(pid))))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._background(self._serve(_Session(int(pid))))
 
     async def _serve(self, session: _Session) -> None:
         intake = codec.Intake(codec.BY_LEADER, codec.TO_WORKER, time.monotonic(), __version__)

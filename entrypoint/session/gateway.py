@@ -42,8 +42,9 @@ class Gateway:
         self._log = callbacks.log
         self._tell = callbacks.tell
         self._background = callbacks.background
+        hosts = draft.topology.hosts
         self._endpoint = Endpoint(
-            self._on_message, self._on_lost, busy, draft.topology.hosts, self._log
+            self._on_message, self._on_lost, busy, hosts, self._log, self._background
         )
         self._sshd: Sshd | None = None
         # of `ssh.port: auto`, once the keys are there

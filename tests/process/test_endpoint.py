@@ -35,6 +35,7 @@ class Node:
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
         self.lost: asyncio.Queue[str] = asyncio.Queue()
         self.said: list[str] = []
+        self.tasks: list[asyncio.Task[None]] = []
         self.taken = asyncio.Event()  # it has a leader
         self.endpoint = Endpoint(
             self.hears,
@@ -42,6 +43,7 @@ class Node:
             lambda first: "" if replace or not self.taken.is_set() else messages.TAKEN,
             ("a", "b"),
             self.said.append,
+            lambda work: self.tasks.append(asyncio.create_task(work)),
         )
         self.endpoint.open(self.run_dir)
 
@@ -308,7 +310,9 @@ from entrypoint.system.files import RunDir
 from entrypoint.session.endpoint import Endpoint
 async def listen():
     heard = lambda message: print("heard", flush=True)
-    Endpoint(heard, print, lambda first: False, (), print).open(RunDir(sys.argv[1]))
+    tasks = []
+    begin = lambda work: tasks.append(asyncio.create_task(work))
+    Endpoint(heard, print, lambda first: False, (), print, begin).open(RunDir(sys.argv[1]))
     print("open", flush=True)
     await asyncio.Event().wait()
 asyncio.run(listen())
