@@ -76,15 +76,14 @@ def _views(result: NetcheckResult, limits: NetcheckSpec) -> list[_View]:
     many = max(_TIMES * usual_ms, usual_ms + _LEAST_MS)
     few = usual_gbps / _TIMES
     most, least = limits.max_latency_ms, limits.min_bandwidth_gbps
-    of_limit, of_usual = f"limit {most:g}", f"usual {figure(usual_ms)}"
-    rate_of_limit, rate_of_usual = f"limit {least:g}", f"usual {figure(usual_gbps)}"
+    ms, gbps = figure(usual_ms), figure(usual_gbps)
     stops = limits.action == "stop"
     return [
         _View("unreachable", broken, bool, "", True),
-        _View("latency", latency, lambda ms: 0 < most < ms, of_limit, True),
-        _View("bandwidth", rate, lambda gbps: gbps < least, rate_of_limit, True),
-        _View("latency", latency, lambda ms: ms > many, of_usual, stops),
-        _View("bandwidth", rate, lambda gbps: gbps < few, rate_of_usual, stops),
+        _View("latency", latency, lambda value: 0 < most < value, f"limit {most:g}", True),
+        _View("bandwidth", rate, lambda value: value < least, f"limit {least:g}", True),
+        _View("latency", latency, lambda value: value > many, f"usual {ms}", stops),
+        _View("bandwidth", rate, lambda value: value < few, f"usual {gbps}", stops),
     ]
 
 

@@ -57,13 +57,15 @@ class NetcheckResult:
         """Return what messages call a node."""
         return node_name(*self.nodes[node])
 
+    def measured(self, node: int) -> list[Measured]:
+        """Return the pairs of this node that were measured."""
+        return [pair for pair in self.pairs if node in (pair.a, pair.b) and not pair.error]
+
     @property
     def usual(self) -> tuple[float, float]:
         """The usual milliseconds of a small all-reduce and the usual Gbit/s; 0 if none was
         measured."""
-        measured = [pair for pair in self.pairs if not pair.error]
-        of_node = [[pair for pair in measured if node in (pair.a, pair.b)] for node in self.present]
-        of_node = [pairs for pairs in of_node if pairs]
+        of_node = list(filter(None, map(self.measured, self.present)))
         if not of_node:
             return 0.0, 0.0
         latencies = [median_low(pair.latency_ms for pair in pairs) for pairs in of_node]
@@ -84,12 +86,7 @@ def as_json(result: NetcheckResult, findings: Sequence[Any]) -> dict[str, Any]:
         "together": dict(vars(result.together)),
         "absent": [result.nodes[node][0] for node in result.absent],
         "findings": [
-            {
-                "nodes": [result.nodes[node][0] for node in finding.nodes],
-                "causes": list(finding.causes),
-                "fails": finding.fails,
-                "text": finding.text,
-            }
+            {**vars(finding), "nodes": [result.nodes[node][0] for node in finding.nodes]}
             for finding in findings
         ],
     }
@@ -132,9 +129,8 @@ def _row(
     result: NetcheckResult, node: int, mark: str
 ) -> tuple[tuple[bool, bool, float, int], tuple[str, ...]]:
     """Return a node's sort key and its line, of the pairs that it belongs to."""
-    pairs = [pair for pair in result.pairs if node in (pair.a, pair.b)]
-    measured = [pair for pair in pairs if not pair.error]
-    peers = f"{len(measured)} of {len(pairs)}"
+    measured = result.measured(node)
+    peers = f"{len(measured)} of {sum(node in (pair.a, pair.b) for pair in result.pairs)}"
     rate, figures = 0.0, ("-", "-", "-")
     if measured:
         latency = median_low(pair.latency_ms for pair in measured)

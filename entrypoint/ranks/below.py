@@ -36,10 +36,10 @@ class Below:
             new = {
                 pid
                 for pid, (_, fields) in processes.items()
-                if (pid, fields[_START]) not in self._signalled and int(fields[_START]) <= now
+                if (pid, fields[_START]) not in self._signalled
+                and int(fields[_START]) <= now
+                and (everywhere or int(fields[_GROUP]) == os.getpgrp())
             }
-            if not everywhere:
-                new = {pid for pid in new if int(processes[pid][1][_GROUP]) == os.getpgrp()}
             if not new:
                 return
             self._signalled |= {(pid, processes[pid][1][_START]) for pid in new}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint import supervised
-from entrypoint.ranks.stall.reader import Reader
+from entrypoint.ranks.stall.reader import read
 from entrypoint.system import proc
 from tests.cluster import until
 
@@ -49,7 +49,7 @@ class Started:
         assert self.process.stdout.readline() == "up\n"
 
     def read(self, how: str, spy: str | None = None, limit: float = 10.0) -> tuple[list[str], str]:
-        frames, why = asyncio.run(Reader(how, spy).read(self.process.pid, limit))
+        frames, why = asyncio.run(read(how, spy, self.process.pid, limit))
         return [frame.function for frame in frames if not frame.library], why
 
 

@@ -31,31 +31,23 @@ _LIBRARY = re.compile(r"/(?:site-packages|dist-packages|lib(?:64)?/python\d\.\d{
 _FORKED = ("multiprocessing/process.py", "_bootstrap")
 
 
-class Reader:
-    """Reads stacks. `how` is the spec's `stall.stacks`; `spy` the path of py-spy, if any."""
-
-    def __init__(self, how: str, spy: str | None) -> None:
-        self._spy = spy if how in ("auto", "py-spy") else None
-        self._signals = how in ("auto", "signal")
-        self._none = how == "never"
-
-    async def read(self, pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
-        """Return the frames of a process's main thread, the innermost first, or why there are none,
-        within `limit` seconds."""
-        if self._none:
-            return (), "stall.stacks is never"
-        why = "EP617 there is no py-spy on PATH" if self._signals or not self._spy else ""
-        ends = time.monotonic() + limit
-        if self._spy:
-            frames, why = await _by_spy(self._spy, pid, limit / 2 if self._signals else limit)
-            if frames:
-                return chosen(frames), ""
-        if self._signals:
-            frames, reason = await _by_signal(pid, ends - time.monotonic())
-            if frames:
-                return chosen(frames), ""
-            why = f"{why}; {reason}" if why else reason
-        return (), why
+async def read(how: str, spy: str | None, pid: int, limit: float) -> tuple[tuple[Frame, ...], str]:
+    """Return the frames of a process's main thread, the innermost first, or why there are none,
+    within `limit` seconds. `how` is the spec's `stall.stacks`; `spy` the path of py-spy, if any."""
+    if how == "never":
+        return (), "stall.stacks is never"
+    why = "EP617 there is no py-spy on PATH"
+    ends = time.monotonic() + limit
+    if spy and how != "signal":
+        frames, why = await _by_spy(spy, pid, limit / 2 if how == "auto" else limit)
+        if frames:
+            return chosen(frames), ""
+    if how != "py-spy":
+        frames, reason = await _by_signal(pid, ends - time.monotonic())
+        if frames:
+            return chosen(frames), ""
+        why = f"{why}; {reason}"
+    return (), why
 
 
 # --------------------------------------------------------------------------------------------------

@@ -134,7 +134,6 @@ class RankWatcher:
             f"{sys.prefix}/bin",
         )
         spy = which("py-spy", ":".join(places))
-        reading = reader.Reader(self._stall.stacks, spy)
         turns = asyncio.Semaphore(_AT_ONCE)
         ends = time.monotonic() + limit
 
@@ -147,7 +146,8 @@ class RankWatcher:
                     left = ends - time.monotonic()
                     note = "not read in time"
                     if left > 0:
-                        frames, note = await reading.read(pid, min(left, max(limit / 2, 1.0)))
+                        most = min(left, max(limit / 2, 1.0))
+                        frames, note = await reader.read(self._stall.stacks, spy, pid, most)
             return ProcessStack(
                 rank.rank, rank.what, pid, is_child, state, kernel, one_line(note, 100), frames
             )
