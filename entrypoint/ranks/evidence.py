@@ -36,13 +36,11 @@ _EARLIER = 60.0  # seconds before the start of the ranks in which a fault of a G
 class NodeProbe:
     """Measures this node; what it remembers is from the start of its programs."""
 
-    def __init__(
-        self, facts: Facts, topology: Topology, memory: Memory, processes: Processes
-    ) -> None:
+    def __init__(self, facts: Facts, topology: Topology) -> None:
         self._facts = facts
         self._topology = topology
-        self.memory = memory
-        self.processes = processes
+        self._memory = Memory()
+        self._processes = Processes()
         self._started = time.monotonic()
         self.log_error = 0  # of a rank's log that could not be opened, which is its end
         self._has_told_kill = False  # whether a kill for memory was the reason of an end
@@ -55,13 +53,13 @@ class NodeProbe:
             folder = Path(self._topology.log_dir)
             hint = cure(error, folder / "log", "set log_dir to a place that this user can write")
             return f"EP410 cannot write the log of {what} | {folder}: {error.strerror} | {hint}"
-        killed = status == 128 + signal.SIGKILL and self.memory.oom_killed()
+        killed = status == 128 + signal.SIGKILL and self._memory.oom_killed()
         self._has_told_kill |= bool(killed)
-        return killed or (status != 0 and self.processes.refused()) or ""
+        return killed or (status != 0 and self._processes.refused()) or ""
 
     def untold_kill(self) -> str:
         """Return a message if the kernel killed a process for memory, which no end told."""
-        killed = None if self._has_told_kill else self.memory.oom_killed()
+        killed = None if self._has_told_kill else self._memory.oom_killed()
         hint = "no rank has ended by that: see what its own processes did"
         return f"a process was ended by SIGKILL (137), {killed} | {hint}" if killed else ""
 
@@ -78,8 +76,8 @@ class NodeProbe:
         topology = self._topology
         folders = dict.fromkeys((topology.workdir, topology.log_dir, topology.run_dir, "/tmp"))
         return Evidence(
-            oom_kills=int(self.memory.oom_killed() is not None),
-            refused_processes=int(self.processes.refused() is not None),
+            oom_kills=int(self._memory.oom_killed() is not None),
+            refused_processes=int(self._processes.refused() is not None),
             shm_free=free if size else None,
             shm_size=size or None,
             disk_full=tuple(folder for folder in folders if folder and _is_full(folder)),

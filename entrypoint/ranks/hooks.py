@@ -144,29 +144,21 @@ async def _run_one(
     force = asyncio.Event()
     signals.take(lambda _, again: (force if again else stop).set())
     try:
-        started = await children.start(
+        hook = await children.start(
             argv, env, cwd, stdin=asyncio.subprocess.DEVNULL, stdout=2, **more
         )
     except OSError as error:
         return process.cannot_start(argv, error)
-    status = process.exit_status(await _finish(started, stop, force, grace))
-    if status != 0 and not signals.stopped:
-        return Outcome(status, f"EP441 {ended(f'start hook {name}', status)}", program=True)
-    return None
-
-
-async def _finish(
-    hook: asyncio.subprocess.Process, stop: asyncio.Event, force: asyncio.Event, grace: float
-) -> int:
-    """Return the hook's exit status. If it is stopped, all processes that it has started get the
-    grace, too."""
-    ended, stopped, forced = map(asyncio.create_task, (hook.wait(), stop.wait(), force.wait()))
-    await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    if not ended.done():
+    end, stopped, forced = map(asyncio.create_task, (hook.wait(), stop.wait(), force.wait()))
+    await asyncio.wait({end, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if not end.done():  # all processes that it has started get the grace, too
         all_ended = asyncio.create_task(children.gone({hook.pid, *terminate_tree(hook.pid)}))
         await asyncio.wait({all_ended, forced}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         process.sweep()
         all_ended.cancel()
     stopped.cancel()
     forced.cancel()
-    return await ended
+    status = process.exit_status(await end)
+    if status != 0 and not signals.stopped:
+        return Outcome(status, f"EP441 {ended(f'start hook {name}', status)}", program=True)
+    return None

@@ -31,7 +31,7 @@ from entrypoint.ranks.stall.watch import RankWatcher
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.system import checks, children, proc, process
-from entrypoint.system.cgroups import Memory, Processes
+from entrypoint.system.cgroups import Processes
 from entrypoint.system.clock import rest
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir, make_folders
@@ -100,7 +100,7 @@ class Programs:
         self._logged: set[str] = set()  # what is logged once
         self.command = ""  # the command line that was started, for the record
         self._merger: LineMerger | None = None  # if the plan merges lines of ranks
-        self._probe = NodeProbe(facts, draft.topology, Memory(), Processes())
+        self._probe = NodeProbe(facts, draft.topology)
         self._diagnostician = Diagnostician(self._probe, callbacks)
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
         self._ranks = Ranks(run_dir, self._on_report)

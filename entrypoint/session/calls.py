@@ -17,7 +17,6 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from functools import partial
 from typing import Any
 
 import paramiko
@@ -156,11 +155,13 @@ class Caller:
         if node.rank in self._begun:  # it has answered before
             await self._pause(node)
         self._begun.setdefault(node.rank, time.monotonic())
+
+        def missed(reason: str) -> None:
+            self._tell(events.Unreachable(node.rank, reason))
+
         while True:
             try:
-                addresses = await resolve(
-                    node.where, node.ssh_port, partial(self._miss, node), len(self._nodes)
-                )
+                addresses = await resolve(node.where, node.ssh_port, missed, len(self._nodes))
                 self._named.setdefault(node.rank, time.monotonic())
                 session = await self._login(node, addresses)
             # RetryError and OSError: no thread or file is available now; a later attempt may get
@@ -187,10 +188,6 @@ class Caller:
                 )
                 session.listen(self._tell, self._log)
                 return
-
-    def _miss(self, node: Node, reason: str) -> None:
-        if reason:
-            self._tell(events.Unreachable(node.rank, reason))
 
     def _unreachable(self, node: Node, error: Exception) -> events.Unreachable:
         reason = one_line(str(error) or type(error).__name__)

@@ -21,7 +21,6 @@ from entrypoint.record.file import RecordFile
 from entrypoint.record.live import phases_before
 from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.session import codec
-from entrypoint.system.cgroups import Memory, Processes
 
 
 def calls(work: Callable[[], object]) -> int:
@@ -98,7 +97,7 @@ def test_a_diagnosis_costs_little(record_property: Callable[[str, object], None]
     topology = SimpleNamespace(
         workdir="/", log_dir="/tmp", run_dir="/tmp", device=SimpleNamespace(count=0)
     )
-    probe = NodeProbe(SimpleNamespace(env={}), topology, Memory(), Processes())  # type: ignore[arg-type]
+    probe = NodeProbe(SimpleNamespace(env={}), topology)  # type: ignore[arg-type]
     found = [judge(lines, 1)]
     threads = threading.active_count()
     count = calls(lambda: found.append(judge(lines, 1, evidence=probe.counters())))
