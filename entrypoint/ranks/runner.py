@@ -49,6 +49,7 @@ _UNREAD = 5.0  # seconds for the reader of our output to take some of the progra
 _LAST_LOOK = 1.5
 _COMMAND = 8 << 20  # bytes of a launcher's command line; the kernel takes fewer
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
+_OF_OUTPUT = ("copy", "log", "lost", "late")  # events
 # of output, by the event
 _LOST = {
     "lost": "is lost, {} bytes at least | nobody reads our output, or the launcher does not end",
@@ -300,7 +301,7 @@ class Programs:
 
     def _on_report(self, event: str, number: int, value: int) -> None:
         """Handle a report of a supervisor about its program or rank."""
-        if event in ("copy", "log", "lost", "late"):
+        if event in _OF_OUTPUT:
             self._note_lost_output(event, value)
             return
         if event == "launcher":
@@ -343,7 +344,7 @@ class Programs:
             if self._plan.launch.start.min_nodes is not None and not self._met:
                 self._met = True
                 self._tell(messages.Met())
-        elif event in ("copy", "log", "lost", "late"):
+        elif event in _OF_OUTPUT:
             self._note_lost_output(event, value)
         elif value:
             name = f"rank {rank}"
@@ -353,7 +354,7 @@ class Programs:
             self._failed_ranks[rank] = end, Failure(name, value, lines)
 
     def _note_lost_output(self, event: str, value: int) -> None:
-        """Log what became of a rank's output, by the event "copy", "log", "lost" or "late"."""
+        """Log what became of a rank's output, by the event."""
         if event in _LOST:
             self._log_lost(value, event)
         elif event == "log":

@@ -202,7 +202,7 @@ def _leave(
     if not apart:
         if linger not in ("", "apart"):
             supervised.linger(float(linger))
-        if lost := supervised.flush(_STUCK if is_over else None):
+        if lost := supervised.flush(_STUCK if is_over else NEVER):
             reporter.tell("lost", lost)
         if late := supervised.late():
             reporter.tell("late", late)
@@ -213,7 +213,7 @@ def _leave(
     if apart and not os.fork():
         supervised.pass_on()
     if "--hold" in options and (status or supervised.terminated):
-        supervised.hold(None if status else float(linger))
+        supervised.hold(NEVER if status else float(linger))
         keep_open(os.environ.get(options.get("--keep-open", ""), ""))
         return 0
     return status
@@ -384,7 +384,7 @@ class Supervised:
         self.by_mpi = False  # whether an MPI has started this supervisor
         self.launcher = 0  # pid of the process that has started this supervisor
 
-    def _step(self, limit: float | None = None) -> None:
+    def _step(self, limit: float = NEVER) -> None:
         """Wait until something happens, or until the time `limit`, and handle it."""
         by_fd: dict[int, Callable[[], object]] = {}
         poll = select.poll()
@@ -399,10 +399,8 @@ class Supervised:
         poll.register(self._woken, select.POLLIN)
         if self._reporter.fd >= 0:
             poll.register(self._reporter.fd, 0)  # errors alone
-        due = [stream.due for stream in self._streams if stream.due != NEVER] + (
-            [] if limit is None else [limit]
-        )
-        ready = poll.poll(max(0, min(due) - time.monotonic()) * 1000 if due else None)
+        due = min([limit, *(stream.due for stream in self._streams)])
+        ready = poll.poll(None if due == NEVER else max(0, due - time.monotonic()) * 1000)
         for fd, _ in ready:
             if fd == self._reporter.fd:
                 _die(self.launcher)
@@ -449,10 +447,10 @@ class Supervised:
         """
         self._reap()  # it may have ended before its signal was watched for
         start = time.monotonic()
-        next_look = start + _FIRST_LOOK if nested.strip("0") else None
+        next_look = start + _FIRST_LOOK if nested.strip("0") else NEVER
         while self._status is None:
             self._step(next_look)
-            if next_look is not None and time.monotonic() >= next_look:
+            if time.monotonic() >= next_look:
                 self._end_nested(nested)
                 next_look += min(_PAUSE, next_look - start)
         for stream in self._streams:
@@ -499,24 +497,24 @@ class Supervised:
         for stream in self._streams:
             stream.take_rest()
 
-    def flush(self, patience: float | None) -> int:
+    def flush(self, patience: float = NEVER) -> int:
         """Pass on the remaining output; give up if nobody reads any of it for `patience` seconds.
 
         Returns the number of lost bytes, also of those lost before.
         """
         lost = sum(stream.lost for stream in self._streams)
         remaining = -1
-        limit = 0.0
+        limit = NEVER
         for stream in self._streams:
             stream.open = False
             stream.close()
         while size := sum(len(piece) for stream in self._streams for piece in stream.waiting):
             if size != remaining:
                 remaining = size
-                limit = time.monotonic() + (patience or 0)
-            elif patience is not None and time.monotonic() >= limit:
+                limit = time.monotonic() + patience
+            elif time.monotonic() >= limit:
                 return size + lost
-            self._step(None if patience is None else limit)
+            self._step(limit)
         return lost
 
     def late(self) -> int:
@@ -534,13 +532,13 @@ class Supervised:
         """Pass output on until no process can print any more."""
         while self.passes_on():
             self._step()
-        self.flush(None)
+        self.flush()
 
-    def hold(self, seconds: float | None) -> None:
-        """Stay until the entrypoint reports that the other ranks have ended, or for `most`
-        seconds."""
-        limit = None if seconds is None else time.monotonic() + seconds
-        while not self._let_go and (limit is None or time.monotonic() < limit):
+    def hold(self, seconds: float) -> None:
+        """Stay until the entrypoint reports that the other ranks have ended, for so many seconds at
+        most."""
+        limit = time.monotonic() + seconds
+        while not self._let_go and time.monotonic() < limit:
             self._step(limit)
 
 

@@ -68,12 +68,9 @@ def parsed_json(text: str, pid: int) -> tuple[Frame, ...]:
     """Return the frames of the main thread from what `py-spy dump --json` prints."""
     try:
         threads = json.loads(text)
-        main = next(
-            (each for each in threads if each.get("os_thread_id") == pid),
-            next((each for each in threads if each.get("thread_name") == "MainThread"), None),
-        )
-        if main is None:
-            main = threads[-1]
+        named = (each for each in threads if each.get("thread_name") == "MainThread")
+        of_pid = (each for each in threads if each.get("os_thread_id") == pid)
+        main = next(of_pid, next(named, threads[-1]))
         return _own(
             [
                 frame_of(str(each["name"]), str(each["filename"]), int(each["line"] or 0))
