@@ -13,146 +13,109 @@ from entrypoint.values import dataclass
 
 
 class Phase(Enum):
-    """A phase of a node: its name in the timeline, and its name in the status and the metrics."""
+    """A phase of a node: its name in the timeline, its name in the status and the metrics, and
+    what it is in the timeline."""
 
-    CONTAINER = "container start", "starting"
-    FACTS = "facts", "starting"
-    HOOKS = "hooks", "starting"
-    CHECKS = "checks", "starting"
-    EARLIER = "earlier attempts", "starting"
-    KEYS = "keys", "starting"
-    SSHD = "sshd", "starting"
-    ROLL_CALL = "roll call", "roll call"
-    INQUIRY = "inquiry", "inquiry"
-    FILES = "files", "files"
-    WAITING = "others", "joined"
-    SPARE = "spare", "spare"
-    LAUNCHING = "launch", "launching"
-    OUTPUT = "first output", "running"
-    RUNNING = "run", "running"
-    ENDING = "end", "ending"
-    STOPPED = "release", "ending"
-    RELEASED = "release", "released"
-    ENDED = "", "ended"
-    MISSING = "", "missing"
-    LOST = "", "lost"
+    CONTAINER = "container start", "starting", "until the entrypoint was started in the container"
+    FACTS = "facts", "starting", "Python, the spec, what this container is, the plan"
+    HOOKS = "hooks", "starting", "start hooks"
+    CHECKS = "checks", "starting", "what this machine lacks"
+    EARLIER = "earlier attempts", "starting", "attempts before the last one"
+    KEYS = "keys", "starting", "the job's keys"
+    SSHD = "sshd", "starting", "until sshd listened"
+    ROLL_CALL = (
+        "roll call",
+        "roll call",
+        "on worker-0 until all nodes had answered, on others until worker-0 had asked",
+    )
+    INQUIRY = (
+        "inquiry",
+        "inquiry",
+        "`check --all` and `netcheck`: until the nodes had answered what worker-0 asked",
+    )
+    FILES = "files", "files", "what the ranks need here was written"
+    WAITING = "others", "joined", "this node had answered and waited for the others"
+    SPARE = "spare", "spare", "this node waited, to take the place of one that is lost"
+    LAUNCHING = "launch", "launching", "until the first program or rank started here"
+    OUTPUT = "first output", "running", "until the first program or rank printed"
+    RUNNING = "run", "running", "programs and ranks"
+    ENDING = "end", "ending", "until nothing of the job ran here"
+    STOPPED = "release", "ending", "until all nodes knew the result"
+    RELEASED = "release", "released", "until all nodes knew the result"
+    ENDED = "", "ended", ""
+    MISSING = "", "missing", ""
+    LOST = "", "lost", ""
 
-    @property
-    def timeline(self) -> str:
-        """Its name in the timeline; "" where it has none."""
-        return self.value[0]
-
-    @property
-    def status(self) -> str:
-        """Its name in the status and in the metrics."""
-        return self.value[1]
+    def __init__(self, timeline: str, status: str, meaning: str) -> None:
+        self.timeline = timeline
+        self.status = status
+        self.meaning = meaning
 
 
-ALLOWED: Mapping[Phase, tuple[Phase, ...]] = {
-    Phase.CHECKS: (Phase.KEYS, Phase.FILES),
-    Phase.KEYS: (Phase.SSHD, Phase.INQUIRY, Phase.ENDING, Phase.ENDED),
-    Phase.SSHD: (Phase.ROLL_CALL, Phase.FILES, Phase.INQUIRY, Phase.ENDING, Phase.ENDED),
-    Phase.ROLL_CALL: (Phase.INQUIRY, Phase.FILES, Phase.ENDING, Phase.ENDED),
-    Phase.INQUIRY: (
-        Phase.ROLL_CALL,
-        Phase.FILES,
-        Phase.LAUNCHING,
-        Phase.ENDING,
-        Phase.RELEASED,
-    ),
-    Phase.FILES: (Phase.WAITING, Phase.INQUIRY, Phase.LAUNCHING, Phase.ENDING, Phase.ENDED),
-    Phase.WAITING: (
-        Phase.ROLL_CALL,
-        Phase.FILES,
-        Phase.INQUIRY,
-        Phase.SPARE,
-        Phase.LAUNCHING,
-        Phase.ENDING,
-        Phase.RELEASED,
-    ),
-    Phase.SPARE: (Phase.ENDING, Phase.RELEASED),
-    Phase.LAUNCHING: (Phase.OUTPUT, Phase.RUNNING, Phase.ENDING, Phase.RELEASED),
-    Phase.OUTPUT: (Phase.RUNNING, Phase.ENDING, Phase.RELEASED),
-    Phase.RUNNING: (Phase.ENDING, Phase.RELEASED),
-    Phase.ENDING: (Phase.STOPPED, Phase.RELEASED),
-    Phase.STOPPED: (Phase.RELEASED, Phase.ENDED),
-    Phase.RELEASED: (Phase.ENDED,),
-}
+def _followers(table: str) -> Mapping[Phase, tuple[Phase, ...]]:
+    """Return the phases that may follow each phase, from a line for each: `KEYS: SSHD INQUIRY`."""
+    rows = [line.split(":") for line in table.strip().splitlines()]
+    return {
+        Phase[phase.strip()]: tuple([Phase[name] for name in names.split()])
+        for phase, names in rows
+    }
+
+
+ALLOWED = _followers("""
+    CHECKS: KEYS FILES
+    KEYS: SSHD INQUIRY ENDING ENDED
+    SSHD: ROLL_CALL FILES INQUIRY ENDING ENDED
+    ROLL_CALL: INQUIRY FILES ENDING ENDED
+    INQUIRY: ROLL_CALL FILES LAUNCHING ENDING RELEASED
+    FILES: WAITING INQUIRY LAUNCHING ENDING ENDED
+    WAITING: ROLL_CALL FILES INQUIRY SPARE LAUNCHING ENDING RELEASED
+    SPARE: ENDING RELEASED
+    LAUNCHING: OUTPUT RUNNING ENDING RELEASED
+    OUTPUT: RUNNING ENDING RELEASED
+    RUNNING: ENDING RELEASED
+    ENDING: STOPPED RELEASED
+    STOPPED: RELEASED ENDED
+    RELEASED: ENDED
+""")
 """A node's own phases in one attempt, and those that may follow each. A machine that enters another
 has a defect."""
 
-ALLOWED_OF_OTHERS: Mapping[Phase, tuple[Phase, ...]] = {
-    Phase.MISSING: (Phase.ROLL_CALL, Phase.WAITING),
-    Phase.ROLL_CALL: (Phase.MISSING, Phase.RUNNING, Phase.ENDING),
-    Phase.WAITING: (
-        Phase.MISSING,
-        Phase.SPARE,
-        Phase.LAUNCHING,
-        Phase.RUNNING,
-        Phase.ENDING,
-        Phase.RELEASED,
-        Phase.LOST,
-    ),
-    Phase.SPARE: (Phase.ENDING, Phase.RELEASED, Phase.LOST),
-    Phase.LAUNCHING: (Phase.RUNNING, Phase.ENDING, Phase.LOST),
-    Phase.RUNNING: (Phase.ENDING, Phase.RELEASED, Phase.LOST),
-    Phase.ENDING: (Phase.RELEASED, Phase.LOST),
-    Phase.RELEASED: (Phase.ENDED, Phase.LOST),
-    Phase.LOST: (Phase.WAITING,),
-}
+ALLOWED_OF_OTHERS = _followers("""
+    MISSING: ROLL_CALL WAITING
+    ROLL_CALL: MISSING RUNNING ENDING
+    WAITING: MISSING SPARE LAUNCHING RUNNING ENDING RELEASED LOST
+    SPARE: ENDING RELEASED LOST
+    LAUNCHING: RUNNING ENDING LOST
+    RUNNING: ENDING RELEASED LOST
+    ENDING: RELEASED LOST
+    RELEASED: ENDED LOST
+    LOST: WAITING
+""")
 """The same of another node, as this one believes it to be. Anything else comes too late, and is
 ignored."""
 
 DNS = "DNS"
-MEANING: Mapping[str, str] = {
-    Phase.CONTAINER.timeline: "until the entrypoint was started in the container",
-    Phase.FACTS.timeline: "Python, the spec, what this container is, the plan",
-    Phase.HOOKS.timeline: "start hooks",
-    Phase.CHECKS.timeline: "what this machine lacks",
-    Phase.EARLIER.timeline: "attempts before the last one",
-    Phase.KEYS.timeline: "the job's keys",
-    Phase.SSHD.timeline: "until sshd listened",
-    Phase.ROLL_CALL.timeline: (
-        "on worker-0 until all nodes had answered, on others until worker-0 had asked"
-    ),
-    Phase.INQUIRY.timeline: (
-        "`check --all` and `netcheck`: until the nodes had answered what worker-0 asked"
-    ),
-    Phase.FILES.timeline: "what the ranks need here was written",
-    Phase.WAITING.timeline: "this node had answered and waited for the others",
-    Phase.SPARE.timeline: "this node waited, to take the place of one that is lost",
-    Phase.LAUNCHING.timeline: "until the first program or rank started here",
-    Phase.OUTPUT.timeline: "until the first program or rank printed",
-    Phase.RUNNING.timeline: "programs and ranks",
-    Phase.ENDING.timeline: "until nothing of the job ran here",
-    Phase.RELEASED.timeline: "until all nodes knew the result",
-}
+MEANING = {phase.timeline: phase.meaning for phase in Phase if phase.timeline}
 """The names in the timeline in their order, and what each is; DNS is of a peer alone."""
 NAMES = (*MEANING, DNS)
 
 UNRESOLVED = "names"
 """The status of a node in the roll call that needs a host name without an address."""
 STATUSES: Mapping[str, str] = {
-    Phase.KEYS.status: "it opens its control endpoint and starts sshd",
+    "starting": "it opens its control endpoint and starts sshd",
     UNRESOLVED: "a host name that it needs has no address yet",
-    Phase.ROLL_CALL.status: "the leader calls the others; a worker waits for its call",
-    Phase.MISSING.status: (
-        "another node that has not answered yet; the detail says what was seen of it"
-    ),
-    Phase.WAITING.status: "it has answered the roll call",
-    Phase.INQUIRY.status: (
-        "nodes answer what `check --all` asks, or measure the network between them"
-    ),
-    Phase.FILES.status: "all nodes are there, and the leader writes what the ranks need",
-    Phase.SPARE.status: "it waits, to take the place of a node that is lost",
-    Phase.LAUNCHING.status: "it was told to start, and none of its ranks has reported yet",
-    Phase.RUNNING.status: "its ranks or programs have started",
-    Phase.ENDING.status: "the job's result is known, and its programs are stopped",
-    Phase.RELEASED.status: "it was told the job's result",
-    Phase.LOST.status: (
-        "its session has ended, or it was silent for longer than the heartbeat timeout"
-    ),
-    Phase.ENDED.status: "its part of the job is over",
+    "roll call": "the leader calls the others; a worker waits for its call",
+    "missing": "another node that has not answered yet; the detail says what was seen of it",
+    "joined": "it has answered the roll call",
+    "inquiry": "nodes answer what `check --all` asks, or measure the network between them",
+    "files": "all nodes are there, and the leader writes what the ranks need",
+    "spare": "it waits, to take the place of a node that is lost",
+    "launching": "it was told to start, and none of its ranks has reported yet",
+    "running": "its ranks or programs have started",
+    "ending": "the job's result is known, and its programs are stopped",
+    "released": "it was told the job's result",
+    "lost": "its session has ended, or it was silent for longer than the heartbeat timeout",
+    "ended": "its part of the job is over",
 }
 """The names in the status and the metrics in the usual order, and what each means."""
 
