@@ -118,7 +118,10 @@ class CheckpointWatch:
     async def begin(self) -> None:
         """Remember what is there before ranks start. If the look takes too long, what it finds
         later counts."""
-        first = asyncio.ensure_future(in_thread(partial(look_at, self._path)))
+        try:
+            first = in_thread(partial(look_at, self._path))
+        except RetryError:
+            return  # no thread can start now
         first.add_done_callback(self._remember)
         await asyncio.wait({first}, timeout=_LIMIT)
 

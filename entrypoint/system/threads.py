@@ -54,9 +54,9 @@ class _Threads:
 _threads = _Threads(256)
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """Return the work's result, from a daemon thread: a name server may never answer, for
-    example."""
+def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Return the future of the work's result, from a daemon thread: a name server may never answer,
+    for example. Raises RetryError if no thread can start."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -73,4 +73,4 @@ async def in_thread(work: Callable[[], T]) -> T:
             loop.call_soon_threadsafe(lambda: None if future.done() else deliver())
 
     _threads.do(run)
-    return await future
+    return future
