@@ -29,7 +29,7 @@ from entrypoint.errors import ConfigError, EntrypointError, NoInputError
 from entrypoint.model import Device, Facts, Site, Topology
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
-from entrypoint.system import keys, openssl
+from entrypoint.system import keys
 from tests.command import captured
 
 SECRET = secrets.token_hex(32)
@@ -287,7 +287,7 @@ def test_key_files_are_what_the_library_writes() -> None:
 @example(secret=b"s" * 32, info=b"host node-1\0job")
 def test_leader_and_worker_derive_the_same(secret: bytes, info: bytes) -> None:
     """A worker asks OpenSSL's library itself."""
-    assert openssl.library() is not None
+    assert keys.library() is not None
     assert keys._pairs_of_openssl(secret, [info]) == keys._pairs(secret, [info])
 
 
@@ -296,13 +296,13 @@ def test_a_worker_without_openssl_s_library_derives_them_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # not there; without these functions
-    monkeypatch.setattr(openssl, "_NAMES", ("libnothing.so.1", "libm.so.6"))
-    openssl.library.cache_clear()
+    monkeypatch.setattr(keys, "_LIBRARIES", ("libnothing.so.1", "libm.so.6"))
+    keys.library.cache_clear()
     try:
-        assert openssl.library() is None
+        assert keys.library() is None
         assert make(1).client_public == make(0).client_public
     finally:
-        openssl.library.cache_clear()
+        keys.library.cache_clear()
 
 
 FIPS_ALONE = """\
