@@ -21,11 +21,10 @@ from entrypoint.plan import environment, limits
 from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec
 from entrypoint.system import preflight
-from entrypoint.system.clock import rest
 from entrypoint.system.files import trusted_entries, untrusted
 from entrypoint.system.limited import LimitedRun, run
 from entrypoint.system.process import tied, which
-from entrypoint.system.threads import in_thread
+from entrypoint.system.threads import in_thread, rest
 from entrypoint.text import Log, one_line, some
 from entrypoint.values import dataclass
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir
-from entrypoint.system.pipes import PipeListener
+from entrypoint.system.reports import PipeListener
 
 ALL = "agents"  # the pipe with the hosts' names
 _LONGEST = 1 << 20  # bytes of a command

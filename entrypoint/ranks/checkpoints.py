@@ -20,8 +20,7 @@ from functools import partial
 
 from entrypoint.errors import RetryError
 from entrypoint.job.messages import Grew, Progressed
-from entrypoint.system.clock import rest
-from entrypoint.system.threads import in_thread
+from entrypoint.system.threads import in_thread, rest
 from entrypoint.text import Log
 from entrypoint.values import dataclass, field
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from entrypoint import ranktable
 from entrypoint.model import Cards, Facts, Topology
 from entrypoint.output.progress import Waiting
-from entrypoint.system.clock import rest
 from entrypoint.system.rank_table import look
+from entrypoint.system.threads import rest
 from entrypoint.text import Log
 
 # seconds between two reads: not every kind of mount sends an event when a file changes

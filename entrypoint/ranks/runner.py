@@ -32,9 +32,9 @@ from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
 from entrypoint.system import checks, children, proc, process
 from entrypoint.system.cgroups import Processes
-from entrypoint.system.clock import rest
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir, make_folders
+from entrypoint.system.threads import rest
 from entrypoint.values import replace
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from entrypoint.session import codec
 from entrypoint.session.resolve import Address, pause, resolve
 from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
-from entrypoint.system.clock import rest
 from entrypoint.system.keys import Keys
+from entrypoint.system.threads import rest
 from entrypoint.text import one_line
 from entrypoint.values import dataclass, replace
 from entrypoint.wire import Invalid

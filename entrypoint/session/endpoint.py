@@ -23,7 +23,7 @@ from entrypoint import __version__
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.system.files import RunDir
-from entrypoint.system.pipes import PipeListener
+from entrypoint.system.reports import PipeListener
 from entrypoint.text import Log, one_line
 from entrypoint.values import replace
 from entrypoint.wire import Invalid

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from entrypoint.errors import RetryError
-from entrypoint.system.clock import rest
-from entrypoint.system.threads import in_thread
+from entrypoint.system.threads import in_thread, rest
 
 Address = tuple[int, int, int, str, Any]  # as socket.getaddrinfo gives them
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from entrypoint.system import cgroups, proc
-from entrypoint.system.clock import rest
 from entrypoint.system.process import sweep, tied
+from entrypoint.system.threads import rest
 
 _LOOK = 1.0  # seconds between two checks for the end of a process, if the kernel cannot report it
 

@@ -13,8 +13,8 @@ from entrypoint.errors import CantCreateError, ConfigError, OsError
 from entrypoint.model import Facts
 from entrypoint.secret import is_secret
 from entrypoint.system import account, children, proc
-from entrypoint.system.clock import rest
 from entrypoint.system.signals import USERS, ignoring
+from entrypoint.system.threads import rest
 
 _BUSY = 0.2  # seconds until the next attempt if sshd refuses the test connection
 _UP = 20.0  # seconds sshd may take until it listens; it takes 0.05

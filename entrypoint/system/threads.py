@@ -1,5 +1,5 @@
-"""Work that may never end, in daemon threads: neither the event loop nor the end of this process
-waits for it."""
+"""What coroutines wait for: time, and work in daemon threads, which may never end: neither the
+event loop nor the end of this process waits for it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from typing import TypeVar
 from entrypoint.system import cgroups
 
 T = TypeVar("T")
+
+
+async def rest(seconds: float) -> None:
+    """Let time pass before a state is checked again that no event announces."""
+    await asyncio.wait({asyncio.get_running_loop().create_future()}, timeout=seconds)
 
 
 class _Threads:

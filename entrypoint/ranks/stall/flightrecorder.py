@@ -19,9 +19,8 @@ from functools import partial
 from typing import Any
 
 from entrypoint.errors import RetryError
-from entrypoint.system.clock import rest
 from entrypoint.system.descriptors import read_regular
-from entrypoint.system.threads import in_thread
+from entrypoint.system.threads import in_thread, rest
 from entrypoint.text import one_line
 
 _MOST = 16 << 20  # bytes of a record

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from entrypoint.job.stall.stacks import Frame, chosen
 from entrypoint.system import limited, proc
-from entrypoint.system.clock import rest
+from entrypoint.system.threads import rest
 from entrypoint.text import one_line
 
 SIGNAL = 46  # as in own_stacks/sitecustomize.py: a real-time signal that no library uses
