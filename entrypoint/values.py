@@ -8,7 +8,7 @@ asdict(), do not know these classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ else:
             default_factory: Callable[[], Any] | None = None,
             repr: bool = True,
             compare: bool = True,
-            metadata: Mapping[str, Any] | None = None,
         ) -> None:
             if isinstance(default, (list, dict, set)):
                 raise ValueError(
@@ -38,7 +37,6 @@ else:
             self.default_factory = default_factory
             self.repr = repr
             self.compare = compare
-            self.metadata = metadata or {}
 
         def value(self) -> Any:
             """What the field holds where nothing was given."""

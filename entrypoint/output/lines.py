@@ -141,13 +141,10 @@ def _base64(data: bytes) -> str:
 def level_and_id(text: str) -> tuple[str, str]:
     """Return `info`, `warning` or `error` for one of our messages, and its id such as `EP600`, ""
     for none. An error has an id."""
-    warning = "warning: "
-    is_warning = text.startswith(warning)
-    start = len(warning) if is_warning else 0
-    id = text[start : start + 5]
-    if not (id[:2] == "EP" and id[2:].isdigit() and len(id) == 5):
-        id = ""
-    return "warning" if is_warning else "error" if id else "info", id
+    import re  # no supervisor needs it
+
+    warning, id = re.findall(r"^(warning: )?(EP\d{3})?", text)[0]
+    return "warning" if warning else "error" if id else "info", id
 
 
 def message(form: str) -> Callable[[str, str, str, Mapping[str, Any]], bytes]:

@@ -26,12 +26,14 @@ def place(run_dir: str, number: str) -> str:
     return f"{run_dir}/step.{number}"
 
 
-class StepFile:
-    """The file with the time and the number of the last step. Both streams of a rank share it."""
+class StepWatch:
+    """Finds the lines of one stream that show progress, and notes the last one's time and step in a
+    file, which both streams of a rank share."""
 
     def __init__(self, pattern: Pattern[str], fd: int) -> None:
-        self.pattern = pattern
+        self._pattern = pattern
         self._fd = fd
+        self._rest = b""  # the beginning of an unfinished line
 
     def note(self, step: int) -> None:
         """Write a step and the time of this clock, in one call that a reader sees whole."""
@@ -40,22 +42,14 @@ class StepFile:
         except OSError:
             return  # the disk is full
 
-
-class StepWatch:
-    """Finds the lines of one stream that show progress."""
-
-    def __init__(self, file: StepFile) -> None:
-        self._file = file
-        self._rest = b""  # the beginning of an unfinished line
-
     def take(self, data: bytes) -> None:
         """Compare the lines that end in this data, the last ones first."""
         lines = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
         self._rest = lines.pop()[: 4 * _LINE]
         for line in reversed(lines[-_MOST:]):
             text = line[: 4 * _LINE].decode("utf-8", "replace")[:_LINE]
-            if match := self._file.pattern.search(text):
-                self._file.note(int(match[1]))
+            if match := self._pattern.search(text):
+                self.note(int(match[1]))
                 return
 
 
@@ -68,12 +62,13 @@ def pattern_of(text: str) -> Pattern[str]:
     return re.compile(rf"{begin}(\d{{1,{_DIGITS}}})(?!\d){after}", re.ASCII)
 
 
-def opened(text_file: str, run_dir: str, number: str) -> StepFile | None:
-    """Return the file for this rank's steps; None if it or the text cannot be opened."""
+def opened(text_file: str, run_dir: str, number: str) -> StepWatch | None:
+    """Return what notes the steps of one stream of this rank; None if the file or the text cannot
+    be opened."""
     try:
         pattern = pattern_of(read_regular(text_file, _TEXT).decode())
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
-        return StepFile(pattern, open_regular(place(run_dir, number), flags))
+        return StepWatch(pattern, open_regular(place(run_dir, number), flags))
     except (OSError, ValueError):
         return None
 

@@ -16,7 +16,7 @@ if False:  # only for type checkers: importing it is slow
 
     from entrypoint.output.lines import Lines
     from entrypoint.output.rotate import RotatingFile
-    from entrypoint.output.steps import StepFile, StepWatch
+    from entrypoint.output.steps import StepWatch
 
     class Whole(Protocol):
         """Encoder of output to pieces, each of which is written in one call (framing.py)."""
@@ -46,28 +46,20 @@ _MOST = 1 << 20  # bytes read from a stream after the program's end: the size of
 
 
 class Copies:
-    """Other receivers of a program's output: a buffer of its last bytes, a log file, a file for the
-    output's time, and one for the last step."""
+    """Other receivers of a stream: a buffer of its last bytes, a log file, a file for the output's
+    time, and what notes the last step."""
 
     def __init__(
         self,
         tail: bytearray,
         log: RotatingFile | None = None,
         last_output: str = "",
-        steps: StepFile | None = None,
+        steps: StepWatch | None = None,
     ) -> None:
         self.tail = tail
         self.log = log
         self.last_output = last_output
         self.steps = steps
-
-    def step_watch(self) -> StepWatch | None:
-        """Return what finds steps in one stream, if any are asked for."""
-        if self.steps is None:
-            return None
-        from entrypoint.output.steps import StepWatch
-
-        return StepWatch(self.steps)
 
 
 class Stream:
@@ -87,7 +79,7 @@ class Stream:
         self._label = label
         self._tail = copies.tail
         self._log = copies.log
-        self._steps = copies.step_watch()
+        self._steps = copies.steps
         self._lines = lines
         # File for the time of the last output; -1 without one.
         self._last_output = _opened(copies.last_output) if copies.last_output else -1

@@ -79,7 +79,7 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
 
     from entrypoint.output.rotate import RotatingFile
-    from entrypoint.output.steps import StepFile
+    from entrypoint.output.steps import StepWatch
     from entrypoint.output.stream import Whole
     from entrypoint.ranks.nested import NestedLaunchers
 
@@ -281,7 +281,7 @@ def _copy(options: dict[str, str], reporter: Reporter) -> RotatingFile:
     return RotatingFile(options["--log"], size, count, lambda error: reporter.tell("copy", error))
 
 
-def _steps(options: dict[str, str]) -> StepFile | None:
+def _steps(options: dict[str, str]) -> StepWatch | None:
     if "--steps" not in options:
         return None
     from entrypoint.output.steps import opened
@@ -316,7 +316,6 @@ def _start(
 ) -> Supervised:
     label = os.fsencode(options["--label"])
     log = _copy(options, reporter) if "--log" in options else None
-    steps = _steps(options)
     one = os.path.sameopenfile(1, 2)  # then a common pipe keeps the order of both
     passed = {1: 1, 2: 1 if one else 2}
     pipes = {fd: _pair(fd) for fd in set(passed.values())}
@@ -339,7 +338,7 @@ def _start(
         os.close(sink)
         # The common tail would contain pieces of other ranks.
         last = bytearray() if options.get("--through") == "ranks" else tail
-        copies = Copies(last, log, options.get("--last-output", ""), steps)
+        copies = Copies(last, log, options.get("--last-output", ""), _steps(options))
         streams.append(Stream(source, fd, label, copies, _lines(options, fd, tail)))
     return Supervised(child, streams, reporter, woken)
 

@@ -146,54 +146,49 @@ def _baked(spec: JobSpec) -> bytes:
 
 
 def _derived(secret: bytes, topology: Topology) -> Keys:
-    infos = [f"{use}\0{topology.job}".encode() for use in ("client", "host", "token")]
+    client, host, token = (_seed(secret, use, topology) for use in ("client", "host", "token"))
     # The leader's ssh client imports the library anyway.
-    pairs = _pairs(secret, infos) if topology.is_leader else _pairs_of_openssl(secret, infos)
-    (client_seed, client), (host_seed, host), (token, _) = pairs
-    known_hosts = _known_hosts(topology, host) if topology.is_leader else ""
-    client_private = _private(client_seed, client) if topology.is_leader else b""
-    return Keys(
-        client_private, _public(client), _private(host_seed, host), known_hosts, token.hex()
-    )
+    public_key = _public_key if topology.is_leader else _public_key_by_openssl
+    return _keys(topology, (client, public_key(client)), (host, public_key(host)), token)
 
 
-def _known_hosts(topology: Topology, host: bytes) -> str:
-    return "".join(f"{node.host} {_public(host)}\n" for node in topology.nodes)
+def _keys(
+    topology: Topology,
+    client: tuple[bytes, bytes],
+    host: tuple[bytes, bytes],
+    token: bytes,
+    known_hosts: str | None = None,
+) -> Keys:
+    """Return what this node needs of the seeds and public keys of client and hosts."""
+    client_private = b""
+    if topology.is_leader:
+        client_private = _private(*client)
+        public = _public(host[1])
+        if known_hosts is None:
+            known_hosts = "".join(f"{node.host} {public}\n" for node in topology.nodes)
+    return Keys(client_private, _public(client[1]), _private(*host), known_hosts or "", token.hex())
 
 
-def _pairs(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return the seed and the public key for each use of the secret."""
+def _seed(secret: bytes, use: str, topology: Topology) -> bytes:
+    """Return the 32 bytes that HKDF-SHA256 (RFC 5869) derives from a secret for this use."""
+    from _hashlib import hmac_digest  # `hmac`, which wraps it, also loads `hashlib`
+
+    info = f"{use}\0{topology.job}".encode()
+    try:
+        return hmac_digest(hmac_digest(_SALT, secret, "sha256"), info + b"\x01", "sha256")
+    except ValueError as error:
+        raise _unsupported(str(error)) from None
+
+
+def _public_key(seed: bytes) -> bytes:
+    """Return the public key, 32 bytes, of an Ed25519 key's seed (RFC 8032)."""
     from cryptography.exceptions import InternalError, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     try:
-        return [
-            (seed, Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw())
-            for seed in _seeds(secret, infos)
-        ]
-    except (InternalError, UnsupportedAlgorithm, ValueError) as error:
-        raise _unsupported(error) from None
-
-
-def _pairs_of_openssl(secret: bytes, infos: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return the same as _pairs, in less time and memory if OpenSSL's own library is installed."""
-    if (crypto := library()) is None:
-        return _pairs(secret, infos)
-    try:
-        return [(seed, _public_of(crypto, seed)) for seed in _seeds(secret, infos)]
-    except ValueError as error:
-        raise _unsupported(error) from None
-
-
-def _seeds(secret: bytes, infos: list[bytes]) -> list[bytes]:
-    """Return the 32 bytes that HKDF-SHA256 (RFC 5869) derives from a secret for each use.
-
-    Raises ValueError if OpenSSL lacks a function.
-    """
-    from _hashlib import hmac_digest  # `hmac`, which wraps it, also loads `hashlib`
-
-    key = hmac_digest(_SALT, secret, "sha256")
-    return [hmac_digest(key, info + b"\x01", "sha256") for info in infos]
+        return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    except (InternalError, UnsupportedAlgorithm) as error:
+        raise _unsupported(str(error)) from None
 
 
 @cache
@@ -211,19 +206,21 @@ def library() -> CDLL | None:
     return None
 
 
-def _public_of(crypto: CDLL, seed: bytes) -> bytes:
-    """Return the public key, 32 bytes, of an Ed25519 key's seed (RFC 8032)."""
+def _public_key_by_openssl(seed: bytes) -> bytes:
+    """Return the same, in less time and memory if OpenSSL's own library is installed."""
+    if (crypto := library()) is None:
+        return _public_key(seed)
     key = crypto.EVP_PKEY_new_raw_private_key(_ED25519, None, seed, len(seed))
     result = create_string_buffer(32)
     try:
         if not key or crypto.EVP_PKEY_get_raw_public_key(key, result, byref(c_size_t(32))) != 1:
-            raise ValueError("libcrypto has no Ed25519")
+            raise _unsupported("libcrypto has no Ed25519")
     finally:
         crypto.EVP_PKEY_free(key)
     return result.raw
 
 
-def _unsupported(error: Exception) -> ConfigError:
+def _unsupported(error: str) -> ConfigError:
     """Return the error for an OpenSSL that lacks a function, such as one without its configured
     fips provider."""
     configuration = os.environ.get("OPENSSL_CONF")
@@ -236,20 +233,14 @@ def _unsupported(error: Exception) -> ConfigError:
 
 
 def _mounted(spec: JobSpec, topology: Topology) -> Keys:
-    client_seed, client = _parse(spec.ssh.client_key or "", "ssh.client_key")
-    host_seed, host = _parse(spec.ssh.host_key or "", "ssh.host_key")
-    known_hosts = ""
-    if topology.is_leader:
-        if spec.ssh.known_hosts:
-            known_hosts = _read(spec.ssh.known_hosts, "ssh.known_hosts").decode("utf-8", "replace")
-        else:
-            known_hosts = _known_hosts(topology, host)
-    client_private = _private(client_seed, client) if topology.is_leader else b""
-    # every node has this key
-    ((token, _),) = _pairs(client_seed, [f"token\0{topology.job}".encode()])
-    return Keys(
-        client_private, _public(client), _private(host_seed, host), known_hosts, token.hex()
-    )
+    client = _parse(spec.ssh.client_key or "", "ssh.client_key")
+    host = _parse(spec.ssh.host_key or "", "ssh.host_key")
+    known_hosts = None
+    if topology.is_leader and spec.ssh.known_hosts:
+        known_hosts = _read(spec.ssh.known_hosts, "ssh.known_hosts").decode("utf-8", "replace")
+    # every node has the client's key
+    token = _seed(client[0], "token", topology)
+    return _keys(topology, client, host, token, known_hosts)
 
 
 def _parse(path: str, field: str) -> tuple[bytes, bytes]:

@@ -73,15 +73,12 @@ def _owners(port: int, addresses: Collection[str]) -> Iterator[tuple[str, str]]:
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError), open(f"/proc/net/{table}") as lines:
             next(lines)
-            fields = [line.split() for line in lines]
-            # TIME_WAIT has no owner
-            owned = [row for row in fields if row[9] != "0"]
-            places = [(row, row[1].split(":")) for row in owned]
-            found += [
-                row
-                for row, (local, number) in places
-                if int(number, 16) == port and (local in addresses or not addresses)
-            ]
+            for row in map(str.split, lines):
+                local, number = row[1].split(":")
+                has_owner = row[9] != "0"  # TIME_WAIT has none
+                is_here = local in addresses or not addresses
+                if has_owner and is_here and int(number, 16) == port:
+                    found.append(row)
     listeners = [row for row in found if row[3] == _LISTENS]
     for row in listeners or found:
         yield row[9], row[7]

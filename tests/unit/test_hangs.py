@@ -13,7 +13,7 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.stall.judge import LINES, HangReport, judge, position
 from entrypoint.job.stall.stacks import FRAMES, Frame, ProcessStack, chosen
 from entrypoint.job.stall.steps import StepTable
-from entrypoint.output.steps import StepFile, StepWatch, pattern_of
+from entrypoint.output.steps import StepWatch, pattern_of
 from entrypoint.ranks.stall.reader import frame_of, parsed_dump, parsed_json
 from entrypoint.spec import load
 from entrypoint.values import replace
@@ -318,8 +318,8 @@ def test_the_step_of_a_job_is_that_of_most_ranks(steps: list[int], reached: int)
     assert table(*((n, step, 1.0) for n, step in enumerate(steps))).reached() == reached
 
 
-class Noted(StepFile):
-    """A file for steps that keeps them."""
+class Noted(StepWatch):
+    """A watch that keeps the steps."""
 
     def __init__(self, text: str) -> None:
         super().__init__(pattern_of(text), -1)
@@ -344,11 +344,10 @@ class Noted(StepFile):
     ],
 )
 def test_which_lines_are_steps(pieces: list[bytes], steps: list[int]) -> None:
-    file = Noted("step {step}")
-    watch = StepWatch(file)
+    watch = Noted("step {step}")
     for piece in pieces:
         watch.take(piece)
-    assert file.steps == steps
+    assert watch.steps == steps
 
 
 @pytest.mark.parametrize(
@@ -369,9 +368,9 @@ def test_which_lines_are_steps(pieces: list[bytes], steps: list[int]) -> None:
     ],
 )
 def test_the_number_in_place_of_step_is_taken(text: str, line: str, steps: list[int]) -> None:
-    file = Noted(text)
-    StepWatch(file).take(f"{line}\n".encode())
-    assert file.steps == steps
+    watch = Noted(text)
+    watch.take(f"{line}\n".encode())
+    assert watch.steps == steps
     assert load(f"stall: {{line: '{text}'}}", "job.yaml", {}, {}).stall.line == text
 
 

@@ -45,8 +45,8 @@ REPEATED = (
 ENDS = (("", ""), ("", "!"), ("", "="), ("token", "=x"), ("[", "\n"), ("x/", "tokens=\n"))
 
 
-class NoFile(steps.StepFile):
-    """A file for steps that takes none."""
+class NoFile(steps.StepWatch):
+    """A watch without a file."""
 
     def __init__(self) -> None:
         super().__init__(steps.pattern_of(" step  {step} x"), -1)
@@ -58,7 +58,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "is_secret": secret.is_secret,
     "hides": lambda it: secret.hides("secret_file", f"/{it}"),
     "weakness": lambda text: secret.weakness(text.encode()),
-    "step of a line": lambda text: steps.StepWatch(NoFile()).take(text.encode() + b"\n"),
+    "step of a line": lambda text: NoFile().take(text.encode() + b"\n"),
     "text of a line": lambda text: jobspec._check_line(text),
     "stack of faulthandler": lambda text: reader.parsed_dump(f"Thread 1\n{text}"),
     "library of a stack": lambda text: reader.frame_of("main", text, 1),
@@ -214,6 +214,7 @@ ELSEWHERE = {
     "plan/__init__.py": "the launchers' own, above",
     "plan/numbering.py": "names of variables: literals around one repetition, or one class",
     "platforms/_names.py": "a job's name, above",
+    "output/lines.py": "literals and digits",
     "output/log.py": "literals and digits",
     "output/unite.py": "classes that have no character in common",
     "spec/loading.py": "one class",
