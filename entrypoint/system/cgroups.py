@@ -20,35 +20,35 @@ from entrypoint.text import size
 
 # Version 1 says "no limit" as the largest multiple of a page, near 2^63.
 NO_LIMIT = 1 << 62
-# Version -> the counter's file, its limit, its peak (absent before Linux 5.19 with version 2).
-_MEMORY = {
-    2: ("memory.events", "memory.max", "memory.peak"),
-    1: ("memory.oom_control", "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
-}
-_PROCESSES = dict.fromkeys((2, 1), ("pids.events", "pids.max"))
+# Version -> the file with the counter, or the limit, or the peak (absent before Linux 5.19 with
+# version 2).
+_MEMORY_EVENTS = {2: "memory.events", 1: "memory.oom_control"}
+_MEMORY_LIMIT = {2: "memory.max", 1: "memory.limit_in_bytes"}
+_MEMORY_PEAK = {2: "memory.peak", 1: "memory.max_usage_in_bytes"}
+_PROCESSES_EVENTS = dict.fromkeys((2, 1), "pids.events")
+_PROCESSES_LIMIT = dict.fromkeys((2, 1), "pids.max")
 
 
 class Memory:
     """The limit on memory (--memory), watched from now on."""
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._cgroup = _Cgroup(root, "memory", _MEMORY, "oom_kill")
+        self._root = root
+        self._kills = _Counter(root, "memory", _MEMORY_EVENTS, "oom_kill")
 
     def oom_killed(self) -> str | None:
         """Return a sentence if the kernel killed a process for memory since the watch began; else
         None."""
-        if not self._cgroup.counted_more():
+        if not self._kills.has_grown():
             return None
-        limits = self._cgroup.limits()
-        peak = _number(self._cgroup.folders[0] / self._cgroup.files[2])
+        limit = _lowest("memory", _MEMORY_LIMIT, self._root)
+        peak = _lowest("memory", _MEMORY_PEAK, self._root)
         # A parent cgroup may have a lower limit; without any limit the machine itself was out of
         # memory.
-        limit = (
-            f"limit {size(min(limits))}"
-            if limits
-            else "no limit of this container's, so the machine's"
-        )
-        return f"out of memory: {limit}{f', peak {size(peak)}' if peak is not None else ''}"
+        reason = "no limit of this container's, so the machine's"
+        if limit is not None:
+            reason = f"limit {size(limit)}"
+        return f"out of memory: {reason}{f', peak {size(peak)}' if peak is not None else ''}"
 
 
 class Processes:
@@ -58,20 +58,21 @@ class Processes:
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._cgroup = _Cgroup(root, "pids", _PROCESSES, "max")
+        self._root = root
+        self._refusals = _Counter(root, "pids", _PROCESSES_EVENTS, "max")
 
     def refused(self) -> str | None:
         """Return a sentence if the kernel refused to start a process since the watch began; else
         None."""
-        if not self._cgroup.counted_more():
+        if not self._refusals.has_grown():
             return None
-        limits = self._cgroup.limits()
-        limit = f"of {min(limits)} processes" if limits else "on processes"
+        most = _lowest("pids", _PROCESSES_LIMIT, self._root)
+        limit = "on processes" if most is None else f"of {most} processes"
         return f"the container's limit {limit} was reached, raise --pids-limit"
 
     def ever_refused(self) -> str | None:
         """Return the same sentence if the kernel has refused one since the cgroup was made."""
-        self._cgroup.before = 0
+        self._refusals.before = 0
         return self.refused()
 
 
@@ -81,34 +82,24 @@ def refused(kind: str) -> RetryError:
     return RetryError(f"EP609 cannot start another {kind}: {why}")
 
 
-class _Cgroup:
-    """This process's cgroup of a controller, and the value of its counter `line` when the watch
-    began."""
+class _Counter:
+    """A line of a file of this process's cgroup, and its value when the watch began."""
 
-    def __init__(
-        self, root: Path, controller: str, files: Mapping[int, tuple[str, ...]], line: str
-    ) -> None:
-        # the cgroup, then its parents as far as this container sees them
-        self.folders: list[Path] = []
-        for version, self.files in files.items():
-            candidates = _folders(root, version, controller)
-            if folders := [folder for folder in candidates if (folder / self.files[0]).is_file()]:
-                self.folders = folders
-                break
-        self._line = line
-        self.before = self._count()
-
-    def _count(self) -> int:
-        return (
-            (proc.number(self.folders[0] / self.files[0], self._line) or 0) if self.folders else 0
+    def __init__(self, root: Path, controller: str, files: Mapping[int, str], line: str) -> None:
+        places = (
+            folder / name
+            for version, name in files.items()
+            for folder in _folders(root, version, controller)
         )
+        self._file = next(filter(Path.is_file, places), None)
+        self._line = line
+        self.before = self._value()
 
-    def counted_more(self) -> bool:
-        return self._count() > self.before
+    def _value(self) -> int:
+        return (proc.number(self._file, self._line) or 0) if self._file else 0
 
-    def limits(self) -> list[int]:
-        numbers = (_number(folder / self.files[1]) for folder in self.folders)
-        return [limit for limit in numbers if limit is not None]
+    def has_grown(self) -> bool:
+        return self._value() > self.before
 
 
 def _folders(root: Path, version: int, controller: str) -> list[Path]:
@@ -159,12 +150,11 @@ def _path(text: str) -> str:
     )
 
 
-def _number(file: Path) -> int | None:
-    """Return the number in a file; None if there is none, or it means no limit."""
-    with contextlib.suppress(OSError, ValueError):
-        value = int(file.read_text())
-        return value if value < NO_LIMIT else None
-    return None
+def _lowest(controller: str, files: Mapping[int, str], root: Path) -> int | None:
+    """Return the lowest number in such a file of this process's cgroup and its parents; None if
+    there is none, or it means no limit."""
+    numbers = (int(text) for text in readings(controller, files, root) if text.isdigit())
+    return min((number for number in numbers if number < NO_LIMIT), default=None)
 
 
 def readings(controller: str, names: Mapping[int, str], root: Path = Path("/")) -> list[str]:
