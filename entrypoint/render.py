@@ -113,9 +113,7 @@ def _language(name: str) -> str:
 
 def comment(value: object) -> Raw:
     """Text inside a comment: it can't leave its line, so it can't become code."""
-    return Raw(
-        re.sub(r"[\x00-\x1f\x7f]+", " ", str(value)).replace("\x85", " ").replace("\u2028", " ")
-    )
+    return Raw(re.sub(r"[\x00-\x1f\x7f\x85\u2028]+", " ", str(value)))
 
 
 _FILTERS: Mapping[str, Callable[[object], Raw]] = {"raw": Raw, "comment": comment}

@@ -12,7 +12,7 @@ from entrypoint.model import Facts
 from entrypoint.plan.installed import with_installed
 from entrypoint.plan.topology import NAMES
 from entrypoint.platforms import FILES, SCRIPTS
-from entrypoint.system.image import mpi_places
+from entrypoint.system.image import mpi
 from entrypoint.system.process import cwd, environment, which
 from entrypoint.values import replace
 
@@ -36,7 +36,7 @@ def read() -> Facts:
     env = environment()
     path = f"{env.get('PATH', '')}:{_SYSTEM_PATH}"
     programs = {name: file for name in _PROGRAMS if (file := which(name, path))}
-    installed = mpi_places.find(path, env)
+    installed = mpi.find(path, env)
     programs = {name: f"{place.folder}/{name}" for name, place in installed.items()} | programs
     if not user and (library := names_library()):
         programs[NAMES] = library
@@ -91,12 +91,11 @@ def of_job(facts: Facts) -> Callable[[], Facts]:
     facts.
     """
     from entrypoint.system import cgroups, network
-    from entrypoint.system.image import openmpi
 
     mpirun = facts.programs.get("mpirun")
     env = with_installed(facts, "mpirun")
-    version = openmpi.version(mpirun, env) if mpirun else lambda: ""
-    params = openmpi.params(mpirun, facts.home, env) if mpirun else ()
+    version = mpi.version(mpirun, env) if mpirun else lambda: ""
+    params = mpi.params(mpirun, facts.home, env) if mpirun else ()
     interfaces = network.interfaces()
     cpus, pool = cgroups.cpus()
     facts = replace(facts, interfaces=interfaces, mpi_params=params, cpus=cpus, cpu_pool=pool)

@@ -12,7 +12,7 @@ from entrypoint.errors import ConfigError, UsageError
 from entrypoint.model import Facts, Installation
 from entrypoint.plan import installed, recognition
 from entrypoint.spec import load, settings_in
-from entrypoint.system.image import mpi_places
+from entrypoint.system.image import mpi
 from entrypoint.system.image import record as image_record
 from entrypoint.system.image import start as image_start
 from entrypoint.system.image.start import ImageStart
@@ -164,20 +164,20 @@ def test_an_mpi_off_path_is_found(tmp_path: Path) -> None:
     """PATH first, then the folders of NVIDIA's images, of HPC-X, of Fedora's packages"""
     root = put(tmp_path, usr__lib64__openmpi__bin__mpirun="", usr__lib64__mpich__bin__x="")
     fedora = Installation(f"{root}/usr/lib64/openmpi/bin")
-    assert mpi_places.find("/nowhere", {}, root) == {"mpirun": fedora}
+    assert mpi.find("/nowhere", {}, root) == {"mpirun": fedora}
     put(tmp_path, **{"opt__hpcx__ompi__bin__mpirun": "", "opt__hpcx__ucx__lib__x": "", "opt__hpcx__ompi__lib__x": ""})  # fmt: skip
     hpcx = f"{root}/opt/hpcx"
     folders = (f"{hpcx}/ucx/lib", f"{hpcx}/ompi/lib")
     moved = Installation(f"{hpcx}/ompi/bin", folders, f"{hpcx}/ompi")
-    assert mpi_places.find("/nowhere", {}, root) == {"mpirun": moved}
-    known = mpi_places.find("/nowhere", {"OPAL_PREFIX": "/x"}, root)
+    assert mpi.find("/nowhere", {}, root) == {"mpirun": moved}
+    known = mpi.find("/nowhere", {"OPAL_PREFIX": "/x"}, root)
     assert known == {"mpirun": Installation(moved.folder, folders)}
     (tmp_path / "usr/local").mkdir(parents=True)
     (tmp_path / "usr/local/mpi").symlink_to(f"{hpcx}/ompi")
-    place = mpi_places.find(f"{root}/usr/local/mpi/bin", {}, root)["mpirun"]
+    place = mpi.find(f"{root}/usr/local/mpi/bin", {}, root)["mpirun"]
     assert place == Installation(f"{root}/usr/local/mpi/bin", folders, f"{hpcx}/ompi")
     put(tmp_path, bin__mpirun="")
-    assert mpi_places.find(f"{root}/bin", {}, root) == {}
+    assert mpi.find(f"{root}/bin", {}, root) == {}
 
 
 def test_its_variables_reach_the_ranks_of_its_launcher_alone() -> None:

@@ -14,7 +14,7 @@ from entrypoint.plan.members import interface_words, with_interface
 from entrypoint.plan.show import plan_text
 from entrypoint.spec import load
 from entrypoint.system import checks
-from entrypoint.system.image import openmpi
+from entrypoint.system.image import mpi
 from entrypoint.values import replace
 
 ETH0 = Interface("eth0", "10.0.0.7", "10.0.0.0/24")
@@ -215,8 +215,8 @@ def test_a_choice_in_open_mpis_own_file_is_one(tmp_path: Path) -> None:
     (tmp_path / ".openmpi/mca-params.conf").write_text(
         "# btl_tcp_if_include = a\n btl_tcp_if_exclude = docker0\n"
     )
-    assert openmpi.params("/nowhere/bin/mpirun", str(tmp_path), {}).count("btl_tcp_if_exclude") == 1
-    assert "btl_tcp_if_include" not in openmpi.params("/nowhere/bin/mpirun", str(tmp_path), {})
+    assert mpi.params("/nowhere/bin/mpirun", str(tmp_path), {}).count("btl_tcp_if_exclude") == 1
+    assert "btl_tcp_if_include" not in mpi.params("/nowhere/bin/mpirun", str(tmp_path), {})
     spec = load(f"launcher: mpirun\n{TWO}command: [x]\n", "job.yaml", {}, {})
     members = Members((answer(0, ETH0, 2), answer(1, ETH0, 2)))
     for params, told in (((), {"MY_MPI_BTL_TCP_IF"}), (("btl_tcp_if_exclude",), set())):

@@ -208,7 +208,7 @@ ELSEWHERE = {
     "devices/nvidia.py": "names of device files",
     "system/cgroups.py": "three digits",
     "system/image/record.py": "classes that have no character in common",
-    "system/image/openmpi.py": "classes that have no character in common",
+    "system/image/mpi.py": "classes that have no character in common",
     "launchers/hydra.py": "one class",
     "ranks/runner.py": "a name of bounded length, then a class that ends at each |",
     "plan/__init__.py": "the launchers' own, above",
