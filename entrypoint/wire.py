@@ -135,19 +135,11 @@ _SCALARS: Mapping[type, Callable[[Any], Check]] = {
 
 
 def _list(check: Check, limit: Length) -> Check:
-    wrong = f"not a list of at most {limit.most}"
-    is_list = require(
-        wrong, lambda value: isinstance(value, (list, tuple)) and len(value) <= limit.most
-    )
-    return lambda value: tuple(_items(repeat(check), is_list(value)))
+    return _items(f"at most {limit.most}", lambda number: number <= limit.most, repeat(check))
 
 
 def _row(checks: tuple[Check, ...]) -> Check:
-    wrong = f"not a list of {len(checks)}"
-    is_row = require(
-        wrong, lambda value: isinstance(value, (list, tuple)) and len(value) == len(checks)
-    )
-    return lambda value: tuple(_items(checks, is_row(value)))
+    return _items(str(len(checks)), lambda number: number == len(checks), checks)
 
 
 def _mapping(name: Check, check: Check, limit: Length) -> Check:
@@ -155,15 +147,24 @@ def _mapping(name: Check, check: Check, limit: Length) -> Check:
     return lambda value: dict(pairs(list(json_object(value).items())))
 
 
-def _items(checks: Iterable[Check], values: Iterable[Any]) -> list[Any]:
-    taken: list[Any] = []
-    try:
-        for check, value in zip(checks, values):  # noqa: B905  # one check may be for all
-            taken.append(check(value))
-    except Invalid as error:
-        error.path = f"[{len(taken)}]{error.path}"
-        raise
-    return taken
+def _items(most: str, fits: Callable[[int], bool], checks: Iterable[Check]) -> Check:
+    """Return the check of a list of so many items, of which `checks` has one each."""
+    is_list = require(
+        f"not a list of {most}", lambda value: isinstance(value, (list, tuple)) and fits(len(value))
+    )
+
+    def check(value: Any) -> tuple[Any, ...]:
+        items = is_list(value)
+        taken: list[Any] = []
+        try:
+            for check_item, item in zip(checks, items):  # noqa: B905  # one may be for all
+                taken.append(check_item(item))
+        except Invalid as error:
+            error.path = f"[{len(taken)}]{error.path}"
+            raise
+        return tuple(taken)
+
+    return check
 
 
 def _object(kind: Any, value: Any) -> Any:

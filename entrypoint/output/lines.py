@@ -147,25 +147,18 @@ def level_and_id(text: str) -> tuple[str, str]:
     return "warning" if warning else "error" if id else "info", id
 
 
-def message(form: str) -> Callable[[str, str, str, Mapping[str, Any]], bytes]:
-    """Return the function that formats our messages (text, prefix, origin, further fields): as
-    `json`, which also has their level and id, or as text with the time."""
+def json_message(text: str, whose: str, fields: Mapping[str, Any]) -> str:
+    """Return one of our messages as `json` does, with its level, its id and further fields."""
     from _json import encode_basestring as quote
 
-    def as_json(text: str, prefix: str, whose: str, fields: Mapping[str, Any]) -> bytes:
-        level, id = level_and_id(text)
-        head = f'"time":"{stamp(time.time())}","level":"{level}","id":{quote(id) if id else "null"}'
-        tail = f'"rank":null,"stream":"entrypoint","text":{quote(text)}'
-        if fields:
-            from entrypoint.wire import to_json
+    level, id = level_and_id(text)
+    head = f'"time":"{stamp(time.time())}","level":"{level}","id":{quote(id) if id else "null"}'
+    tail = f'"rank":null,"stream":"entrypoint","text":{quote(text)}'
+    if fields:
+        from entrypoint.wire import to_json
 
-            tail += f",{to_json(fields)[1:-1]}"
-        return f"{{{head},{whose},{tail}}}\n".encode("utf-8", "backslashreplace")
-
-    def as_text(text: str, prefix: str, whose: str, fields: Mapping[str, Any]) -> bytes:
-        return f"{stamp(time.time())} {prefix} {text}\n".encode("utf-8", "backslashreplace")
-
-    return as_json if form == "json" else as_text
+        tail += f",{to_json(fields)[1:-1]}"
+    return f"{{{head},{whose},{tail}}}"
 
 
 def attempt(run_dir: str) -> int:

@@ -12,6 +12,7 @@ import os
 import re
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
@@ -81,8 +82,8 @@ class Logger:
         self.host = ""
         self.attempt = 1
         self._fd = fd
-        # formats a line, if `shape` was called
-        self._shape: Callable[[str, str, str, Mapping[str, Any]], bytes] | None = None
+        self._is_json = False
+        self._timestamps = False
         self._terminal = os.environ.get("TERM", "dumb") != "dumb" and os.isatty(fd)
         self._colour = self._terminal and not os.environ.get("NO_COLOR")
         # The line that stays below all others, and its text on the terminal now.
@@ -120,10 +121,8 @@ class Logger:
     def shape(self, form: str, timestamps: bool) -> None:
         """Make each line a JSON object from now on, or begin it with the time, if that is
         configured."""
-        if form == "json" or timestamps:
-            from entrypoint.output import lines  # most starts need none
-
-            self._shape = lines.message(form)
+        self._is_json = form == "json"
+        self._timestamps = timestamps
 
     def about(self, topology: Topology) -> None:
         """Name the job and this node in each JSON line from now on."""
@@ -135,8 +134,8 @@ class Logger:
     def live(self) -> Callable[[str], None] | None:
         """Return the function that shows a text as the last line of a terminal until the next call;
         None for a log."""
-        is_shown = self._terminal and self._shape is None and not self.quiet
-        return self._show if is_shown else None
+        is_plain = not (self._is_json or self._timestamps or self.quiet)
+        return self._show if self._terminal and is_plain else None
 
     def _show(self, text: str) -> None:
         with self._changed:
@@ -164,14 +163,17 @@ class Logger:
 
     def _line(self, text: str, fields: Mapping[str, Any] | None = None) -> bytes:
         prefix = f"[entrypoint {self.name}]" if self.name else "[entrypoint]"
-        if self._shape is not None:
-            from entrypoint.output.lines import origin
+        line = f"{prefix} {text}"
+        if self._is_json or self._timestamps:
+            from entrypoint.output import lines  # most starts need none
 
-            whose = origin(self.job, self.node, self.host, self.attempt)
-            return self._shape(text, prefix, whose, fields or {})
-        if self._colour:
-            prefix = f"\033[{33 if text.startswith('warning:') else 36}m{prefix}\033[m"
-        return f"{prefix} {text}\n".encode("utf-8", "backslashreplace")
+            line = f"{lines.stamp(time.time())} {line}"
+            if self._is_json:
+                whose = lines.origin(self.job, self.node, self.host, self.attempt)
+                line = lines.json_message(text, whose, fields or {})
+        elif self._colour:
+            line = f"\033[{33 if text.startswith('warning:') else 36}m{prefix}\033[m {text}"
+        return f"{line}\n".encode("utf-8", "backslashreplace")
 
     def _running(self) -> bool:
         """Return whether the writer thread runs. If it cannot start, write the lines that need no

@@ -30,9 +30,7 @@ from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.proc import python_set_locale
 
 _AHEAD = 1 << 20  # bytes of each stream that are held while nobody reads our output
-_DROPS = 2.0  # seconds at most in which to read bytes that are dropped
-_MOMENT = 0.2  # seconds without such bytes after which no more are expected
-_TURNS = 256  # reads of a stream then, before the other stream is read
+_TURNS = 256  # reads of a stream at most whose bytes are dropped
 _LAST = 2.0  # seconds that the launcher's own output waits for a reader at the end
 
 
@@ -72,27 +70,13 @@ def main(argv: list[str]) -> int:
         poll.register(woken, select.POLLIN)
         for fd, _ in poll.poll(None if due == NEVER else max(0, due - time.monotonic()) * 1000):
             if fd == woken:
-                os.write(int(options["--lost"]), b"%d" % _drop(streams))
+                lost = sum(stream.drop() for stream in streams)
+                os.write(int(options["--lost"]), b"%d" % lost)
                 return 0
             by_fd[fd]()
         for stream in needed:
             stream.pass_late()
     return 0
-
-
-def _drop(streams: list[_Output]) -> int:
-    """Read bytes until none come for a moment, and return how many were dropped."""
-    lost = 0
-    until = time.monotonic() + _DROPS
-    while time.monotonic() < until:
-        lost += sum(stream.drop() for stream in streams)
-        poll = select.poll()
-        for stream in streams:
-            if stream.open:
-                poll.register(stream.source, select.POLLIN)
-        if not any(stream.open for stream in streams) or not poll.poll(_MOMENT * 1000):
-            break
-    return lost
 
 
 class _Output(Stream):
