@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from entrypoint.errors import Problem, SpecError
-from entrypoint.launchers._nested import is_python, is_shell, launcher_of, unwrapped
+from entrypoint.launchers._nested import (
+    is_python,
+    is_shell,
+    launcher_of,
+    program_of,
+    unwrapped,
+)
 from entrypoint.spec import JobSpec
 from entrypoint.text import brief
-
-# options whose value is the rest of the argument, or the next one
-_VALUED = {
-    "python": "WX",
-    "shell": "oO",
-}
 
 
 def with_python(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -93,7 +93,8 @@ def with_options(
     one.
     """
     command = with_python(spec.command)
-    after = _after_script(command)
+    has_script = is_python(command[0]) or is_shell(command[0])
+    after = program_of(command)[2] if has_script else 1
     where = spec.source("command").where
     problems = []
     for argument in command[after:]:
@@ -142,35 +143,3 @@ def refuse_options(
 def _option(argument: str) -> str | None:
     """Return the name of an option in argparse's form; None if the argument is no option."""
     return argument.partition("=")[0][2:].replace("-", "_") if argument.startswith("--") else None
-
-
-def _after_script(command: Sequence[str]) -> int:
-    """Return the number of entries before the program's own arguments: the interpreter, its
-    options, the script."""
-    if is_python(command[0]):
-        valued = _VALUED["python"]
-        ends = "mc"
-    elif is_shell(command[0]):
-        valued = _VALUED["shell"]
-        ends = ""
-    else:
-        return 1
-    at = 1
-    while at < len(command):
-        argument = command[at]
-        at += 1
-        if argument == "--":
-            return min(at + 1, len(command))
-        if argument == "-" or not argument.startswith(("-", "+")):
-            return at
-        if argument == "--check-hash-based-pycs":
-            at += 1
-        if argument.startswith("--"):
-            continue
-        for place, letter in enumerate(argument[1:], start=2):
-            if letter in ends:  # -m and -c: their value is the program
-                return min(at + (place == len(argument)), len(command))
-            if letter in valued:
-                at += place == len(argument)
-                break
-    return len(command)

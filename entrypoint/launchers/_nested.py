@@ -44,38 +44,35 @@ VARIABLES: dict[str, tuple[tuple[str, ...], str, bool]] = {
 }
 # Programs that start another one: options with a value, and the number of arguments before the
 # program.
-_WRAPPERS: dict[str, tuple[tuple[str, ...], int]] = {
-    "env": (("-u", "--unset", "-C", "--chdir"), 0),
-    "timeout": (("-s", "--signal", "-k", "--kill-after"), 1),
-    "nice": (("-n", "--adjustment"), 0),
-    "nohup": ((), 0),
-    "stdbuf": (("-i", "-o", "-e", "--input", "--output", "--error"), 0),
-    "setsid": ((), 0),
-    "ionice": (("-c", "-n", "--class", "--classdata"), 0),
-    "chrt": (("-T", "-P", "-D"), 1),
-    "taskset": ((), 1),
+_WRAPPERS: dict[str, tuple[str, int]] = {
+    "env": ("-u --unset -C --chdir", 0),
+    "timeout": ("-s --signal -k --kill-after", 1),
+    "nice": ("-n --adjustment", 0),
+    "nohup": ("", 0),
+    "stdbuf": ("-i -o -e --input --output --error", 0),
+    "setsid": ("", 0),
+    "ionice": ("-c -n --class --classdata", 0),
+    "chrt": ("-T -P -D", 1),
+    "taskset": ("", 1),
     "numactl": (
-        (
-            *("-i", "-p", "-P", "-N", "-C", "-m", "-w", "--interleave", "--preferred"),
-            *("--preferred-many", "--cpunodebind", "--physcpubind", "--membind"),
-        ),
+        "-i -p -P -N -C -m -w --interleave --preferred --preferred-many --cpunodebind --physcpubind"
+        " --membind",
         0,
     ),
-    "time": (("-f", "--format", "-o", "--output"), 0),
-    "xvfb-run": (("-n", "-s", "-e", "-f", "-p", "-w", "--server-num", "--server-args"), 0),
-    "sudo": (("-u", "-g", "-C", "-D", "--user", "--group", "--chdir"), 0),
-    "gosu": ((), 1),
-    "su-exec": ((), 1),
-    "tini": (("-p", "-e"), 0),
-    "dumb-init": (("-r", "--rewrite"), 0),
-    "exec": (("-a",), 0),  # this and the next one are shell builtins
-    "command": ((), 0),
+    "time": ("-f --format -o --output", 0),
+    "xvfb-run": ("-n -s -e -f -p -w --server-num --server-args", 0),
+    "sudo": ("-u -g -C -D --user --group --chdir", 0),
+    "gosu": ("", 1),
+    "su-exec": ("", 1),
+    "tini": ("-p -e", 0),
+    "dumb-init": ("-r --rewrite", 0),
+    "exec": ("-a", 0),  # this and the next one are shell builtins
+    "command": ("", 0),
     **dict.fromkeys(
-        ("conda run", "mamba run", "micromamba run"),
-        (("-n", "--name", "-p", "--prefix", "--cwd"), 0),
+        ("conda run", "mamba run", "micromamba run"), ("-n --name -p --prefix --cwd", 0)
     ),
     **dict.fromkeys(
-        ("uv run", "poetry run", "pipenv run", "pixi run"), (("-p", "--python", "--with", "-e"), 0)
+        ("uv run", "poetry run", "pipenv run", "pixi run"), ("-p --python --with -e", 0)
     ),
 }
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
@@ -88,7 +85,6 @@ _JOINS = {
     "node-rank": ("0", "-1"),
     "machine-rank": ("0",),
 }
-_PYTHON_VALUED = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def launcher_of(argv: Sequence[str]) -> tuple[str, str]:
@@ -106,22 +102,44 @@ def _parsed(argv: Sequence[str]) -> tuple[str, str, int]:
     name = _name(argv[0]) if argv else ""
     if not is_python(name):
         return _LAUNCHERS.get(name, ""), name, 1
+    option, program, at = program_of(argv)
+    if option == "m":
+        return _of_module(program), f"{name} -m {program}", at
+    script = _name(program)
+    if program.endswith(".py"):
+        return _of_module(program[:-3].replace("/", ".")), script, at
+    return _LAUNCHERS.get(script, "") if "/" in program else "", script, at
+
+
+def program_of(argv: Sequence[str]) -> tuple[str, str, int]:
+    """Return what an interpreter, Python or a shell, runs: the letter of the option that names it
+    (`m`, `c`, or "" for a file), its name, and the number of entries before its own arguments."""
+    valued, naming = ("WX", "mc") if is_python(argv[0]) else ("oO", "")
+    words = [*argv, ""]  # the last one for an option without its value
     at = 1
-    while at < len(argv) and argv[at].startswith("-"):
-        letters, is_module, module = argv[at].partition("m")
-        if is_module and not letters.strip("-uBEIOPsSqvxbdi") and not letters.startswith("--"):
-            at += 1 if module else 2
-            module = module or "".join(argv[at - 1 : at])
-            return _of_module(f".{module}."), f"{name} -m {module}", at
-        at += 2 if argv[at] in _PYTHON_VALUED else 1
-    path = "".join(argv[at : at + 1])
-    script = _name(path)
-    if path.endswith(".py"):
-        return _of_module(f".{path[:-3].replace('/', '.')}."), script, at + 1
-    return _LAUNCHERS.get(script, "") if "/" in path else "", script, at + 1
+    while at < len(argv):
+        argument = argv[at]
+        at += 1
+        if argument == "--":
+            return "", words[at], min(at + 1, len(argv))
+        if argument == "-" or not argument.startswith(("-", "+")):
+            return "", argument, at
+        if argument == "--check-hash-based-pycs":
+            at += 1
+        if argument.startswith("--"):
+            continue
+        for place, letter in enumerate(argument[1:], start=2):
+            value = argument[place:]
+            if letter in naming:
+                return letter, value or words[at], min(at + (not value), len(argv))
+            if letter in valued:
+                at += not value
+                break
+    return "", "", len(argv)
 
 
-def _of_module(dotted: str) -> str:
+def _of_module(name: str) -> str:
+    dotted = f".{name}."
     return next(
         (launcher for package, launcher in _PACKAGES.items() if f".{package}." in dotted), ""
     )
@@ -161,7 +179,7 @@ def unwrapped(argv: Sequence[str]) -> Sequence[str]:
             break
         valued, before = _WRAPPERS[name]
         while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
-            at += 2 if argv[at] in valued else 1
+            at += 2 if argv[at] in valued.split() else 1
         at += argv[at : at + 1] in (["--"], ("--",))
         start = at + before
     return argv[start:]
