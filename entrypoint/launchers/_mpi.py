@@ -4,13 +4,11 @@ through rank.sh."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from entrypoint import supervised
 from entrypoint.errors import Problem
-from entrypoint.launchers._place import meeting_port, place
+from entrypoint.launchers._place import file, meeting_port, place
 from entrypoint.model import EnvVar, File, Launch, LaunchRanks, LaunchStart, Members, Topology
-from entrypoint.render import render
 from entrypoint.spec import JobSpec, logs
 from entrypoint.text import brief
 from entrypoint.values import replace
@@ -81,7 +79,7 @@ def _rank_script(
         "host": topology.this.host,
         "supervisor": supervised.command(topology, "{rank}", *arguments),
     }
-    return file("rank.sh", {**context, "number": number})
+    return file("mpirun/rank.sh.j2", {**context, "number": number})
 
 
 def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Problem]:
@@ -103,13 +101,8 @@ def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Pr
 def agent(topology: Topology, after: str = "") -> File:
     """Return the script that starts a daemon on another node instead of ssh. `after` follows the
     daemon's command."""
-    return file("agent", {"run_dir": topology.run_dir, "after": after}, template="agent.sh")
-
-
-def file(name: str, context: Mapping[str, Any], mode: int = 0o600, template: str = "") -> File:
-    """Return a file of this name, from its template or another one."""
-    origin = f"mpirun/{template or name}.j2"
-    return File(name, render(origin, context), origin, mode)
+    script = file("mpirun/agent.sh.j2", {"run_dir": topology.run_dir, "after": after})
+    return replace(script, name="agent")
 
 
 def are_mixed(spec: JobSpec, topology: Topology, members: Members) -> bool:

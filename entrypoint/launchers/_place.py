@@ -1,11 +1,22 @@
-"""Variables that several launchers set for their programs: a node's place among the others, and
-settings."""
+"""What several launchers give their programs: variables for a node's place among the others and for
+settings, and files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
 from entrypoint.errors import ConfigError
-from entrypoint.model import EnvVar, LaunchPort, Members, Topology
+from entrypoint.model import EnvVar, File, LaunchPort, Members, Topology
+from entrypoint.render import render
 from entrypoint.spec import JobSpec, fields
+
+
+def file(template: str, context: Mapping[str, Any] | None = None, mode: int = 0o600) -> File:
+    """Return the file that this template gives, of the template's own name."""
+    name = PurePath(template).name.removesuffix(".j2")
+    return File(name, render(template, context or {}), template, mode)
 
 
 def endpoint(host: str, port: int | str) -> str:

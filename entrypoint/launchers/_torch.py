@@ -4,19 +4,16 @@ scripts that people start by hand."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 
 from entrypoint import interfaces, supervised
 from entrypoint.launchers._command import (
     refuse_env,
-    refuse_launcher,
     refuse_options,
     split_python,
 )
 from entrypoint.launchers._nested import is_python
-from entrypoint.launchers._place import meeting_port, place
+from entrypoint.launchers._place import file, meeting_port, place
 from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Program, Topology
-from entrypoint.render import render
 from entrypoint.spec import DEFAULT, JobSpec, Source, carried, for_script, logs
 from entrypoint.values import replace
 
@@ -62,15 +59,15 @@ def launch(
 ) -> Launch:
     """Return the launcher of this name on every node, with its module and these options.
 
-    Raises SpecError if the user's own options, in the field `extra`, have one of `settled`, if the
-    spec's `env` has one, and for a command that is a launcher itself.
+    Raises SpecError if the user's own options, in the field `extra`, have one of `settled`, or if
+    the spec's `env` has one.
     """
     _refuse(spec, name, extra, settled)
     run_dir = topology.run_dir
     # accelerate's starts torch's.
     starters = ["accelerate/accelerate_launch.py"] * (name == "accelerate")
     starters.append("torchrun/torch_launch.py")
-    files = [File(PurePath(path).name, render(path, {}), path, mode=0o600) for path in starters]
+    files = [file(path) for path in starters]
     python, command = _command(spec, topology)
     # It replaces $ in every argument but the first; $$ comes out as $.
     words = [word.replace("$", "$$") for word in (f"{run_dir}/rank.sh", *command)]
@@ -91,7 +88,6 @@ def launch(
 
 
 def _refuse(spec: JobSpec, name: str, extra: str, settled: Mapping[str, str]) -> None:
-    refuse_launcher(spec, name)
     refuse_env(spec, {"RDZV_BACKEND": "torch.rdzv_backend", "MAX_RESTARTS": "torch.max_restarts"})
     options = [_SHORT.get(word[:2], word) for word in spec.value(extra)]
     refuse_options(spec, extra, options, settled, f"launcher {name}")
@@ -129,8 +125,7 @@ def rank_script(spec: JobSpec, topology: Topology) -> File:
     steps = supervised.steps(spec.stall.line, topology.run_dir)
     log_options = logs.options(spec.logs, topology, "{rank}", "pipe", mixed=topology.this.slots > 1)
     supervisor = supervised.command(topology, number, *options, *steps, *log_options)
-    text = render("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": supervisor})
-    return File("rank.sh", text, "torchrun/rank.sh.j2", mode=0o600)
+    return file("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": supervisor})
 
 
 def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
@@ -138,7 +133,6 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
 
     It contains no values that may be secrets, since others may read it.
     """
-    template = f"{name}/{name}.sh.j2"
     # A script is for other machines than this one, which is the only host if none is named. On
     # ModelArts the nodes are those of the job that starts it, unless the spec names them.
     found = ("default", "platform") if topology.platform == "modelarts" else ("default",)
@@ -175,7 +169,7 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
         "max_restarts": restarts(spec),
         "extra_args": () if "torch.extra_args" in for_script(spec)[1] else spec.torch.extra_args,
     }
-    return File(f"{name}.sh", render(template, context), template, mode=0o755)
+    return file(f"{name}/{name}.sh.j2", context, 0o755)
 
 
 def port(spec: JobSpec) -> str:

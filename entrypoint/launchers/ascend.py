@@ -7,7 +7,7 @@ Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variable
 
 from __future__ import annotations
 
-from entrypoint.launchers._command import refuse_launcher, with_python
+from entrypoint.launchers._command import with_python
 from entrypoint.model import (
     Cards,
     EnvVar,
@@ -30,7 +30,6 @@ _TABLE = "jobstart_hccl.json"
 def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """Return one process a card, on every node; ranks and cards come from the rank table if there
     is one."""
-    refuse_launcher(spec, "ascend")
     waits = spec.ascend.rank_table == "wait"
     cards = members.cards or _assumed(topology, members)
     name = topology.origins.get("name", DEFAULT)

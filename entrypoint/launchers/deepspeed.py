@@ -12,11 +12,10 @@ import json
 from collections.abc import Mapping
 
 from entrypoint.launchers import _torch
-from entrypoint.launchers._command import refuse_launcher, refuse_options, split_python
-from entrypoint.launchers._place import master, meeting_port
+from entrypoint.launchers._command import refuse_options, split_python
+from entrypoint.launchers._place import file, master, meeting_port
 from entrypoint.model import (
     EnvVar,
-    File,
     Launch,
     LaunchEnds,
     LaunchRanks,
@@ -25,7 +24,6 @@ from entrypoint.model import (
     Program,
     Topology,
 )
-from entrypoint.render import render
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
@@ -63,7 +61,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
     Raises SpecError if deepspeed.extra_args has an option that the launcher sets.
     """
-    refuse_launcher(spec, "deepspeed")
     by_ssh = spec.ssh.client == "files" and len(topology.nodes) > 1
     settled = _SETTLED if by_ssh else _SETTLED | _BY_SSH
     refuse_options(spec, "deepspeed.extra_args", spec.deepspeed.extra_args, settled, "the launcher")
@@ -74,8 +71,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     counts = [report.slots for report in members.reports]
     ranks = _torch.rank_script(spec, topology)
-    template = "deepspeed/deepspeed_launch.py"
-    script = File("deepspeed_launch.py", render(template, {}), template, mode=0o600)
+    script = file("deepspeed/deepspeed_launch.py")
     slots = {node.host: count for node, count in zip(topology.nodes, counts, strict=True)}
     options = (f"{topology.run_dir}/{script.name}", json.dumps(slots), f"--node_rank={topology.me}")
     return Launch(
@@ -94,9 +90,8 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         return Launch(start=LaunchStart(needs_roll_call=True), ranks=LaunchRanks(count=size))
     pairs = zip(topology.nodes, members.reports, strict=True)
     nodes = [(node.host, f"slots={report.slots}") for node, report in pairs]
-    template = "mpirun/hostfile.j2"
     run_dir = topology.run_dir
-    hostfile = File("hostfile", render(template, {"nodes": nodes}), template)
+    hostfile = file("mpirun/hostfile.j2", {"nodes": nodes}, 0o644)
     options = (
         "-m",
         "deepspeed.launcher.runner",

@@ -13,8 +13,7 @@ import re
 from entrypoint import interfaces
 from entrypoint.errors import Problem, SpecError
 from entrypoint.launchers import _mpi
-from entrypoint.launchers._command import refuse_launcher
-from entrypoint.launchers._place import master
+from entrypoint.launchers._place import file, master
 from entrypoint.model import EnvVar, Launch, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
@@ -64,7 +63,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
     Raises SpecError for options that only Open MPI has, or that the launcher sets.
     """
-    refuse_launcher(spec, "hydra")
     _refuse(spec)
     many = len(topology.nodes) > 1
     tagged = "tags" if _is_tagged(spec, topology, members) else ""
@@ -84,7 +82,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         (f"{node.host if many else 'localhost'}:{report.slots}",)
         for node, report in zip(topology.nodes, members.reports, strict=True)
     ]
-    hostfile = _mpi.file("hostfile", {"nodes": nodes})
+    hostfile = file("mpirun/hostfile.j2", {"nodes": nodes})
     # The daemon stays in the foreground, so the command that starts it must run in the background.
     agent = (_mpi.agent(topology, " &"),) if many else ()
     return replace(

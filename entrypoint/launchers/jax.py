@@ -9,7 +9,7 @@ Kubeflow Trainer's JAX runtime, for the names of the other two variables.
 from __future__ import annotations
 
 from entrypoint.errors import ConfigError
-from entrypoint.launchers._command import refuse_env, refuse_launcher, with_python
+from entrypoint.launchers._command import refuse_env, with_python
 from entrypoint.launchers._place import endpoint, master, meeting_port
 from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
@@ -24,7 +24,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     Raises SpecError if the spec's `env` numbers the processes, ConfigError if cards cannot be
     shared evenly.
     """
-    refuse_launcher(spec, "jax")
     refuse_env(spec, _SETTLED)
     counts = [report.slots for report in members.reports]
     slots = topology.this.slots

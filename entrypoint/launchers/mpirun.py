@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from entrypoint import interfaces
 from entrypoint.errors import ConfigError, SpecError
 from entrypoint.launchers import _mpi
-from entrypoint.launchers._command import refuse_launcher
 from entrypoint.launchers._daemons import OPENMPI
-from entrypoint.launchers._place import settled
+from entrypoint.launchers._place import file, settled
 from entrypoint.model import (
     EnvVar,
     File,
@@ -79,7 +78,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     Raises ConfigError if the nodes have different majors of Open MPI, SpecError for options that
     `logs` sets.
     """
-    refuse_launcher(spec, "mpirun")
     if spec.logs.lines and (problems := _mpi.refused(spec, "mpirun", _OUTPUT)):
         raise SpecError(problems)
     _check_majors(topology, members)
@@ -110,7 +108,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         launch,
         programs=(Program(argv, _settings(spec, topology, members), script=script.name),),
         files=(
-            _mpi.file("hostfile", {"nodes": nodes}),
+            file("mpirun/hostfile.j2", {"nodes": nodes}),
             script,
             *launch.files,
             *((_mpi.agent(topology),) if many else ()),
@@ -178,7 +176,7 @@ def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) ->
         "nodes": spec.nodes,
         **carried(spec),
     }
-    return (_mpi.file("run_mpi.sh", context, 0o755),)
+    return (file("mpirun/run_mpi.sh.j2", context, 0o755),)
 
 
 def _script(spec: JobSpec, topology: Topology, members: Members) -> File:
@@ -191,7 +189,7 @@ def _script(spec: JobSpec, topology: Topology, members: Members) -> File:
         "run_dir": topology.run_dir,
         "tags": _TAGS[_tags(spec, topology, members)],
     }
-    return _mpi.file("mpirun.sh", context, 0o700)
+    return file("mpirun/mpirun.sh.j2", context, 0o700)
 
 
 def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:

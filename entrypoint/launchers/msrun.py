@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from entrypoint.launchers._command import refuse_launcher, refuse_options
-from entrypoint.launchers._place import equal_slots, master, meeting_port
-from entrypoint.model import File, Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
-from entrypoint.render import render
+from entrypoint.launchers._command import refuse_options
+from entrypoint.launchers._place import equal_slots, file, master, meeting_port
+from entrypoint.model import Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 
 ALSO = ("mindspore",)  # other names
@@ -35,7 +34,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     Raises SpecError if mindspore.extra_args has an option that the launcher sets, ConfigError if
     the nodes have different numbers of slots.
     """
-    refuse_launcher(spec, "msrun")
     refuse_options(
         spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher"
     )
@@ -51,7 +49,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         "join": True,
         "cluster_time_out": max(1, round(spec.timeouts.peers)),
     }
-    script = File("msrun.py", render("msrun/msrun.py", {}), "msrun/msrun.py", mode=0o600)
+    script = file("msrun/msrun.py")
     arguments = [f"--{name}={value}" for name, value in options.items()]
     argv = (
         "python",

@@ -3,7 +3,7 @@ mp.spawn."""
 
 from __future__ import annotations
 
-from entrypoint.launchers._command import refuse_launcher, with_options
+from entrypoint.launchers._command import with_options
 from entrypoint.launchers._place import endpoint, meeting_port
 from entrypoint.model import Launch, LaunchEnds, Members, Program, Topology
 from entrypoint.spec import DEFAULT, JobSpec
@@ -18,7 +18,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
     Raises SpecError if the command already has one of them.
     """
-    refuse_launcher(spec, "pytorch")
     argv = with_options(spec, _arguments(spec, topology), _SETTLED)
     return Launch(
         (Program(argv),),

@@ -8,8 +8,8 @@ authentication"; Ray 2.60.
 
 from __future__ import annotations
 
-from entrypoint.launchers._command import refuse_env, refuse_launcher, refuse_options, with_python
-from entrypoint.launchers._place import endpoint, master
+from entrypoint.launchers._command import refuse_env, refuse_options, with_python
+from entrypoint.launchers._place import endpoint, file, master
 from entrypoint.model import (
     EnvVar,
     File,
@@ -22,7 +22,6 @@ from entrypoint.model import (
     Program,
     Topology,
 )
-from entrypoint.render import render
 from entrypoint.spec import JobSpec
 
 _TOKEN = "token"  # the name of the file in system/keys.py
@@ -58,7 +57,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     Raises SpecError if ray.extra_args has an option that the launcher sets, or env the address of
     another cluster.
     """
-    refuse_launcher(spec, "ray")
     refuse_options(spec, "ray.extra_args", spec.ray.extra_args, _SETTLED, "the launcher")
     refuse_env(spec, {"RAY_ADDRESS": "launcher: plain, where a cluster is there already"})
     has_peers = len(topology.nodes) > 1
@@ -66,7 +64,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     command = with_python(spec.command)
     address = endpoint(master(topology), spec.ray.port)
     own_address = interface.address if interface else topology.this.where
-    script = File("ray_node.py", render("ray/ray_node.py", {}), "ray/ray_node.py", mode=0o600)
+    script = file("ray/ray_node.py")
     values = (
         str(len(topology.nodes)),
         str(max(1, round(spec.timeouts.peers))),

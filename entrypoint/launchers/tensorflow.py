@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from entrypoint.launchers._command import refuse_launcher, with_options, with_python
+from entrypoint.launchers._command import with_options, with_python
 from entrypoint.launchers._place import endpoint
 from entrypoint.model import (
     EnvVar,
@@ -41,7 +41,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
     Raises SpecError if the command already has one of the flags.
     """
-    refuse_launcher(spec, "tensorflow")
     if len(topology.nodes) == 1:
         return Launch(
             (Program(with_python(spec.command)),),

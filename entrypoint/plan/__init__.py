@@ -11,6 +11,7 @@ from typing import Literal, cast
 
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
+from entrypoint.launchers._command import refuse_launcher
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.plan import attempts, cpus, installed
 from entrypoint.plan.members import assume_members, check_networks
@@ -64,7 +65,7 @@ def settle(
     launcher = _launcher(spec, topology)
     name = launcher.__name__.rpartition(".")[2]
     places, placed = working(topology, members, replaced)
-    launch = _launch(spec, launcher, places, placed)
+    launch = _launch(spec, launcher, name, places, placed)
     check_launch(spec, topology, launch, name)
     mode, no_roll_call = _mode(spec, topology, launch, name)
     spec_env = spec.env if leader_env is None else leader_env
@@ -243,9 +244,14 @@ def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
     return next((name for name, needs in needy.items() if needs), "")
 
 
-def _launch(spec: JobSpec, launcher: ModuleType, topology: Topology, members: Members) -> Launch:
-    """Return what the launcher starts. Raises ConfigError if there is no program, or if the
-    launcher has no elastic jobs."""
+def _launch(
+    spec: JobSpec, launcher: ModuleType, name: str, topology: Topology, members: Members
+) -> Launch:
+    """Return what the launcher of this name starts.
+
+    Raises ConfigError if there is no program, or if the launcher has no elastic jobs, SpecError if
+    the program is a launcher itself.
+    """
     if not (spec.command and spec.command[0]):
         raise ConfigError(
             "EP115 there is no program to run",
@@ -253,6 +259,8 @@ def _launch(spec: JobSpec, launcher: ModuleType, topology: Topology, members: Me
             "add: -- python train.py, or the spec that names it: --spec job.yaml",
         )
     launch = cast(Launch, launcher.plan(spec, topology, members))
+    if not launch.start.becomes_program:
+        refuse_launcher(spec, name)
     if spec.nodes and launch.start.min_nodes is None:
         summary = f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})"
         raise ConfigError(
