@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from entrypoint import __version__, interfaces
 from entrypoint.errors import ConfigError
@@ -52,11 +53,7 @@ def with_interface(
     chosen, wanted = interfaces.of_address(facts.interfaces, addresses), spec.network.interface
     if wanted != interfaces.AUTO:
         chosen = interfaces.pick(facts.interfaces, wanted, chosen)
-    reports = [
-        replace(report, interface=chosen) if report.rank == rank else report
-        for report in members.reports
-    ]
-    return replace(members, reports=tuple(reports))
+    return _with(members, rank, interface=chosen)
 
 
 def with_neighbours(members: Members, works: Callable[[int], bool]) -> Members:
@@ -76,10 +73,13 @@ def with_neighbours(members: Members, works: Callable[[int], bool]) -> Members:
 
 def with_beside(members: Members, rank: int, beside: tuple[int, ...]) -> Members:
     """The members, with what this node has been told of the others that share its CPUs."""
-    reports = [
-        replace(report, beside=beside) if report.rank == rank else report
-        for report in members.reports
-    ]
+    return _with(members, rank, beside=beside)
+
+
+def _with(members: Members, rank: int, **changes: Any) -> Members:
+    """The members, with changes to the report of one of them."""
+    reports = list(members.reports)
+    reports[rank] = replace(reports[rank], **changes)
     return replace(members, reports=tuple(reports))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts
-from entrypoint.platforms._listeners import listener
+from entrypoint.platforms._listeners import digits, listener
 from entrypoint.platforms._steps import is_step
 from entrypoint.text import from_json, some
 
@@ -35,33 +35,40 @@ _HOSTS = re.compile(
     "|(SLURM|PADDLE|SKYPILOT|DSTACK|AZ_BATCH)_.*(NODELIST|NODES?_IPS|TRAINERS|ENDPOINTS|_LIST)"
 )
 _CLUSTERS = ("TF_CONFIG", "CLUSTER_SPEC")  # JSON with the hosts of each task
+
+
+def _table(text: str) -> list[list[str]]:
+    """Return the rows of a table of variables, where `-` is none."""
+    return [line.split() for line in text.strip().splitlines()]
+
+
 # Numbers of processes, of those on one node, and the number of this one.
-_PROCESSES = (
-    ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK"),
-    ("ROLE_WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_RANK"),
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_RANK"),
-    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_RANK"),
-    ("PMI_SIZE", "MPI_LOCALNRANKS", "PMI_RANK"),
-    ("PMIX_SIZE", "MPI_LOCALNRANKS", "PMIX_RANK"),
-    ("HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE", "HOROVOD_RANK"),
-    ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID"),
-    ("SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_PROCID"),
-    ("JAX_NUM_PROCESSES", "", "JAX_PROCESS_ID"),
-    ("RANK_SIZE", "", "RANK_ID"),
-    ("DMLC_NUM_WORKER", "", "DMLC_TASK_ID"),
-    ("MS_WORKER_NUM", "", "MS_NODE_ID"),
-    ("PADDLE_TRAINERS_NUM", "", "PADDLE_TRAINER_ID"),
-)
+_PROCESSES = _table("""
+    WORLD_SIZE            LOCAL_WORLD_SIZE            RANK
+    ROLE_WORLD_SIZE       LOCAL_WORLD_SIZE            ROLE_RANK
+    OMPI_COMM_WORLD_SIZE  OMPI_COMM_WORLD_LOCAL_SIZE  OMPI_COMM_WORLD_RANK
+    MV2_COMM_WORLD_SIZE   MV2_COMM_WORLD_LOCAL_SIZE   MV2_COMM_WORLD_RANK
+    PMI_SIZE              MPI_LOCALNRANKS             PMI_RANK
+    PMIX_SIZE             MPI_LOCALNRANKS             PMIX_RANK
+    HOROVOD_SIZE          HOROVOD_LOCAL_SIZE          HOROVOD_RANK
+    SLURM_NTASKS          SLURM_NTASKS_PER_NODE       SLURM_PROCID
+    SLURM_NPROCS          SLURM_NTASKS_PER_NODE       SLURM_PROCID
+    JAX_NUM_PROCESSES     -                           JAX_PROCESS_ID
+    RANK_SIZE             -                           RANK_ID
+    DMLC_NUM_WORKER       -                           DMLC_TASK_ID
+    MS_WORKER_NUM         -                           MS_NODE_ID
+    PADDLE_TRAINERS_NUM   -                           PADDLE_TRAINER_ID
+""")
 # Numbers of processes on one node, and the number of this one among them, from 0. A platform may
 # set the first for a whole node; only a process has the second.
-_LOCAL = (
-    ("LOCAL_WORLD_SIZE", "LOCAL_RANK"),
-    ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("MV2_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
-    ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
-    ("HOROVOD_LOCAL_SIZE", "HOROVOD_LOCAL_RANK"),
-    ("", "SLURM_LOCALID"),
-)
+_LOCAL = _table("""
+    LOCAL_WORLD_SIZE            LOCAL_RANK
+    OMPI_COMM_WORLD_LOCAL_SIZE  OMPI_COMM_WORLD_LOCAL_RANK
+    MV2_COMM_WORLD_LOCAL_SIZE   MV2_COMM_WORLD_LOCAL_RANK
+    MPI_LOCALNRANKS             MPI_LOCALRANKID
+    HOROVOD_LOCAL_SIZE          HOROVOD_LOCAL_RANK
+    -                           SLURM_LOCALID
+""")
 _STEP = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")  # which srun sets
 # Where all nodes meet, which one of them is.
 _MEETINGS = re.compile(
@@ -116,8 +123,9 @@ def refuse_several_starts(facts: Facts) -> None:
             "EP208 a launcher has started this program more than once on this node, and one"
             " entrypoint starts all ranks of its node",
             _shown(facts, names),
-            "start it once on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node); or"
-            " set ENTRYPOINT_PLATFORM=local, if each start is a job of its own",
+            "start it once on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node,"
+            " process_count_per_instance: 1 in Azure ML); or set ENTRYPOINT_PLATFORM=local, if each"
+            " start is a job of its own",
         )
 
 
@@ -185,8 +193,8 @@ def _number(env: Mapping[str, str], name: str) -> int:
 
 def _largest(text: str) -> int:
     """Return the last number of a text such as 2 or 2:4; -1 if it is none."""
-    last = text.rpartition(":")[2].strip()
-    return int(last) if last.isascii() and last.isdigit() and len(last) < 9 else -1
+    number = digits(text.rpartition(":")[2].strip())
+    return -1 if number is None else number
 
 
 def _on_others(env: Mapping[str, str], size: str, local: str, rank: str) -> Iterator[str]:

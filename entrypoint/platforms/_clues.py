@@ -60,6 +60,14 @@ class Clues:
         if origin:
             self.origins[_SPEC_FIELDS.get(field, field)] = origin
 
+    def no_hosts(self, summary: str, detail: str, hint: str) -> None:
+        """Note why the hosts are unknown."""
+        self.unknown["hosts"] = (summary, detail, hint)
+
+    def no_index(self, summary: str, detail: str, hint: str) -> None:
+        """Note why this node's index is unknown."""
+        self.unknown["node_rank"] = (summary, detail, hint)
+
     def take_hosts(
         self, origin: str, counter: str = "", hosts: tuple[str, ...] | None = None
     ) -> None:
@@ -74,14 +82,14 @@ class Clues:
         if nodes is None or len(hosts) == nodes or (nodes == 1 and not hosts):
             return hosts
         if hosts:
-            self.unknown["hosts"] = (
+            self.no_hosts(
                 "the platform names another number of hosts than it counts",
                 f"{origin} has {len(hosts)}, {counter} is {nodes}",
                 "set ENTRYPOINT_HOSTS to the right list",
             )
         else:
             summary = f"{counter} is {nodes} and nothing names the hosts"
-            self.unknown["hosts"] = (summary, f"{origin} is unset", "set ENTRYPOINT_HOSTS")
+            self.no_hosts(summary, f"{origin} is unset", "set ENTRYPOINT_HOSTS")
         return ()
 
     def take_listeners(self, listeners: Sequence[Listener], origin: str) -> None:
@@ -99,19 +107,23 @@ class Clues:
         if index is not None and not (hosts and index + offset >= hosts):
             self.take("index", index + offset, name)
         elif index is not None:
-            self.unknown["node_rank"] = (
-                f"{name} is beyond the last host",
-                f"{name} is {index}, {origin} names {count(hosts, 'host')}",
-                f"see that {origin} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
-            )
+            self.beyond(name, index, origin, count(hosts, "host"))
         elif hosts > 1:
-            self.unknown["node_rank"] = (
+            self.no_index(
                 f"the platform gives {hosts} hosts and no index of this one",
                 f"{name} is unset",
                 "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
             )
         elif hosts:  # without hosts none: the spec may name many, and they can't all be node 0
             self.take("index", 0, "")
+
+    def beyond(self, name: str, index: int, lists: str, hosts: str, last: str = "host") -> None:
+        """Note that this node's index is larger than that of the last host that `lists` names."""
+        self.no_index(
+            f"{name} is beyond the last {last}",
+            f"{name} is {index}, {lists} names {hosts}",
+            f"see that {lists} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
+        )
 
     def take_slots(self, *names: str) -> None:
         """Take this node's accelerators by the first variable that is set. 0 is probed instead."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from entrypoint.errors import ConfigError
 from entrypoint.platforms._clues import Reason
-from entrypoint.platforms._listeners import Listener, listener
+from entrypoint.platforms._listeners import Listener, digits, listener
 from entrypoint.text import count, from_json
 from entrypoint.values import dataclass
 
@@ -93,8 +93,8 @@ def _cluster(config: Mapping[str, Any]) -> Any:
 
 def _task(task: Any, name: str) -> tuple[str, int]:
     kind, index = (task.get("type"), task.get("index")) if isinstance(task, dict) else (None, None)
-    if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < 9:
-        index = int(index)
+    if isinstance(index, str):
+        index = digits(index)
     if not isinstance(kind, str) or type(index) is not int or index < 0:  # True is an int, too
         hint = "give it a task with a type, and an index from 0"
         raise ConfigError(

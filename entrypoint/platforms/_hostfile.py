@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._listeners import listener
+from entrypoint.platforms._listeners import digits, listener
 from entrypoint.platforms._names import label
 from entrypoint.values import dataclass
 
@@ -70,7 +70,7 @@ def _entry(line: str) -> _Entry:
     for entry in others:
         name, _, value = entry.partition("=")
         if name == "slots":
-            slots = int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 0
+            slots = digits(value) or 0
     if slots == 0:
         raise ConfigError(
             f"EP207 {HOSTFILE} has a line with wrong slots",

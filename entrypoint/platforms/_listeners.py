@@ -9,19 +9,25 @@ from entrypoint.interfaces import ip
 Listener = tuple[str, int | None]  # host, and port if there is one
 
 
+def digits(text: str) -> int | None:
+    """Return the number that this text is; None if it is none, or larger than any number here."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
+
+
 def listener(entry: str) -> Listener:
     """Return host and port of an entry. The last part of an IPv6 address without brackets is no
     port."""
     host, _, port = entry.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and len(port) < 9) or ip(entry):
+    number = digits(port)
+    if not host or number is None or ip(entry):
         return entry, None
     inner = host[1:-1]  # inside the brackets around an IPv6 address
-    return inner if ":" in inner and ip(inner) else host, int(port)
+    return inner if ":" in inner and ip(inner) else host, number
 
 
 def is_port(text: str) -> bool:
     """Return whether this is the number of a TCP port."""
-    return text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= 65535
+    return 1 <= (digits(text) or 0) <= 65535
 
 
 def ports(listeners: Sequence[Listener]) -> tuple[int, ...]:

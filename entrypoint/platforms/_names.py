@@ -1,8 +1,17 @@
-"""Names of hosts and jobs on platforms that run on Kubernetes."""
+"""Names of hosts and jobs on platforms that run on Kubernetes.
+
+Pods with an index are named `<job>-<index>`; a JobSet's Job is named
+`<jobset>-<replicated job>-<n>`.
+"""
 
 from __future__ import annotations
 
+from entrypoint.model import Facts
+from entrypoint.platforms._listeners import digits
 from entrypoint.spec import JOB_NAME
+
+INDEX = "JOB_COMPLETION_INDEX"
+_MOST = 99999  # Jobs of a JobSet; a longer number is a date or a time in a Job's own name
 
 
 def label(host: str) -> str:
@@ -14,9 +23,8 @@ def numbered(name: str, before: str) -> tuple[str, int] | None:
     """Return start and number of `<start><before><number>`; None if the name is not of this
     form."""
     start, _, number = name.rpartition(before)
-    if not (start and number.isascii() and number.isdigit() and len(number) < 9):
-        return None
-    return start, int(number)
+    value = digits(number)
+    return None if value is None or not start else (start, value)
 
 
 def job_name(name: str) -> str | None:
@@ -24,3 +32,25 @@ def job_name(name: str) -> str | None:
     import re
 
     return name if re.fullmatch(JOB_NAME, name) else None
+
+
+def job_of(facts: Facts) -> str:
+    """Return the Job in this Pod's host name; empty if the host name has another form, as on the
+    host's network."""
+    job, index = _cut(label(facts.hostname))
+    return job if str(index) == facts.env.get(INDEX, "").strip() else ""
+
+
+def may_be_jobset(facts: Facts) -> bool:
+    """Return whether the host name can be that of a JobSet's Pod. A Job may have such a name,
+    too."""
+    replicated, number = _cut(job_of(facts))
+    jobset, _, name = replicated.partition("-")
+    return bool(jobset and name and number <= _MOST)
+
+
+def _cut(name: str) -> tuple[str, int]:
+    """Return a name before its last `-`, and the number after it; empty and -1 if that is none or
+    has leading zeros."""
+    parts = numbered(name, "-")
+    return parts if parts and name == f"{parts[0]}-{parts[1]}" else ("", -1)

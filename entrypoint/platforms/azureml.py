@@ -15,25 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues, names
 
 _LISTS = ("AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST", "VC_WORKER_HOSTS")
 _MASTERS = ("AZ_BATCH_MASTER_NODE", "MASTER_ADDR")
 _RANKS = ("NODE_RANK", "AZ_BATCHAI_TASK_INDEX", "OMPI_COMM_WORLD_RANK")
-# The largest values with one process on each node.
-_ALONE = {"LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOCAL_RANK": 0, "OMPI_COMM_WORLD_LOCAL_SIZE": 1}
 
 
 def site(facts: Facts) -> Site:
     """Return the hosts and this node's rank, as far as the kind of compute provides them.
 
-    Raises ConfigError if a variable is not the number it has to be, or the platform starts several
-    entrypoints a node.
+    Raises ConfigError if a variable is not the number it has to be.
     """
     clues = Clues("azureml", facts)
-    _check_once_a_node(clues)
     lists = next(
         (name for name in _LISTS if facts.env.get(name)),
         f"{_LISTS[0]} (or {', '.join(_LISTS[1:])})",
@@ -43,17 +38,6 @@ def site(facts: Facts) -> Site:
     clues.take_index(clues.first(*_RANKS))
     clues.take_job("AZUREML_RUN_ID")
     return clues.site()
-
-
-def _check_once_a_node(clues: Clues) -> None:
-    """Raise ConfigError if several entrypoints run on a node: each would start all its ranks."""
-    for name, most in _ALONE.items():
-        if (clues.number(name) or 0) > most:
-            raise ConfigError(
-                "EP208 the platform starts this program more than once on a node",
-                f"{name} is {clues.env[name].strip()}",
-                "set process_count_per_instance of the job's distribution to 1",
-            )
 
 
 def _master_first(listed: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:

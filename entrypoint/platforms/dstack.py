@@ -27,7 +27,7 @@ def site(facts: Facts) -> Site:
     master = facts.env.get("DSTACK_MASTER_NODE_IP", "").strip()
     if not (clues.hosts and master) or _same(clues.hosts[0], master):
         return clues.site()
-    clues.unknown["hosts"] = (
+    clues.no_hosts(
         "the platform names another master than the first host",
         (
             f"DSTACK_NODES_IPS begins with {clues.hosts[0][:60]}, DSTACK_MASTER_NODE_IP is"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._pods import job_of, may_be_jobset
+from entrypoint.platforms._names import job_of, may_be_jobset
 
 
 def matches(facts: Facts) -> bool:
@@ -23,7 +23,7 @@ def site(facts: Facts) -> Site:
     """Return the host name, and what the spec has to set."""
     front = job_of(facts).rpartition("-")[0] or "JOBSET-JOBS"
     clues = Clues("jobset", facts)
-    clues.unknown["hosts"] = (
+    clues.no_hosts(
         "a JobSet does not say which Pods it has, and neither does a Job",
         f"host name {facts.hostname[:80]!r}",
         f"set ENTRYPOINT_HOSTS to {front}-0-0.SERVICE,{front}-0-1.SERVICE,... alike in all Pods,"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._pods import INDEX, job_of, may_be_jobset
+from entrypoint.platforms._names import INDEX, job_of, may_be_jobset
 
 ALSO = ("k8s", "k3s")  # other names
 
@@ -32,7 +32,7 @@ def site(facts: Facts) -> Site:
     pod = job or "POD"
     index = facts.env.get(INDEX, "").strip() or "unset"
     detail = f"host name {facts.hostname[:80]!r}, {INDEX} is {index}"
-    clues.unknown["hosts"] = (
+    clues.no_hosts(
         "Kubernetes does not say how many Pods this Job has",
         detail,
         (
@@ -44,7 +44,7 @@ def site(facts: Facts) -> Site:
     if job:
         clues.take_index(INDEX)
     elif clues.number(INDEX) is not None:
-        clues.unknown["node_rank"] = (
+        clues.no_index(
             (
                 "the host name does not say whether this Pod is a Job's, or a JobSet's, where each"
                 " Job counts from 0"

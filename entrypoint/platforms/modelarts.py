@@ -58,7 +58,7 @@ def site(facts: Facts) -> Site:
     if reason := wrong_ports(listeners, ", ".join(sorted(lists))):
         clues.unknown["hosts"] = reason
     elif servers and not workers and "hosts" not in clues.unknown:
-        clues.unknown["hosts"] = (
+        clues.no_hosts(
             "parameter servers are named, and no worker",
             (
                 f"{clues.origins['tensorflow.ps']} names {len(servers)},"
@@ -166,7 +166,7 @@ def _take_hosts(clues: Clues) -> None:
         hosts = tuple(f"{job}-{task}-{index}.{job}" for index in range(nodes))
         clues.take("hosts", hosts, "MA_VJ_NAME")
     elif nodes and nodes > 1:
-        clues.unknown["hosts"] = (
+        clues.no_hosts(
             f"MA_NUM_HOSTS is {nodes} and nothing names the hosts",
             "VC_WORKER_HOSTS and MA_VJ_NAME are unset",
             "set ENTRYPOINT_HOSTS",
@@ -177,7 +177,7 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
     """Take this node's place among workers, then servers; the variables count within a task."""
     is_server = clues.env.get("MA_TASK_NAME") == "ps"
     if is_server and not servers:
-        clues.unknown["node_rank"] = (
+        clues.no_index(
             "this container is a parameter server, and none is named",
             f"MA_TASK_NAME is ps, TF_PS_HOSTS is {clues.env.get('TF_PS_HOSTS', '')[:60]!r}",
             (
@@ -191,19 +191,12 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
     task, field = ("parameter server", "tensorflow.ps") if is_server else ("worker", "hosts")
     hosts = servers if is_server else workers
     if index is not None and servers and workers and index >= hosts:
-        clues.unknown["node_rank"] = (
-            f"{name} is beyond the last {task}",
-            f"{name} is {index}, {clues.origins[field]} names {count(hosts, task)}",
-            (
-                f"see that {clues.origins[field]} and {name} are of one job, or set"
-                " ENTRYPOINT_NODE_RANK"
-            ),
-        )
+        clues.beyond(name, index, clues.origins[field], count(hosts, task), task)
     elif index is not None:
         origin = f"{name}; {_NO_ORDER}" if _is_rerouted(clues.env) else name
         clues.take("index", index + workers * is_server, origin)
     elif workers + servers > 1:
-        clues.unknown["node_rank"] = (
+        clues.no_index(
             f"the platform gives {workers + servers} hosts and no index of this one",
             f"{', '.join(_INDEX)} are unset",
             "set ENTRYPOINT_NODE_RANK (0 for worker-0)",

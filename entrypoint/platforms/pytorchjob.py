@@ -53,7 +53,7 @@ def _take_hosts(clues: Clues, job: str) -> None:
     count = clues.number(_NODES)
     if not job:
         detail = f"MASTER_ADDR is {clues.env.get('MASTER_ADDR', '')[:60]!r}"
-        clues.unknown["hosts"] = (
+        clues.no_hosts(
             "nothing names the nodes of this PyTorchJob",
             detail,
             "set ENTRYPOINT_HOSTS",
@@ -73,7 +73,7 @@ def _workers(clues: Clues, job: str) -> tuple[str, ...]:
     most = number({_NODES: high if colon else low}, _NODES)
     if job and least and least == most:
         return tuple(f"{job}-worker-{index}" for index in range(least))
-    clues.unknown["hosts"] = (
+    clues.no_hosts(
         "an elastic PyTorchJob does not say which nodes it has",
         f"{_NODES} is {text[:60]!r}",
         (
@@ -90,7 +90,7 @@ def _take_rank(clues: Clues, master: bool) -> None:
     ranks = {name: rank for name in names if (rank := clues.number(name)) is not None}
     if len(set(ranks.values())) > 1:
         detail = ", ".join(f"{name} is {rank}" for name, rank in ranks.items())
-        clues.unknown["node_rank"] = (
+        clues.no_index(
             "the platform gives this node two ranks",
             detail,
             "set ENTRYPOINT_NODE_RANK",

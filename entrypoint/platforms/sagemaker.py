@@ -76,13 +76,14 @@ def _take_index(clues: Clues, current: str, origin: str) -> None:
     else:
         detail = f"{origin} is {current[:60]!r}, the hosts are {_short(clues.hosts)}"
         hint = "set ENTRYPOINT_NODE_RANK (0 for worker-0)"
-        clues.unknown["node_rank"] = ("this node is none of the hosts", detail, hint)
+        clues.no_index("this node is none of the hosts", detail, hint)
 
 
 def _unclear(clues: Clues, summary: str, detail: str) -> None:
     """Note that the hosts and the index of this one are unknown."""
     hint = "set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK"
-    clues.unknown["hosts"] = clues.unknown["node_rank"] = (summary, detail, hint)
+    clues.no_hosts(summary, detail, hint)
+    clues.no_index(summary, detail, hint)
 
 
 def _json(text: str) -> Any:

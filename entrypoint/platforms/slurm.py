@@ -70,14 +70,14 @@ def _take_hosts(clues: Clues) -> None:
     try:
         hosts = expand(clues.env[name], name)
     except ConfigError as error:
-        clues.unknown["hosts"] = (
+        clues.no_hosts(
             error.summary.partition(" ")[2],
             error.detail,
             "set ENTRYPOINT_HOSTS",
         )
         return
     if not step and len(hosts) > 1:
-        clues.unknown["hosts"] = (
+        clues.no_hosts(
             "a batch script and a shell of salloc run on the first node of their job alone",
             f"{name} has {len(hosts)} nodes, and srun did not start this process",
             f"start it by {_SRUN}, or set ENTRYPOINT_HOSTS",
@@ -115,7 +115,7 @@ def _is_other_node(clues: Clues) -> bool:
     if index is None or not clues.hosts or name in ("", clues.hosts[index]):
         return False
     clues.origins.pop("node_rank", None)
-    clues.unknown["node_rank"] = (
+    clues.no_index(
         f"{clues.origins['hosts']} has another node in this one's place",
         (
             f"SLURM_NODEID is {index}, which is {clues.hosts[index]}, and SLURMD_NODENAME is"

@@ -40,7 +40,7 @@ def site(facts: Facts) -> Site:
     clues.take("index", cluster.place(_POOLS), _SPEC)
     clues.take_job("CLOUD_ML_JOB_ID")
     if cluster.task not in _POOLS:
-        clues.unknown["hosts"] = (
+        clues.no_hosts(
             "nodes are the containers of the first two worker pools",
             f"CLUSTER_SPEC: task.type is {cluster.task[:60]!r}",
             "move it to the second pool, or set ENTRYPOINT_PLATFORM=local to run its program alone",

@@ -61,13 +61,13 @@ def _tasks(clues: Clues, facts: Facts) -> _Tasks:
         source, hosts = variable if variable[1] else path
         count = clues.number(f"VC_{task}_NUM")
         if variable[1] and path[1] and variable[1] != path[1]:
-            clues.unknown["hosts"] = (
+            clues.no_hosts(
                 "the job got other hosts after this container had started",
                 f"{variable[0]} has {len(variable[1])}, {path[0]} has {len(path[1])}",
                 "restart the job, or set ENTRYPOINT_HOSTS",
             )
         elif count is not None and count != len(hosts):
-            clues.unknown["hosts"] = (
+            clues.no_hosts(
                 "the platform names another number of hosts than it counts",
                 f"{source} has {len(hosts)}, VC_{task}_NUM is {count}",
                 "set ENTRYPOINT_HOSTS to the right list",
@@ -76,7 +76,7 @@ def _tasks(clues: Clues, facts: Facts) -> _Tasks:
             tasks[task] = hosts
             sources.append(source)
     if not tasks:
-        clues.unknown["hosts"] = (
+        clues.no_hosts(
             "Volcano does not say which Pods the job has",
             f"there is no VC_<TASK>_HOSTS, and no {_FOLDER}<task>{_END}",
             "add the svc plugin to the job (plugins: {svc: []}), or set ENTRYPOINT_HOSTS",
@@ -136,7 +136,7 @@ def _take_index(clues: Clues, hostname: str, tasks: _Tasks) -> None:
     if not clues.hosts:
         return  # topology searches the host name among the spec's hosts
     if len(matches) != 1:
-        clues.unknown["node_rank"] = (
+        clues.no_index(
             f"{name} counts within a task, and nothing says which task this Pod is of",
             f"host name {hostname[:80]!r}, tasks {some(tasks, _SHOWN)}",
             "set ENTRYPOINT_NODE_RANK, counted over all tasks",
@@ -148,7 +148,7 @@ def _take_index(clues: Clues, hostname: str, tasks: _Tasks) -> None:
         by_variable = len(tasks) == 1 and index is not None
         clues.take("index", matches[0], name if by_variable else "the host name")
     else:
-        clues.unknown["node_rank"] = (
+        clues.no_index(
             f"{name} and the host name are of two Pods",
             f"{name} is {index}, {pod[:80]} is number {place} of task {task}",
             "set ENTRYPOINT_NODE_RANK",

@@ -71,7 +71,7 @@ def _hosts(clues: Clues, role: str) -> tuple[str, ...]:
     if first and listed[:1] != first:
         detail = f"{variable} begins with {listed[0][:60]}, MLP_{role}_0_HOST is {first[0][:60]}"
         summary = f"the platform names two first hosts of the role {role}"
-        clues.unknown["hosts"] = (summary, detail, "set ENTRYPOINT_HOSTS")
+        clues.no_hosts(summary, detail, "set ENTRYPOINT_HOSTS")
         return ()
     return clues.counted(listed, variable, counter)
 
@@ -80,7 +80,7 @@ def _check_roles(clues: Clues, roles: _Roles) -> None:
     """Note why no launcher can start these nodes."""
     for role in _OTHERS:
         if clues.number(f"MLP_{role}_NUM"):
-            clues.unknown["hosts"] = (
+            clues.no_hosts(
                 f"no launcher starts a {role}",
                 f"MLP_{role}_NUM is {clues.env[f'MLP_{role}_NUM'].strip()}",
                 (
@@ -90,7 +90,7 @@ def _check_roles(clues: Clues, roles: _Roles) -> None:
             )
     if roles["PS"] and not (roles["CHIEF"] or roles["WORKER"]) and "hosts" not in clues.unknown:
         servers = f"{_list(clues.env, 'PS')} names {len(roles['PS'])}"
-        clues.unknown["hosts"] = (
+        clues.no_hosts(
             "parameter servers are named, and no worker",
             f"{servers}, MLP_CHIEF_ALL_HOSTS and MLP_WORKER_ALL_HOSTS are unset",
             "set ENTRYPOINT_HOSTS",
@@ -108,7 +108,7 @@ def _ports(clues: Clues, roles: _Roles) -> tuple[int, ...]:
     ]
     if invalid:
         hint = "fix it, or set ENTRYPOINT_HOSTS"
-        clues.unknown["hosts"] = ("a port is a number from 1 to 65535", some(invalid, 4), hint)
+        clues.no_hosts("a port is a number from 1 to 65535", some(invalid, 4), hint)
     return tuple(map(int, ports.values())) if all(ports.values()) and not invalid else ()
 
 
@@ -119,17 +119,13 @@ def _take_index(clues: Clues, role: str, roles: _Roles) -> None:
     index = clues.number(name)
     if role not in _ROLES:
         summary = "this node has no role that a launcher starts"
-        clues.unknown["node_rank"] = (summary, f"MLP_ROLE is {role[:60]!r}", hint)
+        clues.no_index(summary, f"MLP_ROLE is {role[:60]!r}", hint)
     elif not roles:
         detail = f"MLP_ROLE is {role}, MLP_ROLE_INDEX is {clues.env.get(name, '')!r}"
-        clues.unknown["node_rank"] = ("the nodes before this one cannot be counted", detail, hint)
+        clues.no_index("the nodes before this one cannot be counted", detail, hint)
     elif clues.hosts and index is not None and index >= len(roles[role]):
-        variable = _list(clues.env, role)
-        clues.unknown["node_rank"] = (
-            f"{name} is beyond the last {role}",
-            f"{name} is {index}, {variable} names {count(len(roles[role]), 'host')}",
-            f"see that {variable} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
-        )
+        hosts = count(len(roles[role]), "host")
+        clues.beyond(name, index, _list(clues.env, role), hosts, role)
     else:
         before = list(_ROLES)[: list(_ROLES).index(role)]
         clues.take_index(name, sum(len(roles[name]) for name in before))

@@ -173,8 +173,9 @@ def test_what_is_said_of_several_starts() -> None:
         78,
         "EP208 a launcher has started this program more than once on this node, and one entrypoint"
         " starts all ranks of its node | SLURM_STEP_NUM_TASKS is '8', SLURM_STEP_NUM_NODES is '1' |"
-        " start it once on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node); or set"
-        " ENTRYPOINT_PLATFORM=local, if each start is a job of its own",
+        " start it once on each node (srun --ntasks-per-node=1, mpirun --map-by ppr:1:node,"
+        " process_count_per_instance: 1 in Azure ML); or set ENTRYPOINT_PLATFORM=local, if each start"
+        " is a job of its own",
     )
     assert recognize(facts(step), None)["status"] == 78
 
