@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from entrypoint.model import DEFAULT, SSH_PORT, Source
-from entrypoint.secret import Secret, is_secret
+from entrypoint.secret import Secret
 from entrypoint.spec.logs import LogsSpec
 from entrypoint.spec.rules import (
     ADDRESS,
@@ -529,14 +529,6 @@ class JobSpec:
         set."""
         slots = HostEntry.of(self.hosts[rank]).slots if self.hosts else None
         return self.slots if slots is None else int(slots)
-
-    def written_secrets(self) -> list[str]:
-        """Return the names of variables in the spec file whose values may be secrets."""
-        return [
-            name
-            for name in self.env
-            if is_secret(name) and self.source(f"env.{name}").origin == "spec"
-        ]
 
     @property
     def secret(self) -> Secret | None:

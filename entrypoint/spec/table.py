@@ -156,15 +156,27 @@ def is_service(name: str, value: str) -> bool:
 # Settings of a job that may be written where others can read them
 
 
+_OF_FILES = ("spec",)
+_OF_STARTS = ("flag", "env")
+_OF_SCRIPTS = ("command", "env", "launcher", "node_rank")
+# Fields that mean nothing under mpirun, or are refused; torch.port is MASTER_PORT of all ranks.
+_OF_OTHERS = re.compile(
+    r"nodes$|torch\.(?!port$)|(accelerate|ascend|deepspeed|jax|mindspore|ray|tensorflow)\."
+)
+
+
 def given(spec: JobSpec) -> dict[str, str]:
     """Return the user's settings as variables: without this node's index and secrets; the spec as
     its file."""
-    return _shared(spec)[0]
+    values, _ = _public(spec, _OF_STARTS, "node_rank", "command")
+    files = [source.where for source in spec._sources.values() if source.origin == "spec"]
+    file = {"ENTRYPOINT_SPEC": files[0].rsplit(":", 2)[0]} if files else {}
+    return file | {field.env: _text(value) for field, value in values}
 
 
 def kept_back(spec: JobSpec) -> list[str]:
     """Return the names of the secrets that `given` leaves out."""
-    return _shared(spec)[1]
+    return _public(spec, _OF_STARTS, "node_rank", "command")[1]
 
 
 def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
@@ -173,25 +185,8 @@ def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
 
     The hosts and this node's index are not included.
     """
-    out: dict[str, str] = {}
-    kept = spec.written_secrets()
-    for field in fields():
-        value: Any = spec.value(field.path)
-        is_of_node = field.path in ("hosts", "node_rank")
-        if spec.source(field.path).origin != "spec" or value is None or is_of_node:
-            continue
-        if field.kind == "mapping":
-            kept += [
-                name
-                for name, text in value.items()
-                if name not in kept and secret.masked(text) != text
-            ]
-            value = {name: text for name, text in value.items() if name not in kept}
-        if _holds_secret(field, value):
-            kept.append(field.path)
-        elif value != {}:
-            out[field.env] = _text(value)
-    return out, kept
+    values, kept = _public(spec, _OF_FILES, "hosts", "node_rank")
+    return {field.env: _text(value) for field, value in values}, kept
 
 
 def for_script(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
@@ -202,26 +197,13 @@ def for_script(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
     wins. Not included are `command` and `env`, which `carried` returns, this node's index, the
     launcher, and the settings of other launchers.
     """
-    out: dict[str, str] = {}
-    kept = []
-    for field in fields():
-        value: Any = spec.value(field.path)
-        is_given = spec.source(field.path).origin in ("spec", "flag", "env")
-        if not is_given or value is None or field.path in _OF_SCRIPTS:
-            continue
-        if _holds_secret(field, value):
-            kept.append(field.path)
-        elif not _OF_OTHERS.match(field.path):
-            text = ",".join(value) if field.path == "hosts" else _text(value)
-            out[(field.env, *field.aliases)[-1]] = text
-    return out, kept
-
-
-_OF_SCRIPTS = ("command", "env", "launcher", "node_rank")
-# Fields that mean nothing under mpirun, or are refused; torch.port is MASTER_PORT of all ranks.
-_OF_OTHERS = re.compile(
-    r"nodes$|torch\.(?!port$)|(accelerate|ascend|deepspeed|jax|mindspore|ray|tensorflow)\."
-)
+    values, kept = _public(spec, (*_OF_FILES, *_OF_STARTS), *_OF_SCRIPTS)
+    texts = {
+        (field.env, *field.aliases)[-1]: ",".join(value) if field.path == "hosts" else _text(value)
+        for field, value in values
+        if not _OF_OTHERS.match(field.path)
+    }
+    return texts, kept
 
 
 def carried(spec: JobSpec) -> dict[str, Any]:
@@ -236,21 +218,48 @@ def carried(spec: JobSpec) -> dict[str, Any]:
     }
 
 
+def left_out(spec: JobSpec) -> list[str]:
+    """Return the secrets that a script which others may read cannot contain: variables of `env`,
+    and `command`."""
+    is_secret_command = secret.masked_words(spec.command) != list(spec.command)
+    return [*_secrets(spec.env), *(["command"] if is_secret_command else [])]
+
+
+def _public(
+    spec: JobSpec, origins: tuple[str, ...], *without: str
+) -> tuple[list[tuple[FieldInfo, Any]], list[str]]:
+    """Return the fields that these origins have set, but for those at the paths `without`, with
+    their values; and the names of the secrets that they leave out."""
+    values = []
+    kept = []
+    for field in fields():
+        value: Any = spec.value(field.path)
+        if field.path in without or value is None:
+            continue
+        if field.kind == "mapping":
+            hidden = _secrets(value)
+            kept += [name for name in hidden if spec.source(f"env.{name}").origin in origins]
+            value = {name: text for name, text in value.items() if name not in hidden}
+        if spec.source(field.path).origin not in origins or value == {}:
+            continue
+        if _holds_secret(field, value):
+            kept.append(field.path)
+        else:
+            values.append((field, value))
+    return values, kept
+
+
+def _secrets(env: Mapping[str, str]) -> list[str]:
+    """Return the names of the variables that are secrets, by their names or their values."""
+    return [name for name, text in env.items() if is_secret(name) or secret.masked(text) != text]
+
+
 def _holds_secret(field: FieldInfo, value: Any) -> bool:
     texts = [value] if isinstance(value, str) else value if field.kind == "list" else []
     is_one = texts == [value]
     return secret.masked_words(list(texts)) != list(texts) or (
         is_one and secret.hides(field.path, value)
     )
-
-
-def left_out(spec: JobSpec) -> list[str]:
-    """Return the secrets that a script which others may read cannot contain: variables of `env`,
-    and `command`."""
-    names = [
-        name for name, value in spec.env.items() if is_secret(name) or secret.masked(value) != value
-    ]
-    return names + (["command"] if secret.masked_words(spec.command) != list(spec.command) else [])
 
 
 def _text(value: Any) -> str:
@@ -260,26 +269,3 @@ def _text(value: Any) -> str:
     import json  # most starts write none
 
     return json.dumps(value)
-
-
-def _shared(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
-    out: dict[str, str] = {}
-    kept: list[str] = []
-    for field in fields():
-        source = spec.source(field.path)
-        if source.origin == "spec":
-            out["ENTRYPOINT_SPEC"] = source.where.rsplit(":", 2)[0]
-        elif source.origin in ("flag", "env") and field.path not in ("node_rank", "command"):
-            value: Any = spec.value(field.path)
-            if field.kind == "mapping":
-                kept += [
-                    n for n in value if is_secret(n) and spec.source(f"env.{n}").origin != "spec"
-                ]
-                value = {name: entry for name, entry in value.items() if not is_secret(name)}
-            if isinstance(value, str) and (
-                secret.masked(value) != value or secret.hides(field.path, value)
-            ):
-                kept.append(field.path)
-            elif value != {}:
-                out[field.env] = _text(value)
-    return out, kept
