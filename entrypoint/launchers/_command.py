@@ -3,7 +3,7 @@ there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from entrypoint.errors import Problem, SpecError
@@ -42,9 +42,7 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
         if replacement != launcher:
             hint = f"set launcher: {replacement} (ENTRYPOINT_LAUNCHER), with {program}"
         behind = "" if launcher_of(command)[0] else f" behind `{command[0]}`"
-        raise SpecError(
-            [Problem(spec.source("command").where, "command", summary, f"`{name}`{behind}", hint)]
-        )
+        raise SpecError([problem(spec, "command", summary, f"`{name}`{behind}", hint)])
 
 
 def split_python(
@@ -73,15 +71,17 @@ def refuse_env(spec: JobSpec, settled: Mapping[str, str]) -> None:
 
     `settled` names the fields to set instead. Raises SpecError.
     """
-    problems = []
-    for name in filter(spec.env.__contains__, settled):
-        summary = f"EP119 {name} is set by the launcher"
-        detail = f"`{brief(spec.env[name])}`"
-        where = spec.source(f"env.{name}").where
-        hint = f"remove it, and set {settled[name]}"
-        problems.append(Problem(where, f"env.{name}", summary, detail, hint))
-    if problems:
-        raise SpecError(problems)
+    refuse(
+        problem(
+            spec,
+            f"env.{name}",
+            f"EP119 {name} is set by the launcher",
+            f"`{brief(spec.env[name])}`",
+            f"remove it, and set {field}",
+        )
+        for name, field in settled.items()
+        if name in spec.env
+    )
 
 
 def with_options(
@@ -95,23 +95,17 @@ def with_options(
     command = with_python(spec.command)
     has_script = is_python(command[0]) or is_shell(command[0])
     after = program_of(command)[2] if has_script else 1
-    where = spec.source("command").where
-    problems = []
-    for argument in command[after:]:
-        name = _option(argument)
-        if name is not None and name in options:
-            hint = f"remove it; its value comes from {settled[name]}"
-            problems.append(
-                Problem(
-                    where,
-                    "command",
-                    f"EP119 --{name} is added by the launcher",
-                    f"`{brief(argument)}`",
-                    hint,
-                )
-            )
-    if problems:
-        raise SpecError(problems)
+    refuse(
+        problem(
+            spec,
+            "command",
+            f"EP119 --{name} is added by the launcher",
+            f"`{brief(argument)}`",
+            f"remove it; its value comes from {settled[name]}",
+        )
+        for argument in command[after:]
+        if (name := _option(argument)) in options
+    )
     added = [entry for name, value in options.items() for entry in (f"--{name}", value)]
     return (*command[:after], *added, *command[after:])
 
@@ -124,22 +118,31 @@ def refuse_options(
     `settled` names the fields of the options' values. argparse accepts any beginning of an option
     for the option. Raises SpecError.
     """
-    where = spec.source(path).where
-    problems = []
-    for argument in argv:
-        name = _option(argument)
-        option = next(
-            (option for option in settled if name is not None and option.startswith(name)), None
+    refuse(
+        problem(
+            spec,
+            path,
+            f"EP119 --{option} is set by {setter}",
+            f"`{brief(argument)}`",
+            f"set {settled[option]}",
         )
-        if option:
-            summary = f"EP119 --{option} is set by {setter}"
-            problems.append(
-                Problem(where, path, summary, f"`{brief(argument)}`", f"set {settled[option]}")
-            )
-    if problems:
-        raise SpecError(problems)
+        for argument in argv
+        if (name := _option(argument))
+        and (option := next((option for option in settled if option.startswith(name)), ""))
+    )
 
 
-def _option(argument: str) -> str | None:
-    """Return the name of an option in argparse's form; None if the argument is no option."""
-    return argument.partition("=")[0][2:].replace("-", "_") if argument.startswith("--") else None
+def problem(spec: JobSpec, path: str, summary: str, detail: str, hint: str) -> Problem:
+    """Return what is wrong with the spec's field at this path."""
+    return Problem(spec.source(path).where, path, summary, detail, hint)
+
+
+def refuse(problems: Iterable[Problem]) -> None:
+    """Raise SpecError if there are problems."""
+    if found := list(problems):
+        raise SpecError(found)
+
+
+def _option(argument: str) -> str:
+    """Return the name of an option in argparse's form; "" if the argument is no option."""
+    return argument.partition("=")[0][2:].replace("-", "_") if argument.startswith("--") else ""

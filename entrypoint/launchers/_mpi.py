@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint import supervised
 from entrypoint.errors import Problem
+from entrypoint.launchers._command import problem
 from entrypoint.launchers._place import file, meeting_port, place
 from entrypoint.model import EnvVar, File, Launch, LaunchRanks, LaunchStart, Members, Topology
 from entrypoint.spec import JobSpec, logs
@@ -85,17 +86,23 @@ def _rank_script(
 def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Problem]:
     """Return a problem for each option of the spec that the launcher sets; `settled` names the
     fields for them."""
-    problems = []
-    for path in ("mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args"):
-        for argument in (spec.value(path) or "").split():
-            option = argument.lstrip("-").partition("=")[0]
-            if argument.startswith("-") and option in settled:
-                summary = f"EP119 -{option} is set by launcher {launcher}"
-                hint = f"set {settled[option]}"
-                problems.append(
-                    Problem(spec.source(path).where, path, summary, f"`{brief(argument)}`", hint)
-                )
-    return problems
+    arguments = [
+        (path, argument, argument.lstrip("-").partition("=")[0])
+        for path in ("mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args")
+        for argument in (spec.value(path) or "").split()
+        if argument.startswith("-")
+    ]
+    return [
+        problem(
+            spec,
+            path,
+            f"EP119 -{option} is set by launcher {launcher}",
+            f"`{brief(argument)}`",
+            f"set {settled[option]}",
+        )
+        for path, argument, option in arguments
+        if option in settled
+    ]
 
 
 def agent(topology: Topology, after: str = "") -> File:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 
 from entrypoint import interfaces
-from entrypoint.errors import Problem, SpecError
 from entrypoint.launchers import _mpi
+from entrypoint.launchers._command import problem, refuse
 from entrypoint.launchers._place import file, master
 from entrypoint.model import EnvVar, Launch, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
@@ -102,17 +102,11 @@ def _is_tagged(spec: JobSpec, topology: Topology, members: Members) -> bool:
 
 
 def _refuse(spec: JobSpec) -> None:
-    problems = []
-    for path in _OF_OPEN_MPI:
-        if spec.value(path):
-            where = spec.source(path).where
-            hint = "remove it, or set launcher: mpirun"
-            problems.append(
-                Problem(where, path, "EP119 mpiexec.hydra takes no options of Open MPI's", "", hint)
-            )
-    problems += _mpi.refused(spec, "hydra", {**_SETTLED, **(_OUTPUT if spec.logs.lines else {})})
-    if problems:
-        raise SpecError(problems)
+    summary = "EP119 mpiexec.hydra takes no options of Open MPI's"
+    hint = "remove it, or set launcher: mpirun"
+    problems = [problem(spec, path, summary, "", hint) for path in _OF_OPEN_MPI if spec.value(path)]
+    settled = {**_SETTLED, **(_OUTPUT if spec.logs.lines else {})}
+    refuse([*problems, *_mpi.refused(spec, "hydra", settled)])
 
 
 def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...]:

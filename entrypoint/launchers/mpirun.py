@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 
 from entrypoint import interfaces
-from entrypoint.errors import ConfigError, SpecError
+from entrypoint.errors import ConfigError
 from entrypoint.launchers import _mpi
+from entrypoint.launchers._command import refuse
 from entrypoint.launchers._daemons import OPENMPI
 from entrypoint.launchers._place import file, settled
 from entrypoint.model import (
@@ -78,8 +79,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     Raises ConfigError if the nodes have different majors of Open MPI, SpecError for options that
     `logs` sets.
     """
-    if spec.logs.lines and (problems := _mpi.refused(spec, "mpirun", _OUTPUT)):
-        raise SpecError(problems)
+    if spec.logs.lines:
+        refuse(_mpi.refused(spec, "mpirun", _OUTPUT))
     _check_majors(topology, members)
     many = len(topology.nodes) > 1
     mpi = members.reports[topology.me].mpi

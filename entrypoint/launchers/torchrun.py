@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from entrypoint.errors import Problem, SpecError
+from entrypoint.errors import SpecError
 from entrypoint.launchers import _torch
+from entrypoint.launchers._command import problem
 from entrypoint.launchers._place import endpoint, master
 from entrypoint.model import EnvVar, File, Launch, Members, Topology
 from entrypoint.spec import JobSpec
@@ -99,31 +100,20 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
     if spec.nodes is None:
         return None
     minimum, maximum = map(int, spec.nodes.split(":"))
-    where = spec.source("nodes").where
     hosts = len(topology.nodes)
     if maximum != hosts:
+        summary = "EP120 the most nodes of an elastic job are its hosts"
         detail = f"{maximum}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
         hint = f"write {min(minimum, hosts)}:{hosts}, or name all hosts"
-        raise SpecError(
-            [
-                Problem(
-                    where,
-                    "nodes",
-                    "EP120 the most nodes of an elastic job are its hosts",
-                    detail,
-                    hint,
-                )
-            ]
-        )
+        raise SpecError([problem(spec, "nodes", summary, detail, hint)])
     if minimum > maximum:
         summary = "EP120 the least is more than the most"
-        raise SpecError(
-            [Problem(where, "nodes", summary, spec.nodes, f"write {maximum}:{minimum}")]
-        )
+        hint = f"write {maximum}:{minimum}"
+        raise SpecError([problem(spec, "nodes", summary, spec.nodes, hint)])
     if spec.torch.rdzv_backend == "static":
         summary = "EP120 a static rendezvous has a fixed number of nodes"
         hint = "set torch.rdzv_backend: c10d, or remove nodes"
-        raise SpecError([Problem(where, "nodes", summary, spec.nodes, hint)])
+        raise SpecError([problem(spec, "nodes", summary, spec.nodes, hint)])
     return minimum
 
 
