@@ -123,6 +123,15 @@ def hostfile(spec: JobSpec, topology: Topology) -> str:
     return spec.mpi.hostfile or f"{topology.run_dir}/hostfile"
 
 
+def slots(topology: Topology, members: Members) -> list[tuple[str, int]]:
+    """Return the entries of the hostfile: each node, with the slots that it has counted."""
+    is_alone = len(topology.nodes) == 1
+    return [
+        ("localhost" if is_alone else node.host, report.slots)
+        for node, report in zip(topology.nodes, members.reports, strict=True)
+    ]
+
+
 def world_size(spec: JobSpec, members: Members) -> int:
     """Return the world size: mpi.np, or the sum of the slots that the nodes counted."""
     return spec.mpi.np or sum(report.slots for report in members.reports)

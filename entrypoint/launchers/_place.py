@@ -1,5 +1,5 @@
-"""What several launchers give their programs: variables for a node's place among the others and for
-settings, and files."""
+"""What several launchers give their programs: variables for a node's place among the others, and
+files of templates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from entrypoint.errors import ConfigError
 from entrypoint.model import EnvVar, File, LaunchPort, Members, Topology
 from entrypoint.render import render
-from entrypoint.spec import JobSpec, fields
+from entrypoint.spec import JobSpec
 
 
 def file(template: str, context: Mapping[str, Any] | None = None, mode: int = 0o600) -> File:
@@ -66,17 +66,3 @@ def equal_slots(launcher: str, topology: Topology, members: Members) -> int:
         summary = f"EP121 {launcher} needs as many processes on one node as on any other"
         raise ConfigError(summary, detail, "set slots for all nodes")
     return sum(slots)
-
-
-def settled(spec: JobSpec, *paths: str) -> tuple[EnvVar, ...]:
-    """Return these fields of the spec, if they have a value, as the variables of other tools.
-
-    So a script uses the values that the plan shows.
-    """
-    named = {field.path: field.aliases[0] for field in fields() if field.path in paths}
-    values = {path: spec.value(path) for path in paths}
-    return tuple(
-        EnvVar(named[path], str(value), str(spec.source(path)))
-        for path, value in values.items()
-        if value is not None
-    )

@@ -39,15 +39,11 @@ _SETTLED = {
     "master_addr": "hosts",
     "master_port": "torch.port",
 }
-_BY_SSH = {
-    **dict.fromkeys(
-        ("include", "exclude", "num_nodes", "num_gpus", "num_accelerators"), "ssh.client: files"
-    ),
-    **dict.fromkeys(
-        ("launcher", "launcher_args", "force_multi", "autotuning", "venv_script"),
-        "ssh.client: files",
-    ),
-}
+_OF_SSH = (
+    "include exclude num_nodes num_gpus num_accelerators launcher launcher_args force_multi"
+    " autotuning venv_script"
+)
+_BY_SSH = dict.fromkeys(_OF_SSH.split(), "ssh.client: files")
 _FORMS: Mapping[str, tuple[str, ...]] = {
     "script": (),
     "module": ("--module",),

@@ -78,10 +78,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     launch = replace(launch, start=replace(launch.start, needs_programs=needs))
     if not topology.is_leader:
         return launch
-    nodes = [
-        (f"{node.host if many else 'localhost'}:{report.slots}",)
-        for node, report in zip(topology.nodes, members.reports, strict=True)
-    ]
+    nodes = [(f"{host}:{slots}",) for host, slots in _mpi.slots(topology, members)]
     hostfile = file("mpirun/hostfile.j2", {"nodes": nodes})
     # The daemon stays in the foreground, so the command that starts it must run in the background.
     agent = (_mpi.agent(topology, " &"),) if many else ()

@@ -4,14 +4,14 @@ released."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from entrypoint import interfaces
 from entrypoint.errors import ConfigError
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._command import refuse
 from entrypoint.launchers._daemons import OPENMPI
-from entrypoint.launchers._place import file, settled
+from entrypoint.launchers._place import file
 from entrypoint.model import (
     EnvVar,
     File,
@@ -23,7 +23,7 @@ from entrypoint.model import (
     Topology,
 )
 from entrypoint.render import quote_sh
-from entrypoint.spec import JobSpec, carried, for_script
+from entrypoint.spec import JobSpec, carried, fields, for_script
 from entrypoint.text import some
 from entrypoint.values import replace
 
@@ -99,10 +99,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         launch = replace(launch, start=replace(launch.start, needs_programs=needs, needs_ipv4=ipv4))
     if not topology.is_leader:
         return launch
-    nodes = [
-        (node.host if many else "localhost", f"slots={report.slots}")
-        for node, report in zip(topology.nodes, members.reports, strict=True)
-    ]
+    nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology, members)]
     script = _script(spec, topology, members)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
@@ -206,9 +203,20 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
             str(spec.source("mpi.hostfile")),
         ),
         *((_LISTED,) if _lists_names(members.reports[0].mpi) else ()),
-        *settled(spec, *(() if is_asked else ("mpi.interface",)), *_OPTIONS),
+        *_settled(spec, *(() if is_asked else ("mpi.interface",)), *_OPTIONS),
         *_interfaces(spec, topology, members),
     )
+
+
+def _settled(spec: JobSpec, *paths: str) -> Iterator[EnvVar]:
+    """Yield these fields of the spec, if they have a value, as the variables of the script.
+
+    So it uses the values that the plan shows.
+    """
+    for field in fields():
+        value = spec.value(field.path)
+        if field.path in paths and value is not None:
+            yield EnvVar(field.aliases[0], str(value), str(spec.source(field.path)))
 
 
 def _lists_names(mpi: str) -> bool:

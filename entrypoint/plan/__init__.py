@@ -13,10 +13,10 @@ from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_launcher
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
-from entrypoint.plan import attempts, cpus, installed
+from entrypoint.plan import cpus, installed
 from entrypoint.plan.members import assume_members, check_networks
 from entrypoint.plan.numbering import inherited
-from entrypoint.plan.team import check_launch, working
+from entrypoint.plan.team import attempt_env, check_launch, working
 from entrypoint.plan.topology import build, site_of
 from entrypoint.registry import choose, load, names
 from entrypoint.render import quote_ssh, render
@@ -357,9 +357,7 @@ def _env(
     ]
     if leader_env is not None:
         spec_env = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
-    run_dir = EnvVar(
-        "ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", ""))
-    )
+    run_dir = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins["run_dir"]))
     return (
         *device,
         *installed.variables(facts, launch.ranks.name),
@@ -368,7 +366,7 @@ def _env(
         *spec_env,
         *_own_stacks(spec, facts, spec_env),
         run_dir,
-        *attempts.variables(spec, topology),
+        *attempt_env(spec, topology),
     )
 
 

@@ -1,11 +1,13 @@
-"""The nodes of a job with spares that work in an attempt, as its launcher sees them."""
+"""What an attempt of a job differs in: its number, the nodes of a job with spares that work in it,
+and the port that the roll call has chosen for it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from entrypoint.errors import ConfigError
-from entrypoint.model import Launch, Members, Topology
+from entrypoint.model import EnvVar, Launch, LaunchPort, Members, Topology
+from entrypoint.plan.ports import with_port
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
@@ -65,3 +67,28 @@ def check_launch(spec: JobSpec, topology: Topology, launch: Launch, launcher: st
         raise ConfigError(
             f"EP211 this job cannot have spares ({spec.source('spares')})", reason, "remove spares"
         )
+
+
+def with_attempt(topology: Topology, attempt: int) -> Topology:
+    """Return the topology of this attempt; the same one if that is known."""
+    return topology if attempt == topology.attempt else replace(topology, attempt=attempt)
+
+
+def with_chosen(spec: JobSpec, wanted: LaunchPort | None, port: int) -> JobSpec:
+    """Return the spec with the port that the roll call has chosen, 0 for the planned one; the same
+    spec if that is known."""
+    if not port or wanted is None or port == wanted.first:
+        return spec
+    return with_port(spec, wanted.path, port)
+
+
+def attempt_env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+    """Return the variables by which ranks know the attempt, if there can be more than one. torch's
+    launchers set the second one themselves."""
+    if not spec.restarts.most:
+        return ()
+    origin = str(spec.source("restarts"))
+    return (
+        EnvVar("ENTRYPOINT_ATTEMPT", str(topology.attempt), origin),
+        EnvVar("TORCHELASTIC_RESTART_COUNT", str(topology.attempt - 1), origin, default=True),
+    )

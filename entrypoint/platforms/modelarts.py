@@ -118,7 +118,7 @@ def _take_pre_start(clues: Clues, scripts: tuple[str, ...]) -> None:
 def _servers(clues: Clues) -> tuple[Listener, ...]:
     """Return TensorFlow's parameter servers; none in a job of another engine."""
     for name in ("TF_PS_HOSTS", "VC_PS_HOSTS"):
-        if servers := _listeners(clues.env.get(name, "")):
+        if servers := _listeners(clues, name):
             clues.origins["tensorflow.ps"] = name
             return servers
     job = clues.env.get("MA_VJ_NAME")
@@ -130,7 +130,7 @@ def _servers(clues: Clues) -> tuple[Listener, ...]:
 
 
 def _workers(clues: Clues) -> tuple[Listener, ...]:
-    if listed := _listeners(clues.env.get("TF_WORKER_HOSTS", "")):
+    if listed := _listeners(clues, "TF_WORKER_HOSTS"):
         clues.origins["hosts"] = "TF_WORKER_HOSTS"
         return listed
     _take_hosts(clues)
@@ -144,10 +144,10 @@ def _has_servers(clues: Clues) -> bool:
     return any(map(clues.env.get, _PS_MARKS))
 
 
-def _listeners(text: str) -> tuple[Listener, ...]:
-    """Return host and port of each entry of `[host:port,host:port]`; brackets and ports are
-    optional."""
-    text = text.strip()
+def _listeners(clues: Clues, name: str) -> tuple[Listener, ...]:
+    """Return host and port of each entry of a variable, `[host:port,host:port]`; brackets and ports
+    are optional."""
+    text = clues.env.get(name, "").strip()
     if text.startswith("[") and text.endswith("]") and "]" not in text[:-1]:
         text = text[1:-1]
     return tuple(listener(entry.strip()) for entry in text.split(",") if entry.strip())
@@ -156,7 +156,7 @@ def _listeners(text: str) -> tuple[Listener, ...]:
 def _take_hosts(clues: Clues) -> None:
     nodes = clues.number("MA_NUM_HOSTS")
     # Brackets and ports, as in TensorFlow's lists, are ignored.
-    listed = tuple(host for host, _ in _listeners(clues.env.get("VC_WORKER_HOSTS", "")))
+    listed = tuple(host for host, _ in _listeners(clues, "VC_WORKER_HOSTS"))
     job = clues.env.get("MA_VJ_NAME")
     if listed:
         clues.take_hosts("VC_WORKER_HOSTS", "MA_NUM_HOSTS", listed)

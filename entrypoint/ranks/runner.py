@@ -19,9 +19,8 @@ from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
-from entrypoint.plan.attempts import with_attempt, with_chosen
 from entrypoint.plan.members import with_beside
-from entrypoint.plan.team import team_of
+from entrypoint.plan.team import team_of, with_attempt, with_chosen
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe

@@ -96,7 +96,9 @@ def load(
     # the selected one, of every field and every entry of a mapping that is set
     items: dict[str, Item] = {}
     for field in fields():
-        flag = _from_flag(field, flags.get(field.path), report)
+        flag = None
+        if given := flags.get(field.path):
+            flag = _from_text(field, given.value, Place(2, where=given.where), report)
         for item in filter(None, (flag, _from_env(field, env, report), written.get(field.path))):
             folder = folders.get(item.place.source.origin, "")
             value = _expanded(field, checked(field, item, report), env, folder)
@@ -194,10 +196,6 @@ def _unknown_key(
         return
     hint = removed(path) or suggestion(key, homes, expected)
     report.add(place, path, "unknown key", f"`{brief(key)}`", hint, "EP102")
-
-
-def _from_flag(field: FieldInfo, flag: Override | None, report: ProblemList) -> Item | None:
-    return _from_text(field, flag.value, Place(2, where=flag.where), report) if flag else None
 
 
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> Item | None:

@@ -239,7 +239,7 @@ def _hosts(items: list[Item], report: ProblemList) -> bool:
                 "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and"
                 " torch.port"
             )
-        elif entry.address is not None and not _is_address(entry.address):
+        elif entry.address is not None and not ip(entry.address) and check_host(entry.address):
             summary = "an address is an IP address or a host name"
             hint = "write NAME=ADDRESS, such as worker-0=10.0.0.7"
         elif before != i:
@@ -273,10 +273,6 @@ def check_host(name: str) -> str | None:
 
 def _is_slots(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_SLOTS
-
-
-def _is_address(text: str) -> bool:
-    return bool(ip(text)) or check_host(text) is None
 
 
 def expanded(text: str, env: Mapping[str, str]) -> str:

@@ -116,15 +116,12 @@ def variable(path: str) -> str:
 
 
 def _limits(rule: Rule) -> str:
-    return _bounds(rule) + (f", or `{rule.word}`" if rule.word else "")
-
-
-def _bounds(rule: Rule) -> str:
-    if rule.le < inf and rule.ge > -inf:
-        return f" from {rule.ge:g} to {rule.le:.15g}"
     bounds = (("of at least", rule.ge), ("above", rule.gt), ("up to", rule.le))
     text = ", ".join(f"{name} {bound:.15g}" for name, bound in bounds if abs(bound) < inf)
-    return f" {text}" if text else ""
+    text = f" {text}" if text else ""
+    if rule.le < inf and rule.ge > -inf:
+        text = f" from {rule.ge:g} to {rule.le:.15g}"
+    return text + (f", or `{rule.word}`" if rule.word else "")
 
 
 def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -138,12 +135,14 @@ def _unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def settings_in(env: Mapping[str, str]) -> set[str]:
     """Return the names of our variables that are set and configure a job."""
-    variables = {
-        name: value
+    return {
+        name
         for name, value in env.items()
-        if name.startswith(PREFIX) and name not in _OF_NO_JOB
+        if value
+        and name.startswith(PREFIX)
+        and name not in _OF_NO_JOB
+        and not is_service(name, value)
     }
-    return {name for name, value in variables.items() if value and not is_service(name, value)}
 
 
 def is_service(name: str, value: str) -> bool:

@@ -21,7 +21,7 @@ from entrypoint.job.history import (
 )
 from entrypoint.job.state import JobState
 from entrypoint.model import NodeReport, Outcome
-from entrypoint.plan import attempts
+from entrypoint.plan.team import with_attempt
 from entrypoint.spec.jobspec import RestartsSpec
 from entrypoint.values import replace
 from tests.unit.test_analysis import ECC
@@ -345,8 +345,8 @@ def test_ranks_and_their_logs_know_the_attempt(
 def test_only_another_attempt_has_another_topology() -> None:
     """A node makes its plan anew where it has another one."""
     first = planning.locate(JOB, FACTS)
-    assert attempts.with_attempt(first, 1) is first
-    assert attempts.with_attempt(first, 2) == replace(first, attempt=2)
+    assert with_attempt(first, 1) is first
+    assert with_attempt(first, 2) == replace(first, attempt=2)
 
 
 def test_a_job_without_restarts_knows_nothing_of_attempts() -> None:

@@ -8,9 +8,9 @@ from entrypoint.errors import OsError
 from entrypoint.job.ports import choose
 from entrypoint.model import Facts, LaunchPort, Members, NodeReport, Plan
 from entrypoint.plan import settle
-from entrypoint.plan.attempts import with_chosen
 from entrypoint.plan.ports import candidates, ssh_port, with_port
 from entrypoint.plan.show import plan_text
+from entrypoint.plan.team import with_chosen
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
 
