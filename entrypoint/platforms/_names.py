@@ -27,6 +27,14 @@ def numbered(name: str, before: str) -> tuple[str, int] | None:
     return None if value is None or not start else (start, value)
 
 
+def by_number(name: str) -> list[str | int]:
+    """Return a sort key with worker-2 before worker-10."""
+    import re
+
+    parts = re.split("([0-9]{1,18})", name)
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
+
+
 def job_name(name: str) -> str | None:
     """Return the name if it can be a job's, which is part of paths; otherwise None."""
     import re

@@ -13,6 +13,7 @@ from typing import Any
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues
+from entrypoint.platforms._names import by_number
 from entrypoint.text import from_json, some
 
 _CONFIG = "/opt/ml/input/config/resourceconfig.json"
@@ -97,13 +98,7 @@ def _hosts(entries: Any) -> tuple[str, ...]:
     """Return the names, sorted by their numbers; none if it is no list of names."""
     if not isinstance(entries, list) or not all(isinstance(host, str) and host for host in entries):
         return ()
-    return tuple(sorted(entries, key=_by_number))
-
-
-def _by_number(host: str) -> tuple[str, int, str]:
-    stem = host.rstrip("0123456789")
-    digits = host[len(stem) :].lstrip("0")
-    return stem, len(digits), digits
+    return tuple(sorted(entries, key=by_number))
 
 
 def _of_groups(groups: Any) -> tuple[str, ...]:

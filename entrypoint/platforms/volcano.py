@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._names import label
+from entrypoint.platforms._names import by_number, label
 from entrypoint.text import some
 
 _INDEX = ("VC_TASK_INDEX", "VK_TASK_INDEX")
@@ -56,7 +56,7 @@ def _tasks(clues: Clues, facts: Facts) -> _Tasks:
     names = {match[1] for name in facts.env if (match := _LISTED.fullmatch(name))}
     tasks: _Tasks = {}
     sources: list[str] = []
-    for task in sorted({*names, *lists, *files}, key=_order):
+    for task in sorted({*names, *lists, *files}, key=lambda task: (task == "PS", by_number(task))):
         variable, path = (entries.get(task, (f"VC_{task}_HOSTS", ())) for entries in (lists, files))
         source, hosts = variable if variable[1] else path
         count = clues.number(f"VC_{task}_NUM")
@@ -115,12 +115,6 @@ def _split(text: str) -> tuple[str, ...]:
 def _variable(task: str) -> str:
     """Return a task's name in the form of variables."""
     return task.upper().replace("-", "_")
-
-
-def _order(task: str) -> tuple[bool, list[str | int]]:
-    """Return a sort key with worker-2 before worker-10."""
-    parts = re.split("([0-9]{1,18})", task)
-    return task == "PS", [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def _take_index(clues: Clues, hostname: str, tasks: _Tasks) -> None:

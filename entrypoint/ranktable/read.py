@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
@@ -19,6 +19,7 @@ from entrypoint.text import brief, is_utf16, some
 from entrypoint.values import dataclass
 
 _FIX = "fix the table"
+_Value = TypeVar("_Value")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -127,6 +128,12 @@ class _Object:
                 f"{count}, and the list has {listed}",
                 "fix one of the two",
             )
+
+    def take(self, key: str, value: _Value, places: dict[_Value, str], hint: str) -> None:
+        """Note the place of a value that only one object may have."""
+        if value in places:
+            raise self.wrong(key, "is taken", f"{value}, also at {places[value]}", hint)
+        places[value] = self.at(key)
 
     def rest(self, *keys: str) -> dict[str, str]:
         """Return the texts of all other keys, unchanged."""
@@ -390,12 +397,7 @@ def _places_of_ranks(entries: Sequence[_Entry], need_ip: bool) -> dict[int, str]
                 "device_id", "is a device listed before", detail, "list each device once"
             )
         devices.add((entry.server_id, card.device_id))
-        if card.rank_id in ranks:
-            detail = f"{card.rank_id}, also at {ranks[card.rank_id]}"
-            raise entry.ranked.wrong(
-                "rank_id", "is taken", detail, "give each device a rank of its own"
-            )
-        ranks[card.rank_id] = entry.ranked.at("rank_id")
+        entry.ranked.take("rank_id", card.rank_id, ranks, "give each device a rank of its own")
         if is_many and need_ip and not card.device_ip:
             raise device.wrong(
                 "device_ip",
@@ -404,12 +406,7 @@ def _places_of_ranks(entries: Sequence[_Entry], need_ip: bool) -> dict[int, str]
                 "give each device's address, see hccn_tool -ip -g",
             )
         for address in card.device_ip.split(",") if card.device_ip else ():
-            if address in addresses:
-                detail = f"{address}, also at {addresses[address]}"
-                raise device.wrong(
-                    "device_ip", "is taken", detail, "give each device's own address"
-                )
-            addresses[address] = device.at("device_ip")
+            device.take("device_ip", address, addresses, "give each device's own address")
     return ranks
 
 
