@@ -357,7 +357,9 @@ def _env(
     ]
     if leader_env is not None:
         spec_env = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
-    run_dir = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins["run_dir"]))
+    run_dir = EnvVar(
+        "ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", ""))
+    )
     return (
         *device,
         *installed.variables(facts, launch.ranks.name),

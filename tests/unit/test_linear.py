@@ -23,6 +23,7 @@ from entrypoint.launchers import _command_line, _nested, mpirun
 from entrypoint.local import faults
 from entrypoint.output import steps
 from entrypoint.platforms import _nodelist, volcano
+from entrypoint.platforms._names import by_number
 from entrypoint.ranks.stall import reader
 from entrypoint.ranktable import make, read, table
 from entrypoint.spec import jobspec, logs, rules
@@ -89,7 +90,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "words of nodes": lambda text: [
         _nodelist._TOKEN.match(text, at) for at in (0, 1, len(text) // 2)
     ],
-    "volcano's tasks": lambda text: (volcano._LISTED.fullmatch(text), volcano._order(text)),
+    "volcano's tasks": lambda text: (volcano._LISTED.fullmatch(text), by_number(text)),
     "addresses of a rank table": lambda text: [
         make._ADDRESS.fullmatch(line) for line in text.splitlines()
     ],
