@@ -104,7 +104,7 @@ def with_options(
             f"remove it; its value comes from {settled[name]}",
         )
         for argument in command[after:]
-        if (name := _option(argument)) in options
+        if (name := _option(argument)) and name in options
     )
     added = [entry for name, value in options.items() for entry in (f"--{name}", value)]
     return (*command[:after], *added, *command[after:])
@@ -127,7 +127,7 @@ def refuse_options(
             f"set {settled[option]}",
         )
         for argument in argv
-        if (name := _option(argument))
+        if (name := _option(argument)) is not None
         and (option := next((option for option in settled if option.startswith(name)), ""))
     )
 
@@ -143,6 +143,6 @@ def refuse(problems: Iterable[Problem]) -> None:
         raise SpecError(found)
 
 
-def _option(argument: str) -> str:
-    """Return the name of an option in argparse's form; "" if the argument is no option."""
-    return argument.partition("=")[0][2:].replace("-", "_") if argument.startswith("--") else ""
+def _option(argument: str) -> str | None:
+    """Return the name of an option in argparse's form, "" of `--`; None if it is no option."""
+    return argument.partition("=")[0][2:].replace("-", "_") if argument.startswith("--") else None

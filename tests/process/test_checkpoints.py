@@ -162,7 +162,7 @@ def test_nothing_waits_for_a_disk_that_hangs(
 
 
 def test_no_thread_is_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refused(work: object) -> None:
+    def refused(work: object) -> None:
         raise RetryError("EP430 no thread")
 
     monkeypatch.setattr(checkpoints, "in_thread", refused)
