@@ -29,7 +29,9 @@ class Model(lightning.LightningModule):
         train.say_where(self.global_rank, self.trainer.world_size, self.local_rank)
         if self.args.stay:
             train.stay(self.global_rank)
-        self.inputs, self.targets = train.share(self.args, self.net)
+        inputs, targets = train.share(self.args, self.net)
+        self.inputs = inputs
+        self.targets = targets
 
     def training_step(self, batch: torch.Tensor, step: int) -> torch.Tensor:
         train.fail_if_asked(self.args, self.global_rank, step)
