@@ -106,7 +106,7 @@ def image(kind: str, out: Path, work: Path, name: str, epoch: int) -> None:
     write(out / f"{stem}.cdx.json", sbom.of_image(f"entrypoint-{kind}:dev"))
     saved, layout = work / f"{kind}.tar", work / kind
     run("docker", "save", "--output", saved, f"entrypoint-{kind}:dev")
-    # Debian's skopeo, without a policy of whom to believe: the engine of this machine
+    # no policy on signatures: the images are of this machine's engine
     run(
         "skopeo", "--insecure-policy", "copy", "--quiet",
         f"docker-archive:{saved}", f"oci:{layout}:{name}",

@@ -124,7 +124,7 @@ def read_signatures(
     text: str, file: str, kinds: Mapping[str, CauseKind], are_compiled: bool = False
 ) -> tuple[Signature, ...]:
     """Return the signatures of a table. Raises ValueError, with file and line, if a row is wrong;
-    its pattern is tried only if `are_compiled`, since to compile all of ours takes long."""
+    its pattern is tried only if `are_compiled`, since compiling the whole table takes long."""
     found = []
     for place, (slug, needle, pattern, says, other) in _rows(text, file, _SIGNATURE):
         if slug not in kinds or not needle.strip():

@@ -112,11 +112,6 @@ def has_ended(pid: int) -> bool:
     return state(pid)[0] in "ZX"
 
 
-def is_gone(pid: int) -> bool:
-    """Return whether the process has ended and its parent has waited for it."""
-    return not os.path.exists(f"/proc/{pid}")
-
-
 def is_below(pid: int, top: int) -> bool:
     """Return whether this process descends from `top`."""
     while pid and pid != top:
