@@ -162,7 +162,7 @@ def _check_names(topology: Topology) -> None:
         raise ConfigError(f"EP205 {summary}", detail, hint)
 
 
-def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
+def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
     """Return the files that `entrypoint render` writes for this launcher."""
     settings = [
         f"  export {name}=${{{name}:-{quote_sh(value)}}}"

@@ -27,6 +27,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     return _torch.launch(spec, topology, "torchlaunch", options)
 
 
-def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
+def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
     """Return the files that `entrypoint render` writes for this launcher."""
     return (_torch.script(spec, topology, "torchlaunch", origin),)

@@ -117,7 +117,7 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
     return minimum
 
 
-def scripts(spec: JobSpec, topology: Topology, members: Members, origin: str) -> tuple[File, ...]:
+def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
     """Return the files that `entrypoint render` writes for this launcher."""
     _least(spec, topology)
     return (_torch.script(spec, topology, "torchrun", origin),)

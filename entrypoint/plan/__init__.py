@@ -192,14 +192,13 @@ def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
     """What `entrypoint render` writes: the scripts of all launchers that have one, and sshd's
     configuration."""
     topology = locate(spec, facts)
-    members = assume_members(topology, facts)
     # Of a session's environment the rest is this machine's, and the scripts are for others.
     env = {name: value for name, value in session_env(facts, topology).items() if name in _FOLDERS}
     config = _sshd_config(spec, facts, topology, _SAMPLE, env, origin)
     files = [File("sshd_config", config, "ssh/sshd_config.j2")]
     for name in names("launchers"):
         if write := getattr(load("launchers", name), "scripts", None):
-            files += write(spec, topology, members, origin)
+            files += write(spec, topology, origin)
     return files
 
 
