@@ -175,7 +175,7 @@ def given(spec: JobSpec) -> dict[str, str]:
 
 def kept_back(spec: JobSpec) -> list[str]:
     """Return the names of the secrets that `given` leaves out."""
-    return _public(spec, _OF_STARTS, "node_rank", "command")[1]
+    return _public(spec, _OF_STARTS, "command")[1]
 
 
 def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:

@@ -85,7 +85,7 @@ class Bench:
 
     def render(self, text: str = "", at: Topology | None = None) -> None:
         for launcher in (torchrun, torchlaunch):
-            for file in launcher.scripts(job(text), at or topology(), NOBODY, "a test"):
+            for file in launcher.scripts(job(text), at or topology(), "a test"):
                 (self.folder / file.name).write_text(file.text)
 
     def run(

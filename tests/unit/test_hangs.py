@@ -170,6 +170,14 @@ def test_a_line_of_a_loop_does_not_make_a_rank_different() -> None:
     assert judged({0: stacks}).blamed == ""
 
 
+def test_ranks_that_wait_at_two_lines_are_two_groups() -> None:
+    """Two calls of one collective in a function: whoever waits in the second has passed the
+    first."""
+    ahead = (*REDUCE[:2], replace(MAIN, line=95))
+    blamed = report(rank(3, ahead)).blamed
+    assert blamed == "rank 3 on worker-1 (node-1) waits in all_reduce, train.py:95"
+
+
 @pytest.mark.promise("stacks of 128 ranks are shown in 40 lines at most")
 @pytest.mark.parametrize("kinds", [1, 2, 128])
 def test_the_report_is_short(kinds: int) -> None:

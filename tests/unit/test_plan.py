@@ -280,6 +280,15 @@ def test_sshd_listens_where_the_node_is_called(node: str, address: str | None) -
     assert of_sshd(build(f"hosts: [a, {node}]\nnode_rank: 1\n")).get("ListenAddress") == address
 
 
+@pytest.mark.parametrize(("nodes", "logins"), [(2, 256), (128, 256), (200, 400)])
+def test_sshd_has_room_for_two_logins_of_each_node_and_256_at_least(
+    nodes: int, logins: int
+) -> None:
+    hosts = ", ".join(f"node-{number}" for number in range(nodes))
+    made = of_sshd(build(f"hosts: [{hosts}]\nnode_rank: 1\n"))
+    assert made["MaxStartups"] == str(logins)
+
+
 @pytest.mark.parametrize(
     ("user", "uid", "allowed"),
     [

@@ -62,6 +62,12 @@ def test_no_combination_starts_alone() -> None:
     assert [env for env in combinations() if starts_alone(env)] == []
 
 
+def test_each_variable_is_named_where_it_is_the_only_one() -> None:
+    assert {name: several_nodes(facts({name: value})) for name, value in SAYINGS.items()} == {
+        name: (name,) for name in SAYINGS
+    }
+
+
 def test_every_variable_of_the_page_is_here() -> None:
     """Variables in the table of platforms are in one of the two lists above"""
     table = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
