@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 TERMINATION_LOG = "/dev/termination-log"
 SAGEMAKER_FAILURE = "/opt/ml/output/failure"  # its first 1024 characters are a job's FailureReason
 _LIMIT = 4096  # bytes that Kubernetes reads
+# Bytes of the parts of a result, which leave the reason at least 300.
+_NAME, _LINE, _SENTENCE, _EXCLUDED = 250, 310, 510, 1000
 _PATIENCE = 5.0  # seconds that the last write waits for one that has not ended
 _STOPPED = {128 + 1, 128 + 2, 128 + 3, 128 + 15}  # HUP, INT, QUIT, TERM: the job was stopped
 _CLASSES = {0: "success", **CLASSES, **dict.fromkeys(_STOPPED, "stopped")}
@@ -52,58 +54,43 @@ def result_of(
     outcome: Outcome, node: str, job: str, environ: Mapping[str, str], attempts: int = 1
 ) -> dict[str, Any]:
     """Return the result, with the number of attempts if there was more than one. As a line of JSON
-    in ASCII it has at most 4096 bytes: a reason that is too long is cut.
+    in ASCII it has at most 4096 bytes: texts that are too long are cut, and of many excluded nodes
+    it has the first.
 
     Secrets of the environment are hidden.
     """
     import json  # not needed before the end
 
-    reason = scrubbed(outcome.reason, environ)[:_LIMIT]
-    result = {
+    def cut(text: str, most: int) -> str:
+        text = scrubbed(text, environ)[:_LIMIT]
+        while (length := len(json.dumps(text))) > most:
+            # A character may take twelve bytes in JSON.
+            text = f"{text[: -4 - (length - most) // 12]}..."
+        return text
+
+    result: dict[str, Any] = {
         "status": outcome.status,
-        "reason": reason,
-        "node": node,
-        "job": job,
+        "reason": "",
+        "node": cut(node, _NAME),
+        "job": cut(job, _NAME),
         "class": classify(outcome),
-        **_cause_of(outcome, environ),
-        **_excluded_of(outcome, environ),
-        **({"attempts": attempts} if attempts > 1 else {}),
     }
-    while (length := len(json.dumps(result))) >= _LIMIT:
-        # A character may take twelve bytes in JSON.
-        reason = reason[: -1 - (length - _LIMIT) // 12]
-        result["reason"] = f"{reason}..."
+    if outcome.cause:
+        from entrypoint.causes.phrase import as_json  # a job that ends well needs it never
+
+        result |= as_json(outcome.cause)
+        result["lines"] = [cut(line, _LINE) for line in outcome.cause.lines]
+        result |= {name: cut(result[name], _SENTENCE) for name in ("text", "fix")}
+    if nodes := [
+        {name: cut(text, _LINE) for name, text in vars(entry).items()} for entry in outcome.excluded
+    ]:
+        while len(json.dumps(nodes)) > _EXCLUDED:
+            nodes.pop()
+        result["excluded"] = nodes
+    if attempts > 1:
+        result["attempts"] = attempts
+    result["reason"] = cut(outcome.reason, _LIMIT - len(json.dumps(result)))
     return result
-
-
-def _cause_of(outcome: Outcome, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a result that say why the job failed; none if that is unknown."""
-    if outcome.cause is None:
-        return {}
-    import json
-
-    from entrypoint.causes.phrase import as_json  # a job that ends well needs it never
-
-    fields = as_json(outcome.cause)
-    fields["lines"] = [scrubbed(line, environ) for line in fields["lines"]]
-    # the reason needs its share, and a peer may have sent characters that JSON escapes
-    for name, nothing in (("lines", []), ("fix", ""), ("text", "")):
-        if len(json.dumps(fields)) > _LIMIT // 2:
-            fields[name] = nothing
-    return fields
-
-
-def _excluded_of(outcome: Outcome, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the field of a result with the nodes that spares have replaced; none if there are
-    none. Of many, it has the first."""
-    if not outcome.excluded:
-        return {}
-    import json
-
-    nodes = [vars(entry) | {"why": scrubbed(entry.why, environ)} for entry in outcome.excluded]
-    while len(json.dumps(nodes)) > _LIMIT // 4 and len(nodes) > 1:
-        nodes.pop()
-    return {"excluded": nodes}
 
 
 class RecordFile:

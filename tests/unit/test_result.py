@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint.cause import Cause, Exclusion
 from entrypoint.errors import ConfigError
 from entrypoint.model import Device, Node, Outcome, Topology
 from entrypoint.record import file as files
@@ -76,6 +77,24 @@ def test_it_is_never_longer_than_kubernetes_takes(character: str, length: int) -
     assert whole or (
         fields["reason"].startswith("lost: " + character * 100) and fields["reason"].endswith("...")
     )
+
+
+@pytest.mark.parametrize("character", ["x", "\U0001f600"])
+@pytest.mark.parametrize("length", [100, 4000])
+def test_no_other_field_makes_it_longer(character: str, length: int) -> None:
+    """A field that is too long is cut, and leaves room for the reason."""
+    long = character * length
+    cause = Cause("gpu-ecc", "root", "device", "elsewhere", "high", long, long, lines=(long,) * 3)
+    excluded = (Exclusion(long, long, long),) * 64
+    outcome = Outcome(75, f"lost: {long}", cause=cause, excluded=excluded)
+    text = line(outcome, long, long, {})
+    assert len(text.encode()) <= 4096
+    fields = json.loads(text)
+    assert fields["reason"].startswith("lost: " + character * 10)
+    is_whole = len(long.encode()) == 100
+    assert len(fields["excluded"]) == (2 if is_whole else 1)
+    for text in (fields["node"], fields["job"], fields["fix"], fields["lines"][2]):
+        assert text == long if is_whole else text.endswith("...")
 
 
 def test_it_counts_attempts_if_there_was_more_than_one() -> None:
