@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
+from entrypoint.extensions import LoopView, Observer
 from entrypoint.gate.admission import Admission, before_program, node_gate
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
@@ -34,9 +35,6 @@ from entrypoint.plan.members import with_interface
 from entrypoint.ranks import hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
-from entrypoint.record.file import RecordFile
-from entrypoint.record.live import LiveRecord, phases_before
-from entrypoint.record.recorder import TimelineRecorder
 from entrypoint.respondent import Respondent
 from entrypoint.secret import scrubbed
 from entrypoint.session.gateway import Gateway
@@ -74,7 +72,7 @@ class Attempt:
 
 
 def execute(
-    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Logger, record: RecordFile
+    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Logger, observer: Observer
 ) -> Outcome:
     """Run the start hooks, then boot and end this node's part of the job. One node with one
     program needs no boot: we become the program.
@@ -83,10 +81,8 @@ def execute(
     that.
     """
     _check_secret(spec, draft, log)
-    begun = time.monotonic()
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
-    hooked = time.monotonic()
-    recorder = TimelineRecorder(draft.topology, phases_before(begun, hooked), hooked)
+    observer.begin(draft)
     not_ready = failed or checks.machine(spec, facts, draft, log)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
@@ -101,7 +97,7 @@ def execute(
             return refused
         (program,) = draft.launch.programs
         env = environment(facts.env, (*draft.env, *program.env))
-        record.hand_over(command_line.of(draft.launch, spec.command))
+        observer.hand_over(command_line.of(draft.launch, spec.command))
         return process.replace(process.behind_init(program.argv, env), env, draft.workdir)
     if spec.netcheck.when == "before" and draft.mode == "coordinated":
         from entrypoint.netcheck.inquiry import inquiry  # most jobs ask nothing
@@ -111,7 +107,7 @@ def execute(
     gc.enable()
     signals.hold()
     attempt = Attempt(spec, facts, draft, not_ready, gate=gate)
-    return _attempts(attempt, signals, log, recorder, record)
+    return _attempts(attempt, signals, log, observer)
 
 
 def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
@@ -132,14 +128,11 @@ def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
             log(f"warning: {words}")
 
 
-def _attempts(
-    attempt: Attempt, signals: Signals, log: Logger, recorder: TimelineRecorder, record: RecordFile
-) -> Outcome:
+def _attempts(attempt: Attempt, signals: Signals, log: Logger, observer: Observer) -> Outcome:
     """Return the outcome of the last attempt."""
     coordinated = attempt.plan.mode == "coordinated"
     while True:
-        outcome, machine = asyncio.run(boot(attempt, signals, log, recorder, record))
-        record.timeline = recorder.recording(time.monotonic(), not coordinated, time.time())
+        outcome, machine = asyncio.run(boot(attempt, signals, log, observer))
         if not outcome.again:
             return outcome
         assert machine is not None  # only a machine decides so
@@ -160,10 +153,11 @@ def _attempts(
         if machine.state.has_started and attempt.plan.inquiry:
             answered = replace(attempt.plan.inquiry, is_over=True)
             attempt = replace(attempt, plan=replace(attempt.plan, inquiry=answered))
+        observer.begin(attempt.plan)
 
 
 async def boot(
-    attempt: Attempt, signals: Signals, log: Logger, recorder: TimelineRecorder, record: RecordFile
+    attempt: Attempt, signals: Signals, log: Logger, observer: Observer
 ) -> tuple[Outcome, Leader | Worker | None]:
     """Return one attempt's outcome, and the machine that ended with it: the leader's count may be
     ahead of ours.
@@ -172,7 +166,7 @@ async def boot(
     """
     while True:
         try:
-            loop = Loop(attempt, signals, log, recorder, record)
+            loop = Loop(attempt, signals, log, observer)
             try:
                 return await loop.run(), loop.machine
             finally:
@@ -209,14 +203,7 @@ class Loop:
     """One attempt on this node: the machine, and the parts that perform its actions and send it
     events."""
 
-    def __init__(
-        self,
-        attempt: Attempt,
-        signals: Signals,
-        log: Logger,
-        recorder: TimelineRecorder,
-        record: RecordFile,
-    ) -> None:
+    def __init__(self, attempt: Attempt, signals: Signals, log: Logger, observer: Observer) -> None:
         spec, facts, draft = attempt.spec, attempt.facts, attempt.plan
         self._spec = spec
         self._facts = facts
@@ -225,7 +212,7 @@ class Loop:
         self._log = log
         self._topology = draft.topology
         self._me = draft.topology.me
-        self._recorder = recorder
+        self._observer = observer
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._internal_error)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -242,14 +229,13 @@ class Loop:
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
             callbacks = Callbacks(log, self._here, self._background)
-            self._programs = Programs(spec, facts, draft, self._run_dir, callbacks, self._note_rank)
+            self._programs = Programs(spec, facts, draft, self._run_dir, callbacks, self.tell)
         except EntrypointError:
             self._run_dir.close()
             raise
         self._callbacks = Callbacks(log, self.tell, self._background)
         self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
         self._respondent = Respondent(attempt.spec, facts, draft, self._programs.env, callbacks)
-        self._record = LiveRecord(spec, draft, self.machine, record, self._programs, log)
         self._admission = Admission(attempt.gate, draft, attempt.history.attempt, self._callbacks)
         self._stack_requests = StackRequests(self._run_dir, self._stacks_wanted)
         signals.take(self._signalled, self._user_signalled)
@@ -258,9 +244,14 @@ class Loop:
         """From this node's start to its end, with the job's outcome. Raises EntrypointError where
         it has to be opened for logins in another place.
         """
-        self._record.open()
+        self._observer.open(self._view)
         self.tell(events.Started())
         return await self._over
+
+    def _view(self) -> LoopView:
+        """Return what the observer asks for."""
+        attempt, programs = self.machine.state.history.attempt, self._programs
+        return LoopView(attempt, self.machine.outcome, programs.idle(), programs.command)
 
     # -- events
 
@@ -284,25 +275,17 @@ class Loop:
 
     def _step(self, event: Any) -> None:
         now = time.monotonic()
-        self._recorder.event(event, now)
+        self._observer.saw(event, now)
         try:
             wanted = self.machine.handle(event, now)
         except Exception as error:
             self._machine_failed(error)
             return
-        for action in self._record.saw(event, wanted, now):
+        for action in wanted:
             try:
                 self._perform(action)
             except Exception as error:
                 self._failed(error)
-
-    def _note_rank(self, event: str, what: str, now: float) -> None:
-        """A rank or program of this node starts, prints for the first time, or ends."""
-        self._recorder.rank(event, what, now)
-        if event == "start":
-            self.tell(events.RankStarted())
-        elif event == "output":
-            self.tell(events.RankPrinted())
 
     def _here(self, message: Any) -> None:
         self.tell(events.MessageReceived(self._me, message))
@@ -357,7 +340,7 @@ class Loop:
     # -- actions
 
     def _perform(self, action: Any) -> None:
-        self._recorder.action(action, time.monotonic())
+        self._observer.saw(action, time.monotonic())
         _ACTIONS[type(action)](self, action)
 
     def _print(self, action: actions.Print) -> None:
@@ -560,7 +543,7 @@ class Loop:
         await self._respondent.close()
         await self._programs.close()
         await self._gateway.ended()
-        self._record.close()
+        self._observer.close()
         self._run_dir.close()
 
 
@@ -579,14 +562,14 @@ _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     actions.Answer: lambda loop, action: loop._gateway.send(action.message),
     actions.AnswerRollCall: Loop._answer_roll_call,
     actions.ReportPhases: lambda loop, action: loop._gateway.send(
-        loop._recorder.told(time.monotonic())
+        loop._observer.phases(time.monotonic())
     ),
     actions.Prepare: Loop._prepare,
     actions.ShowLine: lambda loop, action: loop._programs.show_line(),
     actions.AnswerAgent: Loop._answer_agent,
     actions.CheckOutputProgress: Loop._check_output_progress,
     actions.AwaitLaunchers: lambda loop, action: loop._background(loop._await_launchers()),
-    # The recorder has seen it.
+    # The observer has seen it.
     actions.Entered: lambda loop, action: None,
     actions.EndNode: lambda loop, action: loop._over.set_result(action.outcome),
 }

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from entrypoint.phases import MEANING
-from entrypoint.record import merge
 from entrypoint.record.content import Recording
-from entrypoint.record.merge import Timeline
 from entrypoint.record.page import page
+from entrypoint.record.timeline import Timeline, merge
 from entrypoint.wire import read
 
 SECONDS = {"facts": 0.2, "keys": 0.01, "sshd": 0.03, "roll call": 0.1, "files": 0.01}
@@ -53,10 +52,10 @@ def recorded(
             "answered": answered - own + 0.002, "started": began - own - 0.002, "released": released - own - 0.002,
             "told": told["told"] - own + 0.002, "why": "its session ended" if rank in lost else "",
         }  # fmt: skip
-    hosts = [f"worker-{rank}" for rank in range(nodes)]
+    names = [f"worker-{rank}" for rank in range(nodes)]
     return {
         "job": "resnet-50",
-        "hosts": hosts,
+        "names": names,
         "me": 0,
         "alone": False,
         "phases": leader,
@@ -84,7 +83,7 @@ def timeline(**how: Any) -> Timeline:
 
 def merged(given: dict[str, Any]) -> Timeline:
     """What is in a file of these values."""
-    return merge.merge(read(Recording, given))
+    return merge(read(Recording, given))
 
 
 def timeline_page() -> str:

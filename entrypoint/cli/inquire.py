@@ -70,19 +70,17 @@ def _job(
     args: argparse.Namespace, log: Logger, settings: Mapping[str, Any]
 ) -> tuple[JobSpec, Facts]:
     spec, facts = inputs.job(args)
-    log.shape(spec.logs.format, spec.logs.timestamps == "utc")
-    log.quiet = spec.logs.level == "warning"
+    log.shape(spec.logs)
     once = replace(spec.restarts, most=0)
     return replace(spec, command=spec.command or _NO_PROGRAM, restarts=once, **settings), facts
 
 
 def _ask(attempt: Attempt, signals: Signals, log: Logger, record: RecordFile) -> Outcome:
     import asyncio
-    import time
 
     from entrypoint.errors import ConfigError
     from entrypoint.node import boot
-    from entrypoint.record.recorder import TimelineRecorder
+    from entrypoint.record.live import LiveRecord
     from entrypoint.system import checks, process
 
     plan = attempt.plan
@@ -96,6 +94,7 @@ def _ask(attempt: Attempt, signals: Signals, log: Logger, record: RecordFile) ->
     log.name = plan.topology.this.label
     plan, unusable = checks.run_dir(attempt.spec, attempt.facts, plan)
     signals.hold()
-    recorder = TimelineRecorder(plan.topology, (), time.monotonic())
+    observer = LiveRecord(attempt.spec, record, log)
+    observer.begin(plan)
     attempt = replace(attempt, plan=plan, not_ready=unusable)
-    return asyncio.run(boot(attempt, signals, log, recorder, record))[0]
+    return asyncio.run(boot(attempt, signals, log, observer))[0]

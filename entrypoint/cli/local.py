@@ -88,8 +88,7 @@ def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Log
     for name in local.unheard():
         os.environ.pop(name, None)
     spec, text = inputs.spec(args)
-    log.shape(spec.logs.format, spec.logs.timestamps == "utc")
-    log.quiet = spec.logs.level == "warning"
+    log.shape(spec.logs)
     count = local.node_count(spec, _number(args.count))
     wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, count)
     here = facts.of_job(facts.read())()

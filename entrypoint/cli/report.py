@@ -13,7 +13,7 @@ from entrypoint.output.log import Logger, show
 from entrypoint.text import escaped
 
 if TYPE_CHECKING:
-    from entrypoint.record.merge import Timeline
+    from entrypoint.record.timeline import Timeline
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -37,7 +37,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the page and the trace, or print a table if neither was asked for. Returns 0."""
-    from entrypoint.record.table import table, trace
+    from entrypoint.record.timeline import table, trace
 
     timeline, outcome, failed, started = _read(args.run_dir)
     if args.html:
@@ -57,8 +57,9 @@ def _read(place: str) -> tuple[Timeline, str, bool, str]:
 
     Raises NoInputError if there is none, RefusedError if another user may have put it there.
     """
-    from entrypoint.record import merge, status
+    from entrypoint.record import status
     from entrypoint.record.file import record_of
+    from entrypoint.record.timeline import merge
     from entrypoint.wire import Invalid
 
     run_dir = place.rstrip("/") or "/"
@@ -70,7 +71,7 @@ def _read(place: str) -> tuple[Timeline, str, bool, str]:
             raise NoInputError(
                 "EP042 there is no timeline to read", f"{file}: no attempt has ended", hint
             )
-        timeline = merge.merge(record.timeline)
+        timeline = merge(record.timeline)
     except OSError as error:
         detail = f"{file}: {error.strerror or error}"
         raise NoInputError("EP042 there is no timeline to read", detail, hint) from None

@@ -44,20 +44,20 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             from entrypoint.system.facts import of_job, read
 
             spec, facts = inputs.with_program(args, inputs.spec(args)[0]), read()
-            log.shape(spec.logs.format, spec.logs.timestamps == "utc")
-            log.quiet = spec.logs.level == "warning"
+            log.shape(spec.logs)
             process.hide_memory()  # not before: then only root reads /proc/self/environ
             if args.passthrough and not _describes_job(spec, facts):
                 return _pass_through(spec, facts, record, log)
             topology = locate(spec, facts)
             of_this_job = of_job(facts)  # mpirun answers while we import
             from entrypoint.node import execute
+            from entrypoint.record.live import LiveRecord
 
             record.about(topology)
             _name_lines(log, spec, topology)
             facts = of_this_job()
             draft = settle(spec, facts, topology)
-            outcome = execute(spec, facts, draft, signals, log, record)
+            outcome = execute(spec, facts, draft, signals, log, LiveRecord(spec, record, log))
             record.end(outcome)
             if outcome.status:
                 from entrypoint.cli.check import after_failure

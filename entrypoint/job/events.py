@@ -116,13 +116,12 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class RankStarted:
-    """A rank or program of this node has started."""
+class RankChanged:
+    """A rank or program of this node has started ("start"), printed for the first time ("output"),
+    or ended ("end")."""
 
-
-@dataclass(frozen=True)
-class RankPrinted:
-    """A rank or program of this node has printed for the first time."""
+    name: str
+    change: str
 
 
 @dataclass(frozen=True)

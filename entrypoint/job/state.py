@@ -134,14 +134,11 @@ class JobState:
             self._entered.add(phase)
         self.scheduler.act(actions.Entered(node, phase, detail))
 
-    def ranks_have_started(self) -> None:
-        """The first rank or program of this node has started."""
-        if self.phase is Phase.LAUNCHING:
+    def rank_changed(self, change: str) -> None:
+        """A rank or program of this node has started or printed, and may be the first."""
+        if change == "start" and self.phase is Phase.LAUNCHING:
             self.enter(Phase.OUTPUT)
-
-    def ranks_have_printed(self) -> None:
-        """The first rank or program of this node has printed."""
-        if self.phase is Phase.OUTPUT:
+        elif change == "output" and self.phase is Phase.OUTPUT:
             self.enter(Phase.RUNNING)
 
     def note(self, node: int, detail: str) -> None:

@@ -432,8 +432,7 @@ _HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {
     events.Unreachable: Worker._on_unreached,
     events.SessionLost: Worker._on_lost,
     events.MessageReceived: Worker._on_heard,
-    events.RankStarted: lambda worker, event: worker.state.ranks_have_started(),
-    events.RankPrinted: lambda worker, event: worker.state.ranks_have_printed(),
+    events.RankChanged: lambda worker, event: worker.state.rank_changed(event.change),
     events.Signalled: Worker._on_signalled,
     events.Faulted: lambda worker, event: worker._give_up(event.outcome),
 }

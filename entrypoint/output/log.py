@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from entrypoint.model import Topology
+    from entrypoint.spec.logs import LogsSpec
 
 
 _ROOM = 1 << 20  # bytes that may wait to be written
@@ -118,11 +119,12 @@ class Logger:
             if self._running() and not self._late:
                 self._late = not self._changed.wait_for(lambda: not self._lines, _PATIENCE)
 
-    def shape(self, form: str, timestamps: bool) -> None:
-        """Make each line a JSON object from now on, or begin it with the time, if that is
-        configured."""
-        self._is_json = form == "json"
-        self._timestamps = timestamps
+    def shape(self, logs: LogsSpec) -> None:
+        """Write each line from now on as this is configured: as a JSON object, with the time, or
+        only warnings and errors."""
+        self._is_json = logs.format == "json"
+        self._timestamps = logs.timestamps == "utc"
+        self.quiet = logs.level == "warning"
 
     def about(self, topology: Topology) -> None:
         """Name the job and this node in each JSON line from now on."""

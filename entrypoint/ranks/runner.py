@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from entrypoint.job import messages
+from entrypoint.job import events, messages
 from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended
 from entrypoint.launchers import _command_line as command_line
 from entrypoint.model import Facts, File, Launch, Members, Plan
@@ -60,8 +60,7 @@ _SCRIPT_ERROR = re.compile(r"[a-z_]{1,40}\.(?:sh|py): (EP650 [^|]+ \| [^|]+ \| [
 
 class Programs:
     """The programs of the job on this node. `do` executes an order; reports go to the callback
-    `tell`, and `note` gets the event of each rank or program ("start", "output", "end"), its name,
-    and the time."""
+    `tell`, and changes of each rank or program to `note`."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Programs:
         draft: Plan,
         run_dir: RunDir,
         callbacks: Callbacks,
-        note: Callable[[str, str, float], None],
+        note: Callable[[events.RankChanged], None],
     ) -> None:
         self._spec = spec
         self._facts = facts
@@ -310,7 +309,7 @@ class Programs:
         name = (
             f"rank {number}" if self._by_ranks else self._running.get(number, f"program {number}")
         )
-        self._note(event, name, time.monotonic())
+        self._note(events.RankChanged(name, event))
         self._watcher.saw(event, number, value, of_program=False)
         if event == "output":
             return
@@ -336,7 +335,7 @@ class Programs:
 
     def _on_program_rank(self, event: str, rank: int, value: int) -> None:
         """Handle a report of a rank that a program of this node started, and may restart."""
-        self._note(event, f"rank {rank}", time.monotonic())
+        self._note(events.RankChanged(f"rank {rank}", event))
         self._watcher.saw(event, rank, value, of_program=True)
         if event == "start":
             self._failed_ranks.pop(rank, None)

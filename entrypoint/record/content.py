@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from entrypoint.cause import BLAMES, CERTAINTIES, LINE, LINES, RETRIES, ROLES, Exclusion
 from entrypoint.job import messages
 from entrypoint.phases import NAMES
 from entrypoint.text import SENTENCE
 from entrypoint.values import dataclass, replace
-from entrypoint.wire import Invalid, Length, Range, json_object, one_of, read
+from entrypoint.wire import Invalid, Length, Range, json_object, one_of
 
 VERSION = 1  # of a record; of the status that `entrypoint status --json` prints, too
 
@@ -22,41 +21,15 @@ Version = Annotated[int, Range(VERSION, VERSION)]
 Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
 
 
-@dataclass(frozen=True)
-class ResultCause:
-    """The fields of a failed job's result that say why it failed."""
-
-    cause: Name
-    text: Annotated[str, Length(SENTENCE)]
-    role: Annotated[str, one_of(*ROLES)]
-    blame: Annotated[str, one_of(*BLAMES)]
-    retry: Annotated[str, one_of(*RETRIES)]
-    certainty: Annotated[str, one_of(*CERTAINTIES)]
-    lines: Annotated[tuple[Annotated[str, Length(LINE)], ...], Length(LINES)]
-    fix: Annotated[str, Length(SENTENCE)]
-
-
-@dataclass(frozen=True)
-class ResultNodes:
-    """The field of a job's result with the nodes that spares have replaced."""
-
-    excluded: Annotated[tuple[Exclusion, ...], Length(messages.EXCLUDED)]
-
-
 def _result(value: Any) -> dict[str, Any]:
-    """Return the job's result: an object with exactly the fields that docs/reference/exit-codes.md
-    lists."""
-    fields = dict.fromkeys(("status", "reason", "node", "job", "class"), str) | {"status": int}
-    result = json_object(value)
-    for name, kind in fields.items():
-        if type(result.get(name)) is not kind:
-            raise Invalid(f"{name} is missing or of another type", value)
-    if not 0 <= result["status"] <= 255:
+    """Return the job's result, as docs/reference/exit-codes.md lists its fields, if those are there
+    that every result has."""
+    result: dict[str, Any] = json_object(value)
+    if any(type(result.get(name)) is not str for name in ("reason", "node", "job", "class")):
+        raise Invalid("a field is missing or no text", value)
+    if type(result.get("status")) is not int or not 0 <= result["status"] <= 255:
         raise Invalid("status is not from 0 to 255", value)
-    more = vars(read(ResultCause, result)) if "cause" in result else {}
-    if "excluded" in result:
-        more["excluded"] = [vars(entry) for entry in read(ResultNodes, result).excluded]
-    return {name: result[name] for name in fields} | more
+    return result
 
 
 @dataclass(frozen=True)
@@ -104,25 +77,20 @@ class JobStatus:
     def later(self, seconds: float) -> JobStatus:
         """Return the state so many seconds later, if only time has passed."""
 
-        def add(value: float | None) -> float | None:
-            return None if value is None else round(value + seconds, 3)
+        def aged(value: Any, *names: str) -> Any:
+            known = [name for name in names if vars(value)[name] is not None]
+            return replace(value, **{name: round(vars(value)[name] + seconds, 3) for name in known})
 
-        nodes = tuple(
-            replace(
-                node,
-                since_seconds=round(node.since_seconds + seconds, 3),
-                heartbeat_seconds=add(node.heartbeat_seconds),
-                idle_seconds=add(node.idle_seconds),
-            )
-            for node in self.nodes
-        )
-        return replace(self, up_seconds=round(self.up_seconds + seconds, 3), nodes=nodes)
+        times = ("since_seconds", "heartbeat_seconds", "idle_seconds")
+        nodes = tuple(aged(node, *times) for node in self.nodes)
+        older: JobStatus = aged(replace(self, nodes=nodes), "up_seconds")
+        return older
 
 
 @dataclass
 class PeerTimes:
-    """Worker-0's knowledge of a worker. The times are worker-0's, of the same messages as those in
-    `part`."""
+    """When messages of the roll call and the release passed between worker-0 and a worker, by the
+    clock of the node that notes it; on worker-0 also what else it knows of the worker."""
 
     part: messages.Phases | None = None  # the worker's own report
     answered: messages.Time = 0.0
@@ -138,14 +106,12 @@ class Recording:
     others."""
 
     job: Name
-    hosts: Annotated[tuple[Name, ...], Nodes]
+    names: Annotated[tuple[Name, ...], Nodes]  # what messages call the nodes, by rank
     me: messages.Rank
     alone: bool  # the nodes held no roll call
     phases: Annotated[tuple[Row, ...], Length(1 << 23)]
     peers: Annotated[Mapping[messages.Label, PeerTimes], Nodes]  # by rank
-    # its first phase, in seconds since 1970; 0 where it is not known
-    began: Annotated[float, Range(0, 1e11)] = 0.0
-    names: Annotated[tuple[Name, ...], Nodes] = ()  # what messages call the nodes, by rank
+    began: Annotated[float, Range(0, 1e11)]  # its first phase, in seconds since 1970
 
 
 @dataclass(frozen=True)

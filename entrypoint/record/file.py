@@ -26,7 +26,6 @@ from entrypoint.text import Log
 
 if TYPE_CHECKING:
     from entrypoint.record.content import JobStatus, RecordedProcess, Recording
-    from entrypoint.record.metrics import MetricsServer
 
 TERMINATION_LOG = "/dev/termination-log"
 SAGEMAKER_FAILURE = "/opt/ml/output/failure"  # its first 1024 characters are a job's FailureReason
@@ -94,10 +93,7 @@ def result_of(
 
 
 class RecordFile:
-    """This node's record. A failure to write it is a warning, and has no other effect.
-
-    `end` also writes `status` and `timeline`.
-    """
+    """This node's record. A failure to write it is a warning, and has no other effect."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -113,8 +109,6 @@ class RecordFile:
         self.status: JobStatus | None = None
         self.at = 0.0
         self.timeline: Recording | None = None
-        # Serves the metrics, also between attempts; None if nobody has asked for them.
-        self.server: MetricsServer | None = None
         # The command line that was started; without secrets.
         self.command = ""
 
@@ -125,14 +119,14 @@ class RecordFile:
         Raises ConfigError if another user's file exists and cannot be removed: readers would
         mistake it for ours.
         """
-        self._node = topology.this.host
-        self._job = topology.job
-        path = record_of(topology.run_dir)
-        self.run_dir = topology.run_dir
         from entrypoint.system.files import is_held
 
-        if not is_held(topology.run_dir):
-            with contextlib.suppress(OSError):
+        self._node = topology.this.host
+        self._job = topology.job
+        self.run_dir = topology.run_dir
+        path = record_of(topology.run_dir)
+        with contextlib.suppress(OSError):
+            if not is_held(topology.run_dir):
                 os.unlink(path)
         with contextlib.suppress(OSError):
             if (owner := os.lstat(path).st_uid) != os.geteuid():
@@ -143,19 +137,12 @@ class RecordFile:
                 )
         self._path = path
 
-    def keep(self, status: JobStatus, at: float) -> None:
-        """Keep the state of the boot at the time `at`, without the values of secrets."""
-        if at >= self.at:
-            self.at = at
-            self.status = _without_secrets(status)
-
-    def update(self, status: JobStatus, at: float, pause: float) -> None:
+    def update(self, pause: float) -> None:
         """Write the state of the boot; the next write follows within `pause` seconds.
 
         Only this user can read it. Call it in a thread: the disk may be slow. Raises OSError if it
         cannot be written.
         """
-        self.keep(status, at)
         with self._writing:
             if self._path and not self._is_over:
                 self._put(None, pause, 0o600)
@@ -169,11 +156,11 @@ class RecordFile:
 
         self.command = command
         self.at = time.monotonic()
-        if self._path and self._is_ours():
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if self._is_ours():
                 self._put(None, 0.0, 0o600)
 
-    def end(self, outcome: Outcome) -> Outcome:
+    def end(self, outcome: Outcome) -> None:
         """Write the outcome, readable for everybody."""
         import json
 
@@ -188,7 +175,7 @@ class RecordFile:
             # "x": the program's own description stays
             with contextlib.suppress(OSError), open(SAGEMAKER_FAILURE, "xb") as file:
                 file.write(f"{text}\n".encode(errors="replace"))
-        if self._path and self._is_ours():
+        if self._is_ours():
             self._is_over = True
             try:
                 self._finish(result)
@@ -201,13 +188,13 @@ class RecordFile:
                 hint = cure(error, Path(self._path), "set ENTRYPOINT_RUN_DIR to a writable place")
                 old = "a file that is there is not this job's result"
                 self._log(f"warning: EP415 the result cannot be written | {detail}; {old} | {hint}")
-        return outcome
 
     def _is_ours(self) -> bool:
-        """Return whether no other boot holds the run directory. One with a state has had it."""
+        """Return whether the record has a place, and no other boot holds its run directory. One
+        with a state has had it."""
         from entrypoint.system.files import is_held
 
-        return self.status is not None or not is_held(self.run_dir)
+        return bool(self._path) and (self.status is not None or not is_held(self.run_dir))
 
     def _finish(self, result: Mapping[str, Any]) -> None:
         if not self._writing.acquire(timeout=_PATIENCE):
@@ -231,7 +218,7 @@ class RecordFile:
             process=_this_process(),
             at=self.at,
             pause=pause,
-            status=self.status,
+            status=_without_secrets(self.status) if self.status else None,
             timeline=self.timeline,
             command=scrubbed(self.command, os.environ),
         )
@@ -243,18 +230,14 @@ class RecordFile:
 def _without_secrets(status: JobStatus) -> JobStatus:
     from entrypoint.values import replace
 
+    # Each once: most nodes have the same detail, and a call takes 0.1 ms.
+    details = {node.detail for node in status.nodes}
+    hidden = {detail: scrubbed(detail, os.environ) for detail in details}
+    nodes = tuple(replace(node, detail=hidden[node.detail]) for node in status.nodes)
     outcome = status.outcome
-    texts = [node.detail for node in status.nodes]
-    texts += [outcome.reason] if outcome else []
-    # In one call: with 1000 nodes, one call for each would take 0.1 s and more.
-    joined = "\0".join(text.replace("\0", " ") for text in texts)
-    texts = scrubbed(joined, os.environ).split("\0")
-    nodes = tuple(
-        replace(node, detail=text) for node, text in zip(status.nodes, texts, strict=False)
-    )
-    return replace(
-        status, nodes=nodes, outcome=replace(outcome, reason=texts[-1]) if outcome else None
-    )
+    if outcome:
+        outcome = replace(outcome, reason=scrubbed(outcome.reason, os.environ))
+    return replace(status, nodes=nodes, outcome=outcome)
 
 
 def _this_process() -> RecordedProcess | None:

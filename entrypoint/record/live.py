@@ -10,22 +10,25 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from entrypoint import heartbeat
-from entrypoint.model import Outcome, Plan
+from entrypoint.extensions import LoopView
+from entrypoint.job import messages
+from entrypoint.model import Plan
 from entrypoint.output.log import Logger
 from entrypoint.phases import Phase, Span
 from entrypoint.record.content import JobStatus
 from entrypoint.record.file import RecordFile
-from entrypoint.record.nodes import NodeTable
+from entrypoint.record.observer import JobObserver
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.system import proc
 from entrypoint.system.threads import in_thread
 
 if TYPE_CHECKING:
-    from entrypoint.job.state import JobState
+    from entrypoint.record.metrics import MetricsServer
 
 _CLOSEST = 0.2  # seconds between two writes while something changes
 # Factors of the duration of a write that pass until the next: while something changes, and
@@ -38,11 +41,10 @@ _FIRST = 0xEFFFFFFC
 _LONGEST = 3600.0  # seconds; an older container was not started for this job
 
 
-def phases_before(begun: float, hooked: float) -> list[Span]:
-    """Return the phases before the boot; the start hooks ran from `begun` to `hooked` (monotonic
-    seconds)."""
-    start = min(_started("self", begun), begun)
-    spans = [Span(Phase.FACTS.timeline, start, begun), Span(Phase.HOOKS.timeline, begun, hooked)]
+def phases_before(now: float) -> list[Span]:
+    """Return the phases until now, before the start hooks (monotonic seconds)."""
+    start = min(_started("self", now), now)
+    spans = [Span(Phase.FACTS.timeline, start, now)]
     with contextlib.suppress(OSError):
         is_below_first = os.getpid() != 1 and proc.is_below(os.getpid(), 1)
         if is_below_first and os.stat("/proc/self/ns/pid").st_ino != _FIRST:
@@ -62,44 +64,19 @@ def _started(pid: int | str, unknown: float) -> float:
     return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
 
 
-class JobView(Protocol):
-    """The attributes of the leader or worker that are read."""
-
-    state: JobState
-
-    @property
-    def outcome(self) -> Outcome | None: ...
-
-
-class ProgramsView(Protocol):
-    """What a record shows of this node's programs."""
-
-    command: str  # the command line that was started, without secrets; "" before that
-
-    def idle(self) -> float: ...
-
-
 class LiveRecord:
-    """The record of one attempt, from its start to its end."""
+    """The observer of this node (extensions.Observer), which keeps its record."""
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        plan: Plan,
-        machine: JobView,
-        file: RecordFile,
-        programs: ProgramsView,
-        log: Logger,
-    ) -> None:
+    def __init__(self, spec: JobSpec, file: RecordFile, log: Logger) -> None:
+        now = time.monotonic()
+        self._observer = JobObserver(phases_before(now), now)
         self._metrics_spec = spec.metrics
+        # Serves the metrics, also between attempts; None if nobody has asked for them.
+        self._server: MetricsServer | None = None
         # While nothing changes, a node wakes only for heartbeats.
         self._beat = heartbeat.interval(spec.timeouts.heartbeat)
-        self._machine = machine
         self._file = file
-        self._programs = programs
         self._log = log
-        self._loop = asyncio.get_running_loop()
-        self._table = NodeTable(plan, time.monotonic())
         self._write: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         # When the file was last written, and how many seconds that took.
@@ -108,35 +85,60 @@ class LiveRecord:
         self._is_open = False
         self._warned: set[str] = set()
 
-    def saw(self, event: Any, wanted: list[Any], now: float) -> list[Any]:
-        """Note an event of the machine and the actions that it wants, and return the actions."""
+    def begin(self, plan: Plan) -> None:
+        """Begin an attempt."""
+        self._observer.begin(plan, time.monotonic())
+
+    def open(self, view: Callable[[], LoopView]) -> None:
+        """Begin to write, and to serve metrics if the spec has a port for them."""
+        self._view = view
+        self._loop = asyncio.get_running_loop()
+        self._is_open = True
+        self._schedule()
+        if self._metrics_spec.port is not None and self._server is None:
+            self._serve(self._metrics_spec.address, self._metrics_spec.port)
+
+    def saw(self, what: Any, now: float) -> None:
+        """Note an event or an action."""
         try:
-            self._table.saw(event, wanted, now)
+            self._observer.saw(what, now)
         except Exception as error:  # a defect of this view must not end the job
             self._warn_of_defect(error)
-        if self._table.is_new:
-            self._write_soon()
-        return wanted
+        if self._observer.is_new:
+            self._schedule()
 
-    def open(self) -> None:
-        """Begin to write, and to serve metrics if the spec has a port for them."""
-        self._is_open = True
-        self._write_within(0.0)
-        if self._metrics_spec.port is not None:
-            self._serve(self._metrics_spec.address, self._metrics_spec.port)
+    def phases(self, now: float) -> messages.Phases:
+        """Return this node's phases until now."""
+        return self._observer.phases(now)
+
+    def hand_over(self, command: str) -> None:
+        """Write that this process becomes the program of this command."""
+        self._file.hand_over(command)
+
+    def close(self) -> None:
+        """Stop writing, and keep the last state and the timeline for the result."""
+        self._is_open = False
+        for pending in (self._timer, self._write):
+            if pending is not None:
+                pending.cancel()
+        self._timer = None
+        self._write = None
+        with contextlib.suppress(Exception):  # as in `saw`
+            self._keep()
+            self._file.timeline = self._observer.recording(time.monotonic(), time.time())
+
+    # -- metrics
 
     def _serve(self, address: str, port: int) -> None:
         from entrypoint.record.metrics import MetricsServer  # http.server takes 20 ms to import
 
         try:
-            if self._file.server is None:
-                self._file.server = MetricsServer(address, port, self._metrics)
+            self._server = MetricsServer(address, port, self._metrics)
         except OSError as error:
             hint = "set another metrics.port or metrics.address; the job goes on"
             detail = f"{address} port {port}: {error.strerror or error}"
             self._log(f"warning: EP035 no metrics are served | {detail} | {hint}")
             return
-        self._file.server.metrics = self._metrics
         if not (address.startswith("127.") or address == "::1"):
             detail = (
                 f"whoever reaches {address} port {port} reads the names of job and nodes, and how"
@@ -153,34 +155,30 @@ class LiveRecord:
         from entrypoint.record import metrics
 
         async def status() -> JobStatus:
-            return self._status()
+            return self._observer.status(time.monotonic(), self._view())
 
         if not self._is_open:
             raise RuntimeError("no attempt is running")
         asked = asyncio.run_coroutine_threadsafe(status(), self._loop)
         return metrics.text(asked.result(_PATIENCE), self._log.lost)
 
-    def _status(self) -> JobStatus:
-        self._file.command = self._programs.command
-        return self._table.snapshot(
-            time.monotonic(),
-            self._machine.state.history.attempt,
-            self._machine.outcome,
-            self._programs.idle(),
-        )
-
     # -- writing
 
-    def _write_soon(self) -> None:
-        self._write_within(max(_CLOSEST, _SHARE_OF_CHANGES * self._cost))
-
-    def _write_within(self, seconds: float) -> None:
-        """Write so many seconds after the last write, or now if they have passed."""
-        when = max(self._loop.time(), self._written + seconds)
-        if self._is_open and (self._timer is None or self._timer.when() > when):
+    def _schedule(self) -> None:
+        """Write the record after the pause, or soon if something is new."""
+        pause = self._pause()
+        if self._observer.is_new:
+            pause = max(_CLOSEST, _SHARE_OF_CHANGES * self._cost)
+        if not self._is_open:
+            return
+        when = max(self._loop.time(), self._written + pause)
+        if self._timer is None or self._timer.when() > when:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_at(when, self._begin)
+
+    def _pause(self) -> float:
+        return max(self._beat, _SHARE * self._cost)
 
     def _begin(self) -> None:
         self._timer = None
@@ -189,9 +187,9 @@ class LiveRecord:
 
     async def _update(self) -> None:
         begun = time.monotonic()
-        pause = max(self._beat, _SHARE * self._cost)
         try:
-            await in_thread(partial(self._file.update, self._status(), begun, pause))
+            self._keep()
+            await in_thread(partial(self._file.update, self._pause()))
         except OSError as error:
             detail = f"{self._file.run_dir}: {error.strerror or error}"
             self._warn("EP034", f"`entrypoint status` cannot show this node | {detail}")
@@ -200,9 +198,15 @@ class LiveRecord:
         self._written = self._loop.time()
         self._cost = time.monotonic() - begun
         self._write = None
-        self._write_within(pause)
-        if self._table.is_new:
-            self._write_soon()
+        self._schedule()
+
+    def _keep(self) -> None:
+        """Keep the state of the boot for the record."""
+        view = self._view()
+        self._observer.is_new = False
+        self._file.at = time.monotonic()
+        self._file.status = self._observer.status(self._file.at, view)
+        self._file.command = view.command
 
     def _warn_of_defect(self, error: Exception) -> None:
         hint = "status and metrics may be wrong; the job goes on"
@@ -213,12 +217,3 @@ class LiveRecord:
         if message not in self._warned:
             self._warned.add(message)
             self._log(f"warning: {message} {text}")
-
-    def close(self) -> None:
-        """Stop writing, and keep the last state for the result."""
-        self._is_open = False
-        for pending in (self._timer, self._write):
-            if pending is not None:
-                pending.cancel()
-        with contextlib.suppress(Exception):  # as in `saw`
-            self._file.keep(self._status(), time.monotonic())

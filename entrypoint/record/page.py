@@ -7,8 +7,7 @@ from typing import Any
 
 from entrypoint.output.lines import stamp
 from entrypoint.phases import DNS, MEANING, Phase, Span
-from entrypoint.record.merge import Bar, Timeline
-from entrypoint.record.table import longest, notes, totals, who_was_last
+from entrypoint.record.timeline import Bar, Timeline, longest, notes, who_was_last
 from entrypoint.render import render
 from entrypoint.text import duration
 from entrypoint.values import dataclass
@@ -116,7 +115,7 @@ def page(timeline: Timeline, outcome: str, failed: bool = False) -> str:
         "notes": [*([cut] if axis.on else []), *notes(timeline)],
         "outcome": outcome,
         "failed": failed,
-        "began": f"{stamp(timeline.began)[:19]}Z" if timeline.began else "",
+        "began": f"{stamp(timeline.began)[:19]}Z",
     }
     return render("report/timeline.html.j2", context)
 
@@ -150,7 +149,7 @@ _KIND_OF = {name: kind for kind, (_, names) in _KINDS.items() for name in names}
 
 
 def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
-    took = totals(bar)
+    took = bar.totals
     rows: dict[str, list[Span]] = {}
     for phase in bar.spans:
         rows.setdefault(phase.about, []).append(phase)

@@ -13,8 +13,8 @@ from shlex import split
 import pytest
 
 from entrypoint.record.file import record_of
-from entrypoint.record.merge import Timeline, merge
 from entrypoint.record.status import load
+from entrypoint.record.timeline import Timeline, merge
 from tests.cluster import Cluster, Make, until
 from tests.command import captured
 

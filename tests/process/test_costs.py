@@ -15,12 +15,14 @@ import pytest
 
 from entrypoint.causes.judge import judge
 from entrypoint.job import actions, events, messages
-from entrypoint.model import Device, Node, Outcome, Topology
+from entrypoint.model import Outcome
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.record.file import RecordFile
 from entrypoint.record.live import phases_before
-from entrypoint.record.recorder import TimelineRecorder
+from entrypoint.record.observer import JobObserver
 from entrypoint.session import codec
+from entrypoint.values import replace
+from tests.simulation.world import plans
 
 
 def calls(work: Callable[[], object]) -> int:
@@ -42,25 +44,25 @@ def calls(work: Callable[[], object]) -> int:
 def boot(run_dir: Path, turns: int) -> tuple[int, int]:
     """Record a boot with so many heartbeats and 64 ranks: the calls, and the bytes that are
     sent."""
-    nodes = (Node(0, "a", 64), Node(1, "b", 64))
-    topology = Topology("job", nodes, 1, "local", Device("cpu", 0, ""), str(run_dir), "u")
-    record_file = RecordFile(print)
-    record_file.about(topology)
-    record = TimelineRecorder(topology, phases_before(0.0, 0.0), 0.0)
+    plan = plans(2, "mpirun", 0, 0)[2]
+    file = RecordFile(print)
+    file.about(replace(plan.topology, run_dir=str(run_dir)))
+    observer = JobObserver(phases_before(1.0), 1.0)
+    observer.begin(plan, 1.0)
 
-    def recorded() -> None:
-        record.event(events.Started(), 0.0)
+    def observe() -> None:
+        observer.saw(events.Started(), 1.0)
         for _ in range(turns):  # a heartbeat is an event and an action
-            record.event(events.MessageReceived(0, messages.Ping(0)), 1.0)
-            record.action(actions.Send(0, messages.Pong(0.0, 0)), 1.0)
+            observer.saw(events.MessageReceived(0, messages.Ping(0)), 1.0)
+            observer.saw(actions.Send(0, messages.Pong(0.0, 0)), 1.0)
         for rank in range(64):
-            for what in ("start", "output", "end"):
-                record.rank(what, f"rank {rank}", 2.0)
+            for change in ("start", "output", "end"):
+                observer.saw(events.RankChanged(f"rank {rank}", change), 2.0)
 
-    count = calls(recorded)
-    sent = len(codec.pack(record.told(3.0)))
-    record_file.timeline = record.recording(3.0, False, 3.0)
-    record_file.end(Outcome(0, "done"))
+    count = calls(observe)
+    sent = len(codec.pack(observer.phases(3.0)))
+    file.timeline = observer.recording(3.0, 1e9)
+    file.end(Outcome(0, "done"))
     return count, sent
 
 

@@ -22,6 +22,7 @@ import pytest
 
 from entrypoint import supervised
 from entrypoint.output.log import Logger
+from entrypoint.spec.logs import LogsSpec
 from tests.cluster import clean_environment
 from tests.process.bench import until
 
@@ -324,7 +325,7 @@ def test_a_log_has_no_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Logger(writer).live is None
     terminal = Terminal(monkeypatch)
     say = Logger(terminal.fd)
-    say.shape("json", False)
+    say.shape(LogsSpec(format="json"))
     assert say.live is None
     os.close(reader)
     os.close(writer)

@@ -19,15 +19,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shlex import split
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from entrypoint.cli import status as cli_status
 from entrypoint.errors import EntrypointError
-from entrypoint.job import actions, events
-from entrypoint.job.history import History
+from entrypoint.extensions import LoopView
+from entrypoint.job import actions
 from entrypoint.model import Outcome
 from entrypoint.output.log import Logger
 from entrypoint.phases import Phase
@@ -35,7 +34,6 @@ from entrypoint.record import metrics as metrics_of
 from entrypoint.record import status
 from entrypoint.record.file import RecordFile, record_of
 from entrypoint.record.live import LiveRecord
-from entrypoint.record.nodes import NodeTable
 from entrypoint.record.status import load
 from entrypoint.system import proc
 from entrypoint.system.threads import in_thread
@@ -49,7 +47,6 @@ from tests.simulation.world import plans
 pytestmark = pytest.mark.see
 WAITS = 'echo ready >>"$NOTES"; until [ -e "$NOTES.go" ]; do sleep 0.05; done; exit ${STATUS:-0}'
 STATUS = (sys.executable, "-m", "entrypoint", "status")
-QUIET = SimpleNamespace(command="", idle=lambda: 0.0)  # programs that were not started
 
 
 def ask(bench: Bench, *words: str) -> tuple[int, str, str]:
@@ -501,12 +498,11 @@ async def test_slow_ones_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_port_stays_open_between_attempts(place: Path) -> None:
     spec, plan, _ = plans(1, "mpirun", 0, 0)
     spec = replace(spec, metrics=replace(spec.metrics, port=free_port()))
-    told = SimpleNamespace(state=SimpleNamespace(history=History()), outcome=None)
-    kept = RecordFile(print)
+    live = LiveRecord(spec, RecordFile(print), Logger())
 
     async def attempt() -> None:
-        live = LiveRecord(spec, plan, told, kept, QUIET, Logger())
-        live.open()
+        live.begin(plan)
+        live.open(lambda: LoopView(1, None, 0.0, ""))
         answer = await in_thread(lambda: fetched(spec.metrics.port))
         assert answer.startswith("HTTP/1.0 200 OK\r\n")
         live.close()
@@ -514,15 +510,15 @@ def test_the_port_stays_open_between_attempts(place: Path) -> None:
     in_loop(attempt)()
     assert fetched(spec.metrics.port).startswith("HTTP/1.0 503 ")
     in_loop(attempt)()
-    assert kept.server
-    kept.server.server_close()
+    assert live._server
+    live._server.server_close()
 
 
 def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
-    """The table of nodes is broken on purpose."""
+    """The observer is broken on purpose."""
     broken = (
-        "from entrypoint.record import nodes as board; from entrypoint import cli\n"
-        "board.NodeTable.saw = lambda *given: 1 / 0\ncli.script()"
+        "from entrypoint.record import observer; from entrypoint import cli\n"
+        "observer.JobObserver.saw = lambda *given: 1 / 0\ncli.script()"
     )
     words = ["run", "--launcher", "mpirun", "--", "sh", "-c", "exit 7"]
     assert bench.popen([sys.executable, "-c", broken, *words], {}).wait(60) == 7
@@ -531,34 +527,35 @@ def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
 
 
 @in_loop
-async def test_no_secret_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each text keeps its place, also where a peer's words hold what separates them."""
+async def test_no_secret_is_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "hush-hush-hush")
     spec, plan, _ = plans(3, "mpirun", 0, 0)
-    told = SimpleNamespace(
-        state=SimpleNamespace(history=History()), outcome=Outcome(7, "a hush-hush-hush reason")
-    )
-    kept = RecordFile(print)
-    live = LiveRecord(spec, plan, told, kept, QUIET, Logger())
-    details = {1: "x\0hush-hush-hush", 2: "no DNS"}
-    wanted = [actions.Entered(node, Phase.MISSING, detail) for node, detail in details.items()]
-    live.saw(events.TimerFired(), wanted, time.monotonic())
+    file = RecordFile(print)
+    file.about(replace(plan.topology, run_dir=str(place / "run")))
+    live = LiveRecord(spec, file, Logger())
+    live.begin(plan)
+    outcome = Outcome(7, "a hush-hush-hush reason")
+    live.open(lambda: LoopView(1, outcome, 0.0, "train hush-hush-hush"))
+    for node, detail in {1: "x hush-hush-hush", 2: "no DNS"}.items():
+        live.saw(actions.Entered(node, Phase.MISSING, detail), time.monotonic())
     live.close()
-    assert kept.status
-    assert [node.detail for node in kept.status.nodes] == ["", "x (not shown)", "no DNS"]
-    assert kept.status.outcome
-    assert kept.status.outcome.reason == "a (not shown) reason"
+    file.update(3.0)
+    shown = load(record_of(str(place / "run")))
+    assert shown.status
+    assert [node.detail for node in shown.status.nodes] == ["", "x (not shown)", "no DNS"]
+    assert shown.status.outcome
+    assert shown.status.outcome.reason == "a (not shown) reason"
+    assert shown.command == "train (not shown)"
 
 
-@pytest.mark.parametrize("first", ["update", "end"])
-def test_a_write_that_hangs_does_not_come_after_the_result(first: str, place: Path) -> None:
+@pytest.mark.parametrize("steps", ["update end", "end update"])
+def test_a_write_that_hangs_does_not_come_after_the_result(steps: str, place: Path) -> None:
     _, plan, _ = plans(1, "mpirun", 0, 0)
     kept = RecordFile(print)
     kept.about(replace(plan.topology, run_dir=str(place / "run")))
-    status_now = NodeTable(plan, 0.0).snapshot(1.0, 1, None)
-    for what in ("update", "end") if first == "update" else ("end", "update"):
-        if what == "update":
-            kept.update(status_now, 1.0, 3.0)
+    for step in steps.split():
+        if step == "update":
+            kept.update(3.0)
         else:
             kept.end(Outcome(7, "done"))
     assert load(record_of(str(place / "run"))).result
@@ -577,7 +574,7 @@ def test_a_full_disk_costs_the_record_and_not_the_job(bench: Bench) -> None:
         for name in ("a", "b"):
             (folder / name).touch()
         with pytest.raises(OSError, match="No space left"):
-            file.update(NodeTable(plan, 0.0).snapshot(1.0, 1, None), 1.0, 3.0)
+            file.update(3.0)
         assert sorted(os.listdir(folder)) == ["a", "b"]
     finally:
         subprocess.run(["umount", str(folder)], check=True)

@@ -18,7 +18,7 @@ RESULT = {"status": 0, "reason": "done", "node": "worker-0", "job": "job", "clas
 RECORD = {
     "version": 1, "toolkit": "0.1.0", "result": RESULT,
     "timeline": {
-        "job": "j", "me": 0, "hosts": ["a"], "alone": True, "peers": {}, "phases": [["run", 0, 1, ""]],
+        "job": "j", "me": 0, "names": ["a"], "alone": True, "began": 1.0, "peers": {}, "phases": [["run", 0, 1, ""]],
     },
 }  # fmt: skip
 OTHER = 3000  # a user who is nobody here

@@ -184,11 +184,11 @@ class Programs:
         self.leader_boot = self._world.containers[0].boots
         self._processes.append(process)
         schedule = self._world.schedule
-        self._report(events.RankStarted())
+        self._report(events.RankChanged(f"rank {rank}", "start"))
         if self._by_ranks:
             self._tell(messages.RankStart(rank, 1))
         if rank % 2:  # the others print nothing
-            self._report(events.RankPrinted(), _PRINTS)
+            self._report(events.RankChanged(f"rank {rank}", "output"), _PRINTS)
         if self._grace is not None:
             self._terminate(process, late=True)
         if not schedule.saves_late:

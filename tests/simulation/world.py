@@ -31,8 +31,7 @@ from entrypoint.netcheck.inquiry import inquiry as netcheck
 from entrypoint.phases import Phase
 from entrypoint.plan import settle
 from entrypoint.plan.team import team_of
-from entrypoint.record.nodes import NodeTable
-from entrypoint.record.recorder import TimelineRecorder
+from entrypoint.record.observer import JobObserver
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
 from tests.simulation import stalls
@@ -270,9 +269,9 @@ class Container:
         else:
             plan = replace(worker, topology=_seen_from(worker.topology, self.rank))
             self.machine = Worker(spec, plan, self.history)
-        self.board = NodeTable(plan, self._world.now)
-        self.record = TimelineRecorder(plan.topology, (), self._world.now)
-        self._world.records[self.rank, self.boots] = self.record
+        self.observer = JobObserver((), self._world.now)
+        self.observer.begin(plan, self._world.now)
+        self._world.observers[self.rank, self.boots] = self.observer
         # when it said its last word, and when nothing ran here any more
         self.spoke = self.stopped = 0.0
         self.between = False
@@ -341,10 +340,11 @@ class Container:
         if isinstance(event, events.Answered):
             self.sessions[event.node].known = True
         try:
-            self.record.event(event, self._world.now)
+            self.observer.saw(event, self._world.now)
             wanted = machine.handle(event, self._world.now)
-            self.board.saw(event, wanted, self._world.now)
-            self._world.watch_board(self.board, machine, wanted)
+            for action in wanted:
+                self.observer.saw(action, self._world.now)
+            self._world.watch_observer(self.observer, machine, wanted)
         except Exception as error:
             self._world.violate(
                 f"node-{self.rank} has an internal error: {type(error).__name__}: {error}"
@@ -352,7 +352,6 @@ class Container:
             return
         for action in wanted:
             self._world.log(self.rank, action)
-            self.record.action(action, self._world.now)
             getattr(self, f"_do_{type(action).__name__.lower()}")(action)
         if self.machine is machine and machine.wake < self._alarm:
             self._alarm = machine.wake
@@ -573,7 +572,7 @@ class Container:
 
     def _do_reportphases(self, action: actions.ReportPhases) -> None:
         self.spoke = self._world.now
-        self._transmit(self.sessions[0], self.record.told(self._world.now))
+        self._transmit(self.sessions[0], self.observer.phases(self._world.now))
 
     def _do_closesession(self, action: actions.CloseSession) -> None:
         if session := self.sessions.get(action.node):
@@ -706,8 +705,8 @@ class World:
         self.mpirun: Mpirun | None = None
         self.meetings: dict[int, Meeting] = {}  # boot of the leader -> of its elastic job
         self.first_disturbed: dict[int, float] = {}
-        # node and boot -> what it has recorded
-        self.records: dict[tuple[int, int], TimelineRecorder] = {}
+        # node and boot -> what it has observed
+        self.observers: dict[tuple[int, int], JobObserver] = {}
         # node, its boot, and the node that it knows this of
         self.phases: dict[tuple[int, int, int], Phase] = {}
         self.transitions: set[tuple[bool, Phase, Phase]] = set()  # whether a node's own, from, to
@@ -908,22 +907,24 @@ class World:
         if before is not action.phase:
             self.transitions.add((action.node == rank, before, action.phase))
 
-    def watch_board(self, board: NodeTable, machine: Leader | Worker, wanted: list[Any]) -> None:
+    def watch_observer(
+        self, observer: JobObserver, machine: Leader | Worker, wanted: list[Any]
+    ) -> None:
         """What others are shown is what the machine believes."""
         if not any(isinstance(action, actions.EndNode | actions.Entered) for action in wanted):
             return
         over = any(isinstance(action, actions.EndNode) for action in wanted)
-        own = board.nodes[board.me].phase
+        own = observer.nodes[observer.me].phase
         if (own is Phase.ENDED) != over:
             self.violate(
-                f"node-{board.me} is shown as {own}, and {'has' if over else 'has not'} ended"
+                f"node-{observer.me} is shown as {own}, and {'has' if over else 'has not'} ended"
             )
         if not isinstance(machine, Leader):
             return
         if self.schedule.nodes > _LARGE and not over and self.now < self._looked + _LOOK:
             return
         self._looked = self.now
-        phase = {rank: state.phase for rank, state in board.nodes.items()}
+        phase = {rank: state.phase for rank, state in observer.nodes.items()}
         lost = {rank for rank in phase if phase[rank] is Phase.LOST}
         believed = {rank for rank, peer in machine._peers.items() if peer.lost}
         if not believed <= lost or lost & set(machine._peers.alive()):

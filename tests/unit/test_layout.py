@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).parents[2] / "entrypoint"
 # From low to high; a package may use itself and those of lower layers. A module that is in no layer
 # fails the test.
 _LAYERS = """
-    values errors secret model heartbeat interfaces phases text wire cause
+    values errors secret model extensions heartbeat interfaces phases text wire cause
     causes render registry ranktable supervised
     spec
     platforms devices launchers deploy

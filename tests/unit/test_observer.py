@@ -1,10 +1,11 @@
-"""The state of a boot as others see it: events and actions in, phases out; and Prometheus' own
-parser reads it."""
+"""What a node observes of a boot: events and actions in; status, metrics and phases out. Prometheus'
+own parser reads the metrics."""
 
 from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from entrypoint import __version__, spec
-from entrypoint.job import events, messages
+from entrypoint.extensions import LoopView
+from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan
-from entrypoint.phases import STATUSES
+from entrypoint.phases import STATUSES, Phase, Span
 from entrypoint.plan import settle
 from entrypoint.record import metrics
 from entrypoint.record.content import JobStatus, Record
-from entrypoint.record.nodes import NodeTable
+from entrypoint.record.observer import JobObserver
 from entrypoint.values import replace
 from entrypoint.wire import read as read_json
 from entrypoint.wire import to_json
@@ -33,6 +35,9 @@ FACTS = Facts(
     programs={name: f"/usr/bin/{name}" for name in ("sshd", "ssh", "mpirun", "orted", "python3")},
 )  # fmt: skip
 DONE = Outcome(7, "rank 1 on b exited with 7")
+STARTED, PRINTED, ENDED = (
+    events.RankChanged("rank 0", change) for change in ("start", "output", "end")
+)
 
 
 def settled(
@@ -48,7 +53,7 @@ def settled(
 
 
 class Seen:
-    """A real machine with its node table, and a clock that goes on by a second with each event."""
+    """A real machine with its observer, and a clock that goes on by a second with each event."""
 
     def __init__(self, me: int, launcher: str = "mpirun", nodes: int = 2, more: str = "") -> None:
         self.now = 1000.0
@@ -57,12 +62,14 @@ class Seen:
             Leader(read, FACTS, plan, History()) if me == 0 else Worker(read, plan, History())
         )
         self.members = plan.members
-        self.board = NodeTable(plan, self.now)
+        self.observer = JobObserver((), self.now)
+        self.observer.begin(plan, self.now)
 
     def step(self, *happens: Any) -> Seen:
         for event in happens:
             self.now += 1
-            self.board.saw(event, self.machine.handle(event, self.now), self.now)
+            for what in (event, *self.machine.handle(event, self.now)):
+                self.observer.saw(what, self.now)
         return self
 
     def open(self, me: int = 0) -> Seen:
@@ -71,10 +78,10 @@ class Seen:
     def says(self, node: int, *messages: Any) -> Seen:
         return self.step(*(events.MessageReceived(node, message) for message in messages))
 
-    def status(self, outcome: Outcome | None = None, idle: float | None = None) -> JobStatus:
-        return self.board.snapshot(self.now, 1, outcome, idle)
+    def status(self, outcome: Outcome | None = None, idle: float = 0.0) -> JobStatus:
+        return self.observer.status(self.now, LoopView(1, outcome, idle, ""))
 
-    def shown(self, outcome: Outcome | None = None, idle: float | None = None) -> dict[str, Any]:
+    def shown(self, outcome: Outcome | None = None, idle: float = 0.0) -> dict[str, Any]:
         return dict(json.loads(to_json(self.status(outcome, idle))))
 
     def phases(self) -> list[str]:
@@ -141,9 +148,9 @@ def test_the_way_of_a_job_on_worker_0() -> None:
     assert seen.phases() == ["launching", "launching"]
     seen.says(1, messages.RankStart(2, 77))
     assert seen.phases() == ["launching", "running"]
-    seen.step(events.RankStarted()).says(0, messages.RankStart(0, 77), messages.RankStart(1, 78))
+    seen.step(STARTED).says(0, messages.RankStart(0, 77), messages.RankStart(1, 78))
     assert seen.phases() == ["running", "running"]
-    seen.step(events.RankPrinted()).says(1, messages.RankStart(3, 77), messages.Pong(41.5, 0))
+    seen.step(PRINTED).says(1, messages.RankStart(3, 77), messages.Pong(41.5, 0))
     seen.now += 2
     here, there = seen.shown(idle=3.0)["nodes"]
     assert (here["ranks"], here["ranks_ended"], here["idle_seconds"]) == (2, 0, 3.0)
@@ -173,7 +180,7 @@ def test_a_phase_has_its_own_time_and_a_detail_does_not_change_it() -> None:
 
 
 def test_programs_that_report_no_rank_run_once_they_have_started() -> None:
-    seen = started("torchrun").step(events.RankStarted())
+    seen = started("torchrun").step(STARTED)
     assert seen.phases() == ["running", "running"]
     here, there = seen.shown()["nodes"]
     assert (here["ranks"], there["ranks"]) == (1, None), (
@@ -184,14 +191,12 @@ def test_programs_that_report_no_rank_run_once_they_have_started() -> None:
 def test_a_node_to_which_mpirun_gives_no_rank_does_not_launch_for_ever() -> None:
     seen = started(more="mpi: {np: 1}\n", asked=1)
     assert seen.phases() == ["launching", "launching"]
-    seen.step(events.RankStarted()).says(0, messages.RankStart(0, 77))
+    seen.step(STARTED).says(0, messages.RankStart(0, 77))
     assert seen.phases() == ["running", "running"]
 
 
 def test_a_lost_node_stays_lost_until_it_comes_back() -> None:
-    seen = started("torchrun", nodes=3, more="nodes: 1:3\n").step(
-        events.RankStarted(), events.SessionLost(1)
-    )
+    seen = started("torchrun", nodes=3, more="nodes: 1:3\n").step(STARTED, events.SessionLost(1))
     seen.says(2, messages.Met())
     assert seen.phases()[1] == "lost"
     assert seen.details()[1].startswith("EP602 worker-1 (b) is lost: its session ended")
@@ -218,7 +223,7 @@ def test_the_way_of_a_job_on_a_worker() -> None:
     assert (seen.phases(), seen.details()[0]) == (["missing", "roll call"], "its session ended")
     seen = called().says(0, messages.Start(1))
     assert seen.phases() == ["running", "launching"]
-    seen.step(events.RankStarted()).says(1, messages.RankStart(2, 77))
+    seen.step(STARTED).says(1, messages.RankStart(2, 77))
     assert (seen.phases(), seen.shown()["nodes"][1]["ranks"]) == (["running", "running"], 1)
     seen.now += 4
     assert seen.shown()["nodes"][0]["heartbeat_seconds"] == 6.0
@@ -239,9 +244,7 @@ def test_a_worker_shows_a_lost_leader(silent: bool) -> None:
 
 
 def test_a_state_is_read_as_it_was_written_and_grows_older() -> None:
-    status = (
-        started().step(events.RankStarted()).says(1, messages.Pong(1.5, 0)).status(DONE, idle=3.0)
-    )
+    status = started().step(STARTED).says(1, messages.Pong(1.5, 0)).status(DONE, idle=3.0)
     record = Record(version=1, toolkit=__version__, status=status)
     copy = read_json(Record, json.loads(to_json(record)))
     assert copy == record
@@ -256,10 +259,166 @@ def test_a_state_is_read_as_it_was_written_and_grows_older() -> None:
 def test_one_node_is_alone() -> None:
     read = spec.load("launcher: mpirun\nslots: 2\ncommand: [train]", "job.yaml", {}, {})
     alone = settle(read, FACTS)
-    board, machine = NodeTable(alone, 5.0), Leader(read, FACTS, alone, History())
-    for now, event in ((6.0, events.Started()), (7.0, events.Prepared(2, None))):
-        board.saw(event, machine.handle(event, now), now)
-    assert [node.phase for node in board.snapshot(8.0, 1, None).nodes] == ["launching"]
+    observer, machine = JobObserver((), 5.0), Leader(read, FACTS, alone, History())
+    observer.begin(alone, 5.0)
+    for event in (events.Started(), events.Prepared(2, None)):
+        for what in machine.handle(event, 6.0):
+            observer.saw(what, 6.0)
+    nodes = observer.status(8.0, LoopView(1, None, 0.0, "")).nodes
+    assert [node.phase for node in nodes] == ["launching"]
+
+
+# --------------------------------------------------------------------------------------------------
+# The timeline, from made-up events and actions
+
+HELLO = messages.Hello("1", (), 1, "plain", {}, 15.0, "a", "", "token")
+NODE_INFO = messages.NodeInfo(1, "", "1", 0.0, 1, None, None, ())
+RELEASE = messages.Release(0, "", False, False)
+
+
+def observer_of(me: int, nodes: int = 2) -> JobObserver:
+    """Of a node whose entrypoint was started at 98, and whose hooks ran from 99 to 100."""
+    made = JobObserver([Span("facts", 98.0, 99.0)], 99.0)
+    made.begin(settled(me, nodes=nodes)[1], 100.0)
+    return made
+
+
+def play(seen: JobObserver, *steps: tuple[float, Any]) -> JobObserver:
+    """Show it what happens: the time, and an event or an action."""
+    for now, what in steps:
+        seen.saw(what, now)
+    return seen
+
+
+def own(seen: JobObserver, now: float) -> list[tuple[str, float]]:
+    """Its own phases and their seconds; they have no gap."""
+    phases = [each for each in (Span(*row) for row in seen.rows(now)) if not each.about]
+    assert all(before.end == after.start for before, after in pairwise(phases))
+    assert (phases[0].start, phases[-1].end) == (98.0, now)
+    return [(each.name, each.seconds) for each in phases]
+
+
+def enters(phase: Phase, node: int = 1) -> actions.Entered:
+    return actions.Entered(node, phase)
+
+
+def boot(me: int) -> tuple[tuple[float, Any], ...]:
+    return (
+        (101.0, events.Started()),
+        (101.0, enters(Phase.KEYS, me)),
+        (103.0, enters(Phase.ROLL_CALL, me)),
+    )
+
+
+WORKER = (
+    *boot(1),
+    (106.0, events.MessageReceived(0, HELLO)),
+    (106.0, enters(Phase.FILES)),
+    (107.0, actions.Answer(NODE_INFO)),
+    (107.0, enters(Phase.WAITING)),
+    (111.0, events.MessageReceived(0, messages.Start(1))),
+    (111.0, enters(Phase.LAUNCHING)),
+    (112.0, STARTED),
+    (112.0, enters(Phase.OUTPUT)),
+    (114.0, PRINTED),
+    (114.0, enters(Phase.RUNNING)),
+    (120.0, ENDED),
+    (121.0, enters(Phase.ENDING)),
+    (122.0, enters(Phase.STOPPED)),
+    (124.0, events.MessageReceived(0, RELEASE)),
+    (124.0, enters(Phase.RELEASED)),
+)
+
+
+@pytest.mark.promise("a node's phases have no gap and add up; the late node is the last")
+def test_a_worker() -> None:
+    seen = play(observer_of(1), *WORKER)
+    assert own(seen, 125.0) == [
+        ("facts", 1), ("hooks", 1), ("checks", 1), ("keys", 2), ("roll call", 3), ("files", 1), ("others", 4),
+        ("launch", 1), ("first output", 2), ("run", 7), ("end", 1), ("release", 3),
+    ]  # fmt: skip
+    told = seen.phases(125.0)
+    assert (told.answered, told.started, told.released, told.told) == (107.0, 111.0, 124.0, 125.0)
+    assert told.phases[-2:] == (
+        ("first output", 112.0, 114.0, "rank 0"),
+        ("run", 114.0, 120.0, "rank 0"),
+    )
+
+
+def test_a_leader_and_what_it_knows_of_others() -> None:
+    part = messages.Phases((("run", 5.0, 6.0, ""),), 1.0, 2.0, 3.0, 4.0)
+    seen = play(
+        observer_of(0, 3),
+        *boot(0),
+        (103.0, actions.Call(1)),
+        (103.0, actions.Call(2)),
+        (103.5, events.Unreachable(1, "no DNS")),
+        (104.0, events.Unreachable(2, "refused", named=103.2)),
+        (106.0, events.Answered(1, report(1), named=105.5)),
+        (107.0, enters(Phase.FILES, 0)),
+        (108.0, enters(Phase.LAUNCHING, 0)),
+        (108.0, actions.Send(1, messages.Start(1))),
+        (109.0, events.SessionLost(2, "")),
+        (110.0, actions.Send(1, RELEASE)),
+        (110.0, enters(Phase.RELEASED, 0)),
+        (111.0, events.MessageReceived(1, part)),
+        (111.5, events.SessionLost(1, "")),
+    )
+    expected = [("keys", 2), ("roll call", 4), ("files", 1), ("launch", 2), ("release", 2)]
+    assert own(seen, 112.0)[3:] == expected
+    assert sorted(row for row in seen.rows(112.0) if row[3]) == [
+        ("DNS", 103.0, 103.2, "worker-2 (c)"), ("DNS", 103.0, 105.5, "worker-1 (b)"),
+        ("roll call", 103.2, 112.0, "worker-2 (c)"), ("roll call", 105.5, 106.0, "worker-1 (b)"),
+    ]  # fmt: skip
+    one, two = seen.peers[1], seen.peers[2]
+    expected = (part, 106.0, 108.0, 110.0, 111.0)
+    assert (one.part, one.answered, one.started, one.released, one.told) == expected
+    assert (two.part, two.answered, two.why) == (None, 0.0, "its session ended")
+
+
+def test_a_program_that_prints_nothing_has_run() -> None:
+    seen = play(observer_of(1), *WORKER[:11], (120.0, enters(Phase.ENDING)))
+    assert own(seen, 121.0)[-3:] == [("launch", 1), ("run", 8), ("end", 1)]
+
+
+def test_what_comes_twice_changes_nothing() -> None:
+    once, twice = play(observer_of(1), *WORKER), observer_of(1)
+    start = events.MessageReceived(0, messages.Start(1))
+    play(twice, *WORKER[:13], (114.5, PRINTED), (114.6, start), *WORKER[13:])
+    assert once.phases(125.0) == twice.phases(125.0)
+
+
+def test_a_leader_that_calls_again_and_a_rank_that_starts_again_have_an_end() -> None:
+    seen = play(observer_of(1), *boot(1))
+    step = (
+        events.MessageReceived(0, HELLO),
+        enters(Phase.FILES),
+        actions.Answer(NODE_INFO),
+        enters(Phase.WAITING),
+        events.SessionLost(0),
+        enters(Phase.ROLL_CALL),
+        STARTED,
+        ENDED,
+    )
+    for number in range(20_000):
+        play(seen, *((104.0 + number / 1000, each) for each in step))
+    own(seen, 200.0)
+    assert len(seen.phases(200.0).phases) < messages.PHASES
+    packed = {
+        "phases": [("first output", 1e8 / 3, 1e8 / 3, "x" * messages.LABEL)] * messages.PHASES
+    }
+    assert len(repr(packed)) < 1024 * 1024, "the longest that a worker may say"
+
+
+def test_attempts_before_the_last_are_one_phase() -> None:
+    seen = play(observer_of(1), *WORKER)
+    assert "earlier attempts" not in dict(own(seen, 130.0))
+    for begins in (130.0, 140.0):
+        seen.begin(settled(1)[1], begins)
+        play(seen, (begins + 1, enters(Phase.KEYS)))
+        earlier = ("earlier attempts", begins - 99)
+        assert own(seen, begins + 2) == [("facts", 1), ("hooks", 1), earlier, ("keys", 1)]
+        assert (seen.phases(begins + 2).started, [*seen.peers]) == (0.0, [1])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -287,7 +446,7 @@ def text_of(seen: Seen, outcome: Outcome | None = None) -> str:
 
 
 def test_metrics_say_what_the_status_does() -> None:
-    seen = started().step(events.RankStarted())
+    seen = started().step(STARTED)
     for rank in range(4):
         seen.says(rank // 2, messages.RankStart(rank, 77))
     seen.says(1, messages.RankEnd(3, 0, (), "")).step(events.TimerFired())
