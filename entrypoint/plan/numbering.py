@@ -15,6 +15,7 @@ from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts
 from entrypoint.platforms._listeners import digits, listener
+from entrypoint.platforms._nodelist import most
 from entrypoint.platforms._steps import is_step
 from entrypoint.text import from_json, some
 
@@ -70,6 +71,8 @@ _LOCAL = _table("""
     -                           SLURM_LOCALID
 """)
 _STEP = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")  # which srun sets
+# Tasks on each of its nodes; the second is the job's setting, if the step has none of its own.
+_TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
 # Where all nodes meet, which one of them is.
 _MEETINGS = re.compile(
     "(PET_)?MASTER_ADDR|PRIMARY_ADDR|PET_RDZV_ENDPOINT|JAX_COORDINATOR_ADDRESS|PADDLE_MASTER"
@@ -133,11 +136,16 @@ def several_starts(env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the variables that say that this is one of several processes of a launcher on this
     node; none if it is the only one.
 
-    A batch script of Slurm is no step, and has only numbers of tasks that were asked for.
+    A batch script of Slurm is no step, and has only numbers of tasks that were asked for. Raises
+    ConfigError if a step's list of tasks is none.
     """
-    tasks, nodes = (_number(env, name) for name in _STEP)
-    if is_step(env) and tasks > max(1, nodes):
-        return tuple(name for name in _STEP if name in env)
+    if is_step(env):
+        tasks, nodes = (_number(env, name) for name in _STEP)
+        if tasks > max(1, nodes):
+            return tuple(name for name in _STEP if name in env)
+        name = next((name for name in _TASKS if env.get(name, "").strip()), "")
+        if name and most(env[name], name) > 1:
+            return (name,)
     for size, rank in _LOCAL:
         number = _number(env, rank)
         if number > 0 or (number == 0 and _number(env, size) > 1):

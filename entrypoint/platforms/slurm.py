@@ -12,7 +12,7 @@ from __future__ import annotations
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._nodelist import expand, most
+from entrypoint.platforms._nodelist import expand
 from entrypoint.platforms._steps import is_step
 
 _LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
@@ -30,35 +30,15 @@ def matches(facts: Facts) -> bool:
 def site(facts: Facts) -> Site:
     """Return the nodes of the step, this node's index among them and its GPUs.
 
-    Raises ConfigError if a variable is not the number it has to be, or the step has several tasks
-    on a node.
+    Raises ConfigError if a variable is not the number it has to be.
     """
     clues = Clues("slurm", facts)
-    _check_tasks(clues)
     _take_hosts(clues)
     clues.take_index("SLURM_NODEID")
     is_other = _is_other_node(clues)
     _take_slots(clues)
     clues.take_job("SLURM_JOB_NAME")
     return clues.site(index=None) if is_other else clues.site()
-
-
-def _check_tasks(clues: Clues) -> None:
-    """Refuse several tasks on a node: an entrypoint starts all ranks of its node, so two would be
-    the same node."""
-    name = "SLURM_LOCALID"
-    several = bool(clues.number(name))
-    if not several and is_step(clues.env):
-        # The second is the job's setting, if the step has none of its own.
-        name = clues.first("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
-        several = most(clues.env.get(name) or "1", name) > 1
-    if several:
-        raise ConfigError(
-            "EP208 this step has several tasks on a node, and one entrypoint starts all ranks of"
-            " its node",
-            f"{name} is {clues.env[name][:60]}",
-            f"start one task per node: {_SRUN}",
-        )
 
 
 def _take_hosts(clues: Clues) -> None:
