@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
 from entrypoint.extensions import LoopView, Observer
-from entrypoint.gate.admission import Admission, before_program, node_gate
+from entrypoint.health.admission import Admission, before_program, node_gate
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
@@ -50,7 +50,7 @@ from entrypoint.system.threads import in_thread
 from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
-    from entrypoint.gate.checks import NodeGate
+    from entrypoint.health.gate import NodeGate
     from entrypoint.job.leader import Leader
 
 _TIMER = events.TimerFired()

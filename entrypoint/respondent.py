@@ -48,7 +48,7 @@ class Respondent:
         assert self._plan.inquiry
         # A job that runs needs neither of these modules.
         if self._plan.inquiry.name == "check":
-            from entrypoint.check.probe import observe
+            from entrypoint.health.probe import observe
 
             body = await observe(self._spec, self._facts, self._plan)
         else:

@@ -15,7 +15,7 @@ from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
-    from entrypoint.check.report import CheckOptions
+    from entrypoint.health.report import CheckOptions
 
 # seconds for each program that is run: the first import of torch, or nvidia-smi with eight cards
 _LIMIT = 30.0
@@ -40,7 +40,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Run the probes and print the table. Returns 0, or 78 if the job would fail; with --all the
     roll call's status."""
-    from entrypoint.check.report import CheckOptions, inquiry
+    from entrypoint.health.report import CheckOptions, inquiry
 
     options = CheckOptions(
         args.limit, args.spec or "", json=args.json, strict=args.strict, width=_width()
@@ -69,11 +69,13 @@ def _width() -> int:
 
 
 def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Outcome:
-    from entrypoint.check import probe
-    from entrypoint.check.report import report
+    import asyncio
+
+    from entrypoint.health import probe
+    from entrypoint.health.report import report
 
     me = plan.topology.me
-    result = probe.node(spec, facts, plan, options)
+    result = asyncio.run(probe.node(spec, facts, plan, options))
     end = report(options, plan, {me: result}, {me: plan.members.reports[me]})
     show(scrubbed(end.answer, facts.env))
     assert end.outcome
@@ -83,13 +85,15 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Ou
 def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
     """Log what this node lacks after a failed boot, as far as probes without programs and network
     can tell."""
-    from entrypoint.check import probe
-    from entrypoint.check.node import cheap
+    import asyncio
+
     from entrypoint.errors import CLASSES
+    from entrypoint.health import probe
+    from entrypoint.health.judge import cheap
 
     if outcome.program or outcome.status not in CLASSES:
         return
     # the job's outcome is known, and nothing here may change it
     with contextlib.suppress(Exception):
-        for finding in cheap(probe.cheap(plan), plan, plan.topology.me):
+        for finding in cheap(asyncio.run(probe.cheap(plan)), plan, plan.topology.me):
             log(f"seen here: {finding.what} | {finding.detail} | {finding.fix}")

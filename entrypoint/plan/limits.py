@@ -25,11 +25,18 @@ _SHM_RANK, _SHM_CARD = 4 * _MIB, 64 * _MIB
 _OWN, _RANK = 64, 8
 
 
-def shared_memory(slots: int, accelerators: int, free: int, total: int, problem: str) -> Finding:
+def shared_memory(
+    slots: int,
+    accelerators: int,
+    shm_free: int | None = 0,
+    shm_total: int | None = 0,
+    shm_problem: str = "",
+) -> Finding:
     """Judge the bytes of /dev/shm by what this node's ranks may take; one rank shares none."""
     need = slots * (_SHM_CARD if accelerators else _SHM_RANK) if slots > 1 else 0
-    level = "warning" if need and (problem or free < need) else "ok"
-    actual = problem or f"{size(free)} free of {size(total)} in /dev/shm"
+    free = shm_free or 0
+    level = "warning" if need and (shm_problem or free < need) else "ok"
+    actual = shm_problem or f"{size(free)} free of {size(shm_total or 0)} in /dev/shm"
     tmpfs = f"mount a tmpfs of at least {size(max(need, _MIB))} at /dev/shm"
     fix = f"start the container with --shm-size 1g, or {tmpfs}"
     needed = size(need) if need else ""
@@ -63,10 +70,10 @@ def file_handles(plan: Plan, rank: int, limit: int) -> Finding:
     return Finding(level, "file-handles", "file handles", actual, needed, fix)
 
 
-def locked_memory(limit: int, may_lock: bool, rdma_files: int) -> Finding:
+def locked_memory(memlock: int, may_lock: bool, rdma_files: int | None) -> Finding:
     """Judge the limit on locked memory: with too little RDMA fails, `cannot allocate memory`."""
-    unlimited = may_lock or limit == UNLIMITED
-    level, actual = "ok", "no limit" if unlimited else size(limit)
+    unlimited = may_lock or memlock == UNLIMITED
+    level, actual = "ok", "no limit" if unlimited else size(memlock)
     if rdma_files and not unlimited:
         level = "warning"
     needed = "no limit, with RDMA devices in /dev/infiniband" if rdma_files else ""

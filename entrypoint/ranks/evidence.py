@@ -7,11 +7,12 @@ a thread, with a time limit.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,6 @@ from entrypoint.model import Facts, Topology
 from entrypoint.system.cgroups import Memory, Processes
 from entrypoint.system.files import cure
 from entrypoint.system.preflight import shared_memory
-from entrypoint.system.process import which
 
 if TYPE_CHECKING:
     from entrypoint.causes.evidence import DeviceFault, Evidence
@@ -72,44 +72,39 @@ class NodeProbe:
         """Return what the kernel counts, and the space that is left: at the time of the call."""
         from entrypoint.causes.evidence import Evidence  # as all below: only a failure needs it
 
-        free, size, _ = shared_memory(Path("/"))
+        shm = shared_memory()
         topology = self._topology
         folders = dict.fromkeys((topology.workdir, topology.log_dir, topology.run_dir, "/tmp"))
         return Evidence(
             oom_kills=int(self._memory.oom_killed() is not None),
             refused_processes=int(self._processes.refused() is not None),
-            shm_free=free if size else None,
-            shm_size=size or None,
+            shm_free=shm.get("shm_free"),
+            shm_size=shm.get("shm_total"),
             disk_full=tuple(folder for folder in folders if folder and _is_full(folder)),
         )
 
     def device_faults(self) -> tuple[DeviceFault, ...]:
         """Return what the devices' tools and the kernel's log report. Takes up to TOOL_LIMIT
-        seconds for each tool."""
-        from entrypoint.causes.measured import shown_by
-        from entrypoint.devices._smi import PATH, TOOLS, faults, xids
-        from entrypoint.system.limited import ask
+        seconds."""
+        from entrypoint.system.smi import faults, readings, xids
 
         minors = _minors()
-        # what a program does to itself, such as Xid 43, tells nothing of the programs after it
-        found = [
-            fault
-            for logged, line in _kernel_log(self._started - _EARLIER)
-            for fault in xids(line, minors)
-            if logged >= self._started or shown_by(fault) != "cuda-kernel-fault"
-        ]
-        path = f"{self._facts.env.get('PATH', '')}:{PATH}"
-        device = self._topology.device
-        for name, tool in TOOLS.items():
-            place = which(name, path)
-            if place is None:
-                continue
-            # nvidia-smi ends with 14 where one card is not well
-            text = ask((place, *tool.options), self._facts.env, TOOL_LIMIT).output
-            found += xids(text, minors)
-            with contextlib.suppress(ValueError):
-                found += faults(tool.noun, tool.read(text).get("cards", ()), device.count)
+        found = list(self._logged(minors))
+        for reading in asyncio.run(readings(self._facts.env, TOOL_LIMIT)):
+            found += xids(reading.output, minors)
+            found += faults(reading, self._topology.device.count)
         return tuple(dict.fromkeys(found))
+
+    def _logged(self, minors: Mapping[str, int]) -> Iterator[DeviceFault]:
+        """Yield the faults in the kernel's log that tell of the ranks. What a program does to
+        itself, such as Xid 43, tells nothing of the programs after it."""
+        from entrypoint.causes.measured import shown_by
+        from entrypoint.system.smi import xids
+
+        for logged, line in _kernel_log(self._started - _EARLIER):
+            for fault in xids(line, minors):
+                if logged >= self._started or shown_by(fault) != "cuda-kernel-fault":
+                    yield fault
 
 
 def _is_full(folder: str) -> bool:

@@ -1,5 +1,5 @@
-"""Read the limits of this machine for `run`, which refuses errors of plan/limits.py and logs its
-warnings."""
+"""Reads the limits of this node, which plan/limits.py judges: `run` refuses errors and logs
+warnings, before a boot and in the health gate; `check` shows all."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import contextlib
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 from entrypoint.errors import CantCreateError, EntrypointError, OsError
 from entrypoint.model import Plan
 from entrypoint.plan import limits
 from entrypoint.system import proc
 
+ROOT = Path("/")
 _MOST_HANDLES = 2**20  # fs.nr_open of Linux (Documentation/admin-guide/sysctl/fs.rst)
-LITTLE_SHM = "EP422 little shared memory"
 _WARNINGS = {  # id of the finding of `check` -> summary
-    "shared-memory": LITTLE_SHM,
+    "shared-memory": "EP422 little shared memory",
     "file-handles": "EP421 few file handles",
     "locked-memory": "EP423 little memory can be locked",
 }
 
 
-def check(plan: Plan, root: Path = Path("/")) -> list[str]:
+def check(plan: Plan, root: Path = ROOT) -> list[str]:
     """Raise this process's soft limits, which what it starts inherits; check the limits of this
     host, and return the warnings.
 
@@ -44,24 +45,35 @@ def check(plan: Plan, root: Path = Path("/")) -> list[str]:
         errors.append(OsError("EP420 too few file handles", handles.detail, handles.fix))
     if errors:
         raise type(errors[0])("; ".join(map(str, errors)))
-    shm = limits.shared_memory(topology.this.slots, topology.device.count, *shared_memory(root))
-    memlock, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    may_lock = proc.has_capability(proc.CAP_IPC_LOCK, root)
-    rdma_files = len(list((root / "dev/infiniband").glob("uverbs*")))
-    locked = limits.locked_memory(memlock, may_lock, rdma_files)
+    shm = limits.shared_memory(topology.this.slots, topology.device.count, **shared_memory(root))
+    locked = limits.locked_memory(**locked_memory(root))
     findings = [finding for finding in (shm, handles, locked) if finding.level == "warning"]
     return [f"{_WARNINGS[finding.id]} | {finding.detail} | {finding.fix}" for finding in findings]
 
 
-def shared_memory(root: Path) -> tuple[int, int, str]:
-    """Return the free and all bytes of /dev/shm, and why it cannot be used."""
+def shared_memory(root: Path = ROOT) -> dict[str, Any]:
+    """Return the free and all bytes of /dev/shm, or why it cannot be used."""
     place = root / "dev/shm"
     try:
         disk = os.statvfs(place)
     except OSError as error:
-        return 0, 0, f"/dev/shm: {error.strerror}"
-    problem = "" if os.access(place, os.W_OK) else "/dev/shm cannot be written"
-    return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize, problem
+        return {"shm_problem": f"/dev/shm: {error.strerror}"}
+    if not os.access(place, os.W_OK):
+        return {"shm_problem": "/dev/shm cannot be written"}
+    return {
+        "shm_free": disk.f_bavail * disk.f_frsize,
+        "shm_total": disk.f_blocks * disk.f_frsize,
+    }
+
+
+def locked_memory(root: Path = ROOT) -> dict[str, Any]:
+    """Return the limit on locked memory, whether it counts here, and the number of device files
+    for RDMA."""
+    return {
+        "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK)[1],  # `run` raises the soft one
+        "may_lock": proc.has_capability(proc.CAP_IPC_LOCK, root),
+        "rdma_files": len(list((root / "dev/infiniband").glob("uverbs*"))),
+    }
 
 
 def room(path: str, writes: bool = True) -> tuple[str, int | None, int | None, str]:

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from entrypoint.check import kernel
-from entrypoint.check.observation import Port
+from entrypoint.health import kernel
+from entrypoint.health.observation import Port
+from entrypoint.system import preflight
 from tests import command
 from tests.cluster import BEGIN, SMALL, free_port, until
 from tests.command import captured
@@ -232,7 +233,7 @@ def test_ports_of_rdma_devices_as_the_kernel_shows_them(tmp_path: Path) -> None:
         Port("rdmap16s27", "1", "Unspecified", "ACTIVE", "100 Gb/sec (4X EDR)"),
         Port("siw0", "1", "", "INIT", ""),
     )
-    assert found["rdma_files"] == 2
+    assert preflight.locked_memory(tmp_path)["rdma_files"] == 2
 
 
 @pytest.mark.promise("no tool, library or file system that hangs holds up a check")

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from entrypoint import spec
-from entrypoint.gate import admission, checks
-from entrypoint.gate.checks import NodeGate
+from entrypoint.health import admission
+from entrypoint.health import gate as checks
+from entrypoint.health.gate import NodeGate
 from entrypoint.model import Device, Facts, Plan
 from entrypoint.plan import settle
 from entrypoint.values import replace
@@ -188,8 +189,8 @@ def test_a_card_with_errors_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "why"),
     [
-        ("echo no driver; exit 9", "it exited with 9: no driver"),
-        ("exec sleep 60", "no end within "),
+        ("echo no driver; exit 9", "ends with 9: no driver"),
+        ("exec sleep 60", "no answer within "),
         ("exec yes", "prints more than 4 MiB"),
     ],
 )

@@ -18,8 +18,8 @@ from typing import Any
 
 from entrypoint import __version__
 from entrypoint.cause import Cause
-from entrypoint.check.report import CheckOptions
-from entrypoint.check.report import inquiry as check
+from entrypoint.health.report import CheckOptions
+from entrypoint.health.report import inquiry as check
 from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader

@@ -10,16 +10,16 @@ import yaml
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
-from entrypoint.check import node, nodes
-from entrypoint.check.findings import sort, status, summary, text, together
-from entrypoint.check.observation import (
+from entrypoint.health import judge as node
+from entrypoint.health import nodes
+from entrypoint.health.observation import (
     InstalledProgram,
     Name,
     Named,
     Observation,
     Refusal,
 )
-from entrypoint.check.report import CheckOptions, report
+from entrypoint.health.report import CheckOptions, report, sort, status, summary, text, together
 from entrypoint.model import Facts, Finding, NodeReport, Outcome, Plan
 from entrypoint.values import replace
 from entrypoint.wire import read

@@ -25,7 +25,7 @@ ENDS = {
 ENDS |= {"RunDirTaken": 78}
 # Where the words come from somewhere else, which gives them their id.
 PASSED_ON = {
-    "check/report.py": ["reason"],  # nothing is wrong
+    "health/report.py": ["reason"],  # nothing is wrong
     "errors.py": ["str(self)"],
     "launchers/_command.py": ["summary"],  # of `problem`, whose calls are looked at
     "record/file.py": ["'; '.join(error.lines())"],

@@ -31,8 +31,8 @@ _LAYERS = """
     job
     system
     output
-    ranks session gate
-    adopt check netcheck record local explain
+    ranks session
+    adopt health netcheck record local explain
     respondent
     node
     cli __main__

@@ -15,10 +15,8 @@ from entrypoint import explain, interfaces, render, secret, text
 from entrypoint.adopt import init
 from entrypoint.causes import clean, judge, measured
 from entrypoint.causes import table as causes
-from entrypoint.check import programs
 from entrypoint.deploy import slurm
-from entrypoint.devices import _smi as smi
-from entrypoint.gate import cards
+from entrypoint.health import cards, programs
 from entrypoint.launchers import _command_line, _nested, mpirun
 from entrypoint.local import faults
 from entrypoint.output import steps
@@ -28,6 +26,7 @@ from entrypoint.ranks.stall import reader
 from entrypoint.ranktable import make, read, table
 from entrypoint.spec import jobspec, logs, rules
 from entrypoint.spec import table as fields
+from entrypoint.system import smi
 from tests.failures import score
 from tests.growth import grows_too_fast
 
@@ -201,7 +200,7 @@ ELSEWHERE = {
     "cli/explain.py": "classes that have no character in common",
     "explain/failures.py": "line ends",
     "job/messages.py": "classes that have no character in common",
-    "check/node.py": "begins at the text's begin, with no repetition before .*",
+    "health/judge.py": "begins at the text's begin, with no repetition before .*",
     "deploy/kubernetes.py": "one class",
     "deploy/_options.py": "classes that have no character in common",
     "deploy/modelarts.py": "classes that have no character in common",

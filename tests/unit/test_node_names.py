@@ -16,8 +16,8 @@ from tests.made_up import merged, recorded
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
 # A host name that is meant as such: what DNS was asked for, or an entry of a launcher's file.
 NAMES_OF_HOSTS = {
-    "check/node.py",
-    "check/nodes.py",
+    "health/judge.py",
+    "health/nodes.py",
     "job/leader.py",
     "job/worker.py",
     "launchers/hydra.py",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint.devices import _smi as smi
-from entrypoint.devices._smi import Card
 from entrypoint.ranks import evidence
 from entrypoint.ranks.evidence import NodeProbe
+from entrypoint.system import smi
+from entrypoint.system.smi import Card
 from tests import TREE
 
 TOOLS = yaml.safe_load((TREE / "tests/tables/cards.yaml").read_text("utf-8"))
@@ -76,10 +76,8 @@ def test_xids_from_before_the_start(
 ) -> None:
     """Seen on an H200: after a program's Xid 43, the next program's own exception was blamed on
     that Xid."""
-    topology = Values(device=Values(count=0))
-    probe = NodeProbe(Values(env={"PATH": "/none"}), topology)  # type: ignore[arg-type]
+    probe = NodeProbe(Values(), Values())  # type: ignore[arg-type]
     logged = int((time.monotonic() - seconds_ago) * 1e6)
     record = f"4,1,{logged},-;NVRM: Xid (PCI:0000:2a:00): {number}, pid=77, name=python3\n"
     monkeypatch.setattr(evidence, "_records", lambda: [record.encode()])
-    monkeypatch.setattr(smi, "TOOLS", {})
-    assert [fault.number for fault in probe.device_faults()] == [number] * counts
+    assert [fault.number for fault in probe._logged({})] == [number] * counts

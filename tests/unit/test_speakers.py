@@ -9,7 +9,7 @@ import pytest
 
 from entrypoint import __version__, spec
 from entrypoint.cause import Cause
-from entrypoint.check.report import CheckOptions, inquiry
+from entrypoint.health.report import CheckOptions, inquiry
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader

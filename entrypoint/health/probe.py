@@ -3,8 +3,8 @@ them within one time limit."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import queue
 import socket
 import threading
 import time
@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from entrypoint.check import kernel, programs
-from entrypoint.check.observation import Name, Named, Observation, Refusal
+from entrypoint.health import kernel, programs
+from entrypoint.health.observation import Name, Named, Observation, Refusal
 from entrypoint.model import Facts, Plan, Topology
 from entrypoint.secret import hides, masked
 from entrypoint.spec import JobSpec, fields
-from entrypoint.system import checks
+from entrypoint.system import checks, preflight
 from entrypoint.system.threads import in_thread
 from entrypoint.text import from_json
 from entrypoint.wire import to_json
 
 if TYPE_CHECKING:
-    from entrypoint.check.report import CheckOptions
+    from entrypoint.health.report import CheckOptions
 
 Probe = Callable[[], Mapping[str, Any]]  # fields of an Observation
 
@@ -51,13 +51,12 @@ _OWN = {
 async def observe(spec: JobSpec, facts: Facts, plan: Plan) -> Mapping[str, Any]:
     """As `node`, for a node of several, as it travels to the leader."""
     assert plan.inquiry is not None
-    options: CheckOptions = plan.inquiry.options
-    result = await in_thread(lambda: node(spec, facts, plan, options, patient=True))
+    result = await node(spec, facts, plan, plan.inquiry.options, patient=True)
     answer: Mapping[str, Any] = from_json(to_json(result))
     return answer
 
 
-def node(
+async def node(
     spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions, patient: bool = False
 ) -> Observation:
     """All that `check` wants to know of this node. Starts no program of the job, and writes
@@ -82,21 +81,23 @@ def node(
         probes[f"the name {host}"] = partial(_lookup, host, until)
     for interface in facts.interfaces[:_REVERSE]:
         probes[f"the name of {interface.address}"] = partial(_reverse, interface.address)
-    values = gather(probes, limit + _MARGIN)
+    values = await gather(probes, limit + _MARGIN)
     values |= _job(spec, plan, options.spec_file)
     return Observation(**values, seconds=round(time.monotonic() - begun, 1))
 
 
-def cheap(plan: Plan) -> Observation:
+async def cheap(plan: Plan) -> Observation:
     """What can be seen without starting a program or asking the network, within some
     milliseconds."""
     device = plan.topology.device
-    return Observation(**gather(_cheap(plan), _MARGIN), device=device.kind, devices=device.count)
+    values = await gather(_cheap(plan), _MARGIN)
+    return Observation(**values, device=device.kind, devices=device.count)
 
 
 def _cheap(plan: Plan) -> dict[str, Probe]:
     return {
-        "shared memory": kernel.shared_memory,
+        "shared memory": preflight.shared_memory,
+        "locked memory": preflight.locked_memory,
         "limits": kernel.limits,
         "CPUs": kernel.processors,
         "memory": kernel.memory,
@@ -106,35 +107,25 @@ def _cheap(plan: Plan) -> dict[str, Probe]:
     }
 
 
-def gather(probes: Mapping[str, Probe], limit: float) -> dict[str, Any]:
+async def gather(probes: Mapping[str, Probe], limit: float) -> dict[str, Any]:
     """Return the results of all probes after `limit` seconds at most; lists of several become one.
 
     One that fails, or has no end by then (a file system that is gone holds every process that asks
     for it), is named in `unseen`.
     """
-    ends: queue.SimpleQueue[tuple[str, Mapping[str, Any]]] = queue.SimpleQueue()
 
-    def run(name: str, probe: Probe) -> None:
+    async def result(name: str, probe: Probe) -> Mapping[str, Any]:
         try:
-            ends.put((name, probe()))
+            return await asyncio.wait_for(in_thread(probe), limit)
+        except asyncio.TimeoutError:
+            why = f"no end within {limit:g}s"
         except Exception as error:
-            ends.put((name, {"unseen": (Named(name, f"{type(error).__name__}: {error}"),)}))
+            why = f"{type(error).__name__}: {error}"
+        return {"unseen": (Named(name, why),)}
 
-    deadline = time.monotonic() + limit
-    for name, probe in probes.items():
-        try:
-            threading.Thread(target=run, args=(name, probe), daemon=True).start()
-        except RuntimeError as error:  # no more threads
-            ends.put((name, {"unseen": (Named(name, str(error)),)}))
-    parts: dict[str, Mapping[str, Any]] = {}
-    with contextlib.suppress(queue.Empty):
-        while len(parts) < len(probes):
-            name, part = ends.get(timeout=max(0.0, deadline - time.monotonic()))
-            parts[name] = part
     values: dict[str, Any] = {}
-    for name in probes:
-        late = {"unseen": (Named(name, f"no end within {limit:g}s"),)}
-        for key, value in parts.get(name, late).items():
+    for part in await asyncio.gather(*(result(*item) for item in probes.items())):
+        for key, value in part.items():
             values[key] = values.get(key, ()) + value if isinstance(value, tuple) else value
     return values
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 
-from entrypoint.check.observation import Observation
+from entrypoint.health.observation import Findings, Observation
 from entrypoint.model import Finding, NodeReport, Plan
 from entrypoint.plan.limits import CLOCKS_OF_CHECK, clocks_apart
 
 _ROUND_TRIP = 0.01  # seconds: between two sites of one region it is 1 to 3 ms
 _SAME_IMAGE = "start all nodes from one image, by its digest"
 
+Observed = Mapping[int, Observation]  # by the node's rank, as Reports
+Reports = Mapping[int, NodeReport]
 Get = Callable[[Observation], str]
 
 
@@ -29,82 +31,69 @@ def _cards(observation: Observation) -> str:
     return ", ".join(f"{number} x {name}" for name, number in sorted(kinds.items()))
 
 
-# id, what, what is compared, whether the job would fail, what to do. "" is: not known, and is not
-# compared.
-_SAME: tuple[tuple[str, str, Get, str, str], ...] = (
+# id, what, what is compared, what to do. "" is: not known, and is not compared.
+_SAME: tuple[tuple[str, str, Get, str], ...] = (
     (
         "accelerators",
         "accelerators",
         lambda observation: (
             "" if observation.devices is None else f"{observation.devices:g} {observation.device}"
         ),
-        "warning",
         (
             "take machines of one kind, and look for a card that fell off; or give each host its"
             " slots: hosts: [a:8, b:7]"
         ),
     ),
-    ("accelerator-kinds", "kinds of accelerators", _cards, "warning", "take machines of one kind"),
+    ("accelerator-kinds", "kinds of accelerators", _cards, "take machines of one kind"),
     (
         "driver",
         "driver",
         lambda observation: observation.driver,
-        "warning",
         "install one driver on all machines",
     ),
-    ("cann", "CANN", lambda observation: observation.cann, "warning", _SAME_IMAGE),
+    ("cann", "CANN", lambda observation: observation.cann, _SAME_IMAGE),
     (
         "image",
         "image",
         lambda observation: f"{observation.system} {observation.packages}".strip(),
-        "warning",
         _SAME_IMAGE,
     ),
     (
         "architecture",
         "architecture",
         lambda observation: observation.machine,
-        "warning",
         "take machines of one architecture",
     ),
-    ("mpirun", "mpirun", _program("mpirun"), "error", _SAME_IMAGE),
-    ("mpiexec.hydra", "mpiexec.hydra", _program("mpiexec.hydra"), "error", _SAME_IMAGE),
-    ("python", "Python", _program("python"), "warning", _SAME_IMAGE),
-    ("torch", "torch", _library("torch"), "warning", _SAME_IMAGE),
-    ("torch-cuda", "torch's CUDA", _library("torch cuda"), "warning", _SAME_IMAGE),
-    ("nccl", "NCCL of torch", _library("torch nccl"), "error", _SAME_IMAGE),
-    ("horovod", "Horovod", _library("horovod"), "warning", _SAME_IMAGE),
-    ("python-packages", "Python packages", _library("packages"), "warning", _SAME_IMAGE),
-    ("mindspore", "MindSpore", _library("mindspore"), "warning", _SAME_IMAGE),
+    ("mpirun", "mpirun", _program("mpirun"), _SAME_IMAGE),
+    ("mpiexec.hydra", "mpiexec.hydra", _program("mpiexec.hydra"), _SAME_IMAGE),
+    ("python", "Python", _program("python"), _SAME_IMAGE),
+    ("torch", "torch", _library("torch"), _SAME_IMAGE),
+    ("torch-cuda", "torch's CUDA", _library("torch cuda"), _SAME_IMAGE),
+    ("nccl", "NCCL of torch", _library("torch nccl"), _SAME_IMAGE),
+    ("horovod", "Horovod", _library("horovod"), _SAME_IMAGE),
+    ("python-packages", "Python packages", _library("packages"), _SAME_IMAGE),
+    ("mindspore", "MindSpore", _library("mindspore"), _SAME_IMAGE),
     (
         "platform",
         "platform",
         lambda observation: observation.platform,
-        "warning",
         "see `entrypoint facts` on both",
     ),
     (
         "rdma",
         "active RDMA ports",
         lambda observation: str(sum("active" in port.state.lower() for port in observation.ports)),
-        "warning",
         "see that every container has /dev/infiniband, and every port is up",
     ),
 )
 
 
-_PROGRAMS = ("mpirun", "mpiexec.hydra")
-
-
-def differences(
-    observed: Mapping[int, Observation], reports: Mapping[int, NodeReport], plan: Plan
-) -> list[Finding]:
-    """The findings on nodes that are not like most. `observed` and `reports`: by the node's
-    rank."""
+def differences(observed: Observed, reports: Reports, plan: Plan) -> list[Finding]:
+    """The findings on nodes that are not like most."""
     findings = [*_clocks(reports, plan), *_late(reports, plan)]
-    for id, what, get, level, fix in _SAME:
-        if id in _PROGRAMS and id not in plan.launch.start.needs_programs:
-            level = "warning"
+    fatal = ("nccl", *plan.launch.start.needs_programs)
+    for id, what, get, fix in _SAME:
+        level = "error" if id in fatal else "warning"
         values = {rank: get(observation) for rank, observation in observed.items()}
         findings += _compared(id, what, values, level, fix, plan)
     findings += _settings(observed, plan)
@@ -116,7 +105,7 @@ def differences(
 
 def _compared(
     id: str, what: str, values: Mapping[int, str], level: str, fix: str, plan: Plan
-) -> Iterator[Finding]:
+) -> Findings:
     """A line for each value that is not the one of most nodes; of two as frequent, it is the first
     node's."""
     values = {rank: value for rank, value in sorted(values.items()) if value}
@@ -134,7 +123,7 @@ def _compared(
             yield Finding(level, f"differs-{id}", f"{what} differs", value, needed, fix, labels)
 
 
-def _clocks(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
+def _clocks(reports: Reports, plan: Plan) -> Findings:
     clocks = {rank: report.clock for rank, report in reports.items()}
     needed = f"within {CLOCKS_OF_CHECK:.0f}s"
     fix = "set the machine's clock by NTP: logs, certificates and checks for new files go wrong"
@@ -142,7 +131,7 @@ def _clocks(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
         yield Finding("warning", "clock", "clock", by, needed, fix, (_label(plan, rank),))
 
 
-def _late(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
+def _late(reports: Reports, plan: Plan) -> Findings:
     """Nodes whose packets take long to worker-0 and back: worker-0 itself, where those of several
     others all do."""
     trips = {
@@ -166,7 +155,7 @@ def _late(reports: Mapping[int, NodeReport], plan: Plan) -> Iterator[Finding]:
         yield Finding("warning", "latency", "round trip", actual, needed, fix, labels)
 
 
-def _settings(observed: Mapping[int, Observation], plan: Plan) -> Iterator[Finding]:
+def _settings(observed: Observed, plan: Plan) -> Findings:
     settings = {
         rank: {setting.name: setting.value for setting in observation.settings}
         for rank, observation in observed.items()
@@ -177,7 +166,7 @@ def _settings(observed: Mapping[int, Observation], plan: Plan) -> Iterator[Findi
         yield from _compared("setting", f"setting {name}", values, "warning", fix, plan)
 
 
-def _mtus(observed: Mapping[int, Observation], reports: Mapping[int, NodeReport]) -> dict[int, str]:
+def _mtus(observed: Observed, reports: Reports) -> dict[int, str]:
     """Of the interface that the roll call came over; else of the only one."""
     mtus = {}
     for rank, observation in observed.items():
@@ -190,7 +179,7 @@ def _mtus(observed: Mapping[int, Observation], reports: Mapping[int, NodeReport]
     return mtus
 
 
-def _addresses(observed: Mapping[int, Observation], plan: Plan) -> Iterator[Finding]:
+def _addresses(observed: Observed, plan: Plan) -> Findings:
     """Names that lead elsewhere on another node, or to an address that their node does not have."""
     # name -> its addresses, on each node that has looked it up
     answers: dict[str, dict[int, str]] = {}

@@ -3,11 +3,15 @@ known there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, TypeVar
 
-from entrypoint.devices._smi import Card
+from entrypoint.model import Finding
+from entrypoint.system.smi import Card
 from entrypoint.values import dataclass
 from entrypoint.wire import Length, Range
+
+Findings = Iterator[Finding]
 
 _MOST = 1 << 62
 _T = TypeVar("_T")

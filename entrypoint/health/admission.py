@@ -18,7 +18,7 @@ from entrypoint.text import one_line
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
-    from entrypoint.gate.checks import NodeGate
+    from entrypoint.health.gate import NodeGate
 
 _REASON = 1000  # characters of what is wrong with a node
 # Seconds after the limits of a gate's own steps until it counts as hung, as on a file system that
@@ -30,7 +30,7 @@ def node_gate(spec: JobSpec, facts: Facts, log: Logger) -> NodeGate | None:
     """Return the gate of this node, for all attempts; None if nothing is to be checked."""
     if not spec.asks_cards and not os.path.isdir(spec.gate.folder):
         return None
-    from entrypoint.gate.checks import NodeGate  # most jobs have none
+    from entrypoint.health.gate import NodeGate  # most jobs have none
 
     return NodeGate(spec, facts, log)
 
@@ -40,15 +40,11 @@ async def _check(
 ) -> str:
     """Return why this node must not take part, or "". A gate that hangs or has a defect stops no
     job."""
-    work = asyncio.ensure_future(gate.check(plan, attempt, wait))
     limit = gate.limit + _HUNG
     try:
-        done, _ = await asyncio.wait({work}, timeout=limit)
-    finally:
-        work.cancel()  # its threads end by themselves, or never
-    try:
-        if done:
-            return one_line(work.result(), _REASON)
+        # its threads end by themselves, or never
+        return one_line(await asyncio.wait_for(gate.check(plan, attempt, wait), limit), _REASON)
+    except asyncio.TimeoutError:
         detail = f"no end within {limit:.0f}s"
         hint = "see that its file systems answer, such as that of gate.folder"
     except Exception as error:
@@ -66,17 +62,14 @@ def before_program(
         return None
 
     async def until_stopped(gate: NodeGate) -> str:
-        stop = asyncio.Event()
-        signals.take(lambda *_: stop.set())
-        work = (_check(gate, plan, 1, log, lambda why: None), stop.wait())
-        checked, stopped = map(asyncio.ensure_future, work)
-        await asyncio.wait({checked, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if stopped.done():
+        checked = asyncio.ensure_future(_check(gate, plan, 1, log, lambda why: None))
+
+        def stop(*_: object) -> None:
             checked.cancel()
-            await asyncio.wait({checked})
-            return ""
-        stopped.cancel()
-        return str(checked.result())
+
+        signals.take(stop)
+        await asyncio.wait({checked})
+        return "" if checked.cancelled() else checked.result()
 
     with signals.held():
         problem = asyncio.run(until_stopped(gate))

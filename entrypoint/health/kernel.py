@@ -1,5 +1,5 @@
-"""What the kernel says of this machine and container, for `check`: limits, memory, disks, network.
-Starts nothing."""
+"""What the kernel says of this machine and container, for `check`: limits, memory, disks, network;
+what a boot needs to know, too, is in system/preflight.py. Starts nothing."""
 
 from __future__ import annotations
 
@@ -9,69 +9,53 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from entrypoint.check.observation import Disk, Link, Port
+from entrypoint.health.observation import Disk, Link, Port
 from entrypoint.model import Plan
 from entrypoint.plan.limits import RUN_DIR, UNLIMITED
-from entrypoint.system import network, preflight, proc
+from entrypoint.system import network, proc
 from entrypoint.system.cgroups import NO_LIMIT, cpu_limit, readings
+from entrypoint.system.preflight import ROOT, room
 
 _LINKS = 64  # addresses that are reported
 
 Fields = dict[str, Any]  # fields of an Observation
 
 
-def shared_memory(root: Path = Path("/")) -> Fields:
-    """/dev/shm: bytes, or why it cannot be used."""
-    free, total, problem = preflight.shared_memory(root)
-    return {"shm_problem": problem} if problem else {"shm_free": free, "shm_total": total}
-
-
-def limits(root: Path = Path("/")) -> Fields:
-    """Limits of this process and its cgroup: locked memory, file handles, processes."""
-    handles = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]  # `run` raises the soft one
-    pids = [
-        int(text)
-        for text in readings("pids", {2: "pids.max", 1: "pids.max"}, root)
-        if text.isdigit()
-    ]
-    used = next(iter(readings("pids", {2: "pids.current", 1: "pids.current"}, root)), "")
+def limits(root: Path = ROOT) -> Fields:
+    """Limits of this process and its cgroup: file handles, processes."""
+    most, used = (
+        [int(text) for text in readings("pids", {2: name, 1: name}, root) if text.isdigit()]
+        for name in ("pids.max", "pids.current")
+    )
     return {
-        "handles": handles,
-        "memlock": memlock,
-        "may_lock": proc.has_capability(proc.CAP_IPC_LOCK, root),
-        "pids": min(pids, default=UNLIMITED),
-        "pids_used": int(used) if used.isdigit() else None,
+        "handles": resource.getrlimit(resource.RLIMIT_NOFILE)[1],  # `run` raises the soft one
+        "pids": min(most, default=UNLIMITED),
+        "pids_used": used[0] if used else None,
     }
 
 
-def processors(root: Path = Path("/")) -> Fields:
+def processors(root: Path = ROOT) -> Fields:
     """CPUs that this process may run on, and the cgroup's limit on how many at a time."""
     return {"cpus": len(os.sched_getaffinity(0)), "cpu_limit": cpu_limit(root)}
 
 
-def memory(root: Path = Path("/")) -> Fields:
+def memory(root: Path = ROOT) -> Fields:
     """Bytes that can still be taken, of the machine and of the cgroup, whose page cache gives
     way."""
-    free = (
-        [1024 * available]
-        if (available := proc.number(root / "proc/meminfo", "MemAvailable:")) is not None
-        else []
+    available = proc.number(root / "proc/meminfo", "MemAvailable:")
+    free = [] if available is None else [1024 * available]
+    most = []
+    limits, usages, caches = (
+        readings("memory", {2: f"memory.{new}", 1: f"memory.{old}"}, root)
+        for new, old in (("max", "limit_in_bytes"), ("current", "usage_in_bytes"), ("stat", "stat"))
     )
-    limits = readings("memory", {2: "memory.max", 1: "memory.limit_in_bytes"}, root)
-    usages = readings("memory", {2: "memory.current", 1: "memory.usage_in_bytes"}, root)
-    caches = readings("memory", {2: "memory.stat", 1: "memory.stat"}, root)
-    container_limits = []
     for limit, usage, cache in zip(limits, usages, caches, strict=False):
         if limit.isdigit() and usage.isdigit() and int(limit) < NO_LIMIT:
-            container_limits.append(int(limit))
+            most.append(int(limit))
             rows = dict(line.split()[:2] for line in cache.splitlines() if len(line.split()) > 1)
             inactive = rows.get("total_inactive_file", rows.get("inactive_file", "0"))
             free.append(max(0, int(limit) - int(usage) + int(inactive)))
-    return {
-        "memory_free": min(free, default=None),
-        "memory_limit": min(container_limits, default=None),
-    }
+    return {"memory_free": min(free, default=None), "memory_limit": min(most, default=None)}
 
 
 def disks(plan: Plan) -> Fields:
@@ -87,13 +71,13 @@ def disks(plan: Plan) -> Fields:
 
 def _disk(use: str, path: str) -> Disk:
     writes = use != "working directory"  # a job need not write where it works
-    place, free, files, problem = preflight.room(path, writes)
+    place, free, files, problem = room(path, writes)
     if writes and not problem and not os.access(place, os.W_OK):
         return Disk(use, place, problem="it cannot be written")
     return Disk(use, place, free, files, problem)
 
 
-def links(root: Path = Path("/")) -> Fields:
+def links(root: Path = ROOT) -> Fields:
     """Network interfaces that are up, with MTU and speed as the kernel has them."""
     rows = []
     for interface in network.interfaces()[:_LINKS]:
@@ -104,24 +88,17 @@ def links(root: Path = Path("/")) -> Fields:
     return {"links": tuple(rows), "no_link": not rows}
 
 
-def rdma(root: Path = Path("/")) -> Fields:
-    """Ports of InfiniBand and RoCE devices (Linux, sysfs-class-infiniband), and the device files
-    that use them."""
+def rdma(root: Path = ROOT) -> Fields:
+    """Ports of InfiniBand and RoCE devices (Linux, sysfs-class-infiniband)."""
     ports = []
     for place in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
         link, state, rate = (_line(place / name) for name in ("link_layer", "state", "rate"))
-        ports.append(
-            Port(
-                place.parent.parent.name, place.name, link, state.partition(": ")[2] or state, rate
-            )
-        )
-    return {
-        "ports": tuple(ports),
-        "rdma_files": len(list((root / "dev/infiniband").glob("uverbs*"))),
-    }
+        state = state.partition(": ")[2] or state
+        ports.append(Port(place.parent.parent.name, place.name, link, state, rate))
+    return {"ports": tuple(ports)}
 
 
-def image(root: Path = Path("/")) -> Fields:
+def image(root: Path = ROOT) -> Fields:
     """What this image is made of: the distribution, the kernel below, and a digest of the installed
     packages."""
     import hashlib

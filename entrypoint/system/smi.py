@@ -1,4 +1,5 @@
-"""The driver's own tools, nvidia-smi and npu-smi: what they print -> cards, and their faults.
+"""The driver's own tools, nvidia-smi and npu-smi: asks them, reads the cards from what they print,
+and judges their faults. Nothing else calls them.
 
 Sources: `nvidia-smi --help-query-gpu` and the XML of `nvidia-smi -q -x`, whose names differ between
 drivers, so that each is optional; NVIDIA, "Fabric Manager User Guide" (state of the fabric);
@@ -7,12 +8,17 @@ publish of drivers 390 to 580 and npu-smi 23 to 26.
 """
 
 # Without `from __future__ import annotations`: wire.py reads those of Card as values.
+import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 from xml.etree import ElementTree
 
 from entrypoint.causes.evidence import DeviceFault
+from entrypoint.system.limited import run
+from entrypoint.system.process import tied, which
+from entrypoint.system.threads import in_thread
 from entrypoint.values import dataclass
 from entrypoint.wire import Length, Range
 
@@ -20,6 +26,10 @@ _Integer = Annotated[int, Range(-(1 << 62), 1 << 62)]
 _String = Annotated[str, Length(500)]
 
 _BAD = ("Unknown Error", "ERR!", "GPU is lost", "GPU requires reset")
+MILD = ("npu-smi says Warning", "its infoROM is corrupted")
+"""Problems of a card on which a job runs all the same."""
+SLOWED = "slowed down by"
+"""How the problem of a card begins that is only slow for now."""
 _CORRUPTED = re.compile(r"infoROM is corrupted at gpu ([\da-f:.]+)", re.I)
 _LOG, _LOG_END = "<nvidia_smi_log", "</nvidia_smi_log>"
 _PROCESSES = 16  # named for each card
@@ -55,6 +65,10 @@ class Card:
     problem: _String = ""  # what the tool says of its health, where it is not well
     used: _Integer | None = None  # MiB of its memory
     processes: Annotated[tuple[_String, ...], Length(64)] = ()  # that use it already
+
+    def called(self, noun: str) -> str:
+        """Return what people call it: `GPU 1`, or `GPU` if it has no number."""
+        return noun if self.index is None else f"{noun} {self.index:g}"
 
 
 class _Chip(NamedTuple):
@@ -133,7 +147,7 @@ def _problems(card: ElementTree.Element) -> Iterator[str]:
         if element.text == "Active" and (
             by := next((by for name, by in _SLOWED.items() if element.tag.endswith(name)), "")
         ):
-            yield f"slowed down by {by}"
+            yield f"{SLOWED} {by}"
         if element.text and (
             bad := next((problem for problem in _BAD if problem in element.text), "")
         ):
@@ -212,25 +226,57 @@ TOOLS: Mapping[str, Tool] = {
     "nvidia-smi": Tool(("-q", "-x"), nvidia, "GPU"),
     "npu-smi": Tool(("info",), npu, "NPU"),
 }
-PATH = "/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
-"""Where they usually are."""
+# Where they usually are.
+_PATH = "/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
+
+
+class Reading(NamedTuple):
+    """What a tool says of the cards of this node."""
+
+    tool: str
+    noun: str
+    output: str
+    problem: str  # why it cannot be read; "" if it was
+    fields: Mapping[str, Any]  # of an Observation
+    cards: Sequence[Card] = ()
+
+
+async def readings(env: Mapping[str, str], seconds: float) -> list[Reading]:
+    """Ask the tools that are there, all at once, each for at most so many seconds."""
+    path = f"{env.get('PATH', '')}:{_PATH}"
+
+    async def ask(name: str, tool: Tool) -> Reading | None:
+        place = await in_thread(partial(which, name, path))
+        if place is None:
+            return None
+        answer = await run(tied((place, *tool.options)), {**env, "LC_ALL": "C"}, seconds)
+        fields, problem = {}, ""
+        try:
+            # nvidia-smi ends with 14 where one card is not well
+            fields = await in_thread(partial(tool.read, answer.output))
+        except ValueError as error:
+            problem = answer.problem or str(error)
+        cards = fields.get("cards", ())
+        return Reading(name, tool.noun, answer.output, problem, fields, cards)
+
+    asked = await asyncio.gather(*(ask(*tool) for tool in TOOLS.items()))
+    return [reading for reading in asked if reading]
+
 
 _XID = re.compile(r"Xid \(PCI:([\da-fA-F:.]{1,20})\): (\d{1,4})(?:, ([^\n]{0,200}))?")
 _ECC = re.compile(r"(\d+) uncorrectable memory errors")
-MILD = ("npu-smi says Warning", "its infoROM is corrupted")
-"""Problems of a card on which a job runs all the same."""
 
 
-def faults(noun: str, cards: Sequence[Card], expected: int) -> Iterator[DeviceFault]:
+def faults(reading: Reading, expected: int) -> Iterator[DeviceFault]:
     """The faults that a tool's answer shows, if the container was given `expected` cards."""
+    noun, cards = reading.noun, reading.cards
     for card in cards:
-        device = noun if card.index is None else f"{noun} {card.index}"
         if ecc := _ECC.search(card.problem):
-            yield DeviceFault(device, "ecc", card.problem, int(ecc[1]))
+            yield DeviceFault(card.called(noun), "ecc", card.problem, int(ecc[1]))
         elif any(words in card.problem for words in _BAD):
-            yield DeviceFault(device, "missing", card.problem)
-        elif card.problem and not card.problem.startswith((*MILD, "slowed down by")):
-            yield DeviceFault(device, "health", card.problem)
+            yield DeviceFault(card.called(noun), "missing", card.problem)
+        elif card.problem and not card.problem.startswith((*MILD, SLOWED)):
+            yield DeviceFault(card.called(noun), "health", card.problem)
     if cards and len(cards) < expected:
         there = {card.index for card in cards}
         missing = [number for number in range(expected) if number not in there]

@@ -1,15 +1,23 @@
-"""Accelerators of one node, and whether the image's libraries can use them -> findings."""
+"""Judges a node's accelerators by what the driver's tool says of them, for `check` and before each
+attempt; and whether the image's libraries can use them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from entrypoint.check.observation import Observation
-from entrypoint.gate import cards
 from entrypoint.model import Finding, Plan
+from entrypoint.system.smi import MILD, Card
+
+if TYPE_CHECKING:
+    from entrypoint.health.observation import Findings, Observation
+
+_FILES = re.compile(r"(?<!\d)(\d{1,9}) /dev/")
+_BUSY = 1024  # MiB in use before a job: more than a driver takes for itself
 
 
-def judge(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
+def judge(observation: Observation, plan: Plan, rank: int) -> Findings:
     """What the driver's tool tells of the cards, and what torch and Horovod were built for."""
     if not observation.devices and not observation.cards:
         yield Finding("ok", "accelerators", "accelerators", observation.device_origin or "none")
@@ -21,11 +29,11 @@ def judge(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     level = "warning" if (observation.devices or 0) < slots else "ok"
     fix = f"set slots to {observation.devices}, or give the container more devices"
     yield Finding(level, "accelerators", "accelerators", actual, f"{slots}, one a rank", fix)
-    number = cards.expected(observation.device_origin, observation.devices or 0)
-    yield from cards.lost(observation.cards, number, observation.tool)
+    number = expected(observation.device_origin, observation.devices or 0)
+    yield from lost(observation.cards, number, observation.tool)
     for card in observation.cards:
-        yield from cards.health(card)
-        yield from cards.in_use(card)
+        yield from health(card)
+        yield from in_use(card)
     yield from _driver(observation)
     if observation.device == "nvidia":
         yield from _cuda(observation, slots)
@@ -34,7 +42,59 @@ def judge(observation: Observation, plan: Plan, rank: int) -> Iterator[Finding]:
     yield from _horovod(observation, plan)
 
 
-def _driver(observation: Observation) -> Iterator[Finding]:
+def expected(origin: str, usable: int) -> int:
+    """Return how many cards a tool has to show: one for each device file, of which a program may be
+    given fewer (`origin`: where the number of usable cards comes from)."""
+    files = _FILES.search(origin)
+    return int(files[1]) if files else usable
+
+
+def lost(cards: Sequence[Card], number: int, tool: str) -> Findings:
+    """Whether the tool sees each card that has a device file."""
+    if cards and len(cards) < number:
+        fix = (
+            "look at dmesg for Xid or card errors; reset or replace the card, or take the"
+            " machine out"
+        )
+        actual = f"{len(cards)} answer {tool}"
+        yield Finding(
+            "error", "accelerators-lost", "accelerators that answer", actual, f"{number}", fix
+        )
+
+
+def health(card: Card) -> Findings:
+    """What the tool says of a card that is not well."""
+    if card.problem:
+        fix = "reset the card, or take the machine out and have it looked at"
+        level = "warning" if card.problem in MILD else "error"
+        yield Finding(
+            level,
+            "accelerator-health",
+            f"{card.called('accelerator')}: health",
+            card.problem,
+            "healthy",
+            fix,
+        )
+
+
+def in_use(card: Card) -> Findings:
+    """Who uses a card already."""
+    busy = (card.used or 0) >= _BUSY
+    if card.processes or busy:
+        who = ", ".join(card.processes) or "by processes that are not seen from this container"
+        actual = f"{card.used:g} MiB in use: {who}" if card.used is not None else f"in use: {who}"
+        fix = "end them, or take another machine: they take memory and time from the job"
+        yield Finding(
+            "warning",
+            "accelerator-in-use",
+            f"{card.called('accelerator')}: in use",
+            actual,
+            "no other process",
+            fix,
+        )
+
+
+def _driver(observation: Observation) -> Findings:
     if observation.driver:
         actual = observation.driver
         actual += f", for CUDA up to {observation.driver_cuda}" if observation.driver_cuda else ""
@@ -42,7 +102,7 @@ def _driver(observation: Observation) -> Iterator[Finding]:
         yield Finding("ok", "driver", "driver", actual)
 
 
-def _cuda(observation: Observation, slots: int) -> Iterator[Finding]:
+def _cuda(observation: Observation, slots: int) -> Findings:
     torch, built = observation.library("torch"), observation.library("torch cuda")
     if not torch:
         return
@@ -75,7 +135,7 @@ def _cuda(observation: Observation, slots: int) -> Iterator[Finding]:
         )
 
 
-def _npu(observation: Observation) -> Iterator[Finding]:
+def _npu(observation: Observation) -> Findings:
     if not observation.driver and not observation.cann:
         fix = "mount /usr/local/Ascend/driver from the machine, and take an image with CANN"
         yield Finding(
@@ -88,7 +148,7 @@ def _npu(observation: Observation) -> Iterator[Finding]:
         )
 
 
-def _horovod(observation: Observation, plan: Plan) -> Iterator[Finding]:
+def _horovod(observation: Observation, plan: Plan) -> Findings:
     if not observation.library("horovod"):
         return
     if plan.launch.ranks.reports == "ranks" and observation.library("horovod mpi") == "no":

@@ -3,18 +3,19 @@ sshd, the MPI."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from entrypoint.check.observation import InstalledProgram, Named
-from entrypoint.devices._smi import PATH, TOOLS
+from entrypoint.health.observation import InstalledProgram, Named
 from entrypoint.model import Facts, Plan
 from entrypoint.plan import environment
 from entrypoint.render import TEMPLATES
 from entrypoint.spec import JobSpec
+from entrypoint.system import smi
 from entrypoint.system.limited import ask
 from entrypoint.system.process import which
 
@@ -29,33 +30,27 @@ Fields = dict[str, Any]
 def programs(facts: Facts, plan: Plan, limit: float) -> Fields:
     """sshd, ssh and launcher hydra's mpiexec with their versions, and mpirun, which was asked at
     the start."""
-    env = dict(facts.env)
+
+    def version(name: str, path: str, *argv: str) -> InstalledProgram:
+        answer = ask(argv, facts.env, limit)
+        found = "" if answer.problem else _version_in(answer.output)[:100]
+        return InstalledProgram(name, path, found, answer.problem)
+
     installed = []
     for name in ("sshd", "ssh"):
         if path := facts.programs.get(name):
             # Many versions of sshd have no `-V`; ssh comes from the same release, and is always
             # installed with it.
-            argv = facts.programs.get("ssh", path), "-V"
-            installed.append(_version(name, path, argv, env, limit))
+            installed.append(version(name, path, facts.programs.get("ssh", path), "-V"))
     if path := facts.programs.get("mpirun"):
-        if facts.mpi:
-            installed.append(InstalledProgram("mpirun", path, f"Open MPI {facts.mpi}"))
-        else:
-            installed.append(_version("mpirun", path, (path, "--version"), env, limit))
+        known = InstalledProgram("mpirun", path, f"Open MPI {facts.mpi}")
+        installed.append(known if facts.mpi else version("mpirun", path, path, "--version"))
     path = environment(facts.env, plan.env).get("PATH", os.defpath)
     if plan.launcher.startswith("hydra") and (path := which("mpiexec.hydra", path)):
         tool = which("mpichversion", os.path.dirname(path))
         command = [tool] if tool else [path, "--version"]  # Intel's has no such tool
-        installed.append(_version("mpiexec.hydra", path, command, env, limit))
+        installed.append(version("mpiexec.hydra", path, *command))
     return {"programs": tuple(installed)}
-
-
-def _version(
-    name: str, path: str, argv: Sequence[str], env: Mapping[str, str], limit: float
-) -> InstalledProgram:
-    answer = ask(argv, env, limit)
-    version = "" if answer.problem else _version_in(answer.output)[:100]
-    return InstalledProgram(name, path, version, answer.problem)
 
 
 def _version_in(text: str) -> str:
@@ -92,23 +87,13 @@ def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Fields:
 
 def accelerators(facts: Facts, plan: Plan, limit: float) -> Fields:
     """What the driver's own tool says, where this image has one, and CANN's files."""
-    path = f"{facts.env.get('PATH', '')}:{PATH}"
     fields: Fields = _cann(facts.env)
-    for name, tool in TOOLS.items():
-        if program := which(name, path):
-            fields["tool"] = name
-            answer = ask((program, *tool.options), facts.env, limit)
-            problem = answer.problem
-            try:
-                # nvidia-smi ends with 14 where one card is not well
-                fields |= tool.read(answer.output)
-            except ValueError as error:
-                problem = problem or str(error)
-            device = plan.topology.device
-            # An image may hold the tool of cards that this machine does not have.
-            is_expected = device.count or device.kind != "cpu" or "no answer" in problem
-            if problem and is_expected:
-                fields["unseen"] = (Named(name, problem),)
+    device = plan.topology.device
+    for tool, _, _, problem, answer, _ in asyncio.run(smi.readings(facts.env, limit)):
+        fields |= {"tool": tool, **answer}
+        # An image may hold the tool of cards that this machine does not have.
+        if problem and (device.count or device.kind != "cpu" or "no answer" in problem):
+            fields["unseen"] = (Named(tool, problem),)
     return fields
 
 

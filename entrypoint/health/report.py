@@ -1,22 +1,31 @@
-"""All findings of a check as one text, and how the check ends."""
+"""What a check finds: one line for each thing that was probed, the exit status of them all, and the
+table or JSON that shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
-from entrypoint.check import node, nodes
-from entrypoint.check.findings import as_json, sort, status, summary, text, together
-from entrypoint.check.observation import Observation
-from entrypoint.errors import message_parts
+from entrypoint.errors import ConfigError, message_parts
+from entrypoint.health import judge, nodes
+from entrypoint.health.observation import Findings, Observation
 from entrypoint.job.inquiry import Ask, Conclusion
 from entrypoint.model import Finding, Inquiry, NodeReport, Outcome, Plan
-from entrypoint.text import count, some
-from entrypoint.values import dataclass
-from entrypoint.wire import read
+from entrypoint.text import columns, count, some
+from entrypoint.values import dataclass, replace
+from entrypoint.wire import read, to_json
 
 MARGIN = 10.0  # seconds after a node's own limit until worker-0 does without its answer
+ORDER = ("error", "warning", "ok")
+_ALIKE = 8  # lines on one matter that the table shows
+_HEAD = ("", "node", "what", "seen", "needed", "fix")
+# characters of each column; the last ones give way on a narrow terminal
+_WIDEST = (7, 30, 30, 70, 34, 70)
+_LEAST = 16
+_SHOWN = 3  # nodes named in a cell
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ def report(
     topology = plan.topology
     findings = list(_roll_call(plan, observed, reports, failed))
     for rank, observation in sorted(observed.items()):
-        findings += node.judge(observation, plan, rank)
+        findings += judge.judge(observation, plan, rank)
     findings += nodes.differences(observed, reports, plan)
     lines = sort(findings)
     exit_status = status(lines, options.strict)
@@ -91,7 +100,9 @@ def report(
     )
     if options.json:
         by_label = {topology.nodes[rank].label: observed[rank] for rank in sorted(observed)}
-        return Conclusion(ended, as_json(lines, by_label, ended))
+        whole = {"status": ended.status, "reason": ended.reason}
+        whole |= {"findings": lines, "observed": by_label}
+        return Conclusion(ended, to_json(whole, indent=2) + "\n")
     nodes_of_job = len(topology.nodes)
     head = (
         f"job {topology.job}: {count(nodes_of_job, 'node')}, {count(plan.ranks, 'rank')}, launcher"
@@ -108,7 +119,7 @@ def _roll_call(
     observed: Mapping[int, Observation],
     reports: Mapping[int, NodeReport],
     failed: Outcome | None,
-) -> Iterator[Finding]:
+) -> Findings:
     """Why nodes are not in the table, or cannot take part."""
     if failed:
         what, detail, fix = message_parts(failed.reason)
@@ -128,3 +139,80 @@ def _roll_call(
             if answer.not_ready.reason not in {refusal.reason for refusal in refused}:
                 what, detail, fix = message_parts(answer.not_ready.reason)
                 yield Finding("error", "not-ready", what, detail, "", fix, label)
+
+
+# --------------------------------------------------------------------------------------------------
+# Lines
+
+
+def sort(findings: Iterable[Finding]) -> list[Finding]:
+    """Worst first, then as they were probed; one line for the same on several nodes; no fix for
+    what is well."""
+    same: dict[Finding, list[str]] = {}
+    for finding in findings:
+        fix = "" if finding.level == "ok" else finding.fix
+        same.setdefault(replace(finding, nodes=(), fix=fix), []).extend(finding.nodes)
+    lines = [replace(finding, nodes=tuple(dict.fromkeys(nodes))) for finding, nodes in same.items()]
+    return sorted(lines, key=lambda finding: ORDER.index(finding.level))
+
+
+def together(lines: Sequence[Finding]) -> list[Finding]:
+    """The same lines, but few: what is well on several nodes is one, and of many alike the first
+    are shown."""
+    alike: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in lines:
+        what = finding.what if finding.level == "ok" else ""
+        alike.setdefault((finding.level, finding.id, what), []).append(finding)
+    shown = []
+    for same in alike.values():
+        first, *others = same
+        if first.level == "ok":
+            if others:
+                seen = f"{first.seen}, and others like it ({len(others)})"
+                first = replace(first, seen=seen, nodes=_nodes(same))
+            shown.append(first)
+            continue
+        shown += same[:_ALIKE]
+        if more := same[_ALIKE:]:
+            seen = f"and {len(more)} more like these; --json has them all"
+            shown.append(replace(more[0], seen=seen, needed="", fix="", nodes=_nodes(more)))
+    return shown
+
+
+def _nodes(findings: Iterable[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(node for finding in findings for node in finding.nodes))
+
+
+def status(findings: Iterable[Finding], strict: bool = False) -> int:
+    """0, or 78 where the job would fail; `strict`: also where there is a warning."""
+    bad = ORDER[: 1 + strict]
+    return ConfigError.status if any(finding.level in bad for finding in findings) else 0
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """Such as `2 errors, 1 warning`."""
+    levels = [finding.level for finding in findings]
+    found = [count(levels.count(level), level) for level in ORDER[:2] if level in levels]
+    return ", ".join(found) or "nothing is wrong"
+
+
+def text(lines: Sequence[Finding], nodes: int, width: int, head: str) -> str:
+    """The table of so many nodes under its `head`, in lines of at most `width` characters where
+    that is possible."""
+    rows = [_HEAD]
+    for line in lines:
+        who = "all" if len(line.nodes) == nodes else some(line.nodes, _SHOWN)
+        rows.append((line.level, who, line.what, line.seen, line.needed, line.fix))
+    table = list(zip(_WIDEST, zip(*rows, strict=True), strict=True))
+    if nodes == 1:
+        del table[1]
+    widths = [min(widest, max(map(len, column))) for widest, column in table]
+    while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > _LEAST:
+        widths[widths.index(max(widths))] -= 1
+    wrapped: list[tuple[str, ...]] = []
+    for row in zip(*(column for _, column in table), strict=True):
+        cells = zip(row, widths, strict=True)
+        wrapped += zip_longest(
+            *(textwrap.wrap(cell, wide) or [""] for cell, wide in cells), fillvalue=""
+        )
+    return "\n".join([head, "", *columns(wrapped), "", summary(lines), ""])

@@ -1,5 +1,5 @@
-"""The gate before each attempt: what a node checks of itself, its cards by the driver's tool,
-/dev/shm, its disk, and the executables of a folder.
+"""The gate before each attempt: what a node checks of itself, its limits, its cards by the driver's
+tool, and the executables of a folder.
 
 A check that is missing or slow never stops a job: it is said once.
 """
@@ -13,35 +13,26 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from entrypoint.devices._smi import PATH, TOOLS, Card
-from entrypoint.gate import cards
+from entrypoint.errors import EntrypointError, message_parts
+from entrypoint.health import cards
 from entrypoint.job.failure import ended
 from entrypoint.model import Facts, Finding, Plan
-from entrypoint.plan import environment, limits
+from entrypoint.plan import environment
 from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec
-from entrypoint.system import preflight
+from entrypoint.system import preflight, smi
 from entrypoint.system.files import trusted_entries, untrusted
-from entrypoint.system.limited import LimitedRun, run
-from entrypoint.system.process import tied, which
+from entrypoint.system.limited import run
+from entrypoint.system.process import tied
+from entrypoint.system.smi import Reading
 from entrypoint.system.threads import in_thread, rest
 from entrypoint.text import Log, one_line, some
-from entrypoint.values import dataclass
 
 _POLL = 1.0  # seconds between two looks at the memory of the cards
 _LEAST = 0.1  # seconds that the last executable has at least
 _LINE, _REASON = 4000, 300  # characters of a program's last line that are read, and shown
 _TOOL = 5.0  # seconds for a card's tool while its memory is awaited
 _NAMED = 4  # cards that one line names
-
-
-@dataclass(frozen=True)
-class CardReading:
-    """What one tool says of the cards of this node."""
-
-    tool: str
-    noun: str  # what people call its cards
-    cards: tuple[Card, ...]
 
 
 class NodeGate:
@@ -67,15 +58,12 @@ class NodeGate:
 
         `wait` gets what is waited for, in words, each time that it changes.
         """
-        until = time.monotonic() + self._spec.seconds
-        problems = list(self._room(plan, attempt))
-        readings = await self._read_cards(plan, until)
+        problems = self._limits(plan, attempt)
+        readings = await self._read_cards(plan, self._spec.seconds)
         problems += self._health(plan, readings)
-        if not problems and readings:
+        if readings and not problems:
             problems += await self._await_memory(plan, readings, wait)
-            until = max(until, time.monotonic() + self._spec.seconds)
-        problems += await self._run_folder(plan, until)
-        return "; ".join(problems)
+        return "; ".join(problems + await self._run_folder(plan))
 
     def _warn(self, summary: str, detail: str, hint: str) -> None:
         """Say it, unless this node has said it in an earlier attempt."""
@@ -83,55 +71,32 @@ class NodeGate:
             self._said.add(summary)
             self._log(f"warning: {summary} | {detail} | {hint}")
 
-    # -- /dev/shm and disk
-
-    def _room(self, plan: Plan, attempt: int) -> Iterator[str]:
-        topology = plan.topology
-        disk = limits.disk(limits.RUN_DIR, *preflight.room(topology.run_dir))
-        if disk.level == "error":
-            yield f"{disk.what}: {disk.detail}"
-        shm = limits.shared_memory(
-            topology.this.slots, topology.device.count, *preflight.shared_memory(Path("/"))
-        )
-        summary = preflight.LITTLE_SHM
-        if shm.level == "ok":
-            return
+    def _limits(self, plan: Plan, attempt: int) -> list[str]:
+        """Judge once more what was judged before the boot, as an attempt may have used it up."""
+        try:
+            warnings = [message_parts(warning) for warning in preflight.check(plan)]
+        except EntrypointError as error:
+            return [": ".join(message_parts(str(error))[:2])]
         if attempt == 1:  # it was said at the start
-            self._said.add(summary)
-        self._warn(summary, shm.detail, shm.fix)
+            self._said.update(summary for summary, _, _ in warnings)
+        for warning in warnings:
+            self._warn(*warning)
+        return []
 
     # -- cards
 
-    async def _read_cards(self, plan: Plan, until: float) -> list[CardReading]:
-        """Ask the tools that are there."""
-        readings, silent = [], []
-        path = f"{self._facts.env.get('PATH', '')}:{PATH}"
-        for name, tool in TOOLS.items() if self._asks_cards else ():
-            place = await in_thread(partial(which, name, path))
-            if place is None:
-                continue
-            argv = tied((place, *tool.options))
-            seconds = max(_LEAST, until - time.monotonic())
-            answer = await run(argv, {**self._facts.env, "LC_ALL": "C"}, seconds, merged=True)
-            try:
-                # nvidia-smi ends with 14 where one card is not well
-                fields = await in_thread(partial(tool.read, answer.output))
-            except ValueError as error:
-                silent.append((name, _why(answer) or str(error)))
-                continue
-            if found := fields.get("cards"):
-                readings.append(CardReading(name, tool.noun, found))
+    async def _read_cards(self, plan: Plan, seconds: float) -> list[Reading]:
+        """Return what the tools say that show any card."""
+        readings = await smi.readings(self._facts.env, seconds) if self._asks_cards else []
+        seen = [reading for reading in readings if reading.cards]
+        silent = [f"{reading.tool}: {reading.problem}" for reading in readings if reading.problem]
         # An image may hold the tool of cards that this machine does not have.
-        if silent and not readings and plan.topology.device.count:
+        if silent and not seen and plan.topology.device.count:
             hint = "run it on that node; it may hang in the job, too"
-            self._warn(
-                "EP461 the health of the cards is unknown",
-                "; ".join(f"{name}: {why}" for name, why in silent),
-                hint,
-            )
-        return readings
+            self._warn("EP461 the health of the cards is unknown", "; ".join(silent), hint)
+        return seen
 
-    def _health(self, plan: Plan, readings: Sequence[CardReading]) -> Iterator[str]:
+    def _health(self, plan: Plan, readings: Sequence[Reading]) -> Iterator[str]:
         device = plan.topology.device
         number = cards.expected(device.origin, device.count)
         for reading in readings:
@@ -139,24 +104,24 @@ class NodeGate:
                 yield f"{finding.what}: {finding.detail}"
             for card in reading.cards:
                 for finding in cards.health(card):
-                    says = f"{_card(reading, card)}: {finding.seen}"
-                    if finding.level == "error" and not finding.seen.startswith(cards.SLOWED):
+                    says = f"{card.called(reading.noun)}: {finding.seen}"
+                    if finding.level == "error" and not finding.seen.startswith(smi.SLOWED):
                         yield says
                     else:
                         self._warn(f"EP462 a card is not well: {says}", finding.detail, finding.fix)
 
-    def _held(self, readings: Sequence[CardReading]) -> dict[str, Finding]:
+    def _held(self, readings: Sequence[Reading]) -> dict[str, Finding]:
         """Return the cards that something uses, but for those that were in use before the job."""
         return {
             name: finding
             for reading in readings
             for card in reading.cards
             for finding in cards.in_use(card)
-            if (name := _card(reading, card)) not in (self._shared or ())
+            if (name := card.called(reading.noun)) not in (self._shared or ())
         }
 
     async def _await_memory(
-        self, plan: Plan, readings: list[CardReading], wait: Callable[[str], None]
+        self, plan: Plan, readings: list[Reading], wait: Callable[[str], None]
     ) -> list[str]:
         """Wait until the memory of the cards is free, `gate.memory` seconds at most.
 
@@ -173,7 +138,7 @@ class NodeGate:
                 wait(why)
                 before = why
             await rest(min(_POLL, left))
-            readings = await self._read_cards(plan, time.monotonic() + _TOOL)
+            readings = await self._read_cards(plan, _TOOL)
             if not readings:
                 return []  # the tool does not answer any more
             held = self._held(readings)
@@ -193,9 +158,10 @@ class NodeGate:
 
     # -- the folder
 
-    async def _run_folder(self, plan: Plan, until: float) -> list[str]:
+    async def _run_folder(self, plan: Plan) -> list[str]:
         """Run the executables of the folder by name. Return what failed, with each one's last
         line."""
+        until = time.monotonic() + self._spec.seconds
         folder = Path(self._spec.folder)
         hint = "only root and this user may be able to change the folder and what is in it"
         try:
@@ -228,20 +194,10 @@ class NodeGate:
         self._warn(f"EP465 the health check {name} has no result", why, hint)
 
 
-def _why(answer: LimitedRun) -> str:
-    if answer.status is None:
-        return answer.problem
-    return f"{ended('it', answer.status)}: {_last_line(answer.output)}" if answer.status else ""
-
-
 def _last_line(output: str) -> str:
     """Return the last line with a text."""
     last = output.rstrip()[-_LINE:].rpartition("\n")[2]
     return one_line(last.strip(), _REASON)
-
-
-def _card(reading: CardReading, card: Card) -> str:
-    return reading.noun if card.index is None else f"{reading.noun} {card.index:g}"
 
 
 def _named(held: dict[str, Finding]) -> str:
