@@ -1,15 +1,19 @@
-"""What the core lets features do, one protocol each: `cli/run` hands the core what implements it,
-so that the core imports no feature."""
+"""What the core asks of features, one protocol each. `cli/features.py` hands it what implements
+them, so that the core imports no feature."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from entrypoint.values import dataclass
 
 if TYPE_CHECKING:
-    from entrypoint.model import Outcome, Plan
+    from entrypoint.job.messages import Question
+    from entrypoint.model import Facts, Inquiry, NodeReport, Outcome, Plan
+    from entrypoint.output.log import Callbacks, Logger
+    from entrypoint.spec import JobSpec
+    from entrypoint.system.signals import Signals
 
 
 @dataclass(frozen=True)
@@ -44,3 +48,52 @@ class Observer(Protocol):
 
     def hand_over(self, command: str) -> None:
         """This process is about to become the program of this command."""
+
+
+class Admission(Protocol):
+    """Whether this node may take part in one attempt."""
+
+    def report(self, report: NodeReport) -> NodeReport:
+        """Return this node's report with what is known until now."""
+
+    def hold(self, work: Callable[[], None]) -> None:
+        """Do this once it is known that the node may take part; never if it may not, which is then
+        a failure of the node."""
+
+    def cancel(self) -> None:
+        """The attempt ends: nothing that was held is done any more."""
+
+
+class Gate(Protocol):
+    """Checks this node before each attempt."""
+
+    def before_program(self, plan: Plan, signals: Signals) -> Outcome | None:
+        """Return why this node must not become the program. Raises StoppedBySignal."""
+
+    def admission(self, plan: Plan, attempt: int, callbacks: Callbacks) -> Admission:
+        """Begin the check before this attempt. `callbacks.tell` takes an event."""
+
+
+class Respondent(Protocol):
+    """Answers the leader's questions: the last one only, as a question replaces another."""
+
+    def ask(self, question: Question) -> None:
+        """Find the answer, and tell it."""
+
+    def stop(self) -> None:
+        """Answer nothing more."""
+
+    async def close(self) -> None:
+        """Return when no process of it is left."""
+
+
+@dataclass(frozen=True)
+class Extensions:
+    """All that the core asks of features."""
+
+    observer: Observer
+    gate: Callable[[JobSpec, Facts, Logger], Gate]
+    # Gets the environment of this node's programs; `callbacks.tell` takes a message.
+    respondent: Callable[[JobSpec, Facts, Plan, Mapping[str, str], Callbacks], Respondent]
+    # what all nodes are asked before the program starts
+    inquiry: Callable[[JobSpec], Inquiry | None]

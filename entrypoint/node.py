@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
 from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
-from entrypoint.extensions import LoopView, Observer
-from entrypoint.health.admission import Admission, before_program, node_gate
+from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
@@ -35,7 +34,6 @@ from entrypoint.plan.members import with_interface
 from entrypoint.ranks import hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
-from entrypoint.respondent import Respondent
 from entrypoint.secret import scrubbed
 from entrypoint.session.gateway import Gateway
 from entrypoint.session.resolve import greet, resolve
@@ -50,7 +48,6 @@ from entrypoint.system.threads import in_thread
 from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
-    from entrypoint.health.gate import NodeGate
     from entrypoint.job.leader import Leader
 
 _TIMER = events.TimerFired()
@@ -59,20 +56,20 @@ _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt starts from. `not_ready`: why this node cannot take part; `gate`: what it
-    checks of itself before each attempt."""
+    """What one attempt starts from. `gate`: checks this node before each attempt; `not_ready`: why
+    it cannot take part, as is known already."""
 
     spec: JobSpec
     facts: Facts
     plan: Plan
+    gate: Gate
     not_ready: Outcome | None = None
     history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
-    gate: NodeGate | None = None
 
 
 def execute(
-    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Logger, observer: Observer
+    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Logger, extensions: Extensions
 ) -> Outcome:
     """Run the start hooks, then boot and end this node's part of the job. One node with one
     program needs no boot: we become the program.
@@ -82,7 +79,7 @@ def execute(
     """
     _check_secret(spec, draft, log)
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
-    observer.begin(draft)
+    extensions.observer.begin(draft)
     not_ready = failed or checks.machine(spec, facts, draft, log)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
@@ -91,23 +88,21 @@ def execute(
         return not_ready
     if not_ready:
         log(f"{not_ready.reason}; the roll call tells the other nodes")
-    gate = node_gate(spec, facts, log)
+    gate = extensions.gate(spec, facts, log)
     if draft.mode == "exec":
-        if refused := before_program(gate, draft, signals, log):
+        if refused := gate.before_program(draft, signals):
             return refused
         (program,) = draft.launch.programs
         env = environment(facts.env, (*draft.env, *program.env))
-        observer.hand_over(command_line.of(draft.launch, spec.command))
+        extensions.observer.hand_over(command_line.of(draft.launch, spec.command))
         return process.replace(process.behind_init(program.argv, env), env, draft.workdir)
-    if spec.netcheck.when == "before" and draft.mode == "coordinated":
-        from entrypoint.netcheck.inquiry import inquiry  # most jobs ask nothing
-
-        draft = replace(draft, inquiry=inquiry(spec, "before"))
+    if draft.mode == "coordinated":
+        draft = replace(draft, inquiry=extensions.inquiry(spec))
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
-    attempt = Attempt(spec, facts, draft, not_ready, gate=gate)
-    return _attempts(attempt, signals, log, observer)
+    attempt = Attempt(spec, facts, draft, gate, not_ready)
+    return _attempts(attempt, signals, log, extensions)
 
 
 def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
@@ -128,11 +123,11 @@ def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
             log(f"warning: {words}")
 
 
-def _attempts(attempt: Attempt, signals: Signals, log: Logger, observer: Observer) -> Outcome:
+def _attempts(attempt: Attempt, signals: Signals, log: Logger, extensions: Extensions) -> Outcome:
     """Return the outcome of the last attempt."""
     coordinated = attempt.plan.mode == "coordinated"
     while True:
-        outcome, machine = asyncio.run(boot(attempt, signals, log, observer))
+        outcome, machine = asyncio.run(boot(attempt, signals, log, extensions))
         if not outcome.again:
             return outcome
         assert machine is not None  # only a machine decides so
@@ -153,11 +148,11 @@ def _attempts(attempt: Attempt, signals: Signals, log: Logger, observer: Observe
         if machine.state.has_started and attempt.plan.inquiry:
             answered = replace(attempt.plan.inquiry, is_over=True)
             attempt = replace(attempt, plan=replace(attempt.plan, inquiry=answered))
-        observer.begin(attempt.plan)
+        extensions.observer.begin(attempt.plan)
 
 
 async def boot(
-    attempt: Attempt, signals: Signals, log: Logger, observer: Observer
+    attempt: Attempt, signals: Signals, log: Logger, extensions: Extensions
 ) -> tuple[Outcome, Leader | Worker | None]:
     """Return one attempt's outcome, and the machine that ended with it: the leader's count may be
     ahead of ours.
@@ -166,7 +161,7 @@ async def boot(
     """
     while True:
         try:
-            loop = Loop(attempt, signals, log, observer)
+            loop = Loop(attempt, signals, log, extensions)
             try:
                 return await loop.run(), loop.machine
             finally:
@@ -203,7 +198,9 @@ class Loop:
     """One attempt on this node: the machine, and the parts that perform its actions and send it
     events."""
 
-    def __init__(self, attempt: Attempt, signals: Signals, log: Logger, observer: Observer) -> None:
+    def __init__(
+        self, attempt: Attempt, signals: Signals, log: Logger, extensions: Extensions
+    ) -> None:
         spec, facts, draft = attempt.spec, attempt.facts, attempt.plan
         self._spec = spec
         self._facts = facts
@@ -212,7 +209,7 @@ class Loop:
         self._log = log
         self._topology = draft.topology
         self._me = draft.topology.me
-        self._observer = observer
+        self._observer = extensions.observer
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._internal_error)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -235,8 +232,9 @@ class Loop:
             raise
         self._callbacks = Callbacks(log, self.tell, self._background)
         self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
-        self._respondent = Respondent(attempt.spec, facts, draft, self._programs.env, callbacks)
-        self._admission = Admission(attempt.gate, draft, attempt.history.attempt, self._callbacks)
+        self._respondent = extensions.respondent(spec, facts, draft, self._programs.env, callbacks)
+        number = attempt.history.attempt
+        self._admission = attempt.gate.admission(draft, number, self._callbacks)
         self._stack_requests = StackRequests(self._run_dir, self._stacks_wanted)
         signals.take(self._signalled, self._user_signalled)
 

@@ -53,9 +53,11 @@ def act(
             plan = settle(spec, facts, topology)
             outcome = of(spec, facts, plan)
             if isinstance(outcome, Inquiry):
+                from entrypoint.health.admission import Gate
                 from entrypoint.node import Attempt
 
-                attempt = Attempt(spec, facts, replace(plan, inquiry=outcome))
+                open_gate = Gate(None, log)
+                attempt = Attempt(spec, facts, replace(plan, inquiry=outcome), open_gate)
                 # Without a place, a record is not written.
                 outcome = _ask(attempt, signals, log, record or RecordFile(log))
                 if record:
@@ -78,9 +80,9 @@ def _job(
 def _ask(attempt: Attempt, signals: Signals, log: Logger, record: RecordFile) -> Outcome:
     import asyncio
 
+    from entrypoint.cli.features import extensions
     from entrypoint.errors import ConfigError
     from entrypoint.node import boot
-    from entrypoint.record.live import LiveRecord
     from entrypoint.system import checks, process
 
     plan = attempt.plan
@@ -94,7 +96,7 @@ def _ask(attempt: Attempt, signals: Signals, log: Logger, record: RecordFile) ->
     log.name = plan.topology.this.label
     plan, unusable = checks.run_dir(attempt.spec, attempt.facts, plan)
     signals.hold()
-    observer = LiveRecord(attempt.spec, record, log)
-    observer.begin(plan)
+    features = extensions(attempt.spec, record, log)
+    features.observer.begin(plan)
     attempt = replace(attempt, plan=plan, not_ready=unusable)
-    return asyncio.run(boot(attempt, signals, log, observer))[0]
+    return asyncio.run(boot(attempt, signals, log, features))[0]

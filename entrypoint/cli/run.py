@@ -50,14 +50,14 @@ def act(args: argparse.Namespace, log: Logger) -> int:
                 return _pass_through(spec, facts, record, log)
             topology = locate(spec, facts)
             of_this_job = of_job(facts)  # mpirun answers while we import
+            from entrypoint.cli.features import extensions
             from entrypoint.node import execute
-            from entrypoint.record.live import LiveRecord
 
             record.about(topology)
             _name_lines(log, spec, topology)
             facts = of_this_job()
             draft = settle(spec, facts, topology)
-            outcome = execute(spec, facts, draft, signals, log, LiveRecord(spec, record, log))
+            outcome = execute(spec, facts, draft, signals, log, extensions(spec, record, log))
             record.end(outcome)
             if outcome.status:
                 from entrypoint.cli.check import after_failure

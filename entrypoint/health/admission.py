@@ -26,15 +26,6 @@ _REASON = 1000  # characters of what is wrong with a node
 _HUNG = 5.0
 
 
-def node_gate(spec: JobSpec, facts: Facts, log: Logger) -> NodeGate | None:
-    """Return the gate of this node, for all attempts; None if nothing is to be checked."""
-    if not spec.asks_cards and not os.path.isdir(spec.gate.folder):
-        return None
-    from entrypoint.health.gate import NodeGate  # most jobs have none
-
-    return NodeGate(spec, facts, log)
-
-
 async def _check(
     gate: NodeGate, plan: Plan, attempt: int, log: Logger, wait: Callable[[str], None]
 ) -> str:
@@ -54,26 +45,44 @@ async def _check(
     return ""
 
 
-def before_program(
-    gate: NodeGate | None, plan: Plan, signals: Signals, log: Logger
-) -> Outcome | None:
-    """Return why this node must not become the program. Raises StoppedBySignal."""
-    if gate is None:
-        return None
+class Gate:
+    """The gate of this node, for all attempts. It is open if nothing is to be checked."""
 
-    async def until_stopped(gate: NodeGate) -> str:
-        checked = asyncio.ensure_future(_check(gate, plan, 1, log, lambda why: None))
+    def __init__(self, node: NodeGate | None, log: Logger) -> None:
+        self._node = node
+        self._log = log
 
-        def stop(*_: object) -> None:
-            checked.cancel()
+    @classmethod
+    def of(cls, spec: JobSpec, facts: Facts, log: Logger) -> Gate:
+        """Return the gate that the spec and the site ask for."""
+        if not spec.asks_cards and not os.path.isdir(spec.gate.folder):
+            return cls(None, log)
+        from entrypoint.health.gate import NodeGate  # most jobs have none
 
-        signals.take(stop)
-        await asyncio.wait({checked})
-        return "" if checked.cancelled() else checked.result()
+        return cls(NodeGate(spec, facts, log), log)
 
-    with signals.held():
-        problem = asyncio.run(until_stopped(gate))
-    return unhealthy(problem) if problem else None
+    def before_program(self, plan: Plan, signals: Signals) -> Outcome | None:
+        """Return why this node must not become the program. Raises StoppedBySignal."""
+        if self._node is None:
+            return None
+
+        async def until_stopped(gate: NodeGate) -> str:
+            checked = asyncio.ensure_future(_check(gate, plan, 1, self._log, lambda why: None))
+
+            def stop(*_: object) -> None:
+                checked.cancel()
+
+            signals.take(stop)
+            await asyncio.wait({checked})
+            return "" if checked.cancelled() else checked.result()
+
+        with signals.held():
+            problem = asyncio.run(until_stopped(self._node))
+        return unhealthy(problem) if problem else None
+
+    def admission(self, plan: Plan, attempt: int, callbacks: Callbacks) -> Admission:
+        """Begin the check before this attempt. `callbacks.tell` takes an event."""
+        return Admission(self._node, plan, attempt, callbacks)
 
 
 class Admission:

@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).parents[2] / "entrypoint"
 # From low to high; a package may use itself and those of lower layers. A module that is in no layer
 # fails the test.
 _LAYERS = """
-    values errors secret model extensions heartbeat interfaces phases text wire cause
+    values errors secret model heartbeat interfaces phases text wire cause
     causes render registry ranktable supervised
     spec
     platforms devices launchers deploy
@@ -32,16 +32,16 @@ _LAYERS = """
     system
     output
     ranks session
-    adopt health netcheck record local explain
-    respondent
+    extensions
     node
+    adopt health netcheck record local explain
     cli __main__
 """
 LAYERS = [line.split() for line in _LAYERS.strip().splitlines()]
 ADAPTERS = LAYERS[3]
 EFFECTS = {"os", "subprocess", "socket", "time", "signal", "threading", "asyncio", "paramiko"}
 # Who may have effects.
-WITH_EFFECTS = {*split("system output ranks session respondent.py node.py cli")}
+WITH_EFFECTS = {*split("system output ranks session node.py cli")}
 # These find and read the toolkit's own files, as pathlib would, whose import takes each start 4 ms.
 WITH_EFFECTS |= {"registry.py", "render.py", "supervised.py"}
 # Limits for readers: of a file, of a function, and arguments of a constructor besides self. ruff

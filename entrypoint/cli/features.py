@@ -1,4 +1,4 @@
-"""What this node answers when the leader asks on behalf of `check` or `netcheck`."""
+"""The features of `run`, `check` and `netcheck`, put together for the core."""
 
 from __future__ import annotations
 
@@ -6,15 +6,32 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from entrypoint.extensions import Extensions
+from entrypoint.health.admission import Gate
 from entrypoint.job import messages
-from entrypoint.model import Facts, Plan
-from entrypoint.output.log import Callbacks
+from entrypoint.model import Facts, Inquiry, Plan
+from entrypoint.output.log import Callbacks, Logger
 from entrypoint.plan import network
+from entrypoint.record.file import RecordFile
+from entrypoint.record.live import LiveRecord
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
     from entrypoint.netcheck.process import TorchProcess
+
+
+def extensions(spec: JobSpec, record: RecordFile, log: Logger) -> Extensions:
+    """Return what the core asks of features."""
+    return Extensions(LiveRecord(spec, record, log), Gate.of, Respondent, _before_program)
+
+
+def _before_program(spec: JobSpec) -> Inquiry | None:
+    if spec.netcheck.when != "before":
+        return None
+    from entrypoint.netcheck.inquiry import inquiry  # most jobs ask nothing
+
+    return inquiry(spec, "before")
 
 
 class Respondent:
