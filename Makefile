@@ -49,7 +49,7 @@ docs:  ## the docs site, in build/docs: search, light and dark; a dead link or a
 	@scripts/docs
 
 .PHONY: bench
-bench:  ## every row of docs/performance.md beside its comparison, and that page from it (an hour); ROWS="boot end" RUNS=3
+bench:  ## every row of docs/performance.md next to its comparison, and that page from it (an hour); ROWS="boot ranks" RUNS=3
 	@scripts/build-image gpu && scripts/bench/run --keep $(ROWS) $(if $(RUNS),--runs $(RUNS))
 
 .PHONY: golden

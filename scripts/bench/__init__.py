@@ -1,2 +1,2 @@
-"""The benchmarks of `make bench`: every row beside its comparison, raw numbers kept, the page
+"""The benchmarks of `make bench`: every row next to its comparison, raw numbers kept, the page
 written from them."""

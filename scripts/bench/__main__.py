@@ -1,9 +1,9 @@
 """Runs rows of the benchmarks, keeps their raw numbers, and writes the page's table from them.
 
-    python -m scripts.bench [ROW ...] [--runs N] [--quick] [--keep] without ROW: all
-    python -m scripts.bench --check                                 ratios beside the committed ones
-    python -m scripts.bench --check --against IMAGE                 beside those of an older image
-    python -m scripts.bench --write                                 the page, nothing measured
+    scripts/bench/run [ROW ...] [--runs N] [--quick] [--keep]    without ROW: all
+    scripts/bench/run --check                     compared with the committed figures
+    scripts/bench/run ROW ... --against COMMIT    compared with an older commit
+    scripts/bench/run --write                     the page, nothing measured
 
 A run that fails stays in the numbers, and its row fails its goals. Every wait has a limit;
 containers, networks and processes are removed at the end, after Ctrl-C too.
@@ -13,153 +13,156 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import signal
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from .engine import Engine
-from .figures import MARGIN, by_name, figure, worse
-from .machine import facts, image_id, in_use
+from tests.containers import IMAGE
+
+from .engine import TREE, Engine, Tree, first_line, image_id
+from .figures import MARGIN, OURS, compared, data_of, expected, result
 from .page import draw, laid, text
 from .rows import ROWS
-from .table import FAILURES, Row, Table, words
+from .table import Row, Table
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-_CALM = 10.0  # per cent of the cores that others may use without a warning
-KEPT, PAGE, PICTURE = (DOCS / f"performance{end}" for end in (".json", ".md", "-boot.svg"))
+KEPT, PAGE, PICTURE = (TREE / f"docs/performance{end}" for end in (".json", ".md", "-boot.svg"))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Return the exit status: 1 when a ratio is worse than the committed one by more than the
-    margin, or none is compared."""
-    args = _arguments(argv)
-    if args.list:
-        for row in ROWS:
-            print(f"{row.name:<22}{row.runs:>3} runs  {row.title}")
-        return 0
+def main() -> int:
+    """Return the exit status: 1 when a figure is worse than the one that it is compared with by
+    more than the margin, or none is compared."""
+    args = _arguments()
     if args.write:
         _write(_kept())
         return 0
     for signum in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, _stop)
+        signal.signal(signum, lambda signum, _: sys.exit(128 + signum))
+    if os.getloadavg()[0] > 0.5:
+        print("warning: others use this machine now", file=sys.stderr)
     engine = Engine()
-    try:
-        return _check(engine, args) if args.check else _measure(engine, args)
-    finally:
-        # a second Ctrl-C must not leave containers behind
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        engine.close()
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        trees = [Tree(), *(_clone(commit, Path(folder, commit)) for commit in args.against)]
+        try:
+            for row in ROWS:
+                if row.name in args.rows or (not args.rows and (row.quick or not args.check)):
+                    found = _run(row, engine, trees, args)
+                    results += list(_compared(row, found, trees, args.check))
+        finally:
+            # a second Ctrl-C must not leave containers behind
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            engine.close()
+    for line, worse in results:
+        print(f"bench-check: {line} (margin {MARGIN:g}): {'FAILED' if worse else 'ok'}")
+    asked = args.check or args.against
+    if asked and not results:
+        print("bench-check: nothing was compared: run make bench, and commit docs/performance.json")
+    return int(bool(asked) and (not results or any(worse for _, worse in results)))
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="scripts.bench",
+        prog="scripts/bench/run",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("rows", nargs="*", metavar="ROW", help="see --list")
+    names = [row.name for row in ROWS]
+    add("rows", nargs="*", metavar="ROW", help=", ".join(names))
     add("--runs", type=int, default=0, help="of each row, instead of its own number")
     add("--quick", action="store_true", help="the smallest case of each row alone")
     add("--keep", action="store_true", help="write docs/performance.json and the page")
-    add("--check", action="store_true", help="compare with the committed ratios")
-    add("--against", metavar="IMAGE", help="with --check: compare with this image, on this machine")
+    add("--check", action="store_true", help="compare --quick with the committed figures")
+    add("--against", metavar="COMMIT", action="append", default=[], help="measure it, too")
     add("--write", action="store_true", help="write the page from what is kept")
-    add("--list", action="store_true", help="name the rows")
-    add("--image", default="entrypoint-gpu:dev")
-    args = parser.parse_args(argv)
-    if unknown := set(args.rows) - {row.name for row in ROWS}:
-        parser.error(f"no such row: {', '.join(sorted(unknown))}; --list names them")
-    if args.against and not args.check:
-        parser.error("--against is for --check")
-    if args.keep and args.quick:
-        parser.error("a quick run has other cases than the page: leave out --keep or --quick")
+    args = parser.parse_args()
+    if unknown := {*args.rows} - {*names}:
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    for index, commit in enumerate(args.against):
+        named = ("git", "rev-parse", "--quiet", "--verify", "--short=10", f"{commit}^{{commit}}")
+        args.against[index] = first_line(*named) or parser.error(f"no such commit: {commit}")
+    if args.keep and (args.quick or args.check):
+        parser.error("a quick run has other cases than the page: leave out --keep")
     return args
 
 
-def _stop(signum: int, _: FrameType | None) -> None:
-    raise SystemExit(128 + signum)
+def _clone(commit: str, folder: Path) -> Tree:
+    """Return a checkout of a commit."""
+    for words in (
+        ("clone", "--quiet", "--shared", "--no-checkout", str(TREE), str(folder)),
+        ("-C", str(folder), "checkout", "--quiet", "--detach", commit),
+    ):
+        subprocess.run(["git", *words], check=True)
+    return Tree(folder, commit)
 
 
-def _measure(engine: Engine, args: argparse.Namespace) -> int:
-    for row in ROWS:
-        if not args.rows or row.name in args.rows:
-            found = _run(row, engine, args.image, args.runs or row.runs, args.quick)
-            if args.keep:
-                kept = {**_kept(), row.name: found}
-                KEPT.write_text(
-                    _json({each.name: kept[each.name] for each in ROWS if each.name in kept})
-                )
-                _write(kept)
-    return 0
-
-
-def _check(engine: Engine, args: argparse.Namespace) -> int:
-    """Compare the ratios of all rows that have a quick case, or of those that were named."""
-    compared = failed = 0
-    for row in ROWS:
-        if row.quick and (not args.rows or row.name in args.rows):
-            runs = args.runs or row.quick
-            now = _run(row, engine, args.image, runs, True)
-            then = (
-                _run(row, engine, args.against, runs, True)
-                if args.against
-                else _kept().get(row.name)
-            )
-            for line, bad in _compared(row, now, then):
-                held = "FAILED" if bad else "ok"
-                print(f"bench-check: {row.name}: {line} (margin {MARGIN:g}): {held}", flush=True)
-                compared, failed = compared + 1, failed + bad
-    if not compared:
-        print("bench-check: nothing was compared: run make bench, and commit docs/performance.json")
-    return 1 if failed or not compared else 0
-
-
-def _compared(row: Row, now: dict[str, Any], then: dict[str, Any] | None) -> list[tuple[str, bool]]:
-    """Return for each ratio that both have a line, and whether it is worse by more than the
-    margin."""
-    if then is None:
-        return []
-    here, before = by_name(now["series"]), by_name(then["series"])
-    goals = [goal for goal in (*row.goals, *row.also) if goal.beside]
-    lines = [worse(goal, here, before) for goal in goals if (goal.case, goal.way) in here]
-    return [line for line in lines if line is not None]
-
-
-def _run(row: Row, engine: Engine, image: str, runs: int, quick: bool) -> dict[str, Any]:
-    """Return one row's runs in containers of an image, as they are kept."""
-    table = Table(engine, image_id(image) or image, runs, quick)
-    print(f"{row.name}: {row.title}, {runs} runs of {image}", file=sys.stderr, flush=True)
-    used = in_use()
-    if used > _CALM:
-        print(f"  warning: others use {used:.0f} % of this machine's cores now", file=sys.stderr)
-    try:
-        row.measure(table)
-    except FAILURES as error:  # what the runs need could not be set up
-        table.add("set-up", row.name, "", words(error))
-    found: dict[str, Any] = {
+def _run(row: Row, engine: Engine, trees: Sequence[Tree], args: argparse.Namespace) -> Any:
+    """Measure a row; return its runs, as they are kept."""
+    runs = args.runs or (row.quick if args.check else row.runs)
+    print(f"{row.name}: {runs} runs", file=sys.stderr, flush=True)
+    table = Table(engine, trees, runs, args.quick or args.check)
+    row.measure(table)
+    found = {
         "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "machine": dict(facts(image)),
-        "in use": round(used, 1),
+        "machine": _machine(),
         "series": table.series(),
     }
-    data = by_name(found["series"])
+    data = data_of(found)
     for (case, way), series in data.items():
-        print(f"  {case}, {way}, {series.unit or 'count'}: {' '.join(map(str, series.runs))}")
+        print(f"  {case}, {way}: {series.text}; {' '.join(map(str, series.runs))}")
     for goal in row.goals:
-        if (goal.case, goal.way) in data:
-            seen, unit = figure(goal, data), data[goal.case, goal.way].unit
-            over = f" over {goal.beside}" if goal.beside else ""
-            reached = "reached" if seen.held else "NOT reached"
-            print(
-                f"  {goal.case}: {goal.way}{over}: {seen.text}; goal {goal.words(unit)}: {reached}"
-            )
+        if (goal.case, OURS) in data:
+            measured, reached = result(goal, data)
+            limit = goal.words(data[goal.case, OURS].unit)
+            print(f"  {goal.case}: {measured}, {limit}: {'' if reached else 'NOT '}reached")
     sys.stdout.flush()
+    if args.keep:
+        kept = {**_kept(), row.name: found}
+        KEPT.write_text(_json({each.name: kept[each.name] for each in ROWS if each.name in kept}))
+        _write(kept)
     return found
+
+
+def _compared(
+    row: Row, found: Any, trees: Sequence[Tree], check: bool
+) -> Iterator[tuple[str, bool]]:
+    """Yield for each figure that has one to compare with a line, and whether it is worse."""
+    data = data_of(found)
+    for tree in trees[1:]:
+        for (case, way), series in data.items():
+            if way == OURS and data[case, tree.way].good:
+                yield compared(f"{row.name}, {case}", series, data[case, tree.way].median)
+    before = data_of(_kept().get(row.name, {"series": []}))
+    for goal in row.goals if check else ():
+        other = expected(goal, data, before)
+        if other is not None:
+            yield compared(f"{row.name}, {goal.case}", data[goal.case, OURS], other)
+
+
+def _machine() -> dict[str, str]:
+    """Return what a reader needs to judge the numbers."""
+    info = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.split(":")[1].strip() for line in info if line.startswith("model name")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "processor": models[0] if models else platform.machine(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{memory:.0f} GiB",
+        "Linux": platform.release(),
+        "docker": first_line("docker", "version", "--format", "{{.Server.Version}}"),
+        "Open MPI": first_line("mpirun", "--version").rpartition(" ")[2] or "none",
+        "OpenSSH": first_line("ssh", "-V").partition(",")[0].partition("_")[2] or "none",
+        "Python": platform.python_version(),
+        "commit": first_line("git", "describe", "--always", "--dirty", "--abbrev=10"),
+        "image": image_id(IMAGE)[7:19] or "none",
+    }
 
 
 def _kept() -> dict[str, Any]:
@@ -181,7 +184,7 @@ def _write(kept: dict[str, Any]) -> None:
     """Write the page's table and its picture from these numbers."""
     PAGE.write_text(laid(PAGE.read_text(), text(ROWS, kept)))
     if "boot" in kept:
-        draw(PICTURE, kept)
+        draw(PICTURE, data_of(kept["boot"]))
 
 
 if __name__ == "__main__":

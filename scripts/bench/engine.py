@@ -1,24 +1,25 @@
-"""Containers and networks of one run of the benchmarks. All carry its label, so that none outlives
-it."""
+"""What is measured, and the containers and networks of one run of the benchmarks. All carry its
+label, so that none outlives it."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 import os
 import secrets
 import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.containers import docker, stamp
+from tests.cluster import until
+from tests.containers import IMAGE, docker, exit_code, finished_at, inspect, logs, started_at, wait
+
+from .figures import OURS
 
 HERE = Path(__file__).resolve().parent
-MOUNT = ("-v", f"{HERE}:/bench:ro")  # what of this folder runs inside containers
+TREE = HERE.parents[1]
 PORT = "36666"
 # What run_mpi.sh gives mpirun, docs/reference/mpirun.md; the way to the nodes is each side's own.
 OPTIONS = (
@@ -29,7 +30,6 @@ OPTIONS = (
 _QUIET = "OMPI_MCA_btl_vader_single_copy_mechanism=none"  # or ranks of one container warn
 # Logins by hand of one run, whose keys are thrown away with it: what most people's mpirun has.
 LOGIN = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
-_UP = 30.0  # seconds that sshd may take
 
 
 class Failed(Exception):
@@ -41,17 +41,57 @@ def tail(text: str) -> str:
     return " ".join(text.split())[-200:]
 
 
+@dataclass(frozen=True)
+class Tree:
+    """A checkout that is measured: this one, or a clone at an older commit."""
+
+    folder: Path = TREE
+    commit: str = ""
+
+    @property
+    def way(self) -> str:
+        """The name of its series."""
+        return f"{OURS} of {self.commit}" if self.commit else OURS
+
+    @functools.cached_property
+    def image(self) -> str:
+        """The id of its image, since another build may take the name meanwhile. That of an older
+        commit is built first, once, and the name of this checkout's is given back."""
+        name = f"{IMAGE.partition(':')[0]}:{self.commit}" if self.commit else IMAGE
+        if self.commit and not image_id(name):
+            own = image_id(IMAGE)
+            subprocess.run([self.folder / "scripts/build-image", "gpu"], check=True)
+            docker("tag", IMAGE, name)
+            if own:
+                docker("tag", own, IMAGE)
+        return image_id(name) or name
+
+
+def image_id(name: str) -> str:
+    """Return the id of the image that has this name now, or "" where none has."""
+    return first_line("docker", "image", "ls", "--quiet", "--no-trunc", name)
+
+
+def first_line(*argv: str) -> str:
+    """Return the first line that a program prints; "" if it prints none or is not there."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return next(iter((done.stdout or done.stderr).splitlines()), "").strip()
+
+
 class Engine:
     """Makes containers; `close` removes all that it made, wherever the run was interrupted."""
 
     def __init__(self) -> None:
-        self.token = f"{os.getpid()}-{secrets.token_hex(2)}"
+        self.token = f"bench-{os.getpid()}-{secrets.token_hex(2)}"
         self._label = f"entrypoint-bench={self.token}"
         self._count = 0
 
     def _name(self) -> str:
         self._count += 1
-        return f"bench-{self.token}-{self._count}"
+        return f"{self.token}-{self._count}"
 
     def network(self) -> str:
         """Make a network and return its name."""
@@ -69,7 +109,7 @@ class Engine:
         """Make a container, which is not started, and return its name."""
         name = self._name()
         words = [word for key, value in (env or {}).items() for word in ("-e", f"{key}={value}")]
-        own = ("--name", name, "--label", self._label, *MOUNT)
+        own = ("--name", name, "--label", self._label, "-v", f"{HERE}:/bench:ro")
         docker("create", *own, *words, *options, image, *command)
         return name
 
@@ -79,79 +119,16 @@ class Engine:
             docker("rm", "-f", "-v", *names, check=False, timeout=300)
 
     def close(self) -> None:
-        """Remove every container and network of this run; again for up to 10 s while the engine
-        still holds one."""
-        containers = (("ps", "-aq"), ("rm", "-f", "-v"))
-        networks = (("network", "ls", "-q"), ("network", "rm"))
-        for listing, removal in (containers, networks):
-            deadline = time.monotonic() + 10
-            while left := docker(*listing, "--filter", f"label={self._label}", check=False).split():
-                docker(*removal, *left, check=False, timeout=300)
-                if time.monotonic() > deadline:
-                    print(f"cannot remove: {' '.join(left)}", file=sys.stderr)
-                    break
-                time.sleep(0.2)
-
-
-@dataclass(frozen=True)
-class State:
-    """A container after its end, or while it runs. Times in seconds since the epoch."""
-
-    running: bool
-    status: int
-    started: float
-    finished: float
-    pid: int
-
-    @property
-    def lasted(self) -> float:
-        return self.finished - self.started
-
-
-def states(names: Sequence[str]) -> dict[str, State]:
-    """Return how each container is now."""
-
-    def at(text: str) -> float:
-        return 0.0 if text.startswith("0001") else stamp(text)
-
-    found = {}
-    for each in json.loads(docker("inspect", *names)):
-        state = each["State"]
-        times = at(state["StartedAt"]), at(state["FinishedAt"])
-        found[each["Name"].lstrip("/")] = State(
-            state["Running"], state["ExitCode"], *times, state["Pid"]
-        )
-    return found
-
-
-def ended(names: Sequence[str], seconds: float) -> dict[str, State]:
-    """Return how each container has ended. Raises Failed if one still runs after so many
-    seconds."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        docker("wait", *names, timeout=seconds)
-    after = states(names)
-    if running := [name for name, state in after.items() if state.running]:
-        raise Failed(
-            f"{len(running)} of {len(names)} containers still run after {seconds:g} s | one of them"
-            f" said last: {tail(said(running[-1])[1])}"
-        )
-    return after
-
-
-def said(name: str) -> tuple[str, str]:
-    """Return what a container printed: stdout, stderr."""
-    argv = ["docker", "logs", name]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout, done.stderr
+        """Remove every container and network of this run."""
+        if self._count:
+            mine = ("--filter", f"label={self._label}")
+            self.remove(docker("ps", "-aq", *mine, check=False).split())
+            docker("network", "prune", "-f", *mine, check=False)
 
 
 def await_words(name: str, words: str, seconds: float) -> None:
-    """Return when a container has printed these words. Raises Failed with its last ones."""
-    deadline = time.monotonic() + seconds
-    while words not in (text := "".join(said(name))):
-        if time.monotonic() > deadline or not states([name])[name].running:
-            raise Failed(f"it did not say {words!r} within {seconds:g} s: {tail(text)}")
-        time.sleep(0.05)
+    """Return when a container has printed these words. Raises AssertionError."""
+    until(lambda: words in logs(name), seconds, f"{name} says {words!r}")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -160,16 +137,12 @@ def await_words(name: str, words: str, seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """A job whose containers have ended with 0."""
+    """A job that has ended with 0. Times in seconds since the epoch."""
 
-    states: tuple[State, ...]
-    out: str  # what worker-0 printed on stdout
-    err: str
-
-    @property
-    def seconds(self) -> float:
-        """From the start of the last container to the end of worker-0."""
-        return self.states[0].finished - max(each.started for each in self.states)
+    begun: float  # the start of the last container, or of mpirun by hand
+    ended: float  # the end of worker-0, or of mpirun
+    over: float  # the end of the last container, or of mpirun
+    out: str  # what worker-0 or mpirun printed on stdout
 
 
 def members(rank: int, network: str) -> tuple[str, ...]:
@@ -179,9 +152,8 @@ def members(rank: int, network: str) -> tuple[str, ...]:
 
 def settings(nodes: int, rank: int, secret: str) -> dict[str, str]:
     """Return the variables by which the toolkit knows of the job."""
-    hosts = ",".join(f"node-{each}" for each in range(nodes))
     return {
-        "ENTRYPOINT_HOSTS": hosts,
+        "ENTRYPOINT_HOSTS": ",".join(f"node-{each}" for each in range(nodes)),
         "ENTRYPOINT_NODE_RANK": str(rank),
         "ENTRYPOINT_SECRET": secret,
     }
@@ -212,17 +184,17 @@ def create_job(
 
 
 def finish(engine: Engine, names: Sequence[str], seconds: float = 200) -> Job:
-    """Start the containers, worker-0 first, wait for their ends, and remove them. Raises Failed
-    unless all end with 0."""
+    """Start the containers, worker-0 first, wait for their ends, and remove them. Raises Failed or
+    TimeoutError unless all end with 0."""
     try:
         docker("start", *names, timeout=300)
-        after = ended(names, seconds)
-        out, err = said(names[0])
+        wait(*names, timeout=seconds)
+        if codes := {exit_code(name) for name in names} - {0}:
+            raise Failed(f"exit statuses {codes}: {tail(logs(names[0]))}")
+        begun, ended = (list(map(at, names)) for at in (started_at, finished_at))
+        return Job(max(begun), ended[0], max(ended), logs(names[0], stderr=False))
     finally:
         engine.remove(names)
-    if codes := sorted({state.status for state in after.values()} - {0}):
-        raise Failed(f"exit statuses {codes}: {tail(err)}")
-    return Job(tuple(after[name] for name in names), out, err)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -243,29 +215,23 @@ class Bare:
         ]
         docker("start", *self.names, timeout=300)
         for name in self.names:
-            await_words(name, "Server listening", _UP)
-        found = json.loads(docker("inspect", *self.names))
-        self._addresses = [
-            each["NetworkSettings"]["Networks"][network]["IPAddress"] for each in found
-        ]
+            await_words(name, "Server listening", 30)
+        networks = [inspect(name)["NetworkSettings"]["Networks"] for name in self.names]
+        self._addresses = [each[network]["IPAddress"] for each in networks]
 
-    def line(self, command: str, slots: int = 1) -> str:
-        """Return mpirun's line for so many ranks on each node, for a shell."""
+    def run(self, command: str, slots: int = 1) -> Job:
+        """Run so many ranks on each node. Raises Failed."""
         hosts = ",".join(f"{address}:{slots}" for address in self._addresses)
         login = f"-p {PORT} -i /keys/client {LOGIN}"
         start = f"env {_QUIET} mpirun -np {self.nodes * slots} -host {hosts}"
-        return f"{start} -mca plm_rsh_args '{login}' {OPTIONS} {command}"
-
-    def run(self, command: str, slots: int = 1, seconds: float = 200) -> tuple[float, str]:
-        """Return the seconds of mpirun alone, and what it printed on stdout. Raises Failed."""
-        within = ["docker", "exec", self.names[0], "timeout", "-k", "5", f"{seconds:g}"]
-        argv = [*within, "bash", "-c", f"TIMEFORMAT=%R; time {self.line(command, slots)}"]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=seconds + 30, check=False
-        )
-        if done.returncode != 0:
+        line = f"{start} -mca plm_rsh_args '{login}' {OPTIONS} {command}"
+        script = f"date +%s.%N; {line}; date +%s.%N"
+        argv = ["docker", "exec", self.names[0], "timeout", "-k", "5", "200", "bash", "-ec", script]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=230, check=False)
+        if done.returncode:
             raise Failed(f"mpirun ended with {done.returncode}: {tail(done.stderr)}")
-        return float(done.stderr.split()[-1]), done.stdout
+        begun, *out, ended = done.stdout.splitlines()
+        return Job(float(begun), float(ended), float(ended), "\n".join(out))
 
 
 @contextlib.contextmanager

@@ -1,18 +1,18 @@
-"""What is computed from raw numbers: medians, ratios, and whether a goal is reached. Nothing is
-timed."""
+"""What is computed from raw numbers: medians, and whether a goal is reached or a figure has become
+worse. Nothing is timed."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# by what factor a ratio may be worse than the committed one before `--check` fails
-MARGIN = 1.3
+OURS = "entrypoint"  # the way that has goals
+MARGIN = 1.3  # by what factor a figure may be worse than the one that it is compared with
 
-Kind = Literal["ratio", "more", "value", "each", "at least"]
+Kind = Literal["value", "ratio", "added"]
 Run = float | str  # what one run gave; a text is a run that failed, and why
 
 
@@ -20,8 +20,6 @@ Run = float | str  # what one run gave; a text is a run that failed, and why
 class Series:
     """The runs of one way to do one case, in the order in which they were made."""
 
-    case: str  # such as "8 nodes"
-    way: str  # such as "bare mpirun"
     unit: str  # such as "s"
     runs: tuple[Run, ...]
 
@@ -39,113 +37,76 @@ class Series:
         """Of the runs that did not fail; not a number where all failed."""
         return statistics.median(self.good) if self.good else math.nan
 
+    @property
+    def text(self) -> str:
+        """The median with three digits and its unit."""
+        return number(self.median, self.unit)
 
-Data = Mapping[tuple[str, str], Series]  # by case and way
+
+Data = Mapping[tuple[str, str], Series]  # by case, such as "8 nodes", and way, such as OURS
 
 
-def by_name(series: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Series]:
-    """Return the series of a row of performance.json by case and way."""
-    made = [Series(each["case"], each["way"], each["unit"], tuple(each["runs"])) for each in series]
-    return {(each.case, each.way): each for each in made}
+def data_of(row: Mapping[str, Any]) -> Data:
+    """Return the series of a row of performance.json."""
+    return {
+        (each["case"], each["way"]): Series(each["unit"], tuple(each["runs"]))
+        for each in row["series"]
+    }
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What a row has to reach.
-
-    ratio     median over the median of `beside`
-    more      median less the median of `beside`, in the unit of the series
-    value     median
-    each      the worst run
-    at least  as ratio, but the limit is the least and not the most
-    """
+    """The most that the toolkit's median of a case may be: by itself (`value`), divided by that of
+    another way (`ratio`), or after its subtraction (`added`)."""
 
     case: str
-    way: str
-    beside: str  # another way of the same case; "" if the number stands alone
     kind: Kind
-    limit: float
+    most: float
+    baseline: str = ""  # the other way
 
     def words(self, unit: str) -> str:
         """Return the limit for readers, such as "at most +0.3 s"."""
-        if self.kind in ("ratio", "at least"):
-            return f"{'at least' if self.kind == 'at least' else 'at most'} {self.limit:g}"
-        sign = "+" if self.kind == "more" else ""
-        each = ", each run" if self.kind == "each" else ""
-        return f"at most {sign}{self.limit:g} {unit}".rstrip() + each
+        if self.kind == "ratio":
+            return f"at most {self.most:g}"
+        return f"at most {'+' if self.kind == 'added' else ''}{self.most:g} {unit}"
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A goal beside what was measured."""
-
-    value: float  # what is compared with the limit; not a number where there is nothing to compare
-    text: str
-    held: bool
-
-
-def figure(goal: Goal, data: Data) -> Figure:
-    """Return what the runs say about a goal. A failed run of ours, or a series that is not there,
-    never reaches it."""
-    ours = data.get((goal.case, goal.way))
-    theirs = data.get((goal.case, goal.beside)) if goal.beside else None
-    if ours is None or (goal.beside and theirs is None):
-        return Figure(math.nan, "not measured", False)
-    value, text = _value(goal, ours, theirs)
-    held = value >= goal.limit if goal.kind == "at least" else value <= goal.limit
-    failed = f", {ours.failed} of {len(ours.runs)} runs failed" if ours.failed else ""
-    return Figure(value, text + failed, held and not failed and math.isfinite(value))
-
-
-def _value(goal: Goal, ours: Series, theirs: Series | None) -> tuple[float, str]:
-    if goal.kind == "value":
-        return ours.median, number(ours.median, ours.unit)
-    if goal.kind == "each":
-        worst = max(ours.good, default=math.nan)
-        return worst, f"{number(worst, ours.unit)} at worst"
-    assert theirs is not None
-    if goal.kind == "more":
-        more = ours.median - theirs.median
-        return more, f"{'+' if more >= 0 else '-'}{number(abs(more), ours.unit)}"
-    ratio = ours.median / theirs.median if theirs.median else math.nan
-    return ratio, f"{ratio:.2f}"
-
-
-def number(value: float, unit: str) -> str:
+def number(value: float, unit: str, sign: str = "") -> str:
     """Return a number with three digits that count, and its unit."""
-    if math.isnan(value):
-        return "none"
-    whole = value == 0 or abs(value) >= 100
-    places = 0 if whole else max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{places}f} {unit}".strip()
+    return f"{value:{sign}{'.0f' if abs(value) >= 100 else '#.3g'}} {unit}"
 
 
-def ratio_of(goal: Goal, data: Data) -> float:
-    """Return what `--check` compares: the ratio of medians, of any goal that has a comparison."""
-    ours, theirs = data.get((goal.case, goal.way)), data.get((goal.case, goal.beside))
-    if not ours or not theirs or not theirs.median or ours.failed:
-        return math.nan
-    return ours.median / theirs.median
+def result(goal: Goal, data: Data) -> tuple[str, bool]:
+    """Return what was measured, for readers, and whether it reaches the goal. A series that is not
+    there, or one of ours with a run that failed, never does."""
+    ours, other = data.get((goal.case, OURS)), data.get((goal.case, goal.baseline))
+    if ours is None or (other is None and goal.kind != "value"):
+        return "not measured", False
+    value, text = ours.median, ours.text
+    if other and goal.kind == "ratio":
+        value /= other.median
+        text = f"{value:.2f}"
+    elif other and goal.kind == "added":
+        value -= other.median
+        text = number(value, ours.unit, "+")
+    if ours.failed:
+        text += f", {ours.failed} of {len(ours.runs)} runs failed"
+    return text, value <= goal.most and not ours.failed
 
 
-def worse(goal: Goal, now: Data, then: Data) -> tuple[str, bool] | None:
-    """Return a line that compares a ratio with the one before, and whether it is worse by more than
-    the margin.
-
-    None if the numbers of then have no such ratio. A ratio that can't be had now is worse. Where
-    the goal limits what is added, that has to have grown as well: with a faster engine the ratio
-    alone grows.
-    """
-    before, here = ratio_of(goal, then), ratio_of(goal, now)
-    if math.isnan(before):
+def expected(goal: Goal, data: Data, before: Data) -> float | None:
+    """Return what the toolkit's median would be on this machine if it were as before, by that of
+    the other way now: the larger of the same ratio and the same addition, since with a faster
+    engine the ratio alone grows. None if there is nothing to compare with."""
+    ways = (goal.case, OURS), (goal.case, goal.baseline)
+    if any(way not in series for way in ways for series in (data, before)):
         return None
-    bad = not here <= before * MARGIN
-    words = (
-        f"{goal.case}, {goal.way} over {goal.beside}: {here:.2f}, before {before:.2f}, at most"
-        f" {before * MARGIN:.2f}"
-    )
-    if goal.kind == "more" and not math.isnan(here):
-        added, once = figure(goal, now), figure(goal, then)
-        bad = bad and added.value > once.value * MARGIN
-        words += f"; or {added.text}, before {once.text}"
-    return words, bad
+    ours, other, now = before[ways[0]].median, before[ways[1]].median, data[ways[1]].median
+    return max(ours / other * now, now + ours - other)
+
+
+def compared(case: str, ours: Series, other: float) -> tuple[str, bool]:
+    """Return a line that compares a median of ours with another one, and whether it is worse by
+    more than the margin. A run of ours that failed is worse."""
+    worse = not ours.median <= other * MARGIN or bool(ours.failed)
+    return f"{case}: {ours.text}, at most {number(other * MARGIN, ours.unit)}", worse

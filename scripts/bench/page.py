@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .figures import Goal, by_name, figure, number
-from .rows.boot import BARE, OURS
+from .figures import OURS, Data, Goal, data_of, result
+from .rows.boot import BARE
 from .table import Row
 
 BEGIN = "<!-- figures: `make bench` writes these, do not edit -->"
@@ -18,19 +18,13 @@ _STYLES = {OURS: ("#1f77b4", "-"), BARE: ("#d95f02", "--")}
 
 
 def laid(page: str, figures: str) -> str:
-    """Return the page with other figures between its markers.
-
-    Raises ValueError where the page does not have both markers.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN if not begin else END}")
-    return f"{before}{BEGIN}\n\n{figures.strip()}\n\n{END}{after}"
+    """Return the page with other figures between its markers."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{figures}\n\n{END}{rest.partition(END)[2]}"
 
 
 def text(rows: Sequence[Row], kept: Mapping[str, Any]) -> str:
-    """Return the table of all goals, and on which machines the rows were measured."""
+    """Return the table of all goals of rows that were measured, and on which machines they were."""
     lines = [
         "| row | case | measured | compared with | result | goal | reached |",
         "|---|---|---|---|---|---|---|",
@@ -38,36 +32,33 @@ def text(rows: Sequence[Row], kept: Mapping[str, Any]) -> str:
     machines: dict[str, list[str]] = {}
     for row in rows:
         if row.name in kept:
-            data = by_name(kept[row.name]["series"])
+            data = data_of(kept[row.name])
             lines += [_line(row, goal, data) for goal in row.goals]
-            machines.setdefault(_machine(kept[row.name]), []).append(f"`{row.name}`")
-        else:
-            lines.append(f"| `{row.name}` | {row.title} | not measured | | | | no |")
-    on = [f"- {', '.join(names)}: {machine}." for machine, names in machines.items()]
-    return "\n".join([*lines, "", "Medians, each measured on the host of its row:", "", *on])
+            facts = ", ".join(
+                f"{name} {value}" for name, value in kept[row.name]["machine"].items()
+            )
+            on = f"{kept[row.name]['at'].partition(' ')[0]}, {facts}"
+            machines.setdefault(on, []).append(f"`{row.name}`")
+    on_each = [f"- {', '.join(names)}: {machine}." for machine, names in machines.items()]
+    return "\n".join([*lines, "", "Medians, each measured on the host of its row:", "", *on_each])
 
 
-def _line(row: Row, goal: Goal, data: Any) -> str:
-    ours, theirs = data.get((goal.case, goal.way)), data.get((goal.case, goal.beside))
-    found = figure(goal, data)
+def _line(row: Row, goal: Goal, data: Data) -> str:
+    ours, other = data.get((goal.case, OURS)), data.get((goal.case, goal.baseline))
+    measured, reached = result(goal, data)
     cells = [
         f"`{row.name}`",
         goal.case,
-        f"{goal.way}: {number(ours.median, ours.unit)}" if ours else goal.way,
-        f"{goal.beside}: {number(theirs.median, theirs.unit)}" if theirs else goal.beside,
-        found.text,
+        f"{OURS}: {ours.text}" if ours else "",
+        f"{goal.baseline}: {other.text}" if other else "",
+        measured,
         goal.words(ours.unit if ours else ""),
-        "yes" if found.held else "no",
+        "yes" if reached else "no",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def _machine(row: Mapping[str, Any]) -> str:
-    facts = ", ".join(f"{name} {value}" for name, value in row["machine"].items())
-    return f"{row['at'].partition(' ')[0]}, {facts}"
-
-
-def draw(file: Path, kept: Mapping[str, Any]) -> None:
+def draw(file: Path, boot: Data) -> None:
     """Write the picture of the boot: a line through the medians of each way, every run a dot."""
     import matplotlib  # only the benchmark's environment has it
     from matplotlib.figure import Figure
@@ -82,9 +73,9 @@ def draw(file: Path, kept: Mapping[str, Any]) -> None:
         axes = figure.subplots()
         for way, (color, dashes) in _STYLES.items():
             points = {
-                int(series.case.split()[0]): series.good
-                for series in by_name(kept["boot"]["series"]).values()
-                if series.way == way
+                int(case.split()[0]): series.good
+                for (case, by), series in boot.items()
+                if by == way and case.endswith(" nodes")
             }
             medians = [statistics.median(runs) for runs in points.values()]
             axes.plot(list(points), medians, color=color, linestyle=dashes, label=way)

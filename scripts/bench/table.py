@@ -5,27 +5,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .engine import Engine, Failed
+from .engine import Engine, Failed, Tree
 from .figures import Goal, Run, number
 
-FAILURES = (
-    Failed,
-    AssertionError,
-    OSError,
-    subprocess.SubprocessError,
-    ValueError,
-    KeyError,
-    IndexError,
-)
-
-
-def words(error: BaseException) -> str:
-    """Return why a run failed, on one line."""
-    return " ".join(str(error).split())[-300:] or type(error).__name__
+FAILURES = (Failed, AssertionError, OSError, subprocess.SubprocessError, ValueError, LookupError)
 
 
 @dataclass
@@ -33,7 +20,7 @@ class Table:
     """The runs of one row, in the order in which they are made; each is printed at once."""
 
     engine: Engine
-    image: str
+    trees: Sequence[Tree]  # what is measured: this checkout, then older ones
     runs: int
     quick: bool = False  # the smallest case alone
     kept: dict[tuple[str, str, str], list[Run]] = field(default_factory=dict)
@@ -49,25 +36,18 @@ class Table:
         shown = f"FAILED: {run}" if isinstance(run, str) else number(run, unit)
         print(f"  {case}, {way}: {shown}", file=sys.stderr, flush=True)
 
-    def take(self, case: str, way: str, unit: str, run: Callable[..., float], *given: Any) -> None:
-        """Make one run and keep what it gives."""
-        self.take_all(case, {way: unit}, lambda: {way: run(*given)})
-
-    def take_all(
-        self,
-        case: str,
-        units: Mapping[str, str],
-        run: Callable[..., Mapping[str, float]],
-        *given: Any,
+    def take(
+        self, units: Mapping[str, str], way: str, run: Callable[..., Sequence[float]], *given: Any
     ) -> None:
-        """Make one run that gives several numbers, each with its way and its unit. If it fails, all
-        have failed."""
+        """Make one run, and keep its number of each case. If it fails, all have failed."""
+        found: Sequence[Run]
         try:
-            found: Mapping[str, Run] = run(*given)
+            found = run(*given)
         except FAILURES as error:
-            found = dict.fromkeys(units, words(error))
-        for way, unit in units.items():
-            self.add(case, way, unit, found[way])
+            reason = " ".join(str(error).split())[-300:] or type(error).__name__
+            found = [reason] * len(units)
+        for (case, unit), each in zip(units.items(), found, strict=True):
+            self.add(case, way, unit, each)
 
     def series(self) -> list[dict[str, Any]]:
         """Return all runs so far, for the file of raw numbers."""
@@ -83,10 +63,7 @@ class Row:
     docs/performance.md says how it is measured in words."""
 
     name: str
-    title: str
     measure: Callable[[Table], None]
     runs: int
     goals: tuple[Goal, ...]
     quick: int = 0  # runs in `scripts/bench/run --check`; 0: it has no part in it
-    # ratios that `--check` compares beside those of the goals; their limit is unused
-    also: tuple[Goal, ...] = ()

@@ -1,9 +1,9 @@
 """Simulated workers: one process that answers as many workers' sshd and control endpoints do, over
 real ssh by asyncssh.
 
-    python -m scripts.bench.workers KEYS PORT FIRST LAST
+    PYTHONPATH=TREE python scripts/bench/workers.py KEYS PORT <ADDRESSES
 
-Worker FIRST to worker LAST, each with its own address, from 127.1.0.1 to 127.1.255.250. A worker
+One worker for each address, a line each, which speaks as the toolkit of that tree. A worker
 answers the roll call's question, and pings; on SIGUSR1 all say that their program has ended; on
 SIGUSR2 the first that has a session says nothing more; a release is answered and ends the session.
 Nothing else of a node is there: no process, no sshd, no name to look up. Prints "ready", and at its
@@ -25,8 +25,6 @@ import asyncssh
 
 from entrypoint.job import messages
 from entrypoint.session import codec
-
-from .machine import simulated_address
 
 
 class Worker(asyncssh.SSHServerSession[bytes]):
@@ -79,7 +77,7 @@ class Worker(asyncssh.SSHServerSession[bytes]):
         self._send(messages.Ended(status=0, what="program", reason="", tail=(), last=True))
 
 
-async def serve(keys: str, port: int, numbers: range) -> None:
+async def serve(keys: str, port: int, addresses: list[str]) -> None:
     """Answer for these workers until SIGTERM."""
     sessions: set[Worker] = set()
     counts: Counter[str] = Counter()
@@ -103,19 +101,14 @@ async def serve(keys: str, port: int, numbers: range) -> None:
         server_factory=Server, server_host_keys=[f"{keys}/host"], encoding=None,
         authorized_client_keys=f"{keys}/client.pub", gss_host=None, allow_scp=False,
     )  # fmt: skip
-    for worker in numbers:
-        await asyncssh.listen(simulated_address(worker), port, options=options, backlog=16)
+    for address in addresses:
+        await asyncssh.listen(address, port, options=options, backlog=16)
     print("ready", flush=True)
     await over.wait()
     print(json.dumps(counts), flush=True)
 
 
-def main() -> None:
-    """As the command line says."""
+if __name__ == "__main__":
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asyncio.run(serve(sys.argv[1], int(sys.argv[2]), range(int(sys.argv[3]), int(sys.argv[4]) + 1)))
-
-
-if __name__ == "__main__":
-    main()
+    asyncio.run(serve(sys.argv[1], int(sys.argv[2]), sys.stdin.read().split()))

@@ -6,6 +6,6 @@ from ..table import Row
 from . import boot, large, start, waiting
 
 ROWS: tuple[Row, ...] = (
-    boot.BOOT, boot.TORCHRUN, boot.BUSY, boot.RANKS, start.ONE_NODE, start.WORKER, start.VERSION,
-    start.HEALTH, waiting.ROW, boot.END, large.ROW,
+    boot.BOOT, boot.TORCHRUN, boot.RANKS, boot.RESTART, start.ONE_NODE, start.WORKER,
+    start.VERSION, start.HEALTH, waiting.ROW, large.ROW,
 )  # fmt: skip

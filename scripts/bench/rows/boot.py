@@ -1,49 +1,23 @@
-"""The whole boot beside bare mpirun and beside torchrun by hand; the same on a busy machine and
-with many ranks on a node; and the end."""
+"""The whole boot, the first rank and the end, compared with bare mpirun, also with many ranks on a
+node; the boot compared with torchrun by hand; and a restart."""
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections import Counter
 
-from tests.containers import docker
-
-from ..engine import (
-    Bare,
-    Failed,
-    Job,
-    await_words,
-    bare,
-    create_job,
-    ended,
-    finish,
-    job_env,
-    members,
-    states,
-)
+from ..engine import Bare, Failed, Job, Tree, bare, create_job, finish, job_env, members
 from ..figures import Goal
-from ..machine import busy
 from ..table import Row, Table
 
-OURS, BARE, HAND = "entrypoint", "bare mpirun", "torchrun by hand"
-KILLED = "the same containers, killed at once"
-PROGRAM = ("python3", "/bench/rank.py")
-LOOPS = 8
+BARE, HAND = "bare mpirun", "torchrun by hand"
+FIRST, END = "first rank", "end"
+_SCRIPT = "/bench/rank.py"
 
 
 def boot(table: Table) -> None:
-    """2, 8 and 16 nodes with one rank each, both ways in turn."""
+    """2, 8 and 16 nodes with one rank each, all ways in turn."""
     for nodes in table.sizes(2, 8, 16):
         _compare(table, f"{nodes} nodes", nodes)
-
-
-def on_a_busy_machine(table: Table) -> None:
-    """16 nodes beside processes that compute without end."""
-    nodes = 2 if table.quick else 16
-    with busy(LOOPS):
-        _compare(table, f"{nodes} nodes beside {LOOPS} busy loops", nodes)
 
 
 def many_ranks(table: Table) -> None:
@@ -54,47 +28,55 @@ def many_ranks(table: Table) -> None:
 
 def _compare(table: Table, case: str, nodes: int, slots: int = 1) -> None:
     network = table.engine.network()
+    units = {case: "s", f"{case}: {FIRST}": "s", f"{case}: {END}": "s"}
 
-    def by_hand(floor: Bare) -> float:
-        took, out = floor.run(" ".join(PROGRAM), slots)
-        _check(out, nodes, slots)
-        return took
+    def by_hand(floor: Bare) -> tuple[float, ...]:
+        return _parts(floor.run(f"python3 {_SCRIPT}", slots), nodes, slots)
 
-    def by_toolkit() -> float:
-        job = _job(table, nodes, network, slots)
-        _check(job.out, nodes, slots)
-        return job.seconds
+    def by_toolkit(tree: Tree) -> tuple[float, ...]:
+        return _parts(_job(table, tree, nodes, network, slots), nodes, slots)
 
-    with bare(table.engine, table.image, nodes) as floor:
+    with bare(table.engine, table.trees[0].image, nodes) as floor:
         for _ in range(table.runs):
-            table.take(case, BARE, "s", by_hand, floor)
-            table.take(case, OURS, "s", by_toolkit)
+            table.take(units, BARE, by_hand, floor)
+            for tree in table.trees:
+                table.take(units, tree.way, by_toolkit, tree)
 
 
-def _job(table: Table, nodes: int, network: str, slots: int = 1, launcher: str = "mpirun") -> Job:
+def _job(
+    table: Table, tree: Tree, nodes: int, network: str, slots: int = 1, launcher: str = "mpirun"
+) -> Job:
     env = job_env(launcher, slots)
-    return finish(
-        table.engine, create_job(table.engine, table.image, nodes, network, *PROGRAM, env=env)
-    )
+    words = (tree.image, nodes, network, "python3", _SCRIPT)
+    return finish(table.engine, create_job(table.engine, *words, env=env))
 
 
-def _check(out: str, nodes: int, slots: int = 1) -> None:
-    """Raise Failed unless every node ran its ranks."""
-    seen = Counter(line.split()[0] for line in out.splitlines() if line.startswith("node-"))
+def _parts(job: Job, nodes: int, slots: int) -> tuple[float, ...]:
+    """Return the seconds of the whole, until the first rank, and from the last one to the end."""
+    ranks = _ranks(job.out, nodes, slots)
+    return job.ended - job.begun, min(ranks) - job.begun, job.over - max(ranks)
+
+
+def _ranks(out: str, nodes: int, slots: int = 1) -> list[float]:
+    """Return the times that ranks have printed. Raises Failed unless each node has its ranks."""
+    lines = [line.split() for line in out.splitlines() if line.startswith("node-")]
+    seen = Counter(node for node, _ in lines)
     if seen != {f"node-{rank}": slots for rank in range(nodes)}:
         raise Failed(f"ranks were not where they belong: {dict(seen)}")
+    return [float(at) for _, at in lines]
 
 
 def torchrun(table: Table) -> None:
-    """2 and 8 nodes with one process each, both ways in turn."""
+    """2 and 8 nodes with one process each, all ways in turn."""
     for nodes in table.sizes(2, 8):
-        network = table.engine.network()
+        network, units = table.engine.network(), {f"{nodes} nodes": "s"}
         for _ in range(table.runs):
-            table.take(f"{nodes} nodes", HAND, "s", _torchrun_by_hand, table, nodes, network)
-            table.take(f"{nodes} nodes", OURS, "s", _torchrun_by_toolkit, table, nodes, network)
+            table.take(units, HAND, _torchrun_by_hand, table, nodes, network)
+            for tree in table.trees:
+                table.take(units, tree.way, _torchrun_by_toolkit, table, tree, nodes, network)
 
 
-def _torchrun_by_hand(table: Table, nodes: int, network: str) -> float:
+def _torchrun_by_hand(table: Table, nodes: int, network: str) -> tuple[float, ...]:
     """Each container runs torchrun itself, with the rendezvous c10d, as torch documents it."""
     names = []
     for rank in range(nodes):
@@ -102,84 +84,60 @@ def _torchrun_by_hand(table: Table, nodes: int, network: str) -> float:
             f"--nnodes={nodes} --nproc_per_node=1 --rdzv_id=bench --rdzv_backend=c10d"
             " --rdzv_endpoint=node-0:6060"
             f" --rdzv_conf=is_host={int(rank == 0)},join_timeout=600,read_timeout=600"
-            f" --local_addr=node-{rank} --max_restarts=0 {' '.join(PROGRAM[1:])}"
+            f" --local_addr=node-{rank} --max_restarts=0 {_SCRIPT}"
         )
         own = ("--init", "--no-healthcheck", "--entrypoint", "torchrun")
-        options = (*members(rank, network), *own)
-        names.append(
-            table.engine.create(table.image, *line.split(), options=options, env=job_env())
-        )
+        image, options = table.trees[0].image, (*members(rank, network), *own)
+        names.append(table.engine.create(image, *line.split(), options=options, env=job_env()))
     job = finish(table.engine, names)
-    _check(job.out, 1)  # torchrun prints its own node's lines alone
-    return job.seconds
+    return _parts(job, 1, 1)[:1]  # torchrun prints its own node's lines alone
 
 
-def _torchrun_by_toolkit(table: Table, nodes: int, network: str) -> float:
-    job = _job(table, nodes, network, launcher="torchrun")
-    _check(job.out, 1)
-    return job.seconds
+def _torchrun_by_toolkit(table: Table, tree: Tree, nodes: int, network: str) -> tuple[float, ...]:
+    return _parts(_job(table, tree, nodes, network, launcher="torchrun"), 1, 1)[:1]
 
 
-def end(table: Table) -> None:
-    """16 nodes, again and again: no container may run on."""
-    nodes, network = 2 if table.quick else 16, table.engine.network()
-    case = f"{nodes} nodes"
-
-    def by_hand(floor: Bare) -> float:
-        _, out = floor.run(f"{' '.join(PROGRAM)}; date +%s.%N")
-        *ranks, over = out.splitlines()
-        return float(over) - _last("\n".join(ranks), nodes)
-
-    def by_toolkit() -> float:
-        job = _job(table, nodes, network)
-        return max(each.finished for each in job.states) - _last(job.out, nodes)
-
-    def by_kill() -> float:
-        names = create_job(table.engine, table.image, nodes, network, "sleep", "900", env=job_env())
-        try:
-            docker("start", *names, timeout=300)
-            await_words(names[0], f"{nodes} ranks on", 60)
-            time.sleep(1)  # the start is over everywhere
-            first = [state.pid for state in states(names).values()]
-            begun = time.time()
-            for pid in first:
-                os.kill(pid, signal.SIGKILL)
-            return max(state.finished for state in ended(names, 60).values()) - begun
-        finally:
-            table.engine.remove(names)
-
-    with bare(table.engine, table.image, nodes) as floor:
+def restart(table: Table) -> None:
+    """4 and 16 nodes: from the death of a rank until every rank runs again."""
+    for nodes in table.sizes(4, 16):
+        network, units = table.engine.network(), {f"{nodes} nodes, a rank is killed": "s"}
         for _ in range(table.runs):
-            table.take(case, BARE, "s", by_hand, floor)
-            table.take(case, KILLED, "s", by_kill)
-            table.take(case, OURS, "s", by_toolkit)
+            for tree in table.trees:
+                table.take(units, tree.way, _restarted, table, tree, nodes, network)
 
 
-def _last(out: str, nodes: int) -> float:
-    """Return the time at which the last rank ended, as the ranks printed it."""
-    _check(out, nodes)
-    return max(float(line.split()[1]) for line in out.splitlines() if line.startswith("node-"))
+def _restarted(table: Table, tree: Tree, nodes: int, network: str) -> tuple[float, ...]:
+    env = job_env(RESTARTS="1", RESTARTS_ON="any")
+    words = (tree.image, nodes, network, "python3", _SCRIPT, f"node-{nodes - 1}")
+    job = finish(table.engine, create_job(table.engine, *words, env=env))
+    _, killed, after = job.out.partition("killed ")
+    if not killed:
+        raise Failed("no rank was killed")
+    at, _, again = after.partition("\n")
+    return (max(_ranks(again, nodes)) - float(at),)
 
 
 BOOT = Row(
-    "boot", "Boot", boot, 7,
+    "boot", boot, 7,
     (
-        Goal("2 nodes", OURS, BARE, "more", 0.30),
-        Goal("8 nodes", OURS, BARE, "ratio", 1.2),
-        Goal("16 nodes", OURS, BARE, "ratio", 1.0),
+        Goal("2 nodes", "added", 0.30, BARE),
+        Goal("8 nodes", "ratio", 1.2, BARE),
+        Goal("16 nodes", "ratio", 1.0, BARE),
+        Goal(f"16 nodes: {END}", "value", 0.25),
     ),
     quick=5,
 )  # fmt: skip
 TORCHRUN = Row(
-    "torchrun", "torchrun", torchrun, 5,
-    (Goal("2 nodes", OURS, HAND, "more", 0.30), Goal("8 nodes", OURS, HAND, "ratio", 1.15)),
-)  # fmt: skip
-BUSY = Row(
-    "busy", "Boot on a busy machine", on_a_busy_machine, 5,
-    (Goal(f"16 nodes beside {LOOPS} busy loops", OURS, BARE, "ratio", 1.5),),
+    "torchrun", torchrun, 5,
+    (Goal("2 nodes", "added", 0.30, HAND), Goal("8 nodes", "ratio", 1.15, HAND)),
 )  # fmt: skip
 RANKS = Row(
-    "ranks", "Many ranks on a node", many_ranks, 12,
-    (Goal("2 nodes with 64 ranks each", OURS, BARE, "ratio", 1.2),),
+    "ranks", many_ranks, 12, (Goal("2 nodes with 64 ranks each", "ratio", 1.2, BARE),),
 )  # fmt: skip
-END = Row("end", "The end", end, 20, (Goal("16 nodes", OURS, "", "each", 0.25),))
+RESTART = Row(
+    "restart", restart, 5,
+    (
+        Goal("4 nodes, a rank is killed", "value", 0.8),
+        Goal("16 nodes, a rank is killed", "value", 1.5),
+    ),
+)  # fmt: skip
