@@ -15,7 +15,6 @@ LOCK = Path(__file__).parent / "image/toolkit.lock"
 OPTIONS = (
     "--require-hashes --disable-pip --timeout 10 --progress-spinner off --format json --requirement"
 )
-UNKNOWN = 75
 
 
 def say(text: str) -> None:
@@ -25,25 +24,21 @@ def say(text: str) -> None:
 def main() -> int:
     argv = [sys.executable, "-m", "pip_audit", *OPTIONS.split(), str(LOCK)]
     try:
-        packages = json.loads(subprocess.run(argv, capture_output=True, timeout=120).stdout)[
-            "dependencies"
-        ]
+        done = subprocess.run(argv, capture_output=True, timeout=120, check=False)
+        packages = json.loads(done.stdout)["dependencies"]
     except (ValueError, subprocess.TimeoutExpired):
         packages = []
-    found = [(package, each) for package in packages for each in package.get("vulns", ())]
-    for package, each in found:
+    bad = [(package, each) for package in packages for each in package.get("vulns", ())]
+    for package, each in bad:
         fixed = ", ".join(each["fix_versions"]) or "none"
         say(f"{package['name']} {package['version']}: {each['id']}, fixed in {fixed}")
-    unknown = [package["name"] for package in packages if "skip_reason" in package]
-    if found:
+    if bad:
         return 1
+    unknown = ", ".join(package["name"] for package in packages if "skip_reason" in package)
     if unknown or not packages:
-        seen = f"it does not know {', '.join(unknown)}" if unknown else "it does not answer"
-        say(
-            f"NOT RUN: pip-audit's service cannot be asked | {seen} | run it where the public"
-            " package index is reached"
-        )
-        return UNKNOWN
+        seen = f"it does not know {unknown}" if unknown else "it does not answer"
+        say(f"NOT RUN: pip-audit's service cannot be asked | {seen} | run it where PyPI is reached")
+        return 75
     say(f"{len(packages)} packages, none with a known vulnerability")
     return 0
 

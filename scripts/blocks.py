@@ -1,20 +1,18 @@
-"""The shell commands of a Markdown page, and the script with which scripts/rehearse follows pages.
+"""blocks.py TREE FOLDER [PAGE ...] - write into FOLDER, by number, the scripts with which
+scripts/rehearse follows pages: those that are given, or README and the first link of each row of
+its table "I have ...".
 
-`<!-- rehearse: needs a cluster -->` on the line before a block says that the block cannot run on a
-bare machine, and why. Readers do not see it.
+`<!-- rehearse: needs a cluster -->` on the line before a block of shell says that the block cannot
+run on a bare machine, and why. Readers do not see it.
 """
-
-from __future__ import annotations
 
 import re
 import shlex
 import sys
 import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 
 _BLOCK = re.compile(r"(?ms)^(?:<!-- rehearse: ([^\n]+) -->\n)?( *)```sh\n(.*?)^ *```$")
-
 
 # `docker logs -f worker-0; docker rm worker-0` shows a reader what went wrong, and ends with 0.
 _DOCKER = """\
@@ -28,29 +26,9 @@ docker() {
   fi
   command docker "$@"
 }"""
-
-
-@dataclass(frozen=True)
-class Block:
-    """The commands of one fenced block, the line of its fence, and why it is not rehearsed."""
-
-    line: int
-    commands: str
-    needs: str | None
-
-
-def blocks(text: str) -> list[Block]:
-    """Return the blocks of shell of a page, in order."""
-    return [
-        Block(text[: found.start(2)].count("\n") + 1, textwrap.dedent(found[3]), found[1])
-        for found in _BLOCK.finditer(text)
-    ]
-
-
-def starting_pages(readme: str) -> list[str]:
-    """Return the first link of each row of README's table "I have ..."."""
-    table = readme.partition("\n## I have ...\n")[2].partition("\n## ")[0]
-    return re.findall(r"(?m)^\| [^|]+ \| \[[^]]+\]\(([^)#]+)\)", table)
+_TRAP = (
+    "trap 'status=$?; echo \"[rehearse] FAILED at $place: $BASH_COMMAND\" >&2; exit $status' ERR"
+)
 
 
 def script(page: str, text: str) -> str:
@@ -58,37 +36,36 @@ def script(page: str, text: str) -> str:
 
     A block that shows `$?` expects failures. Its commands may fail, except for "command not found".
     """
-    trap = (
-        "trap 'status=$?; "
-        'echo "[rehearse] FAILED at $place: $BASH_COMMAND" >&2; exit $status\' ERR'
-    )
-    lines = [_DOCKER, "set -Eeuo pipefail", trap]
-    for block in blocks(text):
-        place = f"{page}:{block.line}"
-        if block.needs:
-            lines.append(f"echo {shlex.quote(f'[rehearse] {place}: left out, {block.needs}')} >&2")
+    lines = [_DOCKER, "set -Eeuo pipefail", _TRAP]
+    for found in _BLOCK.finditer(text):
+        commands = textwrap.dedent(found[3]).rstrip("\n")
+        line = text[: found.start(2)].count("\n") + 1
+        place = f"{page}:{line}"
+        if found[1]:
+            lines.append(f"echo {shlex.quote(f'[rehearse] {place}: left out, {found[1]}')} >&2")
             continue
         lines += [f"place={shlex.quote(place)}", 'echo "[rehearse] $place" >&2']
-        if "$?" in block.commands:
+        if "$?" in commands:
             missing = f'echo "[rehearse] FAILED at {place}: $1: command not found" >&2; kill $$'
             lines.append(f"command_not_found_handle() {{ {missing}; }}; trap - ERR; set +e")
-            lines += [block.commands.rstrip("\n"), "set -e"]
-            lines.append(trap)
+            lines += [commands, "set -e", _TRAP]
         else:
-            lines.append(block.commands.rstrip("\n"))
+            lines.append(commands)
     return "\n".join(lines) + "\n"
 
 
-def main(tree: Path, folder: Path, *chosen: str) -> None:
-    """Write one script for README and each of its starting pages, or for the chosen ones, into
-    `folder`, by number."""
-    readme = (tree / "README.md").read_text(encoding="utf-8")
-    pages = chosen or ("README.md", *starting_pages(readme))
-    folder.mkdir(parents=True, exist_ok=True)
+def main() -> None:
+    tree, folder, *pages = sys.argv[1:]
+    if not pages:
+        readme = Path(tree, "README.md").read_text(encoding="utf-8")
+        table = readme.partition("\n## I have ...\n")[2].partition("\n## ")[0]
+        rows = re.findall(r"(?m)^\| [^|]+ \| \[[^]]+\]\(([^)#]+)\)", table)
+        pages = ["README.md", *rows]
+    Path(folder).mkdir(parents=True, exist_ok=True)
     for number, page in enumerate(pages):
-        text = (tree / page).read_text(encoding="utf-8")
-        (folder / f"{number}.sh").write_text(script(page, text), encoding="utf-8")
+        text = Path(tree, page).read_text(encoding="utf-8")
+        Path(folder, f"{number}.sh").write_text(script(page, text), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
+    main()

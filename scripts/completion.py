@@ -1,18 +1,12 @@
 #!/usr/bin/env python3
-"""Write the completion for bash and zsh, and the man page, from the command line's own parser.
-
-    scripts/completion.py build/share
-
-The files lie as below /usr/local/share: man-db, bash-completion and zsh find them there. The same
-checkout always gives the same bytes: the man page's date is SOURCE_DATE_EPOCH, else the last
-commit's.
-"""
+"""completion.py FOLDER - write the completion for bash and zsh, and the man page, from the command
+line's own parser. The files lie as below /usr/local/share, where man-db, bash-completion and zsh
+find them."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +61,6 @@ def add_choices(action: argparse.Action) -> None:
 
 def man_page() -> str:
     """Return the man page, in roff."""
-    os.environ.setdefault("SOURCE_DATE_EPOCH", last_commit())
     os.environ["COLUMNS"] = "100"
     data = {
         "project_name": "entrypoint",
@@ -76,12 +69,6 @@ def man_page() -> str:
         "description": "boot, supervise and end a distributed training job",
     }
     return str(Manpage(parser(), data))
-
-
-def last_commit() -> str:
-    """Return the time of the last commit, in seconds since 1970."""
-    argv = ["git", "-C", str(Path(__file__).parent), "log", "-1", "--format=%ct"]
-    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> None:

@@ -21,7 +21,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -39,13 +38,10 @@ def say(text: str) -> None:
 
 
 def copy() -> None:
-    """Make the copy anew: what git has of the tree, with its changes."""
+    """Make the copy anew, without what git and other programs keep in the tree."""
     shutil.rmtree(COPY, ignore_errors=True)
-    words = ["git", "ls-files", "-co", "--exclude-standard"]
-    for name in subprocess.run(words, cwd=TREE, capture_output=True, text=True).stdout.splitlines():
-        if (TREE / name).is_file():
-            (COPY / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(TREE / name, COPY / name)
+    others = shutil.ignore_patterns(".git", "build", "__pycache__", ".*_cache", ".hypothesis")
+    shutil.copytree(TREE, COPY, ignore=others)
 
 
 def mutmut(*words: str) -> str:
@@ -56,25 +52,19 @@ def mutmut(*words: str) -> str:
     return done.stdout
 
 
-class Blank(ast.NodeTransformer):
-    """Make all texts one."""
-
-    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        return ast.Constant("") if isinstance(node.value, str) else node
-
-
-def functions(file: Path) -> Iterator[tuple[str, ast.AST]]:
-    """Yield each function that mutmut wrote, with the name that mutmut gives it."""
+def functions(file: Path) -> dict[str, str]:
+    """Return the code of each function that mutmut wrote, without its name and texts, by the name
+    that mutmut gives it."""
     module = ".".join(file.relative_to(COPY / "mutants").with_suffix("").parts)
+    found = {}
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and "__mutmut_" in node.name:
-            yield f"{module.removesuffix('.__init__')}.{node.name}", node
-
-
-def behaviour(node: ast.AST) -> str:
-    """Return a function's code without its name and texts."""
-    node.name = ""  # type: ignore[attr-defined]
-    return ast.dump(Blank().visit(node))
+            name, node.name = f"{module.removesuffix('.__init__')}.{node.name}", ""
+            for each in ast.walk(node):
+                if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                    each.value = ""
+            found[name] = ast.dump(node)
+    return found
 
 
 def drawn(sample: int, seed: int) -> list[str]:
@@ -85,7 +75,7 @@ def drawn(sample: int, seed: int) -> list[str]:
     lots: dict[str, str] = {}
     for package in PACKAGES:
         for file in (COPY / "mutants/entrypoint" / package).rglob("*.py"):
-            found = {name: behaviour(node) for name, node in functions(file)}
+            found = functions(file)
             for name, code in found.items():
                 stem, _, number = name.rpartition("__mutmut_")
                 if number.isdecimal() and code != found[f"{stem}__mutmut_orig"]:
@@ -111,17 +101,11 @@ def change(name: str) -> dict[str, str]:
     lines = mutmut("show", name).splitlines()
     module, _, function = name.rpartition("__mutmut_")[0].rpartition(".")
     parts = function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")
-    taken = {
-        mark: " ".join(
-            line[1:].strip() for line in lines if line[:1] == mark and line[1:3] != mark * 2
-        )
+    old, new = (
+        " ".join(line[1:].strip() for line in lines if line[:1] == mark and line[1:3] != mark * 2)
         for mark in "-+"
-    }
-    return {
-        "in": f"{module.removeprefix('entrypoint.')}: {parts}",
-        "old": taken["-"],
-        "new": taken["+"],
-    }
+    )
+    return {"in": f"{module.removeprefix('entrypoint.')}: {parts}", "old": old, "new": new}
 
 
 def main() -> int:
