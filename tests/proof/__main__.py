@@ -25,11 +25,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from tests import TREE
 from tests.proof.areas import AREAS, EVERY_CHANGE, SESSIONS, STEPS, TIERS, Area, Step
@@ -38,6 +41,7 @@ from tests.proof.results import append, begin, read
 from tests.proof.tables import home, of_lines, of_run
 
 FOLDER = TREE / "build/proof"
+ROOM = 15  # GB on docker's disk: with less, tests of containers fail in the middle of a run
 MARKS = {
     "test": "not slow and not release and not full",
     "all": "not release and not full",
@@ -63,6 +67,23 @@ def words_of(command: str) -> list[str]:
     """Return the words of a command of areas.yaml, whose `python` is this one."""
     first, *more = command.split()
     return [sys.executable if first == "python" else first, *more]
+
+
+def run_pytest(words: Sequence[str]) -> int:
+    """Run pytest; return its status. Its temporary files are in a folder of their own, since another
+    run may remove those of the default. Those of failed tests stay."""
+    folder = tempfile.mkdtemp(prefix="pytest-")  # short, since a unix socket's path is
+    own = (f"--basetemp={folder}", "-o", "tmp_path_retention_policy=failed")
+    argv = [sys.executable, "-m", "pytest", *own, *words]
+    status = 0
+    try:
+        status = subprocess.run(argv, cwd=TREE, check=False).returncode
+    finally:
+        if status == 1:
+            say(f"temporary files of failed tests: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return status
 
 
 def made(command: str) -> tuple[int, str]:
@@ -197,12 +218,24 @@ def pytest(session: str, areas: Sequence[Area], tier: str, arguments: Sequence[s
     here = [area for area in areas if area.session == session]
     if not here:
         return 0
-    argv = [
-        sys.executable, "-m", "pytest", "-q", "--no-header", "--durations=10",
-        f"-n{SESSIONS[session]}", "--dist=worksteal", *choice(here, tier), *arguments,
-    ]  # fmt: skip
-    status = subprocess.run(argv, cwd=TREE, check=False).returncode
+    status = run_pytest([
+        "-q", "--no-header", "--durations=10", f"-n{SESSIONS[session]}", "--dist=worksteal",
+        *choice(here, tier), *arguments,
+    ])  # fmt: skip
     return 0 if status == 5 else status  # 5: none was left
+
+
+def room() -> float:
+    """Return how many GB are free where the container engine has its images."""
+    argv = ["docker", "info", "--format", "{{.DockerRootDir}}"]
+    try:
+        told = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        told = ""
+    path = Path(told or "/var/lib/docker")
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free / 1e9
 
 
 def prove(tier: str, areas: Sequence[Area], changed: bool, rounds: int) -> int:
@@ -217,6 +250,13 @@ def prove(tier: str, areas: Sequence[Area], changed: bool, rounds: int) -> int:
     steps = [step for step in STEPS if whole and tier in step.tiers and step.name not in known]
     if changed:
         areas = with_tests_left(areas, tier)
+    in_containers = tier != "test" and any(area.session == "containers" for area in areas)
+    if in_containers and (free := room()) < ROOM:
+        say(
+            f"too little room for images and containers | {free:.1f} GB are free on docker's disk,"
+            f" {ROOM} are needed | make room, such as by `docker system prune`, or name other areas"
+        )
+        return 1
     packages = [package for area in areas for package in area.packages]
     needs = list(dict.fromkeys(need for area in areas for need in area.needs))
     if tier == "test":
@@ -257,7 +297,7 @@ def main(words: list[str]) -> int:
         return subprocess.run(argv, cwd=TREE, check=False).returncode
     tier = words[0] if words and words[0] in (*TIERS[1:], "table") else "test"
     if tier == "test" and words and not words[0].startswith(("--changed", "--rounds")):
-        return subprocess.run([sys.executable, "-m", "pytest", *words], check=False).returncode
+        return run_pytest(words)
     parser = argparse.ArgumentParser(prog=f"scripts/test {tier}")
     parser.add_argument("areas", nargs="*", metavar="AREA")
     parser.add_argument("--changed", action="store_true")
