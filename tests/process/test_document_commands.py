@@ -215,7 +215,7 @@ def spoken() -> Iterator[tuple[str, Sequence[str]]]:
 
 NO_COMMANDS = {
     "entrypoint keys 1",  # the name that keys are derived with
-    "entrypoint hosts",  # the sample command of CONTRIBUTING.md
+    "entrypoint hosts",  # the sample command of docs/extending/command.md
     "entrypoint hosts --hosts a,b --node-rank 0",
 }
 
@@ -238,7 +238,7 @@ def unknown(words: Sequence[str]) -> list[str]:
         return [words[1]]
     ours = words[2 : words.index("--")] if "--" in words else words[2:]
     flags = [word.partition("=")[0] for word in ours if re.match("--[a-z]", word)]
-    if not flags or words[2] in ("acme", "TARGET"):  # what CONTRIBUTING.md makes up, and any
+    if not flags or words[2] in ("acme", "TARGET"):  # what docs/extending/ makes up, and any
         return []
     known = help_of(words[1], *words[2:3][: words[1] in ("deploy", "ranktable")])
     return [flag for flag in flags if flag not in known]

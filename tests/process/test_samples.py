@@ -1,4 +1,5 @@
-"""CONTRIBUTING.md's platform and command, added as described: tests and command take them."""
+"""The sample platform and command of docs/extending/, added as described: tests and command take
+them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contributing import Copy, blocks, section, steps
+from tests.extending import Copy, blocks, recipe, steps
 from tests.security.test_redaction import FLAG, SPEC, environment, leaks
 
 ENTRYPOINT = ("-m", "entrypoint")
@@ -18,7 +19,7 @@ ENTRYPOINT = ("-m", "entrypoint")
     control="the command before, in the same test",
 )
 def test_a_platform_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
-    copy, files = Copy(tmp_path, "platforms"), steps("Add a platform")
+    copy, files = Copy(tmp_path, "platforms"), steps("platform")
     words = (*ENTRYPOINT, "plan", "--launcher", "plain")
     before = copy.python(*words, "--platform", "acme", "--", "true")
     assert (before.returncode, before.stdout) == (65, "")
@@ -42,8 +43,8 @@ def test_a_platform_is_one_file_and_one_folder_of_cases(tmp_path: Path) -> None:
     "a new command is one module and its name", control="the command before, in the same test"
 )
 def test_a_command_is_one_module_and_its_name(tmp_path: Path) -> None:
-    copy, heading = Copy(tmp_path), "Add a command"
-    files, words = steps(heading), ("hosts", "--hosts", "a,b", "--node-rank", "0")
+    copy = Copy(tmp_path)
+    files, words = steps("command"), ("hosts", "--hosts", "a,b", "--node-rank", "0")
     assert list(files) == ["entrypoint/cli/hosts.py"]
     copy.write(files)
     before = copy.python(*ENTRYPOINT, *words)
@@ -59,10 +60,10 @@ def test_a_command_is_one_module_and_its_name(tmp_path: Path) -> None:
     copy.lint()
     shown = copy.python(*ENTRYPOINT, "--help").stdout
     assert re.search(r"^    hosts +print the job's hosts", shown, re.M)
-    *_, shown = blocks(heading)
+    *_, shown = blocks("command")
     exec(shown, {"entrypoint": lambda cwd, *argv: copy.python(*ENTRYPOINT, *argv), "cwd": tmp_path})
 
-    (row,) = re.findall(r'`("hosts": \(.*\))`', section(heading))
+    (row,) = re.findall(r'`("hosts": \(.*\))`', recipe("command"))
     status, argv = eval(f"{{{row}}}", {"FLAG": FLAG})["hosts"]
     (copy.tree / "job.yaml").write_text(SPEC)
     done = copy.python(*ENTRYPOINT, *argv, **environment())

@@ -18,7 +18,7 @@ from entrypoint.session import codec
 from entrypoint.session.codec import BY_LEADER, BY_WORKER, TO_LEADER, Intake, pack, unpack
 from entrypoint.text import one_line
 from entrypoint.wire import Invalid
-from tests.contributing import blocks
+from tests.extending import blocks
 
 FACTS: dict[str, Any] = {
     "slots": 8,
@@ -321,9 +321,8 @@ def test_a_flood_of_good_messages_is_refused_and_a_busy_node_is_not() -> None:
 
 
 def with_heat(monkeypatch: pytest.MonkeyPatch, in_table: bool = True) -> tuple[Any, Any]:
-    """The messages with CONTRIBUTING.md's made-up one, and the codec as it is, both as new
-    modules."""
-    block, row, *_ = blocks("Add a message")
+    """The messages with the sample of docs/extending/message.md, and the codec, as new modules."""
+    block, row, *_ = blocks("message")
     text = Path(messages.__file__).read_text()
     text = text.replace(
         "# Every message that a worker", f"{block}\n\n# Every message that a worker"

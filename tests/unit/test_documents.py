@@ -47,7 +47,7 @@ def test_every_link_leads_somewhere() -> None:
     assert dead_links(TREE / "README.md", links) == ["gone.md", "#gone", "CHANGELOG.md#nowhere"]
 
 
-# Of a page: what CONTRIBUTING.md and platforms.md make up, and what CHANGELOG.md tells of earlier
+# Of a page: what docs/extending/ and platforms.md make up, and what CHANGELOG.md tells of earlier
 # versions.
 MADE_UP = re.compile(r"/(acme|lumen|beacon|cli/hosts|NAME)\b")
 CODE_PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(CODE)}|docs)/[\w./-]*\w")

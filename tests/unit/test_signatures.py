@@ -13,7 +13,7 @@ from entrypoint.causes import table
 from entrypoint.causes.judge import judge
 from entrypoint.causes.table import KINDS, read_kinds, read_signatures, signatures
 from entrypoint.wire import read, to_json
-from tests.contributing import blocks
+from tests.extending import blocks
 
 
 def test_every_pattern_is_a_regular_expression() -> None:
@@ -25,8 +25,8 @@ def test_every_pattern_is_a_regular_expression() -> None:
 HEAD = "# a table\n\ncause\tneedle\tpattern\tsays\tother\n"
 
 
-def test_the_row_of_contributing_is_one() -> None:
-    (row,) = blocks("Add a signature of a failure")
+def test_the_row_of_the_recipe_is_one() -> None:
+    (row,) = blocks("cause")
     assert read_signatures(HEAD + row, "own.tsv", KINDS) == (
         table.Signature(
             "licence",

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md, done as it stands there in a copy of this tree."""
+"""The recipes of docs/extending/, followed as they are written in a copy of this tree."""
 
 from __future__ import annotations
 
@@ -17,25 +17,23 @@ STEP = re.compile(r"^\d+\. `(\S+)`.*?\n\n   ```\w+\n(.*?)\n   ```$", re.M | re.S
 BLOCK = re.compile(r"^( *)```\w+\n(.*?)^ *```$", re.M | re.S)
 
 
-def section(heading: str) -> str:
-    """The text under a heading, such as `Add a platform`."""
-    text = (TREE / "CONTRIBUTING.md").read_text()
-    return text[text.index(f"## {heading}\n") :].split("\n## ")[0]
+def recipe(name: str) -> str:
+    """Return the text of a page, such as `platform`."""
+    return (TREE / f"docs/extending/{name}.md").read_text()
 
 
-def steps(heading: str) -> dict[str, str]:
-    """The files that a section has one write: path -> text."""
+def steps(name: str) -> dict[str, str]:
+    """Return the files that a recipe has one write: path -> text."""
     return {
         path: re.sub(r"^   ", "", text, flags=re.M) + "\n"
-        for path, text in STEP.findall(section(heading))
+        for path, text in STEP.findall(recipe(name))
     }
 
 
-def blocks(heading: str) -> list[str]:
-    """The blocks of code of a section, each with the indentation that it has in its file."""
+def blocks(name: str) -> list[str]:
+    """Return a recipe's blocks of code, each with the indentation that it has in its file."""
     return [
-        re.sub(f"^{indent}", "", text, flags=re.M)
-        for indent, text in BLOCK.findall(section(heading))
+        re.sub(f"^{indent}", "", text, flags=re.M) for indent, text in BLOCK.findall(recipe(name))
     ]
 
 
