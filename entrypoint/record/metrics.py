@@ -21,7 +21,7 @@ from entrypoint.record.content import JobStatus
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _RETRY = 1.0  # seconds until it accepts again after this process had no free file handle
 
-# Name -> type and help text. docs/reference/status.md has the same table.
+# Name -> type and help text. docs/how-to/observe.md has the same table.
 METRICS: Mapping[str, tuple[str, str]] = {
     "entrypoint_info": ("gauge", "Always 1; its labels say what this is."),
     "entrypoint_nodes": ("gauge", "Nodes of the job."),

@@ -478,10 +478,11 @@ def test_every_metric_has_help_a_type_and_a_line_in_the_documents() -> None:
         assert (kind == "counter") == name.endswith("_total")
         if family := families.get(name.removesuffix("_total") if kind == "counter" else name):
             assert (family.type, family.documentation) == (kind, words)
-    page = (ROOT / "docs/reference/status.md").read_text()
+    page = (ROOT / "docs/how-to/observe.md").read_text()
     rows = re.findall(r"^\| `(entrypoint_\w+)` \| (\w+) \|", page, re.M)
     assert dict(rows) == {name: kind for name, (kind, _) in metrics.METRICS.items()}
-    assert re.findall(r"^\| `([a-z ]+)` \| \w.*\w \|$", page, re.M) == list(STATUSES)
+    status = page.partition("\n## Status\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `([a-z ]+)` \| \w.*\w \|$", status, re.M) == list(STATUSES)
 
 
 @pytest.mark.promise(
