@@ -43,7 +43,7 @@ def quote_ssh(value: object) -> str:
     text = str(value)
     if re.search(r"[\n\r\0]", text):
         raise ConfigError(
-            "EP127 a value for ssh's configuration holds a line end",
+            "EP127 a value for ssh's configuration contains a line end",
             repr(text[:60]),
             "remove the line end",
         )
@@ -60,7 +60,7 @@ def quote_word(value: object) -> str:
     text = str(value)
     if not re.fullmatch(r"[^\s#]+", text):
         raise ConfigError(
-            "EP127 a word of a hostfile cannot hold white space or #",
+            "EP127 an entry of a hostfile cannot contain white space or #",
             repr(text[:60]),
             "use another name",
         )

@@ -86,13 +86,13 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         raise ConfigError(
             "EP802 secret_file holds a secret, not the name of a file",
             spec.source("secret_file").where,
-            "make a new secret in a file, and name that; if it is a file's name, write ./NAME",
+            "create a secret in a file, and name that file; if this is a file's name, write ./NAME",
         )
     rendered: str = module.render(spec, options)
     if names := specs.written(spec)[1]:
         log(
-            f"EP128 secrets in the spec | {', '.join(names)} | whoever reads it has them: give them"
-            " to the containers"
+            f"EP128 secrets in the spec | {', '.join(names)} | everybody who reads the file has"
+            " them: give them to the containers instead"
         )
     if names := specs.kept_back(spec):
         log(
@@ -156,7 +156,7 @@ def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
     if unknown := [f"--{name}" for name in options if name not in takes]:
         hint = f"leave it out; {args.target} takes {', '.join(f'--{name}' for name in takes)}"
         raise UsageError(
-            f"EP803 the target {args.target} cannot express this", ", ".join(unknown), hint
+            f"EP803 the target {args.target} does not support this", ", ".join(unknown), hint
         )
     if not args.image and getattr(target, "NEEDS_IMAGE", True):
         raise UsageError(

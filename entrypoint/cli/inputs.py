@@ -50,7 +50,7 @@ def with_program(args: argparse.Namespace, spec: JobSpec) -> JobSpec:
     """Return the spec. Raises ConfigError if neither it nor its file is given, and this folder has
     such a file."""
     if not (args.spec or spec.command) and os.path.isfile(SPEC):
-        detail = f"{SPEC} is in this folder, and was not given"
+        detail = f"{SPEC} is in this folder, but no --spec was given"
         hint = f"add --spec {SPEC} (or ENTRYPOINT_SPEC={SPEC}), or a program: -- python train.py"
         raise ConfigError("EP115 there is no program to run", detail, hint)
     return spec

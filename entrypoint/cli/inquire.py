@@ -91,7 +91,7 @@ def _ask(attempt: Attempt, signals: Signals, log: Logger, record: RecordFile) ->
             "remove roll_call, and give all nodes a secret; or check each node on its own, by"
             " `entrypoint check`"
         )
-        raise ConfigError("EP011 the nodes hold no roll call", plan.no_roll_call, hint)
+        raise ConfigError("EP011 this job has no roll call", plan.no_roll_call, hint)
     process.hide_memory()
     log.name = plan.topology.this.label
     plan, unusable = checks.run_dir(attempt.spec, attempt.facts, plan)

@@ -159,7 +159,7 @@ def _free_ports() -> int:
             except OSError:
                 continue
     detail = f"{local.PORTS} in a row, from 20000 to 32000"
-    raise OsError("EP021 there are no free ports", detail, "end what has them")
+    raise OsError("EP021 there are no free ports", detail, "end the programs that use them")
 
 
 def _check(args: argparse.Namespace, text: str, here: Facts) -> None:

@@ -47,7 +47,7 @@ def write(folder: Path, output: Sequence[File]) -> None:
     except OSError as error:
         detail = error.strerror or str(error)
         raise CantCreateError(
-            f"EP112 cannot write into {folder}", detail, "give --out a writable place"
+            f"EP112 cannot write into {folder}", detail, "give --out a writable directory"
         ) from None
 
 

@@ -77,7 +77,7 @@ def _read(place: str) -> tuple[Timeline, str, bool, str]:
         raise NoInputError("EP042 there is no timeline to read", detail, hint) from None
     except Invalid as error:
         detail = f"{error}; this toolkit is {__version__}"
-        raise NoInputError(f"EP042 {file} is no record", detail, hint) from None
+        raise NoInputError(f"EP042 {file} is not a record", detail, hint) from None
     result, started = record.result, escaped(record.command)
     if not result:
         return timeline, "", False, started

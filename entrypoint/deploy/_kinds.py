@@ -54,7 +54,7 @@ KINDS = {
         counts_slots=True,
         notes=(
             (
-                "EP808 an MPIJob looks at no exit status | after 69, 71, 75 and 143 it ends, too"
+                "EP808 an MPIJob ignores exit statuses | after 69, 71, 75 and 143 it ends, too"
                 " | add restarts: 3 to the spec, or use --kind job or jobset"
             ),
             (
@@ -73,7 +73,7 @@ KINDS = {
         generated=6,
         notes=(
             (
-                "EP808 a TrainJob looks at no exit status | its runtime decides what is started"
+                "EP808 a TrainJob ignores exit statuses | its runtime decides what is started"
                 " again | give a TrainingRuntime of your own a failure policy, or use --kind jobset"
             ),
         ),
@@ -101,7 +101,9 @@ def host_names(kind: str, job: str, nodes: int) -> list[str]:
     """
     if not job[0].isalpha():
         raise ConfigError(
-            "EP820 a Service's name begins with a letter", f"name: {job}", f"use for example j{job}"
+            "EP820 a Service's name must begin with a letter",
+            f"name: {job}",
+            f"use for example j{job}",
         )
     form = KINDS[kind]
     names = [form.host(job, rank) for rank in range(nodes)]

@@ -65,7 +65,7 @@ def number_of_nodes(spec: JobSpec, options: Options, system: str = "") -> int:
     hosts = spec.source("hosts")
     if system and hosts.origin in ("flag", "env"):
         detail = f"{hosts.where} {','.join(spec.hosts)}"
-        hint = f"leave it out, and say --nodes {nodes}"
+        hint = f"leave it out and use --nodes {nodes}"
         raise UsageError(f"EP803 {system} chooses the hosts", detail, hint)
     return nodes
 

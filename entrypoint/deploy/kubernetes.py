@@ -85,9 +85,10 @@ def notes(spec: JobSpec, options: Options) -> list[str]:
         (container,) = pod["containers"]
         lost = [field for field in pod if field not in _POD]
         lost += [field for field in container if field not in (*_TRAINER, *_PATCHED)]
-        hint = "give a TrainingRuntime of your own what you need of it, or use --kind jobset"
+        hint = "put what you need into a TrainingRuntime of your own, or use --kind jobset"
         lines.append(
-            f"EP808 a TrainJob cannot say all that a Pod has | left out: {', '.join(lost)} | {hint}"
+            f"EP808 a TrainJob cannot express all settings of a Pod | left out: {', '.join(lost)}"
+            f" | {hint}"
         )
     return lines
 
@@ -143,7 +144,7 @@ def _refuse_secrets(spec: JobSpec, kind: Kind) -> None:
         place = place if kind.whole_pod else "with kustomize: docs/how-to/kustomize.md"
         hint = f"take them out, and give them {place}"
         raise ConfigError(
-            "EP802 a ConfigMap is no place for secrets",
+            "EP802 a ConfigMap must not contain secrets",
             f"in the spec: {', '.join(secrets)}",
             hint,
         )

@@ -41,7 +41,7 @@ def render(spec: JobSpec, options: Options) -> str:
     if secrets:
         hint = "take them out, and give them as the job's environment variables in the console"
         detail = f"in the spec: {', '.join(secrets)}"
-        raise ConfigError("EP802 a training job's body is no place for secrets", detail, hint)
+        raise ConfigError("EP802 a training job's body must not contain secrets", detail, hint)
     resource = {"flavor_id": options.flavor, "node_count": nodes}
     body = {
         "kind": "job",
@@ -98,6 +98,6 @@ def _obs(path: str, flag: str) -> str:
     match = re.fullmatch(r"(obs:/)?(/[^/\s]+(/[^/\s]+)*)/?", path)
     if not match:
         raise UsageError(
-            "EP806 this is no folder of OBS", f"{flag} {path}", f"write {flag} obs://bucket/folder/"
+            "EP806 not an OBS path", f"{flag} {path}", f"write {flag} obs://bucket/folder/"
         )
     return f"{match[2]}/"

@@ -114,9 +114,9 @@ def _runtime(options: Options) -> str:
             f"use one of {', '.join(_RUNTIMES)}",
         )
     if runtime == "none" and options.image:
-        hint = "leave --image out, or say --runtime pyxis or apptainer"
+        hint = "leave --image out, or add --runtime pyxis or apptainer"
         raise UsageError(
-            "EP805 without a container runtime there is no image", f"--image {options.image}", hint
+            "EP805 an image needs a container runtime", f"--image {options.image}", hint
         )
     if runtime != "none" and not options.image:
         raise UsageError(f"EP805 --runtime {runtime} needs an image", "", "add --image IMAGE")
@@ -136,7 +136,7 @@ def _memory(quantity: str) -> str:
     match = re.fullmatch(r"([1-9]\d*)([KMGT])i?", quantity)
     if quantity and not match:
         raise UsageError(
-            "EP804 Slurm wants memory as a whole number with its unit",
+            "EP804 memory for Slurm must be a whole number with its unit",
             quantity,
             "write --resource memory=64G",
         )
@@ -187,7 +187,7 @@ def _time(spec: JobSpec, options: Options) -> str:
     match = _TIME.fullmatch(options.time)
     if not match:
         hint = "write minutes, hours:minutes:seconds or days-hours: 90, 12:00:00, 2-12"
-        raise UsageError("EP807 this is no time limit of Slurm's", f"--time {options.time}", hint)
+        raise UsageError("EP807 not a time limit of Slurm", f"--time {options.time}", hint)
     part = {name: int(digits or 0) for name, digits in match.groupdict().items()}
     hours = part["days"] * 24 + part["h"] + part["hours"]
     minutes = hours * 60 + part["m"] + part["min"] + part["minutes"]
@@ -210,7 +210,7 @@ def _container(
         return []
     if invalid := [path for path in paths if re.search("[,:]", path)]:
         raise UsageError(
-            "EP806 such a path cannot be mounted", ", ".join(invalid), "use one without , and :"
+            "EP806 this path cannot be mounted", ", ".join(invalid), "use a path without , and :"
         )
     if runtime == "apptainer":
         is_complete = (

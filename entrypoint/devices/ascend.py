@@ -72,7 +72,7 @@ def cards(facts: Facts) -> tuple[int, ...]:
             break
         if usable and present[int(number[0])] <= usable[-1]:
             raise ConfigError(
-                f"EP402 {_VISIBLE} does not ascend, which CANN asks for",
+                f"EP402 {_VISIBLE} is not in ascending order (required by CANN)",
                 repr(visible[:60]),
                 f"sort {_VISIBLE}",
             )

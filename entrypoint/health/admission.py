@@ -37,7 +37,7 @@ async def _check(
         return one_line(await asyncio.wait_for(gate.check(plan, attempt, wait), limit), _REASON)
     except asyncio.TimeoutError:
         detail = f"no end within {limit:.0f}s"
-        hint = "see that its file systems answer, such as that of gate.folder"
+        hint = "make sure that its file systems answer, such as that of gate.folder"
     except Exception as error:
         detail = f"{type(error).__name__}: {error}"
         hint = "please report it"

@@ -108,7 +108,9 @@ class NodeGate:
                     if finding.level == "error" and not finding.seen.startswith(smi.SLOWED):
                         yield says
                     else:
-                        self._warn(f"EP462 a card is not well: {says}", finding.detail, finding.fix)
+                        self._warn(
+                            f"EP462 a card has a problem: {says}", finding.detail, finding.fix
+                        )
 
     def _held(self, readings: Sequence[Reading]) -> dict[str, Finding]:
         """Return the cards that something uses, but for those that were in use before the job."""
@@ -152,7 +154,7 @@ class NodeGate:
         if not is_first:
             return [problem]
         self._shared = set(held)
-        hint = "end what uses them, or wait longer: gate.memory, in seconds"
+        hint = "end the process that uses them, or wait longer: gate.memory, in seconds"
         self._warn("EP463 the job shares its cards", problem, hint)
         return []
 

@@ -204,7 +204,7 @@ def _names(observation: Observation, plan: Plan, rank: int) -> Findings:
         if not name.addresses:
             level = "error" if name.host == leader else "warning"
             actual = name.problem or "no address"
-            fix = "see that DNS knows it here, or give its address: hosts: [NAME=ADDRESS]"
+            fix = "make sure that DNS knows it here, or give its address: hosts: [NAME=ADDRESS]"
             yield Finding(level, "dns", f"the name {name.host}", actual, "an address", fix)
     if resolved:
         actual = f"{len(resolved)} of {len(observation.names)} have an address here"

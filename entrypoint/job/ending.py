@@ -147,7 +147,7 @@ class Ending:
         limit = heartbeat.patience(self._spec.timeouts.heartbeat, len(self._topology.nodes))
         self._machine.log(
             f"EP618 the result is known; waiting {limit:.0f}s at most for {some(silent, _NAMED)} to"
-            " hear it"
+            " receive it"
         )
         self._late = True
         self._talk.expect(messages.Goodbye, limit, self._end)

@@ -79,7 +79,7 @@ class EndMonitor:
         host = self._topology.name(node)
         if end.status and not self.nodes.counts(node):
             self.nodes.awaited -= {node} if message.last else set()
-            alone = f"{host} has not joined the others, which go on without it"
+            alone = f"{host} has not joined the others, which continue without it"
             self._machine.log(f"EP621 {alone}: {end.reason}")
             return
         is_well = not end.status

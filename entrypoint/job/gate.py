@@ -76,7 +76,9 @@ class Gates:
             self._look()
         elif message.problem:  # it starts nothing then
             name = self._state.topology.name(node)
-            self._machine.log(f"EP466 {name} says late that it is not healthy: {message.problem}")
+            self._machine.log(
+                f"EP466 {name} reported a failed health check after the start: {message.problem}"
+            )
             return not self._state.is_calling and self._state.works(node)
         return False
 
@@ -105,7 +107,7 @@ class Gates:
             self._machine.log(
                 f"warning: EP466 {self._state.topology.name(node)} has not reported whether it is"
                 f" healthy | nothing within {self._limit:.0f}s | see its log; the job starts"
-                " without that"
+                " without its result"
             )
         self._wait()
         self._look()

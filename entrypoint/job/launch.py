@@ -146,9 +146,7 @@ class LaunchMonitor:
             )
         elif heard.ended.keys() < heard.placed.keys():
             self._decide(
-                RetryError(
-                    f"EP607 {what}, and nothing was heard of the end of {heard.not_heard()}"
-                ).outcome
+                RetryError(f"EP607 {what}, and no end was reported for {heard.not_heard()}").outcome
             )
         else:
             self._settle(self._end)
@@ -180,7 +178,7 @@ class LaunchMonitor:
         others."""
         if above := self.heard.above_slots(self._own):
             what = (
-                f"EP620 {self._name} did not end, though every rank is reported to have ended"
+                f"EP620 {self._name} is still running, though every rank is reported to have exited"
                 " with 0"
             )
             do = "retry"
@@ -188,7 +186,7 @@ class LaunchMonitor:
                 RetryError(what, "; ".join([*above, placement(self.heard.placed)]), do).outcome
             )
             return
-        self._machine.log(f"EP613 {self._name} did not end, though every rank did: it is ended")
+        self._machine.log(f"EP613 {self._name} is still running after all ranks exited; ending it")
         self._settle(ProgramExit(0, "every rank", "every rank exited with 0"))
 
     def start_daemon(self, node: int, command: str) -> None:

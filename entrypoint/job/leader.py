@@ -441,7 +441,7 @@ class Leader:
         host = self._host(node)
         if other := self._ranks.started(message.rank, host):
             summary = f"EP619 {other} and {host} both report that rank {message.rank} runs there"
-            do = "see the logs of both: one of them reports what is not so"
+            do = "see the logs of both: one of them reports a rank that is not its own"
             self._decide(RetryError(summary, hint=do).outcome)
         else:
             self._note_start(node)

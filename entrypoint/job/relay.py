@@ -21,7 +21,7 @@ class SignalRelay:
         if not self._signals.is_new(message.name, node, self._state.scheduler.now):
             return
         if not self._state.plan.launch.ends.takes_signals:
-            why = f"since {self._state.plan.launcher} would end by it"
+            why = f"since it would end {self._state.plan.launcher}"
             self._state.scheduler.log(f"EP614 {message.name}: not passed on, {why}")
             return
         where = " of every node" if self._state.peers else ""

@@ -107,7 +107,9 @@ class RollCall:
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._words(but=host)) else ""
             do = "give all nodes the same secret and job name, and each its own index and address"
-            raise RefusedError(f"EP503 {host} is not of this job", f"{event.why}{also}", do)
+            raise RefusedError(
+                f"EP503 {host} does not belong to this job", f"{event.why}{also}", do
+            )
 
     def disagreed(self, node: Node, event: events.Rejected) -> None:
         """A peer has answered that it cannot be of this job."""
@@ -240,7 +242,7 @@ class RollCall:
     def _out_of_time(self) -> None:
         if not self.own_name:
             what = f"EP502 this node's own name has no address after {self._limit:.0f}s"
-            raise UnavailableError(what, self._topology.this.host, "see that DNS knows it")
+            raise UnavailableError(what, self._topology.this.host, "make sure that DNS knows it")
         if self._goes_at is not None and self._machine.now < self._goes_at:
             self._goes_at = self._machine.now
             self._look()
@@ -262,7 +264,7 @@ class RollCall:
             f" {self._limit:.0f}s"
         )
         setting = self._state.spec.setting("timeouts.peers")
-        do = f"see that they run, or wait longer: {setting}, in seconds"
+        do = f"make sure that they run, or wait longer: {setting}, in seconds"
         # Those that are there and cannot take part would end the job, too.
         unfit = not_ready(self._topology, self.gates.members(self._own))
         also = f"; {unfit.reason}" if unfit else ""

@@ -34,8 +34,8 @@ def refuse_launcher(spec: JobSpec, launcher: str) -> None:
     replacement, name = launcher_of(unwrapped(command))
     if replacement:
         summary = (
-            f"EP118 the command is a launcher itself, and launcher {launcher} would start it once a"
-            " rank or node"
+            f"EP118 the command is a launcher itself, and launcher {launcher} would start it once"
+            " for each rank or node"
         )
         program = "the program alone, such as: -- python train.py"
         hint = f"give it {program}"

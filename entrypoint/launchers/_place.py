@@ -63,6 +63,6 @@ def equal_slots(launcher: str, topology: Topology, members: Members) -> int:
         detail = ", ".join(
             f"{node.name} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
         )
-        summary = f"EP121 {launcher} needs as many processes on one node as on any other"
+        summary = f"EP121 {launcher} needs the same number of processes on every node"
         raise ConfigError(summary, detail, "set slots for all nodes")
     return sum(slots)

@@ -149,7 +149,9 @@ def _check_majors(topology: Topology, members: Members) -> None:
     if len(majors) > 1:
         detail = "; ".join(", ".join(hosts) for hosts in majors.values())
         raise ConfigError(
-            "EP450 the nodes have different Open MPI majors", detail, "use one image for all nodes"
+            "EP450 the nodes have different major versions of Open MPI",
+            detail,
+            "use one image for all nodes",
         )
 
 

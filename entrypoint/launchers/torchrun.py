@@ -102,12 +102,12 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
     minimum, maximum = map(int, spec.nodes.split(":"))
     hosts = len(topology.nodes)
     if maximum != hosts:
-        summary = "EP120 the most nodes of an elastic job are its hosts"
+        summary = "EP120 the maximum must equal the number of hosts"
         detail = f"{maximum}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
         hint = f"write {min(minimum, hosts)}:{hosts}, or name all hosts"
         raise SpecError([problem(spec, "nodes", summary, detail, hint)])
     if minimum > maximum:
-        summary = "EP120 the least is more than the most"
+        summary = "EP120 the minimum is greater than the maximum"
         hint = f"write {maximum}:{minimum}"
         raise SpecError([problem(spec, "nodes", summary, spec.nodes, hint)])
     if spec.torch.rdzv_backend == "static":

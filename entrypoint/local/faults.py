@@ -76,7 +76,7 @@ def read(options: Mapping[str, Sequence[str]], nodes: int) -> Faults:
                 faults.append(fault)
     if problems:
         raise UsageError(
-            f"EP020 {len(problems)} of the faults cannot be made", ", ".join(problems), _HINT
+            f"EP020 {len(problems)} of the faults cannot be injected", ", ".join(problems), _HINT
         )
     return Faults(tuple(sorted(faults, key=lambda fault: fault.at)))
 

@@ -36,7 +36,7 @@ def node_count(spec: JobSpec, requested: int | None) -> int:
         raise UsageError("EP020 number of nodes unknown", "the spec has no hosts", "add --nodes 2")
     if not 1 <= nodes <= MOST:
         raise UsageError(
-            f"EP020 --nodes is a number from 1 to {MOST}", str(nodes), "one machine holds no more"
+            f"EP020 --nodes is a number from 1 to {MOST}", str(nodes), "one machine cannot run more"
         )
     return nodes
 
@@ -48,7 +48,7 @@ def refuse(paths: Iterable[str]) -> None:
     }
     if refused := [reserved[path] for path in paths if path in reserved]:
         raise UsageError(
-            "EP020 `entrypoint local` settles this itself", ", ".join(refused), "leave it out"
+            "EP020 `entrypoint local` sets this itself", ", ".join(refused), "leave it out"
         )
 
 

@@ -45,7 +45,7 @@ class LineMerger:
                 os.close(fd)
             hint = "raise the limit on processes or file handles"
             raise OsError(
-                "EP434 cannot start what passes the ranks' lines on", error.strerror or "", hint
+                "EP434 cannot start the line merger", error.strerror or "", hint
             ) from None
         for fd in (out, err, to_lost):
             os.close(fd)

@@ -165,7 +165,7 @@ def _check_hosts(hosts: list[HostEntry], source: Source) -> None:
     bad = [f"{host.name[:80]} ({wrong})" for host in hosts if (wrong := check_host(host.name))]
     if bad:
         raise ConfigError(
-            f"EP205 {len(bad)} of {len(hosts)} host names cannot be one ({source})",
+            f"EP205 {len(bad)} of {len(hosts)} host names are invalid ({source})",
             ", ".join(bad),
             _advice(hosts, bad),
         )
@@ -279,7 +279,7 @@ def _tasks(spec: JobSpec, site: Site, nodes: int) -> tuple[tuple[str, ...], Sour
     servers = spec.tensorflow.ps if nodes > 1 else 0  # one node runs the program alone
     if servers >= nodes:
         raise ConfigError(
-            "EP209 no node is left to work",
+            "EP209 no worker is left",
             f"tensorflow.ps is {servers}, with {nodes} hosts",
             "name the workers first, then the parameter servers",
         )
@@ -301,9 +301,9 @@ def _spares(spec: JobSpec, tasks: Sequence[str]) -> int:
         )
     if spec.spares >= len(tasks):
         raise ConfigError(
-            f"EP211 no node is left to work ({spec.source('spares')})",
+            f"EP211 every node would be a spare ({spec.source('spares')})",
             f"spares is {spec.spares}, with {count(len(tasks), 'host')}",
-            "name the spares in hosts, too, behind the nodes that work",
+            "name the spares in hosts, too, after the nodes that work",
         )
     return spec.spares
 
@@ -332,9 +332,11 @@ def _log_dir(spec: JobSpec, site: Site, run_dir: str) -> tuple[str, Source]:
         return plain_path(site.log_dir), _from(site, "log_dir")
     source = spec.source("log_dir")
     if spec.log_dir and f"{spec.log_dir}/".startswith(f"{run_dir}/"):
-        detail = f"{spec.log_dir} is in {run_dir}, which goes away with the job"
+        detail = f"{spec.log_dir} is in {run_dir}, which is removed with the job"
         raise ConfigError(
-            f"EP124 logs are to outlive the job ({source})", detail, "give log_dir another place"
+            f"EP124 log_dir is in the run directory ({source})",
+            detail,
+            "set log_dir to another directory",
         )
     return spec.log_dir or f"{run_dir}-log", source
 

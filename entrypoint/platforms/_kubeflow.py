@@ -79,7 +79,7 @@ def take_slots(clues: Clues) -> None:
         return
     if clues.number(name) == 0:
         hint = "set it to 1 or more, or to auto"
-        raise ConfigError(f"EP207 {name} is no number of ranks", "0", hint)
+        raise ConfigError(f"EP207 {name} is not a number of ranks", "0", hint)
     clues.take_slots(name)
 
 

@@ -46,7 +46,7 @@ def most(text: str, name: str) -> int:
     counts = [_COUNT.fullmatch(part.strip()) for part in text.split(",")]
     if None in counts:
         raise ConfigError(
-            f"EP207 {name} is no list of counts, such as 2(x3),1", repr(text[:60]), f"fix {name}"
+            f"EP207 {name} is not a list of counts, such as 2(x3),1", repr(text[:60]), f"fix {name}"
         )
     return max(int(count[1]) for count in counts if count)
 
@@ -104,5 +104,5 @@ def _check_size(count: int, name: str) -> None:
 def _invalid(name: str, rest: str) -> ConfigError:
     detail = f"it cannot be read from {rest[:60]!r} on" if rest else "it is empty"
     return ConfigError(
-        f"EP207 {name} is no list of nodes, such as n[08-11]", detail, "set ENTRYPOINT_HOSTS"
+        f"EP207 {name} is not a list of nodes, such as n[08-11]", detail, "set ENTRYPOINT_HOSTS"
     )

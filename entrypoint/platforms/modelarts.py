@@ -96,7 +96,7 @@ def _take_launcher(clues: Clues) -> None:
     method = clues.env.get("MA_RUN_METHOD", "")
     if method and method not in _RUN_METHODS:
         hint = f"set it to {' or '.join(_RUN_METHODS)}, or unset it"
-        raise ConfigError("EP207 MA_RUN_METHOD is no run method", repr(method[:60]), hint)
+        raise ConfigError("EP207 MA_RUN_METHOD is not a run method", repr(method[:60]), hint)
     if method:
         clues.take("launcher", method, "MA_RUN_METHOD")
     elif lists := clues.origins.get("tensorflow.ps"):

@@ -33,7 +33,7 @@ def site(facts: Facts) -> Site:
     role = facts.env.get(_ROLE, "")
     if role not in ("launcher", "worker"):
         raise ConfigError(
-            f"EP207 {_ROLE} is no role of an MPIJob",
+            f"EP207 {_ROLE} is not a role of an MPIJob",
             repr(role[:60]),
             "set it to launcher or worker",
         )

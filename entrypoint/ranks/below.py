@@ -69,7 +69,7 @@ def cut_message(grace: float) -> bytes:
 
     names = some((f"{name} ({pid})" for pid, name, _ in proc.below(os.getpid())), 4)
     line = (
-        "warning: EP629 processes that the program left running still print, and are ended |"
+        "warning: EP629 processes that the program left running still print; ending them |"
         f" {names}, {grace:g}s after its end | let the program wait for them, or raise"
         " timeouts.grace\n"
     )

@@ -121,10 +121,9 @@ def message(name: str, rank: str) -> str:
     """Return the message about a nested launcher."""
     hint = (
         "give the job's launcher the program alone, or set launcher: plain, which starts the"
-        " command once a node"
+        " command once on each node"
     )
     summary = (
-        f"EP118 `{name}` started inside rank {rank} of a job of several, and would train once a"
-        " rank"
+        f"EP118 `{name}` started inside rank {rank} of several, and would train once for each rank"
     )
     return f"{summary} | the job's launcher has started the ranks already | {hint}\n"

@@ -52,7 +52,7 @@ _OF_OUTPUT = ("copy", "log", "lost", "late")  # events
 # of output, by the event
 _LOST = {
     "lost": "is lost, {} bytes at least | nobody reads our output, or the launcher does not end",
-    "late": "may be lost, {} bytes at most | the launcher began to end, and passes on a part",
+    "late": "may be lost, {} bytes at most | the launcher began to end and passes on only a part",
 }
 # the last line of a launcher's own script that cannot start it
 _SCRIPT_ERROR = re.compile(r"[a-z_]{1,40}\.(?:sh|py): (EP650 [^|]+ \| [^|]+ \| [^|]+)")
@@ -362,7 +362,7 @@ class Programs:
             detail = f"{self._draft.topology.log_dir}: {os.strerror(value)}"
             hint = "make room there, or set log_dir"
             self._log(
-                f"warning: EP416 not all that ranks print is copied any more | {detail} | {hint}"
+                f"warning: EP416 the copies of the ranks' output are incomplete | {detail} | {hint}"
             )
 
     def _ended(self, number: int, status: int, reason: str = "") -> None:
@@ -462,10 +462,10 @@ class Programs:
             await self._merger.ended()
 
     def _reader_left(self) -> None:
-        """Log that nobody reads stdout; the job goes on, since the launcher is not affected."""
+        """Log that nobody reads stdout; the job continues, since the launcher is not affected."""
         asyncio.get_running_loop().remove_reader(1)
         detail = "its reader has ended, as `| head` does"
-        hint = "the job goes on, and what it prints there is lost"
+        hint = "the job continues, and what it prints there is lost"
         self._log(f"warning: EP627 nobody reads stdout any more | {detail} | {hint}")
 
     # -- end
@@ -498,8 +498,8 @@ class Programs:
         if gone:
             in_time = await self._wait_unless_forced(gone, grace)
             if grace and not in_time:
-                summary = f"EP615 not all programs stopped within the grace of {grace:g}s"
-                self._log(f"{summary}; this is what they do, then they are killed")
+                summary = f"EP615 not all programs stopped within the grace period of {grace:g}s"
+                self._log(f"{summary}; their stacks follow, then they are killed")
                 await self._watcher.show(_LAST_LOOK)
             self._ranks.kill()
         if grace and not self._force.is_set():
@@ -564,8 +564,8 @@ class Programs:
         if killed := self._probe.untold_kill():
             self._log(f"warning: EP601 {killed}")
         if remaining := await children.end_all(_GONE):
-            hint = "see what their kernel waits for"
-            summary = f"EP616 killed programs are still there after {_GONE:g}s, with what they hold"
+            hint = "find out what the kernel waits for"
+            summary = f"EP616 killed programs have not ended after {_GONE:g}s, with what they hold"
             self._log(f"{summary} | {'; '.join(remaining)} | {hint}")
         await self.gone()
         self._ranks.close()

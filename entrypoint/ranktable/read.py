@@ -37,7 +37,7 @@ def parse(text: str, where: str) -> RankTable:
     if "group_list" in document.values:
         return _from_groups(document)
     raise ConfigError(
-        f"EP701 rank table {where} is of no known form",
+        f"EP701 rank table {where} has an unknown form",
         "it has neither server_list, rank_list nor group_list",
         "give a v1.0, v1.2, v2.0, v0.1 or lab table, see docs/reference/ranktables.md",
     )

@@ -133,7 +133,7 @@ class RecordFile:
                 detail = f"{path} is owned by {owner}, we are {os.geteuid()}"
                 hint = "remove it, or set ENTRYPOINT_RUN_DIR to another place"
                 raise ConfigError(
-                    "EP411 another user's file is where this job's record goes", detail, hint
+                    "EP411 another user's file is in the place of this job's record", detail, hint
                 )
         self._path = path
 

@@ -135,18 +135,18 @@ class LiveRecord:
         try:
             self._server = MetricsServer(address, port, self._metrics)
         except OSError as error:
-            hint = "set another metrics.port or metrics.address; the job goes on"
+            hint = "set another metrics.port or metrics.address; the job continues"
             detail = f"{address} port {port}: {error.strerror or error}"
             self._log(f"warning: EP035 no metrics are served | {detail} | {hint}")
             return
         if not (address.startswith("127.") or address == "::1"):
             detail = (
-                f"whoever reaches {address} port {port} reads the names of job and nodes, and how"
-                " they are"
+                f"everybody who reaches {address} port {port} can read the names of job and nodes,"
+                " and their state"
             )
             self._log(
-                f"warning: EP036 metrics are open to others | {detail} | metrics.address 127.0.0.1"
-                " keeps them here"
+                f"warning: EP036 metrics are open to others | {detail} | set"
+                " metrics.address: 127.0.0.1, or restrict the network"
             )
 
     def _metrics(self) -> str:
@@ -209,7 +209,7 @@ class LiveRecord:
         self._file.command = view.command
 
     def _warn_of_defect(self, error: Exception) -> None:
-        hint = "status and metrics may be wrong; the job goes on"
+        hint = "status and metrics may be wrong; the job continues"
         self._warn("EP902", f"internal error: {type(error).__name__}: {error} | {hint}")
 
     def _warn(self, message: str, text: str) -> None:

@@ -46,7 +46,7 @@ class Starting(Silent):
 
     def __init__(self, run_dir: object) -> None:
         super().__init__(
-            "EP033 a boot has begun here, and has no state yet",
+            "EP033 a boot has begun here and has no state yet",
             f"it reads its spec, or its start hooks run; or it is not at {run_dir}",
             "ask again, or give --run-dir",
         )
@@ -72,14 +72,14 @@ def find(run_dir: str = "") -> Path:
         if not running and health.states_of(user):
             raise Starting(_USUAL)
         if len(boots := running or own) > 1:
-            hint = f"say which: --run-dir {boots[0]}"
+            hint = f"choose one: --run-dir {boots[0]}"
             raise UsageError("EP032 there are several boots here", ", ".join(boots), hint)
         if boots:
             return Path(boots[0])
     if records:
         path, owner = sorted(records.items())[0]
         raise _refused(record_of(path), owner)
-    detail = "no entrypoint boots here, and none has left a record in /tmp"
+    detail = "no entrypoint runs here, and none has left a record in /tmp"
     hint = (
         "ask where the job runs (docker exec, kubectl exec), or give --run-dir; a program alone has"
         " no state"
@@ -106,8 +106,8 @@ def _runs(run_dir: str) -> bool:
 
 def _refused(file: str, owner: int) -> RefusedError:
     detail = f"{file} is owned by {owner}, we are {os.geteuid()}"
-    hint = f"ask as that user, such as by `docker exec -u {owner}`"
-    return RefusedError("EP031 this record is another user's", detail, hint)
+    hint = f"ask as that user: `docker exec -u {owner}`"
+    return RefusedError("EP031 this record belongs to another user", detail, hint)
 
 
 def load(file: str) -> Record:
@@ -151,11 +151,13 @@ def ask(run_dir: Path) -> dict[str, Any]:
                 raise NoInputError("EP030 there is no boot to ask", detail, hint) from None
         except OSError as error:
             detail = f"{file}: {error.strerror or error}"
-            raise NoInputError("EP030 cannot ask here", detail, "see --run-dir") from None
+            raise NoInputError("EP030 this boot cannot be asked", detail, "see --run-dir") from None
         except Invalid as error:
             detail = f"{file}: {error}"
             raise Silent(
-                "EP033 the record is not as expected", detail, "is it another version's?"
+                "EP033 the record cannot be read",
+                detail,
+                "ask with the toolkit's version that wrote it",
             ) from None
         if time.monotonic() - begun > _MOMENT:
             raise Starting(run_dir)
@@ -190,7 +192,7 @@ def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, An
             if age > 0
             else "the machine was restarted"
         )
-        hint = "it was killed: see the container's log, and its memory limit"
+        hint = "it was killed: see the container's log and its memory limit"
         raise UnavailableError(
             "EP033 the entrypoint has ended without a result",
             f"process {pid} is gone; {phase}",
@@ -218,7 +220,7 @@ def _of_program(record: Record, process: RecordedProcess) -> dict[str, Any]:
     state = _process_state(process)
     if state in _GONE:
         raise UnavailableError(
-            "EP033 the program has ended, with a status that the entrypoint does not know",
+            "EP033 the program has ended with a status that the entrypoint does not know",
             f"{what}, and is gone",
             "whoever started it has its status, such as the container engine",
         )
@@ -226,7 +228,7 @@ def _of_program(record: Record, process: RecordedProcess) -> dict[str, Any]:
         raise Silent("EP033 the program is stopped", what, _STOPPED[state])
     if state == "?":
         detail = f"{what}, in another pid namespace"
-        raise NoInputError("EP030 cannot ask here", detail, "ask in its container")
+        raise NoInputError("EP030 this boot cannot be asked", detail, "ask in its container")
     return {"phase": "running", "detail": what, "command": record.command}
 
 

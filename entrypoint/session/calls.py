@@ -332,7 +332,7 @@ class _KnownHosts:
                 entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(fields))
             except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
                 detail = f"line {number}: {one_line(line.strip(), 80)}"
-                hint = "make each line: HOST ssh-ed25519 KEY"
+                hint = "write each line as: HOST ssh-ed25519 KEY"
                 raise ConfigError("EP304 ssh.known_hosts cannot be read", detail, hint) from None
             if entry and entry.key:  # otherwise its type is unknown to paramiko
                 for name in entry.hostnames:

@@ -93,7 +93,7 @@ class Session:
         text = one_line(data.decode(errors="replace").strip(), WORDS)
         if text and not self._shown:
             self._shown = True
-            self._log(f"EP508 {self.node.name}'s session says: {text}")
+            self._log(f"EP508 {self.node.name}'s session printed: {text}")
         return len(data)
 
     def send(self, line: bytes) -> None:

@@ -77,7 +77,7 @@ def ask(run_dir: Path) -> list[str]:
 
     Raises UnavailableError if it does not answer, or cannot say anything.
     """
-    hint = "see that ranks run: entrypoint status"
+    hint = "make sure that ranks run: entrypoint status"
     data = b""
     try:
         folder = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -239,7 +239,7 @@ def _check_line(text: str) -> tuple[str, str] | None:
     new = re.sub(r"\(?(\\d|\[0-9\])\+\)?", "{step}", text)
     is_example = new != text and new.count("{step}") == 1 and not set(new) & set("\\()[]*+?|^$")
     hint = f"write {{step}} where the number is, such as `{new if is_example else 'step {step}/'}`"
-    return "this is no text with {step} in it: a regular expression is not valid", hint
+    return "not a text with {step} in it: a regular expression is not allowed", hint
 
 
 @dataclass(frozen=True)

@@ -352,7 +352,7 @@ def _secret(
         return None
     place = Place(1, where=SECRET)
     if weak := weakness(text.encode(errors="surrogateescape")):
-        report.add(place, "", *weak, "make one with: openssl rand -hex 32", "EP301")
+        report.add(place, "", *weak, "create one with: openssl rand -hex 32", "EP301")
     rival = items.get("secret_file")
     if rival and rival.place.source.origin == "flag":
         return None

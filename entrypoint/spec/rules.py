@@ -171,7 +171,7 @@ def _text(
     raw = item.value
     if isinstance(raw, str):
         if "\0" in raw:
-            summary = "text cannot hold a NUL byte"
+            summary = "text cannot contain a NUL byte"
             hint = "remove it"
         elif re.search("[\ud800-\udfff]", raw):
             summary = "text must be valid UTF-8"
@@ -231,7 +231,7 @@ def _hosts(items: list[Item], report: ProblemList) -> bool:
         entry = HostEntry.of(item.value)
         before = first.setdefault(entry.name.lower(), i)
         if problem := check_host(entry.name):
-            summary = f"this is no host name: {problem}"
+            summary = f"not a host name: {problem}"
             hint = "rename the host, or write NAME=ADDRESS"
         elif entry.slots is not None and not _is_slots(entry.slots):
             summary = f"the slots of a host are a whole number from 1 to {MAX_SLOTS}"

@@ -28,13 +28,13 @@ def check(facts: Facts) -> None:
     """Raise ConfigError if sshd will not let this user in, or not start its sessions."""
     if facts.uid and os.path.exists(_NO_LOGINS):
         raise ConfigError(
-            f"EP431 sshd does not let uid {facts.uid} in",
+            f"EP431 sshd would reject uid {facts.uid} in",
             f"{_NO_LOGINS} exists, so only root may log in",
             "remove that file",
         )
     if (reason := refusal(facts.uid)) and not names_library():
         raise ConfigError(
-            f"EP431 sshd does not let uid {facts.uid} in",
+            f"EP431 sshd would reject uid {facts.uid} in",
             f"{reason}; no {NAMES}",
             "install libnss-wrapper, or run as a user with an unlocked account and a shell",
         )

@@ -158,10 +158,10 @@ def _check_device(spec: JobSpec, plan: Plan) -> None:
     # Platforms give a parameter server no device.
     if spec.device and spec.device != "cpu" and not device.count and topology.this.task != "ps":
         summary = (
-            f"EP400 device {spec.device} was asked for and is not in this container"
+            f"EP400 device {spec.device} is requested but not in this container"
             f" ({spec.source('device')})"
         )
-        raise ConfigError(summary, device.origin, f"{give}, or ask for device cpu")
+        raise ConfigError(summary, device.origin, f"{give}, or set device: cpu")
     slots = topology.this.slots
     # With a rank table, ranks and devices are compared when the table is complete.
     if (
@@ -170,12 +170,10 @@ def _check_device(spec: JobSpec, plan: Plan) -> None:
         and not plan.launch.start.needs_rank_table
     ):
         summary = (
-            f"EP401 {slots} ranks on this node, and fewer accelerators"
+            f"EP401 {slots} ranks on this node, but fewer accelerators"
             f" ({topology.origins.get('slots', '')})"
         )
-        hint = (
-            f"{give}, set slots to {device.count}, or ask for device cpu if ranks are to share them"
-        )
+        hint = f"{give}, set slots to {device.count}, or set device: cpu if ranks share them"
         raise ConfigError(summary, f"{device.count} of device {device.kind}: {device.origin}", hint)
 
 

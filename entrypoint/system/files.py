@@ -106,7 +106,7 @@ class RunDir:
             or status.st_mode & 0o077
         ):
             raise ConfigError(
-                "EP411 the run directory is not ours alone",
+                "EP411 the run directory is not private",
                 f"{path} is {stat.filemode(status.st_mode)}, owner {status.st_uid}",
                 "remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another",
             )
@@ -124,9 +124,9 @@ class RunDir:
 
     def _holds_others(self, names: list[str]) -> ConfigError:
         return ConfigError(
-            "EP411 the run directory holds other files",
+            "EP411 the run directory contains other files",
             f"{self.path}: {some(names, 1)}",
-            "set ENTRYPOINT_RUN_DIR to a directory of its own, which need not be there",
+            "set ENTRYPOINT_RUN_DIR to a separate directory, which need not exist",
         )
 
     def _hold(self) -> int:
@@ -153,14 +153,14 @@ class RunDir:
             if isinstance(error, BlockingIOError):
                 hint = "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
                 raise RunDirTaken(
-                    "EP414 another entrypoint is at work in this run directory",
+                    "EP414 another entrypoint uses this run directory",
                     str(self.path),
                     hint,
                 ) from None
             raise CantCreateError(  # for example Lustre, mounted without flock
                 "EP412 the run directory's file system cannot lock files",
                 f"{self.path}: {error.strerror}",
-                "set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as one in /tmp",
+                "set ENTRYPOINT_RUN_DIR to a directory of this host, such as one in /tmp",
             ) from None
         return lock
 
@@ -291,7 +291,7 @@ def make_folders(paths: Iterable[str]) -> None:
         if parent.st_mode & stat.S_IWOTH and not is_private:
             detail = f"{path} is {stat.filemode(status.st_mode)}, owner {status.st_uid}"
             hint = "remove it, or set ENTRYPOINT_LOG_DIR to another"
-            raise ConfigError("EP413 a directory for logs is not ours", detail, hint)
+            raise ConfigError("EP413 the log directory belongs to another user", detail, hint)
 
 
 def trusted_entries(folder: Path) -> list[Path]:

@@ -86,7 +86,7 @@ def require(spec: JobSpec, topology: Topology) -> None:
     default = "give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET"
     hint = SECRETS.get(topology.platform, default)
     raise ConfigError(
-        f"EP300 a job of {len(topology.nodes)} nodes needs keys, so that nobody else can log in",
+        f"EP300 no secret configured (required for {len(topology.nodes)} nodes)",
         "no secret and no key files",
         f"{hint} (try: openssl rand -hex 32); `entrypoint explain EP300` has other ways",
     )
@@ -115,7 +115,7 @@ def _secret(spec: JobSpec) -> bytes:
         raise ConfigError(
             f"EP301 {summary} ({spec.source('secret_file')})",
             detail,
-            "make one with: openssl rand -hex 32",
+            "create one with: openssl rand -hex 32",
         )
     return secret
 
@@ -139,7 +139,9 @@ def _baked(spec: JobSpec) -> bytes:
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         hint = "name a private key without a passphrase, such as /home/ma-user/.ssh/id_rsa"
         raise ConfigError(
-            "EP302 ssh.client_key is not a private key we can read", f"{path}: {error}", hint
+            "EP302 ssh.client_key is not a private key that the toolkit can read",
+            f"{path}: {error}",
+            hint,
         ) from None
     kind = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.DER, kind, serialization.NoEncryption())
@@ -249,12 +251,14 @@ def _parse(path: str, field: str) -> tuple[bytes, bytes]:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    hint = "make it with: ssh-keygen -t ed25519 -N ''"
+    hint = "create it with: ssh-keygen -t ed25519 -N ''"
     try:
         key = serialization.load_ssh_private_key(_read(path, field), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ConfigError(
-            f"EP302 {field} is not a private key we can read", f"{path}: {error}", hint
+            f"EP302 {field} is not a private key that the toolkit can read",
+            f"{path}: {error}",
+            hint,
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError(f"EP302 {field} is not an Ed25519 key", path, hint)

@@ -22,9 +22,9 @@ def look(facts: Facts, topology: Topology, log: Log) -> Cards:
     nodes = ranktable.nodes(table)
     if len(nodes) != len(topology.nodes):
         raise ConfigError(
-            f"EP704 rank table {table.where} is of another job than this",
+            f"EP704 rank table {table.where} belongs to another job",
             f"it has {len(nodes)} nodes, this job {len(topology.nodes)}",
-            "see that the platform has written it anew, or fix ENTRYPOINT_HOSTS",
+            "make sure that the platform has written it again, or fix ENTRYPOINT_HOSTS",
         )
     # A table of form v2.0 names no nodes: theirs are the ranks in the order of the hosts.
     own = nodes[topology.me] if table.text else ranktable.own(table, ranktable.names(facts))

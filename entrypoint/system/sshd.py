@@ -183,7 +183,7 @@ def check(facts: Facts) -> str:
     ]
     if missing:
         raise ConfigError(
-            "EP432 an sshd run by root cannot work in this container",
+            "EP432 sshd run by root cannot work in this container",
             f"no {', '.join(missing)}",
             "run as another user (the images' own is 1000:100), or add these capabilities",
         )

@@ -182,11 +182,12 @@ def unheard(error):
     seen = (str(error) or type(error).__name__).splitlines()[0][:200]
     if agents:
         return Elsewhere(
-            75, f"EP632 the other nodes cannot be asked how they are | {seen} | see worker-0's log"
+            75, f"EP632 the state of the other nodes is unknown | {seen} | see worker-0's log"
         )
     return Elsewhere(
         69,
-        f"EP633 no word of the other nodes | {seen} | see that all run; timeouts.peers is the wait",
+        f"EP633 nothing was heard from the other nodes | {seen} | make sure that all nodes run, or"
+        " increase timeouts.peers",
     )
 
 
@@ -218,8 +219,8 @@ def await_others(agent):
     while ended < nodes:
         if time.monotonic() - heard > limit:
             what = (
-                f"EP633 {ended} of {nodes} nodes have ended well | no word of the others within"
-                f" {limit:g}s"
+                f"EP633 {ended} of {nodes} nodes have exited with 0 | nothing was heard from the"
+                f" others within {limit:g}s"
             )
             raise Elsewhere(69, f"{what} | see the others' logs")
         time.sleep(0.1)

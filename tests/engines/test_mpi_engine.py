@@ -42,6 +42,6 @@ def test_a_node_with_the_other_major_is_named_and_nothing_starts(compose: Compos
     assert ended(containers) == dict.fromkeys(HOSTS, 78), said(containers)
     for each in containers.values():
         log = logs(each)
-        assert "EP450 the nodes have different Open MPI majors | worker-0 has 4." in log
+        assert "EP450 the nodes have different major versions of Open MPI | worker-0 has 4." in log
         assert "worker-1 has 5." in log
         assert "rank 0" not in log

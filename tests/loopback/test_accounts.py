@@ -80,7 +80,7 @@ def test_where_the_account_cannot_be_replaced_the_start_fails(
     monkeypatch.setattr(account, "refusal", lambda uid: "the account u is locked")
     account.check(here)
     monkeypatch.setattr(account, "names_library", lambda: None)
-    with pytest.raises(ConfigError, match="EP431 sshd does not let uid 7 in") as raised:
+    with pytest.raises(ConfigError, match="EP431 sshd would reject uid 7 in") as raised:
         account.check(here)
     assert raised.value.detail == "the account u is locked; no libnss_wrapper.so"
     monkeypatch.setattr(account, "refusal", lambda uid: "")

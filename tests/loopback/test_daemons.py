@@ -37,4 +37,4 @@ def test_a_host_that_is_no_node_of_this_job_is_named(cluster: Make) -> None:
     job.start_all("true", env={"OPENMPI_HOST_FILE_PATH": str(hostfile)})
     statuses = job.ends()
     assert set(statuses.values()) & {0} == set(), job.both()
-    assert "mpirun's agent: EP650 node-7 is no node of this job | see the hostfile" in job.err(0)
+    assert "mpirun's agent: EP650 node-7 is not a node of this job | see the hostfile" in job.err(0)

@@ -189,7 +189,7 @@ def test_a_peer_with_another_secret_is_not_of_this_job(cluster: Make) -> None:
     job.start(1, "hostname", env=own)
     job.start(0, "hostname")
     assert job.ends() == {0: 77, 1: 69}, job.both()
-    rejected = "EP503 worker-1 (node-1) is not of this job | another host key at 127.0.0.3"
+    rejected = "EP503 worker-1 (node-1) does not belong to this job | another host key at 127.0.0.3"
     assert rejected in job.err(0)
     assert "worker-0 (node-0, someone called, not with this job's keys" in job.err(1)
     last = r"EP501 worker-0 \(node-0\) did not call within 14s \| .*; \d+ logins refused \| give"

@@ -54,7 +54,7 @@ def test_every_rank_is_where_it_belongs_with_its_own_nodes_environment(
         for rank in range(6)
     ]
     assert "6 ranks on 3 nodes: worker-0 (node-0) 0-1, worker-1 (node-1) 2-3, " in job.err(0)
-    assert "did not end" not in job.err(0)  # its agents have
+    assert "is still running" not in job.err(0)  # its agents have
     assert job.survivors() == []
 
 

@@ -228,7 +228,7 @@ def test_json_is_all_that_is_printed(local: Make) -> None:
         (
             ("--nodes", "2", "--hosts", "a,b", "--ssh-port", "1", "--", "true"),
             64,
-            "EP020 `entrypoint local` settles this itself | --hosts, --ssh-port | leave it out",
+            "EP020 `entrypoint local` sets this itself | --hosts, --ssh-port | leave it out",
         ),
         (("--nodes", "2"), 78, "there is no program to run"),
     ],

@@ -163,7 +163,7 @@ def test_what_a_session_says_beside_its_messages_is_shown_once(cluster: Make) ->
     rogue(job, 1, "echo bash: libtinfo.so.6: no version information available >&2", real=True)
     job.start(0, "sh", "-c", SLEEPS)
     until(lambda: job.out(0).count("up") == 2, 60, "both ranks")
-    said = "EP508 worker-1 (node-1)'s session says: bash: libtinfo.so.6: no version information available"
+    said = "EP508 worker-1 (node-1)'s session printed: bash: libtinfo.so.6: no version information available"
     assert job.err(0).count(said) == 1
 
 

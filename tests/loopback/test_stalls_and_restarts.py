@@ -101,7 +101,9 @@ def test_ranks_that_use_up_their_grace_are_shown(cluster: Make) -> None:
     job.signal(1, signal.SIGTERM)
     assert job.ends() == {0: 143, 1: 143}, job.both()
     for rank in range(2):
-        assert "EP615 not all programs stopped within the grace of 1s" in job.err(rank), job.both()
+        assert "EP615 not all programs stopped within the grace period of 1s" in job.err(rank), (
+            job.both()
+        )
         assert "waits_for_nobody" in job.err(rank), job.both()
     assert job.survivors() == []
 

@@ -276,8 +276,13 @@ def test_nodes_that_end_well_apart_from_each_other_without_a_roll_call(
 @pytest.mark.parametrize(
     ("killed", "program", "status", "says"),
     [
-        (1, "exit 0", 69, "EP633 1 of 2 nodes have ended well | no word of the others within 20s"),
-        (0, "exec sleep 300", 75, "EP632 the other nodes cannot be asked how they are | "),
+        (
+            1,
+            "exit 0",
+            69,
+            "EP633 1 of 2 nodes have exited with 0 | nothing was heard from the others within 20s",
+        ),
+        (0, "exec sleep 300", 75, "EP632 the state of the other nodes is unknown | "),
     ],
     ids=["worker-1", "worker-0"],
 )
@@ -310,7 +315,7 @@ def test_a_node_that_never_comes_is_no_success_without_a_roll_call(
     }
     job.start(0, "sh", "-c", "echo ran", env=env, launcher="torchrun")
     assert job.ends() == {0: 69}, job.both()
-    assert "EP633 no word of the other nodes | " in job.err(0), job.both()
+    assert "EP633 nothing was heard from the other nodes | " in job.err(0), job.both()
     assert job.out(0) == ""
 
 

@@ -287,7 +287,7 @@ def test_a_spec_that_was_not_given(command: str, cwd: Path) -> None:
     assert (done.returncode, done.stdout) == (78, "")
     assert (
         done.stderr == "[entrypoint] EP115 there is no program to run"
-        " | job.yaml is in this folder, and was not given"
+        " | job.yaml is in this folder, but no --spec was given"
         " | add --spec job.yaml (or ENTRYPOINT_SPEC=job.yaml), or a program: -- python train.py\n"
     )
     assert "job.yaml" not in entrypoint(cwd, command, "--", "true", env=PATH).stderr

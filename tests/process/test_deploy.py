@@ -185,7 +185,7 @@ def test_what_a_target_cannot_express_is_refused_by_name(
         assert status == 0, err
         return
     assert (status, out) == (64, "")
-    said = f"EP803 the target {target} cannot express this | --{name} | leave it out; {target} takes --image"
+    said = f"EP803 the target {target} does not support this | --{name} | leave it out; {target} takes --image"
     assert said in err
 
 

@@ -234,7 +234,7 @@ def test_the_secret_is_a_file_of_the_user_s_alone(cluster: Cluster, tmp_path: Pa
     status, said = ended(made.batch(path))
     assert (status, made.said("srun")) == (78, [])
     assert (
-        f"others can read the job's secret | {secret} has mode 640 | make another, and chmod 600 it"
+        f"others can read the job's secret | {secret} has mode 640 | create another secret, and chmod 600 its file"
         in said
     )
     secret.unlink()

@@ -197,7 +197,7 @@ def test_a_secret_has_at_least_sixteen_bytes(content: str, size: int, tmp_path: 
         return
     assert refusal(ConfigError, text) == (
         "EP301 a secret has at least 16 bytes (spec job.yaml:4:14)"
-        f" | {size} bytes | make one with: openssl rand -hex 32",
+        f" | {size} bytes | create one with: openssl rand -hex 32",
         78,
     )
 
@@ -231,7 +231,7 @@ def test_an_unreadable_file(tmp_path: Path, request: pytest.FixtureRequest) -> N
 
 def test_fails_closed() -> None:
     assert refusal(ConfigError, "") == (
-        "EP300 a job of 3 nodes needs keys, so that nobody else can log in | no secret and no"
+        "EP300 no secret configured (required for 3 nodes) | no secret and no"
         " key files | give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET (try:"
         " openssl rand -hex 32); `entrypoint explain EP300` has other ways",
         78,
@@ -253,7 +253,7 @@ def test_mounted_nonsense_is_refused(content: bytes, tmp_path: Path) -> None:
     for name in ("client", "host"):
         (tmp_path / name).write_bytes(content)
     message, status = refusal(ConfigError, mounted(tmp_path))
-    said = "EP302 ssh.client_key is not a private key we can read"
+    said = "EP302 ssh.client_key is not a private key that the toolkit can read"
     assert message.startswith(f"{said} | {tmp_path}/client: ")
     assert status == 78
 

@@ -33,7 +33,7 @@ def test_what_a_killed_holder_left_is_taken_over(tmp_path: Path) -> None:
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        assert "EP414 another entrypoint is at work" in refusal(path)
+        assert "EP414 another entrypoint uses" in refusal(path)
         holder.send_signal(signal.SIGKILL)
         holder.wait(10)
     with held(path) as run_dir:

@@ -186,9 +186,9 @@ def test_a_full_disk_costs_the_copy_and_is_said_once(tmp_path: Path) -> None:
         tmp_path, *split("--log-files ranks --log-max-size 1000000 -- sh -c"), program, few=True
     )
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 200_000)
-    said = [line for line in done.stderr.decode().splitlines() if "copied" in line]
+    said = [line for line in done.stderr.decode().splitlines() if "EP416" in line]
     assert said == [
-        f"[entrypoint] warning: EP416 not all that ranks print is copied any more | {tmp_path}/log:"
+        f"[entrypoint] warning: EP416 the copies of the ranks' output are incomplete | {tmp_path}/log:"
         " File too large | make room there, or set log_dir"
     ]
     assert (tmp_path / "log" / "job-worker-0-rank-0.log").stat().st_size == 100_000

@@ -41,8 +41,7 @@ def test_without_a_secret_no_launcher_starts_on_several_nodes(
         )
         assert status == 78, said
         assert (
-            "EP300 a job of 2 nodes needs keys, so that nobody else can log in | no secret and no"
-            " key files" in said
+            "EP300 no secret configured (required for 2 nodes) | no secret and no key files" in said
         )
     assert not (tmp_path / "started").exists()
 
@@ -125,4 +124,4 @@ def test_what_asks_all_nodes_needs_the_roll_call(command: tuple[str, ...], tmp_p
     assert "EP300" in said
     status, said = entrypoint(tmp_path, command[0], *command[1:], **NONE)
     assert status == 78, said
-    assert "EP011 the nodes hold no roll call" in said
+    assert "EP011 this job has no roll call" in said

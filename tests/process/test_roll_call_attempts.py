@@ -399,7 +399,7 @@ def test_a_broken_line_of_known_hosts_is_named(line: str, states: list[str]) -> 
         with pytest.raises(ConfigError) as caught:
             call(peer, states, known=f"# comment\n\n{line}\nb ssh-ed25519 {key}\n")
         assert str(caught.value) == (
-            f"EP304 ssh.known_hosts cannot be read | line 3: {line} | make each line: HOST"
+            f"EP304 ssh.known_hosts cannot be read | line 3: {line} | write each line as: HOST"
             " ssh-ed25519 KEY"
         )
         known = f"# {line}\n\n \tb  ssh-ed25519\t{key} x\n"

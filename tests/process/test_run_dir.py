@@ -86,7 +86,7 @@ def test_a_folder_in_use_is_refused_and_stays_as_it_is(kind: str, tmp_path: Path
     fill(run_dir)
     LOCKS[kind](run_dir / "lock")
     before = tree(run_dir)
-    assert "EP411 the run directory holds other files" in refusal(run_dir)
+    assert "EP411 the run directory contains other files" in refusal(run_dir)
     assert tree(run_dir) == before
 
 

@@ -209,7 +209,7 @@ def test_a_program_that_has_replaced_the_entrypoint(bench: Bench) -> None:
     assert program.wait(60) == 7
     code, out, err = ask(bench)
     assert (code, out) == (69, ""), "its status is not known"
-    assert "EP033 the program has ended, with a status that the entrypoint does not know" in err
+    assert "EP033 the program has ended with a status that the entrypoint does not know" in err
 
 
 @pytest.mark.control("status follows a program that has replaced the entrypoint")
@@ -250,12 +250,12 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path) -> None:
     path.chmod(0o600)  # as while the job runs
     done = captured([sys.executable, "-c", AS_ANOTHER, f"{place}/run"], timeout=60)
     assert (done.returncode, done.stdout) == (77, ""), done
-    said = f"another user's | {path} is owned by 0, we are 65534 | ask as that user"
+    said = f"belongs to another user | {path} is owned by 0, we are 65534 | ask as that user"
     assert said in done.stderr
 
 
 SEVERAL = "EP032 there are several boots here"
-BEGUN = "EP033 a boot has begun here, and has no state yet"
+BEGUN = "EP033 a boot has begun here and has no state yet"
 BOOTS = {  # run directory -> owner; ones that run; whether a process boots
     "one that runs": ({"/a": 1}, {"/a"}, True, "/a"),
     "one that has ended": ({"/a": 1}, set(), False, "/a"),
@@ -265,7 +265,7 @@ BOOTS = {  # run directory -> owner; ones that run; whether a process boots
     "two that run": ({"/a": 1, "/b": 1}, {"/a", "/b"}, True, SEVERAL),
     "two that have ended": ({"/a": 1, "/b": 1}, set(), False, SEVERAL),
     "one that begins": ({"/a": 1}, set(), True, BEGUN),
-    "another user's": ({"/b": 2}, {"/b"}, False, "EP031 this record is another user's"),
+    "another user's": ({"/b": 2}, {"/b"}, False, "EP031 this record belongs to another user"),
     "nobody's": ({}, set(), False, "EP030 there is no boot to ask"),
 }
 
@@ -638,7 +638,7 @@ def test_what_cannot_be_is_a_warning(address: str, bench: Bench) -> None:
         assert bench.run("true", **env) == 0
     said = {
         "127.0.0.1": f"EP035 no metrics are served | 127.0.0.1 port {port}: Address already in use",
-        "0.0.0.0": "EP036 metrics are open to others | whoever reaches 0.0.0.0 port",
+        "0.0.0.0": "EP036 metrics are open to others | everybody who reaches 0.0.0.0 port",
     }
     assert bench.err.count(f"warning: {said[address]}") == 1, bench.err
 

@@ -376,7 +376,7 @@ def test_what_is_ended_while_it_prints_is_named(
     with linger(tmp_path, f"{upload} & exit 0", grace="2", stderr=subprocess.PIPE) as process:
         said = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 0
-    summary = "EP629 processes that the program left running still print, and are ended"
+    summary = "EP629 processes that the program left running still print; ending them"
     assert (f"warning: {summary} | upload (" in said) == is_said, said
     assert not is_said or "2s after its end" in said
 

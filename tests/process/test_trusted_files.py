@@ -64,7 +64,7 @@ def test_a_record_in_a_folder_of_all(owner: int, expected: int, shared: Path) ->
         found, out, err = asked(*words)
         assert (found, shown in out) == (expected, expected == 0), err
         refused = (
-            f"EP031 this record is another user's | {shared}/run-state.json is owned by {OTHER}"
+            f"EP031 this record belongs to another user | {shared}/run-state.json is owned by {OTHER}"
             in err
         )
         assert refused == (expected == 77)
@@ -111,7 +111,7 @@ def test_a_record_that_is_none(kind: str, tmp_path: Path) -> None:
     file.write_text(NO_RECORD[kind])
     with pytest.raises(Invalid):
         load(str(file))
-    with pytest.raises(status.Silent, match="EP033 the record is not as expected"):
+    with pytest.raises(status.Silent, match="EP033 the record cannot be read"):
         status.ask(tmp_path / "run")
     file.write_text(TEXT)
     assert load(str(file)).timeline, "the control"
@@ -121,7 +121,7 @@ def test_a_record_that_is_none(kind: str, tmp_path: Path) -> None:
 def test_a_missing_record_and_one_that_is_none_are_errors(tmp_path: Path) -> None:
     record = tmp_path / "run-state.json"
     missing = f"EP042 there is no timeline to read | {record}: No such file or directory | "
-    for text, says in (("", missing), ("{}", f"EP042 {record} is no record")):
+    for text, says in (("", missing), ("{}", f"EP042 {record} is not a record")):
         if text:
             record.write_text(text)
         found, _, err = asked("report", f"{tmp_path}/run/")

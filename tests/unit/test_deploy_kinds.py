@@ -159,11 +159,11 @@ def request(kind: str, text: str = SPEC, **options: Any) -> tuple[Any, Any]:
 def test_what_a_kind_cannot_express_is_said() -> None:
     words = {kind: " ".join(kubernetes.notes(*request(kind))) for kind in KINDS}
     assert words["job"] == words["jobset"] == ""
-    assert "EP808 an MPIJob looks at no exit status" in words["mpijob"]
+    assert "EP808 an MPIJob ignores exit statuses" in words["mpijob"]
     assert "EP808 an MPIJob gets no probes" in words["mpijob"]
     assert "evictions count" in words["volcano"]
     for lost in (
-        "looks at no exit status",
+        "ignores exit statuses",
         "startupProbe",
         "envFrom",
         "terminationGracePeriodSeconds",

@@ -57,9 +57,9 @@ def test_without_nodes_all_are_needed() -> None:
     [
         (
             "nodes: 2:3",
-            "nodes: EP120 the most nodes of an elastic job are its hosts | 3, with 4 hosts",
+            "nodes: EP120 the maximum must equal the number of hosts | 3, with 4 hosts",
         ),
-        ("nodes: 5:4", "nodes: EP120 the least is more than the most | 5:4 | write 4:5"),
+        ("nodes: 5:4", "nodes: EP120 the minimum is greater than the maximum | 5:4 | write 4:5"),
         (
             "nodes: 2:4\ntorch: {rdzv_backend: static}",
             "nodes: EP120 a static rendezvous has a fixed number of nodes",
@@ -171,7 +171,7 @@ def test_a_node_whose_launcher_fails_since_the_others_end() -> None:
     job.comes()
     job.ends(1, 2)
     said = actions.Log(
-        "EP621 worker-2 (c) has not joined the others, which go on without it: torchrun exited with 1"
+        "EP621 worker-2 (c) has not joined the others, which continue without it: torchrun exited with 1"
     )
     assert said in job.done
     job.ends(0, 0, 1)

@@ -168,7 +168,7 @@ def test_a_node_that_may_be_frozen_has_time_to_hear_the_result() -> None:
         job.now = job.machine.wake
         done += job.told(events.TimerFired())
     said = [each.text for each in done if isinstance(each, actions.Log)]
-    assert said == ["EP618 the result is known; waiting 18s at most for worker-2 (c) to hear it"]
+    assert said == ["EP618 the result is known; waiting 18s at most for worker-2 (c) to receive it"]
     assert job.now - begun <= 20.0, "with the 2 s in which the others leave"
 
 

@@ -159,7 +159,7 @@ def test_a_link_in_the_directory_s_place(there: bool, tmp_path: Path) -> None:
     (tmp_path / "run").symlink_to(tmp_path / "other")
     assert (
         refusal(tmp_path / "run")
-        == f"EP411 the run directory is not ours alone | {tmp_path}/run is lrwxrwxrwx, owner"
+        == f"EP411 the run directory is not private | {tmp_path}/run is lrwxrwxrwx, owner"
         f" {os.geteuid()} | remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another"
     )
     assert [*tmp_path.rglob("other/*")] == []
@@ -201,7 +201,7 @@ def test_a_link_in_a_file_s_place_is_replaced(name: str, tmp_path: Path, run_dir
 def test_a_link_in_the_lock_s_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir(mode=0o700)
     (tmp_path / "run" / "lock").symlink_to(tmp_path / "victim")
-    assert "EP411 the run directory holds other files" in refusal(tmp_path / "run")
+    assert "EP411 the run directory contains other files" in refusal(tmp_path / "run")
     assert not (tmp_path / "victim").exists()
 
 
@@ -213,7 +213,7 @@ def test_a_second_holder_is_refused_by_name(tmp_path: Path, run_dir: RunDir) -> 
     run_dir.write("file", "first", 0o600)
     assert (
         refusal(tmp_path / "run")
-        == f"EP414 another entrypoint is at work in this run directory | {tmp_path}/run"
+        == f"EP414 another entrypoint uses this run directory | {tmp_path}/run"
         " | give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
     )
     assert (run_dir.path / "file").read_text() == "first"
@@ -316,8 +316,8 @@ def test_a_directory_that_holds_somebody_s_files(names: tuple[str, ...], tmp_pat
     more = f" and {len(names) - 1} more" if names[1:] else ""
     assert (
         refusal(tmp_path / "run")
-        == f"EP411 the run directory holds other files | {tmp_path}/run: {names[0]}{more}"
-        " | set ENTRYPOINT_RUN_DIR to a directory of its own, which need not be there"
+        == f"EP411 the run directory contains other files | {tmp_path}/run: {names[0]}{more}"
+        " | set ENTRYPOINT_RUN_DIR to a separate directory, which need not exist"
     )
     assert sorted(os.listdir(tmp_path / "run")) == list(names)
 
@@ -355,7 +355,7 @@ def test_a_link_where_anybody_could_have_put_it(shared: bool, tmp_path: Path) ->
     if not shared:
         make_folders([str(tmp_path / "log")])
         return
-    with pytest.raises(ConfigError, match="EP413 a directory for logs is not ours"):
+    with pytest.raises(ConfigError, match="EP413 the log directory belongs to another user"):
         make_folders([str(tmp_path / "log")])
 
 
@@ -371,7 +371,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (
         str(caught.value)
         == f"EP412 the run directory's file system cannot lock files | {tmp_path}/run: Function not"
-        " implemented | set ENTRYPOINT_RUN_DIR to a directory of this machine's own, such as"
+        " implemented | set ENTRYPOINT_RUN_DIR to a directory of this host, such as"
         " one in /tmp"
     )
 

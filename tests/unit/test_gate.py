@@ -109,7 +109,7 @@ def test_a_result_that_comes_too_late_is_no_lie() -> None:
     node.waits(31)
     node.hears(messages.Checked(PROBLEM))
     assert node.rejected() == set()
-    assert "EP466 worker-1 (b) says late that it is not healthy" in logged(node)
+    assert "EP466 worker-1 (b) reported a failed health check after the start" in logged(node)
 
 
 def test_the_end_of_a_roll_call_waits_for_gates() -> None:

@@ -80,7 +80,7 @@ def test_a_launcher_that_ends_well_before_the_end_of_a_rank_is_heard_of_is_no_su
     assert node.outcome is None, "the last report may be on its way"
     node.waits(2)
     assert reason(node) == (
-        "75 EP607 mpirun exited with 0, and nothing was heard of the end of rank 4 on worker-2 (c)"
+        "75 EP607 mpirun exited with 0, and no end was reported for rank 4 on worker-2 (c)"
     )
 
 

@@ -148,7 +148,7 @@ def test_as_many_processes_are_needed_on_every_node(launcher: str) -> None:
     module = {"accelerate": accelerate, "msrun": msrun}[launcher]
     with pytest.raises(
         ConfigError,
-        match=r"as many processes on one node .* worker-0 \(a\) has 2, worker-1 \(b\) has 3 .* set slots",
+        match=r"the same number of processes on every node .* worker-0 \(a\) has 2, worker-1 \(b\) has 3 .* set slots",
     ):
         module.plan(spec, topology, Members((first, replace(second, slots=3))))
 

@@ -51,7 +51,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     }
     with pytest.raises(UsageError) as raised:
         faults.read(given, 3)
-    assert raised.value.summary == "EP020 3 of the faults cannot be made"
+    assert raised.value.summary == "EP020 3 of the faults cannot be injected"
     assert (
         raised.value.detail
         == "--kill 'worker-3@5s' (the nodes are worker-0 to worker-2), --stop 'worker-1@2s+1s'"

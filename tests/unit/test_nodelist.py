@@ -24,7 +24,7 @@ def test_no_list(text: str, seen: str) -> None:
         expand(text, "LIST")
     assert (
         str(caught.value)
-        == f"EP207 LIST is no list of nodes, such as n[08-11] | {seen} | set ENTRYPOINT_HOSTS"
+        == f"EP207 LIST is not a list of nodes, such as n[08-11] | {seen} | set ENTRYPOINT_HOSTS"
     )
     assert caught.value.status == 78
 
@@ -63,5 +63,5 @@ def test_the_largest_of_counts(text: str, largest: int | None) -> None:
         most(text, "COUNTS")
     assert (
         str(caught.value)
-        == f"EP207 COUNTS is no list of counts, such as 2(x3),1 | {text!r} | fix COUNTS"
+        == f"EP207 COUNTS is not a list of counts, such as 2(x3),1 | {text!r} | fix COUNTS"
     )

@@ -235,8 +235,8 @@ def refused(text: str, device: Device) -> str:
 
 NONE, CARDS = Device("nvidia", 0, "0 /dev/nvidia*"), Device("nvidia", 2, "2 /dev/nvidia*")
 SERVER = "hosts: [w, p]\nnode_rank: {}\ntensorflow: {{ps: 1}}\nlauncher: tensorflow\ndevice: nvidia"
-MISSING = "78 EP400 device nvidia was asked for and is not in this container (spec job.yaml:{}:9)"
-MANY = "78 EP401 3 ranks on this node, and fewer accelerators (spec job.yaml:1:8)"
+MISSING = "78 EP400 device nvidia is requested but not in this container (spec job.yaml:{}:9)"
+MANY = "78 EP401 3 ranks on this node, but fewer accelerators (spec job.yaml:1:8)"
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_different_majors(odd: str, seen: str) -> None:
     with pytest.raises(ConfigError) as caught:
         planning.settle(spec, facts(), topology, members((1, "4.1.4"), (1, odd), (1, "4.1.6")))
     assert (str(caught.value), caught.value.status) == (
-        "EP450 the nodes have different Open MPI majors | worker-0 (a) has 4.1.4, worker-2 (c) has"
+        "EP450 the nodes have different major versions of Open MPI | worker-0 (a) has 4.1.4, worker-2 (c) has"
         f" 4.1.6; {seen} | use one image for all nodes",
         78,
     )
@@ -601,7 +601,7 @@ def test_every_launcher_refuses_a_command_that_is_a_launcher(launcher: str) -> N
     text = f"{TWO.format(0)}command: [/opt/bin/mpirun, -np, '2', prog]\nlauncher: "
     with pytest.raises(SpecError) as raised:
         planning.settle(settle(text + launcher, facts())[0], facts())
-    assert f"launcher {launcher} would start it once a rank or node" in str(raised.value)
+    assert f"launcher {launcher} would start it once for each rank or node" in str(raised.value)
     says = "give it the program alone" if launcher == "mpirun" else "set launcher: mpirun "
     assert says in str(raised.value)
     assert planning.settle(settle(f"{text}plain", facts())[0], facts()).launcher == "plain"

@@ -34,7 +34,7 @@ from entrypoint.record.file import RecordFile, classify, result_of
         (71, "sshd did not start | it exited with 255: no port", "infrastructure"),
         (73, "EP410 cannot write /run/job", "config"),
         (75, "worker-1 is lost", "infrastructure"),
-        (77, "EP503 worker-1 is not of this job", "config"),
+        (77, "EP503 worker-1 does not belong to this job", "config"),
         (78, "no index", "config"),
         (79, "EP640 no progress in the last 3 attempts", "job"),
         (71, "sshd did not start | it exited with 71: no port", "infrastructure"),
@@ -153,7 +153,7 @@ def test_another_user_s_file_in_its_place_is_refused(shared: Path) -> None:
         RecordFile(print).about(topology(shared))
     assert (
         str(caught.value)
-        == f"EP411 another user's file is where this job's record goes | {file} is owned by 1234,"
+        == f"EP411 another user's file is in the place of this job's record | {file} is owned by 1234,"
         " we are 65534 | remove it, or set ENTRYPOINT_RUN_DIR to another place"
     )
 

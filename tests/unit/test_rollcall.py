@@ -146,7 +146,7 @@ def test_a_name_without_an_address_is_shown_and_ends_the_roll_call() -> None:
     assert actions.ShowWaiting("the name a", "no address yet", peers=False) in node.done
     node.waits(6)
     assert node.outcome == Outcome(
-        69, "EP502 this node's own name has no address after 5s | a | see that DNS knows it"
+        69, "EP502 this node's own name has no address after 5s | a | make sure that DNS knows it"
     )
 
 
@@ -183,7 +183,7 @@ def test_a_peer_that_is_not_the_one_called_is_a_mistake_after_ten_seconds(is_our
     assert node.outcome
     assert node.outcome.status == 77
     assert (
-        "EP503 worker-1 (b) is not of this job | another key; also missing: worker-2 (c, no DNS) |"
+        "EP503 worker-1 (b) does not belong to this job | another key; also missing: worker-2 (c, no DNS) |"
         " give all nodes" in node.outcome.reason
     ) or is_ours
 

@@ -432,7 +432,7 @@ def test_a_launcher_that_stays_is_a_success_only_where_each_node_reports_its_sha
     assert node.outcome
     assert node.outcome.status == (0 if of_leader == 2 else 75)
     assert of_leader == 2 or node.outcome.reason == (
-        "EP620 mpirun did not end, though every rank is reported to have ended with 0 | worker-1"
+        "EP620 mpirun is still running, though every rank is reported to have exited with 0 | worker-1"
         " (b) reports 2 ranks and has 2 slots; 3 ranks on 2 nodes: worker-0 (a) 0, worker-1 (b) 1-2"
         " | retry"
     )

@@ -82,7 +82,7 @@ def test_six_mistakes_are_six_lines() -> None:
             " for example 1"
         ),
         (
-            "job.yaml:6:5: hosts.1: EP100 this is no host name: a label of it begins or ends with"
+            "job.yaml:6:5: hosts.1: EP100 not a host name: a label of it begins or ends with"
             ' `-` | "worker_1-" | rename the host, or write NAME=ADDRESS'
         ),
         (

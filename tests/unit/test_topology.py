@@ -424,7 +424,7 @@ def test_hosts_of_the_spec_on_a_platform_that_knows_none() -> None:
     [
         (
             ("a" * 63, "b" * 64 + ".job"),
-            f"EP205 1 of 2 host names cannot be one (platform VC_WORKER_HOSTS) | {'b' * 64}.job (a"
+            f"EP205 1 of 2 host names are invalid (platform VC_WORKER_HOSTS) | {'b' * 64}.job (a"
             " label of it has 64 characters, DNS allows 63) | shorten the job's name",
         ),
         (
@@ -458,7 +458,7 @@ def test_all_bad_names_at_once() -> None:
     assert build("", fine).world_size == 2
     site = Site("p", hosts=("a b", "fine", "-c", "d..e", "f" * 64), index=1)
     message = refusal("", site)
-    assert message.startswith("EP205 4 of 5 host names cannot be one (platform p) | ")
+    assert message.startswith("EP205 4 of 5 host names are invalid (platform p) | ")
     names = ("a b (", "-c (", "d..e (", "f" * 64 + " (")
     assert [name for name in names if name not in message] == []
 
@@ -503,7 +503,7 @@ def test_parameter_servers_leave_a_node_to_work(servers: int) -> None:
     text = f"tensorflow: {{ps: {servers}}}\n"
     assert [node.label for node in build(text).nodes] == ["worker-0"]
     assert refusal(text + hosts("a", "b"), node_rank="0") == (
-        f"EP209 no node is left to work | tensorflow.ps is {servers}, with 2 hosts | name the"
+        f"EP209 no worker is left | tensorflow.ps is {servers}, with 2 hosts | name the"
         " workers first, then the parameter servers"
     )
 
@@ -540,8 +540,8 @@ def test_the_run_directory_must_hold_a_socket(run_dir: str) -> None:
 
 def test_logs_lie_outside_the_run_directory() -> None:
     assert refusal("run_dir: /x/run\nlog_dir: /x/run/log/") == (
-        "EP124 logs are to outlive the job (spec job.yaml:2:10) | /x/run/log is in /x/run, which"
-        " goes away with the job | give log_dir another place"
+        "EP124 log_dir is in the run directory (spec job.yaml:2:10) | /x/run/log is in /x/run, which"
+        " is removed with the job | set log_dir to another directory"
     )
     assert build("run_dir: /x/run\nlog_dir: /x/runs").log_dir == "/x/runs"
     assert build("run_dir: /x/run/").log_dir == "/x/run-log"

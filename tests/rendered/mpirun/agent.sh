@@ -12,7 +12,7 @@ host=$1
 shift
 here=/tmp/entrypoint-1000-36666/agent.$host
 if [ ! -p "$here" ]; then
-  echo "mpirun's agent: EP650 $host is no node of this job | see the hostfile" >&2
+  echo "mpirun's agent: EP650 $host is not a node of this job | see the hostfile" >&2
   exit 255
 fi
 umask 077

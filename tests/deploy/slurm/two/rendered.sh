@@ -24,12 +24,12 @@ export ENTRYPOINT_SECRET_FILE=/home/me/job/secret
 unset ENTRYPOINT_SECRET # sbatch takes variables along from your shell; the file is meant
 export -n HOSTNAME # this node's: srun would pass it on to all others
 if [[ ! -r $ENTRYPOINT_SECRET_FILE ]]; then
-  say "EP303 cannot read the job's secret | $ENTRYPOINT_SECRET_FILE | make it, where all nodes see it"
+  say "EP303 cannot read the job's secret | $ENTRYPOINT_SECRET_FILE | create it in a folder that all nodes see"
   exit 66
 fi
 mode=$(stat -Lc %a -- "$ENTRYPOINT_SECRET_FILE")
 if [[ $mode != *00 ]]; then
-  say "EP307 others can read the job's secret | $ENTRYPOINT_SECRET_FILE has mode $mode | make another, and chmod 600 it"
+  say "EP307 others can read the job's secret | $ENTRYPOINT_SECRET_FILE has mode $mode | create another secret, and chmod 600 its file"
   exit 78
 fi
 
