@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from entrypoint.phases import MEANING
-from entrypoint.record.content import Recording
+from entrypoint.record.content import Record, Recording
 from entrypoint.record.page import page
 from entrypoint.record.timeline import Timeline, merge
 from entrypoint.wire import read
@@ -76,16 +76,17 @@ def _end(rows: list[tuple[str, float, float, str]], name: str) -> float:
     return next(end for each, _, end, about in rows if each == name and not about)
 
 
-def timeline(**how: Any) -> Timeline:
-    """The same, on one axis."""
-    return merged(recorded(**how))
+def timeline(result: dict[str, Any] | None = None, **how: Any) -> Timeline:
+    """The same, on one axis, of a job with this result."""
+    return merged(recorded(**how), result)
 
 
-def merged(given: dict[str, Any]) -> Timeline:
+def merged(given: dict[str, Any], result: dict[str, Any] | None = None) -> Timeline:
     """What is in a file of these values."""
-    return merge(read(Recording, given))
+    return merge(Record(1, "", result, timeline=read(Recording, given)))
 
 
 def timeline_page() -> str:
     """A page with four nodes: one was late, one was lost."""
-    return page(timeline(lost=(2,)), "ended with 75: worker-2 is lost: its session ended", True)
+    result = {"status": 75, "reason": "worker-2 is lost: its session ended"}
+    return page(timeline(result, lost=(2,)))

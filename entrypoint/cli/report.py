@@ -10,7 +10,6 @@ from entrypoint.cli import outputs
 from entrypoint.cli.parser import Commands, command
 from entrypoint.errors import NoInputError
 from entrypoint.output.log import Logger, show
-from entrypoint.text import escaped
 
 if TYPE_CHECKING:
     from entrypoint.record.timeline import Timeline
@@ -39,21 +38,20 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the page and the trace, or print a table if neither was asked for. Returns 0."""
     from entrypoint.record.timeline import table, trace
 
-    timeline, outcome, failed, started = _read(args.run_dir)
+    timeline = _read(args.run_dir)
     if args.html:
         from entrypoint.record.page import page
 
-        outputs.give(page(timeline, outcome, failed), args.html, log)
+        outputs.give(page(timeline), args.html, log)
     if args.trace:
         outputs.give(trace(timeline), args.trace, log)
     if not (args.html or args.trace):
-        show(table(timeline, outcome, started))
+        show(table(timeline))
     return 0
 
 
-def _read(place: str) -> tuple[Timeline, str, bool, str]:
-    """Return the timeline in a record, how the job ended, "" if it has not, whether it failed, and
-    the command that was started.
+def _read(place: str) -> Timeline:
+    """Return the timeline in a record.
 
     Raises NoInputError if there is none, RefusedError if another user may have put it there.
     """
@@ -66,22 +64,10 @@ def _read(place: str) -> tuple[Timeline, str, bool, str]:
     file = run_dir if run_dir.endswith(".json") else record_of(run_dir)
     hint = "give worker-0's run directory, as `entrypoint plan` names it, after the job's end"
     try:
-        record = status.load(file)
-        if record.timeline is None:
-            raise NoInputError(
-                "EP042 there is no timeline to read", f"{file}: no attempt has ended", hint
-            )
-        timeline = merge(record.timeline)
+        return merge(status.load(file))
     except OSError as error:
         detail = f"{file}: {error.strerror or error}"
         raise NoInputError("EP042 there is no timeline to read", detail, hint) from None
     except Invalid as error:
         detail = f"{error}; this toolkit is {__version__}"
         raise NoInputError(f"EP042 {file} is not a record", detail, hint) from None
-    result, started = record.result, escaped(record.command)
-    if not result:
-        return timeline, "", False, started
-    outcome = f"ended with {result['status']}: {escaped(result['reason'])}"
-    if "cause" in result:
-        outcome += f"; cause: {escaped(result['text'])}"
-    return timeline, outcome, bool(result["status"]), started

@@ -58,7 +58,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     try:
         state = status.ask(status.find(args.run_dir))
     except status.Starting as error:
-        state = {"phase": error.phase, "detail": str(error)}
+        state = error.state
     answer(json_document(state) if args.json else _text(state) + _command(state))
     return int(state.get("status", 0))
 
@@ -74,26 +74,23 @@ def _watch(where: str, as_json: bool) -> int:
     from entrypoint.record import status
 
     run_dir = None
-    before: set[tuple[str, ...]] = set()
+    before: list[str] = []
     while True:
         try:
             run_dir = run_dir or status.find(where)
             state = status.ask(run_dir)
         except status.Silent as error:  # it may go on
-            state = {"phase": error.phase, "detail": str(error)}
+            state = error.state
         if as_json:
             text = json.dumps(state) + "\n"
         elif os.isatty(1):
             rest = _text(state, os.get_terminal_size(1).lines - 4).replace("\n", f"{_REST}\n")
             text = f"{_TOP}{rest}{_BELOW}"
         else:
-            rows = _changing(state)
-            text = "".join(
-                f"{_prefix(state)}{': '.join(filter(None, row))}\n"
-                for row in rows
-                if row not in before
-            )
-            before = set(rows)
+            up = f"{_time(state['up_seconds'])} " if "nodes" in state else ""
+            lines = _changing(state)
+            text = "".join(f"{up}{line}\n" for line in lines if line not in before)
+            before = lines
         write_all(1, text.encode("utf-8", "backslashreplace"))
         if "status" in state:
             return int(state["status"])
@@ -145,15 +142,12 @@ def _row(node: dict[str, Any]) -> tuple[str, ...]:
     return tuple(one_line(cells[name]) for name in _HEAD)
 
 
-def _changing(state: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return what is printed if it changes: everything except times."""
+def _changing(state: dict[str, Any]) -> list[str]:
+    """Return the lines that are printed if they change: everything except times."""
     if "nodes" not in state:
-        return [(_text(state).rstrip(),)]
-    return [(node_name(row[0], row[1]), row[2], row[-1]) for row in map(_row, state["nodes"])]
-
-
-def _prefix(state: dict[str, Any]) -> str:
-    return f"{_time(state['up_seconds'])} " if "nodes" in state else ""
+        return [_text(state).rstrip()]
+    rows = map(_row, state["nodes"])
+    return [": ".join(filter(None, (node_name(*row[:2]), row[2], row[-1]))) for row in rows]
 
 
 def _time(seconds: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from entrypoint.output.lines import stamp
 from entrypoint.phases import DNS, MEANING, Phase, Span
-from entrypoint.record.timeline import Bar, Timeline, longest, notes, who_was_last
+from entrypoint.record.timeline import Bar, Timeline, notes, sentences
 from entrypoint.render import render
 from entrypoint.text import duration
 from entrypoint.values import dataclass
@@ -81,8 +81,8 @@ def _tick(seconds: float, axis: Axis) -> str:
     return f"+{seconds - axis.on:g}s" if after else f"{seconds:g}s"
 
 
-def page(timeline: Timeline, outcome: str, failed: bool = False) -> str:
-    """Return the page's text. `outcome`: how the job ended, as text; "" if that is not known."""
+def page(timeline: Timeline) -> str:
+    """Return the page's text."""
     axis = Axis.of(timeline)
     used = {phase.name for bar in timeline.bars for phase in (*bar.phases, *bar.spans)}
     cut = (
@@ -109,12 +109,10 @@ def page(timeline: Timeline, outcome: str, failed: bool = False) -> str:
         ],
         "ticks": axis.ticks(),
         "cut": [f"{axis(axis.cut):.3f}", f"{axis(axis.on):.3f}"] if axis.on else [],
-        "sentences": [
-            sentence for sentence in (who_was_last(timeline), longest(timeline)) if sentence
-        ],
+        "sentences": sentences(timeline),
         "notes": [*([cut] if axis.on else []), *notes(timeline)],
-        "outcome": outcome,
-        "failed": failed,
+        "outcome": timeline.outcome,
+        "failed": timeline.has_failed,
         "began": f"{stamp(timeline.began)[:19]}Z",
     }
     return render("report/timeline.html.j2", context)

@@ -38,6 +38,11 @@ class Silent(UnavailableError):
 
     phase = "no answer"
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """What is known of the boot, in the form of `ask`."""
+        return {"phase": self.phase, "detail": str(self)}
+
 
 class Starting(Silent):
     """A boot has begun, and has no state yet."""
@@ -99,8 +104,7 @@ def _records() -> dict[str, int]:
 def _runs(run_dir: str) -> bool:
     """Return whether the boot of this run directory has not ended, as its record says."""
     with contextlib.suppress(OSError, Invalid, RefusedError):
-        process = load(record_of(run_dir)).process
-        return process is not None and _process_state(process) not in _GONE
+        return _process_state(load(record_of(run_dir)).process) not in _GONE
     return False
 
 
@@ -143,7 +147,7 @@ def ask(run_dir: Path) -> dict[str, Any]:
     file = record_of(str(run_dir))
     while True:
         try:
-            return _state(load(file), run_dir) or _state(load(file), run_dir, is_last=True)
+            return _state(file)
         except (FileNotFoundError, NotADirectoryError) as error:
             if not health.states_of(os.geteuid()):
                 hint = "see --run-dir, or ENTRYPOINT_RUN_DIR"
@@ -169,55 +173,47 @@ def pause(seconds: float) -> None:
     select.select([], [], [], seconds)
 
 
-def _state(record: Record, run_dir: Path, is_last: bool = False) -> dict[str, Any]:
-    """Return the state in a record, {} if its process has ended meanwhile and may have written it
-    again.
-
-    Raises Silent and UnavailableError as `ask` does; `is_last`: the record was read after the end.
-    """
+def _state(file: str) -> dict[str, Any]:
+    """Return the state in this record. Raises as `ask` does."""
+    record = load(file)
+    state = _process_state(record.process)
+    if state in _GONE:
+        record = load(file)  # it may have written its result at its end
     if record.result:
         return {"phase": "ended", **record.result, "command": record.command}
     if record.process is None:
         raise Invalid("neither a result nor a process")
+    what = f"process {record.process.pid}"
     if record.status is None:
-        return _of_program(record, record.process)
-    pid = record.process.pid
+        what += " has become the program"
+        return {**_of_program(what, state), "command": record.command}
     age = time.monotonic() - record.at
-    state = _process_state(record.process)
-    if state in _GONE or age < 0:  # it was written before the machine was restarted
-        if not is_last:
-            return {}
-        phase = (
-            f"{duration(age)} before, it was: {record.status.phase}"
-            if age > 0
-            else "the machine was restarted"
-        )
-        hint = "it was killed: see the container's log and its memory limit"
+    if age < 0 or state in _GONE:
+        before = f"{duration(age)} before, it was: {record.status.phase}"
         raise UnavailableError(
             "EP033 the entrypoint has ended without a result",
-            f"process {pid} is gone; {phase}",
-            hint,
+            f"{what} is gone; {'the machine was restarted' if age < 0 else before}",
+            "it was killed: see the container's log and its memory limit",
         )
     if state in _STOPPED or age > record.pause + _LATE:
-        detail = f"process {pid} in {run_dir}: its record is {duration(age)} old"
-        hint = _STOPPED.get(
-            state, "it gets no processor time, or waits for a disk; or the disk is full"
+        hint = "it gets no processor time, or waits for a disk; or the disk is full"
+        raise Silent(
+            "EP033 the entrypoint has not written its state",
+            f"{what} in {file.removesuffix(record_of(''))}: its record is {duration(age)} old",
+            _STOPPED.get(state, hint),
         )
-        raise Silent("EP033 the entrypoint has not written its state", detail, hint)
     status = record.status.later(age)
     outcome = vars(status.outcome) if status.outcome else None
     nodes = [vars(node) for node in status.nodes]
     return {**vars(status), "outcome": outcome, "nodes": nodes, "command": record.command}
 
 
-def _of_program(record: Record, process: RecordedProcess) -> dict[str, Any]:
+def _of_program(what: str, state: str) -> dict[str, Any]:
     """Return the state of a program that has replaced the entrypoint: only its process shows it.
 
     Raises Silent if it is stopped, UnavailableError if it has ended, NoInputError if it cannot be
     seen.
     """
-    what = f"process {process.pid} has become the program"
-    state = _process_state(process)
     if state in _GONE:
         raise UnavailableError(
             "EP033 the program has ended with a status that the entrypoint does not know",
@@ -229,15 +225,16 @@ def _of_program(record: Record, process: RecordedProcess) -> dict[str, Any]:
     if state == "?":
         detail = f"{what}, in another pid namespace"
         raise NoInputError("EP030 this boot cannot be asked", detail, "ask in its container")
-    return {"phase": "running", "detail": what, "command": record.command}
+    return {"phase": "running", "detail": what}
 
 
-def _process_state(process: RecordedProcess) -> str:
-    """Return the state of the process (proc(5)), "X" if it is gone, "?" if it is in another pid
-    namespace."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        if os.stat("/proc/self/ns/pid").st_ino != process.namespace:
-            return "?"
-        fields = proc.stat(process.pid)[1]
-        return fields[0] if int(fields[19]) == process.started else "X"
+def _process_state(process: RecordedProcess | None) -> str:
+    """Return the state of the process (proc(5)), "X" if it is gone or unknown, "?" if it is in
+    another pid namespace."""
+    if process:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if os.stat("/proc/self/ns/pid").st_ino != process.namespace:
+                return "?"
+            fields = proc.stat(process.pid)[1]
+            return fields[0] if int(fields[19]) == process.started else "X"
     return "X"

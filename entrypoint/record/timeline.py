@@ -14,8 +14,8 @@ from itertools import count
 from typing import Any
 
 from entrypoint.phases import DNS, MEANING, Phase, Span
-from entrypoint.record.content import PeerTimes, Recording, Row
-from entrypoint.text import columns, duration
+from entrypoint.record.content import PeerTimes, Record, Recording, Row
+from entrypoint.text import columns, duration, escaped
 from entrypoint.values import dataclass
 from entrypoint.wire import Invalid
 
@@ -60,13 +60,17 @@ class Bar:
 @dataclass(frozen=True)
 class Timeline:
     """The job's nodes, in seconds since the first of them began. `last`: the one that came last,
-    None for one node. `began`: that moment in seconds since 1970, by this node's clock."""
+    None for one node. `began`: that moment in seconds since 1970, by this node's clock. `outcome`:
+    how the job ended, "" if it has not; `command`: what was started."""
 
     job: str
     me: int
     bars: tuple[Bar, ...]
     last: Bar | None
     began: float
+    outcome: str
+    has_failed: bool
+    command: str
 
     @property
     def seconds(self) -> float:
@@ -121,12 +125,14 @@ class ClockShift:
         return cls(first, last, node["answered"], node["told"], max(error, other))
 
 
-def merge(recording: Recording) -> Timeline:
-    """Return the timeline in the file of worker-0, which has all nodes, or of a node that has only
-    its own phases.
+def merge(record: Record) -> Timeline:
+    """Return the timeline of worker-0, which has all nodes, or of a node that has only its own
+    phases.
 
-    Raises Invalid if that node is not in it.
+    Raises OSError if the record has none, Invalid if that node is not in it.
     """
+    if not (recording := record.timeline):
+        raise OSError(0, "no attempt has ended")
     me = recording.me
     if me >= len(recording.names):
         raise Invalid("me: not one of the names")
@@ -148,7 +154,21 @@ def merge(recording: Recording) -> Timeline:
     )
     arrived = [bar for bar in bars if bar.came is not None]
     last = max(arrived, key=lambda bar: bar.came or 0.0) if len(arrived) > 1 else None
-    return Timeline(recording.job, me, bars, last, recording.began - own[0] + zero)
+    result, outcome = record.result or {}, ""
+    if result:
+        outcome = f"ended with {result['status']}: {escaped(result['reason'])}"
+    if "text" in result:
+        outcome += f"; cause: {escaped(result['text'])}"
+    return Timeline(
+        recording.job,
+        me,
+        bars,
+        last,
+        began=recording.began - own[0] + zero,
+        outcome=outcome,
+        has_failed=bool(result.get("status")),
+        command=escaped(record.command),
+    )
 
 
 def _bar(
@@ -253,9 +273,8 @@ def longest(timeline: Timeline) -> str:
     )
 
 
-def table(timeline: Timeline, outcome: str, command: str = "") -> str:
-    """Return a table of nodes with the seconds of each phase, and what is missing. `outcome`: how
-    the job ended; `command`: what was started."""
+def table(timeline: Timeline) -> str:
+    """Return a table of nodes with the seconds of each phase, and what is missing."""
     taken = [bar.totals for bar in timeline.bars]
     names = [name for name in MEANING if any(took.get(name, 0) >= 0.0005 for took in taken)]
     heads = ["seconds", "begun", *names, "sum"]
@@ -266,17 +285,22 @@ def table(timeline: Timeline, outcome: str, command: str = "") -> str:
             (f"{bar.phases[0].start:.3f}", f"{bar.seconds:.3f}") if bar.phases else ("-", "-")
         )
         rows.append([bar.name, begun, *seconds, whole])
+    title = (f"job {timeline.job}", duration(timeline.seconds), timeline.outcome)
     lines = [
-        f"job {timeline.job}, {duration(timeline.seconds)}{f', {outcome}' if outcome else ''}",
-        *([f"command: {command}"] if command else []),
+        ", ".join(filter(None, title)),
+        *([f"command: {timeline.command}"] if timeline.command else []),
         "",
-    ]
-    lines += columns(rows, range(1, len(heads)))
-    lines += [
+        *columns(rows, range(1, len(heads))),
         "",
-        *(line for line in (who_was_last(timeline), longest(timeline), *notes(timeline)) if line),
+        *sentences(timeline),
+        *notes(timeline),
     ]
     return "\n".join(lines) + "\n"
+
+
+def sentences(timeline: Timeline) -> list[str]:
+    """Return the sentences on the last node and on the longest phase, as far as there are any."""
+    return [text for text in (who_was_last(timeline), longest(timeline)) if text]
 
 
 def notes(timeline: Timeline) -> list[str]:

@@ -38,6 +38,7 @@ from entrypoint.record.status import load
 from entrypoint.system import proc
 from entrypoint.system.threads import in_thread
 from entrypoint.values import replace
+from entrypoint.wire import to_json
 from tests import command
 from tests.cluster import free_port
 from tests.command import captured
@@ -175,13 +176,14 @@ def test_an_entrypoint_that_does_not_run_is_named(
 
     written = load(str(record(bench)))
     old = replace(written, at=time.monotonic() - written.pause - status._LATE - 1)
+    (bench.folder / "old-state.json").write_text(to_json(old))
     with pytest.raises(status.Silent) as silent:
-        status._state(old, bench.run_dir)
+        status.ask(bench.folder / "old")
     words = r"its record is ([\d.]+)s old \| it gets no processor time"
     found = re.search(words, str(silent.value))
     assert found, silent.value
     assert 7 <= float(found[1]) <= time.monotonic() - old.at + 0.05, "rounded"
-    assert status._state(written, bench.run_dir)["phase"] == "running", "the control"
+    assert status.ask(bench.run_dir)["phase"] == "running", "the control"
 
     running.kill()
     running.wait()

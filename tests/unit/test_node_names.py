@@ -43,7 +43,7 @@ def test_a_host_is_named_where_it_is_another(label: str, host: str, name: str) -
 
 def test_a_timeline_has_the_names_of_messages() -> None:
     names = [f"worker-{rank} ({host})" for rank, host in enumerate("abcd")]
-    assert "\nworker-3 (d) was last: " in table(merged(recorded() | {"names": names}), "")
+    assert "\nworker-3 (d) was last: " in table(merged(recorded() | {"names": names}))
 
 
 def test_status_names_a_node_as_messages_do() -> None:
@@ -52,7 +52,8 @@ def test_status_names_a_node_as_messages_do() -> None:
         {**node, "node": "worker-0", "host": host, "phase": "running", "idle_seconds": None, "detail": ""}
         for host in ("worker-0", "gpu-17")
     ]  # fmt: skip
-    assert [row[0] for row in _changing({"nodes": nodes})] == ["worker-0", "worker-0 (gpu-17)"]
+    lines = _changing({"nodes": nodes})
+    assert lines == ["worker-0: running", "worker-0 (gpu-17): running"]
 
 
 def hosts_in_texts(sources: Mapping[str, str]) -> Iterator[str]:

@@ -16,6 +16,8 @@ from entrypoint.record.timeline import ClockShift, table, trace, who_was_last
 from entrypoint.wire import Invalid
 from tests.made_up import merged, recorded, timeline
 
+LOST = {"status": 75, "reason": "worker-2 is lost"}
+
 THEIRS = {"answered": 10.0, "started": 11.0, "released": 90.0, "told": 91.0}
 
 
@@ -109,9 +111,9 @@ def test_a_node_that_worker_0_found_late_is_the_last() -> None:
 def test_who_is_missing_is_named() -> None:
     given = recorded(lost=(2,))
     del given["peers"]["1"]
-    made = merged(given)
+    made = merged(given, LOST)
     assert [bool(bar.phases) for bar in made.bars] == [True, False, False, True]
-    text = table(made, "ended with 75: worker-2 is lost")
+    text = table(made)
     assert text.startswith("job resnet-50, 58.9s, ended with 75: worker-2 is lost\n")
     assert "worker-1: it never answered: not reached.\n" in text
     assert "worker-2: its part did not arrive: its session ended.\n" in text
@@ -127,7 +129,7 @@ def test_a_node_s_own_file_says_that_it_is(change: dict[str, Any], note: str) ->
     made = merged({**recorded(nodes=2), "peers": {}, **change})
     assert [note in bar.note for bar in made.bars] == [bool(change.get("me")), not change.get("me")]
     assert made.last is None
-    assert "was last" not in table(made, "")
+    assert "was last" not in table(made)
 
 
 def test_the_trace_has_a_process_for_each_node_and_a_thread_for_each_rank() -> None:
@@ -180,7 +182,7 @@ def test_the_trace_is_what_perfetto_asks_for() -> None:
 def test_the_page_quotes_what_it_is_given() -> None:
     given = recorded()
     given["names"][1], given["job"] = "<script>alert(1)</script>", 'a"&<b>'
-    text = page(merged(given), "ended with 1: <img src=x>")
+    text = page(merged(given, {"status": 1, "reason": "<img src=x>"}))
     assert "<script" not in text
     assert "<img" not in text
     assert "a&quot;&amp;&lt;b&gt;" in text
@@ -194,8 +196,8 @@ def test_a_run_of_hours_does_not_hide_the_boot() -> None:
     assert hours(hours.cut) > 50, "seconds of the boot have half of the width"
     assert hours(hours.on) - hours(hours.cut) == pytest.approx(12.0)
     assert hours(hours.whole) == pytest.approx(100.0)
-    assert "The 10h00m in which all nodes ran are drawn shorter" in page(timeline(run=36_000.0), "")
-    assert "drawn shorter" not in page(timeline(run=5.0), "")
+    assert "The 10h00m in which all nodes ran are drawn shorter" in page(timeline(run=36_000.0))
+    assert "drawn shorter" not in page(timeline(run=5.0))
 
 
 @pytest.mark.parametrize(
@@ -222,21 +224,20 @@ def test_what_is_no_record_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_a_failed_job_s_page_begins_with_the_cause() -> None:
-    lost = timeline(lost=(2,))
-    text = page(lost, "ended with 75: worker-2 is lost", True)
+    text = page(timeline(LOST, lost=(2,)))
     assert '<p class="banner">The job ended with 75: worker-2 is lost</p>' in text
     assert text.count('class="node lost"') == 1
-    assert 'banner">' not in page(lost, "ended with 0: done", False)
+    assert 'banner">' not in page(timeline({"status": 0, "reason": "done"}))
 
 
 def test_a_page_says_when_the_job_began() -> None:
     assert timeline().began == pytest.approx(1795000000.0)
-    assert "began 2026-11-18T" in page(timeline(), "")
+    assert "began 2026-11-18T" in page(timeline())
 
 
 def test_a_page_has_six_colours_and_its_details_in_words() -> None:
     """What a pointer shows over a part of a bar is also there for who touches."""
-    text = page(timeline(lost=(2,)), "")
+    text = page(timeline(lost=(2,)))
     assert len(set(re.findall(r"\.k-([a-z]+) ", text))) <= 6
     for title in set(re.findall(r'title="([^"]+)"', text)):
         name, _, _ = title.partition(": ")
