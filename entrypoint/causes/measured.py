@@ -90,7 +90,7 @@ def _shared_memory(cause: Cause, text: str, signal: str, evidence: Evidence) -> 
     if free is None or free > max(1 << 20, (evidence.shm_size or 0) // 100):
         return None
     fits = cause.slug == "shm-full" or signal == "SIGBUS"
-    return _measured(cause, "shm-full", "/dev/shm was full") if fits else None
+    return _measured(cause, "shm-full") if fits else None
 
 
 def _processes(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause | None:
@@ -101,7 +101,7 @@ def _processes(cause: Cause, text: str, signal: str, evidence: Evidence) -> Caus
 
 
 def _measured(
-    cause: Cause, slug: str, says: str, certainty: Certainty = "high", device: str = ""
+    cause: Cause, slug: str, says: str = "", certainty: Certainty = "high", device: str = ""
 ) -> Cause:
     kind = KINDS[slug]
     retry: Retry = "elsewhere" if slug == "gpu-busy" else kind.retry
@@ -112,7 +112,7 @@ def _measured(
         blame="unknown" if slug == "cuda-kernel-fault" else kind.blame,
         retry=retry,
         certainty=certainty,
-        says=says,
+        says=says or kind.says,
         fix=kind.fix,
         device=device,
     )
@@ -143,7 +143,7 @@ def _fault(cause: Cause, fault: DeviceFault, text: str) -> Cause | None:
     )
     detail = escaped(fault.detail, 80)
     says = {
-        "ecc": "{device} reported an uncorrectable ECC error",
+        "ecc": KINDS["gpu-ecc"].says,
         "xid": f"{{device}} reported Xid {fault.number}",
         "missing": "{device} is missing",
         "health": f"{{device}} reported a fault ({detail})",
@@ -165,9 +165,7 @@ def _held(cause: Cause, fault: DeviceFault) -> Cause | None:
     if cause.slug in ("gpu-oom", "gpu-oom-foreign"):
         if cause.slug == "gpu-oom" and cause.certainty == "high":
             return None  # the numbers in the output show that it was the program itself
-        says = "other processes hold the memory of {device}"
-        return _measured(cause, "gpu-oom-foreign", says, device=fault.device)
+        return _measured(cause, "gpu-oom-foreign", device=fault.device)
     if cause.slug in ("gpu-busy", "gpu-init") and cause.certainty == "low":
-        says = "{device} was in use by another process"
-        return _measured(cause, "gpu-busy", says, device=fault.device)
+        return _measured(cause, "gpu-busy", device=fault.device)
     return None

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 from collections import deque
-from typing import BinaryIO
+from functools import partial
 
 from entrypoint.cli.parser import Commands, command
 from entrypoint.errors import NoInputError, UsageError
@@ -69,21 +69,21 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 def _is_log(question: list[str], args: argparse.Namespace) -> bool:
     """Return whether the question names a log, rather than a status, an id or a text. Raises
     UsageError if options for logs are given without one."""
-    from entrypoint import explain
+    from entrypoint.explain import find
 
     options = [
         name for name in ("json", "status", "signal") if getattr(args, name) not in (None, False)
     ]
     word = question[0] if len(question) == 1 else ""
-    if word == "-" or (word and os.path.exists(word) and not _is_asked(word)):
+    if not word or _is_asked(word):
+        if options:
+            hint = "give the file of a log, or - for stdin: entrypoint explain --json job.log"
+            raise UsageError(f"EP136 --{options[0]} needs a log", " ".join(question)[:80], hint)
+        return False
+    if options or word == "-" or os.path.exists(word):
         return True
     is_path = re.fullmatch(r"\S*/\S*|\S+\.(?:log|txt|out|err|jsonl?)", word) is not None
-    if options and (not word or _is_asked(word)):
-        hint = "give the file of a log, or - for stdin: entrypoint explain --json job.log"
-        raise UsageError(f"EP136 --{options[0]} needs a log", " ".join(question)[:80], hint)
-    if options or not is_path:
-        return bool(options)
-    return not (explain.named(word) or explain.containing(word) or explain.others_containing(word))
+    return is_path and find(word) == ([], [])
 
 
 def _is_asked(word: str) -> bool:
@@ -104,16 +104,14 @@ def _number(text: str | None) -> int | None:
 def _signal(text: str | None) -> str:
     if text is None:
         return ""
-    import signal
+    from signal import Signals
 
-    names: dict[str, str] = {}
-    for one in signal.Signals:
-        names |= dict.fromkeys((one.name, one.name.removeprefix("SIG"), str(one.value)), one.name)
-    if text.upper() not in names:
-        raise UsageError(
-            "EP136 --signal needs the name of a signal", text[:20], "such as SIGKILL or SIGSEGV"
-        )
-    return names[text.upper()]
+    for one in Signals:
+        if text.upper() in (one.name, one.name.removeprefix("SIG"), str(one.value)):
+            return one.name
+    raise UsageError(
+        "EP136 --signal needs the name of a signal", text[:20], "such as SIGKILL or SIGSEGV"
+    )
 
 
 def _log(path: str) -> bytes:
@@ -127,24 +125,10 @@ def _log(path: str) -> bytes:
             if path != "-" and not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
                 raise OSError(0, "it is not a file")
             head = file.read(_HEAD)
-            if stat.S_ISREG(mode):
-                end = file.seek(0, os.SEEK_END)
-                file.seek(max(len(head), end - _TAIL))
-                return head + _joint(file.tell() > len(head)) + file.read(_TAIL)
-            return head + _end_of(file)
+            if stat.S_ISREG(mode):  # one byte more than the end shows that something is left out
+                file.seek(max(len(head), file.seek(0, os.SEEK_END) - _TAIL - 1))
+            # Of what a pipe still brings, never more than two pieces are kept.
+            rest = b"".join(deque(iter(partial(file.read, _TAIL), b""), maxlen=2))
+            return head + (b"\n" if len(rest) > _TAIL else b"") + rest[-_TAIL:]
     except OSError as error:
         raise NoInputError(f"EP111 cannot read {name}", error.strerror or "", hint) from None
-
-
-def _end_of(file: BinaryIO) -> bytes:
-    """Return the end of what a pipe still brings; never more than two pieces are kept."""
-    pieces: deque[bytes] = deque(maxlen=2)
-    length = 0
-    while piece := file.read(_TAIL):
-        pieces.append(piece)
-        length += len(piece)
-    return _joint(length > _TAIL) + b"".join(pieces)[-_TAIL:]
-
-
-def _joint(is_cut: bool) -> bytes:
-    return b"\n" if is_cut else b""

@@ -104,20 +104,18 @@ def ending_with(number: int) -> list[Entry]:
     )
 
 
-def named(text: str) -> list[Entry]:
-    """Return the messages whose ids are in the text, such as a line of a log."""
-    return [messages()[id] for id in dict.fromkeys(ID.findall(text)) if id in messages()]
-
-
-def containing(text: str) -> list[Entry]:
-    """Return the messages that contain the text, in capital letters or not."""
-    return [entry for entry in messages().values() if text.lower() in entry.says.lower()]
-
-
-def others_containing(text: str) -> list[Mapping[str, str]]:
-    """Return the states of a wait, and the messages of other programs, that contain the text."""
-    entries = (*source()["waiting"], *source()["others"])
-    return [entry for entry in entries if text.lower() in entry["says"].lower()]
+def find(text: str) -> tuple[list[Entry], list[Mapping[str, str]]]:
+    """Return the messages whose ids are in the text, such as a line of a log; if there are none,
+    the messages that contain it, and the states of a wait and messages of other programs that
+    do."""
+    known = messages()
+    if ids := [id for id in dict.fromkeys(ID.findall(text.upper())) if id in known]:
+        return [known[id] for id in ids], []
+    others = (*source()["waiting"], *source()["others"])
+    return (
+        [entry for entry in known.values() if text.lower() in entry.says.lower()],
+        [entry for entry in others if text.lower() in entry["says"].lower()],
+    )
 
 
 def ends(kinds: Sequence[str]) -> str:
@@ -143,18 +141,17 @@ def explanation(question: str, columns: int) -> str:
     none."""
     if not question:
         return _all(columns)
-    if question.isascii() and question.isdigit():
-        return _status(int(question[:20]), columns)
-    if entry := messages().get(question.upper()):
-        return f"{entry.text(columns)}\n"
-    if entries := named(question):
-        return "\n\n".join(entry.text(columns) for entry in entries) + "\n"
-    entries, others = containing(question), others_containing(question)
+    is_number = question.isascii() and question.isdigit()
+    if is_number and int(question[:20]) < 256:
+        return _status(int(question), columns)
+    entries, others = find(f"EP{question}" if is_number else question)
     if not entries and not others:
+        kind = "exit status" if is_number else "message"
         hint = (
-            f"give an id, such as EP500, a status, or a part of a message as it is written; {_ALL}"
+            "give an id, such as EP500, a status from 0 to 255, or a part of a message as it is"
+            f" written; {_ALL}"
         )
-        raise UsageError("EP130 there is no such message", question[:80], hint)
+        raise UsageError(f"EP130 there is no such {kind}", question[:80], hint)
     if len(entries) > _LONG:
         parts = ["\n".join(_line(entry, columns) for entry in entries)]
     else:
@@ -167,11 +164,6 @@ def explanation(question: str, columns: int) -> str:
 
 
 def _status(number: int, columns: int) -> str:
-    if number > 255:
-        if entry := messages().get(f"EP{number}"):
-            return f"{entry.text(columns)}\n"
-        hint = f"give a number from 0 to 255; {_ALL}"
-        raise UsageError("EP130 there is no such exit status", str(number)[:20], hint)
     lines = [of_status(number).text(columns)]
     if entries := ending_with(number):
         rows = "\n".join(_line(entry, columns) for entry in entries)

@@ -31,13 +31,9 @@ _END = (
 _OTHER_WORDS = (
     ("host-oom", "the memory of this container was used up, and the kernel killed a process"),
     ("disk-full", "no space was left in {folder}"),
-    ("shm-full", "/dev/shm was full"),
     ("proc-limit", "the container's limit of processes was reached"),
-    ("gpu-ecc", "{device} reported an uncorrectable ECC error"),
     ("gpu-lost", "{device} is missing"),
     ("gpu-lost", "{device} reported a fault ({detail})"),
-    ("gpu-oom-foreign", "other processes hold the memory of {device}"),
-    ("gpu-busy", "{device} was in use by another process"),
     ("node-lost", "{node} is lost: {why}"),
 )
 _TEXT_FIELDS = ("text", "log", "message", "msg")  # of a line that is a JSON object

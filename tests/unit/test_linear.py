@@ -85,7 +85,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "fault": faults._FAULT.fullmatch,
     "time of a fault": lambda text: re.fullmatch(faults._TIME, text),
     "time of Slurm": slurm._TIME.fullmatch,
-    "ids": explain.named,
+    "ids": explain.find,
     "words of nodes": lambda text: [
         _nodelist._TOKEN.match(text, at) for at in (0, 1, len(text) // 2)
     ],
