@@ -189,6 +189,14 @@ def job_arguments(parser: _Parser, spec: str | None, hidden: Sequence[str] = ())
     parser._action_groups.append(parser._action_groups.pop(1))
 
 
+def run_dir_argument(parser: _Parser) -> None:
+    """Add the option of the commands that work on the boot of this container."""
+    text = (
+        "run directory of the boot (or ENTRYPOINT_RUN_DIR); the boot of this container if not given"
+    )
+    parser.add_argument("--run-dir", metavar="RUN_DIR", default="", help=text)
+
+
 def _help(field: FieldInfo) -> str:
     """Return the first sentence of a field's description, the adapters, and its variable."""
     names = ", ".join(field.adapters)

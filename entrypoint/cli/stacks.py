@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from entrypoint.cli.parser import Commands, command
+from entrypoint.cli.parser import Commands, command, run_dir_argument
 from entrypoint.output.log import Logger, answer
 
 
@@ -18,10 +18,7 @@ boot: docker exec CONTAINER entrypoint stacks.
 
 Exit status: 0 if the stacks were read; 66 if there is no boot; 69 if no ranks run, or the
 entrypoint does not answer; 77 if the boot is another user's; 64 if there are several boots."""
-    help_text = (
-        "run directory of the boot (or ENTRYPOINT_RUN_DIR); the boot of this container if not given"
-    )
-    stacks.add_argument("--run-dir", metavar="RUN_DIR", default="", help=help_text)
+    run_dir_argument(stacks)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

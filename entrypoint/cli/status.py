@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Any
 
-from entrypoint.cli.parser import Commands, command
+from entrypoint.cli.parser import Commands, command, run_dir_argument
 from entrypoint.model import node_name
 from entrypoint.output.log import Logger, answer
 from entrypoint.system.descriptors import write_all
@@ -40,10 +40,7 @@ replaced it has ended; 77 if the record is another user's; 64 if there are sever
         action="store_true",
         help="print JSON, durations in seconds; with --watch one line each",
     )
-    help_text = (
-        "run directory of the boot (or ENTRYPOINT_RUN_DIR); the boot of this container if not given"
-    )
-    status.add_argument("--run-dir", metavar="RUN_DIR", default="", help=help_text)
+    run_dir_argument(status)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

@@ -129,14 +129,19 @@ def read_phrase(text: str) -> Cause | None:
     says, _, about = text.removesuffix(")").rpartition(" (")
     parts = about.split("; ")
     retry = next((name for name, words in RETRIES_IN_WORDS.items() if words in parts), None)
-    fitting = max(
-        ((len(words), slug) for slug, words in _words() if _fits(words, says)), default=None
-    )
     if retry is None:
         return None
     xid = re.search(r" reported Xid (\d{1,4})\b", says)
-    measured = shown_by(DeviceFault("", "xid", "", int(xid[1]))) if xid else "user-code"
-    slug = fitting[1] if fitting else measured
+    slug = shown_by(DeviceFault("", "xid", "", int(xid[1]))) if xid else "user-code"
+    rows = (row for row in (*signatures(), *ENDS.values()) if row.says)
+    kinds = ((kind.slug, kind.says) for kind in KINDS.values())
+    words = (*_OTHER_WORDS, *kinds, *((row.slug, row.says) for row in rows))
+    fitting = [  # with something in place of their fields
+        (len(said), name)
+        for name, said in words
+        if all(part in says for part in re.split(r"{\w{1,20}}", said))
+    ]
+    _, slug = max(fitting, default=(0, slug))
     kind = KINDS[slug]
     return Cause(
         slug,
@@ -147,21 +152,3 @@ def read_phrase(text: str) -> Cause | None:
         says,
         kind.fix,
     )
-
-
-def _words() -> Iterator[tuple[str, str]]:
-    """Yield the kinds of causes with the words in which they are said."""
-    yield from _OTHER_WORDS
-    yield from ((kind.slug, kind.says) for kind in KINDS.values())
-    yield from ((row.slug, row.says) for row in (*signatures(), *ENDS.values()) if row.says)
-
-
-def _fits(words: str, says: str) -> bool:
-    """Return whether these may be the words, with something in place of their fields."""
-    at = 0
-    for part in re.split(r"{\w{1,20}}", words):
-        at = says.find(part, at)
-        if at < 0:
-            return False
-        at += len(part)
-    return True

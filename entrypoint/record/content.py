@@ -77,14 +77,14 @@ class JobStatus:
     def later(self, seconds: float) -> JobStatus:
         """Return the state so many seconds later, if only time has passed."""
 
-        def aged(value: Any, *names: str) -> Any:
-            known = [name for name in names if vars(value)[name] is not None]
-            return replace(value, **{name: round(vars(value)[name] + seconds, 3) for name in known})
+        def add(value: float | None) -> Any:
+            return None if value is None else round(value + seconds, 3)
 
         times = ("since_seconds", "heartbeat_seconds", "idle_seconds")
-        nodes = tuple(aged(node, *times) for node in self.nodes)
-        older: JobStatus = aged(replace(self, nodes=nodes), "up_seconds")
-        return older
+        nodes = tuple(
+            replace(node, **{name: add(vars(node)[name]) for name in times}) for node in self.nodes
+        )
+        return replace(self, nodes=nodes, up_seconds=add(self.up_seconds))
 
 
 @dataclass

@@ -256,11 +256,8 @@ def recorded(log: Log) -> Iterator[RecordFile]:
     record = RecordFile(log)
     try:
         yield record
-    except EntrypointError as error:
-        record.end(Outcome(error.status, "; ".join(error.lines())))
-        raise
-    except StoppedBySignal as stop:
-        record.end(stop.outcome)
+    except (EntrypointError, StoppedBySignal) as error:
+        record.end(error.outcome)
         raise
     except Exception as error:
         record.end(Outcome(EXIT_SOFTWARE, f"EP900 internal error: {type(error).__name__}: {error}"))

@@ -25,6 +25,8 @@ from entrypoint.values import dataclass, replace
 _MOST_PHASES = 100  # phases of the node itself that are kept
 # phases of ranks that are kept: a rank may restart any number of times
 _MOST = messages.PHASES // 2
+# A node that sends one of these is there.
+_HEARD = (events.MessageReceived, events.Answered, events.Alive)
 
 
 @dataclass
@@ -84,25 +86,25 @@ class JobObserver:
 
     def saw(self, what: Any, now: float) -> None:
         """See an event or an action, as extensions.Observer does."""
+        node = getattr(what, "node", self.me)
+        peer = self.peers[node]
+        if isinstance(what, _HEARD) and node != self.me:
+            self.nodes[node].heard = now
         match what:
             case actions.Entered():
                 self._entered(what, now)
             case events.MessageReceived():
-                self._heard(what.node, now)
-                self._on_message(what.node, what.message, now)
-            case events.Alive():
-                self._heard(what.node, now)
+                self._on_message(node, what.message, now)
             case events.Answered():
-                self._heard(what.node, now)
-                self._named(what.node, what.named)
-                self._turn(self._topology.name(what.node), "", now)
-                self.peers[what.node].answered = now
-                self.peers[what.node].why = ""
+                self._named(node, what.named)
+                self._turn(self._topology.name(node), "", now)
+                peer.answered = now
+                peer.why = ""
             case events.Unreachable():
-                self._named(what.node, what.named)
-                self.peers[what.node].why = what.why
-            case events.SessionLost() if not self.peers[what.node].part:
-                self.peers[what.node].why = what.why or "its session ended"
+                self._named(node, what.named)
+                peer.why = what.why
+            case events.SessionLost() if not peer.part:
+                peer.why = what.why or "its session ended"
             case events.NameState():
                 self._names[what.host] = what.state
                 self.is_new = True
@@ -113,13 +115,13 @@ class JobObserver:
             case events.RankChanged() if what.name in self._open:
                 self._turn(what.name, Phase.RUNNING.timeline, now)
             case actions.Call():
-                self._turn(self._topology.name(what.node), DNS, now)
+                self._turn(self._topology.name(node), DNS, now)
             case actions.Answer(message=messages.NodeInfo()):
-                self.peers[self.me].answered = now
+                peer.answered = now
             case actions.Send(message=messages.Start()):
-                self.peers[what.node].started = now
+                peer.started = now
             case actions.Send(message=messages.Release()):
-                self.peers[what.node].released = now
+                peer.released = now
 
     def _entered(self, action: actions.Entered, now: float) -> None:
         state, phase = self.nodes[action.node], action.phase
@@ -138,10 +140,6 @@ class JobObserver:
             self._turn("", phase.timeline or Phase.RELEASED.timeline, now)
         state.phase = phase
         state.detail = action.detail
-
-    def _heard(self, rank: int, now: float) -> None:
-        if rank != self.me:
-            self.nodes[rank].heard = now
 
     def _on_message(self, node: int, message: Any, now: float) -> None:
         state, own = self.nodes[node], self.peers[self.me]

@@ -136,17 +136,14 @@ def merge(record: Record) -> Timeline:
     me = recording.me
     if me >= len(recording.names):
         raise Invalid("me: not one of the names")
-    own = [start for _, start, _, about in recording.phases if not about]
-    if not own:
+    if not recording.phases or recording.phases[0][3]:
         raise Invalid("phases: none is the node's own")
     parts = {me: (recording.phases, ClockShift())}
     for rank in range(len(recording.names)):
         peer = recording.peers.get(str(rank), PeerTimes())
         if peer.part and (shift := ClockShift.between(vars(peer.part), vars(peer))):
             parts[rank] = peer.part.phases, shift
-    zero = min(
-        shift(start) for rows, shift in parts.values() for _, start, _, about in rows if not about
-    )
+    zero = min(shift(rows[0][1]) for rows, shift in parts.values() if rows)
     here = _bar(me, recording, parts, zero)
     bars = tuple(
         here if rank == me else _bar(rank, recording, parts, zero, here.came)
@@ -164,7 +161,7 @@ def merge(record: Record) -> Timeline:
         me,
         bars,
         last,
-        began=recording.began - own[0] + zero,
+        began=recording.began - recording.phases[0][1] + zero,
         outcome=outcome,
         has_failed=bool(result.get("status")),
         command=escaped(record.command),

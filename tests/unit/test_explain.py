@@ -28,7 +28,6 @@ PASSED_ON = {
     "health/report.py": ["reason"],  # nothing is wrong
     "errors.py": ["str(self)"],
     "launchers/_command.py": ["summary"],  # of `problem`, whose calls are looked at
-    "record/file.py": ["'; '.join(error.lines())"],
     "job/leader.py": ["words"],  # another node's failure
     "job/rollcall.py": [
         "'; '.join((each.summary for each in wrong))",
