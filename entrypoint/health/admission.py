@@ -96,7 +96,7 @@ class Admission:
         self._attempt = attempt
         self._log = callbacks.log
         self._tell = callbacks.tell
-        self._problem = ""
+        self._failed: Outcome | None = None
         self._waits_for = ""
         self._is_announced = False  # whether the leader waits for the end
         self._held: list[Callable[[], None]] = []  # what is to be done after it
@@ -112,19 +112,17 @@ class Admission:
         self._is_announced = self.is_open and not report.not_ready
         if report.not_ready:
             return report
-        if self._problem:
-            return replace(report, not_ready=unhealthy(self._problem))
         if self.is_open:
             asyncio.get_running_loop().call_soon(self._say_why)  # after the report
-        return replace(report, checking=self.is_open)
+        return replace(report, not_ready=self._failed, checking=self.is_open)
 
     def hold(self, work: Callable[[], None]) -> None:
         """Do this once the gate has ended, or now; never if this node has not passed, which is then
         a failure of it."""
         if self.is_open:
             self._held.append(work)
-        elif self._problem:
-            self._tell(events.Faulted(unhealthy(self._problem)))
+        elif self._failed:
+            self._tell(events.Faulted(self._failed))
         else:
             work()
 
@@ -135,10 +133,11 @@ class Admission:
             self._task.cancel()
 
     async def _run(self, gate: NodeGate) -> None:
-        self._problem = await _check(gate, self._plan, self._attempt, self._log, self._wait)
+        problem = await _check(gate, self._plan, self._attempt, self._log, self._wait)
+        self._failed = unhealthy(problem) if problem else None
         self._task = None
         if self._is_announced:
-            self._say(messages.Checked(self._problem))
+            self._say(messages.Checked(problem))
         held, self._held = self._held, []
         for work in held:
             self.hold(work)

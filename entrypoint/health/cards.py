@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from entrypoint.model import Finding, Plan
+from entrypoint.health.findings import Findings, finding
+from entrypoint.model import Plan
 from entrypoint.system.smi import MILD, Card
 
 if TYPE_CHECKING:
-    from entrypoint.health.observation import Findings, Observation
+    from entrypoint.health.observation import Observation
 
 _FILES = re.compile(r"(?<!\d)(\d{1,9}) /dev/")
 _BUSY = 1024  # MiB in use before a job: more than a driver takes for itself
@@ -19,27 +20,37 @@ _BUSY = 1024  # MiB in use before a job: more than a driver takes for itself
 
 def judge(observation: Observation, plan: Plan, rank: int) -> Findings:
     """What the driver's tool tells of the cards, and what torch and Horovod were built for."""
-    if not observation.devices and not observation.cards:
-        yield Finding("ok", "accelerators", "accelerators", observation.device_origin or "none")
+    devices, origin = observation.devices or 0, observation.device_origin
+    if not devices and not observation.cards:
+        yield finding("ok", "accelerators/none", origin or "none")
         return
     slots = plan.topology.nodes[rank].slots
     kinds = sorted({card.name for card in observation.cards if card.name})
-    actual = f"{observation.devices} {observation.device} ({observation.device_origin})"
+    actual = f"{observation.devices} {observation.device} ({origin})"
     actual += f": {', '.join(kinds)}" if kinds else ""
-    level = "warning" if (observation.devices or 0) < slots else "ok"
-    fix = f"set slots to {observation.devices}, or give the container more devices"
-    yield Finding(level, "accelerators", "accelerators", actual, f"{slots}, one a rank", fix)
-    number = expected(observation.device_origin, observation.devices or 0)
-    yield from lost(observation.cards, number, observation.tool)
+    level = "warning" if devices < slots else "ok"
+    yield finding(level, "accelerators", actual, slots=slots, devices=observation.devices)
+    yield from lost(observation.cards, expected(origin, devices), observation.tool)
     for card in observation.cards:
         yield from health(card)
         yield from in_use(card)
-    yield from _driver(observation)
+    if actual := observation.driver:
+        actual += f", for CUDA up to {observation.driver_cuda}" if observation.driver_cuda else ""
+        actual += f", CANN {observation.cann}" if observation.cann else ""
+        yield finding("ok", "driver", actual)
     if observation.device == "nvidia":
         yield from _cuda(observation, slots)
     if observation.device == "ascend":
-        yield from _npu(observation)
-    yield from _horovod(observation, plan)
+        if not observation.driver and not observation.cann:
+            yield finding("warning", "cann", "neither was found")
+        if observation.library("torch") and not observation.library("torch npu"):
+            yield finding("warning", "torch-npu", "torch without torch_npu")
+    if observation.library("horovod"):
+        has_mpi, has_nccl = (observation.library(f"horovod {name}") for name in ("mpi", "nccl"))
+        if plan.launch.ranks.reports == "ranks" and has_mpi == "no":
+            yield finding("warning", "horovod-mpi", "built without MPI", launcher=plan.launcher)
+        if observation.device == "nvidia" and has_nccl == "no":
+            yield finding("warning", "horovod-nccl", "built without NCCL")
 
 
 def expected(origin: str, usable: int) -> int:
@@ -52,113 +63,42 @@ def expected(origin: str, usable: int) -> int:
 def lost(cards: Sequence[Card], number: int, tool: str) -> Findings:
     """Whether the tool sees each card that has a device file."""
     if cards and len(cards) < number:
-        fix = (
-            "look at dmesg for Xid or card errors; reset or replace the card, or take the"
-            " machine out"
-        )
-        actual = f"{len(cards)} answer {tool}"
-        yield Finding(
-            "error", "accelerators-lost", "accelerators that answer", actual, f"{number}", fix
-        )
+        yield finding("error", "accelerators-lost", f"{len(cards)} answer {tool}", number=number)
 
 
 def health(card: Card) -> Findings:
     """What the tool says of a card that is not well."""
     if card.problem:
-        fix = "reset the card, or take the machine out and have it looked at"
         level = "warning" if card.problem in MILD else "error"
-        yield Finding(
-            level,
-            "accelerator-health",
-            f"{card.called('accelerator')}: health",
-            card.problem,
-            "healthy",
-            fix,
-        )
+        yield finding(level, "accelerator-health", card.problem, card=card.called("accelerator"))
 
 
 def in_use(card: Card) -> Findings:
     """Who uses a card already."""
-    busy = (card.used or 0) >= _BUSY
-    if card.processes or busy:
+    if card.processes or (card.used or 0) >= _BUSY:
         who = ", ".join(card.processes) or "by processes that are not seen from this container"
         actual = f"{card.used:g} MiB in use: {who}" if card.used is not None else f"in use: {who}"
-        fix = "end them, or take another machine: they take memory and time from the job"
-        yield Finding(
-            "warning",
-            "accelerator-in-use",
-            f"{card.called('accelerator')}: in use",
-            actual,
-            "no other process",
-            fix,
-        )
-
-
-def _driver(observation: Observation) -> Findings:
-    if observation.driver:
-        actual = observation.driver
-        actual += f", for CUDA up to {observation.driver_cuda}" if observation.driver_cuda else ""
-        actual += f", CANN {observation.cann}" if observation.cann else ""
-        yield Finding("ok", "driver", "driver", actual)
+        yield finding("warning", "accelerator-in-use", actual, card=card.called("accelerator"))
 
 
 def _cuda(observation: Observation, slots: int) -> Findings:
     torch, built = observation.library("torch"), observation.library("torch cuda")
+    newest = observation.driver_cuda
     if not torch:
         return
-    build = "install a torch that is built for CUDA, from PyTorch's own index"
     if built in ("", "none"):
-        actual = f"torch {torch} is built without CUDA"
-        yield Finding("error", "torch-cuda", "torch and CUDA", actual, "CUDA", build)
+        yield finding("error", "torch-cuda/cpu", f"torch {torch} is built without CUDA")
         return
-    if observation.driver_cuda and _major(built) > _major(observation.driver_cuda):
-        actual = f"torch is built for {built}, the driver takes up to {observation.driver_cuda}"
-        fix = (
-            "a newer driver on the machine, CUDA's compat package in the image, or a torch for"
-            f" {observation.driver_cuda}"
-        )
-        yield Finding(
-            "error", "cuda-driver", "CUDA and the driver", actual, "a driver as new as CUDA", fix
-        )
+    if newest and _major(built) > _major(newest):
+        actual = f"torch is built for {built}, the driver takes up to {newest}"
+        yield finding("error", "cuda-driver", actual, cuda=newest)
     can = observation.library("torch cuda.is_available")
     if can == "no":
         actual = observation.library("torch why") or "torch.cuda.is_available() is False"
-        fix = "see the driver, /usr/local/nvidia and LD_LIBRARY_PATH of the container"
-        yield Finding(
-            "error", "torch-cuda", "torch and CUDA", actual, "cards that torch can use", fix
-        )
+        yield finding("error", "torch-cuda/none", actual)
     count = observation.library("torch cuda.device_count")
     if can == "yes" and count.isdigit() and int(count) < slots:
-        fix = "see CUDA_VISIBLE_DEVICES, and MIG"
-        yield Finding(
-            "error", "torch-cuda", "torch and CUDA", f"torch sees {count} cards", f"{slots}", fix
-        )
-
-
-def _npu(observation: Observation) -> Findings:
-    if not observation.driver and not observation.cann:
-        fix = "mount /usr/local/Ascend/driver from the machine, and take an image with CANN"
-        yield Finding(
-            "warning", "cann", "CANN and the driver", "neither was found", "/usr/local/Ascend", fix
-        )
-    if observation.library("torch") and not observation.library("torch npu"):
-        fix = "install the torch-npu of this torch's version"
-        yield Finding(
-            "warning", "torch-npu", "torch and CANN", "torch without torch_npu", "torch_npu", fix
-        )
-
-
-def _horovod(observation: Observation, plan: Plan) -> Findings:
-    if not observation.library("horovod"):
-        return
-    if plan.launch.ranks.reports == "ranks" and observation.library("horovod mpi") == "no":
-        fix = "build Horovod with HOROVOD_WITH_MPI=1, or set HOROVOD_CONTROLLER=gloo"
-        what, actual, needed = "Horovod and MPI", "built without MPI", f"MPI, under {plan.launcher}"
-        yield Finding("warning", "horovod-mpi", what, actual, needed, fix)
-    if observation.device == "nvidia" and observation.library("horovod nccl") == "no":
-        fix = "build Horovod with HOROVOD_GPU_OPERATIONS=NCCL"
-        what, actual, needed = "Horovod and NCCL", "built without NCCL", "NCCL, for GPUs"
-        yield Finding("warning", "horovod-nccl", what, actual, needed, fix)
+        yield finding("error", "torch-cuda/few", f"torch sees {count} cards", slots=slots)
 
 
 def _major(version: str) -> int:

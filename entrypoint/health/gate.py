@@ -7,7 +7,6 @@ A check that is missing or slow never stops a job: it is said once.
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,13 +15,13 @@ from pathlib import Path
 from entrypoint.errors import EntrypointError, message_parts
 from entrypoint.health import cards
 from entrypoint.job.failure import ended
-from entrypoint.model import Facts, Finding, Plan
+from entrypoint.model import Facts, Plan
 from entrypoint.plan import environment
 from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec
 from entrypoint.system import preflight, smi
 from entrypoint.system.files import trusted_entries, untrusted
-from entrypoint.system.limited import run
+from entrypoint.system.limited import LimitedRun, run
 from entrypoint.system.process import tied
 from entrypoint.system.smi import Reading
 from entrypoint.system.threads import in_thread, rest
@@ -112,10 +111,10 @@ class NodeGate:
                             f"EP462 a card has a problem: {says}", finding.detail, finding.fix
                         )
 
-    def _held(self, readings: Sequence[Reading]) -> dict[str, Finding]:
-        """Return the cards that something uses, but for those that were in use before the job."""
+    def _held(self, readings: Sequence[Reading]) -> dict[str, str]:
+        """Return who uses which card, but for those that were in use before the job."""
         return {
-            name: finding
+            name: finding.seen
             for reading in readings
             for card in reading.cards
             for finding in cards.in_use(card)
@@ -131,29 +130,29 @@ class NodeGate:
         without a gate. Later it is what an attempt has left.
         """
         begun, before = time.monotonic(), ""
-        until = begun + self._spec.memory
-        held = self._held(readings)
-        while held and (left := until - time.monotonic()) > 0:
-            why = f"the memory of cards is not free: {_named(held)}"
-            if why != before:
+        most = self._spec.memory
+        while held := self._held(readings):
+            named = some((f"{name}: {who}" for name, who in held.items()), _NAMED, "; ")
+            left = begun + most - time.monotonic()
+            if left <= 0:
+                break
+            if named != before:
+                why = f"the memory of cards is not free: {named}"
                 self._log(f"{why}; waiting {left:.0f}s at most")
                 wait(why)
-                before = why
+                before = named
             await rest(min(_POLL, left))
             readings = await self._read_cards(plan, _TOOL)
             if not readings:
                 return []  # the tool does not answer any more
-            held = self._held(readings)
-        if not held and before:
+        if before and not held:
             self._log(f"the memory of the cards is free after {time.monotonic() - begun:.1f}s")
-        is_first = self._shared is None
-        self._shared = self._shared or set()
+        is_first, self._shared = self._shared is None, self._shared or {*held}
         if not held:
             return []
-        problem = f"memory of cards is not free after {self._spec.memory:.0f}s: {_named(held)}"
+        problem = f"memory of cards is not free after {most:.0f}s: {named}"
         if not is_first:
             return [problem]
-        self._shared = set(held)
         hint = "end the process that uses them, or wait longer: gate.memory, in seconds"
         self._warn("EP463 the job shares its cards", problem, hint)
         return []
@@ -179,31 +178,27 @@ class NodeGate:
             if why:
                 self._warn(f"EP464 {entry.name} of {folder} is not run", why, hint)
                 continue
-            if until - time.monotonic() < _LEAST:
-                self._late(entry.name, "no time left")
-                continue
-            result = await run(tied((str(entry),)), env, until - time.monotonic(), merged=True)
+            result = LimitedRun(None, "", "no time left")
+            if (left := until - time.monotonic()) >= _LEAST:
+                result = await run(tied((str(entry),)), env, left, merged=True)
             if result.status is None:
-                self._late(entry.name, result.problem)
+                late = (
+                    "give the checks more time: gate.seconds; until then the node counts as healthy"
+                )
+                self._warn(
+                    f"EP465 the health check {entry.name} has no result", result.problem, late
+                )
             elif result.status:
                 last = scrubbed(_last_line(result.output), self._facts.env)
                 reason = f"{entry.name}: {last}" if last else ended(entry.name, result.status)
                 problems.append(reason)
         return problems
 
-    def _late(self, name: str, why: str) -> None:
-        hint = "give the checks more time: gate.seconds; until then the node counts as healthy"
-        self._warn(f"EP465 the health check {name} has no result", why, hint)
-
 
 def _last_line(output: str) -> str:
     """Return the last line with a text."""
     last = output.rstrip()[-_LINE:].rpartition("\n")[2]
     return one_line(last.strip(), _REASON)
-
-
-def _named(held: dict[str, Finding]) -> str:
-    return some((f"{name}: {finding.seen}" for name, finding in held.items()), _NAMED, "; ")
 
 
 def _executables(folder: Path) -> list[tuple[Path, str]]:
@@ -216,9 +211,7 @@ def _executables(folder: Path) -> list[tuple[Path, str]]:
 
 def _refused(file: Path) -> str:
     try:
-        about = os.stat(file)
+        why = untrusted(file)
     except OSError as error:
         return error.strerror or str(error)
-    if not stat.S_ISREG(about.st_mode) or not os.access(file, os.X_OK):
-        return "not an executable file"
-    return untrusted(file)
+    return why if file.is_file() and os.access(file, os.X_OK) else "not an executable file"

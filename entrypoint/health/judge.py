@@ -7,7 +7,8 @@ import re
 
 from entrypoint.errors import message_parts
 from entrypoint.health import cards
-from entrypoint.health.observation import Findings, Link, Name, Observation
+from entrypoint.health.findings import Findings, finding
+from entrypoint.health.observation import Link, Observation
 from entrypoint.model import Finding, Plan
 from entrypoint.plan import limits
 from entrypoint.text import size
@@ -25,52 +26,46 @@ def judge(observation: Observation, plan: Plan, rank: int) -> list[Finding]:
     label = plan.topology.nodes[rank].label
     parts = (_job, _programs, cards.judge, _limits, _resources, _disks, _network, _names)
     return [
-        replace(finding, nodes=(label,))
-        for part in parts
-        for finding in part(observation, plan, rank)
+        replace(found, nodes=(label,)) for part in parts for found in part(observation, plan, rank)
     ]
 
 
 def cheap(observation: Observation, plan: Plan, rank: int) -> list[Finding]:
     """What is wrong, of what can be known without starting a program or asking the network."""
     parts = (_limits, _resources, _disks, _network)
-    findings = (finding for part in parts for finding in part(observation, plan, rank))
+    findings = (found for part in parts for found in part(observation, plan, rank))
     # too few CPUs make a job slow, and fail no boot
-    return [finding for finding in findings if finding.level != "ok" and finding.id != "cpus"]
+    return [found for found in findings if found.level != "ok" and found.id != "cpus"]
 
 
 def _job(observation: Observation, plan: Plan, rank: int) -> Findings:
     """What was asked for, and why `run` would end."""
-    yield Finding("ok", "spec", "spec", observation.spec or "no file: variables and flags alone")
+    yield finding("ok", "spec", observation.spec or "no file: variables and flags alone")
     evidence = f" ({'; '.join(observation.evidence)})" if observation.evidence else ""
-    yield Finding("ok", "platform", "platform", f"{observation.platform}{evidence}")
+    yield finding("ok", "platform", f"{observation.platform}{evidence}")
     where = f"{observation.system}, {observation.machine}, Linux {observation.kernel}".strip(", ")
     packages = f", packages {observation.packages}" if observation.packages else ""
-    yield Finding("ok", "image", "image", f"{where}{packages}")
+    yield finding("ok", "image", f"{where}{packages}")
     for refusal in observation.refused:
         what, detail, fix = message_parts(refusal.reason)
         fix = fix or f"run would end with {refusal.status}"
         yield Finding("error", "refused", what, detail, "", fix)
     for row in observation.unseen:
-        fix = "run it by hand on this node; it may hang in the job, too"
-        yield Finding("warning", "unseen", row.name, row.value, "an answer", fix)
+        yield finding("warning", "unseen", row.value, name=row.name)
 
 
 def _programs(observation: Observation, plan: Plan, rank: int) -> Findings:
     for program in observation.programs:
         actual = f"{program.version or program.problem or 'no version'} at {program.path}"
-        level, needed = ("warning", "a version") if program.problem else ("ok", "")
-        fix = "see that it starts: its libraries, its owner"
-        yield Finding(level, "program", program.name, actual, needed, fix)
+        if program.problem:
+            yield finding("warning", "program/problem", actual, name=program.name)
+        else:
+            yield finding("ok", "program", actual, name=program.name)
     if plan.no_roll_call and rank == plan.topology.me:
-        fix = "remove roll_call, and give all nodes a secret"
-        yield Finding(
-            "warning", "roll-call", "roll call", plan.no_roll_call, "one result for all", fix
-        )
+        yield finding("warning", "roll-call", plan.no_roll_call)
     for name in ("torch", "horovod"):
         if problem := observation.library(f"{name} problem"):
-            fix = "see LD_LIBRARY_PATH, and that it was built for this torch and Python"
-            yield Finding("warning", name, name, f"cannot be imported: {problem}", "", fix)
+            yield finding("warning", f"{name}/problem", f"cannot be imported: {problem}")
     for name in ("torch", "horovod", "mindspore", "tensorflow", "jax"):
         if version := observation.library(name):
             more = ", ".join(
@@ -78,14 +73,10 @@ def _programs(observation: Observation, plan: Plan, rank: int) -> Findings:
                 for part in observation.libraries
                 if part.name.startswith(f"{name} ") and "problem" not in part.name
             )
-            yield Finding("ok", name, name, f"{version}{f'; {more}' if more else ''}")
+            yield finding("ok", name, f"{version}{f'; {more}' if more else ''}")
     version = observation.program("mpiexec.hydra").version
     if len(plan.topology.nodes) > 1 and _OLD_MPICH.match(version):
-        fix = (
-            "at times it never comes back from MPI_Finalize: take Debian 13's, or `pip install"
-            " mpich`"
-        )
-        yield Finding("warning", "mpich", "MPICH", version, "4.2 or later", fix)
+        yield finding("warning", "mpich", version)
 
 
 def _limits(observation: Observation, plan: Plan, rank: int) -> Findings:
@@ -103,13 +94,12 @@ def _limits(observation: Observation, plan: Plan, rank: int) -> Findings:
         )
     if observation.pids is not None:
         need = slots * _THREADS_RANK
-        left = observation.pids - (observation.pids_used or 0)
         level, actual = "ok", "no limit"
         if observation.pids != limits.UNLIMITED:
+            left = observation.pids - (observation.pids_used or 0)
             level = "warning" if left < need else "ok"
             actual = f"{left} left of {observation.pids}"
-        fix = "start the container with --pids-limit -1, or raise podPidsLimit of the kubelet"
-        yield Finding(level, "pids", "processes and threads", actual, f"about {need}", fix)
+        yield finding(level, "pids", actual, need=need)
 
 
 def _resources(observation: Observation, plan: Plan, rank: int) -> Findings:
@@ -119,58 +109,39 @@ def _resources(observation: Observation, plan: Plan, rank: int) -> Findings:
         actual = f"{usable:g}"
         if usable < observation.cpus:
             actual += f" (limit of the container, {observation.cpus:g} here)"
-        fix = (
-            "give the container a CPU for each rank (--cpus, resources.limits.cpu), or set fewer"
-            " slots"
-        )
-        level = "warning" if usable < slots else "ok"
-        yield Finding(level, "cpus", "CPUs", actual, f"{slots}, one a rank", fix)
+        yield finding("warning" if usable < slots else "ok", "cpus", actual, slots=slots)
     if observation.memory_free is not None:
         need = slots * _MEMORY_RANK
         actual = f"{size(observation.memory_free)} free"
         if observation.memory_limit:
             actual += f" of {size(observation.memory_limit)} (limit of the container)"
-        fix = (
-            "give the container more memory (--memory, resources.limits.memory), or set fewer slots"
-        )
         level = "warning" if observation.memory_free < need else "ok"
-        yield Finding(level, "memory", "memory", actual, f"about {size(need)}", fix)
+        yield finding(level, "memory", actual, need=size(need))
 
 
 def _disks(observation: Observation, plan: Plan, rank: int) -> Findings:
     """A run directory that cannot be used is refused; there is no second line about that path."""
     refused = ""
     for disk in observation.disks:
-        finding = limits.disk(**vars(disk))
-        if finding.level == "error":
+        found = limits.disk(**vars(disk))
+        if found.level == "error":
             refused = disk.path
         elif disk.path != refused:
-            yield finding
+            yield found
 
 
 def _network(observation: Observation, plan: Plan, rank: int) -> Findings:
     nodes = plan.topology.nodes
     if observation.links:
-        links = ", ".join(map(_link, observation.links))
-        yield Finding("ok", "interfaces", "network interfaces", links)
+        yield finding("ok", "interfaces", ", ".join(map(_link, observation.links)))
     elif observation.no_link and len(nodes) > 1 and not _is_loopback(nodes[rank].address or ""):
-        what, actual, needed = "network interfaces", "none but loopback", "one that is up"
-        yield Finding("warning", "interfaces", what, actual, needed, "see the container's network")
+        yield finding("warning", "interfaces/none", "none but loopback")
     for port in observation.ports:
         actual = f"{port.link} {port.state} {port.rate}".strip()
-        fix = (
-            "see the cable, the switch and the subnet manager; if it is to be unused, NCCL leaves"
-            " it out by itself"
-        )
-        what = f"RDMA {port.device} port {port.port}"
         level = "ok" if "active" in port.state.lower() else "warning"
-        yield Finding(level, "rdma", what, actual, "ACTIVE", fix)
+        yield finding(level, "rdma", actual, device=port.device, port=port.port)
     if observation.ports and observation.rdma_files == 0:
-        actual = f"{len(observation.ports)} ports, no device file"
-        fix = "give the container /dev/infiniband, and memlock -1"
-        yield Finding(
-            "warning", "rdma-files", "RDMA device files", actual, "/dev/infiniband/uverbs*", fix
-        )
+        yield finding("warning", "rdma-files", f"{len(observation.ports)} ports, no device file")
 
 
 def _link(link: Link) -> str:
@@ -180,41 +151,24 @@ def _link(link: Link) -> str:
     return f"{link.name} {link.address}{details}"
 
 
-def _own_name(own: Name) -> Findings:
-    if own.host and not own.addresses:
-        actual = own.problem or "no address"
-        needed = "an address, for Gloo"
-        fix = (
-            "give the container a name that it can look up (/etc/hosts, --hostname), or set"
-            " network.interface"
-        )
-    elif _is_loopback(*own.addresses):
-        actual = f"leads to {', '.join(own.addresses)}"
-        needed = "no loopback address"
-        fix = "correct /etc/hosts, for programs that listen where this name leads"
-    else:
-        return
-    yield Finding("warning", "own-name", f"own name {own.host}", actual, needed, fix)
-
-
 def _names(observation: Observation, plan: Plan, rank: int) -> Findings:
-    leader = plan.topology.leader.host
+    nodes, own = plan.topology.nodes, observation.own
     resolved = [name for name in observation.names if name.addresses]
     for name in observation.names:
         if not name.addresses:
-            level = "error" if name.host == leader else "warning"
-            actual = name.problem or "no address"
-            fix = "make sure that DNS knows it here, or give its address: hosts: [NAME=ADDRESS]"
-            yield Finding(level, "dns", f"the name {name.host}", actual, "an address", fix)
+            level = "error" if name.host == plan.topology.leader.host else "warning"
+            yield finding(level, "dns/unknown", name.problem or "no address", host=name.host)
     if resolved:
         actual = f"{len(resolved)} of {len(observation.names)} have an address here"
-        yield Finding("ok", "dns", "names of the nodes", actual)
-    nodes = plan.topology.nodes
+        yield finding("ok", "dns", actual)
     if len(nodes) > 1 and not _is_loopback(nodes[rank].address or ""):
-        yield from _own_name(observation.own)
+        if own.host and not own.addresses:
+            yield finding("warning", "own-name", own.problem or "no address", host=own.host)
+        elif _is_loopback(*own.addresses):
+            actual = f"leads to {', '.join(own.addresses)}"
+            yield finding("warning", "own-name/loopback", actual, host=own.host)
     for back in observation.reverse:
-        actual = f"{back.name} is {back.value or 'without a name'}"
-        yield Finding("ok", "reverse-dns", "name of its address", actual)
+        yield finding("ok", "reverse-dns", f"{back.name} is {back.value or 'without a name'}")
 
 
 def _is_loopback(*addresses: str) -> bool:

@@ -61,29 +61,27 @@ def memory(root: Path = ROOT) -> Fields:
 def disks(plan: Plan) -> Fields:
     """Where the job writes: each file system's room, or why it cannot be written."""
     topology = plan.topology
-    uses = {
-        RUN_DIR: topology.run_dir,
-        "logs": topology.log_dir,
-        "working directory": topology.workdir,
-    }
-    return {"disks": tuple(_disk(use, path) for use, path in uses.items() if path)}
-
-
-def _disk(use: str, path: str) -> Disk:
-    writes = use != "working directory"  # a job need not write where it works
-    place, free, files, problem = room(path, writes)
-    if writes and not problem and not os.access(place, os.W_OK):
-        return Disk(use, place, problem="it cannot be written")
-    return Disk(use, place, free, files, problem)
+    found = []
+    for use, path, writes in (
+        (RUN_DIR, topology.run_dir, True),
+        ("logs", topology.log_dir, True),
+        ("working directory", topology.workdir, False),  # a job need not write where it works
+    ):
+        if path:
+            disk = Disk(use, *room(path, writes))
+            if writes and not disk.problem and not os.access(disk.path, os.W_OK):
+                disk = Disk(use, disk.path, problem="it cannot be written")
+            found.append(disk)
+    return {"disks": tuple(found)}
 
 
 def links(root: Path = ROOT) -> Fields:
     """Network interfaces that are up, with MTU and speed as the kernel has them."""
     rows = []
     for interface in network.interfaces()[:_LINKS]:
-        mtu, speed = (
-            _number(root / "sys/class/net" / interface.name / name) for name in ("mtu", "speed")
-        )
+        folder = root / "sys/class/net" / interface.name
+        numbers = (_text(folder / name) for name in ("mtu", "speed"))
+        mtu, speed = (int(text) if text.isdigit() else None for text in numbers)  # or -1
         rows.append(Link(interface.name, interface.address, interface.network, mtu, speed))
     return {"links": tuple(rows), "no_link": not rows}
 
@@ -92,7 +90,7 @@ def rdma(root: Path = ROOT) -> Fields:
     """Ports of InfiniBand and RoCE devices (Linux, sysfs-class-infiniband)."""
     ports = []
     for place in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
-        link, state, rate = (_line(place / name) for name in ("link_layer", "state", "rate"))
+        link, state, rate = (_text(place / name) for name in ("link_layer", "state", "rate"))
         state = state.partition(": ")[2] or state
         ports.append(Port(place.parent.parent.name, place.name, link, state, rate))
     return {"ports": tuple(ports)}
@@ -103,11 +101,7 @@ def image(root: Path = ROOT) -> Fields:
     packages."""
     import hashlib
 
-    names = {}
-    with contextlib.suppress(OSError):
-        names = dict(
-            line.partition("=")[::2] for line in (root / "etc/os-release").read_text().splitlines()
-        )
+    names = dict(line.partition("=")[::2] for line in _text(root / "etc/os-release").splitlines())
     uname, digest = os.uname(), ""
     for base in (
         "var/lib/dpkg/status",
@@ -122,12 +116,7 @@ def image(root: Path = ROOT) -> Fields:
     return {"system": system, "kernel": uname.release, "machine": uname.machine, "packages": digest}
 
 
-def _number(file: Path) -> int | None:
-    text = _line(file)  # a speed of -1 is none
-    return int(text) if text.isdigit() else None
-
-
-def _line(file: Path) -> str:
+def _text(file: Path) -> str:
     try:
         return file.read_text(errors="replace").strip()
     except OSError:  # a speed that the driver does not know is an error

@@ -3,23 +3,19 @@ known there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, TypeVar
 
-from entrypoint.model import Finding
 from entrypoint.system.smi import Card
 from entrypoint.values import dataclass
 from entrypoint.wire import Length, Range
-
-Findings = Iterator[Finding]
 
 _MOST = 1 << 62
 _T = TypeVar("_T")
 
 String = Annotated[str, Length(500)]
 Strings = Annotated[tuple[String, ...], Length(64)]
-Integer = Annotated[int, Range(-_MOST, _MOST)]
-Decimal = Annotated[float, Range(-_MOST, _MOST)]
+Number = Annotated[int, Range(-_MOST, _MOST)] | None
+Decimal = Annotated[float, Range(-_MOST, _MOST)] | None
 Rows = Annotated[tuple[_T, ...], Length(300)]
 
 
@@ -47,8 +43,8 @@ class Disk:
 
     use: String = ""
     path: String = ""
-    free: Integer | None = None  # bytes
-    files: Integer | None = None  # that can still be made; None where the file system sets no limit
+    free: Number = None  # bytes
+    files: Number = None  # that can still be made; None where the file system sets no limit
     problem: String = ""
 
 
@@ -59,8 +55,8 @@ class Link:
     name: String = ""
     address: String = ""
     network: String = ""
-    mtu: Integer | None = None
-    speed: Integer | None = None  # Mbit/s
+    mtu: Number = None
+    speed: Number = None  # Mbit/s
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,7 @@ class Name:
 class Refusal:
     """Why `run` would end on this node."""
 
-    status: Integer | None = None
+    status: Number = None
     reason: String = ""
 
 
@@ -105,7 +101,7 @@ class Observation:
     evidence: Strings = ()  # what of the job came from which variable
     device: String = ""
     # accelerators that a process here can use, by their device files
-    devices: Integer | None = None
+    devices: Number = None
     device_origin: String = ""
     programs: Rows[InstalledProgram] = ()
     libraries: Rows[Named] = ()  # what the image's Python says of torch, Horovod and others
@@ -114,29 +110,29 @@ class Observation:
     driver_cuda: String = ""  # the newest CUDA that the driver takes
     cann: String = ""
     cards: Rows[Card] = ()
-    shm_free: Integer | None = None  # bytes
-    shm_total: Integer | None = None
+    shm_free: Number = None  # bytes
+    shm_total: Number = None
     shm_problem: String = ""
-    memlock: Integer | None = None  # bytes
+    memlock: Number = None  # bytes
     may_lock: bool = False  # without regard to that limit
-    handles: Integer | None = None  # file handles that a process may have open at most
-    pids: Integer | None = None  # processes and threads that may be
-    pids_used: Integer | None = None
-    cpus: Decimal | None = None  # that may be used at a time
-    cpu_limit: Decimal | None = None  # by the cgroup; None for none
-    memory_limit: Integer | None = None  # bytes, of the cgroup
-    memory_free: Integer | None = None  # bytes that can still be taken
+    handles: Number = None  # file handles that a process may have open at most
+    pids: Number = None  # processes and threads that may be
+    pids_used: Number = None
+    cpus: Decimal = None  # that may be used at a time
+    cpu_limit: Decimal = None  # by the cgroup; None for none
+    memory_limit: Number = None  # bytes, of the cgroup
+    memory_free: Number = None  # bytes that can still be taken
     disks: Rows[Disk] = ()
     links: Rows[Link] = ()
     no_link: bool = False  # there is none but loopback
     ports: Rows[Port] = ()
-    rdma_files: Integer | None = None  # device files for them in /dev/infiniband
+    rdma_files: Number = None  # device files for them in /dev/infiniband
     names: Rows[Name] = ()
     own: Name = Name()  # this container's host name
     reverse: Rows[Named] = ()  # addresses of this node and the names that they lead back to
     refused: Rows[Refusal] = ()
     unseen: Rows[Named] = ()  # what could not be looked at, and why
-    seconds: Decimal | None = None  # that it took
+    seconds: Decimal = None  # that it took
 
     def library(self, name: str) -> str:
         """What the image's Python says of this library; "" for nothing."""

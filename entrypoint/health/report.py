@@ -11,11 +11,13 @@ from typing import Any
 
 from entrypoint.errors import ConfigError, message_parts
 from entrypoint.health import judge, nodes
-from entrypoint.health.observation import Findings, Observation
+from entrypoint.health.findings import Findings, finding
+from entrypoint.health.nodes import Observed, Reports
+from entrypoint.health.observation import Observation
 from entrypoint.job.inquiry import Ask, Conclusion
-from entrypoint.model import Finding, Inquiry, NodeReport, Outcome, Plan
+from entrypoint.model import Finding, Inquiry, Outcome, Plan
 from entrypoint.text import columns, count, some
-from entrypoint.values import dataclass, replace
+from entrypoint.values import dataclass, field, replace
 from entrypoint.wire import read, to_json
 
 MARGIN = 10.0  # seconds after a node's own limit until worker-0 does without its answer
@@ -45,17 +47,15 @@ def inquiry(options: CheckOptions) -> Inquiry:
     return Inquiry("check", partial(CheckDialogue, options), options, always=True)
 
 
+@dataclass
 class CheckDialogue:
     """The check of all nodes (a Dialogue of job/inquiry.py): each one runs its probes, then all
     results are judged."""
 
-    def __init__(
-        self, options: CheckOptions, plan: Plan, reports: Mapping[int, NodeReport]
-    ) -> None:
-        self._options = options
-        self._plan = plan
-        self._reports = reports
-        self._observed: dict[int, Observation] = {}
+    _options: CheckOptions
+    _plan: Plan
+    _reports: Reports
+    _observed: dict[int, Observation] = field(default_factory=dict)
 
     def begin(self, now: float) -> list[Ask]:
         """Ask every node for the results of its probes."""
@@ -78,8 +78,8 @@ class CheckDialogue:
 def report(
     options: CheckOptions,
     plan: Plan,
-    observed: Mapping[int, Observation],
-    reports: Mapping[int, NodeReport],
+    observed: Observed,
+    reports: Reports,
     failed: Outcome | None = None,
 ) -> Conclusion:
     """The table, or JSON, of the nodes that have answered (`reports`) and said what they see
@@ -116,8 +116,8 @@ def report(
 
 def _roll_call(
     plan: Plan,
-    observed: Mapping[int, Observation],
-    reports: Mapping[int, NodeReport],
+    observed: Observed,
+    reports: Reports,
     failed: Outcome | None,
 ) -> Findings:
     """Why nodes are not in the table, or cannot take part."""
@@ -126,14 +126,11 @@ def _roll_call(
         yield Finding("error", "roll-call", what, detail, "", fix)
     for member in plan.topology.nodes if len(reports) > 1 and not failed else ():
         if member.rank not in reports:  # of an elastic job
-            absent = f"{member.name} is not there"
-            yield Finding("warning", "missing", "node", absent, "", "see its log", (member.label,))
+            yield finding("warning", "missing", f"{member.name} is not there", (member.label,))
     for rank, answer in sorted(reports.items()):
         label = (plan.topology.nodes[rank].label,)
         if rank not in observed:
-            fix = "see its log; a program or a file system may hang there"
-            what = "this node's look at itself"
-            yield Finding("error", "no-answer", what, "no answer", "an answer", fix, label)
+            yield finding("error", "no-answer", "no answer", label)
         if answer.not_ready and not failed:
             refused = observed[rank].refused if rank in observed else ()
             if answer.not_ready.reason not in {refusal.reason for refusal in refused}:
@@ -149,49 +146,47 @@ def sort(findings: Iterable[Finding]) -> list[Finding]:
     """Worst first, then as they were probed; one line for the same on several nodes; no fix for
     what is well."""
     same: dict[Finding, list[str]] = {}
-    for finding in findings:
-        fix = "" if finding.level == "ok" else finding.fix
-        same.setdefault(replace(finding, nodes=(), fix=fix), []).extend(finding.nodes)
-    lines = [replace(finding, nodes=tuple(dict.fromkeys(nodes))) for finding, nodes in same.items()]
-    return sorted(lines, key=lambda finding: ORDER.index(finding.level))
+    for line in findings:
+        fix = "" if line.level == "ok" else line.fix
+        same.setdefault(replace(line, nodes=(), fix=fix), []).extend(line.nodes)
+    lines = [replace(line, nodes=tuple(dict.fromkeys(nodes))) for line, nodes in same.items()]
+    return sorted(lines, key=lambda line: ORDER.index(line.level))
 
 
 def together(lines: Sequence[Finding]) -> list[Finding]:
     """The same lines, but few: what is well on several nodes is one, and of many alike the first
     are shown."""
     alike: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in lines:
-        what = finding.what if finding.level == "ok" else ""
-        alike.setdefault((finding.level, finding.id, what), []).append(finding)
+    for line in lines:
+        what = line.what if line.level == "ok" else ""
+        alike.setdefault((line.level, line.id, what), []).append(line)
     shown = []
     for same in alike.values():
-        first, *others = same
-        if first.level == "ok":
-            if others:
-                seen = f"{first.seen}, and others like it ({len(others)})"
-                first = replace(first, seen=seen, nodes=_nodes(same))
-            shown.append(first)
-            continue
-        shown += same[:_ALIKE]
-        if more := same[_ALIKE:]:
+        most = 1 if same[0].level == "ok" else _ALIKE
+        first, more = same[:most], same[most:]
+        if more and most == 1:
+            seen = f"{first[0].seen}, and others like it ({len(more)})"
+            first = [replace(first[0], seen=seen, nodes=_nodes(same))]
+        elif more:
             seen = f"and {len(more)} more like these; --json has them all"
-            shown.append(replace(more[0], seen=seen, needed="", fix="", nodes=_nodes(more)))
+            first.append(replace(more[0], seen=seen, needed="", fix="", nodes=_nodes(more)))
+        shown += first
     return shown
 
 
 def _nodes(findings: Iterable[Finding]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(node for finding in findings for node in finding.nodes))
+    return tuple(dict.fromkeys(node for line in findings for node in line.nodes))
 
 
 def status(findings: Iterable[Finding], strict: bool = False) -> int:
     """0, or 78 where the job would fail; `strict`: also where there is a warning."""
     bad = ORDER[: 1 + strict]
-    return ConfigError.status if any(finding.level in bad for finding in findings) else 0
+    return ConfigError.status if any(line.level in bad for line in findings) else 0
 
 
 def summary(findings: Iterable[Finding]) -> str:
     """Such as `2 errors, 1 warning`."""
-    levels = [finding.level for finding in findings]
+    levels = [line.level for line in findings]
     found = [count(levels.count(level), level) for level in ORDER[:2] if level in levels]
     return ", ".join(found) or "nothing is wrong"
 

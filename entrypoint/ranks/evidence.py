@@ -20,7 +20,7 @@ from entrypoint.errors import CantCreateError
 from entrypoint.model import Facts, Topology
 from entrypoint.system.cgroups import Memory, Processes
 from entrypoint.system.files import cure
-from entrypoint.system.preflight import shared_memory
+from entrypoint.system.preflight import room, shared_memory
 
 if TYPE_CHECKING:
     from entrypoint.causes.evidence import DeviceFault, Evidence
@@ -80,7 +80,9 @@ class NodeProbe:
             refused_processes=int(self._processes.refused() is not None),
             shm_free=shm.get("shm_free"),
             shm_size=shm.get("shm_total"),
-            disk_full=tuple(folder for folder in folders if folder and _is_full(folder)),
+            disk_full=tuple(
+                folder for folder in folders if folder and 0 in room(folder, writes=False)
+            ),
         )
 
     def device_faults(self) -> tuple[DeviceFault, ...]:
@@ -107,15 +109,6 @@ class NodeProbe:
                     yield fault
 
 
-def _is_full(folder: str) -> bool:
-    with contextlib.suppress(OSError):
-        about = os.statvfs(folder)
-        return about.f_blocks > 0 and (
-            about.f_bavail == 0 or (about.f_files > 0 and about.f_favail == 0)
-        )
-    return False
-
-
 def _kernel_log(since: float) -> Iterator[tuple[float, str]]:
     """Yield the lines about Xids that the kernel has logged since a time of the monotonic clock,
     each with its time; no line if this container may not read them."""
@@ -128,23 +121,18 @@ def _kernel_log(since: float) -> Iterator[tuple[float, str]]:
 
 
 def _records(file: str = _KERNEL_LOG) -> Iterator[bytes]:
-    try:
-        opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
+    def opener(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NONBLOCK)
+
+    with contextlib.suppress(OSError), open(file, "rb", 0, opener=opener) as log:
         for _ in range(_MOST_RECORDS):
             try:
-                record = os.read(opened, _RECORD)
+                record = log.read(_RECORD)
             except BrokenPipeError:  # records were overwritten meanwhile; the next is there
                 continue
-            except OSError:
-                return
             if not record:
                 return
             yield record
-    finally:
-        os.close(opened)
 
 
 def _minors() -> dict[str, int]:

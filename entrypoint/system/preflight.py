@@ -79,7 +79,7 @@ def locked_memory(root: Path = ROOT) -> dict[str, Any]:
 def room(path: str, writes: bool = True) -> tuple[str, int | None, int | None, str]:
     """Return the folder of `path` that exists, its free bytes and files, and why it cannot be used.
 
-    The number of files is None if the file system has no limit.
+    Bytes are None if the file system does not count them, files if it has no limit.
     """
     place = next(
         (str(folder) for folder in (Path(path), *Path(path).parents) if folder.is_dir()), "/"
@@ -90,7 +90,8 @@ def room(path: str, writes: bool = True) -> tuple[str, int | None, int | None, s
         return place, None, None, error.strerror or str(error)
     if writes and disk.f_flag & os.ST_RDONLY:
         return place, None, None, limits.READ_ONLY
-    return place, disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else None, ""
+    free = disk.f_bavail * disk.f_frsize if disk.f_blocks else None
+    return place, free, disk.f_favail if disk.f_files else None, ""
 
 
 def _raise_soft_limits() -> None:

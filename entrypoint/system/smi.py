@@ -90,48 +90,40 @@ def nvidia(text: str) -> dict[str, Any]:
     corrupted = tuple(id.lower() for id in _CORRUPTED.findall(text))
     cards = []
     for number, card in enumerate(log.iter("gpu")):
-        used = _number(card.findtext("fb_memory_usage/used"))
         # A screen's (G) are no harm.
         entries = [entry for entry in card.iter("process_info") if entry.findtext("type") != "G"]
-        processes = [_process(entry) for entry in entries[:_PROCESSES]]
-        problems = (
-            ["its infoROM is corrupted"] if card.get("id", "").lower().endswith(corrupted) else []
-        )
-        problem = "; ".join(dict.fromkeys((*problems, *_problems(card))))
+        is_corrupted = card.get("id", "").lower().endswith(corrupted)
+        problems = ["its infoROM is corrupted"] if is_corrupted else []
         cards.append(
             Card(
                 number,
                 (card.findtext("product_name") or "").strip(),
-                problem,
-                used,
-                tuple(processes),
+                "; ".join(dict.fromkeys((*problems, *_problems(card)))),
+                _number(card.findtext("fb_memory_usage/used")),
+                tuple(map(_process, entries[:_PROCESSES])),
             )
         )
-    driver, cuda = (log.findtext(name) or "" for name in ("driver_version", "cuda_version"))
+    cuda = log.findtext("cuda_version", "")
     return {
-        "driver": driver,
+        "driver": log.findtext("driver_version", ""),
         "driver_cuda": "" if cuda in ("N/A", "ERR!") else cuda,
         "cards": tuple(cards),
     }
 
 
 def _process(entry: ElementTree.Element) -> str:
-    name = (entry.findtext("process_name") or "").rpartition("/")[2]
+    name = entry.findtext("process_name", "").rpartition("/")[2]
     return f"pid {entry.findtext('pid') or '?'} {name}".strip()
 
 
 def _problems(card: ElementTree.Element) -> Iterator[str]:
-    volatile = card.find("ecc_errors/volatile")
     counted = [
-        element
-        for element in (() if volatile is None else volatile.iter())
+        _number(element.text) or 0
+        for element in card.iterfind("ecc_errors/volatile//*")
         if element.tag.startswith(("dram_uncorrectable", "sram_uncorrectable"))
-        and (_number(element.text) or 0) > 0
     ]
-    double = _number(card.findtext("ecc_errors/volatile/double_bit/total")) or 0
-    if counted or double:
-        number = sum(_number(element.text) or 0 for element in counted) or double
-        yield f"{number} uncorrectable memory errors since the driver was loaded"
+    if errors := sum(counted) or _number(card.findtext("ecc_errors/volatile/double_bit/total")):
+        yield f"{errors} uncorrectable memory errors since the driver was loaded"
     for name, problem in _SAID_YES.items():
         if card.findtext(name) == "Yes":
             yield problem
@@ -144,13 +136,11 @@ def _problems(card: ElementTree.Element) -> Iterator[str]:
             f"not part of its NVSwitch fabric: {state}, {status} (see the machine's Fabric Manager)"
         )
     for element in card.iter():
-        if element.text == "Active" and (
-            by := next((by for name, by in _SLOWED.items() if element.tag.endswith(name)), "")
-        ):
-            yield f"{SLOWED} {by}"
-        if element.text and (
-            bad := next((problem for problem in _BAD if problem in element.text), "")
-        ):
+        text = element.text or ""
+        for name, by in _SLOWED.items() if text == "Active" else ():
+            if element.tag.endswith(name):
+                yield f"{SLOWED} {by}"
+        if bad := next((problem for problem in _BAD if problem in text), ""):
             yield f"{element.tag}: {bad}"
 
 
@@ -187,20 +177,17 @@ def npu(text: str) -> dict[str, Any]:
             chips.append(_Chip((first[0], chip), int((number or first)[0]), *first[1:3]))
             first = None
     version = re.search(r"Version:\s*([\w.]+)", text)
+    # How much memory is in use tells nothing: the driver takes gigabytes of it.
     cards = tuple(
-        _card(chip, busy.get(chip.place, ()))
+        Card(
+            chip.number,
+            chip.name,
+            "" if chip.health in ("OK", "NA") else f"npu-smi says {chip.health}",
+            processes=tuple(busy.get(chip.place, ())[:_PROCESSES]),
+        )
         for chip in sorted(chips, key=lambda chip: chip.number)
     )
     return {"cards": cards} | ({"driver": version[1]} if version else {})
-
-
-def _card(chip: _Chip, processes: Sequence[str]) -> Card:
-    # How much memory is in use tells nothing: the driver takes gigabytes of it.
-    return Card(chip.number, chip.name, _unwell(chip.health), None, tuple(processes[:_PROCESSES]))
-
-
-def _unwell(health: str) -> str:
-    return "" if health in ("OK", "NA") else f"npu-smi says {health}"
 
 
 def _number(text: str | None) -> int | None:
@@ -278,9 +265,8 @@ def faults(reading: Reading, expected: int) -> Iterator[DeviceFault]:
         elif card.problem and not card.problem.startswith((*MILD, SLOWED)):
             yield DeviceFault(card.called(noun), "health", card.problem)
     if cards and len(cards) < expected:
-        there = {card.index for card in cards}
-        missing = [number for number in range(expected) if number not in there]
-        device = f"{noun} {missing[0]}" if len(missing) == 1 else noun
+        missing = {*range(expected)} - {card.index for card in cards}
+        device = f"{noun} {missing.pop()}" if len(missing) == 1 else noun
         yield DeviceFault(device, "missing", f"{len(cards)} of {expected} answer")
 
 
