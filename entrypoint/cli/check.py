@@ -42,16 +42,13 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     roll call's status."""
     from entrypoint.health.report import CheckOptions, inquiry
 
-    options = CheckOptions(
-        args.limit, args.spec or "", json=args.json, strict=args.strict, width=_width()
-    )
+    # a width that fits into most logs, if this is no terminal
+    columns = max(60, width()) if os.isatty(1) else _LOG
+    options = CheckOptions(args.limit, args.spec or "", args.json, args.strict, columns)
 
     def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry | Outcome:
-        return (
-            inquiry(options)
-            if args.all and len(plan.topology.nodes) > 1
-            else _alone(spec, facts, plan, options)
-        )
+        several = args.all and len(plan.topology.nodes) > 1
+        return inquiry(options) if several else _alone(spec, facts, plan, options)
 
     return inquire.act(args, log, of)
 
@@ -63,20 +60,15 @@ def _seconds(text: str) -> float:
     return number
 
 
-def _width() -> int:
-    """Return the columns of the table: a terminal's, or a width that fits into most logs."""
-    return max(60, width()) if os.isatty(1) else _LOG
-
-
 def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Outcome:
     import asyncio
 
     from entrypoint.health import probe
-    from entrypoint.health.report import report
+    from entrypoint.health.report import CheckDialogue
 
     me = plan.topology.me
     result = asyncio.run(probe.node(spec, facts, plan, options))
-    end = report(options, plan, {me: result}, {me: plan.members.reports[me]})
+    end = CheckDialogue(options, plan, {me: plan.members.reports[me]}, {me: result}).conclude(None)
     show(scrubbed(end.answer, facts.env))
     assert end.outcome
     return end.outcome

@@ -12,7 +12,7 @@ from typing import Any
 from entrypoint.errors import ConfigError, message_parts
 from entrypoint.health import judge, nodes
 from entrypoint.health.findings import Findings, finding
-from entrypoint.health.nodes import Observed, Reports
+from entrypoint.health.nodes import Reports
 from entrypoint.health.observation import Observation
 from entrypoint.job.inquiry import Ask, Conclusion
 from entrypoint.model import Finding, Inquiry, Outcome, Plan
@@ -50,20 +50,21 @@ def inquiry(options: CheckOptions) -> Inquiry:
 @dataclass
 class CheckDialogue:
     """The check of all nodes (a Dialogue of job/inquiry.py): each one runs its probes, then all
-    results are judged."""
+    results are judged. `reports`: of the nodes that have answered the roll call; `observed`: what
+    they see; both by rank."""
 
-    _options: CheckOptions
-    _plan: Plan
-    _reports: Reports
-    _observed: dict[int, Observation] = field(default_factory=dict)
+    options: CheckOptions
+    plan: Plan
+    reports: Reports
+    observed: dict[int, Observation] = field(default_factory=dict)
 
     def begin(self, now: float) -> list[Ask]:
         """Ask every node for the results of its probes."""
-        return [Ask(node, {}, self._options.limit + MARGIN) for node in self._reports]
+        return [Ask(node, {}, self.options.limit + MARGIN) for node in self.reports]
 
     def take(self, node: int, body: Mapping[str, Any], now: float) -> list[Ask]:
         """Keep a node's results. Raises Invalid if they are none."""
-        self._observed[node] = read(Observation, body, "reply.body")
+        self.observed[node] = read(Observation, body, "reply.body")
         return []
 
     def lose(self, node: int, why: str, has_left: bool, now: float) -> list[Ask]:
@@ -71,71 +72,52 @@ class CheckDialogue:
         return []
 
     def conclude(self, failed: Outcome | None) -> Conclusion:
-        """Judge what has come. `failed`: why the roll call did not bring all nodes together."""
-        return report(self._options, self._plan, self._observed, self._reports, failed)
+        """Return the table, or JSON, of the nodes that have said what they see. `failed`: why the
+        roll call did not bring them all together; the check ends with it then."""
+        plan, options = self.plan, self.options
+        observed = {
+            plan.topology.nodes[rank].label: it for rank, it in sorted(self.observed.items())
+        }
+        lines = sort(self._findings(failed))
+        exit_status = status(lines, options.strict)
+        reason = f"check of {count(len(observed), 'node')}: {summary(lines)}"
+        ended = failed or (
+            Outcome(exit_status, f"EP010 {reason}") if exit_status else Outcome(0, reason)
+        )
+        if options.json:
+            whole = {"status": ended.status, "reason": ended.reason}
+            whole |= {"findings": lines, "observed": observed}
+            return Conclusion(ended, to_json(whole, indent=2) + "\n")
+        nodes_of_job = len(plan.topology.nodes)
+        head = (
+            f"job {plan.topology.job}: {count(nodes_of_job, 'node')}, {count(plan.ranks, 'rank')},"
+            f" launcher {plan.launcher}"
+        )
+        if len(observed) < nodes_of_job:
+            head += f"; looked at: {some(observed, 8) or 'none'}"
+        return Conclusion(ended, text(together(lines), len(observed), options.width, head))
 
-
-def report(
-    options: CheckOptions,
-    plan: Plan,
-    observed: Observed,
-    reports: Reports,
-    failed: Outcome | None = None,
-) -> Conclusion:
-    """The table, or JSON, of the nodes that have answered (`reports`) and said what they see
-    (`observed`), by rank.
-
-    `failed`: why the roll call did not bring them all together; the check ends with it then.
-    """
-    topology = plan.topology
-    findings = list(_roll_call(plan, observed, reports, failed))
-    for rank, observation in sorted(observed.items()):
-        findings += judge.judge(observation, plan, rank)
-    findings += nodes.differences(observed, reports, plan)
-    lines = sort(findings)
-    exit_status = status(lines, options.strict)
-    reason = f"check of {count(len(observed), 'node')}: {summary(lines)}"
-    ended = failed or (
-        Outcome(exit_status, f"EP010 {reason}") if exit_status else Outcome(0, reason)
-    )
-    if options.json:
-        by_label = {topology.nodes[rank].label: observed[rank] for rank in sorted(observed)}
-        whole = {"status": ended.status, "reason": ended.reason}
-        whole |= {"findings": lines, "observed": by_label}
-        return Conclusion(ended, to_json(whole, indent=2) + "\n")
-    nodes_of_job = len(topology.nodes)
-    head = (
-        f"job {topology.job}: {count(nodes_of_job, 'node')}, {count(plan.ranks, 'rank')}, launcher"
-        f" {plan.launcher}"
-    )
-    if len(observed) < nodes_of_job:
-        labels = some((topology.nodes[rank].label for rank in sorted(observed)), 8)
-        head += f"; looked at: {labels or 'none'}"
-    return Conclusion(ended, text(together(lines), len(observed), options.width, head))
-
-
-def _roll_call(
-    plan: Plan,
-    observed: Observed,
-    reports: Reports,
-    failed: Outcome | None,
-) -> Findings:
-    """Why nodes are not in the table, or cannot take part."""
-    if failed:
-        what, detail, fix = message_parts(failed.reason)
-        yield Finding("error", "roll-call", what, detail, "", fix)
-    for member in plan.topology.nodes if len(reports) > 1 and not failed else ():
-        if member.rank not in reports:  # of an elastic job
-            yield finding("warning", "missing", f"{member.name} is not there", (member.label,))
-    for rank, answer in sorted(reports.items()):
-        label = (plan.topology.nodes[rank].label,)
-        if rank not in observed:
-            yield finding("error", "no-answer", "no answer", label)
-        if answer.not_ready and not failed:
-            refused = observed[rank].refused if rank in observed else ()
-            if answer.not_ready.reason not in {refusal.reason for refusal in refused}:
-                what, detail, fix = message_parts(answer.not_ready.reason)
-                yield Finding("error", "not-ready", what, detail, "", fix, label)
+    def _findings(self, failed: Outcome | None) -> Findings:
+        """Why nodes are not in the table, or cannot take part; then what each sees, and how they
+        differ."""
+        if failed:
+            what, detail, fix = message_parts(failed.reason)
+            yield Finding("error", "roll-call", what, detail, "", fix)
+        for node in self.plan.topology.nodes if len(self.reports) > 1 and not failed else ():
+            if node.rank not in self.reports:  # of an elastic job
+                yield finding("warning", "missing", f"{node.name} is not there", (node.label,))
+        for rank, answer in sorted(self.reports.items()):
+            label = (self.plan.topology.nodes[rank].label,)
+            if rank not in self.observed:
+                yield finding("error", "no-answer", "no answer", label)
+            if answer.not_ready and not failed:
+                refused = self.observed[rank].refused if rank in self.observed else ()
+                if answer.not_ready.reason not in {refusal.reason for refusal in refused}:
+                    what, detail, fix = message_parts(answer.not_ready.reason)
+                    yield Finding("error", "not-ready", what, detail, "", fix, label)
+        for rank, observation in sorted(self.observed.items()):
+            yield from judge.judge(observation, self.plan, rank)
+        yield from nodes.differences(self.observed, self.reports, self.plan)
 
 
 # --------------------------------------------------------------------------------------------------

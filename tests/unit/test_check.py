@@ -19,7 +19,15 @@ from entrypoint.health.observation import (
     Observation,
     Refusal,
 )
-from entrypoint.health.report import CheckOptions, report, sort, status, summary, text, together
+from entrypoint.health.report import (
+    CheckDialogue,
+    CheckOptions,
+    sort,
+    status,
+    summary,
+    text,
+    together,
+)
 from entrypoint.model import Facts, Finding, NodeReport, Outcome, Plan
 from entrypoint.values import replace
 from entrypoint.wire import read
@@ -225,7 +233,9 @@ def test_the_table() -> None:
 
 def test_a_node_that_is_missing_or_silent_is_in_the_report() -> None:
     failed = Outcome(69, "1 of 2 peers did not answer | c (refused) | see that they run")
-    made = report(CheckOptions(30.0, json=True), PLAN, {0: GOOD}, reports(0.0, 0.0), failed)
+    made = CheckDialogue(
+        CheckOptions(30.0, json=True), PLAN, reports(0.0, 0.0), {0: GOOD}
+    ).conclude(failed)
     whole = json.loads(made.answer)
     assert made.outcome == failed
     assert (whole["status"], list(whole["observed"])) == (69, ["worker-0"])
@@ -243,7 +253,9 @@ def test_another_mpirun_matters_under_mpirun(launcher: str, ended: int) -> None:
         rank: replace(GOOD, programs=(InstalledProgram("mpirun", "/m", f"Open MPI {4 + rank}.0"),))
         for rank in (0, 1)
     }
-    made = report(CheckOptions(30.0), plan(launcher=launcher), seen, reports(0.0, 0.0))
+    made = CheckDialogue(
+        CheckOptions(30.0), plan(launcher=launcher), reports(0.0, 0.0), seen
+    ).conclude(None)
     assert made.outcome.status == ended, made.answer
     head = f"job job: 3 nodes, 6 ranks, launcher {launcher}; looked at: worker-0, worker-1"
     assert made.answer.startswith(head)
@@ -256,7 +268,7 @@ def test_a_node_that_cannot_take_part_is_one_line() -> None:
         (replace(GOOD, refused=(Refusal(127, reason),)), ["refused"]),
         (GOOD, ["not-ready"]),
     ):
-        made = report(CheckOptions(30.0, json=True), PLAN, {0: seen}, there)
+        made = CheckDialogue(CheckOptions(30.0, json=True), PLAN, there, {0: seen}).conclude(None)
         found = [
             each["id"] for each in json.loads(made.answer)["findings"] if each["level"] == "error"
         ]
