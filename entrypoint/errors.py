@@ -13,7 +13,7 @@ Exit statuses of `entrypoint` (the job's own status always wins once the job has
     75       RETRY        a peer or the infrastructure failed; a retry may help
     77       REFUSED      a peer rejected the leader's key, or its host key is not this job's
     78       CONFIG       the configuration does not describe a valid job (no secret, no index, ...)
-    79       NO_PROGRESS  restarts made no progress any more; another one would not either
+    79       NO_PROGRESS  restarts made no progress; another restart would not help
     126/127  the program cannot be executed / does not exist
     128+n    the job was ended by signal n
 

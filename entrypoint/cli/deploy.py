@@ -24,8 +24,7 @@ OPTIONS = {
     ),
     "mount": (
         "HOST:PATH",
-        "folder of this machine in each container, such as for checkpoints; may be repeated"
-        " (compose)",
+        "folder of this host in each container, such as for checkpoints; may be repeated (compose)",
     ),
     "kind": (
         "KIND",
@@ -35,7 +34,10 @@ OPTIONS = {
         "NAME",
         "program that starts the image: pyxis or apptainer; none without an image (slurm)",
     ),
-    "time": ("LIMIT", "time limit of the job, as sbatch takes it: 12:00:00 (slurm)"),
+    "time": (
+        "LIMIT",
+        "time limit of the job in a form that sbatch takes, such as 12:00:00 (slurm)",
+    ),
     "flavor": ("ID", "kind of instance (modelarts)"),
     "pool": ("ID", "dedicated resource pool (modelarts)"),
     "code": ("OBS", "OBS folder with the program: obs://bucket/folder/ (modelarts)"),
@@ -48,7 +50,7 @@ _REPEATED = ("resource", "mount")
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "print the file from which another system runs the job"
+    text = "print the file with which another system runs the job"
     deploy = command(commands, "deploy", f"TARGET --image IMAGE {PROGRAM}", text)
     job_arguments(deploy, spec)
     deploy.add_argument("target", choices=registry.names("deploy"))

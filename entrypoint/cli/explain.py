@@ -22,22 +22,22 @@ _TAIL = 4 << 20  # and of its end
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     text = (
-        "explain an exit status or a message: its cause, how to confirm it, and its fix; or say why"
-        " the job failed whose log is in FILE (- for stdin), and whether a retry helps; without an"
-        " argument, list all"
+        "explain an exit status or a message: its cause, how to confirm it, and its fix; or, from"
+        " the log in FILE (- for stdin), why a job failed and whether a retry helps; without an"
+        " argument, list all messages"
     )
     explain = command(commands, "explain", "[STATUS | MESSAGE-ID | TEXT ... | FILE | -]", text)
     about = (
-        "an exit status, a message's id, a part of its text, a line of a log with an id; or the"
-        " file of a log"
+        "an exit status, a message's id, a part of its text, or a line of a log with an id; or a"
+        " log file"
     )
     explain.add_argument("about", nargs="*", metavar="STATUS|MESSAGE-ID|TEXT|FILE", help=about)
-    explain.add_argument("--json", action="store_true", help="print the judgement on FILE as JSON")
+    explain.add_argument("--json", action="store_true", help="print the diagnosis of FILE as JSON")
     explain.add_argument(
-        "--status", metavar="N", help="the exit status of the job whose log is in FILE"
+        "--status", metavar="N", help="the exit status of the job, if FILE does not show it"
     )
     explain.add_argument(
-        "--signal", metavar="NAME", help="the signal that ended it, such as SIGKILL"
+        "--signal", metavar="NAME", help="the signal that ended the job, such as SIGKILL"
     )
 
 

@@ -12,8 +12,8 @@ from entrypoint.output.log import Logger, show
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
     text = (
-        "print the platforms that match this container, the one that is chosen, the variables that"
-        " it reads, and the image's MPI and own start"
+        "print the platforms that match this container, the chosen one, the variables that it"
+        " reads, and the image's MPI and own start"
     )
     job_arguments(command(commands, "facts", "[options]", text), spec)
 

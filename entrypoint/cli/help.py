@@ -10,7 +10,7 @@ from entrypoint.output.log import Logger
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "print the help of a command, or of all; also without any argument"
+    text = "print the help of a command; without one, this help"
     options = command(commands, "help", "[COMMAND]", text)
     options.add_argument("about", nargs="*", metavar="COMMAND", help="command, such as run")
 

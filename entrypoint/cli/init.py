@@ -12,7 +12,7 @@ from entrypoint.output.log import Logger
 
 def arguments(commands: Commands, spec: str | None) -> None:
     """Add the command and its options to the command line."""
-    text = "write a first job.yaml, from flags and what is found here"
+    text = "write a first job.yaml, from flags and from what is in this folder"
     init = command(commands, "init", PROGRAM, text)
     job_arguments(init, None)
     init.add_argument(

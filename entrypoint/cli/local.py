@@ -36,7 +36,10 @@ def arguments(commands: Commands, spec: str | None) -> None:
     parser = command(commands, "local", PROGRAM, text)
     job_arguments(parser, spec, hidden=local.OWN)
     parser.add_argument(
-        "--nodes", dest="count", metavar="N", help="number of nodes; the spec's hosts if not given"
+        "--nodes",
+        dest="count",
+        metavar="N",
+        help="number of nodes; that of the spec's hosts if not given",
     )
     for kind, text in faults.KINDS.items():
         parser.add_argument(

@@ -29,7 +29,7 @@ _COMMON = {
     "slots",
 }  # fields whose flags are shown first, with --spec and --env
 _GROUPS = {
-    "logs": "what is printed, and where it is kept",
+    "logs": "output and logs",
     "ssh": "network",
     "network": "network",
     "timeouts": "network",
@@ -113,7 +113,7 @@ def _advice(flag: str, flags: Sequence[str]) -> str:
     for field in fields():
         if name in map(letters_of, (field.path, *field.flags)) and flag.startswith("--"):
             if flag in field.flags:
-                return "remove it: it is a setting of a job, and this command uses none"
+                return "remove it: it is a setting of a job, which this command does not use"
             return (
                 f"use {field.flags[-1]}"
                 if field.flags

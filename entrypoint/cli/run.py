@@ -23,7 +23,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
         commands, "run", PROGRAM, "boot this node's part of the job, and exit with the job's status"
     )
     job_arguments(run, spec)
-    text = "if nothing describes a job, only run PROGRAM as it is"
+    text = "if nothing describes a job, run only PROGRAM, unchanged"
     run.add_argument("--passthrough", action="store_true", help=text)
 
 

@@ -26,12 +26,12 @@ def arguments(commands: Commands, spec: str | None) -> None:
     )
     status = command(commands, "status", "[options]", text)
     status.description = f"""{text[0].upper()}{text[1:]}. On worker-0 it shows all nodes,
-on a worker itself and the leader. It runs next to the boot:
+on a worker that node and the leader. Run it in the container of the boot:
 docker exec CONTAINER entrypoint status.
 
 Exit status: 0 while the boot runs; the job's own once it has ended; 66 if there is no boot;
 69 if the entrypoint has not written its state in time, or was killed, or a program that
-replaced it has ended; 77 if the record is another user's; 64 if there are several boots."""
+replaced it has ended; 77 if the record belongs to another user; 64 if there are several boots."""
     status.add_argument(
         "--watch", "-w", action="store_true", help="update every second, until the job ends"
     )

@@ -13,14 +13,14 @@ from entrypoint.values import dataclass
 
 KINDS = {
     "kill": (
-        "SIGKILL to a node and all its processes, as if a host is lost; with a second time, the"
-        " node starts again after that: worker-1@3s+5s"
+        "kill a node and all its processes (SIGKILL), as if its host were lost; with a second time,"
+        " the node starts again after that: worker-1@3s+5s"
     ),
     "freeze": (
-        "SIGSTOP to all processes of a node; with a second time, they continue after that:"
+        "suspend all processes of a node (SIGSTOP); with a second time, they continue after that:"
         " worker-2@3s+5s"
     ),
-    "stop": "SIGTERM to a node, as a platform stops a container",
+    "stop": "stop a node as a platform stops a container (SIGTERM)",
     "late": "start a node that much later than the others",
 }
 """The options that name a node and a time, and their help."""

@@ -39,7 +39,7 @@ class SshSpec:
     """How the nodes of one job reach each other. Not used by a one-node job.
 
     port:
-      TCP port of sshd on every node; over 1023 unless the entrypoint runs as root. On a parameter
+      TCP port of sshd on every node; above 1023 unless the entrypoint runs as root. On a parameter
       server it is one more. `auto` is a port of `network.ports` that follows from the job's keys
       and the scheduler's number of the job, so that two jobs on one host seldom have the same one;
       it is the default under Slurm, PBS and LSF.
@@ -179,7 +179,7 @@ class JaxSpec:
 class TensorflowSpec:
     """TensorFlow's parameter servers and workers, as the launcher `tensorflow` starts them.
 
-    ps: How many of `hosts` are parameter servers: the last ones.
+    ps: Number of parameter servers, which are the last of `hosts`.
     port: TCP port of TensorFlow's server on every node, if the platform gives none; one more on a
       parameter server.
     chief: The coordinator (the chief in TF_CONFIG): with `worker-0` the job ends when worker-0
@@ -278,7 +278,7 @@ class StallSpec:
 
 @dataclass(frozen=True)
 class MetricsSpec:
-    """Prometheus metrics of each node's entrypoint; there are none if no port is given.
+    """Prometheus metrics of each node's entrypoint; off unless a port is given.
 
     port: TCP port that serves /metrics on every node, to everybody who can connect to it.
     address: IP address that the port listens at, such as 0.0.0.0 for a Prometheus outside of the
@@ -291,20 +291,21 @@ class MetricsSpec:
 
 @dataclass(frozen=True)
 class NetcheckSpec:
-    """What `entrypoint netcheck` asks of the network between the nodes, and whether `run` asks it
-    too.
+    """What `entrypoint netcheck` requires of the network between the nodes, and whether `run`
+    measures it, too.
 
     when:
-      `before` has `run` measure before it first starts the program, `asked` only `entrypoint
-      netcheck`. Of an elastic job (`nodes`) those nodes measure that are there at the start.
-    max_latency_ms: Milliseconds that an all-reduce of 8 bytes between two nodes may take; over it
-      the job ends with 75. 0 has no limit.
-    min_bandwidth_gbps: Gbit/s that a large all-reduce between two nodes must reach; below it the
-      job ends with 75. 0 has no limit.
+      With `before`, `run` measures before it first starts the program; with `asked`, only
+      `entrypoint netcheck` measures. In an elastic job (`nodes`), the nodes that are there at the
+      start measure.
+    max_latency_ms: Maximum milliseconds of an all-reduce of 8 bytes between two nodes; above it the
+      job ends with 75. 0 means no limit.
+    min_bandwidth_gbps: Minimum Gbit/s of a large all-reduce between two nodes; below it the job
+      ends with 75. 0 means no limit.
     action: What happens if a node is slow compared with the others: `warn` reports it, `stop` ends
       the job with 75.
-    seconds: Seconds for which each pair reduces large data.
-    limit: Seconds for all pairs; those that are left then are not measured, and counted.
+    seconds: Seconds that each pair spends on large all-reduces.
+    limit: Seconds for all pairs; the pairs that are left then are counted, not measured.
     """
 
     when: Literal["asked", "before"] = "asked"
@@ -338,14 +339,14 @@ class TimeoutSpec:
 class RestartsSpec:
     """When the job boots again after a failure. `restarts: 3` is the same as `restarts: {most: 3}`.
 
-    most: How many times the job boots again after the infrastructure failed (75): on every
+    most: Number of times that the job boots again after the infrastructure failed (75), on every
       node, once all are back.
-    without_progress: After so many attempts in a row that made no progress the job ends with 79,
+    without_progress: Number of attempts in a row without progress after which the job ends with 79,
       which no scheduler should retry; 0 means never.
     progress:
-      Path of a file or folder whose change is progress, such as that of checkpoints: a file in it
-      that is new, or has another time or size, and is finished. A node that sees such a change
-      during an attempt reports it. Any change there is a sign of life for `stall`.
+      Path of a file or folder whose change counts as progress, such as the folder of checkpoints: a
+      file in it that is new, or has another time or size, and is finished. A node that sees such a
+      change during an attempt reports it. Any change there is a sign of life for `stall`.
     minutes: Minutes for which the ranks of an attempt must run to count as progress, if neither
       `restarts.progress` nor `stall.line` is given.
     on:
@@ -363,16 +364,16 @@ class RestartsSpec:
 
 @dataclass(frozen=True)
 class GateSpec:
-    """What each node checks of itself before each attempt. A node that is not healthy is named, and
-    the job ends with 71.
+    """What each node checks about itself before each attempt. A node that is not healthy never gets
+    a rank: a spare takes its place, or the job ends with 71.
 
     cards:
-      Whether nvidia-smi or npu-smi is asked for the node's cards, where it is installed: with
-      `auto` if the job may start again or has spare nodes (`restarts`, `spares`).
+      Whether the node's cards are checked with nvidia-smi or npu-smi, if installed: `auto` does so
+      if the job may start again or has spare nodes (`restarts`, `spares`).
     folder: Directory of executables that check a node, one after the other by name: 0 means
-      healthy, and otherwise the last line says why not.
-    seconds: Seconds for the executables, and before that for the cards. What takes longer is ended,
-      and has no result.
+      healthy; otherwise the last line is the reason.
+    seconds: Seconds for the cards, and again for all executables. A check that takes longer is
+      ended and has no result.
     memory: Seconds to wait until nothing else uses the memory of the cards.
     """
 
@@ -430,8 +431,8 @@ class JobSpec:
       Minimum and maximum number of nodes of an elastic job under torchrun, such as `2:4`; `hosts`
       names the maximum. The job starts with the minimum, continues while as many are left, and
       accepts nodes that start later.
-    spares: How many of the nodes in `hosts` wait, and take the place of one that is lost or keeps
-      failing, when the job boots again (`restarts`). At first the last ones wait.
+    spares: Number of standby nodes, taken from the end of `hosts`. One takes the place of a node
+      that is lost or keeps failing when the job boots again (`restarts`).
     node_rank: Index of this node in `hosts`; found by this container's host name if not given.
     slots: Processes (ranks) on each node; the number of accelerators, or 1, if not given. An entry
       of `hosts` may have its own number.

@@ -25,7 +25,7 @@ def _check_prefix(text: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class LogsSpec:
-    """How output is printed, and copies of it. By default each line stays as it is.
+    """How output is printed and copied. By default each line stays as it is.
 
     format:
       `json` turns each line of a rank or of the toolkit into one JSON object: time (RFC 3339, UTC),
@@ -34,8 +34,8 @@ class LogsSpec:
       Beginning of each line that a rank prints, such as `"[{node} {rank}] "`: text with {job},
       {node} (`worker-1`), {host}, {rank} (`-` if it is not a rank's line) and {stream} (stdout or
       stderr) in it.
-    level: Least level of the toolkit's own messages: `warning` leaves out how the boot goes on, and
-      keeps warnings, errors and the last lines of a failed rank.
+    level: Minimum level of the toolkit's own messages: `warning` leaves out the progress of the
+      boot, and keeps warnings, errors and the last lines of a failed rank.
     timestamps: With `utc`, each line of a rank or of the toolkit begins with the time (RFC 3339,
       UTC). JSON always has the time.
     files: With `ranks`, each rank's output is also copied, byte for byte, into a file of its own:
@@ -43,7 +43,7 @@ class LogsSpec:
       JOB-NODE-rank-RANK-attempt-N.log.
     max_size: Bytes after which such a file is renamed to FILE.1, the previous one to FILE.2 and so
       on, and a new file begins.
-    max_files: How many files of each rank are kept, including the current one.
+    max_files: Number of files kept for each rank, including the current one.
     """
 
     format: Annotated[Literal["text", "json"], "--log-format"] = "text"

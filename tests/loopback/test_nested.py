@@ -26,7 +26,7 @@ def test_an_mpirun_in_the_ranks_script_ends_the_job_by_name(cluster: Make) -> No
     for node in (1, 0):
         job.start(node, argv=(*RUN, "--launcher", "mpirun", "--", "bash", str(script)))
     assert job.ends() == {0: 78, 1: 78}, job.both()
-    assert "EP118 `mpirun` started inside rank 1 of a job of several" in job.both()
+    assert "EP118 `mpirun` started inside rank 1 of several" in job.both()
     assert job.survivors() == []
 
 

@@ -81,7 +81,11 @@ def test_mounted_known_hosts(client: str, tmp_path: Path) -> None:
     ("which", "options", "says"),
     [
         *((which, ("-t", "rsa", "-b", "2048"), "an Ed25519 key") for which in ("client", "host")),
-        ("client", ("-t", "ed25519", "-N", "words of mine"), "a private key that the toolkit can read"),
+        (
+            "client",
+            ("-t", "ed25519", "-N", "words of mine"),
+            "a private key that the toolkit can read",
+        ),
     ],
     ids=["client", "host", "passphrase"],
 )
