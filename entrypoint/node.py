@@ -22,7 +22,6 @@ from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
 from entrypoint.job.history import FIRST, History, described
-from entrypoint.job.team import Team
 from entrypoint.job.worker import Worker
 from entrypoint.launchers import _command_line as command_line
 from entrypoint.model import Facts, Node, NodeReport, Outcome, Plan
@@ -49,6 +48,7 @@ from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
+    from entrypoint.job.membership.team import Team
 
 _TIMER = events.TimerFired()
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder

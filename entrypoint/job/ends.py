@@ -7,25 +7,32 @@ from collections.abc import Callable
 from entrypoint.job import messages
 from entrypoint.job.failure import (
     KILLED,
-    AwaitedEnds,
+    Failures,
     ProgramExit,
     ended,
+    everywhere,
     lost,
     of_program,
     on_node,
 )
 from entrypoint.job.launch import LaunchMonitor
+from entrypoint.job.membership.common import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.job.verdict import Verdict
-from entrypoint.model import Node, Outcome
+from entrypoint.model import Outcome
 
 
 class EndMonitor:
     """Decides by the ends of ranks and programs. A part of the leader."""
 
     def __init__(
-        self, state: JobState, outbox: Outbox, verdict: Verdict, decide: Callable[[Outcome], None]
+        self,
+        state: JobState,
+        outbox: Outbox,
+        membership: Membership,
+        verdict: Verdict,
+        decide: Callable[[Outcome], None],
     ) -> None:
         self._state = state
         self._peers = state.peers
@@ -33,10 +40,11 @@ class EndMonitor:
         self._launch = state.plan.launch
         self._machine = state.scheduler
         self._talk = outbox
+        self._membership = membership
         self._verdict = verdict
         self._decide = decide
-        self.nodes = AwaitedEnds(least=state.plan.launch.start.min_nodes or 0)
-        self.ranks = LaunchMonitor(state, outbox, self.nodes.failures, decide, self.settle)
+        self._failures = Failures()
+        self.ranks = LaunchMonitor(state, outbox, membership, self._failures, decide, self.settle)
         # Whether this node's own programs may run.
         self.runs_here = False
         # Whether all were asked again after this node was suspended.
@@ -57,7 +65,8 @@ class EndMonitor:
                 f"{message.why} on {host}" if is_whole else ended(name, message.status, message.why)
             )
             end = ProgramExit(message.status, name, reason, message.tail)
-            seconds = self.nodes.of_rank(end)
+            seconds = self._failures.of_rank(end)
+            self._membership.has_failed = True
             self._settle_in(seconds, end)
             if seconds is not None and end.status == KILLED:
                 # A rank that failed before, and is why the launcher killed this one, is known then.
@@ -76,34 +85,38 @@ class EndMonitor:
             else:
                 self.settle(end)
             return
-        host = self._topology.name(node)
-        if end.status and not self.nodes.counts(node):
-            self.nodes.awaited -= {node} if message.last else set()
-            alone = f"{host} has not joined the others, which continue without it"
+        host, members = self._topology.name(node), self._membership
+        is_alone = bool(end.status) and not members.counts(node)
+        if message.last:
+            members.awaited.discard(node)
+        if is_alone:
+            alone = f"{host} has not joined the others, which go on without it"
             self._machine.log(f"EP621 {alone}: {end.reason}")
             return
-        is_well = not end.status
         where = host if self._peers else ""
-        seconds = self.nodes.of_node(node, on_node(end, host, where), message.last)
-        if self._peers and is_well and seconds is not None:
-            where = self.nodes.everywhere(self._working(), self._launch.ends.awaited)
+        if end.status:
+            end = on_node(end, host, where)
+            others_run = bool(members.awaited) or not message.last
+            members.has_failed = True
+            self._settle_in(self._failures.of_program(end, others_run), end)
+            return
+        if any(map(members.counts, members.awaited)):
+            return
+        if self._peers:
+            nodes = [self._topology.nodes[it] for it in members.working if members.counts(it)]
+            where = everywhere(nodes, self._launch.ends.awaited)
         end = on_node(end, host, where)
-        if is_well and seconds is not None and self.nodes.late():
+        if members.late():
             # Their launchers may have met the others.
             self._talk.await_reports(lambda: self._settle_unless_met(end))
-            return
-        self._settle_in(seconds, end)
-
-    def _working(self) -> list[Node]:
-        """Return the nodes that are there and work, by their places in the job."""
-        here = {self._state.me, *self._peers}
-        return [self._topology.nodes[node] for node in self._state.team.nodes if node in here]
+        else:
+            self.settle(end)
 
     def _settle_unless_met(self, end: ProgramExit) -> None:
         """All that count have ended, unless one has met them meanwhile, and has to end, too."""
-        if self.nodes.awaited != self.nodes.late():
+        if self._membership.awaited != self._membership.late():
             return
-        if self.nodes.is_short():  # one of those that worker-0 has met was lost just before
+        if self._membership.is_short():  # one of those that worker-0 has met was lost just before
             names = [self._topology.name(node) for node in self._state.lost()]
             why = "worker-0 has ended, and too few others have met it"
             self._decide(lost(names[0] if names else "a node", why))
@@ -124,6 +137,6 @@ class EndMonitor:
             self._asked = True  # the others may have counted this node as lost meanwhile
             self._talk.ask_all_they_know(lambda: self.settle(end))
             return
-        cause = self.nodes.cause() or end
+        cause = self._failures.cause() or end
         self._verdict.show_last_lines(cause)
         self._decide(of_program(cause))

@@ -46,80 +46,25 @@ class ProgramExit:
     tail: tuple[str, ...] = ()
 
 
-@dataclass
-class AwaitedEnds:
-    """The nodes whose end is still awaited, and the failures reported so far, oldest first.
-
-    A node of an elastic job counts once its launcher has met the others; worker-0, where they meet,
-    always does. Until `least` of them have met, every node counts: whatever fails before the job
-    runs is the job's failure. If one of these is lost, and worker-0's programs have ended well,
-    nobody can be met any more.
-    """
-
-    awaited: set[int] = field(default_factory=set)
-    failures: list[ProgramExit] = field(default_factory=list)
-    least: int = 0  # nodes that are enough for an elastic job; 0: it is none
-    met: set[int] = field(default_factory=set)  # nodes of an elastic job whose launchers have met
-    has_run: bool = False  # whether enough had met before one of them was gone
-
-    def join(self, node: int) -> None:
-        """A node of an elastic job comes later than the others, or comes back."""
-        self._forget(node)
-        self.awaited.add(node)
-
-    def leave(self, node: int) -> None:
-        """A node of an elastic job is gone, and the others go on."""
-        self._forget(node)
-        self.awaited.discard(node)
-
-    def _forget(self, node: int) -> None:
-        self.has_run |= not self.is_short()
-        self.met.discard(node)
-
-    def counts(self, node: int) -> bool:
-        """Whether this node's end is a part of the job's."""
-        if not self.least or node == 0 or node in self.met:
-            return True
-        can_be_met = not self.has_run or 0 in self.awaited or bool(self.failures)
-        return self.is_short() and can_be_met
-
-    def is_short(self) -> bool:
-        """Whether fewer nodes have met than an elastic job needs."""
-        return len(self.met) < self.least
-
-    def late(self) -> set[int]:
-        """The nodes that still run and do not count: the others may have ended before they could
-        meet them."""
-        return {node for node in self.awaited if not self.counts(node)}
-
-    def everywhere(self, here: Iterable[Node], awaited: Sequence[int] | None) -> str:
-        """Where a job of these nodes has ended well, as `everywhere` says it."""
-        return everywhere([node for node in here if self.counts(node.rank)], awaited)
+class Failures(list[ProgramExit]):
+    """The failed ends of ranks and programs that were reported so far, oldest first."""
 
     def of_rank(self, end: ProgramExit) -> float | None:
         """A rank failed. Returns the seconds after which `cause` is the outcome; None if that time
         runs already."""
-        self.failures.append(end)
-        if len(self.failures) > 1:
+        self.append(end)
+        if len(self) > 1:
             return None
         return _KILLED_SETTLE if end.status == KILLED else _SETTLE
 
-    def of_node(self, node: int, end: ProgramExit, last: bool) -> float | None:
-        """A program of a node ended, the node's last one or not.
-
-        Returns the seconds after which the outcome is `cause`, or this end if nothing failed; None:
-        the job goes on.
-        """
-        if last:
-            self.awaited.discard(node)
-        if end.status != 0:
-            self.failures.append(end)
-            return _VAGUE_SETTLE if end.status == _VAGUE and (self.awaited or not last) else 0.0
-        return None if any(map(self.counts, self.awaited)) else 0.0
+    def of_program(self, end: ProgramExit, others_run: bool) -> float:
+        """A program failed. Returns the seconds after which `cause` is the outcome."""
+        self.append(end)
+        return _VAGUE_SETTLE if end.status == _VAGUE and others_run else 0.0
 
     def cause(self) -> ProgramExit | None:
         """The failure that most likely caused the others; None if nothing failed."""
-        return min(self.failures, key=lambda each: _BLAME.get(each.status, 0), default=None)
+        return min(self, key=lambda each: _BLAME.get(each.status, 0), default=None)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from entrypoint.job import actions, messages
+from entrypoint.job.membership.common import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.model import Members, Outcome
@@ -67,17 +68,18 @@ class InquiryDriver:
         self,
         state: JobState,
         outbox: Outbox,
+        membership: Membership,
         decide: Callable[[Outcome], None],
         go_on: Callable[[], None],
     ) -> None:
         self._state = state
         self._machine = state.scheduler
         self._inquiry = state.plan.inquiry
+        self._membership = membership
         self._tell = outbox.tell
         self._decide = decide
         self._go_on = go_on
         self._dialogue: Dialogue | None = None
-        self._nodes: set[int] = set()  # that take part
         self._open: dict[int, int] = {}  # node -> number of the question that it has not answered
         self._asked: list[int] = []  # the node of each question, by number
         self._failed: Outcome | None = None  # what ended the roll call, or came later
@@ -97,21 +99,11 @@ class InquiryDriver:
         self._failed = self._failed or failed
         if self._dialogue is None:
             self._state.enter(Phase.INQUIRY)
-            me, peers = self._state.me, self._state.peers
-            reports = {me: members.reports[me]} | {
-                node: peer.report for node, peer in peers.items()
-            }
-            if not inquiry.instead:  # spares are not a part of the job that then starts
-                works = self._state.works
-                reports = {node: report for node, report in reports.items() if works(node)}
-            self._nodes = set(reports)
+            # Those that wait are not a part of the job that then starts.
+            reports = self._membership.ask(members, all_nodes=inquiry.instead)
             self._dialogue = inquiry.dialogue(self._state.plan, reports)
             self._ask(self._dialogue.begin(self._machine.now))
         return True
-
-    def takes_part(self, node: int) -> bool:
-        """Whether this node is asked."""
-        return node in self._nodes
 
     def has_asked(self, node: int, number: int) -> bool:
         """Whether this node was asked the question of that number."""
@@ -126,7 +118,7 @@ class InquiryDriver:
 
     def lose(self, node: int, why: str, has_left: bool = True) -> None:
         """A node will answer nothing any more."""
-        if (dialogue := self._running()) and node in self._nodes:
+        if (dialogue := self._running()) and node in self._membership.asked:
             self._close(node)
             self._ask(dialogue.lose(node, why, has_left, self._machine.now))
 
@@ -164,8 +156,8 @@ class InquiryDriver:
             self._machine.log(line)
         if end.files:
             self._machine.act(actions.WriteFiles(end.files))
-        for node, why in end.unfit if self._state.topology.spares else ():
-            self._state.set_team(self._state.team.lose(node, why))
+        for node, why in end.unfit:
+            self._membership.replace_next(node, why)
         if end.outcome:
             self._decide(end.outcome)
         else:

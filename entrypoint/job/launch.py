@@ -13,6 +13,7 @@ from typing import Any
 from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job import actions, messages
 from entrypoint.job.failure import ProgramExit, RankReports, ended, placement, without_rank
+from entrypoint.job.membership.common import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome
@@ -33,6 +34,7 @@ class LaunchMonitor:
         self,
         state: JobState,
         outbox: Outbox,
+        membership: Membership,
         failures: list[ProgramExit],
         decide: Callable[[Outcome], None],
         settle: Callable[[ProgramExit], None],
@@ -45,6 +47,7 @@ class LaunchMonitor:
         self._own = state.topology.name(state.topology.me)
         self._act = state.scheduler.act
         self._talk = outbox
+        self._membership = membership
         self._failures = failures
         self._decide = decide
         self._settle = settle
@@ -85,7 +88,7 @@ class LaunchMonitor:
 
     def _show_placement(self) -> None:
         self._machine.log(words := placement(self.heard.placed))
-        names = [self._names[node] for node in self._state.team.nodes]
+        names = [self._names[node] for node in self._membership.team.nodes]
         empty = without_rank(names, self.heard.placed)
         # then the user decides where ranks run
         chosen = self._spec.mpi.hostfile or self._spec.mpi.np

@@ -5,30 +5,33 @@ Its own node is one of the members: it gets the same orders and reports like the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrypoint import heartbeat
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
-from entrypoint.job.assembly import assemble
 from entrypoint.job.ending import Ending
 from entrypoint.job.ends import EndMonitor
-from entrypoint.job.failure import ended, lost, unhealthy
+from entrypoint.job.failure import ended, lost
 from entrypoint.job.history import History
 from entrypoint.job.inquiry import InquiryDriver
 from entrypoint.job.launch import NO_LOGIN
+from entrypoint.job.membership import Elastic, of_job
+from entrypoint.job.membership.common import GoOn, Refuse, TakeIn
+from entrypoint.job.membership.team import Team
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.peers import Peer
+from entrypoint.job.ports import choose
 from entrypoint.job.progress import ProgressMonitor
 from entrypoint.job.relay import SignalRelay
 from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stall.detector import StallDetector
 from entrypoint.job.state import JobState
-from entrypoint.job.team import Team
 from entrypoint.job.verdict import Verdict
-from entrypoint.model import Facts, NodeReport, Outcome, Plan
+from entrypoint.model import Facts, Members, Outcome, Plan
 from entrypoint.phases import Phase
+from entrypoint.plan.members import clock_warnings, interface_words, with_interface, with_neighbours
 from entrypoint.spec import JobSpec
 from entrypoint.text import count
 from entrypoint.values import replace
@@ -42,8 +45,7 @@ class Leader:
         self, spec: JobSpec, facts: Facts, draft: Plan, history: History, team: Team | None = None
     ) -> None:
         self.state = state = JobState(spec, draft, history)
-        if team is not None:
-            state.set_team(team)
+        self.membership = of_job(state, team)
         self._spec = spec
         self._facts = facts
         self._draft = draft
@@ -57,24 +59,21 @@ class Leader:
         self._after = state.scheduler.after
         self._talk = Outbox(state)
         self._tell = self._talk.tell
-        self._roll_call = RollCall(state, self._look_complete)
-        self._verdict = Verdict(state)
-        self._monitor = EndMonitor(state, self._talk, self._verdict, self._decide)
-        self._ends = self._monitor.nodes
+        self._roll_call = RollCall(state, self.membership, self._complete, self._decide)
+        self._verdict = Verdict(state, self.membership)
+        self._monitor = EndMonitor(state, self._talk, self.membership, self._verdict, self._decide)
         self._ranks = self._monitor.ranks
-        self._stalls = StallDetector(state, self._talk, self._decide)
+        self._stalls = StallDetector(state, self._talk, self.membership, self._decide)
         self._progress_made = ProgressMonitor(state, self._talk)
         self._ending = Ending(state, self._talk, self._verdict)
-        self._inquiry = InquiryDriver(state, self._talk, self._decide, self._begin_job)
+        self._inquiry = InquiryDriver(
+            state, self._talk, self.membership, self._decide, self._begin_job
+        )
         self._relay = SignalRelay(state, self._talk)
-        self._own_report = draft.members.reports[self._me]
         self._members = draft.members  # assumed until the roll call is over
         self._port = 0  # at which the programs meet; 0: the planned one
-        # nodes whose end is the job's; None: all that are there
+        # places of the nodes whose end is the job's; None: all that are there
         self._awaited: tuple[int, ...] | None = None
-        # who was there when the outcome was known
-        self._present: frozenset[int] = frozenset()
-        self._later: set[int] = set()  # nodes that have answered in a later attempt than the first
 
     # -- the machine
 
@@ -97,11 +96,6 @@ class Leader:
         if self.outcome is None or type(event) not in _UNDECIDED:
             _HANDLERS[type(event)](self, event)
 
-    @property
-    def _here(self) -> set[int]:
-        """This node and those that have answered."""
-        return {self._me, *self._peers}
-
     def _host(self, node: int) -> str:
         return self._topology.name(node)
 
@@ -112,8 +106,8 @@ class Leader:
             if self._inquiry.begin(True, self._members, outcome):
                 return  # it decides once more, when the answers are judged
             self.state.outcome = outcome
-            others = self._draft.launch.ends.awaited is not None or bool(self._ends.late())
-            self._present = frozenset(self._here - self.state.lost().keys())
+            others = self._draft.launch.ends.awaited is not None or bool(self.membership.late())
+            self.membership.note_present()
             has_ranks = self._monitor.runs_here or outcome.status != 0 or others
             self._ending.begin(outcome, has_ranks)
 
@@ -123,8 +117,7 @@ class Leader:
         if not self.state.is_calling:
             self._decide(outcome)
         else:
-            self._roll_call.stop()
-            self._look_complete()
+            self._roll_call.look()
 
     def _hurry(self) -> None:
         """Force stop, after a second signal on some node."""
@@ -137,7 +130,8 @@ class Leader:
 
         Then a stop of one node stops all; before, the others wait for that node to come back.
         """
-        return self.state.history.attempt > 1 or any(node in self._peers for node in self._later)
+        reports = self._peers.reports().values()
+        return max(self.state.history.attempt, *(it.attempt for it in reports), 0) > 1
 
     # -- roll call
 
@@ -157,7 +151,6 @@ class Leader:
         if not self.state.is_calling:
             return
         self.state.enter(Phase.ROLL_CALL)
-        self._own_report = event.report
         self._roll_call.begin(event.report)
         self._beat()
         self._machine.at(self._peers.next_look(self._machine.now), self._look_for_silent)
@@ -166,115 +159,89 @@ class Leader:
         if self.state.is_calling:
             self._act(actions.ShowWaiting(f"the name {event.host}", event.state, peers=False))
         if not event.state:
-            self._roll_call.own_name = True
-            self._look_complete()
+            self._roll_call.name_found()
 
     def _on_unreached(self, event: events.Unreachable) -> None:
         if self.state.is_calling:
-            self._roll_call.unreached(self._topology.nodes[event.node], event, self._machine.now)
+            self._roll_call.unreached(event)
 
     def _on_disagreed(self, event: events.Rejected) -> None:
         if not self.state.is_calling:
             words = f"{event.summary} | {event.detail} | {event.hint}"
             self._log(f"{self._host(event.node)} cannot join: {words}")
             return
-        self._roll_call.disagreed(self._topology.nodes[event.node], event)
-        self._look_complete()
+        self._roll_call.rejected(event)
 
     def _on_answered(self, event: events.Answered) -> None:
-        self._peers[event.node] = Peer(event.report, event.local, self._machine.now)
-        (self._later.add if event.report.attempt > 1 else self._later.discard)(event.node)
-        self.state.enter(Phase.WAITING, event.node)
-        if self.state.has_started:
-            if self.outcome is None:
-                self._take_in(event.node, event.report)
-            else:
-                self._ending.came(event.node)
-            return
-        if not self.state.is_calling:
-            if self._can_do_without(event.node):
-                self._take_in(event.node, event.report)
-            return
-        self._roll_call.answered(event.report)
-        self._look_complete()
-
-    def _take_in(self, node: int, report: NodeReport) -> None:
-        """A node of an elastic job comes later than the others, or comes back."""
-        if self._topology.spares:
-            waits = "waits as a spare"
-            if report.not_ready:
-                waits = f"cannot work: {report.not_ready.reason}"
-            self._log(f"{self._host(node)} is here, and {waits}")
-            if self.state.has_started:
-                self._start(node)
-            return
-        if report.not_ready:
-            self._turn_away(node, report.not_ready)
-            return
-        if not self.state.has_started:
-            self._log(f"{self._host(node)} is here, too, and starts with the others")
-            return
-        self._ends.join(node)
-        self._log(f"{self._host(node)} joins: {count(len(self._ends.awaited), 'node')}")
-        self._start(node)
+        node = event.node
+        self._peers[node] = Peer(event.report, event.local, self._machine.now)
+        self.membership.answer(event.report, self._machine.now)
+        self.state.enter(Phase.WAITING, node)
+        if self.state.is_calling:
+            self._roll_call.answered(event.report)
+        elif self.outcome is not None:
+            self._ending.came(node)
+        else:
+            match self.membership.arrive(node, event.report):
+                case TakeIn(words, starts):
+                    self._log(f"{self._host(node)} {words}")
+                    if starts:
+                        self._start(node)
+                case Refuse(outcome):
+                    self._turn_away(node, outcome)
 
     def _turn_away(self, node: int, outcome: Outcome) -> None:
         """A spare, or a node of an elastic job that has not met the others, has failed. They go on
         without it."""
-        what = f"{self._host(node)} cannot join" if self.state.works(node) else "a spare leaves"
+        works = self.membership.works(node)
+        what = f"{self._host(node)} cannot join" if works else "a spare leaves"
         self._log(f"{what}: {outcome.reason}")
         self._tell(node, messages.Release(**vars(outcome)))
         self.state.enter(Phase.RELEASED, node)
-        del self._peers[node]
+        self.membership.leave(node)
         self._talk.lose(node)
-        self._ends.leave(node)
-
-    def _look_complete(self) -> None:
-        call = self._roll_call
-        if self.state.is_calling and call.is_complete(len(self._peers)):
-            self._complete()
 
     def _complete(self) -> None:
         """All are here, or enough: see whether they can run one job together."""
-        if self.state.stop:
-            self._decide(self.state.stop)
-            return
         self._roll_call.close()
         if self._inquiry.begin(True, self._members):
             return
         self.state.enter(Phase.FILES)
-        reported = self._roll_call.gates.members(self._own_report)
-        assembly = assemble(self.state, self._facts, reported)
-        members = self._members = assembly.members
-        if assembly.refusal:
-            self._decide(assembly.refusal)
+        local = [peer.local for peer in self._peers.values()]
+        members = self.membership.members()
+        members = with_interface(members, self._me, self._spec, self._facts, local)
+        chosen = self.membership.choose(members)
+        if isinstance(chosen, Refuse):
+            self._decide(chosen.outcome)
             return
-        if exhausted := self.state.take_history():
+        works = self.membership.works
+        self._members = members = with_neighbours(members, works)
+        working = Members(tuple(it for it in members.reports if works(it.rank)))
+        port, lines = choose(self._draft.launch.port, self._topology, working)
+        if exhausted := self.state.take_history(self.membership.unknown):
             self._decide(exhausted)
             return
-        self._port = assembly.port
-        for line in assembly.lines:
+        self._port = port
+        clocks = clock_warnings(self._topology, members)
+        for line in (*clocks, *interface_words(self._spec, members), *lines, *chosen.lines):
             self._log(line)
-        self._log(self._roll_call.summary(members, self._here))
-        self._act(actions.Prepare(members, self._port, self.state.team.replaced))
+        self._log(self._roll_call.summary(members))
+        self._act(actions.Prepare(members, port, self.membership.team.replaced))
 
     def _on_prepared(self, event: events.Prepared) -> None:
         self._ranks.heard.asked = event.asked
-        self._awaited = self._nodes_at(event.awaited)
-        may_come = self._topology.spares or self._draft.launch.start.min_nodes
-        if may_come and self._draft.mode == "coordinated":
-            for node in set(range(len(self._topology.nodes))) - self._here:
+        self._awaited = event.awaited
+        if self._draft.mode == "coordinated":
+            for node in self.membership.absent():
                 self._act(actions.Call(node))
         if not self._inquiry.begin(False, self._members):
             self._begin_job()
 
     def _begin_job(self) -> None:
-        reports = {self._me: self._own_report} | self._peers.reports()
-        working = list(filter(self._here.__contains__, self.state.team.nodes))
+        reports = self.membership.reports()
+        working = self.membership.working
         self._ranks.heard.slots = {self._host(node): reports[node].slots for node in working}
-        awaited = working if self._awaited is None else self._awaited
-        # other nodes do not report
-        self._ends.awaited = set(awaited) if self._peers else {self._me}
+        self.membership.start(self._awaited)
         self._monitor.runs_here = True
         for node in [*self._peers, self._me]:
             self._start(node)
@@ -288,11 +255,14 @@ class Leader:
         """Tell a node to start its part. Nodes report their ranks only under an MPI."""
         has_reports = node == self._me or self._draft.launch.ranks.reports == "ranks"
         phase = Phase.LAUNCHING if has_reports else Phase.RUNNING
-        team = self.state.team
-        self.state.enter(
-            phase if self.state.works(node) else Phase.SPARE, node, team.reasons.get(node, "")
+        phase = phase if self.membership.works(node) else Phase.SPARE
+        team = self.membership.team
+        self.state.enter(phase, node, team.reasons.get(node, ""))
+        beside = self._members.reports[node].beside
+        history = vars(self.state.history)
+        self._tell(
+            node, messages.Start(**history, port=self._port, replaced=team.replaced, beside=beside)
         )
-        self._tell(node, self.state.start(self._port, self._members.reports[node].beside))
         self._progress_made.tell(node)
 
     # -- heartbeat
@@ -314,69 +284,37 @@ class Leader:
     def _on_lost(self, event: events.SessionLost) -> None:
         if self._peers.is_alive(event.node):
             self._lose(event.node, event.why)
-        elif event.node not in self._peers and not self._counts(event.node):
+        elif event.node not in self._peers and not self.membership.needs(event.node):
             self.state.enter(Phase.LOST, event.node)
             self._act(actions.Call(event.node))  # should it come back
 
     def _lose(self, node: int, why: str) -> None:
         peer, host = self._peers[node], self._host(node)
-        if self.state.is_calling:  # it is called again, should it come back
+        if self.state.is_calling:
             del self._peers[node]
             self._talk.forget(node=node)
-            self._roll_call.miss(self._topology.nodes[node], why or "answered, then went away")
-            self._act(actions.Call(node))
-            self._look_complete()  # the others may have waited for its gate alone
+            self._roll_call.lost(node, why)
             return
         peer.lost = True
-        self.state.may_run(node)
         self._talk.lose(node)
         self._ranks.daemon_started(node, NO_LOGIN)
         seen = self._peers.silence(node, self._machine.now)
-        its_loss = lost(host, why or seen)
-        own_gap = "" if why else self._peers.stood_still(self._machine.now)
-        outcome = replace(its_loss, reason=own_gap, cause=None) if own_gap else its_loss
-        self.state.enter(Phase.LOST, node, outcome.reason)
-        if own_gap:
+        outcome = lost(host, why or seen)
+        if own_gap := "" if why else self._peers.stood_still(self._machine.now):
+            outcome = replace(outcome, reason=own_gap, cause=None)
             self.state.missed.add(node)
-        elif self.outcome is None and self.state.works(node):
-            self.state.set_team(self.state.team.lose(node, outcome.reason))
+        self.state.enter(Phase.LOST, node, outcome.reason)
         if not self.state.is_released:
             self._log(outcome.reason)  # say it now: the last line comes only after the grace
-        goes_on = self._can_do_without(node)
+        answer = self.membership.lose(node, outcome, self._machine.now)
         self._inquiry.lose(node, why or seen)
-        if goes_on:
-            self._ends.leave(node)
-            del self._peers[node]
+        if isinstance(answer, GoOn):
             self._talk.forget(node=node)
             self._stalls.lose(node)
-            left = len(self._ends.awaited) if self.state.has_started else 1 + len(self._peers)
-            left = self._topology.working if self._topology.spares else left
-            self._log(f"the job goes on with {count(left, 'node')}")
+            self._log(f"the job goes on with {count(answer.left, 'node')}")
             self._act(actions.Call(node))  # should it come back
-            return
-        self._decide(outcome)
-
-    def _can_do_without(self, node: int) -> bool:
-        """Whether this node does not count, or enough nodes of an elastic job are left that run."""
-        least = self._draft.launch.start.min_nodes
-        if not self._counts(node):
-            return True
-        if least is None or self.outcome is not None:
-            return False
-        if self.state.phase is Phase.INQUIRY:
-            inquiry, left = self._draft.inquiry, 1 + len(self._peers) - (node in self._peers)
-            return inquiry is not None and not inquiry.instead and left >= least
-        left = len(self._ends.awaited) - (node in self._ends.awaited)
-        return self.state.has_started and (not self._ends.counts(node) or left >= least)
-
-    def _counts(self, node: int) -> bool:
-        """Whether the job needs this node now: a spare of one that starts or runs may go."""
-        is_needed = self.state.phase in _NEEDED or self.outcome is not None
-        is_asked = self.state.phase is Phase.INQUIRY and self._inquiry.takes_part(node)
-        return is_needed or is_asked or self.state.works(node)
-
-    def _nodes_at(self, places: Sequence[int] | None) -> tuple[int, ...] | None:
-        return None if places is None else tuple(self.state.team.nodes[place] for place in places)
+        else:
+            self._decide(answer.outcome)
 
     # -- what members say
 
@@ -400,16 +338,16 @@ class Leader:
         holds = {
             messages.CALL: False,  # the answer to it comes as Answered or Rejected
             messages.STARTED: self.state.has_started,
-            messages.WORKS: self.state.works(node),
+            messages.WORKS: self.membership.works(node),
             messages.RANKS: launch.ranks.reports == "ranks",
             messages.OWN_RANK: (
                 isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host)
             ),
             messages.OWN_RANKS: self._ranks.run_on(message, host),
             messages.OWN_PROGRAM: launch.ends.completion != "leader",
-            messages.ELASTIC: launch.start.min_nodes is not None,
+            messages.ELASTIC: isinstance(self.membership, Elastic),
             messages.ASKED: self._inquiry.has_asked(node, getattr(message, "number", 0)),
-            messages.CHECKING: self._roll_call.gates.has_announced(node),
+            messages.CHECKING: self.membership.has_announced(node),
         }
         return messages.wrong(message, messages.WORKER_SAYS, holds)
 
@@ -419,17 +357,6 @@ class Leader:
         if node == self._me:
             raise RetryError(f"EP602 {self._host(node)} is lost: {why}")
         self._end_session(node, why)
-
-    def _checked(self, node: int, message: messages.Checked) -> None:
-        """A node's gate has ended. If it is too late for this attempt, a spare may take the place
-        of a worker in the next one; else the node's own failure, which follows, is the job's."""
-        is_late = self._roll_call.gates.checked(node, message)
-        has_next = self.state.history.attempt <= self._spec.restarts.most
-        is_replaced = bool(self._topology.spares) and has_next and node != self._me
-        if is_late and is_replaced and self.outcome is None:
-            reason = unhealthy(message.problem).reason
-            self.state.set_team(self.state.team.lose(node, reason))
-            self._decide(replace(lost(self._host(node), reason), cause=None))
 
     def _reply(self, node: int, message: messages.Reply) -> None:
         try:
@@ -451,13 +378,13 @@ class Leader:
         run_all = self._ranks.heard.all_started()
         if run_all:
             self._progress_made.begin()
-        for each in self._here if run_all else {node} - {self._me}:
+        for each in self.membership.here if run_all else {node} - {self._me}:
             if self.state.of(each) is Phase.LAUNCHING:
                 self.state.enter(Phase.RUNNING, each)
 
     def _failed(self, node: int, message: messages.Failed) -> None:
         self.state.note(node, message.reason)
-        has_begun = self.state.has_started or self._has_run() or self._inquiry.takes_part(node)
+        has_begun = self.state.has_started or self._has_run() or node in self.membership.asked
         if message.stop and not has_begun:
             if self.outcome is None:  # it leaves before the start; we wait until it comes back
                 self._end_session(node)
@@ -465,12 +392,10 @@ class Leader:
         own_gap = message.status == RetryError.status and self._peers.stood_still(self._machine.now)
         words = own_gap or f"{self._host(node)}: {message.reason}"
         outcome = Outcome(message.status, words, message.program)
-        if not self._counts(node):
+        if self.membership.can_turn_away(node, message.stop):
             self._turn_away(node, outcome)
         elif message.stop:
             self._stop(outcome)
-        elif self.state.has_started and self.outcome is None and not self._ends.counts(node):
-            self._turn_away(node, outcome)
         else:
             self._decide(outcome)
 
@@ -499,7 +424,7 @@ class Leader:
 
     def _pong(self, node: int, message: messages.Pong) -> None:
         self._talk.pong(node, message.number)
-        if self.state.works(node):
+        if self.membership.works(node):
             self._stalls.heard(node, message.idle)
 
     def _steps(self, node: int, message: messages.Steps) -> None:
@@ -514,8 +439,7 @@ class Leader:
 
     def next_team(self) -> Team:
         """Return the team as this attempt leaves it, for the next one."""
-        lost = self.state.lost()
-        return self.state.team.without(lost, self._present - lost.keys())
+        return self.membership.next_team()
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
@@ -534,7 +458,7 @@ class Leader:
 
     def _on_called(self, event: events.LeaderCalled) -> None:
         if isinstance(event.message, messages.Hello):
-            self._roll_call.called(event.message, self._decide)
+            self._roll_call.called(event.message)
 
 
 _HANDLERS: Mapping[type, Callable[[Leader, Any], object]] = {
@@ -559,8 +483,6 @@ _HANDLERS: Mapping[type, Callable[[Leader, Any], object]] = {
     events.Signalled: Leader._on_signalled,
     events.Faulted: lambda leader, event: leader._decide(event.outcome),
 }
-# In these phases, all nodes that are there are needed, spares too.
-_NEEDED = (Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 # What counts only until the outcome is known.
 _UNDECIDED = (
     events.Started,
@@ -573,7 +495,7 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.RankStart: Leader._rank_start,
     messages.RankEnd: lambda leader, node, end: leader._monitor.rank(node, end),
     messages.Ended: lambda leader, node, message: leader._monitor.program(node, message),
-    messages.Met: lambda leader, node, message: leader._ends.met.add(node),
+    messages.Met: lambda leader, node, message: leader.membership.meet(node),
     messages.Diagnosis: lambda leader, node, message: leader._verdict.add(node, message.cause),
     messages.Progressed: lambda leader, node, message: leader._progress_made.heard(),
     messages.Grew: lambda leader, node, message: leader._stalls.grew(),
@@ -593,6 +515,6 @@ _MESSAGES: Mapping[type, Callable[[Leader, int, Any], None]] = {
     messages.Stopped: lambda leader, node, message: leader._talk.note(node, messages.Stopped),
     messages.Goodbye: lambda leader, node, message: leader._goodbye(node),
     messages.Reply: Leader._reply,
-    messages.Checking: lambda leader, *said: leader._roll_call.gates.checking(*said),
-    messages.Checked: Leader._checked,
+    messages.Checking: lambda leader, *said: leader._roll_call.checking(*said),
+    messages.Checked: lambda leader, *said: leader._roll_call.checked(*said),
 }

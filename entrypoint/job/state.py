@@ -3,22 +3,15 @@ phase."""
 
 from __future__ import annotations
 
-from entrypoint import heartbeat
 from entrypoint.job import actions
 from entrypoint.job.failure import lost
 from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
-from entrypoint.job.messages import Start
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
-from entrypoint.job.team import Team
-from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.model import NodeReport, Outcome, Plan
 from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.spec import JobSpec
-from entrypoint.values import replace
 
-# Which nodes another leader has replaced is not asked of the others: none is believed about others.
-_NEW = "this worker-0 is new: nodes that were replaced in earlier attempts may work again"
 _CALLING = (Phase.CHECKS, Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)
 
 
@@ -34,8 +27,6 @@ class JobState:
         self.scheduler = Scheduler()
         # On the leader, the workers that have answered.
         self.peers = Peers(spec.timeouts.heartbeat, plan.topology)
-        # On the leader, the nodes that work. A worker finds itself in the message of a start.
-        self.set_team(Team.planned(plan.topology) if plan.leads else Team(()))
         self._phases = dict.fromkeys(plan.known_nodes, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}
@@ -55,26 +46,6 @@ class JobState:
         # Whether progress was reported in this attempt, and the training step of most ranks.
         self._has_progressed = False
         self.step = -1
-
-    def set_team(self, team: Team) -> None:
-        """Say which nodes work."""
-        self.team = team
-        self._working = frozenset(team.nodes)
-
-    def may_run(self, node: int) -> None:
-        """A node is lost. Its ranks have its grace from when it knows that: at once, unless its
-        network is cut."""
-        if self.has_started and self.works(node):
-            now, limits = self.scheduler.now, self.spec.timeouts
-            is_silent = now - self.peers[node].heard > limits.heartbeat
-            patience = heartbeat.patience(limits.heartbeat, len(self.topology.nodes))
-            until = now + (patience if is_silent else 0) + limits.grace + KILL_MARGIN
-            may_run = {**self.team.may_run, node: (until, is_silent)}
-            self.set_team(replace(self.team, may_run=may_run))
-
-    def works(self, node: int) -> bool:
-        """Whether this node works, and is no spare."""
-        return node in self._working
 
     @property
     def phase(self) -> Phase:
@@ -153,17 +124,17 @@ class JobState:
         told = History.of(report)
         self._told[report.rank] = told.most(self._told.get(report.rank, FIRST))
 
-    def take_history(self) -> Outcome | None:
-        """The roll call is over: this leader may know of fewer attempts than the others. Return the
-        job's outcome if there is no attempt any more."""
+    def take_history(self, unknown: str) -> Outcome | None:
+        """The roll call is over: this leader may know of fewer attempts than the others, and then
+        says what else is `unknown`. Return the job's outcome if there is no attempt any more."""
         before = self.history
         self.history = now = latest(before, self._told.values(), self.spec.restarts)
         if before != now:
             self.scheduler.log(
                 f"this worker-0 is new: the other nodes are at attempt {now.attempt}"
             )
-            if self.topology.spares:
-                self.scheduler.log(_NEW)
+            if unknown:
+                self.scheduler.log(unknown)
         for node, told in self._told.items():
             if told.attempt > now.attempt:
                 name = self.topology.name(node)
@@ -175,10 +146,6 @@ class JobState:
             return None
         last = lost(self.topology.leader.name, "another leader has replaced it")
         return no_progress(last, self.history, self.spec)
-
-    def start(self, port: int, beside: tuple[int, ...]) -> Start:
-        """Return the message that starts this attempt. `port`, `beside` as in messages.Start."""
-        return Start(**vars(self.history), port=port, replaced=self.team.replaced, beside=beside)
 
     @property
     def has_progressed(self) -> bool:

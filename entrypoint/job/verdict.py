@@ -7,6 +7,7 @@ from collections import Counter
 from entrypoint.cause import Cause
 from entrypoint.job.failure import ProgramExit, by_class
 from entrypoint.job.history import follow, no_progress, pays_off
+from entrypoint.job.membership.common import Membership
 from entrypoint.job.messages import CAUSES
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome
@@ -20,8 +21,9 @@ _OF_ALL_OR_ONE = ("gpu-init",)
 class Verdict:
     """The causes of one attempt, in the order in which they were reported. A part of the leader."""
 
-    def __init__(self, state: JobState) -> None:
+    def __init__(self, state: JobState, membership: Membership) -> None:
         self._state = state
+        self._membership = membership
         self._causes: list[tuple[int, Cause]] = []  # with the node that has reported it
         # nodes that have reported a failed end: the causes of others do not count
         self._failed: set[int] = set()
@@ -76,10 +78,8 @@ class Verdict:
         """Return the outcome with its cause, and whether the job boots again after this attempt."""
         if outcome.program and outcome.status:
             outcome = replace(outcome, cause=self._cause())
-        topology, spec = self._state.topology, self._state.spec
-        if topology.spares:
-            self._state.set_team(self._state.team.blame(topology, outcome))
-            outcome = replace(outcome, excluded=self._state.team.excluded(topology))
+        spec = self._state.spec
+        outcome = self._membership.conclude(outcome)
         then = self._state.next_history()
         followed = follow(outcome, then, spec.restarts, self._state.stop)
         if followed.again and not pays_off(then, spec.restarts):

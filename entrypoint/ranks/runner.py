@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.job import events, messages
-from entrypoint.job.failure import AwaitedEnds, ProgramExit, ended
+from entrypoint.job.failure import Failures, ProgramExit, ended
 from entrypoint.launchers import _command_line as command_line
 from entrypoint.model import Facts, File, Launch, Members, Plan
 from entrypoint.output.lines import ATTEMPT
@@ -378,7 +378,7 @@ class Programs:
         self._program_ranks.read()  # reports may still be in the pipe
         if status:
             failed = self._failed_ranks.values()
-            end = AwaitedEnds(failures=[*(end for end, _ in failed), end]).cause() or end
+            end = Failures([*(end for end, _ in failed), end]).cause() or end
             if not (self._by_ranks or own):
                 for failure in (*(failure for _, failure in failed), Failure(name, status, lines)):
                     self._diagnose(failure)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.job import events, messages
 from entrypoint.job.failure import unhealthy
-from entrypoint.job.gate import MARGIN
+from entrypoint.job.membership.common import GATE_MARGIN
 from entrypoint.model import NodeReport
 from entrypoint.values import replace
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SECONDS, MEMORY = 2.0, 4.0  # limits of the executables, and of the wait for memory
 LIMIT = 2 * SECONDS + MEMORY  # seconds after which each gate has ended
-AWAITED = LIMIT + MARGIN  # seconds for which the leader waits
+AWAITED = LIMIT + GATE_MARGIN  # seconds for which the leader waits
 PROBLEM = "GPU 1: 4 uncorrectable memory errors"
 _AGAIN = 0.1  # seconds after which a gate of a frozen node ends
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from entrypoint import heartbeat
 from entrypoint.health.report import MARGIN as CHECK_MARGIN
-from entrypoint.job.team import FAULTS
+from entrypoint.job.membership.team import FAULTS
 from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.netcheck.messages import PATIENCE
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS

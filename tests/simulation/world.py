@@ -23,7 +23,7 @@ from entrypoint.health.report import inquiry as check
 from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
-from entrypoint.job.team import FAULTS, Team
+from entrypoint.job.membership.team import FAULTS, Team
 from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
@@ -971,7 +971,7 @@ class World:
             return
         self.watched_start = start  # every node gets a message then; all are watched with the first
         for each in self.containers:
-            is_there = each.is_awake() and leader.state.works(each.rank)
+            is_there = each.is_awake() and leader.membership.works(each.rank)
             state = each.gate.problem(self.now) if is_there else ""
             if state and not self.is_disturbed(each.rank):
                 self.violate(f"the job starts, and node-{each.rank} {state}")

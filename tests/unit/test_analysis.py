@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from entrypoint.cause import Cause
+from entrypoint.job import events, messages
 from entrypoint.job.failure import (
-    AwaitedEnds,
+    Failures,
     ProgramExit,
     RankReports,
     UserSignals,
@@ -22,6 +23,7 @@ from entrypoint.job.history import History, follow
 from entrypoint.model import Node, Outcome
 from entrypoint.spec.jobspec import RestartsSpec
 from entrypoint.values import replace
+from tests.unit.test_speakers import Node as Machine
 
 
 def end(status: int, what: str = "it") -> ProgramExit:
@@ -44,11 +46,13 @@ def end(status: int, what: str = "it") -> ProgramExit:
     ],
 )
 def test_the_cause_among_failed_ranks(statuses: list[int], wait: float, cause: int) -> None:
-    ends = AwaitedEnds()
-    waits = [ends.of_rank(end(status, f"rank {number}")) for number, status in enumerate(statuses)]
+    failures = Failures()
+    waits = [
+        failures.of_rank(end(status, f"rank {number}")) for number, status in enumerate(statuses)
+    ]
     # Once for all: the second must not delay the outcome.
     assert waits == [wait] + [None] * (len(statuses) - 1)
-    found = ends.cause()
+    found = failures.cause()
     assert found
     assert found.what == f"rank {cause}"
 
@@ -66,7 +70,7 @@ def test_a_program_s_end_has_the_id_of_its_kind(status: int, id: str) -> None:
 
 
 def test_who_ended_well_is_no_cause() -> None:
-    assert AwaitedEnds().cause() is None
+    assert Failures().cause() is None
 
 
 @pytest.mark.parametrize(
@@ -97,10 +101,15 @@ def test_who_ended_well_is_no_cause() -> None:
 def test_the_outcome_among_nodes(
     heard: list[tuple[int, int, bool]], waits: list[float | None], cause: int | None
 ) -> None:
-    ends = AwaitedEnds({0, 1})
-    assert [ends.of_node(node, end(status), last) for node, status, last in heard] == waits
-    found = ends.cause()
-    assert (found and found.status) == cause
+    job = Machine(launcher="torchrun")
+    job.answers(1, 2)
+    job.told(events.Prepared(0, (0, 1)))
+    for (node, status, last), wait in zip(heard, waits, strict=True):
+        assert job.outcome is None
+        job.hears(messages.Ended(status, "it", f"it exited with {status}", (), last), sender=node)
+        assert (job.outcome is not None) == (wait == 0.0)
+    job.waits(max([wait or 0.0 for wait in waits]))
+    assert (job.outcome and job.outcome.status) == (cause or (0 if 0.0 in waits else None))
 
 
 def test_what_all_nodes_get_at_once_is_one_signal() -> None:

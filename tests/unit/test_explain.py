@@ -29,10 +29,9 @@ PASSED_ON = {
     "errors.py": ["str(self)"],
     "launchers/_command.py": ["summary"],  # of `problem`, whose calls are looked at
     "job/leader.py": ["words"],  # another node's failure
-    "job/rollcall.py": [
-        "'; '.join((each.summary for each in wrong))",
-        "*wrong",
-    ],  # what two_leaders says
+    # what nodes that disagree say
+    "job/membership/common.py": ["'; '.join((each.summary for each in wrong))"],
+    "job/rollcall.py": ["*wrong"],  # what two_leaders says
     "job/launch.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
     "netcheck/coordinator.py": ["message"],  # all is well

@@ -279,7 +279,12 @@ def test_an_agent_ends_with_its_daemon(stays: bool) -> None:
         scheduler=machine, spec=job, topology=planning.locate(job, FACTS), plan=plan
     )
     watch = LaunchMonitor(
-        cast(Any, state), cast(Any, outbox), [], lambda outcome: None, lambda end: None
+        cast(Any, state),
+        cast(Any, outbox),
+        cast(Any, None),
+        [],
+        lambda outcome: None,
+        lambda end: None,
     )
     answered: list[list[int]] = []
 

@@ -217,7 +217,8 @@ def test_a_stop_between_two_attempts_is_told_to_those_that_come_soon(
     node = speakers.Node(timeouts="{peers: 2}", restarts=2)
     state = node.machine.state
     state.history = History(2)
-    state.set_team(replace(state.team, expected=expected))
+    members = node.machine.membership
+    members.team = replace(members.team, expected=expected)
     node.told(events.NameState("a", ""))
     node.told(events.Signalled(15))
     node.waits(2)

@@ -19,7 +19,8 @@ OTHER = events.Rejected(2, "EP504 the nodes disagree on toolkit", "1.0 and 2.0",
 def leader(expected: frozenset[int] | None = None, spares: int = 1) -> Node:
     """A leader of three nodes, which were there when the last attempt ended; None: all."""
     node = Node(spares=spares, restarts=2)
-    node.machine.state.set_team(replace(node.machine.state.team, expected=expected))
+    members = node.machine.membership
+    members.team = replace(members.team, expected=expected)
     node.told(events.NameState("a", ""))
     return node
 
@@ -103,7 +104,8 @@ def second(is_silent: bool, spares: int = 1) -> Node:
     node = leader(frozenset({0, 2}), spares)
     state = node.machine.state
     state.history = replace(state.history, attempt=2)
-    state.set_team(replace(state.team.lose(1, "lost"), may_run={1: (node.now + 50, is_silent)}))
+    members = node.machine.membership
+    members.team = replace(members.team.lose(1, "lost"), may_run={1: (node.now + 50, is_silent)})
     node.answers(2, attempt=2)
     return node
 

@@ -6,7 +6,7 @@ import pytest
 
 from entrypoint.cause import Cause
 from entrypoint.errors import OsError
-from entrypoint.job.team import Team
+from entrypoint.job.membership.team import Team
 from entrypoint.model import Device, Members, Node, NodeReport, Outcome, Topology
 from entrypoint.plan.team import is_team, team_of, working
 from entrypoint.values import replace

@@ -8,6 +8,7 @@ from typing import Any
 
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, messages
+from entrypoint.job.membership.common import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.stall.judge import HangReport, judge
 from entrypoint.job.stall.stacks import ProcessStack
@@ -25,11 +26,18 @@ class StallDetector:
     """Asks its own node now and then; the others report their idle seconds with each heartbeat, and
     all of them again before anything is said."""
 
-    def __init__(self, state: JobState, outbox: Outbox, decide: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        state: JobState,
+        outbox: Outbox,
+        membership: Membership,
+        decide: Callable[[Outcome], None],
+    ) -> None:
         self._state = state
         self._machine = state.scheduler
         self._me = state.me
         self._talk = outbox
+        self._membership = membership
         self._decide = decide
         self._limit = 60 * state.spec.stall.minutes
         self._by_line = state.spec.stall.line is not None
@@ -154,8 +162,8 @@ class StallDetector:
         if nodes or seconds >= _WHOLE * self._limit:
             who = f"; {report.blamed}" if report.blamed else ""
             outcome = RetryError(f"EP610 the job stalled: {reason}{who}").outcome
-            if len(nodes) == 1 and self._state.topology.spares:
-                self._state.set_team(self._state.team.fault(min(nodes), outcome.reason))
+            if len(nodes) == 1:
+                self._membership.fault(min(nodes), outcome.reason)
             self._decide(outcome)
         else:
             most = duration(_WHOLE * self._limit)

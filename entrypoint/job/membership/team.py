@@ -1,10 +1,4 @@
-"""Which nodes of a job with spares work in an attempt, and which ones no longer do and why. Pure.
-
-A node that is lost is replaced in the next attempt; one that is to blame for a failure is after its
-second one. Whoever is replaced and comes back waits as a spare, and works again only if no other
-node is left; one that was to blame twice never. So a job with spares goes on wherever the same job
-without them would: a loss alone bars no node.
-"""
+"""Which nodes work in an attempt, and what one attempt leaves to the next one about each node."""
 
 from __future__ import annotations
 
