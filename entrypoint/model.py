@@ -517,6 +517,11 @@ class Plan:
         return self.topology.workdir
 
     @property
+    def admits_late(self) -> bool:
+        """Whether nodes may come later than the start."""
+        return self.launch.start.min_nodes is not None or self.topology.spares > 0
+
+    @property
     def task(self) -> str:
         """What all nodes must agree to do: `mpirun`, `mpirun after netcheck`, `mpirun (check)`,
         `mpirun, spares: 1`."""

@@ -140,7 +140,7 @@ def _attempts(attempt: Attempt, signals: Signals, log: Logger, extensions: Exten
         # A stop that came too late for this attempt stops the next one, whose sessions tell the
         # other nodes.
         log(f"{over}; {'telling the other nodes to stop' if signals.stopped else 'starting again'}")
-        team = None if isinstance(machine, Worker) else machine.next_team()
+        team = None if isinstance(machine, Worker) else machine.membership.next_team()
         topology = replace(attempt.plan.topology, attempt=history.attempt)
         plan = replace(attempt.plan, topology=topology)
         attempt = replace(attempt, history=history, plan=plan, team=team)

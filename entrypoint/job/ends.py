@@ -16,7 +16,7 @@ from entrypoint.job.failure import (
     on_node,
 )
 from entrypoint.job.launch import LaunchMonitor
-from entrypoint.job.membership.common import Membership
+from entrypoint.job.membership import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.job.verdict import Verdict
@@ -41,7 +41,7 @@ class EndMonitor:
         self._machine = state.scheduler
         self._talk = outbox
         self._membership = membership
-        self._verdict = verdict
+        self.verdict = verdict
         self._decide = decide
         self._failures = Failures()
         self.ranks = LaunchMonitor(state, outbox, membership, self._failures, decide, self.settle)
@@ -54,7 +54,7 @@ class EndMonitor:
         """A rank has ended on that node."""
         host = self._topology.name(node)
         if message.status:
-            self._verdict.failed(node)
+            self.verdict.failed(node)
         self.ranks.heard.end(message.rank, message.status)
         if self.ranks.heard.all_well():
             self.ranks.all_well()
@@ -76,7 +76,7 @@ class EndMonitor:
         """A program of that node has ended."""
         end = ProgramExit(message.status, message.what, message.reason, message.tail)
         if message.status:
-            self._verdict.failed(node)
+            self.verdict.failed(node)
         if node == self._state.me:
             self.runs_here = self.runs_here and not message.last
         if self._launch.ends.completion == "leader":
@@ -138,5 +138,5 @@ class EndMonitor:
             self._talk.ask_all_they_know(lambda: self.settle(end))
             return
         cause = self._failures.cause() or end
-        self._verdict.show_last_lines(cause)
+        self.verdict.show_last_lines(cause)
         self._decide(of_program(cause))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from entrypoint.job import actions, messages
-from entrypoint.job.membership.common import Membership
+from entrypoint.job.membership import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.model import Members, Outcome

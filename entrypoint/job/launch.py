@@ -13,7 +13,7 @@ from typing import Any
 from entrypoint.errors import ConfigError, RetryError
 from entrypoint.job import actions, messages
 from entrypoint.job.failure import ProgramExit, RankReports, ended, placement, without_rank
-from entrypoint.job.membership.common import Membership
+from entrypoint.job.membership import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome
@@ -218,6 +218,8 @@ class LaunchMonitor:
     def daemon(self, node: int, message: messages.Daemon) -> None:
         """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end,
         too, but slowly."""
+        if node == self._state.me and not self._agents_stay:  # mpirun itself runs here
+            return
         host = self._names[node]
         if self._agents_stay and node in self._asked:
             self._answer(node, message.status)
@@ -230,8 +232,9 @@ class LaunchMonitor:
             self._decide(RetryError(reason).outcome)
         self._lost = self._lost or reason
 
-    def limit(self, host: str, reason: str) -> None:
+    def limit(self, node: int, message: messages.Limit) -> None:
         """A node could not start a process. Before all ranks have started, it was a rank or its
         daemon."""
         if not self.heard.all_started():
-            self._decide(RetryError(f"EP609 {host} cannot start its ranks: {reason}").outcome)
+            words = f"EP609 {self._names[node]} cannot start its ranks: {message.reason}"
+            self._decide(RetryError(words).outcome)

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from entrypoint.errors import ConfigError, RefusedError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import difference, short
-from entrypoint.job.membership.common import (
-    GATE_MARGIN,
+from entrypoint.job.membership import (
     NOT_REACHED,
     Go,
     Membership,
@@ -68,7 +67,7 @@ class RollCall:
             return
         for node in self._membership.overdue(now):
             self._show_gate(node, "")
-            limit = self._state.spec.gate.limit + GATE_MARGIN
+            limit = self._membership.gate_limit
             self._machine.log(
                 f"warning: EP466 {self._topology.name(node)} has not reported whether it is healthy"
                 f" | nothing within {limit:.0f}s | see its log; the job starts without that"
@@ -113,6 +112,8 @@ class RollCall:
     def unreached(self, event: events.Unreachable) -> None:
         """A login failed. Raises RefusedError once it is sure that the peer belongs to another
         job."""
+        if not self._state.is_calling:
+            return
         node, now = self._topology.nodes[event.node], self._machine.now
         host = node.name
         self._miss(node, event.why)
@@ -131,19 +132,26 @@ class RollCall:
     def rejected(self, event: events.Rejected) -> None:
         """A peer has answered that it cannot be of this job."""
         node, why = self._topology.nodes[event.node], f"{event.summary}: {event.detail}"
+        if not self._state.is_calling:
+            words = f"{event.summary} | {event.detail} | {event.hint}"
+            self._machine.log(f"{node.name} cannot join: {words}")
+            return
         self._state.enter(Phase.MISSING, node.rank, why)
         is_named = self._membership.reject(node.rank, event, self._machine.now)
         self._miss(node, "" if is_named else why)
         self.look()
 
-    def name_found(self) -> None:
-        """This node's own name has an address."""
-        self._membership.has_name = True
+    def named(self, event: events.NameState) -> None:
+        """This node's own name has an address, or still none."""
+        if self._state.is_calling:
+            waiting = actions.ShowWaiting(f"the name {event.host}", event.state, peers=False)
+            self._machine.act(waiting)
+        self._membership.has_name |= not event.state
         self.look()
 
     def checking(self, node: int, message: messages.Checking) -> None:
         """Show what a node's gate waits for."""
-        if self._membership.is_checking(node):
+        if node in self._membership.gates:
             self._show_gate(node, message.why)
 
     def checked(self, node: int, message: messages.Checked) -> None:
@@ -179,8 +187,11 @@ class RollCall:
         seconds = self._machine.now - self._began
         return f"{which}, {slots} slots, after {seconds:.1f}s"
 
-    def called(self, hello: messages.Hello) -> None:
+    def called(self, event: events.LeaderCalled) -> None:
         """Another node of this job also leads: its list of hosts has another order."""
+        hello = event.message
+        if not isinstance(hello, messages.Hello):
+            return
         if self._state.has_started:
             self._machine.act(actions.Answer(messages.Taken(messages.TAKEN)))
             return

@@ -7,8 +7,8 @@ from collections import Counter
 from entrypoint.cause import Cause
 from entrypoint.job.failure import ProgramExit, by_class
 from entrypoint.job.history import follow, no_progress, pays_off
-from entrypoint.job.membership.common import Membership
-from entrypoint.job.messages import CAUSES
+from entrypoint.job.membership import Membership
+from entrypoint.job.messages import CAUSES, Diagnosis
 from entrypoint.job.state import JobState
 from entrypoint.model import Outcome
 from entrypoint.text import count
@@ -29,8 +29,9 @@ class Verdict:
         self._failed: set[int] = set()
         self._count: Counter[int] = Counter()
 
-    def add(self, node: int, cause: Cause) -> None:
+    def add(self, node: int, message: Diagnosis) -> None:
         """A rank or program of this node has failed because of this."""
+        cause = message.cause
         self._count[node] += 1
         if self._count[node] <= CAUSES:
             name = self._state.topology.name(self._place(cause, node))

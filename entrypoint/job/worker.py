@@ -177,11 +177,7 @@ class Worker:
         """Why this is not for the leader to say now; "" if it is."""
         inquiry = self._draft.inquiry
         # A job that goes on without this node may be over when it comes.
-        ends_without_start = (
-            (inquiry and inquiry.instead)
-            or self._draft.launch.start.min_nodes is not None
-            or self._topology.spares > 0
-        )
+        ends_without_start = (inquiry and inquiry.instead) or self._draft.admits_late
         holds = {
             messages.CALL: not self._takes_part(),
             messages.CALLED: not self.state.is_calling,
@@ -335,9 +331,9 @@ class Worker:
 
     def _without_leader(self, why: str) -> Outcome:
         """Return the outcome of an attempt whose leader is lost, which no other node replaces."""
-        if self._topology.spares:
-            why += "; no spare leads instead: if it is only cut off, the job would run twice"
-        return lost(self._topology.leader.name, why)
+        from entrypoint.job.membership.team import without_leader  # only a failure needs it
+
+        return lost(self._topology.leader.name, why + without_leader(self._topology))
 
     # -- what happens here
 

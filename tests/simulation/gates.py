@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.job import events, messages
 from entrypoint.job.failure import unhealthy
-from entrypoint.job.membership.common import GATE_MARGIN
+from entrypoint.job.membership import GATE_MARGIN
 from entrypoint.model import NodeReport
 from entrypoint.values import replace
 

@@ -607,7 +607,7 @@ class Container:
         assert self.machine is not None
         then = self.machine.state.next_history()
         if isinstance(self.machine, Leader):
-            self.team = self.machine.next_team()
+            self.team = self.machine.membership.next_team()
             self._world.replaced = {*self.team.reasons}
             faults = self.team.faults.items()
             self._world.barred = {node for node, number in faults if number >= FAULTS}

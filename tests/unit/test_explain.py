@@ -30,7 +30,7 @@ PASSED_ON = {
     "launchers/_command.py": ["summary"],  # of `problem`, whose calls are looked at
     "job/leader.py": ["words"],  # another node's failure
     # what nodes that disagree say
-    "job/membership/common.py": ["'; '.join((each.summary for each in wrong))"],
+    "job/membership/__init__.py": ["'; '.join((each.summary for each in wrong))"],
     "job/rollcall.py": ["*wrong"],  # what two_leaders says
     "job/launch.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],

@@ -54,6 +54,8 @@ LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - 
     "mpiexec.hydra",
     "prterun",
 }
+# Names that only job/membership/ knows of those in job/.
+MEMBERSHIP = {"spares", "min_nodes", "gate"}
 
 Sources = Mapping[str, str]  # path in the package, such as system/keys.py -> its text
 Rule = Callable[[Sources], list[str]]
@@ -200,6 +202,18 @@ def launchers_by_name(sources: Sources) -> list[str]:
     return wrong
 
 
+def membership_elsewhere(sources: Sources) -> list[str]:
+    """With whom a job starts and goes on is known in job/membership/ alone."""
+    wrong = []
+    for path, text in sources.items():
+        is_elsewhere = path.startswith("job/") and not path.startswith("job/membership/")
+        for node in ast.walk(parse(text)) if is_elsewhere else ():
+            name = getattr(node, "attr", getattr(node, "id", getattr(node, "arg", None)))
+            if name in MEMBERSHIP:
+                wrong.append(f"{path}:{getattr(node, 'lineno', 0)}: {name}")
+    return wrong
+
+
 # --------------------------------------------------------------------------------------------------
 # The rules, and their controls
 
@@ -211,6 +225,7 @@ RULES = [
     lengths,
     divided,
     launchers_by_name,
+    membership_elsewhere,
 ]
 
 
@@ -250,6 +265,9 @@ BREACHES = [
     (divided, "spec.py", "self.a, b, self.c = 1, 2, 3", "1: 2 attributes on one line"),
     (launchers_by_name, "spec.py", 'if launcher == "mpirun": ...', "1: mpirun"),
     (launchers_by_name, "spec.py", 'if launcher in ("x", "hydra"): ...', "1: hydra"),
+    (membership_elsewhere, "job/leader.py", "if topology.spares: ...", "1: spares"),
+    (membership_elsewhere, "job/state.py", "least = x\nmin_nodes = 2", "2: min_nodes"),
+    (membership_elsewhere, "job/a.py", "make(gate=1)", "1: gate"),
 ]  # fmt: skip
 
 
@@ -272,6 +290,9 @@ def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> Non
         (divided, "spec.py", INIT.format("")),
         (launchers_by_name, "launchers/a.py", 'if launcher == "mpirun": ...'),
         (launchers_by_name, "spec.py", 'default = "mpirun"'),
+        (membership_elsewhere, "job/membership/__init__.py", "topology.spares"),
+        (membership_elsewhere, "plan/team.py", "topology.spares"),
+        (membership_elsewhere, "job/messages.py", 'x = "spares"  # of a gate'),
     ],
 )
 def test_what_is_allowed_is_not_named(rule: Rule, path: str, text: str) -> None:

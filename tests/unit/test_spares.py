@@ -156,7 +156,7 @@ def test_a_node_that_has_lost_its_session_may_run_for_its_grace(why: str) -> Non
     for lost, may_run in ((1, {1: (1032.0, False)}), (2, {})):
         node = running(1, 2)
         node.told(events.SessionLost(lost, why))
-        assert node.machine.next_team().may_run == may_run
+        assert node.machine.membership.next_team().may_run == may_run
 
 
 def test_a_silent_node_may_run_until_it_has_noticed_that_by_its_own_clock() -> None:
@@ -166,7 +166,7 @@ def test_a_silent_node_may_run_until_it_has_noticed_that_by_its_own_clock() -> N
         node.told(events.TimerFired())
         node.hears(messages.Pong(0.0, 0), sender=2)
     assert "EP602 worker-1" in node.outcome.reason
-    ((until, is_silent),) = node.machine.next_team().may_run.values()
+    ((until, is_silent),) = node.machine.membership.next_team().may_run.values()
     assert is_silent
     assert node.now + 49 < until < node.now + 51  # 18 s, its grace of 30 s, and 2 s to be killed
 

@@ -16,6 +16,13 @@ _BLAMED = "elsewhere"  # what a cause says of a retry if its node is to blame
 _ABSENT = "it did not answer the roll call in time"
 
 
+def without_leader(topology: Topology) -> str:
+    """Return why the loss of the leader ends an attempt, for the end of a sentence; "" if that is
+    plain."""
+    why = "; no spare leads instead: if it is only cut off, the job would run twice"
+    return why if topology.spares else ""
+
+
 @dataclass(frozen=True)
 class Team:
     """The nodes that work, in the order of the places that they have in the job; what is held

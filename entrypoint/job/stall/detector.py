@@ -8,7 +8,7 @@ from typing import Any
 
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, messages
-from entrypoint.job.membership.common import Membership
+from entrypoint.job.membership import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.stall.judge import HangReport, judge
 from entrypoint.job.stall.stacks import ProcessStack

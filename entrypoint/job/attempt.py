@@ -1,0 +1,204 @@
+"""The life of an attempt on worker-0, its leader, from the job's keys to the result. Read it first.
+
+    begin           every node derives the job's keys and starts sshd: KEYS, SSHD
+    endpoint_ready  the leader calls the others; a worker answers with what it is: ROLL_CALL
+    complete        enough are there, as `membership` says: the leader compares what they have
+                    answered, chooses who works, and writes what the ranks need: FILES
+    prepared        `netcheck` may ask the nodes first: INQUIRY
+    start           every node starts its part, or waits as a spare: LAUNCHING, RUNNING, SPARE
+    decide          an end of a rank, a loss, a stop or a failure is the job's outcome; every node
+                    stops what it runs: ENDING
+                    `Ending` then asks `Verdict` for the cause, and whether another attempt follows,
+                    and tells all nodes: RELEASED. With `again`, all boot the next attempt, whose
+                    team is `membership.next_team()`; else each exits with the status.
+
+`Leader` tells an attempt what happens; `Worker` is the other nodes' side of all this.
+"""
+
+from __future__ import annotations
+
+from entrypoint.job import actions, events, messages
+from entrypoint.job.ending import Ending
+from entrypoint.job.ends import EndMonitor
+from entrypoint.job.failure import lost
+from entrypoint.job.heartbeat import Heartbeat
+from entrypoint.job.history import History
+from entrypoint.job.inquiry import InquiryDriver
+from entrypoint.job.launch import NO_LOGIN
+from entrypoint.job.membership import GoOn, Refuse, of_job
+from entrypoint.job.membership.team import Team
+from entrypoint.job.outbox import Outbox
+from entrypoint.job.ports import choose
+from entrypoint.job.progress import ProgressMonitor
+from entrypoint.job.rollcall import RollCall
+from entrypoint.job.stall.detector import StallDetector
+from entrypoint.job.state import JobState
+from entrypoint.job.verdict import Verdict
+from entrypoint.model import Facts, Members, Outcome, Plan
+from entrypoint.phases import Phase
+from entrypoint.plan.members import clock_warnings, interface_words, with_interface, with_neighbours
+from entrypoint.spec import JobSpec
+from entrypoint.text import count
+from entrypoint.values import replace
+
+
+class Attempt:
+    """The parts of an attempt, and its steps in their order."""
+
+    def __init__(
+        self, spec: JobSpec, facts: Facts, draft: Plan, history: History, team: Team | None = None
+    ) -> None:
+        self.state = state = JobState(spec, draft, history)
+        self.membership = members = of_job(state, team)
+        self._facts = facts
+        self._peers = state.peers
+        self._machine = state.scheduler
+        self._act = state.scheduler.act
+        self._log = state.scheduler.log
+        self._talk = talk = Outbox(state)
+        self._roll_call = RollCall(state, members, self._complete, self._decide)
+        verdict = Verdict(state, members)
+        self._monitor = EndMonitor(state, talk, members, verdict, self._decide)
+        self._ranks = self._monitor.ranks
+        self._stalls = StallDetector(state, talk, members, self._decide)
+        self._progress_made = ProgressMonitor(state, talk)
+        self._heartbeat = Heartbeat(state, talk, self._lose)
+        self._ending = Ending(state, talk, verdict)
+        self._inquiry = InquiryDriver(state, talk, members, self._decide, self._start_all)
+        # What the nodes answer: assumed until the roll call is over.
+        self._members = draft.members
+        # At which the programs meet; 0: the planned one.
+        self._port = 0
+
+    def _begin(self, event: events.Started) -> None:
+        if self.state.plan.mode == "coordinated":
+            self.state.enter(Phase.KEYS)
+            self._act(actions.OpenEndpoint())
+        else:
+            self.state.enter(Phase.FILES)
+            self._act(actions.Prepare(self._members))
+
+    def _keys_ready(self, event: events.KeysReady) -> None:
+        if self.state.is_calling:
+            self.state.enter(Phase.SSHD)
+
+    def _endpoint_ready(self, event: events.EndpointReady) -> None:
+        if self.state.is_calling:
+            self.state.enter(Phase.ROLL_CALL)
+            self._roll_call.begin(event.report)
+            self._heartbeat.begin()
+
+    def _complete(self) -> None:
+        """All are here, or enough: see whether they can run one job together."""
+        state, membership = self.state, self.membership
+        self._roll_call.close()
+        if self._inquiry.begin(True, self._members):
+            return
+        state.enter(Phase.FILES)
+        local = [peer.local for peer in self._peers.values()]
+        members = membership.members()
+        members = with_interface(members, state.me, state.spec, self._facts, local)
+        chosen = membership.choose(members)
+        if isinstance(chosen, Refuse):
+            self._decide(chosen.outcome)
+            return
+        self._members = members = with_neighbours(members, membership.works)
+        working = Members(tuple(it for it in members.reports if membership.works(it.rank)))
+        self._port, lines = choose(state.plan.launch.port, state.topology, working)
+        if exhausted := state.take_history(membership.unknown):
+            self._decide(exhausted)
+            return
+        clocks = clock_warnings(state.topology, members)
+        for line in (*clocks, *interface_words(state.spec, members), *lines, *chosen.lines):
+            self._log(line)
+        self._log(self._roll_call.summary(members))
+        self._act(actions.Prepare(members, self._port, membership.team.replaced))
+
+    def _prepared(self, event: events.Prepared) -> None:
+        self._ranks.heard.asked = event.asked
+        self.membership.start(event.awaited)
+        if self.state.plan.mode == "coordinated":
+            for node in self.membership.absent():
+                self._act(actions.Call(node))
+        if not self._inquiry.begin(False, self._members):
+            self._start_all()
+
+    def _start_all(self) -> None:
+        state, reports = self.state, self.membership.reports()
+        working = self.membership.working
+        self._ranks.heard.slots = {state.topology.name(it): reports[it].slots for it in working}
+        self._monitor.runs_here = True
+        for node in [*self._peers, state.me]:
+            self._start(node)
+        if state.plan.launch.ranks.reports == "ranks":
+            self._machine.after(state.spec.timeouts.launch, self._ranks.out_of_time)
+        else:
+            self._progress_made.begin()
+        self._stalls.begin()
+
+    def _start(self, node: int) -> None:
+        """Tell a node to start its part. Nodes report their ranks only under an MPI."""
+        state, team = self.state, self.membership.team
+        has_reports = node == state.me or state.plan.launch.ranks.reports == "ranks"
+        if self.membership.works(node):
+            state.enter(Phase.LAUNCHING if has_reports else Phase.RUNNING, node)
+        else:
+            state.enter(Phase.SPARE, node, team.reasons.get(node, ""))
+        beside, history = self._members.reports[node].beside, vars(state.history)
+        start = messages.Start(**history, port=self._port, replaced=team.replaced, beside=beside)
+        self._talk.tell(node, start)
+        self._progress_made.tell(node)
+
+    def _decide(self, outcome: Outcome) -> None:
+        """Set the job's outcome, unless it is set already."""
+        if self.state.outcome is not None:
+            return
+        self._roll_call.close()
+        if self._inquiry.begin(True, self._members, outcome):
+            return  # it decides once more, when the answers are judged
+        self.state.outcome = outcome
+        others = self.state.plan.launch.ends.awaited is not None or bool(self.membership.late())
+        self.membership.note_present()
+        has_ranks = self._monitor.runs_here or outcome.status != 0 or others
+        self._ending.begin(outcome, has_ranks)
+
+    # -- nodes that are gone
+
+    def _lose(self, node: int, why: str) -> None:
+        peer, host = self._peers[node], self.state.topology.name(node)
+        if self.state.is_calling:
+            del self._peers[node]
+            self._talk.forget(node=node)
+            self._roll_call.lost(node, why)
+            return
+        peer.lost = True
+        self._talk.lose(node)
+        self._ranks.daemon_started(node, NO_LOGIN)
+        seen = self._peers.silence(node, self._machine.now)
+        outcome = lost(host, why or seen)
+        if own_gap := "" if why else self._peers.stood_still(self._machine.now):
+            outcome = replace(outcome, reason=own_gap, cause=None)
+            self.state.missed.add(node)
+        self.state.enter(Phase.LOST, node, outcome.reason)
+        if not self.state.is_released:
+            self._log(outcome.reason)  # say it now: the last line comes only after the grace
+        answer = self.membership.lose(node, outcome, self._machine.now)
+        self._inquiry.lose(node, why or seen)
+        if isinstance(answer, GoOn):
+            self._talk.forget(node=node)
+            self._stalls.lose(node)
+            self._log(f"the job goes on with {count(answer.left, 'node')}")
+            self._act(actions.Call(node))  # should it come back
+        else:
+            self._decide(answer.outcome)
+
+    def _turn_away(self, node: int, outcome: Outcome) -> None:
+        """A spare, or a node of an elastic job that has not met the others, has failed. They go on
+        without it."""
+        works = self.membership.works(node)
+        what = f"{self.state.topology.name(node)} cannot join" if works else "a spare leaves"
+        self._log(f"{what}: {outcome.reason}")
+        self._talk.tell(node, messages.Release(**vars(outcome)))
+        self.state.enter(Phase.RELEASED, node)
+        self.membership.leave(node)
+        self._talk.lose(node)

@@ -1,0 +1,39 @@
+"""The leader's half of the heartbeat: it pings every worker, and one that is silent is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from entrypoint import heartbeat
+from entrypoint.job.messages import Ping
+from entrypoint.job.outbox import Outbox
+from entrypoint.job.state import JobState
+
+
+class Heartbeat:
+    """Pings the workers that are there. `lose` gets each that has been silent for too long."""
+
+    def __init__(self, state: JobState, outbox: Outbox, lose: Callable[[int, str], None]) -> None:
+        self._peers = state.peers
+        self._machine = state.scheduler
+        self._nodes = len(state.topology.nodes)
+        self._tell = outbox.tell
+        self._lose = lose
+
+    def begin(self) -> None:
+        """The roll call begins."""
+        self._beat()
+        self._machine.at(self._peers.next_look(self._machine.now), self._look)
+
+    def _beat(self, part: int = 0) -> None:
+        """Ping a part of the workers: each once in an interval."""
+        parts = heartbeat.parts(self._nodes)
+        for node in filter(self._peers.is_alive, range(part, self._nodes, parts)):
+            self._tell(node, Ping(0))
+        pause = heartbeat.interval(self._peers.limit, self._nodes) / parts
+        self._machine.after(pause, lambda: self._beat((part + 1) % parts))
+
+    def _look(self) -> None:
+        for node in self._peers.look(self._machine.now):
+            self._lose(node, "")
+        self._machine.at(self._peers.next_look(self._machine.now), self._look)
