@@ -235,7 +235,7 @@ class Loop:
         self._respondent = extensions.respondent(spec, facts, draft, self._programs.env, callbacks)
         number = attempt.history.attempt
         self._admission = attempt.gate.admission(draft, number, self._callbacks)
-        self._stack_requests = StackRequests(self._run_dir, self._stacks_wanted)
+        self._stack_requests = StackRequests(self._programs.node, self._stacks_wanted)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
@@ -397,7 +397,9 @@ class Loop:
         launch = self._programs.prepare(action.members, port=action.port, replaced=action.replaced)
         if launch.ranks.agents:
             hosts = {node.host: node.rank for node in self._topology.nodes}
-            self._agents = Agents(self._run_dir, hosts, self._daemon_wanted)
+            self._agents = Agents(
+                self._programs.node, hosts, self._daemon_wanted, self._programs.is_launcher
+            )
         self.tell(events.Prepared(launch.ranks.reported, launch.ends.awaited))
 
     def _answer_agent(self, action: actions.AnswerAgent) -> None:
@@ -535,9 +537,7 @@ class Loop:
         if self._calls is not None:
             self._calls.close_all()
         self._gateway.stop()
-        if self._agents is not None:
-            self._agents.close()
-        self._stack_requests.close()
+        self._stack_requests.answer((), "the entrypoint ends")
         await self._respondent.close()
         await self._programs.close()
         await self._gateway.ended()

@@ -1,4 +1,4 @@
-"""The command line of a supervisor (ranks/supervise.py), for everything that starts it."""
+"""The command lines of a supervisor (ranks/supervise.py) and of mpirun's agent (ranks/agent.py)."""
 
 from __future__ import annotations
 
@@ -6,29 +6,26 @@ from os.path import dirname, join, realpath
 
 from entrypoint.model import Topology
 
-# socket in the run directory for ranks that a program of the node starts by itself
-OF_PROGRAM = "program-ranks"
+OF_PROGRAM = "program-rank"  # kind of the supervisor of a rank that a program of the node starts
 STEP_LINE = "stall.line"  # file in the run directory with that text
 _PACKAGE = dirname(realpath(__file__))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
+AGENT = join(_PACKAGE, "ranks", "agent.py")
 # folder whose sitecustomize has a rank's Python print its stack on a signal
 OWN_STACKS = join(_PACKAGE, "ranks", "stall", "own_stacks")
 UNITE = join(_PACKAGE, "output", "unite.py")
 
 
-def command(topology: Topology, number: str, *options: str) -> tuple[str, ...]:
-    """The words before a program's own `--`; `number` tells its files from those of this node's
-    others."""
+def command(topology: Topology, *options: str) -> tuple[str, ...]:
+    """The words of a supervisor before a program's own `--`."""
     run_dir = topology.run_dir
-    files = (
-        "--run-dir",
-        run_dir,
-        "--tail",
-        f"{run_dir}/tail.{number}",
-        "--last-output",
-        f"{run_dir}/last-output",
-    )
+    files = ("--run-dir", run_dir, "--last-output", f"{run_dir}/last-output")
     return (topology.python, "-I", "-S", FILE, *files, *options)
+
+
+def agent(topology: Topology, after: str) -> tuple[str, ...]:
+    """The words of an agent before the host; `after` follows the daemon's command."""
+    return (topology.python, "-I", "-S", AGENT, topology.run_dir, after)
 
 
 def steps(line: str | None, run_dir: str) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def _rank_script(
     ]
     context = {
         "host": topology.this.host,
-        "supervisor": supervised.command(topology, "{rank}", *arguments),
+        "supervisor": supervised.command(topology, *arguments),
     }
     return file("mpirun/rank.sh.j2", {**context, "number": number})
 
@@ -108,7 +108,7 @@ def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Pr
 def agent(topology: Topology, after: str = "") -> File:
     """Return the script that starts a daemon on another node instead of ssh. `after` follows the
     daemon's command."""
-    script = file("mpirun/agent.sh.j2", {"run_dir": topology.run_dir, "after": after})
+    script = file("mpirun/agent.sh.j2", {"agent": supervised.agent(topology, after)})
     return replace(script, name="agent")
 
 

@@ -185,7 +185,7 @@ def with_supervisor(
     rank = "" if program.rank is None else str(program.rank)
     mixed = bool(through) and topology.this.slots > 1
     options += logs.options(spec.logs, topology, rank, through, program.log, mixed)
-    return (*supervised.command(topology, str(number), *options), "--", *program.argv)
+    return (*supervised.command(topology, *options), "--", *program.argv)
 
 
 def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:

@@ -1,65 +1,48 @@
-"""Answers mpirun's agents (mpirun/agent.sh.j2): mpirun starts one for each daemon that it wants on
-another node.
-
-An agent leaves the daemon's command in a file, writes its host's name into one pipe, and waits for
-a status in another.
-"""
+"""Answers mpirun's agents (agent.py): mpirun starts one for each daemon that it wants on another
+node."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from entrypoint.system.descriptors import read_regular
-from entrypoint.system.files import RunDir
-from entrypoint.system.reports import PipeListener
-
-ALL = "agents"  # the pipe with the hosts' names
-_LONGEST = 1 << 20  # bytes of a command
+from entrypoint.system.nodesocket import Connection, NodeSocket, ignore
 
 
 class Agents:
-    """Listener for agents. `wanted` gets the rank of a node, and the command that starts mpirun's
-    daemon there.
+    """The agents of this job. `wanted` gets the rank of a node, and the command that starts
+    mpirun's daemon there.
 
-    The command is "" if the agent's file is missing: then only the agent of that host ends. Each
-    host gets one daemon: if a program wrote the host's name again, a second one would start, and
-    mpirun would wait forever.
+    Only a process of the launcher is an agent (`is_launcher` gets its pid), and each host gets one
+    daemon: if a second one started, mpirun would wait forever.
     """
 
     def __init__(
-        self, run_dir: RunDir, hosts: Mapping[str, int], wanted: Callable[[int, str], None]
+        self,
+        node: NodeSocket,
+        hosts: Mapping[str, int],
+        wanted: Callable[[int, str], None],
+        is_launcher: Callable[[int], bool],
     ) -> None:
-        self._run_dir = run_dir
         self._hosts = hosts
         self._wanted = wanted
-        self._served: set[str] = set()  # hosts whose command was passed on
-        # Open from the start, so that an agent never waits for the other side, and notices when
-        # this process ends.
-        self._replies = {rank: run_dir.pipe(f"agent.{host}") for host, rank in hosts.items()}
-        self._requests = PipeListener(run_dir, ALL, self._on_request)
+        self._is_launcher = is_launcher
+        self._agents: dict[int, Connection] = {}
+        node.kinds["agent"] = self._begin
 
-    def _on_request(self) -> None:
-        for line in self._requests.take() or ():
-            host = line.decode(errors="replace")
-            if host in self._hosts and host not in self._served:
-                command = ""
-                with contextlib.suppress(OSError):
-                    file = self._run_dir.path / f"agent.{host}.command"
-                    command = read_regular(file, _LONGEST).decode(errors="surrogateescape")
-                if command:
-                    self._served.add(host)
+    def _begin(self, agent: Connection, words: Any) -> None:
+        match words:
+            case [str(host), str(command)] if self._hosts.get(host) not in (
+                None,
+                *self._agents,
+            ) and self._is_launcher(agent.pid):
+                agent.handler = ignore
+                self._agents[self._hosts[host]] = agent
                 self._wanted(self._hosts[host], command)
+            case _:
+                agent.send(b"null\n")
 
     def answer(self, rank: int, status: int) -> None:
         """Make the agent of a node end with this status."""
-        # the pipe is full: nobody has read the earlier answers
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._replies[rank], b"%d\n" % status)
-
-    def close(self) -> None:
-        """Close the pipes: agents that still wait get no answer."""
-        self._requests.close()
-        for pipe in self._replies.values():
-            os.close(pipe)
+        if rank in self._agents:
+            self._agents[rank].send(b"%d\n" % status)

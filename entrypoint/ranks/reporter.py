@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import _socket  # `socket`, which wraps it, takes longer to import than all the rest together
 import os
 import select
+
+from entrypoint.system.descriptors import write_all
+from entrypoint.system.nodeclient import connect
 
 _LAST = 5.0  # seconds at most until Hydra's daemon ends, once all ranks have left
 _ENTRYPOINT_IS_GONE = (104, 111)  # ECONNRESET, ECONNREFUSED
@@ -19,31 +21,23 @@ class Reporter:
     connection open.
     """
 
-    def __init__(self, run_dir: str | None, name: str, rank: str) -> None:
+    def __init__(self, run_dir: str | None, kind: str, rank: str) -> None:
         # -1 without an entrypoint
         self.fd = -1
-        self._rank = rank
         if run_dir is None:
             return
         try:
-            connection = _socket.socket(
-                _socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC, 0
-            )
-            # A socket address has at most 107 bytes; the path of a run directory may have more.
-            folder = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            connection.connect(f"/proc/self/fd/{folder}/{name}")  # blocks while the backlog is full
-            os.close(folder)
-            self.fd = connection.detach()
+            self.fd = connect(run_dir, f'["{kind}", {rank}]').detach()
         except OSError as error:
             if error.errno in _ENTRYPOINT_IS_GONE:
                 os._exit(_KILLED)  # it was killed before `poll` could notice
 
-    def tell(self, event: str, value: int) -> None:
-        """Write a report; the socket buffer holds all reports of a supervisor, so this never
-        blocks."""
+    def tell(self, event: str, value: int | str = 0) -> None:
+        """Send a report; the socket buffer holds all reports of a supervisor, so this never
+        blocks. A text is JSON."""
         if self.fd >= 0:
             try:
-                os.write(self.fd, f"{event} {self._rank} {value}\n".encode())
+                write_all(self.fd, f'["{event}", {value}]\n'.encode())
             except OSError:
                 return  # the entrypoint is dead, which `poll` notices
 

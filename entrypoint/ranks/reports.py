@@ -1,11 +1,11 @@
 """The ranks of this node, as their supervisors report them: which have started, ended, and still
 exist; and the last output of those that failed.
 
-A supervisor connects to a socket and writes a line when its rank starts, prints for the first time,
-ends, and when all of its output is passed on. A killed supervisor writes no line, so its process is
-watched too. Programs can also connect, so lines about a rank are accepted only from the process
-that reported its start, and only if that process runs below this one and below no other supervisor:
-a rank cannot report its own end, nor act as a supervisor.
+A supervisor connects to the node socket when its rank starts, and sends a line when the rank prints
+for the first time, ends, and when all of its output is passed on. A killed supervisor sends no
+line, so its process is watched too. Programs can also connect, so a process is accepted only if it
+runs below this one and below no other supervisor: a rank cannot report its own end, nor act as a
+supervisor.
 """
 
 from __future__ import annotations
@@ -14,93 +14,83 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
 
 from entrypoint.job.messages import LINE, LINES, MAX_RANKS
 from entrypoint.launchers._daemons import DAEMONS
-from entrypoint.output.stream import TAIL
 from entrypoint.system import children, proc, process
-from entrypoint.system.descriptors import read_regular
-from entrypoint.system.files import RunDir
-from entrypoint.system.reports import ReportingProcess, Reports
+from entrypoint.system.nodesocket import Connection, NodeSocket
 from entrypoint.text import one_line
 from entrypoint.values import dataclass
 
-# Event ("start", "launcher", "log", "output", "end", "copy", "lost" or "late"), rank, and the value
-# that `_LARGEST` bounds.
+# Event ("start", or one of `_LARGEST` except "done"), rank, and value; that of "start" is the
+# supervisor's pid.
 Report = Callable[[str, int, int], None]
 
-_LINE = 64  # bytes; a supervisor's line is shorter
-# Pids of a supervisor and of the launcher that ends it (proc(5), pid_max), a status, the number of
-# an error (errno(3)), and bytes.
+_INSPECTED = b"\n"  # the answer to a supervisor, which must still exist when it is inspected
+# The pid of the launcher that ends a rank (proc(5), pid_max), a status, the number of an error
+# (errno(3)), and bytes.
 _LARGEST = {
-    b"start": 1 << 22,
-    b"launcher": 1 << 22,
-    b"output": 0,
-    b"end": 255,
-    b"done": 0,
-    b"log": 255,
-    b"copy": 255,
-    b"lost": 1 << 40,
-    b"late": 1 << 40,
+    "launcher": 1 << 22,
+    "output": 0,
+    "end": 255,
+    "done": 0,
+    "log": 255,
+    "copy": 255,
+    "lost": 1 << 40,
+    "late": 1 << 40,
 }
 
 
 @dataclass
 class _Rank:
-    reporter: ReportingProcess  # its supervisor
+    pid: int  # of its supervisor
     forget: Callable[[], object]  # stops watching it
     ended: bool = False
     done: bool = False  # its output is passed on, and no process that it started runs
-
-    @property
-    def pid(self) -> int:
-        return self.reporter.pid
+    last_output: tuple[str, ...] = ()  # lines, if it failed
 
 
 class Ranks:
-    """Listener on the socket, and the ranks that are alive."""
+    """The ranks that are alive, of those whose supervisors report as this kind."""
 
-    def __init__(self, run_dir: RunDir, report: Report, name: str = "ranks") -> None:
+    def __init__(self, node: NodeSocket, report: Report, kind: str = "rank") -> None:
         self._report = report
-        self._reports = Reports(run_dir, name, self.read, _LINE)
         self._ranks: dict[int, _Rank] = {}  # ranks whose supervisor exists
         self._ended = asyncio.Event()
         self._gone = asyncio.Event()
         self._update()
+        self.read = partial(node.read, kind)  # handles what supervisors have sent so far
+        node.kinds[kind] = self._begin
 
-    def read(self) -> None:
-        """Read the lines that supervisors have written; one that is gone has written all of its
-        lines."""
-        for reporter, lines in self._reports.take():
-            for event, rank, value in filter(None, map(_parsed, lines)):
-                if event == "start":
-                    self._started(reporter, rank)
-                else:
-                    self._handle(reporter, event, rank, value)
-
-    def _started(self, reporter: ReportingProcess, rank: int) -> None:
+    def _begin(self, supervisor: Connection, rank: Any) -> None:
+        if not _is_number(rank, MAX_RANKS - 1):
+            return
         running = self._ranks.get(rank)
         if running and proc.has_ended(running.pid):
             self._lose(rank)  # its end was not noticed yet, and torch has started this rank again
             running = None
-        if running is None and self._may_start(reporter.pid):
-            self._ranks[rank] = _Rank(
-                reporter, children.on_end(reporter.pid, lambda: self._died(rank, reporter))
-            )
+        if running is None and self.is_outside(supervisor.pid):
+            died = partial(self._died, rank, supervisor.pid)
+            state = _Rank(supervisor.pid, children.on_end(supervisor.pid, died))
+            supervisor.handler = partial(self._handle, rank, state)
+            self._ranks[rank] = state
             self._update()
-            self._report("start", rank, reporter.pid)
-        reporter.answer()
+            self._report("start", rank, supervisor.pid)
+        supervisor.send(_INSPECTED)
 
-    def _may_start(self, pid: int) -> bool:
+    def is_outside(self, pid: int) -> bool:
         """Return whether this process runs below this one, and below no rank."""
         supervisors = self.supervisors
         while pid and pid != os.getpid() and pid not in supervisors:
             pid = proc.state(pid)[1]
         return pid == os.getpid()
 
-    def _handle(self, reporter: ReportingProcess, event: str, rank: int, value: int) -> None:
-        state = self._ranks.get(rank)
-        if state is None or state.reporter is not reporter:
+    def _handle(self, rank: int, state: _Rank, event: str, value: Any) -> None:
+        if event == "tail":
+            state.last_output = _lines(value)
+        if self._ranks.get(rank) is not state or not _is_number(value, _LARGEST.get(event, -1)):
             return
         if event == "end":
             if state.ended:
@@ -112,9 +102,9 @@ class Ranks:
         if event != "done":
             self._report(event, rank, value)
 
-    def _died(self, rank: int, reporter: ReportingProcess) -> None:
+    def _died(self, rank: int, pid: int) -> None:
         self.read()  # its last line may be unread
-        if rank in self._ranks and self._ranks[rank].reporter is reporter:
+        if rank in self._ranks and self._ranks[rank].pid == pid:
             self._lose(rank)
 
     def _lose(self, rank: int) -> None:
@@ -123,6 +113,10 @@ class Ranks:
         self._update()
         if not lost.ended:
             self._report("end", rank, 128 + signal.SIGKILL)
+
+    def last_output(self, rank: int) -> tuple[str, ...]:
+        """Return the last lines of a rank or program that has failed, if its supervisor exists."""
+        return self._ranks[rank].last_output if rank in self._ranks else ()
 
     def _update(self) -> None:
         for event, ranks in ((self._ended, self._running()), (self._gone, self.alive)):
@@ -191,21 +185,9 @@ class Ranks:
         ]
 
     def close(self) -> None:
+        """Stop watching the supervisors."""
         for rank in self._ranks.values():
             rank.forget()
-        self._reports.close()
-
-
-def saved_lines(run_dir: RunDir, number: str, status: int) -> tuple[str, ...]:
-    """Return the output of a failed program that its supervisor has saved: its end."""
-    if not status:
-        return ()
-    try:
-        text = read_regular(run_dir.path / f"tail.{number}", TAIL).decode("utf-8", "replace")
-    except OSError:
-        return ()
-    lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
-    return tuple(line.rstrip() for line in lines if line.strip())
 
 
 def last_lines(lines: tuple[str, ...]) -> tuple[str, ...]:
@@ -213,15 +195,15 @@ def last_lines(lines: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(one_line(line, LINE) for line in lines[-LINES:])
 
 
-def _parsed(line: bytes) -> tuple[str, int, int] | None:
-    """Return event, rank and value of a supervisor's line; None if the line is not valid."""
-    fields = line.split() if len(line) < _LINE else []
-    if len(fields) != 3 or fields[0] not in _LARGEST or not (fields[1] + fields[2]).isdigit():
-        return None
-    rank = int(fields[1])
-    value = int(fields[2])
-    return (
-        (fields[0].decode(), rank, value)
-        if rank < MAX_RANKS and value <= _LARGEST[fields[0]]
-        else None
-    )
+def _lines(output: Any) -> tuple[str, ...]:
+    """Return the lines of a program's last output as a terminal shows them, without empty ones."""
+    try:
+        text = bytes.fromhex(output).decode("utf-8", "replace")
+    except (TypeError, ValueError):
+        return ()
+    lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
+    return tuple(line.rstrip() for line in lines if line.strip())
+
+
+def _is_number(value: Any, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most

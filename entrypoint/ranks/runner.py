@@ -25,7 +25,7 @@ from entrypoint.ranks.below import terminate_tree
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
-from entrypoint.ranks.reports import Ranks, last_lines, saved_lines
+from entrypoint.ranks.reports import Ranks, last_lines
 from entrypoint.ranks.stall.watch import RankWatcher
 from entrypoint.spec import JobSpec
 from entrypoint.supervised import OF_PROGRAM
@@ -33,6 +33,7 @@ from entrypoint.system import checks, children, proc, process
 from entrypoint.system.cgroups import Processes
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir, make_folders
+from entrypoint.system.nodesocket import NodeSocket
 from entrypoint.system.threads import rest
 from entrypoint.values import replace
 
@@ -89,23 +90,23 @@ class Programs:
         self._running: dict[int, str] = {}  # number -> name of programs that have not ended
         self._ranks_started = 0  # by mpirun's daemon
         self._met = False  # whether a rank of this node's launcher has started, in an elastic job
-        # of programs' ranks, until the same rank starts again
-        self._failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
+        self._failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}  # of programs
         self._stopping: asyncio.Task[None] | None = None
         self._checkpoints: CheckpointWatch | None = None  # if the spec names them
         self._launcher_ends: asyncio.Task[None] | None = None  # if it ends the ranks itself
         self._held_ends: list[messages.RankEnd] = []  # that this causes, until its own end
         self._force = asyncio.Event()  # force stop: skip the rest of the grace
-        self._logged: set[str] = set()  # what is logged once
+        self._has_warned_of_copies = False
         self.command = ""  # the command line that was started, for the record
         self._merger: LineMerger | None = None  # if the plan merges lines of ranks
         self._probe = NodeProbe(facts, draft.topology)
         self._diagnostician = Diagnostician(self._probe, callbacks)
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
-        self._ranks = Ranks(run_dir, self._on_report)
-        self._program_ranks = Ranks(run_dir, self._on_program_rank, OF_PROGRAM)
-        listeners = (self._ranks, self._program_ranks)
-        self._watcher = RankWatcher(spec.stall, facts, draft, callbacks, listeners)
+        self.node = NodeSocket(run_dir)
+        self._ranks = Ranks(self.node, self._on_report)
+        self._program_ranks = Ranks(self.node, self._on_program_rank, OF_PROGRAM)
+        ranks = (self._ranks, self._program_ranks)
+        self._watcher = RankWatcher(spec.stall, facts, draft, callbacks, ranks)
         self._reaper = Reaper(self._daemon_ended)
 
     @property
@@ -148,6 +149,11 @@ class Programs:
                 self._ranks.let_go()
             case _:
                 raise TypeError(f"this is no order: {message!r}")
+
+    def is_launcher(self, pid: int) -> bool:
+        """Return whether this process is a launcher that runs here, or below one and below no
+        rank."""
+        return self._ranks.is_outside(pid)
 
     async def stacks_of_node(self) -> tuple[str, ...]:
         """Return what the ranks of this node do, for `entrypoint stacks`."""
@@ -323,7 +329,7 @@ class Programs:
             if self._stopping is not None:
                 process.kill_group(value, signal.SIGTERM)
         else:
-            lines = saved_lines(self._run_dir, str(number), value)
+            lines = self._ranks.last_output(number)
             tail = last_lines(lines)
             end = messages.RankEnd(number, value, tail, self._probe.why(name, value))
             self._diagnose(Failure(name, value, lines))
@@ -346,7 +352,7 @@ class Programs:
             self._note_lost_output(event, value)
         elif value:
             name = f"rank {rank}"
-            lines = saved_lines(self._run_dir, f"{OF_PROGRAM}.{rank}", value)
+            lines = self._program_ranks.last_output(rank)
             reason = ended(name, value, self._probe.why(name, value))
             end = ProgramExit(value, name, reason, last_lines(lines))
             self._failed_ranks[rank] = end, Failure(name, value, lines)
@@ -357,8 +363,8 @@ class Programs:
             self._log_lost(value, event)
         elif event == "log":
             self._probe.log_error = value
-        elif "copies" not in self._logged:
-            self._logged.add("copies")
+        elif not self._has_warned_of_copies:
+            self._has_warned_of_copies = True
             detail = f"{self._draft.topology.log_dir}: {os.strerror(value)}"
             hint = "make room there, or set log_dir"
             self._log(
@@ -368,7 +374,7 @@ class Programs:
     def _ended(self, number: int, status: int, reason: str = "") -> None:
         name = self._running.pop(number)
         # a launcher has no supervisor
-        lines = () if self._by_ranks else saved_lines(self._run_dir, str(number), status)
+        lines = () if self._by_ranks else self._ranks.last_output(number)
         tail = last_lines(lines)
         if own := tail and _SCRIPT_ERROR.fullmatch(tail[-1]):
             reason = own[1]
@@ -570,4 +576,5 @@ class Programs:
         await self.gone()
         self._ranks.close()
         self._program_ranks.close()
+        self.node.close()
         self._reaper.close()

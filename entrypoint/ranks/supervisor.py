@@ -6,7 +6,7 @@ Run alone and isolated, for each rank and each program of a node:
 
     --cwd      directory to start the program in
     --run-dir  tell the entrypoint there, through a socket, of the program's start and end
-    --socket   that socket's name; `ranks` where not given
+    --kind     what the socket is told that this is; `rank` where not given
     --number   by this number, which is a rank's own where it has one; 0 where not given
     --linger   seconds between SIGTERM and SIGKILL for what the program leaves running and that
                does not end by itself; apart: end at once; another process passes on its output,
@@ -30,7 +30,6 @@ Run alone and isolated, for each rank and each program of a node:
                take the colon itself
     --last-output  file to write the time into when the program prints, once a second at most
     --steps    file with the text of lines that show progress: note their steps (output/steps.py)
-    --tail     file for the last lines, where the program fails; `{rank}` in it is the number
     --label    begin every line that the program prints with this; `${rank}` in it is the number
     --log      file that gets what the program prints, too; `{rank}` in it is the number
     --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept,
@@ -61,7 +60,7 @@ from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.output.stream import NEVER, Copies, Stream
 from entrypoint.ranks.below import Below, cut_message
 from entrypoint.ranks.reporter import Reporter, keep_open
-from entrypoint.system.descriptors import open_regular, read_regular, write_all
+from entrypoint.system.descriptors import read_regular, write_all
 from entrypoint.system.prctl import CHILD_SUBREAPER, PDEATHSIG, prctl
 from entrypoint.system.proc import (
     descendants,
@@ -127,9 +126,8 @@ def main(argv: list[str]) -> int:
     if "--group" in options and os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     reporter = Reporter(
-        options.get("--run-dir"), options.get("--socket", "ranks"), options["--number"]
+        options.get("--run-dir"), options.get("--kind", "rank"), options["--number"]
     )
-    reporter.tell("start", os.getpid())
     tail = bytearray()
     supervised = None
     try:
@@ -147,14 +145,14 @@ def main(argv: list[str]) -> int:
         status = _report_error(program[0], error, options, tail)
         if status == _CANT_CREATE:
             reporter.tell("log", error.errno or 0)
-    if status and "--tail" in options:
-        _save(options["--tail"], tail)
+    if status:
+        reporter.tell("tail", f'"{tail.hex()}"')
     # Under an MPI that ends, the entrypoint has it wait for the ends of its ranks.
     is_over = bool(status or (supervised and supervised.by_mpi and supervised.terminated))
     if is_over:
         reporter.tell("end", status)
     if supervised is None:
-        reporter.tell("done", 0)
+        reporter.tell("done")
         reporter.await_heard()
         return status
     return _leave(supervised, status, options, reporter, is_over)
@@ -167,7 +165,7 @@ def _read(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     program = argv[end + 1 :]
     rank = options.setdefault("--number", "0")
     options["--label"] = options.get("--label", "").replace("${rank}", rank)
-    for name in {"--log", "--rank", "--nested", "--tail"} & options.keys():
+    for name in {"--log", "--rank", "--nested"} & options.keys():
         options[name] = options[name].replace("{rank}", rank)
     if "--colons" in options:
         program = [
@@ -208,7 +206,7 @@ def _leave(
             reporter.tell("late", late)
     if not is_over:
         reporter.tell("end", status)
-    reporter.tell("done", 0)
+    reporter.tell("done")
     reporter.await_heard()
     if apart and not os.fork():
         supervised.pass_on()
@@ -262,15 +260,6 @@ def _load(file: str, aliases: str) -> None:
     for name, _, source in (pair.partition("=") for pair in aliases.split(",")):
         if source in os.environ and name not in set_names:
             os.environ[name] = os.environ[source]
-
-
-def _save(file: str, tail: bytearray) -> None:
-    try:
-        fd = open_regular(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        write_all(fd, bytes(tail))
-        os.close(fd)
-    except OSError:
-        return  # the disk is full, or the program has put something else there
 
 
 def _copy(options: dict[str, str], reporter: Reporter) -> RotatingFile:
@@ -472,7 +461,7 @@ class Supervised:
     def _tell_output(self) -> None:
         if Stream.took and not self._printed:
             self._printed = True
-            self._reporter.tell("output", 0)
+            self._reporter.tell("output")
 
     def linger(self, grace: float) -> None:
         """Wait for the processes that the program left running; end them if they stay long."""

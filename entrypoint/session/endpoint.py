@@ -22,8 +22,8 @@ from typing import Any
 from entrypoint import __version__
 from entrypoint.job import messages
 from entrypoint.session import codec
+from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
-from entrypoint.system.reports import PipeListener
 from entrypoint.text import Log, one_line
 from entrypoint.values import replace
 from entrypoint.wire import Invalid
@@ -85,15 +85,18 @@ class Endpoint:
         """
         # Only this copy is open for writing, so that closing it ends every `attend`.
         self._pipes.callback(os.close, run_dir.pipe("attend.end"))
-        self._announced = PipeListener(run_dir, "attend.sessions", self._begin)
-        self._pipes.callback(self._announced.close)
+        announced = run_dir.pipe("attend.sessions")
+        self._pipes.callback(os.close, announced)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(announced, self._begin, announced)
+        self._pipes.callback(loop.remove_reader, announced)
         names = {
             name: shlex.quote(str(run_dir.path / f"attend.{name}")) for name in ("sessions", "end")
         }
         run_dir.write("attend", _ATTEND.format_map(names), 0o700)
 
-    def _begin(self) -> None:
-        for pid in filter(bytes.isdigit, self._announced.take() or ()):
+    def _begin(self, announced: int) -> None:
+        for pid in filter(bytes.isdigit, os.read(announced, CHUNK).split()):
             self._background(self._serve(_Session(int(pid))))
 
     async def _serve(self, session: _Session) -> None:

@@ -1,4 +1,4 @@
-"""What the entrypoint makes of the lines on its socket, to which any program of the job may
+"""What the entrypoint makes of what comes on its node socket, to which any program of the job may
 connect."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from entrypoint import supervised
 from entrypoint.ranks.reports import Ranks
 from entrypoint.system.files import RunDir
+from entrypoint.system.nodesocket import NodeSocket
 from tests.process.bench import Bench, until
 
 NO_PIDFD = Path(__file__).with_name("no_pidfd.py")
@@ -36,11 +37,15 @@ time.sleep(600 if stays == "yes" else 0)
 """
 
 
-def speaks(
-    folder: Path, lines: str, stays: str = "yes", name: str = "ranks"
-) -> subprocess.Popen[bytes]:
+def sent(*events: str) -> str:
+    """The lines of these events, such as `rank 0` and `end 7`."""
+    pairs = (event.split(" ", 1) for event in events)
+    return "".join(f'["{name}", {value}]\\n' for name, value in pairs)
+
+
+def speaks(folder: Path, lines: str, stays: str = "yes") -> subprocess.Popen[bytes]:
     """A process that sends these lines. It stays, or leaves when it was looked at ("heard")."""
-    words = (str(folder / "run" / name), lines, stays)
+    words = (str(folder / "run/node"), lines, stays)
     return subprocess.Popen([sys.executable, "-c", SPEAKS, *words])
 
 
@@ -63,7 +68,8 @@ def heard(
                 enough.set()
 
         run_dir = RunDir(str(tmp_path / "run"))
-        ranks = Ranks(run_dir, report)
+        node = NodeSocket(run_dir)
+        ranks = Ranks(node, report)
         processes = work()
         await asyncio.wait_for(enough.wait(), 10)
         for process in processes:
@@ -71,6 +77,7 @@ def heard(
             process.wait()
         await asyncio.wait_for(ranks.gone(), 10)
         ranks.close()
+        node.close()
         run_dir.close()
         return got
 
@@ -84,50 +91,50 @@ def without_pids(got: Heard) -> Heard:
 @pytest.mark.parametrize(
     "junk",
     [
-        "end 0 0 and more",
-        "start 1 1\\nstart 2 1\\nstart 3 999999999999999999999\\n",
-        (
-            "start 99999999999999999999 5\\nend 0 256\\nend 0 -1\\nend 0 \\xb2\\nend 7 0\\ndone 0"
-            " 0\\n\\0\\xff\\n\\n"
+        sent(
+            "end 256", "end -1", "end true", "end 0.0", 'end "0"', "end [0]", "done 1", "lost 1e9"
         ),
-        "x" * 60000,
+        sent("rank 1", "program-rank 1", 'agent "node-0"', "stacks null", "unknown 0"),
+        'end 0 0\\n[]\\n{}\\n0\\n["end"]\\n["end", 0, 0]\\n[["end"], 0]\\n\\0\\xff\\n\\n'
+        + "[" * 10000
+        + "\\n",
+        sent("end 9" + "9" * 5000, "output NaN", "tail 0", 'tail "x"'),
     ],
-    ids=["no-end", "ranks", "numbers", "long"],
+    ids=["values", "names", "no-lines", "numbers"],
 )
 def test_what_is_no_line_of_a_supervisor_changes_nothing(junk: str, tmp_path: Path) -> None:
-    lines = f"start 0 1\\n{junk}\\nstart 0 1\\nend 0 7\\nend 0 0\\ndone 0 0\\n"
+    lines = f"{sent('rank 0')}{junk}{sent('end 7', 'end 0', 'done 0')}"
     got = heard(tmp_path, lambda: [speaks(tmp_path, lines)], reports=2)
     assert without_pids(got) == [("start", 0, 0), ("end", 0, 7)]
 
 
 # A supervisor whose program connects, too, once the supervisor is known, and then ends with 7.
 LIES = """
-import os, socket, subprocess, sys
-socket_file, speaks, lies = sys.argv[1:]
+import socket, subprocess, sys
+socket_file, speaks, lies, in_child = sys.argv[1:]
 told = socket.socket(socket.AF_UNIX)
 told.connect(socket_file)
-told.sendall(b"start 1 1\\n")
+told.sendall(b'["rank", 1]\\n')
 told.recv(1)
-liar = [sys.executable, "-c", speaks, socket_file, lies, "heard"] if "start" in lies else None
-if liar:
-    subprocess.run(liar)
+if in_child == "True":
+    subprocess.run([sys.executable, "-c", speaks, socket_file, lies, "heard"])
 else:
     with socket.socket(socket.AF_UNIX) as other:
         other.connect(socket_file)
         other.sendall(lies.encode().decode("unicode_escape").encode())
-told.sendall(b"end 1 7\\ndone 1 0\\n")
+told.sendall(b'["end", 7]\\n["done", 0]\\n')
 """
 
 
 @pytest.mark.promise("a program cannot report for its supervisor, and its failure is never 0")
-@pytest.mark.parametrize(
-    "lies",
-    ["end 1 0\\ndone 1 0\\n", "start 1 1\\nend 1 0\\n", "start 5 1\\nend 5 0\\ndone 5 0\\n"],
-    ids=["its-own-end", "its-own-supervisor", "another-rank"],
-)
-def test_a_program_cannot_report_for_its_supervisor(lies: str, tmp_path: Path) -> None:
-    """`echo end 1 0 >$ENTRYPOINT_RUN_DIR/ranks; exit 7` was 0 (issue 25, row 3)."""
-    words = [sys.executable, "-c", LIES, str(tmp_path / "run/ranks"), SPEAKS, lies]
+@pytest.mark.parametrize("in_child", [True, False])
+@pytest.mark.parametrize("rank", [1, 5], ids=["its-own", "another-rank"])
+def test_a_program_cannot_report_for_its_supervisor(
+    rank: int, in_child: bool, tmp_path: Path
+) -> None:
+    """Neither as a process of its own, nor as the supervisor's, on a second connection."""
+    lies = sent(f"rank {rank}", "end 0", "done 0")
+    words = [sys.executable, "-c", LIES, str(tmp_path / "run/node"), SPEAKS, lies, str(in_child)]
     got = heard(tmp_path, lambda: [subprocess.Popen(words)], reports=2)
     assert without_pids(got) == [("start", 1, 0), ("end", 1, 7)]
 
@@ -139,15 +146,15 @@ AWAY = (
 
 def test_a_process_that_is_not_below_us_is_no_supervisor(tmp_path: Path) -> None:
     """Such as what somebody starts with `docker exec`; the control is one that is below us."""
-    lines = "start 5 1\\nend 5 0\\n"
-    words = [sys.executable, "-c", SPEAKS, str(tmp_path / "run/ranks"), lines, "yes"]
+    lines = sent("rank 5", "end 0")
+    words = [sys.executable, "-c", SPEAKS, str(tmp_path / "run/node"), lines, "yes"]
 
     def work() -> list[subprocess.Popen[bytes]]:
         # Its parent ends at once, and it becomes the child of process 1 or of a subreaper above
         # this one.
         away = [sys.executable, "-c", AWAY, *words]
         strays.append(int(subprocess.run(away, stdout=subprocess.PIPE, check=True).stdout))
-        return [speaks(tmp_path, "start 0 1\\nend 0 0\\ndone 0 0\\n")]
+        return [speaks(tmp_path, sent("rank 0", "end 0", "done 0"))]
 
     strays: list[int] = []
     got = heard(tmp_path, work, reports=2)
@@ -161,19 +168,21 @@ def test_a_rank_that_starts_again_before_its_end_was_noticed(tmp_path: Path) -> 
     async def listen() -> Heard:
         got: Heard = []
         run_dir = RunDir(str(tmp_path / "run"))
-        ranks = Ranks(run_dir, lambda *report: got.append(report))
-        first = speaks(tmp_path, "start 0 1\\n")
+        node = NodeSocket(run_dir)
+        ranks = Ranks(node, lambda *report: got.append(report))
+        first = speaks(tmp_path, sent("rank 0"))
         while not got:
             await asyncio.sleep(0.01)
         first.kill()
         os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # nobody has waited for it
-        second = speaks(tmp_path, "start 0 1\\nend 0 5\\ndone 0 0\\n")
+        second = speaks(tmp_path, sent("rank 0", "end 5", "done 0"))
         while len(got) < 4:
             await asyncio.sleep(0.01)
         for process in (first, second):
             process.kill()
             process.wait()
         ranks.close()
+        node.close()
         run_dir.close()
         return got
 
@@ -184,16 +193,26 @@ def test_a_rank_that_starts_again_before_its_end_was_noticed(tmp_path: Path) -> 
 
 def test_sixty_four_ranks_that_start_while_nobody_reads(tmp_path: Path) -> None:
     """A frozen entrypoint: each supervisor runs its program and waits, and every report is there
-    afterwards."""
+    afterwards, with the last output as long as it may be."""
 
     async def listen() -> tuple[Heard, list[int | None]]:
         got: Heard = []
         run_dir = RunDir(str(tmp_path / "run"))
-        ranks = Ranks(run_dir, lambda *report: got.append(report))
+        node = NodeSocket(run_dir)
+
+        def report(event: str, rank: int, value: int) -> None:
+            got.append((event, rank, value))
+            if event == "end":
+                lengths.add(len("".join(ranks.last_output(rank))) if rank else 16384)
+
+        ranks = Ranks(node, report)
         keep = [sys.executable, "-I", "-S", supervised.FILE, "--run-dir", str(run_dir.path)]
         keep += ["--linger", "1", "--number"]
         started = [
-            subprocess.Popen([*keep, str(rank), "--", "sh", "-c", f"exit {rank}"])
+            subprocess.Popen(
+                [*keep, str(rank), "--", "sh", "-c", f"head -c 20000 /dev/zero; exit {rank}"],
+                stdout=subprocess.DEVNULL,
+            )
             for rank in range(64)
         ]
         time.sleep(5)
@@ -202,12 +221,15 @@ def test_sixty_four_ranks_that_start_while_nobody_reads(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
         assert [process.wait(60) for process in started] == list(range(64))
         ranks.close()
+        node.close()
         run_dir.close()
         return got, early
 
+    lengths: set[int] = set()
     got, early = asyncio.run(asyncio.wait_for(listen(), 60))
     ends = sorted((rank, value) for event, rank, value in got if event == "end")
     assert ends == [(rank, rank) for rank in range(64)]
+    assert lengths == {16384}, "rank 0 has not failed"
     assert early == [None] * 64, "one left before it was heard of"
 
 

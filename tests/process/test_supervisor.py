@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -76,7 +77,7 @@ def test_a_script_that_python_is_to_read(script: str, status: int, tmp_path: Pat
 
 def test_an_entrypoint_that_is_gone_before_the_program_starts(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as closed:
-        closed.bind(str(tmp_path / "ranks"))  # at which nobody listens
+        closed.bind(str(tmp_path / "node"))  # at which nobody listens
     done = keep("--run-dir", str(tmp_path), "--", "echo", "started")
     assert (done.returncode, done.stdout) == (137, b"")
 
@@ -243,18 +244,6 @@ def test_a_terminal_s_last_line_without_an_end_is_passed_on() -> None:
         os.close(fd)
 
 
-def test_the_last_words_are_kept_where_the_program_fails(tmp_path: Path) -> None:
-    program = "seq 100000; sleep 0.5; echo why >&2; exit 3"
-    keep("--number", "5", "--tail", f"{tmp_path}/tail.{{rank}}", "--", "sh", "-c", program)
-    kept = (tmp_path / "tail.5").read_bytes()
-    # two pipes have no order of their own, but for the pause
-    assert kept.endswith(b"99999\n100000\nwhy\n")
-    assert len(kept) <= 16384
-    assert (tmp_path / "tail.5").stat().st_mode & 0o7777 == 0o600
-    keep("--tail", str(tmp_path / "none"), "--", "echo", "well")
-    assert not (tmp_path / "none").exists()
-
-
 def test_what_it_leaves_running_keeps_nobody_waiting() -> None:
     program = "(trap '' HUP; exec sleep 600) & echo $!; exit 4"
     done = keep("--", "sh", "-c", program, start_new_session=True)
@@ -266,10 +255,10 @@ class Listener:
     """The entrypoint's end of the socket, and what was told through it by the one supervisor that
     connects."""
 
-    def __init__(self, run_dir: Path, name: str = "ranks") -> None:
+    def __init__(self, run_dir: Path) -> None:
         self._folder = os.open(run_dir, os.O_PATH)
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(f"/proc/self/fd/{self._folder}/{name}")
+        self._socket.bind(f"/proc/self/fd/{self._folder}/node")
         self._socket.listen()
         self._text = b""
         # whether the entrypoint looks at who connects; late, so that all is in `told`
@@ -286,7 +275,15 @@ class Listener:
 
     @property
     def told(self) -> list[str]:
-        return self._text.decode().split("\n")[:-1]
+        return [f"{name} {value}" for name, value in self._lines if name != "tail"]
+
+    @property
+    def tail(self) -> bytes:
+        return bytes.fromhex(dict(self._lines).get("tail", ""))
+
+    @property
+    def _lines(self) -> list[tuple[str, Any]]:
+        return [json.loads(line) for line in self._text.split(b"\n")[:-1]]
 
     def close(self) -> None:
         os.close(self._folder)
@@ -313,14 +310,25 @@ def test_a_failure_is_told_at_once_and_what_is_left_is_heard_out(
     go = tmp_path / "go"
     program = f"(until [ -e {go} ]; do sleep 0.02; done; echo late) & echo early; exit 3"
     with linger(tmp_path, program) as process:
-        told = [f"start 2 {process.pid}", "output 2 0", "end 2 3"]
+        told = ["rank 2", "output 0", "end 3"]
         until(lambda: listener.told == told, "its end")
         assert process.poll() is None
         go.touch()
         assert process.stdout is not None
         assert process.stdout.read() == b"early\nlate\n"
     assert process.returncode == 3
-    assert listener.told[3:] == ["done 2 0"]
+    assert listener.told[3:] == ["done 0"]
+
+
+def test_the_last_output_is_told_where_the_program_fails(
+    tmp_path: Path, listener: Listener
+) -> None:
+    program = "seq 100000; sleep 0.5; printf '\\xffwhy\n' >&2; exit 3"
+    assert linger(tmp_path, program, stdout=subprocess.DEVNULL).wait(60) == 3
+    # two pipes have no order of their own, but for the pause
+    assert listener.tail.endswith(b"99999\n100000\n\xffwhy\n")
+    assert len(listener.tail) == 16384
+    assert listener.told == ["rank 2", "output 0", "end 3", "done 0"]
 
 
 def test_success_is_told_when_nothing_is_left(tmp_path: Path, listener: Listener) -> None:
@@ -339,11 +347,12 @@ def test_success_is_told_when_nothing_is_left(tmp_path: Path, listener: Listener
 
     with linger(tmp_path, program) as process:
         until(has_ended, "it")
-        assert listener.told == [f"start 2 {process.pid}"]
+        assert listener.told == ["rank 2"]
         go.touch()
         assert process.stdout is not None
         assert len(process.stdout.read().split()) == 3000
-    assert (process.returncode, listener.told[1:]) == (0, ["output 2 0", "end 2 0", "done 2 0"])
+    assert listener.tail == b"", "it has not failed"
+    assert (process.returncode, listener.told[1:]) == (0, ["output 0", "end 0", "done 0"])
     assert len(log.read_text().split()) == 3000
 
 
@@ -357,7 +366,7 @@ def test_what_stays_gets_term_then_the_grace_then_kill(tmp_path: Path, listener:
         assert process.stdout is not None
         assert process.stdout.read() == b"up\n"
     took = time.monotonic() - begun
-    assert (process.returncode, listener.told[1:]) == (0, ["output 2 0", "end 2 0", "done 2 0"])
+    assert (process.returncode, listener.told[1:]) == (0, ["output 0", "end 0", "done 0"])
     assert sorted(notes.read_text().split()) == ["TERM", "saved"]
     assert took >= 1.0, "half a second by themselves, then half a second"
 
@@ -402,7 +411,7 @@ def test_one_that_ended_under_mpirun_stays_until_it_is_let_go(
         assert process.stdout.readline() == b"up\n"
         if told:
             os.killpg(process.pid, signal.SIGTERM)
-        heard = ["output 2 0", f"end 2 {status}", "done 2 0"]
+        heard = ["output 0", f"end {status}", "done 0"]
         until(lambda: listener.told[1:] == heard, "its end")
         if let_go:
             process.terminate()
@@ -413,9 +422,29 @@ def test_one_that_ended_under_mpirun_stays_until_it_is_let_go(
         assert process.wait(60) == 0
 
 
+def test_an_end_after_sigterm_under_mpirun_is_told_before_what_is_left_has_ended(
+    tmp_path: Path, listener: Listener
+) -> None:
+    """Where an MPI ends its job, the entrypoint keeps it waiting until each rank has ended."""
+    left = "trap '' TERM; touch ready; until [ -e go ]; do sleep 0.02; done"
+    program = (
+        f'(setsid sh -c "{left}" >/dev/null 2>&1 &); until [ -e ready ]; do sleep 0.02; done;'
+        " trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"
+    )
+    with linger(tmp_path, program, "--hold", "yes", cwd=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        os.killpg(process.pid, signal.SIGTERM)
+        until(lambda: listener.told[1:] == ["output 0", "end 0"], "its end")
+        (tmp_path / "go").touch()
+        until(lambda: listener.told[-1] == "done 0", "the end of what is left")
+        process.send_signal(signal.SIGURG)
+        assert process.wait(60) == 0
+
+
 def test_output_that_nobody_takes_holds_up_no_report(tmp_path: Path, listener: Listener) -> None:
     with linger(tmp_path, "head -c 110000 /dev/zero; exit 7") as process:
-        until(lambda: listener.told[1:] == ["output 2 0", "end 2 7"], "its end")
+        until(lambda: listener.told[1:] == ["output 0", "end 7"], "its end")
         assert process.stdout is not None
         assert len(process.stdout.read()) == 110000
     assert process.returncode == 7
@@ -428,7 +457,7 @@ def test_it_stays_until_the_entrypoint_has_looked_at_it(tmp_path: Path, listener
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         listener.looks.set()
-        told = [f"start 2 {process.pid}", "end 2 4", "done 2 0"]
+        told = ["rank 2", "end 4", "done 0"]
         until(lambda: listener.told == told, "its lines")
     assert process.returncode == 4
 
@@ -439,20 +468,19 @@ def test_its_program_has_no_part_in_its_reports(tmp_path: Path, listener: Listen
     process's."""
     program = "ls /proc/self/fd; ls -l /proc/$PPID/fd >&2"
     with linger(tmp_path, program, stderr=subprocess.PIPE) as process:
-        until(lambda: "done 2 0" in listener.told, "its end")
+        until(lambda: "done 0" in listener.told, "its end")
         out, err = process.communicate(timeout=60)
     assert out.split() == [b"0", b"1", b"2", b"3"], "3 is the folder that ls reads"
     assert b"socket:" in err, "the control: the supervisor has one"
 
 
 def test_a_log_that_cannot_be_opened_is_the_reason(tmp_path: Path, listener: Listener) -> None:
-    log, tail = str(tmp_path / "none/log"), tmp_path / "tail"
-    words = ("--run-dir", str(tmp_path), "--tail", str(tail), "--log", log)
-    done = keep(*words, "--", "echo", "ran")
+    log = str(tmp_path / "none/log")
+    done = keep("--run-dir", str(tmp_path), "--log", log, "--", "echo", "ran")
     why = f"cannot keep echo | {log}: No such file or directory\n".encode()
     assert (done.returncode, done.stdout, done.stderr) == (73, b"", why)
-    assert tail.read_bytes() == why
-    assert listener.told[1:] == ["log 0 2", "end 0 73", "done 0 0"]
+    assert listener.tail == why
+    assert listener.told[1:] == ["log 2", "end 73", "done 0"]
 
 
 def test_a_supervisor_that_gets_no_process_says_so(tmp_path: Path, listener: Listener) -> None:
@@ -463,7 +491,7 @@ def test_a_supervisor_that_gets_no_process_says_so(tmp_path: Path, listener: Lis
     assert (done.returncode, done.stdout) == (71, b"")
     assert done.stderr.startswith(b"cannot keep echo | ")
     assert b"Too many open files" in done.stderr
-    assert listener.told[1:] == ["end 0 71", "done 0 0"]
+    assert listener.told[1:] == ["end 71", "done 0"]
 
 
 def test_killed_it_takes_the_program_with_it() -> None:
@@ -532,13 +560,10 @@ def test_what_a_program_leaves_running_prints_on_when_its_supervisor_has_ended(
         assert out.read() == b"early\nlate\n"
 
 
-def test_a_label_with_the_rank_and_another_socket(tmp_path: Path) -> None:
-    others = Listener(tmp_path, "others")
-    words = ("--run-dir", str(tmp_path), *split("--socket others --number 3 --label"))
+def test_a_label_with_the_rank_and_another_kind(tmp_path: Path, listener: Listener) -> None:
+    words = ("--run-dir", str(tmp_path), *split("--kind program-rank --number 3 --label"))
     assert keep(*words, "[rank ${rank}] ", "--", "echo", "up").stdout == b"[rank 3] up\n"
-    expected = [["start", "3"], ["output", "3"], ["end", "3"], ["done", "3"]]
-    assert [line.split()[:2] for line in others.told] == expected
-    others.close()
+    assert listener.told == ["program-rank 3", "output 0", "end 0", "done 0"]
 
 
 def test_a_stop_before_the_program_is_there(tmp_path: Path, listener: Listener) -> None:
@@ -549,7 +574,7 @@ def test_a_stop_before_the_program_is_there(tmp_path: Path, listener: Listener) 
     until(lambda: listener.told, "the start line")
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(60) == 143
-    assert listener.told == [f"start 0 {process.pid}", "end 0 143", "done 0 0"]
+    assert listener.told == ["rank 0", "end 143", "done 0"]
 
 
 @pytest.mark.control("a program runs whichever standard streams are closed")
