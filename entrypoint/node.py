@@ -397,9 +397,8 @@ class Loop:
         launch = self._programs.prepare(action.members, port=action.port, replaced=action.replaced)
         if launch.ranks.agents:
             hosts = {node.host: node.rank for node in self._topology.nodes}
-            self._agents = Agents(
-                self._programs.node, hosts, self._daemon_wanted, self._programs.is_launcher
-            )
+            is_launcher = self._programs.reports.ranks.is_outside
+            self._agents = Agents(self._programs.node, hosts, self._daemon_wanted, is_launcher)
         self.tell(events.Prepared(launch.ranks.reported, launch.ends.awaited))
 
     def _answer_agent(self, action: actions.AnswerAgent) -> None:
@@ -407,7 +406,7 @@ class Loop:
             self._agents.answer(action.node, action.status)
 
     def _check_output_progress(self, action: actions.CheckOutputProgress) -> None:
-        self.tell(events.OutputProgress(self._programs.written(), process.is_read(1, 2)))
+        self.tell(events.OutputProgress(self._programs.reports.written(), process.is_read(1, 2)))
 
     # -- what takes a while
 
@@ -523,7 +522,7 @@ class Loop:
             self._log(f"wrote {' and '.join(f'{folder}/{name}' for name, _ in files)}")
 
     async def _await_launchers(self) -> None:
-        await self._programs.gone()
+        await self._programs.reports.gone()
         self.tell(events.LaunchersGone())
 
     async def close(self) -> None:

@@ -58,6 +58,7 @@ class Ranks:
     def __init__(self, node: NodeSocket, report: Report, kind: str = "rank") -> None:
         self._report = report
         self._ranks: dict[int, _Rank] = {}  # ranks whose supervisor exists
+        self.statuses: dict[int, int] = {}  # rank -> status of those that have ended
         self._ended = asyncio.Event()
         self._gone = asyncio.Event()
         self._update()
@@ -76,6 +77,7 @@ class Ranks:
             state = _Rank(supervisor.pid, children.on_end(supervisor.pid, died))
             supervisor.handler = partial(self._handle, rank, state)
             self._ranks[rank] = state
+            self.statuses.pop(rank, None)
             self._update()
             self._report("start", rank, supervisor.pid)
         supervisor.send(_INSPECTED)
@@ -96,6 +98,7 @@ class Ranks:
             if state.ended:
                 return
             state.ended = True
+            self.statuses[rank] = value
         elif event == "done":
             state.done = state.ended
         self._update()
@@ -112,11 +115,17 @@ class Ranks:
         lost.forget()
         self._update()
         if not lost.ended:
-            self._report("end", rank, 128 + signal.SIGKILL)
+            self.statuses[rank] = 128 + signal.SIGKILL
+            self._report("end", rank, self.statuses[rank])
 
     def last_output(self, rank: int) -> tuple[str, ...]:
         """Return the last lines of a rank or program that has failed, if its supervisor exists."""
         return self._ranks[rank].last_output if rank in self._ranks else ()
+
+    @property
+    def count(self) -> int:
+        """Return the number of ranks that have started."""
+        return len({*self._ranks, *self.statuses})
 
     def _update(self) -> None:
         for event, ranks in ((self._ended, self._running()), (self._gone, self.alive)):

@@ -40,8 +40,8 @@ class WatchedRank:
 
 
 class RankWatcher:
-    """Reads what the ranks of this node do, and reports it. `listeners` know the ranks: those that
-    the launcher starts, and those that a program of this node starts."""
+    """Reads what the ranks of this node do, and reports it. They are those that the launcher
+    starts, and those that a program of this node starts."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class RankWatcher:
         facts: Facts,
         draft: Plan,
         callbacks: Callbacks,
-        listeners: tuple[Ranks, Ranks],
+        ranks: tuple[Ranks, Ranks],
     ) -> None:
         self._stall = stall
         self._env = facts.env
@@ -57,37 +57,28 @@ class RankWatcher:
         self.launch = draft.launch  # until the plan is settled
         self._tell = callbacks.tell
         self._log = callbacks.log
-        self._ranks = listeners[0]
-        self._program_ranks = listeners[1]
+        self._ranks = ranks
         self._told = False  # whether the last report of steps had any
-        self._left: dict[int, int] = {}  # rank -> status of those that have ended
-
-    def saw(self, event: str, number: int, value: int, of_program: bool) -> None:
-        """Note the start or end of a rank or program."""
-        if of_program != (self.launch.ranks.reports == "both"):
-            return  # the program that starts the ranks
-        if event == "start":
-            self._left.pop(number, None)
-        elif event == "end":
-            self._left[number] = value
 
     def _watched(self) -> list[WatchedRank]:
         """Return the ranks of this node, or its programs where these are not known to start any."""
         launch, reports = self.launch, self.launch.ranks.reports
         programs = {}
-        alive = self._program_ranks.alive
-        if reports == "programs" or (reports == "both" and not alive and not self._left):
+        ranks, program_ranks = self._ranks
+        alive = program_ranks.alive
+        left = (program_ranks if reports == "both" else ranks).statuses
+        if reports == "programs" or (reports == "both" and not alive and not left):
             programs = {
                 number: (-1 if program.rank is None else program.rank, program.label)
                 for number, program in enumerate(launch.programs)
             }
-        alive = alive or self._ranks.alive
+        alive = alive or ranks.alive
         watched = []
-        for number in sorted({*alive, *self._left}):
+        for number in sorted({*alive, *left}):
             rank, label = programs.get(number, (number, ""))
             what = f"rank {rank}" if rank >= 0 else label or self._draft.launcher
-            pid = 0 if number in self._left else alive[number]
-            watched.append(WatchedRank(str(number), rank, what, pid, self._left.get(number, 0)))
+            pid = 0 if number in left else alive[number]
+            watched.append(WatchedRank(str(number), rank, what, pid, left.get(number, 0)))
         return watched
 
     def tell_steps(self, of_all: bool = False) -> None:
