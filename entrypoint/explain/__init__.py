@@ -119,10 +119,10 @@ def find(text: str) -> tuple[list[Entry], list[Mapping[str, str]]]:
 
 
 def ends(kinds: Sequence[str]) -> str:
-    """Return a message's statuses as text, such as `exit 69, 75; or a warning: the job goes on`."""
+    """Return a message's statuses as text, such as `exit 69, 75; or a warning: the job continues`."""
     numbers = [kind for kind in kinds if kind != WARNING]
     parts = [f"exit {', '.join(numbers)}"] if numbers else []
-    parts += ["a warning: the job goes on"] if WARNING in kinds else []
+    parts += ["a warning: the job continues"] if WARNING in kinds else []
     return "; or ".join(parts)
 
 

@@ -187,7 +187,7 @@ class Attempt:
         if isinstance(answer, GoOn):
             self._talk.forget(node=node)
             self._stalls.lose(node)
-            self._log(f"the job goes on with {count(answer.left, 'node')}")
+            self._log(f"the job continues with {count(answer.left, 'node')}")
             self._act(actions.Call(node))  # should it come back
         else:
             self._decide(answer.outcome)

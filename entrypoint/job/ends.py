@@ -90,7 +90,7 @@ class EndMonitor:
         if message.last:
             members.awaited.discard(node)
         if is_alone:
-            alone = f"{host} has not joined the others, which go on without it"
+            alone = f"{host} has not joined the others, which continue without it"
             self._machine.log(f"EP621 {alone}: {end.reason}")
             return
         where = host if self._peers else ""

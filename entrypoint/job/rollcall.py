@@ -70,7 +70,7 @@ class RollCall:
             limit = self._membership.gate_limit
             self._machine.log(
                 f"warning: EP466 {self._topology.name(node)} has not reported whether it is healthy"
-                f" | nothing within {limit:.0f}s | see its log; the job starts without that"
+                f" | nothing within {limit:.0f}s | see its log; the job starts without its result"
             )
         match self._membership.decide(now):
             case Wait(until, why):
@@ -126,7 +126,9 @@ class RollCall:
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._membership.words(host)) else ""
             do = "give all nodes the same secret and job name, and each its own index and address"
-            raise RefusedError(f"EP503 {host} is not of this job", f"{event.why}{also}", do)
+            raise RefusedError(
+                f"EP503 {host} does not belong to this job", f"{event.why}{also}", do
+            )
         self.look()
 
     def rejected(self, event: events.Rejected) -> None:
@@ -161,7 +163,9 @@ class RollCall:
             self.look()
         elif message.problem:
             name = self._topology.name(node)
-            self._machine.log(f"EP466 {name} says late that it is not healthy: {message.problem}")
+            self._machine.log(
+                f"EP466 {name} reported a failed health check after the start: {message.problem}"
+            )
             is_late = not self._state.is_calling and self._membership.works(node)
             if is_late and (end := self._membership.fails_late(node, message.problem)):
                 self._decide(end.outcome)

@@ -161,7 +161,7 @@ def plan_text(
         line, unknown = lines_of[number] if lines_of else ("", "")
         if line or unknown:
             lines.append(f"  which starts: {line or f'not known here: {unknown}'}")
-    lines += [f"  in {plan.workdir}", "", "environment, beside the container's own"]
+    lines += [f"  in {plan.workdir}", "", "environment, added to the container's"]
     lines += _variables(plan.env)
     lines += [f"  {var.name}={var.value}  # {var.origin}" for var in launch.ranks.env_of_each]
     for program in launch.programs:

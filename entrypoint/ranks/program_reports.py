@@ -33,7 +33,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 # What became of output, by the event; more than one rank may say it.
 _LOST = {
     "lost": "is lost, {} bytes at least | nobody reads our output, or the launcher does not end",
-    "late": "may be lost, {} bytes at most | the launcher began to end, and passes on a part",
+    "late": "may be lost, {} bytes at most | the launcher began to end and passes on only a part",
 }
 # the last line of a launcher's own script that cannot start it
 _SCRIPT_ERROR = re.compile(r"[a-z_]{1,40}\.(?:sh|py): (EP650 [^|]+ \| [^|]+ \| [^|]+)")
@@ -155,7 +155,7 @@ class ProgramReports:
             detail = f"{self._draft.topology.log_dir}: {os.strerror(value)}"
             hint = "make room there, or set log_dir"
             self._log(
-                f"warning: EP416 not all that ranks print is copied any more | {detail} | {hint}"
+                f"warning: EP416 the copies of the ranks' output are incomplete | {detail} | {hint}"
             )
         return True
 

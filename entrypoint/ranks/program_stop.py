@@ -81,8 +81,8 @@ class ProgramStop:
         if gone:
             in_time = await self._wait_unless_forced(gone, grace)
             if grace and not in_time:
-                summary = f"EP615 not all programs stopped within the grace of {grace:g}s"
-                self._log(f"{summary}; this is what they do, then they are killed")
+                summary = f"EP615 not all programs stopped within the grace period of {grace:g}s"
+                self._log(f"{summary}; their stacks follow, then they are killed")
                 await self._watcher.show(_LAST_LOOK)
             self._ranks.kill()
         if grace and not self._force.is_set():
@@ -143,7 +143,7 @@ class ProgramStop:
         if killed := self._reports.probe.untold_kill():
             self._log(f"warning: EP601 {killed}")
         if remaining := await children.end_all(_GONE):
-            hint = "see what their kernel waits for"
-            summary = f"EP616 killed programs are still there after {_GONE:g}s, with what they hold"
+            hint = "find out what the kernel waits for"
+            summary = f"EP616 killed programs have not ended after {_GONE:g}s, with what they hold"
             self._log(f"{summary} | {'; '.join(remaining)} | {hint}")
         await self._reports.gone()

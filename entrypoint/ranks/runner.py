@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from entrypoint.job import messages
+from entrypoint.job import events, messages
 from entrypoint.launchers import _command_line as command_line
 from entrypoint.model import Facts, File, Launch, Members, Plan
 from entrypoint.output.lines import ATTEMPT

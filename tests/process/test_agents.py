@@ -124,4 +124,6 @@ async def test_a_host_of_no_node_is_refused_at_once(folder: Path) -> None:
         refused = await agent(folder, "node-7")
         _, said = await refused.communicate()
         assert refused.returncode == 255
-        assert said == b"mpirun's agent: EP650 node-7 is not a node of this job | see the hostfile\n"
+        assert (
+            said == b"mpirun's agent: EP650 node-7 is not a node of this job | see the hostfile\n"
+        )

@@ -327,10 +327,12 @@ class Membership:
         if not self.has_name:
             host = self._topology.this.host
             what = f"EP502 this node's own name has no address after {limit}"
-            return Refuse(UnavailableError(what, host, "see that DNS knows it").outcome)
+            return Refuse(UnavailableError(what, host, "make sure that DNS knows it").outcome)
         number = sum(bool(why) for why in self.missing.values())
         what = f"EP500 {number} of {len(self._topology.peers)} peers did not answer within {limit}"
-        do = f"see that they run, or wait longer: {spec.setting('timeouts.peers')}, in seconds"
+        do = (
+            f"make sure that they run, or wait longer: {spec.setting('timeouts.peers')}, in seconds"
+        )
         # Those that are there and cannot take part would end the job, too.
         unfit = not_ready(self._topology, self.members())
         also = f"; {unfit.reason}" if unfit else ""

@@ -167,4 +167,4 @@ class StallDetector:
             self._decide(outcome)
         else:
             most = duration(_WHOLE * self._limit)
-            self._machine.log(f"the job goes on, since no rank differs; it ends after {most}")
+            self._machine.log(f"the job continues, since no rank differs; it ends after {most}")
