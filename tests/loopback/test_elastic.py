@@ -94,7 +94,7 @@ def test_the_job_goes_on_without_a_lost_node(job: Job) -> None:
     made.signal(2, signal.SIGKILL)
     assert made.ends() == {0: 0, 1: 0, 2: -9}, made.both()
     assert "worker-2 (node-2) is lost" in made.err(0)
-    assert "the job goes on with 2 nodes" in made.err(0)
+    assert "the job continues with 2 nodes" in made.err(0)
     after = "".join(made.out(node).rpartition(" of 3 on ")[2] for node in (0, 1))
     again = re.findall(
         r"rank (\d) of 2 on node-[01], local rank 0, pid \d+, from step [1-9]", after

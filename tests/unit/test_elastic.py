@@ -240,7 +240,7 @@ def test_a_job_says_of_how_many_nodes_it_is_when_one_comes_or_goes() -> None:
     assert actions.Log("worker-2 (c) joins: 3 nodes") in job.done
     job.meet(0, 1, 2)
     job.told(events.SessionLost(2))
-    assert actions.Log("the job goes on with 2 nodes") in job.done
+    assert actions.Log("the job continues with 2 nodes") in job.done
     assert job.outcome is None
 
 

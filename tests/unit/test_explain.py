@@ -231,7 +231,7 @@ def test_the_site_s_page_has_every_message() -> None:
             "EP602  (exit 75)",
         ),
         ("no network interface", "EP403  (exit 78)"),
-        ("Shared memory", "EP422  (a warning: the job goes on)"),
+        ("Shared memory", "EP422  (a warning: the job continues)"),
         ("nothing listens there yet", "  cause    the node is up, but its sshd is not"),
         ("bus error", "docker run --shm-size 1g"),
         ("is not", "\n  EP"),
