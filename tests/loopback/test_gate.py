@@ -94,27 +94,6 @@ def test_memory_that_is_held_delays_the_start(cluster: Make) -> None:
     assert started(job) == 2
 
 
-@pytest.mark.control("a gate that is slow or missing stops no job")
-def test_an_executable_of_the_folder_names_the_node(cluster: Make) -> None:
-    job = cluster(2, slots=1)
-    start(job, [health(job, 0, "true"), health(job, 1, "echo link 3 is down; exit 1")])
-    assert job.ends() == {0: 71, 1: 71}, job.both()
-    reason = "EP460 a node is not healthy | 10-check: link 3 is down on worker-1 (node-1)"
-    assert reason in job.err(0)
-    assert reason in job.err(1)
-    assert started(job) == 0
-
-
-@pytest.mark.promise("a gate that is slow or missing stops no job")
-def test_a_slow_executable_stops_no_job(cluster: Make) -> None:
-    job = cluster(2, slots=1)
-    env = [{**health(job, rank, "sleep 60"), "ENTRYPOINT_GATE_SECONDS": "1"} for rank in (0, 1)]
-    start(job, env)
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert job.err(1).count("EP465 the health check 10-check has no result | no end within ") == 1
-    assert job.survivors() == []
-
-
 @pytest.mark.parametrize(("script", "status"), [("echo it is hot; exit 1", 71), ("true", 0)])
 def test_one_node_alone_has_a_gate(cluster: Make, script: str, status: int) -> None:
     """Also where the entrypoint becomes the program."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from entrypoint import spec
+from entrypoint.errors import CantCreateError
 from entrypoint.health import admission
 from entrypoint.health import gate as checks
 from entrypoint.health.gate import NodeGate
@@ -82,6 +83,7 @@ def test_a_node_that_is_well_has_passed(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("a node that does not pass its gate never gets a rank")
+@pytest.mark.control("a gate that is slow or missing stops no job")
 def test_the_last_line_is_the_reason(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
     gate.add("10-fine", "echo all is well; exit 0")
@@ -171,6 +173,24 @@ def test_a_stop_ends_what_runs(tmp_path: Path) -> None:
     until(lambda: not Path(f"/proc/{pid}").exists(), 5, "it is gone")
 
 
+def test_what_was_judged_before_the_boot_is_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tmp_path)
+    said = ["EP422 little shared memory | 1 MiB | give it more"]
+    monkeypatch.setattr(checks.preflight, "check", lambda plan: said)
+    assert gate.check() == gate.check(2) == gate.said() == "", "it was said at the start"
+    said.append("EP421 few file handles | 80 | raise it")
+    assert gate.check(3) == gate.check(4) == ""
+    assert gate.lines == ["warning: EP421 few file handles | 80 | raise it"]
+
+    def full(plan: Plan) -> list[str]:
+        raise CantCreateError("EP410 cannot write /run/x", "0 KiB free", "make room")
+
+    monkeypatch.setattr(checks.preflight, "check", full)
+    assert gate.check(5) == "EP410 cannot write /run/x: 0 KiB free"
+
+
 # -- cards
 
 
@@ -191,7 +211,6 @@ def test_a_card_with_errors_is_named(tmp_path: Path) -> None:
     [
         ("echo no driver; exit 9", "ends with 9: no driver"),
         ("exec sleep 60", "no answer within "),
-        ("exec yes", "prints more than 4 MiB"),
     ],
 )
 def test_a_tool_that_is_of_no_use_is_said_once(tmp_path: Path, before: str, why: str) -> None:
