@@ -77,15 +77,12 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Ou
 def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
     """Log what this node lacks after a failed boot, as far as probes without programs and network
     can tell."""
-    import asyncio
-
     from entrypoint.errors import CLASSES
-    from entrypoint.health import probe
-    from entrypoint.health.judge import cheap
+    from entrypoint.health.probe import lacking
 
     if outcome.program or outcome.status not in CLASSES:
         return
     # the job's outcome is known, and nothing here may change it
     with contextlib.suppress(Exception):
-        for finding in cheap(asyncio.run(probe.cheap(plan)), plan, plan.topology.me):
+        for finding in lacking(plan):
             log(f"seen here: {finding.what} | {finding.detail} | {finding.fix}")

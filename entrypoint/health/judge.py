@@ -57,10 +57,8 @@ def _job(observation: Observation, plan: Plan, rank: int) -> Findings:
 def _programs(observation: Observation, plan: Plan, rank: int) -> Findings:
     for program in observation.programs:
         actual = f"{program.version or program.problem or 'no version'} at {program.path}"
-        if program.problem:
-            yield finding("warning", "program/problem", actual, name=program.name)
-        else:
-            yield finding("ok", "program", actual, name=program.name)
+        level, key = ("warning", "program/problem") if program.problem else ("ok", "program")
+        yield finding(level, key, actual, name=program.name)
     if plan.no_roll_call and rank == plan.topology.me:
         yield finding("warning", "roll-call", plan.no_roll_call)
     for name in ("torch", "horovod"):
@@ -74,7 +72,7 @@ def _programs(observation: Observation, plan: Plan, rank: int) -> Findings:
                 if part.name.startswith(f"{name} ") and "problem" not in part.name
             )
             yield finding("ok", name, f"{version}{f'; {more}' if more else ''}")
-    version = observation.program("mpiexec.hydra").version
+    version = observation.version("mpiexec.hydra")
     if len(plan.topology.nodes) > 1 and _OLD_MPICH.match(version):
         yield finding("warning", "mpich", version)
 

@@ -55,10 +55,7 @@ def _values(observation: Observation) -> dict[str, str]:
         "cann": observation.cann,
         "image": f"{observation.system} {observation.packages}".strip(),
         "architecture": observation.machine,
-        **{
-            name: observation.program(name).version
-            for name in ("mpirun", "mpiexec.hydra", "python")
-        },
+        **{name: observation.version(name) for name in ("mpirun", "mpiexec.hydra", "python")},
         **{id: observation.library(name) for id, name in _LIBRARIES.items()},
         "platform": observation.platform,
         "rdma": str(active),

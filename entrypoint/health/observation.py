@@ -138,7 +138,6 @@ class Observation:
         """What the image's Python says of this library; "" for nothing."""
         return next((row.value for row in self.libraries if row.name == name), "")
 
-    def program(self, name: str) -> InstalledProgram:
-        """This program of the image; one without a version for none."""
-        programs = (program for program in self.programs if program.name == name)
-        return next(programs, InstalledProgram())
+    def version(self, name: str) -> str:
+        """The version of this program of the image; "" for none."""
+        return next((row.version for row in self.programs if row.name == name), "")

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from entrypoint.health import kernel, programs
+from entrypoint.health import judge, kernel, programs
 from entrypoint.health.observation import Name, Named, Observation, Refusal
-from entrypoint.model import Facts, Plan, Topology
+from entrypoint.model import Facts, Finding, Plan, Topology
 from entrypoint.secret import hides, masked
+from entrypoint.session.resolve import addresses
 from entrypoint.spec import JobSpec, fields
 from entrypoint.system import checks, preflight
 from entrypoint.system.threads import in_thread
@@ -86,12 +87,12 @@ async def node(
     return Observation(**values, seconds=round(time.monotonic() - begun, 1))
 
 
-async def cheap(plan: Plan) -> Observation:
-    """What can be seen without starting a program or asking the network, within some
-    milliseconds."""
-    device = plan.topology.device
-    values = await gather(_cheap(plan), _MARGIN)
-    return Observation(**values, device=device.kind, devices=device.count)
+def lacking(plan: Plan) -> list[Finding]:
+    """What this node lacks, of what can be seen without starting a program or asking the network,
+    within some milliseconds."""
+    values = asyncio.run(gather(_cheap(plan), _MARGIN))
+    observation = Observation(**values, devices=plan.topology.device.count)
+    return judge.cheap(observation, plan, plan.topology.me)
 
 
 def _cheap(plan: Plan) -> dict[str, Probe]:
@@ -180,10 +181,10 @@ def _lookup(host: str, until: float) -> dict[str, Any]:
 
 def _name(host: str) -> Name:
     try:
-        rows = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError) as error:
+        known = dict.fromkeys(str(address[0]) for *_, address in addresses(host, None))
+    except LookupError as error:
         return Name(host, problem=str(error))
-    return Name(host, tuple(dict.fromkeys(str(row[4][0]) for row in rows))[:64])
+    return Name(host, tuple(known)[:64])
 
 
 def _reverse(address: str) -> dict[str, Any]:

@@ -78,8 +78,7 @@ def libraries(spec: JobSpec, facts: Facts, plan: Plan, limit: float) -> Fields:
     answer = ask((python, _LIBRARIES), env, limit)
     if answer.problem:
         fields["unseen"] = (Named(f"libraries of {python}", answer.problem),)
-    rows = [line.partition("\t") for line in answer.output.splitlines() if "\t" in line]
-    values = {name: value for name, _, value in rows}
+    values = dict(line.split("\t", 1) for line in answer.output.splitlines() if "\t" in line)
     fields["programs"] = (InstalledProgram("python", python, values.pop("python", "")),)
     fields["libraries"] = tuple(Named(name, value) for name, value in values.items())
     return fields
@@ -104,13 +103,11 @@ def _cann(env: Mapping[str, str]) -> Fields:
         or "/usr/local/Ascend/ascend-toolkit"
     )
     fields: Fields = {}
-    for name, files in (
-        ("cann", [f"{home}/{file}" for file in _CANN]),
-        ("driver", ["/usr/local/Ascend/driver/version.info"]),
+    for name, file in (
+        *(("cann", f"{home}/{file}") for file in _CANN),
+        ("driver", "/usr/local/Ascend/driver/version.info"),
     ):
-        for file in files:
-            with contextlib.suppress(OSError), open(file, errors="replace") as opened:
-                if version := _CANN_VERSION.search(opened.read(65536)):
-                    fields[name] = version[1] or version[2]
-                    break
+        with contextlib.suppress(OSError), open(file, errors="replace") as opened:
+            if version := _CANN_VERSION.search(opened.read(65536)):
+                fields.setdefault(name, version[1] or version[2])
     return fields

@@ -71,13 +71,6 @@ class Card:
         return noun if self.index is None else f"{noun} {self.index:g}"
 
 
-class _Chip(NamedTuple):
-    place: tuple[str, str]  # NPU and chip of it
-    number: int  # among all chips: N of /dev/davinciN
-    name: str
-    health: str
-
-
 def nvidia(text: str) -> dict[str, Any]:
     """The driver and the cards of `nvidia-smi -q -x`. Raises ValueError where it is something
     else."""
@@ -153,7 +146,8 @@ def npu(text: str) -> dict[str, Any]:
     """
     if "npu-smi" not in text:
         raise ValueError("prints no table of npu-smi")
-    chips: list[_Chip] = []
+    # number among all chips (N of /dev/davinciN), NPU and chip of it, name, health
+    chips: list[tuple[int, tuple[str, str], str, str]] = []
     busy: dict[tuple[str, str], list[str]] = {}  # NPU and chip -> processes
     first: list[str] | None = None  # a card's first row, until its second one
     joined = True  # whether number and name are one column
@@ -174,18 +168,18 @@ def npu(text: str) -> dict[str, Any]:
             first = row if row[0].isdigit() and len(row) > 2 else None
         else:
             chip, *number = [word for word in cells[0].split() if word.isdigit()] or ["0"]
-            chips.append(_Chip((first[0], chip), int((number or first)[0]), *first[1:3]))
+            chips.append((int((number or first)[0]), (first[0], chip), first[1], first[2]))
             first = None
     version = re.search(r"Version:\s*([\w.]+)", text)
     # How much memory is in use tells nothing: the driver takes gigabytes of it.
     cards = tuple(
         Card(
-            chip.number,
-            chip.name,
-            "" if chip.health in ("OK", "NA") else f"npu-smi says {chip.health}",
-            processes=tuple(busy.get(chip.place, ())[:_PROCESSES]),
+            number,
+            name,
+            "" if health in ("OK", "NA") else f"npu-smi says {health}",
+            processes=tuple(busy.get(place, ())[:_PROCESSES]),
         )
-        for chip in sorted(chips, key=lambda chip: chip.number)
+        for number, place, name, health in sorted(chips)
     )
     return {"cards": cards} | ({"driver": version[1]} if version else {})
 
@@ -258,12 +252,13 @@ def faults(reading: Reading, expected: int) -> Iterator[DeviceFault]:
     """The faults that a tool's answer shows, if the container was given `expected` cards."""
     noun, cards = reading.noun, reading.cards
     for card in cards:
-        if ecc := _ECC.search(card.problem):
-            yield DeviceFault(card.called(noun), "ecc", card.problem, int(ecc[1]))
-        elif any(words in card.problem for words in _BAD):
-            yield DeviceFault(card.called(noun), "missing", card.problem)
-        elif card.problem and not card.problem.startswith((*MILD, SLOWED)):
-            yield DeviceFault(card.called(noun), "health", card.problem)
+        device, problem = card.called(noun), card.problem
+        if ecc := _ECC.search(problem):
+            yield DeviceFault(device, "ecc", problem, int(ecc[1]))
+        elif any(words in problem for words in _BAD):
+            yield DeviceFault(device, "missing", problem)
+        elif problem and not problem.startswith((*MILD, SLOWED)):
+            yield DeviceFault(device, "health", problem)
     if cards and len(cards) < expected:
         missing = {*range(expected)} - {card.index for card in cards}
         device = f"{noun} {missing.pop()}" if len(missing) == 1 else noun
