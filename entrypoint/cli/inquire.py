@@ -14,7 +14,6 @@ from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
-    from entrypoint.node import Attempt
     from entrypoint.record.file import RecordFile
     from entrypoint.system.signals import Signals
 
@@ -39,8 +38,10 @@ def act(
     from entrypoint.record.file import RecordFile, recorded
     from entrypoint.system.signals import Signals, StoppedBySignal
 
+    # Without a place, a record is not written.
+    kept = recorded(log) if keeps_record else contextlib.nullcontext(RecordFile(log))
     try:
-        with recorded(log) if keeps_record else contextlib.nullcontext() as record:
+        with kept as record:
             signals = Signals(log)
             signals.watch()  # before anything slow
             from entrypoint.plan import locate, settle
@@ -48,19 +49,14 @@ def act(
             spec, facts = _job(args, log, settings)
             topology = locate(spec, facts)
             log.about(topology)
-            if record:
+            if keeps_record:
                 record.about(topology)
             plan = settle(spec, facts, topology)
             outcome = of(spec, facts, plan)
             if isinstance(outcome, Inquiry):
-                from entrypoint.health.admission import Gate
-                from entrypoint.node import Attempt
-
-                open_gate = Gate(None, log)
-                attempt = Attempt(spec, facts, replace(plan, inquiry=outcome), open_gate)
-                # Without a place, a record is not written.
-                outcome = _ask(attempt, signals, log, record or RecordFile(log))
-                if record:
+                plan = replace(plan, inquiry=outcome)
+                outcome = _ask(spec, facts, plan, signals, log, record)
+                if keeps_record:
                     record.end(outcome)
     except StoppedBySignal as stop:
         outcome = stop.outcome
@@ -77,15 +73,17 @@ def _job(
     return replace(spec, command=spec.command or _NO_PROGRAM, restarts=once, **settings), facts
 
 
-def _ask(attempt: Attempt, signals: Signals, log: Logger, record: RecordFile) -> Outcome:
+def _ask(
+    spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger, record: RecordFile
+) -> Outcome:
     import asyncio
 
     from entrypoint.cli.features import extensions
     from entrypoint.errors import ConfigError
-    from entrypoint.node import boot
+    from entrypoint.node import Attempt, boot
+    from entrypoint.health.admission import Gate
     from entrypoint.system import checks, process
 
-    plan = attempt.plan
     if plan.mode != "coordinated":
         hint = (
             "remove roll_call, and give all nodes a secret; or check each node on its own, by"
@@ -94,9 +92,9 @@ def _ask(attempt: Attempt, signals: Signals, log: Logger, record: RecordFile) ->
         raise ConfigError("EP011 this job has no roll call", plan.no_roll_call, hint)
     process.hide_memory()
     log.name = plan.topology.this.label
-    plan, unusable = checks.run_dir(attempt.spec, attempt.facts, plan)
+    plan, unusable = checks.run_dir(spec, facts, plan)
     signals.hold()
-    features = extensions(attempt.spec, record, log)
+    features = extensions(spec, record, log)
     features.observer.begin(plan)
-    attempt = replace(attempt, plan=plan, not_ready=unusable)
+    attempt = Attempt(spec, facts, plan, Gate(None, log), unusable)
     return asyncio.run(boot(attempt, signals, log, features))[0]

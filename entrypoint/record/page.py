@@ -18,39 +18,47 @@ _TOLD = 6  # phases of a peer or a rank that are told in words
 _SPANS = 40  # rows of peers and ranks that the page has for one node
 
 
+# Colour, and the phases that have it: six that people see as different who do not see all colours
+# (Okabe and Ito, "Color Universal Design", 2008).
+_KINDS = {
+    "start": (Phase.CONTAINER, Phase.FACTS, Phase.HOOKS, Phase.CHECKS, Phase.EARLIER),
+    "sshd": (Phase.KEYS, Phase.SSHD),
+    "call": (Phase.ROLL_CALL, Phase.INQUIRY, Phase.WAITING, Phase.SPARE),
+    "launch": (Phase.FILES, Phase.LAUNCHING, Phase.OUTPUT),
+    "run": (Phase.RUNNING,),
+    "end": (Phase.ENDING, Phase.RELEASED),
+}
+_KIND_OF = {phase.timeline: kind for kind, phases in _KINDS.items() for phase in phases}
+_KIND_OF[DNS] = "sshd"
+_MEANING = {**MEANING, DNS: "of a peer: until its name had an address"}
+
+
 @dataclass(frozen=True)
 class Axis:
     """Maps seconds to per cent of the width. The time from `cut` to `on` is drawn shorter; both are
-    0 for none."""
+    `whole` for none."""
 
     whole: float
-    cut: float = 0.0
-    on: float = 0.0
+    cut: float
+    on: float
 
     @classmethod
     def of(cls, timeline: Timeline) -> Axis:
         """Return the axis; a run of hours is cut, so that the seconds of its boot are visible."""
         whole = max(timeline.seconds, 1e-6)
-        runs = [
-            phase
-            for bar in timeline.bars
-            for phase in bar.phases
-            if phase.name == Phase.RUNNING.timeline
-        ]
-        if runs:
-            cut = max(run.start for run in runs)
-            on = min(run.end for run in runs)
-            if on - cut > whole / 2:
-                return cls(whole, cut, on)
-        return cls(whole)
+        phases = [phase for bar in timeline.bars for phase in bar.phases]
+        runs = [phase for phase in phases if phase.name == Phase.RUNNING.timeline]
+        cut = max((run.start for run in runs), default=whole)
+        on = min((run.end for run in runs), default=whole)
+        return cls(whole, cut, on) if on - cut > whole / 2 else cls(whole, whole, whole)
 
     def __call__(self, seconds: float) -> float:
         seconds = min(max(seconds, 0.0), self.whole)
-        if not self.on:
+        if (cut := self.on - self.cut) == 0:
             return 100 * seconds / self.whole
-        scale = (100 - _CUT) / max(self.whole - (self.on - self.cut), 1e-6)
-        inside = min(max(seconds - self.cut, 0.0), self.on - self.cut)
-        return (seconds - inside) * scale + _CUT * inside / (self.on - self.cut)
+        inside = min(max(seconds - self.cut, 0.0), cut)
+        scale = (100 - _CUT) / max(self.whole - cut, 1e-6)
+        return (seconds - inside) * scale + _CUT * inside / cut
 
     def ticks(self) -> list[dict[str, Any]]:
         """Return the ticks: round times, none of them within the cut."""
@@ -61,56 +69,47 @@ class Axis:
             for size in (1, 2, 5)
             if shown / (size * 10.0**power) <= _TICKS
         )
-        times = [
-            number * step for number in range(int((self.cut if self.on else self.whole) / step) + 1)
-        ]
-        if self.on:
-            times += [
-                self.on + number * step
-                for number in range(1, int((self.whole - self.on) / step) + 1)
-            ]
+        before = [number * step for number in range(int(self.cut / step) + 1)]
+        after = [number * step for number in range(1, int((self.whole - self.on) / step) + 1)]
+        ticks = [(time, f"{time:g}s") for time in before]
+        ticks += [(self.on + time, f"+{time:g}s") for time in after]
         return [
-            {"left": f"{self(time):.3f}", "text": _tick(time, self)}
-            for time in times
-            if self(time) <= 94
+            {"left": f"{self(time):.3f}", "text": text} for time, text in ticks if self(time) <= 94
         ]
-
-
-def _tick(seconds: float, axis: Axis) -> str:
-    after = axis.on and seconds > axis.on
-    return f"+{seconds - axis.on:g}s" if after else f"{seconds:g}s"
 
 
 def page(timeline: Timeline) -> str:
     """Return the page's text."""
     axis = Axis.of(timeline)
     used = {phase.name for bar in timeline.bars for phase in (*bar.phases, *bar.spans)}
+    meanings = [
+        {"name": name, "kind": _KIND_OF[name], "text": meaning}
+        for name, meaning in _MEANING.items()
+        if name in used
+    ]
     cut = (
         f"The {duration(axis.on - axis.cut)} in which all nodes ran are drawn shorter, between the"
         " dashed lines."
     )
+    is_cut = axis.on > axis.cut
     context = {
         "job": timeline.job,
         "seconds": duration(timeline.seconds),
         "nodes": [_node(bar, timeline, axis) for bar in timeline.bars],
         "legend": [
             {
-                "name": name,
+                "name": "roll call" if kind == "call" else kind,
                 "kind": kind,
-                "phases": ", ".join(phase for phase in phases if phase in used),
+                "phases": ", ".join(names),
             }
-            for kind, (name, phases) in _KINDS.items()
-            if used.intersection(phases)
+            for kind in _KINDS
+            if (names := [row["name"] for row in meanings if row["kind"] == kind])
         ],
-        "meanings": [
-            {"name": name, "kind": _KIND_OF[name], "text": meaning}
-            for name, meaning in _MEANING.items()
-            if name in used
-        ],
+        "meanings": meanings,
         "ticks": axis.ticks(),
-        "cut": [f"{axis(axis.cut):.3f}", f"{axis(axis.on):.3f}"] if axis.on else [],
+        "cut": [f"{axis(axis.cut):.3f}", f"{axis(axis.on):.3f}"] if is_cut else [],
         "sentences": sentences(timeline),
-        "notes": [*([cut] if axis.on else []), *notes(timeline)],
+        "notes": [*([cut] if is_cut else []), *notes(timeline)],
         "outcome": timeline.outcome,
         "failed": timeline.has_failed,
         "began": f"{stamp(timeline.began)[:19]}Z",
@@ -118,36 +117,7 @@ def page(timeline: Timeline) -> str:
     return render("report/timeline.html.j2", context)
 
 
-_MEANING = {**MEANING, DNS: "of a peer: until its name had an address"}
-
-
-# Colour, its name, and the phases that have it: six that people see as different who do not see all
-# colours (Okabe and Ito, "Color Universal Design", 2008).
-_KINDS = {
-    "start": (
-        "start",
-        tuple(
-            phase.timeline
-            for phase in (Phase.CONTAINER, Phase.FACTS, Phase.HOOKS, Phase.CHECKS, Phase.EARLIER)
-        ),
-    ),
-    "sshd": ("sshd", (Phase.KEYS.timeline, Phase.SSHD.timeline, DNS)),
-    "call": (
-        "roll call",
-        (Phase.ROLL_CALL.timeline, Phase.INQUIRY.timeline, Phase.WAITING.timeline),
-    ),
-    "launch": (
-        "launch",
-        (Phase.FILES.timeline, Phase.LAUNCHING.timeline, Phase.OUTPUT.timeline),
-    ),
-    "run": ("run", (Phase.RUNNING.timeline,)),
-    "end": ("end", (Phase.ENDING.timeline, Phase.RELEASED.timeline)),
-}
-_KIND_OF = {name: kind for kind, (_, names) in _KINDS.items() for name in names}
-
-
 def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
-    took = bar.totals
     rows: dict[str, list[Span]] = {}
     for phase in bar.spans:
         rows.setdefault(phase.about, []).append(phase)
@@ -159,8 +129,8 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
     slowest = sorted(rows, key=lambda about: -waits[about])[:_SPANS]
     return {
         "host": bar.name,
-        "last": timeline.last is not None and timeline.last.rank == bar.rank,
-        "lost": bool(bar.note) and not bar.phases,
+        "last": bar is timeline.last,
+        "lost": bool(bar.note),
         "note": bar.note,
         "seconds": duration(bar.seconds) if bar.phases else "no part",
         "parts": _parts(bar.phases, axis),
@@ -171,7 +141,7 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
                 "seconds": duration(seconds),
                 "began": duration(next(span.start for span in bar.phases if span.name == name)),
             }
-            for name, seconds in took.items()
+            for name, seconds in bar.totals.items()
         ],
         "rows": [
             {

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from entrypoint.phases import MEANING
 from entrypoint.record.page import Axis, page
 from entrypoint.record.status import load
 from entrypoint.record.timeline import ClockShift, table, trace, who_was_last
@@ -192,7 +193,7 @@ def test_the_page_quotes_what_it_is_given() -> None:
 
 def test_a_run_of_hours_does_not_hide_the_boot() -> None:
     short, hours = Axis.of(timeline(run=5.0)), Axis.of(timeline(run=36_000.0))
-    assert (short.cut, short.on) == (0.0, 0.0)
+    assert short.cut == short.on
     assert hours(hours.cut) > 50, "seconds of the boot have half of the width"
     assert hours(hours.on) - hours(hours.cut) == pytest.approx(12.0)
     assert hours(hours.whole) == pytest.approx(100.0)
@@ -228,6 +229,12 @@ def test_a_failed_job_s_page_begins_with_the_cause() -> None:
     assert '<p class="banner">The job ended with 75: worker-2 is lost</p>' in text
     assert text.count('class="node lost"') == 1
     assert 'banner">' not in page(timeline({"status": 0, "reason": "done"}))
+
+
+def test_a_page_has_a_row_for_every_phase() -> None:
+    rows = [(name, 1000.0 + at, 1001.0 + at, "") for at, name in enumerate(MEANING)]
+    text = page(merged({**recorded(nodes=1), "phases": rows}))
+    assert all(f"</span>{name}</td>" in text for name in MEANING)
 
 
 def test_a_page_says_when_the_job_began() -> None:
