@@ -221,7 +221,6 @@ class Loop:
         self.machine = _machine(attempt)
         self._calls: Any = None  # the leader's RollCall, once the door is open
         self._waiting: Waiting | None = None
-        self._agents: Agents | None = None
         self._writing: asyncio.Task[None] | None = None  # of files into the log folder
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
@@ -236,6 +235,10 @@ class Loop:
         number = attempt.history.attempt
         self._admission = attempt.gate.admission(draft, number, self._callbacks)
         self._stack_requests = StackRequests(self._programs.node, self._stacks_wanted)
+        nodes = self._topology.nodes if draft.launch.ranks.agents else ()
+        hosts = {node.host: node.rank for node in nodes}
+        ranks = self._programs.reports.ranks
+        self._agents = Agents(self._programs.node, hosts, self._daemon_wanted, ranks.is_outside)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
@@ -395,15 +398,7 @@ class Loop:
 
     def _prepare_now(self, action: actions.Prepare) -> None:
         launch = self._programs.prepare(action.members, port=action.port, replaced=action.replaced)
-        if launch.ranks.agents:
-            hosts = {node.host: node.rank for node in self._topology.nodes}
-            is_launcher = self._programs.reports.ranks.is_outside
-            self._agents = Agents(self._programs.node, hosts, self._daemon_wanted, is_launcher)
         self.tell(events.Prepared(launch.ranks.reported, launch.ends.awaited))
-
-    def _answer_agent(self, action: actions.AnswerAgent) -> None:
-        if self._agents:
-            self._agents.answer(action.node, action.status)
 
     def _check_output_progress(self, action: actions.CheckOutputProgress) -> None:
         self.tell(events.OutputProgress(self._programs.reports.written(), process.is_read(1, 2)))
@@ -563,7 +558,7 @@ _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     ),
     actions.Prepare: Loop._prepare,
     actions.ShowLine: lambda loop, action: loop._programs.show_line(),
-    actions.AnswerAgent: Loop._answer_agent,
+    actions.AnswerAgent: lambda loop, action: loop._agents.answer(action.node, action.status),
     actions.CheckOutputProgress: Loop._check_output_progress,
     actions.AwaitLaunchers: lambda loop, action: loop._background(loop._await_launchers()),
     # The observer has seen it.

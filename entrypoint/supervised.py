@@ -7,7 +7,6 @@ from os.path import dirname, join, realpath
 from entrypoint.model import Topology
 
 OF_PROGRAM = "program-rank"  # kind of the supervisor of a rank that a program of the node starts
-STEP_LINE = "stall.line"  # file in the run directory with that text
 _PACKAGE = dirname(realpath(__file__))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
 AGENT = join(_PACKAGE, "ranks", "agent.py")
@@ -28,6 +27,6 @@ def agent(topology: Topology, after: str) -> tuple[str, ...]:
     return (topology.python, "-I", "-S", AGENT, topology.run_dir, after)
 
 
-def steps(line: str | None, run_dir: str) -> tuple[str, ...]:
+def steps(line: str | None) -> tuple[str, ...]:
     """The options with which a supervisor notes the lines that `stall.line` matches."""
-    return ("--steps", f"{run_dir}/{STEP_LINE}") if line else ()
+    return ("--steps", line) if line else ()

@@ -74,7 +74,7 @@ def _rank_script(
         "--each",
         ",".join(f"{name}={source}" for name, source in variables.items()),
         *options,
-        *supervised.steps(spec.stall.line, topology.run_dir),
+        *supervised.steps(spec.stall.line),
     ]
     context = {
         "host": topology.this.host,

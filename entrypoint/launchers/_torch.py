@@ -121,7 +121,7 @@ def _env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
 def rank_script(spec: JobSpec, topology: Topology) -> File:
     """Return the script that a launcher starts for each rank of this node."""
     options = ("--kind", supervised.OF_PROGRAM, "--linger", "apart", "--nested", "{rank}")
-    steps = supervised.steps(spec.stall.line, topology.run_dir)
+    steps = supervised.steps(spec.stall.line)
     log_options = logs.options(spec.logs, topology, "{rank}", "pipe", mixed=topology.this.slots > 1)
     supervisor = supervised.command(topology, *options, *steps, *log_options)
     return file("torchrun/rank.sh.j2", {"host": topology.this.host, "supervisor": supervisor})

@@ -15,7 +15,6 @@ _LINE = 256  # characters of a line that are compared
 _MOST = 100  # lines of one read that are compared, from the last one
 _HEAD = 20  # bytes of the time
 _DIGITS = 15  # of a step at most
-_TEXT = 1 << 10  # bytes of the text with {step}
 
 if False:  # only for type checkers: importing it is slow
     from re import Pattern
@@ -62,11 +61,10 @@ def pattern_of(text: str) -> Pattern[str]:
     return re.compile(rf"{begin}(\d{{1,{_DIGITS}}})(?!\d){after}", re.ASCII)
 
 
-def opened(text_file: str, run_dir: str, number: str) -> StepWatch | None:
-    """Return what notes the steps of one stream of this rank; None if the file or the text cannot
-    be opened."""
+def opened(text: str, run_dir: str, number: str) -> StepWatch | None:
+    """Return what notes the steps of one stream of this rank; None if the file cannot be opened."""
     try:
-        pattern = pattern_of(read_regular(text_file, _TEXT).decode())
+        pattern = pattern_of(os.fsencode(text).decode())
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
         return StepWatch(pattern, open_regular(place(run_dir, number), flags))
     except (OSError, ValueError):

@@ -74,7 +74,7 @@ def settle(
     share = cpus.share(spec, facts, places, placed, launch, spec_env)
     env = _env(spec, facts, places, placed, launch, leader_env)
     env = _effective((*share, *env), {*inherited(facts.env), *facts.mpi_params})
-    files = [*launch.files, *_env_files(launch, facts, env), *_step_files(spec)]
+    files = [*launch.files, *_env_files(launch, facts, env)]
     if mode == "coordinated":
         files += _ssh_files(spec, facts, topology, members)
     return Plan(
@@ -120,12 +120,6 @@ def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[Fi
     variables = environment(facts.env, env).items()
     text = "".join(f"{name}={value}\0" for name, value in variables if name not in of_each)
     return [File(launch.ranks.env_file, text, "the environment", mode=0o600, secret=True)]
-
-
-def _step_files(spec: JobSpec) -> list[File]:
-    """Return the file with the text of lines that show progress, if there is one."""
-    line = spec.stall.line
-    return [File(supervised.STEP_LINE, line, "stall.line", mode=0o600)] if line else []
 
 
 def unused_log_dir(spec: JobSpec, plan: Plan) -> str:
@@ -181,7 +175,7 @@ def with_supervisor(
         options += ["--signals", "group"]
     through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
     if launch.ranks.reports == "programs":
-        options += supervised.steps(spec.stall.line, topology.run_dir)
+        options += supervised.steps(spec.stall.line)
     rank = "" if program.rank is None else str(program.rank)
     mixed = bool(through) and topology.this.slots > 1
     options += logs.options(spec.logs, topology, rank, through, program.log, mixed)

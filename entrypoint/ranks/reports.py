@@ -47,7 +47,6 @@ _LARGEST = {
 class _Rank:
     pid: int  # of its supervisor
     forget: Callable[[], object]  # stops watching it
-    ended: bool = False
     done: bool = False  # its output is passed on, and no process that it started runs
     last_output: tuple[str, ...] = ()  # lines, if it failed
 
@@ -95,12 +94,11 @@ class Ranks:
         if self._ranks.get(rank) is not state or not _is_number(value, _LARGEST.get(event, -1)):
             return
         if event == "end":
-            if state.ended:
+            if rank in self.statuses:
                 return
-            state.ended = True
             self.statuses[rank] = value
         elif event == "done":
-            state.done = state.ended
+            state.done = rank in self.statuses
         self._update()
         if event != "done":
             self._report(event, rank, value)
@@ -111,10 +109,9 @@ class Ranks:
             self._lose(rank)
 
     def _lose(self, rank: int) -> None:
-        lost = self._ranks.pop(rank)
-        lost.forget()
+        self._ranks.pop(rank).forget()
         self._update()
-        if not lost.ended:
+        if rank not in self.statuses:
             self.statuses[rank] = 128 + signal.SIGKILL
             self._report("end", rank, self.statuses[rank])
 
@@ -135,13 +132,13 @@ class Ranks:
                 event.set()
 
     def _running(self) -> list[int]:
-        return [rank.pid for rank in self._ranks.values() if not rank.ended]
+        return [state.pid for rank, state in self._ranks.items() if rank not in self.statuses]
 
     @property
     def alive(self) -> Mapping[int, int]:
         """Return rank -> pid of its supervisor, for ranks that run or have left processes
         running."""
-        return {number: rank.pid for number, rank in self._ranks.items() if not rank.done}
+        return {rank: state.pid for rank, state in self._ranks.items() if not state.done}
 
     @property
     def supervisors(self) -> set[int]:
@@ -151,7 +148,7 @@ class Ranks:
     @property
     def leaving(self) -> set[int]:
         """Return the pids of the supervisors whose program has ended."""
-        return {rank.pid for rank in self._ranks.values() if rank.ended}
+        return self.supervisors - {*self._running()}
 
     def signal(self, signum: int) -> None:
         """Send a signal to the process group of every rank that runs; supervisors end leftovers of

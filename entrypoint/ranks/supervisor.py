@@ -29,7 +29,7 @@ Run alone and isolated, for each rank and each program of a node:
     --colons   escaped: a lone colon has a backslash before it, which is removed; mpirun would
                take the colon itself
     --last-output  file to write the time into when the program prints, once a second at most
-    --steps    file with the text of lines that show progress: note their steps (output/steps.py)
+    --steps    the text of lines that show progress: note their steps (output/steps.py)
     --label    begin every line that the program prints with this; `${rank}` in it is the number
     --log      file that gets what the program prints, too; `{rank}` in it is the number
     --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept,

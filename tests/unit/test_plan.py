@@ -310,7 +310,7 @@ KEYS = "this job's keys"
 
 def test_files_have_a_mode_an_origin_and_whether_they_are_secret() -> None:
     """Of the leader of a job under an unnamed uid, with all that a spec can add."""
-    text = "launcher: mpirun\nssh: {client: files}\nstall: {minutes: 5, line: 'a {step}'}"
+    text = "launcher: mpirun\nssh: {client: files}\nstall: {minutes: 5}"
     made = build(TWO.format(0) + text, facts(user=""), env={"ENTRYPOINT_SECRET": SECRET})
     assert [(file.name, f"{file.mode:o}", file.origin, file.secret) for file in made.files] == [
         ("hostfile", "600", "mpirun/hostfile.j2", False),
@@ -318,7 +318,6 @@ def test_files_have_a_mode_an_origin_and_whether_they_are_secret() -> None:
         ("rank.sh", "600", "mpirun/rank.sh.j2", False),
         ("agent", "600", "mpirun/agent.sh.j2", False),
         ("rank.env", "600", "the environment", True),
-        ("stall.line", "600", "stall.line", False),
         ("sshd_config", "600", "ssh/sshd_config.j2", False),
         ("host_key", "600", KEYS, True),
         ("authorized_keys", "600", KEYS, False),
