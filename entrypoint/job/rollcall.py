@@ -21,6 +21,7 @@ from entrypoint.model import Members, Node, NodeReport, Outcome, Topology, node_
 from entrypoint.phases import Phase
 from entrypoint.text import count
 
+_HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
 # Seconds more where another node of this job answers: by its own clock it believes in a mistake
 # first and says which one, so that all nodes end alike.
 _SURE_OURS = 5.0
@@ -44,6 +45,7 @@ class RollCall:
         self._complete = complete
         self._decide = decide
         self._has_said_why = False  # whether it was said that the start waits for a lost node
+        self._rejected: dict[int, events.Rejected] = {}  # by nodes that cannot be of this job
         self._refused: dict[str, float] = {}  # host -> since when
         self._began = 0.0  # when the first was called
         self._misdirected = Misdirected(state.topology)
@@ -65,6 +67,8 @@ class RollCall:
         now = self._machine.now
         if not self._state.is_calling:
             return
+        if len(self._rejected) + len(self._state.peers) == len(self._topology.peers):
+            self._disagree()
         for node in self._membership.overdue(now):
             self._show_gate(node, "")
             limit = self._membership.gate_limit
@@ -139,9 +143,22 @@ class RollCall:
             self._machine.log(f"{node.name} cannot join: {words}")
             return
         self._state.enter(Phase.MISSING, node.rank, why)
-        is_named = self._membership.reject(node.rank, event, self._machine.now)
-        self._miss(node, "" if is_named else why)
+        if self._membership.is_expected(node.rank):
+            self._rejected[node.rank] = event
+            self._machine.after(_HEAR_ALL, self._disagree)
+            why = ""
+        self._miss(node, why)
         self.look()
+
+    def _disagree(self) -> None:
+        """Raise ConfigError that names every node that disagrees. The end of their sessions tells
+        the other nodes."""
+        if not self._rejected or not self._state.is_calling or self._state.stop:
+            return
+        wrong = list(self._rejected.values())
+        also = f"; also missing: {missing}" if (missing := self._membership.words()) else ""
+        seen = "; ".join(each.detail for each in wrong) + also
+        raise ConfigError("; ".join(each.summary for each in wrong), seen, wrong[0].hint)
 
     def named(self, event: events.NameState) -> None:
         """This node's own name has an address, or still none."""

@@ -29,9 +29,10 @@ PASSED_ON = {
     "errors.py": ["str(self)"],
     "launchers/_command.py": ["summary"],  # of `problem`, whose calls are looked at
     "job/leader.py": ["words"],  # another node's failure
-    # what nodes that disagree say
-    "job/membership/__init__.py": ["'; '.join((each.summary for each in wrong))"],
-    "job/rollcall.py": ["*wrong"],  # what two_leaders says
+    "job/rollcall.py": [
+        "'; '.join((each.summary for each in wrong))",
+        "*wrong",
+    ],  # what two_leaders says
     "job/launch.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
     "netcheck/coordinator.py": ["message"],  # all is well

@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[2] / "entrypoint"
 NAMES_OF_HOSTS = {
     "health/judge.py",
     "health/nodes.py",
-    "job/leader.py",
+    "job/rollcall.py",
     "job/worker.py",
     "launchers/hydra.py",
     "plan/topology.py",

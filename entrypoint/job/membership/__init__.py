@@ -45,8 +45,7 @@ import math
 from collections.abc import Sequence
 
 from entrypoint import heartbeat
-from entrypoint.errors import ConfigError, UnavailableError
-from entrypoint.job.events import Rejected
+from entrypoint.errors import UnavailableError
 from entrypoint.job.failure import lost, named, not_ready, unhealthy
 from entrypoint.job.membership.team import Team
 from entrypoint.job.messages import TAKEN, Met
@@ -59,7 +58,7 @@ from entrypoint.values import dataclass, replace
 
 NOT_REACHED = "not reached yet"
 GATE_MARGIN = 10.0  # seconds after a gate's own limits until its result is not awaited any more
-_HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
+_LOOK_AGAIN = 2.0  # seconds for a node that is lost after the time to come back
 _ASKED = 2.0  # seconds for the first call to a node that may have been killed
 _NAMED = 8  # nodes named in one line
 # In these phases, all nodes that are there are needed, spares too.
@@ -127,18 +126,14 @@ class Membership:
         self.has_name = False
         # Peers that are not there, and why; "" once they are.
         self.missing: dict[str, str] = {}
-        # Nodes that cannot be of this job, with what they have answered.
-        self._rejected: dict[int, Rejected] = {}
         # Seconds for which the result of a gate is awaited.
         self.gate_limit = state.spec.gate.limit + GATE_MARGIN
         # Nodes whose gate has not ended, and until when (seconds) its result is awaited, the oldest
         # first.
         self.gates: dict[int, float] = {}
-        # When (seconds) the roll call began, is over, judges nodes that disagree, and starts
-        # without those that are missing.
+        # When (seconds) the roll call began, is over, and starts without those that are missing.
         self._began = math.inf
         self._limit = math.inf
-        self._judges_at = math.inf
         self._goes_at = math.inf
         # Nodes that are asked before the start, and nodes whose end is awaited.
         self.asked: frozenset[int] = frozenset()
@@ -176,8 +171,7 @@ class Membership:
 
     def members(self) -> Members:
         """Return what is known of all nodes."""
-        reports = {report.rank: report for report in self._state.plan.members.reports}
-        reports |= self.reports()
+        reports = {it.rank: it for it in self._state.plan.members.reports} | self.reports()
         return Members(tuple(report for _, report in sorted(reports.items())))
 
     # -- before the start
@@ -198,13 +192,6 @@ class Membership:
     def miss(self, node: int) -> None:
         """Await no gate of a node that is lost: it answers again if it comes back."""
         self.gates.pop(node, None)
-
-    def reject(self, node: int, event: Rejected, now: float) -> bool:
-        """A node has answered that it cannot be of this job. Return whether that matters."""
-        if is_expected := self.is_expected(node):
-            self._rejected[node] = event
-            self._judges_at = min(self._judges_at, now + _HEAR_ALL)
-        return is_expected
 
     def is_expected(self, node: int) -> bool:
         """Whether the job needs this node as far as is known."""
@@ -231,32 +218,30 @@ class Membership:
 
     def decide(self, now: float) -> Wait | Go | Refuse:
         """Return whether the attempt starts now."""
-        stop, absent = self._state.stop, len(self._topology.nodes) - 1 - len(self._state.peers)
+        nodes, stop, expected = len(self._topology.nodes), self._state.stop, self.team.expected
         if stop:
-            until = self._began + rejoin(len(self._topology.nodes))
-            return Wait(until) if self._expects_others() and now < until else Refuse(stop)
-        if self._rejected and (len(self._rejected) == absent or now >= self._judges_at):
-            return Refuse(self._disagreement())
+            until = self._began + rejoin(nodes)
+            are_here = self.here.issuperset(range(nodes) if expected is None else expected)
+            return Refuse(stop) if are_here or now >= until else Wait(until)
         if now >= self._limit:  # nobody has more time to join
             self._goes_at = min(self._goes_at, now)
-        begins = self._begins(absent, now)
-        times = (self._judges_at, next(iter(self.gates.values()), math.inf))
+        begins = self._begins(nodes - 1 - len(self._state.peers), now)
+        gate = next(iter(self.gates.values()), math.inf)
         if now < min(begins, self._limit):
-            return Wait(min(begins, self._limit, *times))
+            return Wait(min(begins, self._limit, gate))
         if begins == math.inf:
             return self._out_of_time()
         until, why = self._runs_until(now)
         if until > now or self._awaits_gates():
             if now >= self._limit:  # these have limits of their own
-                self._limit = now + _HEAR_ALL
-            return Wait(min(until if until > now else math.inf, self._limit, *times), why)
+                self._limit = now + _LOOK_AGAIN
+            return Wait(min(until if until > now else math.inf, self._limit, gate), why)
         if begins != self._goes_at:
             return Go()
         return Go((f"EP507 the job starts without {self.words()}; each may join later",))
 
     def _begins(self, absent: int, now: float) -> float:
-        """Return when the attempt starts with those that are there; infinity if they are too
-        few."""
+        """Return when the attempt starts; infinity: not with those that are there."""
         if not self.has_name or (absent and not self._is_enough()):
             return math.inf
         if not absent or not self._awaits_others():
@@ -272,19 +257,12 @@ class Membership:
         """Whether those that are missing have time to join, if the others are enough."""
         return True
 
-    def _expects_others(self) -> bool:
-        """Whether a node is missing that was there when the last attempt ended."""
-        expected = self.team.expected
-        nodes = range(len(self._topology.nodes)) if expected is None else expected
-        return not self.here.issuperset(nodes)
-
     def _awaits_gates(self) -> bool:
         """Whether the result of a gate is awaited before the start."""
         return bool(self.gates)
 
     def _runs_until(self, now: float) -> tuple[float, str]:
-        """Return until when lost nodes may run what an earlier attempt has started there; and that
-        in words, if it is long."""
+        """Return until when lost nodes may run something; and that in words, if it is long."""
         ends = {node: self._node_runs_until(node) for node in self.team.may_run}
         ends = {node: until for node, until in ends.items() if until > now}
         until = max(ends.values(), default=now)
@@ -313,13 +291,6 @@ class Membership:
         """All that are missing, and why."""
         return named({host: why for host, why in self.missing.items() if why and host != but})
 
-    def _disagreement(self) -> Outcome:
-        """Return the outcome that names every node that disagrees."""
-        wrong = list(self._rejected.values())
-        also = f"; also missing: {missing}" if (missing := self.words()) else ""
-        seen = "; ".join(each.detail for each in wrong) + also
-        return ConfigError("; ".join(each.summary for each in wrong), seen, wrong[0].hint).outcome
-
     def _out_of_time(self) -> Go | Refuse:
         """Return what follows if the roll call has not found enough nodes in time."""
         spec = self._state.spec
@@ -346,11 +317,8 @@ class Membership:
         refusal = not_ready(self._topology, members)
         return Refuse(refusal) if refusal else Go()
 
-    # -- before the start, after the roll call
-
     def ask(self, members: Members, all_nodes: bool) -> dict[int, NodeReport]:
-        """Return the reports of the nodes that a feature asks: all that are there, or those of them
-        that work."""
+        """Return the reports of the nodes that a feature asks: all, or those that work."""
         reports = {self._state.me: members.reports[self._state.me]} | self._state.peers.reports()
         reports = {it: reports[it] for it in reports if all_nodes or self.works(it)}
         self.asked = frozenset(reports)
@@ -387,21 +355,17 @@ class Membership:
 
     def lose(self, node: int, outcome: Outcome, now: float) -> GoOn | End:
         """A node is lost after the roll call, which would end the attempt with this outcome."""
-        if self._state.has_started and self.works(node):
-            self._note_what_runs(node, now)
-        if self._state.outcome is None and self.works(node) and node not in self._state.missed:
+        state, limits = self._state, self._state.spec.timeouts
+        if state.has_started and self.works(node):
+            # Its ranks have its grace from when it knows that: at once, unless its network is cut.
+            is_silent = now - state.peers[node].heard > limits.heartbeat
+            patience = heartbeat.patience(limits.heartbeat, len(self._topology.nodes))
+            until = now + (patience if is_silent else 0) + limits.grace + KILL_MARGIN
+            may_run = {**self.team.may_run, node: (until, is_silent)}
+            self.team = replace(self.team, may_run=may_run)
+        if state.outcome is None and self.works(node) and node not in state.missed:
             self.replace_next(node, outcome.reason)
         return self.leave(node) if self._can_do_without(node) else End(outcome)
-
-    def _note_what_runs(self, node: int, now: float) -> None:
-        """The ranks of a lost node have its grace from when it knows that: at once, unless its
-        network is cut."""
-        limits = self._state.spec.timeouts
-        is_silent = now - self._state.peers[node].heard > limits.heartbeat
-        patience = heartbeat.patience(limits.heartbeat, len(self._topology.nodes))
-        until = now + (patience if is_silent else 0) + limits.grace + KILL_MARGIN
-        may_run = {**self.team.may_run, node: (until, is_silent)}
-        self.team = replace(self.team, may_run=may_run)
 
     def _can_do_without(self, node: int) -> bool:
         """Whether the others go on if this node is lost."""
@@ -422,8 +386,7 @@ class Membership:
         return None
 
     def fails_late(self, node: int, problem: str) -> End | None:
-        """A node that works has not passed its gate, and the roll call has ended without that. Its
-        own failure follows, and is the job's."""
+        """A node that works has not passed its gate, and starts nothing: its failure follows."""
         return None
 
     def replace_next(self, node: int, why: str) -> None:
@@ -433,8 +396,6 @@ class Membership:
     def fault(self, node: int, why: str) -> None:
         """A node is to blame for a failure of the job."""
         self.team = self.team.fault(node, why)
-
-    # -- the end
 
     def note_present(self) -> None:
         """The outcome is known: those that are there now are expected in the next attempt."""
