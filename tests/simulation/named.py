@@ -202,6 +202,23 @@ _SPARES = {
     "spares: one is lost while the network of the others is measured": Named(
         _job(4, Fault(2.0, "kill", 3), spares=1, measure=2.0), (0, 0, 0, None), by=30
     ),
+    "spares: one that waits is lost in its gate, for which nobody waits": Named(
+        _job(3, Fault(3.0, "kill", 2), spares=1, gates=(Gate(), Gate(), Gate(6.0))),
+        (0, 0, None),
+        by=13,
+    ),
+    "spares: a node that is cut off may still save, and the start waits for that": Named(
+        _job(3, Fault(5.0, "cut", 1), spares=1, restarts=1, save=(0.0, 8.0, 0.0)),
+        (0, 69, 0),
+        by=60,
+        attempts=2,
+    ),
+    "spares: SIGTERM between two attempts does not wait for a node that is lost": Named(
+        _job(4, Fault(5.0, "kill", 1), Fault(0, BETWEEN, 2, seconds=0.1), spares=1, restarts=1),
+        (143, None, 143, 143),
+        by=8,
+        attempts=2,
+    ),
     "spares: worker-0 is not healthy, and a spare never comes": Named(
         _job(3, spares=1, starts=(0.0, 0.0, NEVER), gates=(Gate(3, False), Gate(), Gate())),
         (71, 71, None),
