@@ -45,7 +45,7 @@ def test_a_silent_job_shows_every_rank_s_stack_and_ends_where_that_is_asked_for(
     assert job.ends() == {0: 75, 1: 75}, job.both()
     said = job.err(0)
     assert "all 2 ranks are in waits_for_nobody(), <string>:3: no rank differs" in said, job.both()
-    assert "the job goes on, since no rank differs; it ends after 15s" in said, job.both()
+    assert "the job continues, since no rank differs; it ends after 15s" in said, job.both()
     assert re.search(r"EP610 no rank has printed anything for \d+(\.\d+)?s; ", said), job.both()
     assert "EP610 the job stalled: no rank has printed anything for" in job.err(1), job.both()
 
