@@ -80,8 +80,8 @@ def _ask(
 
     from entrypoint.cli.features import extensions
     from entrypoint.errors import ConfigError
-    from entrypoint.node import Attempt, boot
     from entrypoint.health.admission import Gate
+    from entrypoint.node import Attempt, boot
     from entrypoint.system import checks, process
 
     if plan.mode != "coordinated":
