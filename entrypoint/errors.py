@@ -76,6 +76,12 @@ class EntrypointError(Exception):
         return [str(self)]
 
 
+def internal(error: Exception) -> Outcome:
+    """Return the outcome of a defect of the toolkit."""
+    reason = f"EP900 internal error: {type(error).__name__}: {error} | please report it"
+    return Outcome(EXIT_SOFTWARE, reason)
+
+
 class UsageError(EntrypointError):
     status = 64
 

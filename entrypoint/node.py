@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
-from entrypoint.errors import EXIT_SOFTWARE, EntrypointError, OsError
+from entrypoint.errors import EntrypointError, OsError, internal
 from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
@@ -188,12 +188,6 @@ def _machine(attempt: Attempt) -> Leader | Worker:
     return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.history, attempt.team)
 
 
-def _internal(error: Exception) -> Outcome:
-    """Return the outcome of a defect of the toolkit."""
-    reason = f"EP900 internal error: {type(error).__name__}: {error} | please report it"
-    return Outcome(EXIT_SOFTWARE, reason)
-
-
 class Loop:
     """One attempt on this node: the machine, and the parts that perform its actions and send it
     events."""
@@ -298,7 +292,7 @@ class Loop:
         elif isinstance(error, EntrypointError):
             outcome = error.outcome
         else:
-            outcome = _internal(error)
+            outcome = internal(error)
         self.tell(events.Faulted(outcome))
 
     def _machine_failed(self, error: Exception) -> None:
@@ -307,7 +301,7 @@ class Loop:
         if self.machine.outcome is None:
             self._failed(error)
         elif not self._over.done():
-            self._over.set_result(_internal(error))
+            self._over.set_result(internal(error))
 
     def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._failed(context.get("exception") or RuntimeError(context["message"]))

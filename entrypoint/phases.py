@@ -101,23 +101,12 @@ NAMES = (*MEANING, DNS)
 
 UNRESOLVED = "names"
 """The status of a node in the roll call that needs a host name without an address."""
-STATUSES: Mapping[str, str] = {
-    "starting": "it opens its control endpoint and starts sshd",
-    UNRESOLVED: "a host name that it needs has no address yet",
-    "roll call": "the leader calls the others; a worker waits for its call",
-    "missing": "another node that has not answered yet; the detail says what was seen of it",
-    "joined": "it has answered the roll call",
-    "inquiry": "nodes answer what `check --all` asks, or measure the network between them",
-    "files": "all nodes are there, and the leader writes what the ranks need",
-    "spare": "it waits, to take the place of a node that is lost",
-    "launching": "it was told to start, and none of its ranks has reported yet",
-    "running": "its ranks or programs have started",
-    "ending": "the job's result is known, and its programs are stopped",
-    "released": "it was told the job's result",
-    "lost": "its session has ended, or it was silent for longer than the heartbeat timeout",
-    "ended": "its part of the job is over",
-}
-"""The names in the status and the metrics in the usual order, and what each means."""
+STATUSES = (
+    "starting", UNRESOLVED, "roll call", "missing", "joined", "inquiry", "files", "spare",
+    "launching", "running", "ending", "released", "lost", "ended",
+)  # fmt: skip
+"""The names in the status and the metrics in the usual order: docs/reference/status.md has their
+meaning."""
 
 UNREACHABLE = (Phase.MISSING.status, Phase.LOST.status)
 """Those of a node that cannot be reached."""

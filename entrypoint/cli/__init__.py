@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from entrypoint import __version__
 from entrypoint.cli.inputs import TRACE
-from entrypoint.errors import EXIT_SOFTWARE, ConfigError, EntrypointError
+from entrypoint.errors import ConfigError, EntrypointError, internal
 from entrypoint.output.log import Logger, answer
 from entrypoint.system.proc import hold_standard_streams, undo_launcher
 
@@ -67,16 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        log(
-            f"EP900 internal error: {type(error).__name__}: {error} | please report it with the"
-            f" output of {TRACE}=1"
-        )
+        end = internal(error)
+        log(f"{end.reason} with the output of {TRACE}=1")
         if os.environ.get(TRACE):
             import traceback
 
             for line in traceback.format_exc().splitlines():
                 log(f"  | {line}")
-        return EXIT_SOFTWARE
+        return end.status
     finally:
         log.flush()
 

@@ -37,13 +37,12 @@ class Entry:
 
     def text(self, width: int) -> str:
         """Return the entry for a terminal of `width` columns."""
-        rows = (("cause", self.cause), ("confirm", self.confirm), ("fix", self.fix))
         head = textwrap.fill(self.says, width, initial_indent="  ", subsequent_indent="  ")
         return "\n".join(
             [
                 f"{self.id}  ({ends(self.statuses)})",
                 head,
-                *(row(name, text, width) for name, text in rows),
+                *(row(name, vars(self)[name], width) for name in ("cause", "confirm", "fix")),
             ]
         )
 

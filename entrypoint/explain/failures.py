@@ -83,8 +83,7 @@ def explained(lines: Sequence[str], status: int | None = None, signal: str = "")
     if status == 0:
         return judge(lines, status, signal)
     for text in reversed(own.values()):
-        said = read_phrase(text[len("cause: ") :]) if text.startswith("cause: ") else None
-        if said:
+        if text.startswith("cause: ") and (said := read_phrase(text.removeprefix("cause: "))):
             return replace(said, lines=(one_line(text, LINE),))
     said = judge([ends[-1][0]]) if ends else None
     if said and said.lines:

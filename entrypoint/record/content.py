@@ -9,7 +9,7 @@ from entrypoint.job import messages
 from entrypoint.phases import NAMES
 from entrypoint.text import SENTENCE
 from entrypoint.values import dataclass, replace
-from entrypoint.wire import Invalid, Length, Range, json_object, one_of
+from entrypoint.wire import Length, Range, one_of, read
 
 VERSION = 1  # of a record; of the status that `entrypoint status --json` prints, too
 
@@ -21,15 +21,19 @@ Version = Annotated[int, Range(VERSION, VERSION)]
 Row = tuple[Annotated[str, one_of(*NAMES)], messages.Time, messages.Time, Name]
 
 
-def _result(value: Any) -> dict[str, Any]:
-    """Return the job's result, as docs/reference/exit-codes.md lists its fields, if those are there
-    that every result has."""
-    result: dict[str, Any] = json_object(value)
-    if any(type(result.get(name)) is not str for name in ("reason", "node", "job", "class")):
-        raise Invalid("a field is missing or no text", value)
-    if type(result.get("status")) is not int or not 0 <= result["status"] <= 255:
-        raise Invalid("status is not from 0 to 255", value)
-    return result
+@dataclass(frozen=True)
+class _Result:
+    """Fields of a job's result, of which docs/reference/exit-codes.md lists all."""
+
+    status: messages.Status
+    reason: messages.Sentence
+    node: Name
+    job: Name
+
+
+def _result(value: Any) -> Any:
+    read(_Result, value)
+    return value
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
-from entrypoint.errors import CLASSES, EXIT_SOFTWARE, ConfigError, EntrypointError
+from entrypoint.errors import CLASSES, ConfigError, EntrypointError, internal
 from entrypoint.model import Outcome, Topology
 from entrypoint.secret import scrubbed
 from entrypoint.system.signals import StoppedBySignal
@@ -145,7 +145,7 @@ class RecordFile:
         """
         with self._writing:
             if self._path and not self._is_over:
-                self._put(None, pause, 0o600)
+                self._put(pause=pause)
 
     def hand_over(self, command: str) -> None:
         """Write that this process becomes the program of this command, which writes nothing more.
@@ -158,7 +158,7 @@ class RecordFile:
         self.at = time.monotonic()
         with contextlib.suppress(OSError):
             if self._is_ours():
-                self._put(None, 0.0, 0o600)
+                self._put()
 
     def end(self, outcome: Outcome) -> None:
         """Write the outcome, readable for everybody."""
@@ -200,11 +200,13 @@ class RecordFile:
         if not self._writing.acquire(timeout=_PATIENCE):
             raise TimeoutError("an earlier write has not ended")
         try:
-            self._put(result, 0.0, 0o644)
+            self._put(result, mode=0o644)
         finally:
             self._writing.release()
 
-    def _put(self, result: Mapping[str, Any] | None, pause: float, mode: int) -> None:
+    def _put(
+        self, result: Mapping[str, Any] | None = None, pause: float = 0.0, mode: int = 0o600
+    ) -> None:
         from pathlib import Path  # imported late, since a start without a record needs none
 
         from entrypoint.record.content import VERSION, Record
@@ -260,5 +262,5 @@ def recorded(log: Log) -> Iterator[RecordFile]:
         record.end(error.outcome)
         raise
     except Exception as error:
-        record.end(Outcome(EXIT_SOFTWARE, f"EP900 internal error: {type(error).__name__}: {error}"))
+        record.end(internal(error))
         raise

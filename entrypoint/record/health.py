@@ -25,20 +25,16 @@ _YOUNG = 10.0  # seconds within which a new `entrypoint run` may not have set it
 
 def check(root: Path = Path("/proc")) -> tuple[bool, str]:
     """Return whether the container is ready, and a short reason."""
-    boots = states(root)
+    users = [os.geteuid()]
+    with contextlib.suppress(OSError):
+        users.append((root / "1").stat().st_uid)
+    # Those of this user; if there is none, of the owner of PID 1.
+    boots = next(filter(None, (states_of(user, root) for user in users)), [])
     if not boots:
         return True, "no boot of ours is going on here: the program runs by itself"
     if WAITING in boots:
         return False, "not ready: the job has not started on this node yet"
     return True, "ready: the job has started on this node"
-
-
-def states(root: Path = Path("/proc")) -> list[str]:
-    """Return the state of each boot of this user; if there is none, of the owner of PID 1."""
-    users = [os.geteuid()]
-    with contextlib.suppress(OSError):
-        users.append((root / "1").stat().st_uid)
-    return next(filter(None, (states_of(user, root) for user in users)), [])
 
 
 def states_of(user: int, root: Path = Path("/proc")) -> list[str]:

@@ -70,11 +70,9 @@ class LiveRecord:
     def __init__(self, spec: JobSpec, file: RecordFile, log: Logger) -> None:
         now = time.monotonic()
         self._observer = JobObserver(phases_before(now), now)
-        self._metrics_spec = spec.metrics
+        self._spec = spec
         # Serves the metrics, also between attempts; None if nobody has asked for them.
         self._server: MetricsServer | None = None
-        # While nothing changes, a node wakes only for heartbeats.
-        self._beat = heartbeat.interval(spec.timeouts.heartbeat)
         self._file = file
         self._log = log
         self._write: asyncio.Task[None] | None = None
@@ -95,8 +93,9 @@ class LiveRecord:
         self._loop = asyncio.get_running_loop()
         self._is_open = True
         self._schedule()
-        if self._metrics_spec.port is not None and self._server is None:
-            self._serve(self._metrics_spec.address, self._metrics_spec.port)
+        metrics = self._spec.metrics
+        if metrics.port is not None and self._server is None:
+            self._serve(metrics.address, metrics.port)
 
     def saw(self, what: Any, now: float) -> None:
         """Note an event or an action."""
@@ -166,11 +165,11 @@ class LiveRecord:
 
     def _schedule(self) -> None:
         """Write the record after the pause, or soon if something is new."""
+        if not self._is_open:
+            return
         pause = self._pause()
         if self._observer.is_new:
             pause = max(_CLOSEST, _SHARE_OF_CHANGES * self._cost)
-        if not self._is_open:
-            return
         when = max(self._loop.time(), self._written + pause)
         if self._timer is None or self._timer.when() > when:
             if self._timer is not None:
@@ -178,7 +177,8 @@ class LiveRecord:
             self._timer = self._loop.call_at(when, self._begin)
 
     def _pause(self) -> float:
-        return max(self._beat, _SHARE * self._cost)
+        # While nothing changes, a node wakes only for heartbeats.
+        return max(heartbeat.interval(self._spec.timeouts.heartbeat), _SHARE * self._cost)
 
     def _begin(self) -> None:
         self._timer = None

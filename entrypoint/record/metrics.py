@@ -21,6 +21,8 @@ from entrypoint.record.content import JobStatus
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _RETRY = 1.0  # seconds until it accepts again after this process had no free file handle
 
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
 # Name -> type and help text. docs/how-to/observe.md has the same table.
 METRICS: Mapping[str, tuple[str, str]] = {
     "entrypoint_info": ("gauge", "Always 1; its labels say what this is."),
@@ -47,57 +49,48 @@ METRICS: Mapping[str, tuple[str, str]] = {
 
 def text(status: JobStatus, lost_lines: int) -> str:
     """Return all metrics. `lost_lines`: lines of our log that could not be written."""
-    samples: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in METRICS}
+    samples: dict[str, list[str]] = {name: [] for name in METRICS}
     for name, labels, value in _samples(status, lost_lines):
-        samples[name].append((labels, value))
-    lines = []
-    for name, values in samples.items():
-        kind, help_text = METRICS[name]
-        if values:
-            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
-            lines += [
-                f"{name}{_labels({'job': status.job, **labels})} {value:.15g}"
-                for labels, value in values
-            ]
-    return "\n".join(lines) + "\n"
+        pairs = (
+            f'{label}="{text.translate(_ESCAPES)}"'
+            for label, text in {"job": status.job, **labels}.items()
+        )
+        samples[name].append(f"{name}{{{','.join(pairs)}}} {value:.15g}\n")
+    return "".join(
+        f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n{''.join(samples[name])}"
+        for name, (kind, help_text) in METRICS.items()
+        if samples[name]
+    )
 
 
 def _samples(status: JobStatus, lost_lines: int) -> Iterator[tuple[str, dict[str, str], float]]:
     me = {"node": status.node}
     yield "entrypoint_info", {**me, "launcher": status.launcher, "version": status.toolkit}, 1
-    yield "entrypoint_nodes", me, status.job_nodes
     for phase in STATUSES:
         yield "entrypoint_phase", {**me, "phase": phase}, phase == status.phase
     for node in status.nodes:
         # Several nodes report on one node; this label makes their samples distinct.
         labels = {"node": node.node, "seen_from": status.node}
+        times = {
+            "entrypoint_phase_seconds": node.since_seconds,
+            "entrypoint_heartbeat_age_seconds": node.heartbeat_seconds,
+            "entrypoint_idle_seconds": node.idle_seconds,
+        }
+        yield from ((name, labels, time) for name, time in times.items() if time is not None)
         yield "entrypoint_node_up", labels, node.phase not in UNREACHABLE
-        yield "entrypoint_phase_seconds", labels, node.since_seconds
-        if node.heartbeat_seconds is not None:
-            yield "entrypoint_heartbeat_age_seconds", labels, node.heartbeat_seconds
         if node.ranks is not None:
             running = max(0, node.ranks - node.ranks_ended)
             yield "entrypoint_ranks", {**labels, "state": "running"}, running
             yield "entrypoint_ranks", {**labels, "state": "ended"}, node.ranks_ended
-        if node.idle_seconds is not None:
-            yield "entrypoint_idle_seconds", labels, node.idle_seconds
-    yield "entrypoint_up_seconds", me, status.up_seconds
-    if status.boot_seconds is not None:
-        yield "entrypoint_boot_seconds", me, status.boot_seconds
-    yield "entrypoint_attempt", me, status.attempt
-    yield "entrypoint_log_lines_lost_total", me, lost_lines
-    if status.outcome:
-        yield "entrypoint_exit_status", me, status.outcome.status
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    """Return labels as text, such as `{job="demo",node="worker-0"}`."""
-    escaped = (
-        value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-        for value in labels.values()
-    )
-    pairs = (f'{name}="{value}"' for name, value in zip(labels, escaped, strict=True))
-    return f"{{{','.join(pairs)}}}"
+    values = {
+        "entrypoint_nodes": status.job_nodes,
+        "entrypoint_up_seconds": status.up_seconds,
+        "entrypoint_boot_seconds": status.boot_seconds,
+        "entrypoint_attempt": status.attempt,
+        "entrypoint_log_lines_lost_total": lost_lines,
+        "entrypoint_exit_status": status.outcome.status if status.outcome else None,
+    }
+    yield from ((name, me, value) for name, value in values.items() if value is not None)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -114,11 +114,9 @@ class ClockShift:
         ]
         if not pairs:
             return None
-        low = max(low for low, _ in pairs)
-        high = min(high for _, high in pairs)
+        low, high = max(low for low, _ in pairs), min(high for _, high in pairs)
         if low <= high:
-            middle = (low + high) / 2
-            return cls(middle, middle, error=(high - low) / 2)
+            pairs = [(low, high)]
         (first, error), (last, other) = (
             ((low + high) / 2, abs(high - low) / 2) for low, high in (pairs[0], pairs[-1])
         )
