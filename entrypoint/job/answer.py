@@ -8,26 +8,20 @@ from entrypoint.job.messages import NodeInfo
 from entrypoint.model import Interface, NodeReport, Outcome
 from entrypoint.values import replace
 
+# Fields of the message that say something else there than in a report; the others are the same.
+_OWN = {"clock", "not_ready", "interface", "unhealthy"}
+_SAME = NodeInfo.__annotations__.keys() - _OWN
+
 
 def node_info(report: NodeReport, clock: float) -> NodeInfo:
     """Return the message with a node's report of itself; `clock`: its wall clock (seconds)."""
     not_ready, interface = report.not_ready, report.interface
     return NodeInfo(
-        slots=report.slots,
-        mpi=report.mpi,
-        toolkit=report.toolkit,
+        **{name: getattr(report, name) for name in _SAME},
         clock=clock,
-        attempt=report.attempt,
         not_ready=(not_ready.status, not_ready.reason, not_ready.program) if not_ready else None,
         interface=(interface.name, interface.address, interface.network) if interface else None,
-        interfaces=report.interfaces,
-        ports=report.ports,
-        holder=report.holder,
         unhealthy=not_ready is not None and is_unhealthy(not_ready),
-        checking=report.checking,
-        without_progress=report.without_progress,
-        step=report.step,
-        cpu_pool=report.cpu_pool,
     )
 
 
@@ -42,21 +36,11 @@ def node_report(
         not_ready = replace(not_ready, status=OsError.status, program=False, cause=UNHEALTHY)
     return NodeReport(
         rank,
-        answer.slots,
-        answer.toolkit,
-        answer.mpi,
-        address,
-        answer.clock - clock,
-        not_ready,
-        Interface(*answer.interface) if answer.interface else None,
-        answer.interfaces,
-        answer.attempt,
-        trip,
-        answer.ports,
-        answer.holder,
-        port,
-        answer.checking,
-        answer.without_progress,
-        answer.step,
-        answer.cpu_pool,
+        **{name: getattr(answer, name) for name in _SAME},
+        address=address,
+        clock=answer.clock - clock,
+        not_ready=not_ready,
+        interface=Interface(*answer.interface) if answer.interface else None,
+        round_trip=trip,
+        ssh_port=port,
     )

@@ -1,18 +1,20 @@
 """The life of an attempt on worker-0, its leader, from the job's keys to the result. Read it first.
 
-    begin           every node derives the job's keys and starts sshd: KEYS, SSHD
-    endpoint_ready  the leader calls the others; a worker answers with what it is: ROLL_CALL
-    complete        enough are there, as `membership` says: the leader compares what they have
-                    answered, chooses who works, and writes what the ranks need: FILES
-    prepared        `netcheck` may ask the nodes first: INQUIRY
-    start           every node starts its part, or waits as a spare: LAUNCHING, RUNNING, SPARE
-    decide          an end of a rank, a loss, a stop or a failure is the job's outcome; every node
-                    stops what it runs: ENDING
-                    `Ending` then asks `Verdict` for the cause, and whether another attempt follows,
-                    and tells all nodes: RELEASED. With `again`, all boot the next attempt, whose
-                    team is `membership.next_team()`; else each exits with the status.
+    _begin           every node derives the job's keys and starts sshd           KEYS, SSHD
+    _endpoint_ready  the leader calls the workers; each answers with its report  ROLL_CALL
+    _complete        enough are there, says `membership`: the leader compares
+                     the reports, fills the places, and writes the ranks' files  FILES
+    _prepared        `netcheck` may ask the nodes first                          INQUIRY
+    _start_all       every node starts its part, or waits as a spare             LAUNCHING, SPARE
+    _lose            a node is lost: the others go on without it, or the
+                     attempt ends                                                RUNNING
+    _decide          the outcome is known: every node stops what it runs         ENDING
+    Ending           asks `Verdict` for the cause and whether another attempt
+                     follows, and tells all nodes                                RELEASED, ENDED
 
-`Leader` tells an attempt what happens; `Worker` is the other nodes' side of all this.
+With `again` in the outcome, every node boots the next attempt, whose team is
+`membership.next_team()`; else it exits with the status. `Leader` calls these steps as events and
+messages arrive; `Worker` is the other nodes' side.
 """
 
 from __future__ import annotations
@@ -178,11 +180,10 @@ class Attempt:
         outcome = lost(host, why or seen)
         if own_gap := "" if why else self._peers.stood_still(self._machine.now):
             outcome = replace(outcome, reason=own_gap, cause=None)
-            self.state.missed.add(node)
         self.state.enter(Phase.LOST, node, outcome.reason)
         if not self.state.is_released:
             self._log(outcome.reason)  # say it now: the last line comes only after the grace
-        answer = self.membership.lose(node, outcome, self._machine.now)
+        answer = self.membership.lose(node, outcome, bool(own_gap), self._machine.now)
         self._inquiry.lose(node, why or seen)
         if isinstance(answer, GoOn):
             self._talk.forget(node=node)

@@ -117,7 +117,7 @@ class EndMonitor:
         if self._membership.awaited != self._membership.late():
             return
         if self._membership.is_short():  # one of those that worker-0 has met was lost just before
-            names = [self._topology.name(node) for node in self._state.lost()]
+            names = [self._topology.name(node) for node in self._membership.losses]
             why = "worker-0 has ended, and too few others have met it"
             self._decide(lost(names[0] if names else "a node", why))
         else:

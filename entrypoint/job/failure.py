@@ -27,7 +27,6 @@ _KILLED_SETTLE = 0.2
 # A rank often exits with 1, Python's status for any error, only because another rank failed:
 # seconds to wait for that rank's own status, which is the cause.
 _VAGUE, _VAGUE_SETTLE = 1, 2.0
-_AT_ONCE = 1.0  # seconds within which the nodes get a signal that was sent to all of them
 # The higher, the less likely the cause: launchers end ranks by SIGTERM, and seldom by SIGKILL.
 _BLAME = {128 + 15: 3, _VAGUE: 2, KILLED: 1}
 _LONG = 80  # characters of a value in a sentence
@@ -162,24 +161,6 @@ def reopens(not_ready: Outcome | None, failure: Outcome) -> bool:
     is the reason still.
     """
     return not_ready is None and failure.status == CantCreateError.status
-
-
-class UserSignals:
-    """User signals for the ranks. Slurm sends one signal to every node of a job; ranks must get it
-    only once."""
-
-    def __init__(self) -> None:
-        # signal -> when it was new, and the nodes that have had it
-        self._last: dict[str, tuple[float, set[int]]] = {}
-
-    def is_new(self, name: str, node: int, now: float) -> bool:
-        """False if this is the same signal that another node got just before `now` (seconds)."""
-        since, nodes = self._last.get(name, (now, {node}))
-        if now - since < _AT_ONCE and node not in nodes:
-            nodes.add(node)
-            return False
-        self._last[name] = (now, {node})
-        return True
 
 
 _VERBS = (" exited with ", " was ended by ")

@@ -6,31 +6,28 @@ Its own node is one of the members: it gets the same orders and reports like the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 from entrypoint.errors import RetryError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.attempt import Attempt
 from entrypoint.job.failure import ended
-from entrypoint.job.history import History
 from entrypoint.job.membership import Elastic, Refuse, TakeIn
-from entrypoint.job.membership.team import Team
 from entrypoint.job.peers import Peer
 from entrypoint.job.relay import SignalRelay
-from entrypoint.model import Facts, Outcome, Plan
+from entrypoint.model import Outcome
 from entrypoint.phases import Phase
-from entrypoint.spec import JobSpec
 from entrypoint.wire import Invalid
 
 
 class Leader(Attempt):
     """The node that decides. `handle` takes what happened and when, and returns what to do."""
 
-    def __init__(
-        self, spec: JobSpec, facts: Facts, draft: Plan, history: History, team: Team | None = None
-    ) -> None:
-        super().__init__(spec, facts, draft, history, team)
-        self._handlers: Mapping[type, Callable[[Any], object]] = {
+    @cached_property
+    def _handlers(self) -> Mapping[type, Callable[[Any], object]]:
+        """Who takes which event."""
+        return {
             events.Started: self._begin,
             events.TimerFired: lambda event: None,  # only time has passed
             events.KeysReady: self._keys_ready,
@@ -52,10 +49,10 @@ class Leader(Attempt):
             events.Signalled: self._on_signalled,
             events.Faulted: lambda event: self._decide(event.outcome),
         }
-        self._messages = self._routes()
 
+    @cached_property
     def _routes(self) -> Mapping[type, Callable[[int, Any], object]]:
-        """Return who takes which message of a node."""
+        """Who takes which message of a node."""
         return {
             messages.RankStart: self._rank_start,
             messages.RankEnd: self._monitor.rank,
@@ -139,9 +136,9 @@ class Leader(Attempt):
             self._ending.came(node)
         else:
             match self.membership.arrive(node, event.report):
-                case TakeIn(words, starts):
+                case TakeIn(words):
                     self._log(f"{self._host(node)} {words}")
-                    if starts:
+                    if self.state.has_started:
                         self._start(node)
                 case Refuse(outcome):
                     self._turn_away(node, outcome)
@@ -164,7 +161,7 @@ class Leader(Attempt):
             self._reject(event.node, why)
             return
         # Others answer a question that was asked earlier.
-        if take := self._messages.get(type(event.message)):
+        if take := self._routes.get(type(event.message)):
             take(event.node, event.message)
 
     def _wrong(self, node: int, message: Any) -> str:

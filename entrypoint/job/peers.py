@@ -1,5 +1,4 @@
-"""The workers that have answered, and the leader's half of the heartbeat: too long a silence is a
-loss."""
+"""The workers that have answered, and for how long each has been silent."""
 
 from __future__ import annotations
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from entrypoint.job.failure import UserSignals
 from entrypoint.job.messages import Signal
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
+
+_AT_ONCE = 1.0  # seconds within which the nodes get a signal that was sent to all of them
 
 
 class SignalRelay:
@@ -14,11 +15,21 @@ class SignalRelay:
     def __init__(self, state: JobState, outbox: Outbox) -> None:
         self._state = state
         self._talk = outbox
-        self._signals = UserSignals()
+        # signal -> when it was new, and the nodes that have had it
+        self._last: dict[str, tuple[float, set[int]]] = {}
+
+    def is_new(self, name: str, node: int, now: float) -> bool:
+        """False if this is the same signal that another node got just before `now` (seconds)."""
+        since, nodes = self._last.get(name, (now, {node}))
+        if now - since < _AT_ONCE and node not in nodes:
+            nodes.add(node)
+            return False
+        self._last[name] = (now, {node})
+        return True
 
     def came(self, node: int, message: Signal) -> None:
         """A node has got this signal, which is for the ranks."""
-        if not self._signals.is_new(message.name, node, self._state.scheduler.now):
+        if not self.is_new(message.name, node, self._state.scheduler.now):
             return
         if not self._state.plan.launch.ends.takes_signals:
             why = f"since it would end {self._state.plan.launcher}"

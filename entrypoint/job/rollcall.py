@@ -93,7 +93,7 @@ class RollCall:
         """Note why a peer is not there; "" once it is."""
         self._membership.missing[node.name] = why
         if why:
-            self._membership.miss(node.rank)
+            self._membership.gates.pop(node.rank, None)
             self._state.enter(Phase.MISSING, node.rank, why)
         else:
             self._refused.pop(node.name, None)

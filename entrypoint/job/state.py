@@ -30,8 +30,6 @@ class JobState:
         self._phases = dict.fromkeys(plan.known_nodes, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}
-        # Nodes that are lost since this node itself was suspended, which is not held against them.
-        self.missed: set[int] = set()
         # The first outcome decided, whatever comes later.
         self.outcome: Outcome | None = None
         # Somebody asked this node, or the job, to stop: before or after its outcome was known.
@@ -74,15 +72,6 @@ class JobState:
     def of(self, node: int) -> Phase:
         """The phase of a node, as far as this one knows it."""
         return self._phases[node]
-
-    def lost(self) -> dict[int, str]:
-        """The nodes that are lost, as far as this one knows, and why; not those that it missed
-        itself."""
-        return {
-            node: self._details[node]
-            for node, phase in self._phases.items()
-            if phase is Phase.LOST and node not in self.missed
-        }
 
     def enter(self, phase: Phase, node: int | None = None, detail: str = "") -> None:
         """Change the phase of a node, this one where none is given, or only what is known of it in

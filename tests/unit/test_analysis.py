@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from entrypoint.cause import Cause
@@ -10,7 +12,6 @@ from entrypoint.job.failure import (
     Failures,
     ProgramExit,
     RankReports,
-    UserSignals,
     by_class,
     difference,
     everywhere,
@@ -20,6 +21,7 @@ from entrypoint.job.failure import (
     without_rank,
 )
 from entrypoint.job.history import History, follow
+from entrypoint.job.relay import SignalRelay
 from entrypoint.model import Node, Outcome
 from entrypoint.spec.jobspec import RestartsSpec
 from entrypoint.values import replace
@@ -114,7 +116,7 @@ def test_the_outcome_among_nodes(
 
 def test_what_all_nodes_get_at_once_is_one_signal() -> None:
     got = [(0, 0.0), (1, 0.1), (0, 0.2), (1, 0.3), (2, 0.3), (1, 1.3), (0, 9.0)]
-    signals = UserSignals()
+    signals = SignalRelay(cast(Any, None), cast(Any, None))
     expected = [True, False, True, False, False, True, True]
     assert [signals.is_new("SIGUSR1", *each) for each in got] == expected
     assert signals.is_new("SIGUSR2", 1, 9.0), "another one"

@@ -1,42 +1,46 @@
 """With whom an attempt starts, and with whom it goes on. Pure: the leader asks here, and acts.
 
-The team
-    The nodes that work, by their places in the job. In a job with spares they are the first ones at
-    first, and the others wait. Place 0 is always the leader's: the other nodes are called from
-    there. Without spares all nodes are the team; an elastic job runs with those of them that are
-    there, if these are at least `nodes.min`.
+Who works
+    The team: the nodes that have a place in the job. Place 0 is always the leader's, since the
+    other nodes are called from there. Without spares every node has a place; an elastic job
+    (`nodes: 2:4`) runs with those that are there, if they are enough. With spares the first nodes
+    work at first, and the others wait.
 
-Before the start: `decide`, after every answer and loss, and at the time that it names itself
-    Refuse   a stop, once those that were there when the last attempt ended have heard of it, or had
-             their time; a node that cannot be of this job; too few nodes when the time is over.
+Who decides, and when
+    The leader alone, by what this module answers. Before the start it asks `decide` after each
+    answer and loss, and at the time that the last answer has named:
+
+    Refuse   after a stop, once the nodes that were there at the end of the last attempt have heard
+             of it or had their time; or if the time is over and too few nodes are there.
     Wait     for a node that is missing, for the result of a gate, or for the end of what a lost
              node may still run. Gates have limits of their own, beyond that of the roll call.
-    Go       all are there; or enough, and the others had their time. `choose` then has the team.
+    Go       if all nodes are there; or enough, and the others had their time. `choose` then fills
+             the places.
 
-After the start, each policy has its own answer
+    After the start it asks for each event:
 
                             Fixed               Spares                    Elastic
-    a node is lost          End                 End; it is replaced       GoOn if enough are left,
+    a node is lost          End                 End; a spare replaces it  GoOn if enough are left,
                                                 in the next attempt       else End
     a spare is lost, fails  -                   GoOn                      -
     a node comes late       -                   TakeIn: it waits          TakeIn: it joins
     a node is not healthy   End                 a spare works instead     End
-    a node is to blame      nothing             after FAULTS times it     nothing
+    a node is to blame      -                   after FAULTS times it     -
                                                 never works again
 
-    While `check` or `netcheck` asks all nodes, a node that is asked is one that works.
+    If `check` or `netcheck` asks the nodes first, a loss counts for each node that is asked.
 
 Who comes back
-    A node that was replaced waits as a spare, and works again only if no other node is left; so a
-    job with spares goes on wherever the same job without them would. A lost node's place is filled
-    only when nothing of the last attempt can run there: its new answer shows that, a call that
-    finds nobody there, or the time that it has to notice the loss and end its ranks.
+    A node that was replaced waits as a spare, and works again only if no other node is left. So a
+    job with spares goes on wherever the same job without them would. The place of a lost node is
+    filled only when nothing of the last attempt can run there: its new answer shows that, or a call
+    that finds nobody there; or it had the time to notice the loss and to end its ranks.
 
 Whose end counts
-    All nodes' that work. A node of an elastic job counts once its launcher has met the others;
-    worker-0, where they meet, always does. Until enough have met, every node counts: whatever fails
-    before the job runs is the job's failure. If one of these is lost, and worker-0's programs have
-    ended well, nobody can be met any more.
+    That of every node that works. A node of an elastic job counts once its launcher has met the
+    others; worker-0, where they meet, always does. Until enough have met, every node counts:
+    whatever fails before the job runs is the job's failure. If one of these is lost, and worker-0's
+    programs have ended well, nobody can be met any more.
 """
 
 from __future__ import annotations
@@ -96,10 +100,9 @@ class GoOn:
 
 @dataclass(frozen=True)
 class TakeIn:
-    """A node that comes late is one of the others; `words` say as what. `starts`: now."""
+    """A node that comes late is one of the others; `words` say as what."""
 
     words: str
-    starts: bool
 
 
 @dataclass(frozen=True)
@@ -138,12 +141,12 @@ class Membership:
         # Nodes that are asked before the start, and nodes whose end is awaited.
         self.asked: frozenset[int] = frozenset()
         self.awaited: set[int] = set()
-        # Who was there when the outcome was known.
-        self._present: frozenset[int] = frozenset()
+        # Nodes that were lost after the roll call, and why; and who was there when the outcome was
+        # known.
+        self.losses: dict[int, str] = {}
+        self._present: set[int] = set()
         # Whether a program has failed.
         self.has_failed = False
-
-    # -- who is there
 
     def works(self, node: int) -> bool:
         """Whether this node works, and is no spare."""
@@ -185,13 +188,10 @@ class Membership:
 
     def answer(self, report: NodeReport, now: float) -> None:
         """A node has answered, this one included; what it said before is void."""
-        self.miss(report.rank)
+        self.losses.pop(report.rank, None)
+        self.gates.pop(report.rank, None)
         if report.checking and self._state.is_calling:
             self.gates[report.rank] = now + self.gate_limit
-
-    def miss(self, node: int) -> None:
-        """Await no gate of a node that is lost: it answers again if it comes back."""
-        self.gates.pop(node, None)
 
     def is_expected(self, node: int) -> bool:
         """Whether the job needs this node as far as is known."""
@@ -353,8 +353,9 @@ class Membership:
         meet them."""
         return {node for node in self.awaited if not self.counts(node)}
 
-    def lose(self, node: int, outcome: Outcome, now: float) -> GoOn | End:
-        """A node is lost after the roll call, which would end the attempt with this outcome."""
+    def lose(self, node: int, outcome: Outcome, is_own: bool, now: float) -> GoOn | End:
+        """A node is lost after the roll call, which would end the attempt with this outcome.
+        `is_own`: this node was suspended, which is not held against the other."""
         state, limits = self._state, self._state.spec.timeouts
         if state.has_started and self.works(node):
             # Its ranks have its grace from when it knows that: at once, unless its network is cut.
@@ -363,8 +364,10 @@ class Membership:
             until = now + (patience if is_silent else 0) + limits.grace + KILL_MARGIN
             may_run = {**self.team.may_run, node: (until, is_silent)}
             self.team = replace(self.team, may_run=may_run)
-        if state.outcome is None and self.works(node) and node not in state.missed:
-            self.replace_next(node, outcome.reason)
+        if not is_own:
+            self.losses[node] = outcome.reason
+            if state.outcome is None and self.works(node):
+                self.replace_next(node, outcome.reason)
         return self.leave(node) if self._can_do_without(node) else End(outcome)
 
     def _can_do_without(self, node: int) -> bool:
@@ -399,7 +402,7 @@ class Membership:
 
     def note_present(self) -> None:
         """The outcome is known: those that are there now are expected in the next attempt."""
-        self._present = frozenset(self.here - self._state.lost().keys())
+        self._present = self.here - self.losses.keys()
 
     def conclude(self, outcome: Outcome) -> Outcome:
         """Return the outcome of the attempt with the nodes that were replaced."""
@@ -407,8 +410,7 @@ class Membership:
 
     def next_team(self) -> Team:
         """Return the team as this attempt leaves it, for the next one."""
-        lost = self._state.lost()
-        return self.team.without(lost, self._present - lost.keys())
+        return self.team.without(self.losses, self._present - self.losses.keys())
 
 
 class Fixed(Membership):
@@ -454,13 +456,12 @@ class Spares(Membership):
     def choose(self, members: Members) -> Go | Refuse:
         """Have spares work instead of nodes that cannot."""
         topology, before = self._topology, self.team
-        unfit = [it for it in members.reports if it.not_ready and it.rank in self.here]
+        here = self.here
+        unfit = [it for it in members.reports if it.not_ready and it.rank in here]
         unready = {it.rank: it.not_ready.reason for it in unfit if it.not_ready}
-        ready = self.here - unready.keys()
+        ready = here - unready.keys()
         if unfit and not before.is_enough(ready):  # their reasons are the job's
-            refusal = not_ready(topology, Members(tuple(unfit)))
-            assert refusal
-            return Refuse(refusal)
+            return super().choose(Members(tuple(unfit)))
         self.team = team = before.choose(topology, ready, unready)
         self._works = frozenset(team.nodes)
         lines = [
@@ -484,7 +485,7 @@ class Spares(Membership):
             return None
         not_ready = report.not_ready
         waits = f"cannot work: {not_ready.reason}" if not_ready else "waits as a spare"
-        return TakeIn(f"is here, and {waits}", self._state.has_started)
+        return TakeIn(f"is here, and {waits}")
 
     def fails_late(self, node: int, problem: str) -> End | None:
         """A spare may take its place in the next attempt."""
@@ -560,9 +561,8 @@ class Elastic(Membership):
             return Refuse(report.not_ready)
         self._forget(node)
         self.awaited.add(node)
-        if not has_started:
-            return TakeIn("is here, too, and starts with the others", False)
-        return TakeIn(f"joins: {count(len(self.awaited), 'node')}", True)
+        joins = f"joins: {count(len(self.awaited), 'node')}"
+        return TakeIn(joins if has_started else "is here, too, and starts with the others")
 
 
 def of_job(state: JobState, team: Team | None = None) -> Membership:
