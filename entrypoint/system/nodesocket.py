@@ -68,7 +68,9 @@ class NodeSocket:
     def __init__(self, run_dir: RunDir) -> None:
         self._loop = asyncio.get_running_loop()
         self.kinds: dict[str, Begin] = {}  # what judges the processes of each kind
-        self._connections: list[Connection] = []
+        # Connections without and with a handler, the oldest first.
+        self._unknown: dict[Connection, None] = {}
+        self._known: dict[Connection, None] = {}
         self._socket = run_dir.bind(NAME)
         self._socket.listen(_WAITING)
         self._socket.setblocking(False)
@@ -77,7 +79,7 @@ class NodeSocket:
     def read(self, kind: str) -> None:
         """Handle all lines that processes of this kind have sent so far."""
         self._accept()
-        for connection in list(self._connections):
+        for connection in (*self._unknown, *self._known):
             if not connection.kind:
                 self._receive(connection)
             if connection.kind == kind and connection.handler:
@@ -104,11 +106,10 @@ class NodeSocket:
                 continue
             accepted.setblocking(False)
             self._loop.add_reader(accepted, self._receive, connection)
-            self._connections.append(connection)
+            self._unknown[connection] = None
             self._receive(connection)
-            unknown = [each for each in self._connections if each.handler is None]
-            if len(unknown) > UNKNOWN:
-                self._close(unknown[0])
+            if len(self._unknown) > UNKNOWN:
+                self._close(next(iter(self._unknown)))
 
     def _receive(self, connection: Connection) -> None:
         try:
@@ -133,14 +134,17 @@ class NodeSocket:
         if connection.handler is None:  # rejected, but a supervisor takes a close for our end
             connection.lines.clear()
             self._loop.remove_reader(connection.socket)
+        elif connection in self._unknown:  # it may be closed already
+            self._known[connection] = self._unknown.pop(connection)
 
     def _handle(self, connection: Connection) -> None:
         while connection.lines and connection.handler:
             connection.handler(*_parsed(connection.lines.popleft()))
 
     def _close(self, connection: Connection) -> None:
-        if connection in self._connections:
-            self._connections.remove(connection)
+        if connection.socket.fileno() >= 0:
+            self._unknown.pop(connection, None)
+            self._known.pop(connection, None)
             self._loop.remove_reader(connection.socket)
             connection.socket.close()
 
@@ -148,7 +152,7 @@ class NodeSocket:
         """Close all connections: processes that still hold one consider this process gone."""
         self._loop.remove_reader(self._socket)
         self._socket.close()
-        for connection in list(self._connections):
+        for connection in (*self._unknown, *self._known):
             connection.lines.clear()
             self._close(connection)
 

@@ -187,3 +187,6 @@ async def test_read_handles_all_that_was_sent_of_one_kind(folder: Path) -> None:
             assert heard == [("begin", 0)], "the other process has begun, and said nothing yet"
             await asyncio.sleep(0.01)
             assert heard == [("begin", 0), ("c", 3)]
+        client(folder, b'["good", 0]\n["f", 6]\n').close()  # gone before it has begun
+        node.read("good")
+        assert lines[4:] == [("f", 6)]
