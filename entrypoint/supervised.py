@@ -22,11 +22,6 @@ def command(topology: Topology, *options: str) -> tuple[str, ...]:
     return (topology.python, "-I", "-S", FILE, *files, *options)
 
 
-def agent(topology: Topology, after: str) -> tuple[str, ...]:
-    """The words of an agent before the host; `after` follows the daemon's command."""
-    return (topology.python, "-I", "-S", AGENT, topology.run_dir, after)
-
-
 def steps(line: str | None) -> tuple[str, ...]:
     """The options with which a supervisor notes the lines that `stall.line` matches."""
     return ("--steps", line) if line else ()

@@ -38,8 +38,9 @@ class Nodes:
 @asynccontextmanager
 async def agents(folder: Path) -> AsyncIterator[Nodes]:
     run_dir = RunDir(str(folder))
-    agent = (sys.executable, "-I", "-S", supervised.AGENT, str(folder), " &")
-    run_dir.write("agent", render("mpirun/agent.sh.j2", {"agent": agent}), 0o700)
+    agent = (sys.executable, "-I", "-S", supervised.AGENT)
+    context = {"agent": agent, "run_dir": str(folder), "after": " &"}
+    run_dir.write("agent", render("mpirun/agent.sh.j2", context), 0o700)
     node = NodeSocket(run_dir)
     try:
         yield Nodes(node)
