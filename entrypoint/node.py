@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
 from entrypoint.errors import EntrypointError, OsError, internal
-from entrypoint.extensions import Extensions, Gate, LoopView
+from entrypoint.extensions import Extensions, Gate, LoopView, Observer
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
 from entrypoint.job.history import FIRST, History, described
 from entrypoint.job.worker import Worker
 from entrypoint.launchers import _command_line as command_line
-from entrypoint.model import Facts, Node, NodeReport, Outcome, Plan
+from entrypoint.model import Facts, Node, NodeReport, Outcome, Plan, Topology
 from entrypoint.output.log import Callbacks, Logger, show
 from entrypoint.output.progress import Waiting
 from entrypoint.phases import Phase
@@ -188,6 +188,83 @@ def _machine(attempt: Attempt) -> Leader | Worker:
     return Leader(attempt.spec, attempt.facts, attempt.plan, attempt.history, attempt.team)
 
 
+def _hello(spec: JobSpec, draft: Plan) -> messages.Hello:
+    """Return the first message of a leader's calls."""
+    return messages.Hello(
+        toolkit=__version__,
+        hosts=draft.topology.hosts,
+        rank=0,
+        launcher=draft.task,
+        env=dict(spec.env),
+        heartbeat=spec.timeouts.heartbeat,
+        leader=os.urandom(8).hex(),  # another leader with the same keys has another name
+        token="",
+        address="",
+        job=draft.topology.job_id,
+    )
+
+
+class Driver:
+    """Gives the machine one event after the other and has its actions performed, until `over`."""
+
+    def __init__(
+        self,
+        machine: Leader | Worker,
+        observer: Observer,
+        perform: Callable[[Any], object],
+        failed: Callable[[Exception], object],
+    ) -> None:
+        self._machine = machine
+        self._observer = observer
+        self._perform = perform
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self.over: asyncio.Future[Outcome] = self._loop.create_future()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._queue: list[Any] = []  # events that came while another was handled
+        self._busy = False
+
+    def tell(self, event: Any) -> None:
+        """Give the machine an event and perform its actions; one event after the other."""
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue and not self.over.done():
+                self._step(self._queue.pop(0))
+        finally:
+            self._busy = False
+        wake = math.inf if self.over.done() else self._machine.wake
+        if self._alarm is not None and (event is _TIMER or self._alarm.when() != wake):
+            self._alarm.cancel()
+            self._alarm = None
+        if self._alarm is None and wake < math.inf:
+            self._alarm = self._loop.call_at(wake, self.tell, _TIMER)
+
+    def _step(self, event: Any) -> None:
+        now = time.monotonic()
+        self._observer.saw(event, now)
+        try:
+            wanted = self._machine.handle(event, now)
+        except Exception as error:
+            self._machine_failed(error)
+            return
+        for action in wanted:
+            try:
+                self._perform(action)
+            except Exception as error:
+                self._failed(error)
+
+    def _machine_failed(self, error: Exception) -> None:
+        """A defect of the machine. One that has decided already would not hear of it, and the node
+        would never end: then it ends here, and the others notice the loss."""
+        if self._machine.outcome is None:
+            self._failed(error)
+        elif not self.over.done():
+            self.over.set_result(internal(error))
+
+
 class Loop:
     """One attempt on this node: the machine, and the parts that perform its actions and send it
     events."""
@@ -201,18 +278,11 @@ class Loop:
         self._draft = draft
         self._not_ready = attempt.not_ready
         self._log = log
-        self._topology = draft.topology
-        self._me = draft.topology.me
         self._observer = extensions.observer
-        self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(self._internal_error)
+        asyncio.get_running_loop().set_exception_handler(self._internal_error)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._over: asyncio.Future[Outcome] = self._loop.create_future()
-        self._alarm: asyncio.TimerHandle | None = None
-        # Events that came while another was handled.
-        self._queue: list[Any] = []
-        self._busy = False
         self.machine = _machine(attempt)
+        self._driver = Driver(self.machine, self._observer, self._perform, self._failed)
         self._calls: Any = None  # the leader's RollCall, once the door is open
         self._waiting: Waiting | None = None
         self._writing: asyncio.Task[None] | None = None  # of files into the log folder
@@ -241,7 +311,11 @@ class Loop:
         """
         self._observer.open(self._view)
         self.tell(events.Started())
-        return await self._over
+        return await self._driver.over
+
+    @property
+    def _topology(self) -> Topology:
+        return self._draft.topology
 
     def _view(self) -> LoopView:
         """Return what the observer asks for."""
@@ -251,39 +325,11 @@ class Loop:
     # -- events
 
     def tell(self, event: Any) -> None:
-        """Give the machine an event and perform its actions; one event after the other."""
-        self._queue.append(event)
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            while self._queue and not self._over.done():
-                self._step(self._queue.pop(0))
-        finally:
-            self._busy = False
-        wake = math.inf if self._over.done() else self.machine.wake
-        if self._alarm is not None and (event is _TIMER or self._alarm.when() != wake):
-            self._alarm.cancel()
-            self._alarm = None
-        if self._alarm is None and wake < math.inf:
-            self._alarm = self._loop.call_at(wake, self.tell, _TIMER)
-
-    def _step(self, event: Any) -> None:
-        now = time.monotonic()
-        self._observer.saw(event, now)
-        try:
-            wanted = self.machine.handle(event, now)
-        except Exception as error:
-            self._machine_failed(error)
-            return
-        for action in wanted:
-            try:
-                self._perform(action)
-            except Exception as error:
-                self._failed(error)
+        """Give the machine an event and perform its actions."""
+        self._driver.tell(event)
 
     def _here(self, message: Any) -> None:
-        self.tell(events.MessageReceived(self._me, message))
+        self.tell(events.MessageReceived(self._topology.me, message))
 
     def _failed(self, error: Exception) -> None:
         """An error ends the job with its message; an unknown one is an internal error."""
@@ -294,14 +340,6 @@ class Loop:
         else:
             outcome = internal(error)
         self.tell(events.Faulted(outcome))
-
-    def _machine_failed(self, error: Exception) -> None:
-        """A defect of the machine. One that has decided already would not hear of it, and the node
-        would never end: then it ends here, and the others notice the loss."""
-        if self.machine.outcome is None:
-            self._failed(error)
-        elif not self._over.done():
-            self._over.set_result(internal(error))
 
     def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._failed(context.get("exception") or RuntimeError(context["message"]))
@@ -370,9 +408,9 @@ class Loop:
             self._waiting.close()
 
     def _send(self, action: actions.Send) -> None:
-        if action.node != self._me and self._calls:
+        if action.node != self._topology.me and self._calls:
             self._calls.send(action.node, action.message)
-        elif action.node != self._me:
+        elif action.node != self._topology.me:
             self._gateway.send(action.message)
         elif isinstance(action.message, messages.Question):
             self._respondent.ask(action.message)
@@ -407,8 +445,8 @@ class Loop:
         except EntrypointError as error:
             if not reopens(self._not_ready, error.outcome):
                 raise
-            if not self._over.done():
-                self._over.set_exception(error)
+            if not self._driver.over.done():
+                self._driver.over.set_exception(error)
 
     async def _open(self) -> None:
         """Open the gateway, and on the leader prepare the calls."""
@@ -420,7 +458,7 @@ class Loop:
                 raise
             self._not_ready = self._not_ready or error.outcome
         port = self._gateway.port(self._topology.this)
-        report = self._draft.members.reports[self._me]
+        report = self._draft.members.reports[self._topology.me]
         report = replace(report, not_ready=self._why_not_ready(), ssh_port=port)
         report = self._admission.report(report)
         if self._topology.is_leader:
@@ -430,24 +468,10 @@ class Loop:
             )
 
             nodes, user = self._topology.nodes, self._topology.user
-            question = self._question()
+            question = _hello(self._spec, self._draft)
             self._calls = Caller(nodes, user, keys, question, self._callbacks)
             report = self._offer_ports(report, question.leader)
         self.tell(events.EndpointReady(report))
-
-    def _question(self) -> messages.Hello:
-        return messages.Hello(
-            toolkit=__version__,
-            hosts=self._topology.hosts,
-            rank=0,
-            launcher=self._draft.task,
-            env=dict(self._spec.env),
-            heartbeat=self._spec.timeouts.heartbeat,
-            leader=os.urandom(8).hex(),  # another leader with the same keys has another name
-            token="",
-            address="",
-            job=self._topology.job_id,
-        )
 
     def _offer_ports(self, report: NodeReport, leader: str) -> NodeReport:
         """Return the report with the ports that the launcher's programs can have here."""
@@ -471,12 +495,12 @@ class Loop:
 
         found = await resolve(node.where, None, update)
         update("")
-        if node.rank != self._me:
+        if node.rank != self._topology.me:
             greet(found)  # it calls this node
 
     def _answer_roll_call(self, action: actions.AnswerRollCall) -> None:
         members = with_interface(
-            self._draft.members, self._me, self._spec, self._facts, [action.address]
+            self._draft.members, self._topology.me, self._spec, self._facts, [action.address]
         )
         not_ready = action.stop or self._why_not_ready()
         try:
@@ -484,7 +508,7 @@ class Loop:
                 self._programs.prepare(members, action.env)
         except EntrypointError as error:
             not_ready = error.outcome
-        own = members.reports[self._me]
+        own = members.reports[self._topology.me]
         own = replace(own, not_ready=not_ready, **vars(self.machine.state.history))
         own = self._admission.report(own)
         own = self._offer_ports(own, action.leader)
@@ -557,5 +581,5 @@ _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     actions.AwaitLaunchers: lambda loop, action: loop._background(loop._await_launchers()),
     # The observer has seen it.
     actions.Entered: lambda loop, action: None,
-    actions.EndNode: lambda loop, action: loop._over.set_result(action.outcome),
+    actions.EndNode: lambda loop, action: loop._driver.over.set_result(action.outcome),
 }
