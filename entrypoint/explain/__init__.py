@@ -118,7 +118,7 @@ def find(text: str) -> tuple[list[Entry], list[Mapping[str, str]]]:
 
 
 def ends(kinds: Sequence[str]) -> str:
-    """Return a message's statuses as text, such as `exit 69, 75; or a warning`."""
+    """Return a message's statuses as text, such as `exit 69; or a warning: the job continues`."""
     numbers = [kind for kind in kinds if kind != WARNING]
     parts = [f"exit {', '.join(numbers)}"] if numbers else []
     parts += ["a warning: the job continues"] if WARNING in kinds else []

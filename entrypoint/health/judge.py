@@ -163,7 +163,7 @@ def _names(observation: Observation, plan: Plan, rank: int) -> Findings:
         if own.host and not own.addresses:
             yield finding("warning", "own-name", own.problem or "no address", host=own.host)
         elif _is_loopback(*own.addresses):
-            actual = f"leads to {', '.join(own.addresses)}"
+            actual = f"resolves to {', '.join(own.addresses)}"
             yield finding("warning", "own-name/loopback", actual, host=own.host)
     for back in observation.reverse:
         yield finding("ok", "reverse-dns", f"{back.name} is {back.value or 'without a name'}")

@@ -131,7 +131,7 @@ def _addresses(observed: Observed, plan: Plan) -> Findings:
         values = list(of_peers.values())
         usual = max(values, key=values.count, default="")
         if own and usual and not own & set(usual.split(", ")):
-            actual = f"{node.host} leads to {usual}, the node has {', '.join(sorted(own))}"
+            actual = f"{node.host} resolves to {usual}, the node has {', '.join(sorted(own))}"
             yield finding("warning", "dns-elsewhere", actual, (node.label,))
 
 

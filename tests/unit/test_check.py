@@ -208,7 +208,7 @@ job: 2 nodes
        node      what        seen    needed  fix
 error  worker-1  the driver  535.54  550.54  install one
                  differs                     driver on all
-                                             machines
+                                             hosts
 ok     all       CPUs        8
 
 1 error
@@ -216,7 +216,7 @@ ok     all       CPUs        8
 
 
 def test_the_table() -> None:
-    fix = "install one driver on all machines"
+    fix = "install one driver on all hosts"
     lines = [
         Finding("error", "d", "the driver differs", "535.54", "550.54", fix, ("worker-1",)),
         Finding("ok", "c", "CPUs", "8", nodes=("worker-0", "worker-1")),
