@@ -12,6 +12,7 @@ containers, networks and processes are removed at the end, after Ctrl-C too.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -30,8 +31,9 @@ from .engine import TREE, Engine, Tree, first_line, image_id
 from .figures import MARGIN, OURS, compared, data_of, expected, result
 from .page import draw, laid, text
 from .rows import ROWS
-from .table import Row, Table
+from .table import FAILURES, Row, Table, reason
 
+SET_UP = "what the runs need"  # the case of a row that could not begin
 KEPT, PAGE, PICTURE = (TREE / f"docs/performance{end}" for end in (".json", ".md", "-boot.svg"))
 
 
@@ -108,10 +110,14 @@ def _run(row: Row, engine: Engine, trees: Sequence[Tree], args: argparse.Namespa
     runs = args.runs or (row.quick if args.check else row.runs)
     print(f"{row.name}: {runs} runs", file=sys.stderr, flush=True)
     table = Table(engine, trees, runs, args.quick or args.check)
-    row.measure(table)
+    machine = _machine()
+    try:
+        row.measure(table)
+    except FAILURES as error:
+        table.add(SET_UP, OURS, "", reason(error))
     found = {
         "at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "machine": _machine(),
+        "machine": machine,
         "series": table.series(),
     }
     data = data_of(found)
@@ -135,9 +141,11 @@ def _compared(
 ) -> Iterator[tuple[str, bool]]:
     """Yield for each figure that has one to compare with a line, and whether it is worse."""
     data = data_of(found)
+    if (SET_UP, OURS) in data:
+        yield f"{row.name}, {SET_UP}", True
     for tree in trees[1:]:
         for (case, way), series in data.items():
-            if way == OURS and data[case, tree.way].good:
+            if way == OURS and case != SET_UP and data[case, tree.way].good:
                 yield compared(f"{row.name}, {case}", series, data[case, tree.way].median)
     before = data_of(_kept().get(row.name, {"series": []}))
     for goal in row.goals if check else ():
@@ -146,8 +154,10 @@ def _compared(
             yield compared(f"{row.name}, {goal.case}", data[goal.case, OURS], other)
 
 
+@functools.cache
 def _machine() -> dict[str, str]:
-    """Return what a reader needs to judge the numbers."""
+    """Return what a reader needs to judge the numbers, as it is at first: a row that is kept
+    changes the page, and with it the checkout."""
     info = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":")[1].strip() for line in info if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -166,7 +176,7 @@ def _machine() -> dict[str, str]:
 
 
 def _kept() -> dict[str, Any]:
-    kept: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    kept: dict[str, Any] = json.loads(KEPT.read_text())
     return kept
 
 

@@ -15,6 +15,11 @@ from .figures import Goal, Run, number
 FAILURES = (Failed, AssertionError, OSError, subprocess.SubprocessError, ValueError, LookupError)
 
 
+def reason(error: BaseException) -> str:
+    """Return why a run failed, on one line."""
+    return " ".join(str(error).split())[-300:] or type(error).__name__
+
+
 @dataclass
 class Table:
     """The runs of one row, in the order in which they are made; each is printed at once."""
@@ -44,8 +49,7 @@ class Table:
         try:
             found = run(*given)
         except FAILURES as error:
-            reason = " ".join(str(error).split())[-300:] or type(error).__name__
-            found = [reason] * len(units)
+            found = [reason(error)] * len(units)
         for (case, unit), each in zip(units.items(), found, strict=True):
             self.add(case, way, unit, each)
 
