@@ -70,8 +70,8 @@ class Gate(Protocol):
     def before_program(self, plan: Plan, signals: Signals) -> Outcome | None:
         """Return why this node must not become the program. Raises StoppedBySignal."""
 
-    def admission(self, plan: Plan, attempt: int, callbacks: Callbacks) -> Admission:
-        """Begin the check before this attempt. `callbacks.tell` takes an event."""
+    def admission(self, plan: Plan, callbacks: Callbacks) -> Admission:
+        """Begin the check before an attempt. `callbacks.tell` takes an event."""
 
 
 class Respondent(Protocol):

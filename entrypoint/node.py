@@ -296,8 +296,7 @@ class Loop:
         self._callbacks = Callbacks(log, self.tell, self._background)
         self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
         self._respondent = extensions.respondent(spec, facts, draft, self._programs.env, callbacks)
-        number = attempt.history.attempt
-        self._admission = attempt.gate.admission(draft, number, self._callbacks)
+        self._admission = attempt.gate.admission(draft, self._callbacks)
         self._stack_requests = StackRequests(self._programs.node, self._stacks_wanted)
         nodes = self._topology.nodes if draft.launch.ranks.agents else ()
         hosts = {node.host: node.rank for node in nodes}

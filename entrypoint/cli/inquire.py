@@ -96,5 +96,5 @@ def _ask(
     signals.hold()
     features = extensions(spec, record, log)
     features.observer.begin(plan)
-    attempt = Attempt(spec, facts, plan, Gate(None, log), unusable)
+    attempt = Attempt(spec, facts, plan, Gate(None), unusable)
     return asyncio.run(boot(attempt, signals, log, features))[0]

@@ -14,52 +14,26 @@ from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.output.log import Callbacks, Logger
 from entrypoint.spec import JobSpec
 from entrypoint.system.signals import Signals
-from entrypoint.text import one_line
 from entrypoint.values import replace
 
 if TYPE_CHECKING:
     from entrypoint.health.gate import NodeGate
 
-_REASON = 1000  # characters of what is wrong with a node
-# Seconds after the limits of a gate's own steps until it counts as hung, as on a file system that
-# does not answer: before the leader gives it up, since nothing starts here until it has ended.
-_HUNG = 5.0
-
-
-async def _check(
-    gate: NodeGate, plan: Plan, attempt: int, log: Logger, wait: Callable[[str], None]
-) -> str:
-    """Return why this node must not take part, or "". A gate that hangs or has a defect stops no
-    job."""
-    limit = gate.limit + _HUNG
-    try:
-        # its threads end by themselves, or never
-        return one_line(await asyncio.wait_for(gate.check(plan, attempt, wait), limit), _REASON)
-    except asyncio.TimeoutError:
-        detail = f"no end within {limit:.0f}s"
-        hint = "make sure that its file systems answer, such as that of gate.folder"
-    except Exception as error:
-        detail = f"{type(error).__name__}: {error}"
-        hint = "please report it"
-    log(f"warning: EP467 this node could not check itself | {detail} | {hint}")
-    return ""
-
 
 class Gate:
     """The gate of this node, for all attempts. It is open if nothing is to be checked."""
 
-    def __init__(self, node: NodeGate | None, log: Logger) -> None:
+    def __init__(self, node: NodeGate | None) -> None:
         self._node = node
-        self._log = log
 
     @classmethod
     def of(cls, spec: JobSpec, facts: Facts, log: Logger) -> Gate:
         """Return the gate that the spec and the site ask for."""
         if not spec.asks_cards and not os.path.isdir(spec.gate.folder):
-            return cls(None, log)
+            return cls(None)
         from entrypoint.health.gate import NodeGate  # most jobs have none
 
-        return cls(NodeGate(spec, facts, log), log)
+        return cls(NodeGate(spec, facts, log))
 
     def before_program(self, plan: Plan, signals: Signals) -> Outcome | None:
         """Return why this node must not become the program. Raises StoppedBySignal."""
@@ -67,7 +41,7 @@ class Gate:
             return None
 
         async def until_stopped(gate: NodeGate) -> str:
-            checked = asyncio.ensure_future(_check(gate, plan, 1, self._log, lambda why: None))
+            checked = asyncio.ensure_future(gate.check(plan, lambda why: None))
 
             def stop(*_: object) -> None:
                 checked.cancel()
@@ -80,21 +54,17 @@ class Gate:
             problem = asyncio.run(until_stopped(self._node))
         return unhealthy(problem) if problem else None
 
-    def admission(self, plan: Plan, attempt: int, callbacks: Callbacks) -> Admission:
-        """Begin the check before this attempt. `callbacks.tell` takes an event."""
-        return Admission(self._node, plan, attempt, callbacks)
+    def admission(self, plan: Plan, callbacks: Callbacks) -> Admission:
+        """Begin the check before an attempt. `callbacks.tell` takes an event."""
+        return Admission(self._node, plan, callbacks)
 
 
 class Admission:
     """The gate of one attempt on this node."""
 
-    def __init__(
-        self, gate: NodeGate | None, plan: Plan, attempt: int, callbacks: Callbacks
-    ) -> None:
+    def __init__(self, gate: NodeGate | None, plan: Plan, callbacks: Callbacks) -> None:
         """`callbacks.tell` takes an event."""
         self._plan = plan
-        self._attempt = attempt
-        self._log = callbacks.log
         self._tell = callbacks.tell
         self._failed: Outcome | None = None
         self._waits_for = ""
@@ -133,7 +103,7 @@ class Admission:
             self._task.cancel()
 
     async def _run(self, gate: NodeGate) -> None:
-        problem = await _check(gate, self._plan, self._attempt, self._log, self._wait)
+        problem = await gate.check(self._plan, self._wait)
         self._failed = unhealthy(problem) if problem else None
         self._task = None
         if self._is_announced:
@@ -143,7 +113,7 @@ class Admission:
             self.hold(work)
 
     def _wait(self, why: str) -> None:
-        self._waits_for = one_line(why, _REASON)
+        self._waits_for = why
         self._say_why()
 
     def _say_why(self) -> None:

@@ -6,6 +6,7 @@ A check that is missing or slow never stops a job: it is said once.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,10 @@ _LEAST = 0.1  # seconds that the last executable has at least
 _LINE, _REASON = 4000, 300  # characters of a program's last line that are read, and shown
 _TOOL = 5.0  # seconds for a card's tool while its memory is awaited
 _NAMED = 4  # cards that one line names
+_PROBLEM = 1000  # characters of what is wrong with a node
+# Seconds after the limits of a gate's own steps until it counts as hung, as on a file system that
+# does not answer: before the leader gives it up, since nothing starts here until it has ended.
+_HUNG = 5.0
 
 
 class NodeGate:
@@ -43,26 +48,38 @@ class NodeGate:
         self._facts = facts
         self._log = log
         self._asks_cards = spec.asks_cards
+        self._has_begun = False
         self._said: set[str] = set()
         # cards that were in use when the first attempt began, which the job then shares
         self._shared: set[str] | None = None
 
-    @property
-    def limit(self) -> float:
-        """Seconds within which a check ends by its own limits."""
-        return self._spec.limit
-
-    async def check(self, plan: Plan, attempt: int, wait: Callable[[str], None]) -> str:
-        """Return why this node must not take part in an attempt, or "".
+    async def check(self, plan: Plan, wait: Callable[[str], None]) -> str:
+        """Return why this node must not take part in the next attempt, or "". A gate that hangs or
+        has a defect stops no job.
 
         `wait` gets what is waited for, in words, each time that it changes.
         """
-        problems = self._limits(plan, attempt)
+        limit = self._spec.limit + _HUNG
+        try:
+            # its threads end by themselves, or never
+            problems = await asyncio.wait_for(self._check(plan, wait), limit)
+            return one_line("; ".join(problems), _PROBLEM)
+        except asyncio.TimeoutError:
+            detail = f"no end within {limit:.0f}s"
+            hint = "make sure that its file systems answer, such as that of gate.folder"
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}"
+            hint = "please report it"
+        self._warn("EP467 this node could not check itself", detail, hint)
+        return ""
+
+    async def _check(self, plan: Plan, wait: Callable[[str], None]) -> list[str]:
+        problems = self._limits(plan)
         readings = await self._read_cards(plan, self._spec.seconds)
         problems += self._health(plan, readings)
         if readings and not problems:
             problems += await self._await_memory(plan, readings, wait)
-        return "; ".join(problems + await self._run_folder(plan))
+        return problems + await self._run_folder(plan)
 
     def _warn(self, summary: str, detail: str, hint: str) -> None:
         """Say it, unless this node has said it in an earlier attempt."""
@@ -70,13 +87,14 @@ class NodeGate:
             self._said.add(summary)
             self._log(f"warning: {summary} | {detail} | {hint}")
 
-    def _limits(self, plan: Plan, attempt: int) -> list[str]:
+    def _limits(self, plan: Plan) -> list[str]:
         """Judge once more what was judged before the boot, as an attempt may have used it up."""
         try:
             warnings = [message_parts(warning) for warning in preflight.check(plan)]
         except EntrypointError as error:
             return [": ".join(message_parts(str(error))[:2])]
-        if attempt == 1:  # it was said at the start
+        if not self._has_begun:  # it was said at the start
+            self._has_begun = True
             self._said.update(summary for summary, _, _ in warnings)
         for warning in warnings:
             self._warn(*warning)
@@ -139,7 +157,7 @@ class NodeGate:
             if named != before:
                 why = f"the memory of cards is not free: {named}"
                 self._log(f"{why}; waiting {left:.0f}s at most")
-                wait(why)
+                wait(one_line(why, _PROBLEM))
                 before = named
             await rest(min(_POLL, left))
             readings = await self._read_cards(plan, _TOOL)

@@ -14,7 +14,6 @@ import pytest
 
 from entrypoint import spec
 from entrypoint.errors import CantCreateError
-from entrypoint.health import admission
 from entrypoint.health import gate as checks
 from entrypoint.health.gate import NodeGate
 from entrypoint.model import Device, Facts, Plan
@@ -57,8 +56,8 @@ class Gate:
         file.chmod(mode)
         return file
 
-    def check(self, attempt: int = 1) -> str:
-        return asyncio.run(self.gate.check(self.plan, attempt, self.waits.append))
+    def check(self) -> str:
+        return asyncio.run(self.gate.check(self.plan, self.waits.append))
 
     def said(self) -> str:
         return "\n".join(self.lines)
@@ -108,7 +107,7 @@ def test_one_that_is_slow_is_ended_and_said_once(tmp_path: Path) -> None:
     gate.add("10-slow", f"sleep 600 & echo $! >{pids}; sleep 600")
     gate.add("20-late", "exit 1")
     assert gate.check() == ""
-    assert gate.check(2) == ""
+    assert gate.check() == ""
     assert gate.said().count("EP465 the health check 10-slow has no result | no end within ") == 1
     assert gate.said().count("EP465 the health check 20-late has no result | no time left") == 1
     pid = pids.read_text().split()[-1]
@@ -135,7 +134,7 @@ def test_a_file_that_others_may_have_written_is_not_run(
 ) -> None:
     gate = Gate(tmp_path)
     make(gate.add("10-check", f"touch {tmp_path}/ran; exit 1"))
-    assert gate.check() == gate.check(2) == ""
+    assert gate.check() == gate.check() == ""
     assert not (tmp_path / "ran").exists()
     (line,) = gate.lines
     assert line.startswith(f"warning: EP464 10-check of {gate.folder} is not run | {why}")
@@ -162,7 +161,7 @@ def test_a_stop_ends_what_runs(tmp_path: Path) -> None:
     gate.add("10-slow", f"echo $$ >{pids}; exec sleep 60")
 
     async def stopped() -> None:
-        task = asyncio.create_task(gate.gate.check(gate.plan, 1, gate.waits.append))
+        task = asyncio.create_task(gate.gate.check(gate.plan, gate.waits.append))
         while not pids.exists() or not pids.read_text():
             await asyncio.wait({task}, timeout=0.02)
         task.cancel()
@@ -179,16 +178,16 @@ def test_what_was_judged_before_the_boot_is_judged_again(
     gate = Gate(tmp_path)
     said = ["EP422 little shared memory | 1 MiB | give it more"]
     monkeypatch.setattr(checks.preflight, "check", lambda plan: said)
-    assert gate.check() == gate.check(2) == gate.said() == "", "it was said at the start"
+    assert gate.check() == gate.check() == gate.said() == "", "it was said at the start"
     said.append("EP421 few file handles | 80 | raise it")
-    assert gate.check(3) == gate.check(4) == ""
+    assert gate.check() == gate.check() == ""
     assert gate.lines == ["warning: EP421 few file handles | 80 | raise it"]
 
     def full(plan: Plan) -> list[str]:
         raise CantCreateError("EP410 cannot write /run/x", "0 KiB free", "make room")
 
     monkeypatch.setattr(checks.preflight, "check", full)
-    assert gate.check(5) == "EP410 cannot write /run/x: 0 KiB free"
+    assert gate.check() == "EP410 cannot write /run/x: 0 KiB free"
 
 
 # -- cards
@@ -216,7 +215,7 @@ def test_a_card_with_errors_is_named(tmp_path: Path) -> None:
 def test_a_tool_that_is_of_no_use_is_said_once(tmp_path: Path, before: str, why: str) -> None:
     gate = Gate(tmp_path, device=1, seconds=1)
     simulated_smi(gate.tools, before=before)
-    assert gate.check() == gate.check(2) == ""
+    assert gate.check() == gate.check() == ""
     (line,) = gate.lines
     assert line.startswith(f"warning: EP461 the health of the cards is unknown | nvidia-smi: {why}")
 
@@ -259,7 +258,7 @@ def test_what_used_the_cards_before_the_job_goes_on(tmp_path: Path) -> None:
     assert gate.check() == ""
     assert "EP463 the job shares its cards | memory of cards is not free after 1s" in gate.said()
     assert gate.waits.pop()
-    assert gate.check(2) == ""
+    assert gate.check() == ""
     assert gate.waits == [], "it is not awaited once more"
     assert gate.said().count("EP463") == 1
 
@@ -270,7 +269,7 @@ def test_what_an_attempt_has_left_is_a_failure(tmp_path: Path) -> None:
     assert gate.check() == ""
     (gate.tools / "begun").unlink()
     simulated_smi(gate.tools, held=600)
-    problem = gate.check(2)
+    problem = gate.check()
     assert problem.startswith("memory of cards is not free after 1s: GPU 0: 20480 MiB in use: pid")
 
 
@@ -280,14 +279,11 @@ def test_a_folder_that_does_not_answer_stops_no_job(
 ) -> None:
     answers = threading.Event()
     monkeypatch.setattr(checks, "_executables", lambda folder: answers.wait(600) and [])
-    monkeypatch.setattr(admission, "_HUNG", 0.3)
+    monkeypatch.setattr(checks, "_HUNG", 0.3)
     gate = Gate(tmp_path, cards="never", seconds=1, memory=0)
     if not hangs:
         answers.set()
 
-    async def run() -> str:
-        return await admission._check(gate.gate, gate.plan, 1, gate.lines.append, lambda why: None)
-
-    assert asyncio.run(run()) == ""
+    assert gate.check() == ""
     assert ("EP467 this node could not check itself | no end within" in gate.said()) == hangs
     answers.set()
