@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from entrypoint import __version__
 from entrypoint.cli import outputs
 from entrypoint.cli.parser import Commands, command
 from entrypoint.errors import NoInputError
 from entrypoint.output.log import Logger, show
-
-if TYPE_CHECKING:
-    from entrypoint.record.timeline import Timeline
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -35,10 +31,26 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
-    """Write the page and the trace, or print a table if neither was asked for. Returns 0."""
-    from entrypoint.record.timeline import table, trace
+    """Write the page and the trace, or print a table if neither was asked for. Returns 0.
 
-    timeline = _read(args.run_dir)
+    Raises NoInputError if there is no timeline, RefusedError if another user may have put it there.
+    """
+    from entrypoint.record import status
+    from entrypoint.record.file import record_of
+    from entrypoint.record.timeline import merge, table, trace
+    from entrypoint.wire import Invalid
+
+    run_dir = args.run_dir.rstrip("/") or "/"
+    file = run_dir if run_dir.endswith(".json") else record_of(run_dir)
+    hint = "give worker-0's run directory, as `entrypoint plan` names it, after the job's end"
+    try:
+        timeline = merge(status.load(file))
+    except OSError as error:
+        detail = f"{file}: {error.strerror or error}"
+        raise NoInputError("EP042 there is no timeline to read", detail, hint) from None
+    except Invalid as error:
+        detail = f"{error}; this toolkit is {__version__}"
+        raise NoInputError(f"EP042 {file} is not a record", detail, hint) from None
     if args.html:
         from entrypoint.record.page import page
 
@@ -48,26 +60,3 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     if not (args.html or args.trace):
         show(table(timeline))
     return 0
-
-
-def _read(place: str) -> Timeline:
-    """Return the timeline in a record.
-
-    Raises NoInputError if there is none, RefusedError if another user may have put it there.
-    """
-    from entrypoint.record import status
-    from entrypoint.record.file import record_of
-    from entrypoint.record.timeline import merge
-    from entrypoint.wire import Invalid
-
-    run_dir = place.rstrip("/") or "/"
-    file = run_dir if run_dir.endswith(".json") else record_of(run_dir)
-    hint = "give worker-0's run directory, as `entrypoint plan` names it, after the job's end"
-    try:
-        return merge(status.load(file))
-    except OSError as error:
-        detail = f"{file}: {error.strerror or error}"
-        raise NoInputError("EP042 there is no timeline to read", detail, hint) from None
-    except Invalid as error:
-        detail = f"{error}; this toolkit is {__version__}"
-        raise NoInputError(f"EP042 {file} is not a record", detail, hint) from None

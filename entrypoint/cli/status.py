@@ -149,4 +149,4 @@ def _changing(state: dict[str, Any]) -> list[str]:
 
 def _time(seconds: float | None) -> str:
     """Return a duration in whole seconds, `-` for None."""
-    return duration(int(seconds)) if seconds is not None and 0 <= seconds < 1e12 else "-"
+    return "-" if seconds is None else duration(int(seconds))

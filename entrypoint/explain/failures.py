@@ -50,13 +50,13 @@ def lines_of(data: bytes) -> list[str]:
 
 
 def _unpacked(line: str) -> str:
-    if not line.rstrip().endswith("}") or len(line) > clean.LONGEST * 4:
+    if len(line) > clean.LONGEST * 4:
         return line
     try:
         fields = from_json(line)
     except ValueError:
         return line
-    texts = (fields.get(name) for name in _TEXT_FIELDS) if isinstance(fields, dict) else ()
+    texts = map(fields.get, _TEXT_FIELDS)
     return next((text.rstrip("\n") for text in texts if isinstance(text, str)), line)
 
 
@@ -66,8 +66,7 @@ def text(cause: Cause, width: int) -> str:
         ("cause", phrase(cause)),
         *((("role", _ROLES[cause.role]),) if cause.lines else ()),
         ("certain", _CERTAINTIES[cause.certainty]),
-        *((("shown by", cause.lines[0]),) if cause.lines else ()),
-        *(("", line) for line in cause.lines[1:]),
+        *zip(("shown by", "", ""), cause.lines, strict=False),
         ("fix", cause.fix),
     ]
     return "\n".join([cause.slug, *(row(name, words, width) for name, words in rows)]) + "\n"
@@ -85,8 +84,7 @@ def explained(lines: Sequence[str], status: int | None = None, signal: str = "")
     for text in reversed(own.values()):
         if text.startswith("cause: ") and (said := read_phrase(text.removeprefix("cause: "))):
             return replace(said, lines=(one_line(text, LINE),))
-    said = judge([ends[-1][0]]) if ends else None
-    if said and said.lines:
+    if ends and (said := judge([ends[-1][0]])).lines:
         return said
     cause = judge(lines, status, signal)
     rank, node = _origin(cause, lines, own, ends[-1]["place"] if ends else "")

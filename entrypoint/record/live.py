@@ -45,12 +45,12 @@ def phases_before(now: float) -> list[Span]:
     """Return the phases until now, before the start hooks (monotonic seconds)."""
     start = min(_started("self", now), now)
     spans = [Span(Phase.FACTS.timeline, start, now)]
+    is_below_first = os.getpid() != 1 and proc.is_below(os.getpid(), 1)
     with contextlib.suppress(OSError):
-        is_below_first = os.getpid() != 1 and proc.is_below(os.getpid(), 1)
         if is_below_first and os.stat("/proc/self/ns/pid").st_ino != _FIRST:
             first = _started(1, start)
             if 0 < start - first < _LONGEST:
-                spans.insert(0, Span(Phase.CONTAINER.timeline, first, start))
+                return [Span(Phase.CONTAINER.timeline, first, start), *spans]
     return spans
 
 

@@ -25,6 +25,7 @@ from entrypoint.values import dataclass, replace
 _MOST_PHASES = 100  # phases of the node itself that are kept
 # phases of ranks that are kept: a rank may restart any number of times
 _MOST = messages.PHASES // 2
+_OF_RANK = {"start": Phase.OUTPUT.timeline, "output": Phase.RUNNING.timeline, "end": ""}
 # A node that sends one of these is there.
 _HEARD = (events.MessageReceived, events.Answered, events.Alive)
 
@@ -108,12 +109,8 @@ class JobObserver:
             case events.NameState():
                 self._names[what.host] = what.state
                 self.is_new = True
-            case events.RankChanged(change="start"):
-                self._turn(what.name, Phase.OUTPUT.timeline, now)
-            case events.RankChanged(change="end"):
-                self._turn(what.name, "", now)
-            case events.RankChanged() if what.name in self._open:
-                self._turn(what.name, Phase.RUNNING.timeline, now)
+            case events.RankChanged() if what.change == "start" or what.name in self._open:
+                self._turn(what.name, _OF_RANK[what.change], now)
             case actions.Call():
                 self._turn(self._topology.name(node), DNS, now)
             case actions.Answer(message=messages.NodeInfo()):
@@ -206,7 +203,7 @@ class JobObserver:
         rows, here = self.rows(now), self._topology
         return Recording(
             job=here.job,
-            names=tuple(here.name(node.rank) for node in here.nodes),
+            names=tuple(map(here.name, range(len(here.nodes)))),
             me=self.me,
             alone=self._plan.roll_call == "none",
             phases=rows,
@@ -240,9 +237,10 @@ class JobObserver:
         node, state = self._topology.nodes[rank], self.nodes[rank]
         phase, detail = state.phase.status, state.detail
         printed = now - idle if rank == self.me else state.printed
-        unresolved = [f"{host}: {why}" for host, why in self._names.items() if why]
-        if unresolved and rank == self.me and state.phase is Phase.ROLL_CALL:
-            phase, detail = UNRESOLVED, "; ".join(unresolved)
+        if rank == self.me and state.phase is Phase.ROLL_CALL:
+            unresolved = [f"{host}: {why}" for host, why in self._names.items() if why]
+            if unresolved:
+                phase, detail = UNRESOLVED, "; ".join(unresolved)
         return NodeStatus(
             node=node.label,
             host=node.host,

@@ -3,6 +3,7 @@ node."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from entrypoint.output.lines import stamp
@@ -156,7 +157,7 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
     }
 
 
-def _parts(phases: tuple[Span, ...] | list[Span], axis: Axis) -> list[dict[str, str]]:
+def _parts(phases: Sequence[Span], axis: Axis) -> list[dict[str, str]]:
     return [
         {
             "kind": _KIND_OF[phase.name],

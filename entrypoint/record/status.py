@@ -22,7 +22,7 @@ from entrypoint.system import proc
 from entrypoint.system.descriptors import open_regular
 from entrypoint.system.files import is_trusted
 from entrypoint.text import duration, from_json
-from entrypoint.wire import Invalid, read
+from entrypoint.wire import Invalid, read, to_json
 
 _USUAL = "/tmp/entrypoint-*"  # run directories of jobs that set none
 _LATE = 3.0  # seconds that a write may be overdue
@@ -202,10 +202,7 @@ def _state(file: str) -> dict[str, Any]:
             f"{what} in {file.removesuffix(record_of(''))}: its record is {duration(age)} old",
             _STOPPED.get(state, hint),
         )
-    status = record.status.later(age)
-    outcome = vars(status.outcome) if status.outcome else None
-    nodes = [vars(node) for node in status.nodes]
-    return {**vars(status), "outcome": outcome, "nodes": nodes, "command": record.command}
+    return {**from_json(to_json(record.status.later(age))), "command": record.command}
 
 
 def _of_program(what: str, state: str) -> dict[str, Any]:

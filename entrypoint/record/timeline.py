@@ -137,15 +137,15 @@ def merge(record: Record) -> Timeline:
     if not recording.phases or recording.phases[0][3]:
         raise Invalid("phases: none is the node's own")
     parts = {me: (recording.phases, ClockShift())}
-    for rank in range(len(recording.names)):
+    ranks = range(len(recording.names))
+    for rank in ranks:
         peer = recording.peers.get(str(rank), PeerTimes())
         if peer.part and (shift := ClockShift.between(vars(peer.part), vars(peer))):
             parts[rank] = peer.part.phases, shift
     zero = min(shift(rows[0][1]) for rows, shift in parts.values() if rows)
     here = _bar(me, recording, parts, zero)
     bars = tuple(
-        here if rank == me else _bar(rank, recording, parts, zero, here.came)
-        for rank in range(len(recording.names))
+        here if rank == me else _bar(rank, recording, parts, zero, here.came) for rank in ranks
     )
     arrived = [bar for bar in bars if bar.came is not None]
     last = max(arrived, key=lambda bar: bar.came or 0.0) if len(arrived) > 1 else None
@@ -270,22 +270,22 @@ def longest(timeline: Timeline) -> str:
 
 def table(timeline: Timeline) -> str:
     """Return a table of nodes with the seconds of each phase, and what is missing."""
-    taken = [bar.totals for bar in timeline.bars]
-    names = [name for name in MEANING if any(took.get(name, 0) >= 0.0005 for took in taken)]
-    heads = ["seconds", "begun", *names, "sum"]
-    rows = [heads]
-    for bar, took in zip(timeline.bars, taken, strict=True):
-        seconds = [f"{took[name]:.3f}" if name in took else "-" for name in names]
+    used = {name for bar in timeline.bars for name, time in bar.totals.items() if time >= 0.0005}
+    names = [name for name in MEANING if name in used]
+    rows = [["seconds", "begun", *names, "sum"]]
+    for bar in timeline.bars:
+        took = bar.totals
+        cells = [f"{took[name]:.3f}" if name in took else "-" for name in names]
         begun, whole = (
             (f"{bar.phases[0].start:.3f}", f"{bar.seconds:.3f}") if bar.phases else ("-", "-")
         )
-        rows.append([bar.name, begun, *seconds, whole])
+        rows.append([bar.name, begun, *cells, whole])
     title = (f"job {timeline.job}", duration(timeline.seconds), timeline.outcome)
     lines = [
         ", ".join(filter(None, title)),
         *([f"command: {timeline.command}"] if timeline.command else []),
         "",
-        *columns(rows, range(1, len(heads))),
+        *columns(rows, range(1, len(names) + 3)),
         "",
         *sentences(timeline),
         *notes(timeline),

