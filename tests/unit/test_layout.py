@@ -214,6 +214,16 @@ def membership_elsewhere(sources: Sources) -> list[str]:
     return wrong
 
 
+def membership_acts(sources: Sources) -> list[str]:
+    """job/membership/ answers with values; what follows from them is done elsewhere."""
+    return [
+        f"{path}:{node.lineno}: {node.attr}"
+        for path, text in sources.items()
+        for node in (ast.walk(parse(text)) if path.startswith("job/membership/") else ())
+        if isinstance(node, ast.Attribute) and node.attr in {"scheduler", "act", "log"}
+    ]
+
+
 # --------------------------------------------------------------------------------------------------
 # The rules, and their controls
 
@@ -226,6 +236,7 @@ RULES = [
     divided,
     launchers_by_name,
     membership_elsewhere,
+    membership_acts,
 ]
 
 
@@ -268,6 +279,7 @@ BREACHES = [
     (membership_elsewhere, "job/leader.py", "if topology.spares: ...", "1: spares"),
     (membership_elsewhere, "job/state.py", "least = x\nmin_nodes = 2", "2: min_nodes"),
     (membership_elsewhere, "job/a.py", "make(gate=1)", "1: gate"),
+    (membership_acts, "job/membership/a.py", "state.scheduler.now", "1: scheduler"),
 ]  # fmt: skip
 
 
@@ -292,6 +304,7 @@ def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> Non
         (launchers_by_name, "spec.py", 'default = "mpirun"'),
         (membership_elsewhere, "job/membership/__init__.py", "topology.spares"),
         (membership_elsewhere, "plan/team.py", "topology.spares"),
+        (membership_acts, "job/rollcall.py", "state.scheduler.now"),
         (membership_elsewhere, "job/messages.py", 'x = "spares"  # of a gate'),
     ],
 )
