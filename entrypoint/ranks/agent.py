@@ -8,7 +8,6 @@ none.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
@@ -27,8 +26,9 @@ exit 255
 
 if __name__ == "__main__":
     run_dir, after, host, *words = sys.argv[1:]
+    wanted = os.fsencode(f"{host} {' '.join(words)}{after}")
     try:
-        connection = connect(run_dir, json.dumps(["agent", [host, " ".join(words) + after]]))
+        connection = connect(run_dir, f'["agent", "{wanted.hex()}"]')
     except OSError:
         sys.exit(255)  # the entrypoint has ended
     os.dup2(connection.fileno(), 0)

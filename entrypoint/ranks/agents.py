@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from entrypoint.system.nodesocket import Connection, NodeSocket, ignore
+from entrypoint.system.nodesocket import Connection, NodeSocket, ignore, unpacked
 
 
 class Agents:
@@ -30,17 +30,15 @@ class Agents:
         self._agents: dict[int, Connection] = {}
         node.kinds["agent"] = self._begin
 
-    def _begin(self, agent: Connection, words: Any) -> None:
-        match words:
-            case [str(host), str(command)] if self._hosts.get(host) not in (
-                None,
-                *self._agents,
-            ) and self._is_launcher(agent.pid):
-                agent.handler = ignore
-                self._agents[self._hosts[host]] = agent
-                self._wanted(self._hosts[host], command)
-            case _:
-                agent.send(b"null\n")
+    def _begin(self, agent: Connection, wanted: Any) -> None:
+        host, _, command = unpacked(wanted).decode(errors="surrogateescape").partition(" ")
+        rank = self._hosts.get(host)
+        if rank is None or rank in self._agents or not self._is_launcher(agent.pid):
+            agent.send(b"null\n")
+            return
+        agent.handler = ignore
+        self._agents[rank] = agent
+        self._wanted(rank, command)
 
     def answer(self, rank: int, status: int) -> None:
         """Make the agent of a node end with this status."""

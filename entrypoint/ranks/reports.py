@@ -20,7 +20,7 @@ from typing import Any
 from entrypoint.job.messages import LINE, LINES, MAX_RANKS
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.system import children, proc, process
-from entrypoint.system.nodesocket import Connection, NodeSocket
+from entrypoint.system.nodesocket import Connection, NodeSocket, unpacked
 from entrypoint.text import one_line
 from entrypoint.values import dataclass
 
@@ -203,10 +203,7 @@ def last_lines(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 def _lines(output: Any) -> tuple[str, ...]:
     """Return the lines of a program's last output as a terminal shows them, without empty ones."""
-    try:
-        text = bytes.fromhex(output).decode("utf-8", "replace")
-    except (TypeError, ValueError):
-        return ()
+    text = unpacked(output).decode("utf-8", "replace")
     lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
     return tuple(line.rstrip() for line in lines if line.strip())
 

@@ -5,11 +5,12 @@ Each line is a JSON array of a name and its value. The first line names the send
 
     ["rank", 3]            a supervisor, then its reports (ranks/reports.py)
     ["program-rank", 3]    the same, of a rank that a program of this node has started
-    ["agent", ["worker-1", "COMMAND"]]  mpirun's agent (ranks/agents.py)
+    ["agent", "BYTES"]     mpirun's agent, with a host and its daemon's command (ranks/agents.py)
     ["stacks", null]       `entrypoint stacks` (session/stackrequests.py)
 
-Any program of the job may connect. The kernel identifies the process at the other end, so none can
-report in the name of another. Nothing here waits for a process, and what is kept of one is bounded.
+BYTES are in hexadecimal, which a sender writes without a module. Any program of the job may
+connect. The kernel identifies the process at the other end, so none can report in the name of
+another. Nothing here waits for a process, and what is kept of one is bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from entrypoint.text import from_json
 _WAITING = 4096  # connections that may wait to be accepted; the kernel may allow fewer
 UNKNOWN = 256  # connections that are kept without a handler; beyond that the oldest one is closed
 _PAUSE = 1.0  # seconds until connections are accepted again, if no file handle was left
-_LONGEST = 1 << 17  # bytes of a line
+_LONGEST = 1 << 18  # bytes of a line
 
 Handler = Callable[[str, Any], object]  # of the name and the value of a line
 # Judges a process by the value of its first line, and gives its connection a handler to accept it.
@@ -167,3 +168,10 @@ def _parsed(line: bytes) -> tuple[str, Any]:
         name, value = from_json(line)
         return str(name), value
     return "invalid", None
+
+
+def unpacked(value: Any) -> bytes:
+    """Return the bytes that a line has in hexadecimal; none if they are not valid."""
+    with contextlib.suppress(ValueError, TypeError):
+        return bytes.fromhex(value)
+    return b""

@@ -108,12 +108,12 @@ async def test_only_a_process_of_the_launcher_has_a_daemon_started(folder: Path)
         assert await real.wait() == 0
 
 
-@pytest.mark.parametrize("words", [None, "node-0", ["node-0"], ["node-0", 1], {"node-0": ""}])
+@pytest.mark.parametrize("wanted", [None, 1, "node-0", ["node-0"], b"node-7 true".hex()])
 @in_loop
-async def test_what_is_no_request_of_an_agent_starts_nothing(folder: Path, words: object) -> None:
+async def test_what_is_no_request_of_an_agent_starts_nothing(folder: Path, wanted: object) -> None:
     async with agents(folder) as nodes:
         reader, writer = await asyncio.open_unix_connection(folder / "node")
-        writer.write(json.dumps(["agent", words]).encode() + b"\n")
+        writer.write(json.dumps(["agent", wanted]).encode() + b"\n")
         assert await reader.readline() == b"null\n"
         assert nodes.wanted.empty()
         writer.close()
