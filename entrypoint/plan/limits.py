@@ -21,7 +21,7 @@ _RUN_DIR, _OTHER = (_MIB, 1), (1 << 30, 1000)
 # Open MPI 4 takes 4 MiB a rank and says so; NCCL's buffers between a machine's cards take more.
 _SHM_RANK, _SHM_CARD = 4 * _MIB, 64 * _MIB
 # File handles: our own; each rank's pipes. Each peer takes one for its session (its socket, before
-# it a name server's), and one for the reply to mpirun's agent.
+# it a name server's), and one for the connection of mpirun's agent.
 _OWN, _RANK = 64, 8
 
 
