@@ -385,7 +385,7 @@ class Loop:
             self._background(self._show_own_stacks())
 
     async def _show_own_stacks(self) -> None:
-        self._stack_requests.answer(await self._programs.stacks_of_node(), "no rank runs here")
+        self._stack_requests.answer(await self._programs.watcher.lines(), "no rank runs here")
 
     def _show_waiting(self, action: actions.ShowWaiting) -> None:
         if self._waiting is None:

@@ -60,8 +60,8 @@ class Programs:
         self.node = NodeSocket(run_dir)
         self.reports = ProgramReports(facts, draft, self.node, callbacks, note)
         ranks = (self.reports.ranks, self.reports.program_ranks)
-        self._watcher = RankWatcher(spec.stall, facts, draft, callbacks, ranks)
-        self._stop = ProgramStop(self.reports, self._watcher, spec.timeouts.grace, callbacks)
+        self.watcher = RankWatcher(spec.stall, facts, draft, callbacks, ranks)
+        self._stop = ProgramStop(self.reports, self.watcher, spec.timeouts.grace, callbacks)
 
     @property
     def env(self) -> dict[str, str]:
@@ -79,7 +79,7 @@ class Programs:
                 self._background(self._start_daemon(command))
             case messages.Ping(number):
                 self.reports.read()  # reports of ranks are sent before this answer
-                self._watcher.tell_steps()
+                self.watcher.tell_steps()
                 self._tell(messages.Pong(self.idle(), number))
             case messages.Signal(name):
                 # Not to the launcher of these ranks, which the signal would end.
@@ -87,17 +87,13 @@ class Programs:
                 ranks = self.reports.program_ranks if is_both else self.reports.ranks
                 ranks.signal(signal.Signals[name])
             case messages.Stacks():
-                self._background(self._watcher.tell_stacks())
+                self._background(self.watcher.tell_stacks())
             case messages.Stop(grace):
                 self._stop.begin(grace)
             case messages.ReleaseFailedRanks():
                 self.reports.ranks.let_go()
             case _:
                 raise TypeError(f"this is no order: {message!r}")
-
-    async def stacks_of_node(self) -> tuple[str, ...]:
-        """Return what the ranks of this node do, for `entrypoint stacks`."""
-        return await self._watcher.lines()
 
     def prepare(
         self,
@@ -135,7 +131,7 @@ class Programs:
             self._leader_env,
             self._replaced,
         )
-        self._watcher.launch = self._plan.launch
+        self.watcher.launch = self._plan.launch
         self.write(self._plan.files)
         make_folders(self._plan.launch.folders)
         self._run_dir.write("last-output", f"{time.monotonic():020.3f}\n\n\n", 0o600)
