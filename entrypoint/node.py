@@ -110,8 +110,8 @@ def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
     if draft.no_roll_call:
         count = len(draft.topology.nodes)
         lost = (
-            f"nobody sees whether all {count} nodes are there, fail or are lost, and each ends with"
-            " its own status"
+            f"nobody notices if one of the {count} nodes is missing, fails or is lost, and each"
+            " ends with its own status"
         )
         log(
             f"warning: EP506 no roll call, {draft.no_roll_call} | {lost} | remove roll_call, and"

@@ -39,7 +39,7 @@ def spec(args: argparse.Namespace, here: bool = True) -> tuple[JobSpec, str]:
         data = _read(
             args.spec,
             f"the job spec {os.path.abspath(args.spec)}",
-            "give --spec or ENTRYPOINT_SPEC a file that is there",
+            "give --spec or ENTRYPOINT_SPEC an existing file",
         )
         file = data.decode("utf-8", "surrogateescape")
     starts = folders(args) if here else {}
@@ -76,7 +76,7 @@ def environ() -> dict[str, str]:
 
 def text(path: str) -> str:
     """Return a file's text. Raises NoInputError if it cannot be read."""
-    return _read(path, path, "give a file that is there").decode("utf-8", "replace")
+    return _read(path, path, "give an existing file").decode("utf-8", "replace")
 
 
 def _read(path: str, name: str, hint: str) -> bytes:

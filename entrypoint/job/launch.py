@@ -95,7 +95,7 @@ class LaunchMonitor:
         if empty and not chosen:
             hosts, above = ", ".join(empty), "; ".join(self.heard.above_slots(self._own))
             what = f"{above}: none runs on {hosts}" if above else f"no rank runs on {hosts}"
-            do = f"see that the options of {self._name} let it use the hostfile"
+            do = f"make sure that the options of {self._name} let it use the hostfile"
             self._decide(ConfigError(f"EP604 {what}", words, do).outcome)
 
     def out_of_time(self) -> None:
@@ -141,8 +141,8 @@ class LaunchMonitor:
         if not heard.all_started():
             asked = self._spec.source("mpi.np") if self._spec.mpi.np else "the slots of all nodes"
             do = (
-                f"-np is {heard.asked} by {asked}: see that OPENMPI_EXTRA_ARGS and the like do not"
-                " change that"
+                f"-np is {heard.asked} by {asked}: make sure that OPENMPI_EXTRA_ARGS and the like"
+                " do not change that"
             )
             self._decide(
                 ConfigError(f"EP606 {what} and has started {heard.words()}", hint=do).outcome

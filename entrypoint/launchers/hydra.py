@@ -20,9 +20,7 @@ from entrypoint.values import replace
 
 ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # other names
 
-_NETWORK_HINT = (
-    "see that the nodes reach each other's ports, and on which interface: network.interface"
-)
+_NETWORK_HINT = "make sure that the nodes reach each other's ports, over network.interface"
 # Its daemon puts ranks into its own process group, while a signal is only for a rank's. It kills
 # the other ranks when one that has not finalized MPI ends, or when the socket of such a rank
 # closes: that rank and its socket stay until the others have ended.

@@ -39,9 +39,7 @@ _OUTPUT = {
 _OPTIONS = ("mpi.tune_file", "mpi.bind_args", "mpi.x_args", "mpi.mca_args", "mpi.extra_args")
 # Settings of interfaces: Open MPI's own variables and the parameters of its files.
 _INTERFACES = r"((OMPI|PRTE)_MCA_)?((btl|oob)_tcp|prte)_if_"
-_NETWORK_HINT = (
-    "see that the nodes reach each other's ports, and on which interfaces: MY_MPI_BTL_TCP_IF"
-)
+_NETWORK_HINT = "make sure that the nodes reach each other's ports, over MY_MPI_BTL_TCP_IF"
 # Its daemon kills its processes, by SIGTERM and a second later SIGKILL, if a rank calls MPI_Abort,
 # a spawned process fails, or a daemon is lost: so the supervisor is a process that the daemon does
 # not know. When a rank that has not finalized MPI ends, the daemon reads no more output: such a

@@ -38,7 +38,7 @@ def share(
         return ()
     origin = f"{facts.cpus:g} CPU{'' if facts.cpus == 1 else 's'} for {count(ranks, 'rank')}"
     if beside:
-        origin += f" of {len(beside) + 1} nodes on this machine"
+        origin += f" of {len(beside) + 1} nodes on this host"
     users = {**facts.env, **spec_env, **_passed(spec, launch)}
     crowded = launch.ranks.crowded_env if ranks > facts.cpus else ()
     return (*_threads(facts.cpus, ranks, origin, users), *crowded)

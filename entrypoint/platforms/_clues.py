@@ -122,7 +122,7 @@ class Clues:
         self.no_index(
             f"{name} is beyond the last {last}",
             f"{name} is {index}, {lists} names {hosts}",
-            f"see that {lists} and {name} are of one job, or set ENTRYPOINT_NODE_RANK",
+            f"make sure that {lists} and {name} belong to one job, or set ENTRYPOINT_NODE_RANK",
         )
 
     def take_slots(self, *names: str) -> None:

@@ -130,7 +130,7 @@ class RecordFile:
                 os.unlink(path)
         with contextlib.suppress(OSError):
             if (owner := os.lstat(path).st_uid) != os.geteuid():
-                detail = f"{path} is owned by {owner}, we are {os.geteuid()}"
+                detail = f"{path} is owned by {owner}, this user is {os.geteuid()}"
                 hint = "remove it, or set ENTRYPOINT_RUN_DIR to another place"
                 raise ConfigError(
                     "EP411 another user's file is in the place of this job's record", detail, hint
@@ -186,7 +186,7 @@ class RecordFile:
 
                 detail = f"{self._path}: {error.strerror or error}"
                 hint = cure(error, Path(self._path), "set ENTRYPOINT_RUN_DIR to a writable place")
-                old = "a file that is there is not this job's result"
+                old = "an older file there is not this job's result"
                 self._log(f"warning: EP415 the result cannot be written | {detail}; {old} | {hint}")
 
     def _is_ours(self) -> bool:

@@ -31,7 +31,7 @@ def check(root: Path = Path("/proc")) -> tuple[bool, str]:
     # Those of this user; if there is none, of the owner of PID 1.
     boots = next(filter(None, (states_of(user, root) for user in users)), [])
     if not boots:
-        return True, "no boot of ours is going on here: the program runs by itself"
+        return True, "no boot is going on here: the program runs on its own"
     if WAITING in boots:
         return False, "not ready: the job has not started on this node yet"
     return True, "ready: the job has started on this node"

@@ -109,7 +109,7 @@ def _runs(run_dir: str) -> bool:
 
 
 def _refused(file: str, owner: int) -> RefusedError:
-    detail = f"{file} is owned by {owner}, we are {os.geteuid()}"
+    detail = f"{file} is owned by {owner}, this user is {os.geteuid()}"
     hint = f"ask as that user: `docker exec -u {owner}`"
     return RefusedError("EP031 this record belongs to another user", detail, hint)
 
@@ -215,7 +215,7 @@ def _of_program(what: str, state: str) -> dict[str, Any]:
         raise UnavailableError(
             "EP033 the program has ended with a status that the entrypoint does not know",
             f"{what}, and is gone",
-            "whoever started it has its status, such as the container engine",
+            "what started it has its status, such as the container engine",
         )
     if state in _STOPPED:
         raise Silent("EP033 the program is stopped", what, _STOPPED[state])

@@ -236,8 +236,8 @@ def _hosts(items: list[Item], report: ProblemList) -> bool:
         elif entry.slots is not None and not _is_slots(entry.slots):
             summary = f"the slots of a host are a whole number from 1 to {MAX_SLOTS}"
             hint = (
-                "write NAME:SLOTS, such as worker-0:8; a port is no part of it, see ssh.port and"
-                " torch.port"
+                "write NAME:SLOTS, such as worker-0:8; a port does not belong there, see ssh.port"
+                " and torch.port"
             )
         elif entry.address is not None and not ip(entry.address) and check_host(entry.address):
             summary = "an address is an IP address or a host name"

@@ -101,8 +101,8 @@ def warnings(spec: JobSpec) -> list[str]:
         f" {spec.ssh.compat})"
     )
     return [
-        f"EP305 {origin} | whoever has the image can log in to every node | give the job a secret"
-        " and remove ssh.compat"
+        f"EP305 {origin} | everybody who has the image can log in to every node | give the job a"
+        " secret and remove ssh.compat"
     ]
 
 

@@ -238,11 +238,11 @@ def why_not_started(
         hint = "install it, or name another in the script's first line"
         if shell.endswith("\r"):
             hint = f"the script has Windows line ends: sed -i 's/\\r$//' {program}"
-        return f"{reason} | it is there, and its interpreter {shell!r} is not | {hint}"
+        return f"{reason} | it exists, but its interpreter {shell!r} does not | {hint}"
     if not program.endswith(".py") or not os.path.isfile(file):
         return reason
     is_program = "/" in program and os.access(file, os.X_OK)
-    why = "is not executable" if "/" in program else "is there, but is not a program on PATH"
+    why = "is not executable" if "/" in program else "exists, but is not a program on PATH"
     return reason if is_program else f"{reason} | {file} {why} | write: python {program}"
 
 

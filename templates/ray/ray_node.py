@@ -70,7 +70,7 @@ def main():
         return say(78, what, "the launcher needs it", do)
     if os.environ.get("RAY_AUTH_MODE") == "token":
         if tuple(map(int, release.split(".")[:2])) < (2, 52):
-            what = "warning: EP306 Ray is open to whoever reaches its ports"
+            what = "warning: EP306 Ray is open to everybody who reaches its ports"
             seen = f"Ray {release} knows no token"
             say(0, what, seen, "use Ray 2.52 or newer")
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:  # one node, which asks nobody else

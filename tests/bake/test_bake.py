@@ -152,7 +152,7 @@ def test_health(image: str) -> None:
     """entrypoint health answers where a program runs alone"""
     assert (
         said(image, "entrypoint", "health")
-        == "no boot of ours is going on here: the program runs by itself\n"
+        == "no boot is going on here: the program runs on its own\n"
     )
 
 

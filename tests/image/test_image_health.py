@@ -66,7 +66,7 @@ def test_health_is_local_and_cheap(image: str) -> None:
     options = ("--entrypoint", "bash", "--network", "none", "--read-only", "--cap-drop", "ALL")
     done = run(image, "-c", script, options=options)
     *said, _, times = done.out.strip().split("\n")
-    assert said == ["no boot of ours is going on here: the program runs by itself"] * 3
+    assert said == ["no boot is going on here: the program runs on its own"] * 3
     seconds = [
         float(text.split("m")[0]) * 60 + float(text.split("m")[1].rstrip("s"))
         for text in times.split()

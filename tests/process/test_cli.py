@@ -270,7 +270,7 @@ def test_a_spec_that_is_no_file_has_paths_from_the_current_folder(cwd: Path) -> 
 def test_a_missing_spec(command: str, cwd: Path) -> None:
     message = (
         f"[entrypoint] EP111 cannot read the job spec {cwd}/job.yaml | No such file or directory"
-        " | give --spec or ENTRYPOINT_SPEC a file that is there\n"
+        " | give --spec or ENTRYPOINT_SPEC an existing file\n"
     )
     for done in (
         entrypoint(cwd, command, "--spec", "job.yaml", "--", "true"),
@@ -576,13 +576,13 @@ def test_signals_reach_the_program(cwd: Path) -> None:
         (
             "./bad-interpreter",
             127,
-            "No such file or directory | it is there, and its interpreter '/no/such/shell' is not |"
+            "No such file or directory | it exists, but its interpreter '/no/such/shell' does not |"
             " install it, or name another in the script's first line",
         ),
         (
             "./windows",
             127,
-            r"No such file or directory | it is there, and its interpreter '/bin/sh\r' is not |"
+            r"No such file or directory | it exists, but its interpreter '/bin/sh\r' does not |"
             r" the script has Windows line ends: sed -i 's/\r$//' ./windows",
         ),
     ],
@@ -606,7 +606,7 @@ def test_a_program_that_cannot_start(program: str, status: int, seen: str, cwd: 
 @pytest.mark.parametrize(
     ("program", "mode", "status", "why"),
     [
-        ("train.py", 0o644, 127, "is there, but is not a program on PATH"),
+        ("train.py", 0o644, 127, "exists, but is not a program on PATH"),
         ("./train.py", 0o644, 126, "is not executable"),
     ],
 )

@@ -22,7 +22,7 @@ from tests import TREE
 Check = Callable[[Path], tuple[bool, str]]
 COMMAND = TREE / "scripts/entrypoint"  # of an image
 
-ALONE = (True, "no boot of ours is going on here: the program runs by itself")
+ALONE = (True, "no boot is going on here: the program runs on its own")
 NOT_READY = (False, "not ready: the job has not started on this node yet")
 READY = (True, "ready: the job has started on this node")
 RUN = ("python3", "-m", "entrypoint", "run")

@@ -213,4 +213,4 @@ def test_a_ray_without_tokens_is_named(tmp_path: Path, version: str, warns: bool
     finally:
         bed.close()
     assert (status, out) == (0, "64\n")
-    assert ("EP306 Ray is open to whoever reaches its ports" in err) is warns
+    assert ("EP306 Ray is open to everybody who reaches its ports" in err) is warns

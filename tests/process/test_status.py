@@ -252,7 +252,7 @@ def test_another_user_learns_nothing_but_whose_it_is(place: Path) -> None:
     path.chmod(0o600)  # as while the job runs
     done = captured([sys.executable, "-c", AS_ANOTHER, f"{place}/run"], timeout=60)
     assert (done.returncode, done.stdout) == (77, ""), done
-    said = f"belongs to another user | {path} is owned by 0, we are 65534 | ask as that user"
+    said = f"belongs to another user | {path} is owned by 0, this user is 65534 | ask as that user"
     assert said in done.stderr
 
 

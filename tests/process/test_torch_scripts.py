@@ -374,7 +374,7 @@ def test_a_program_and_worker_0_are_needed(bench: Bench, script: str) -> None:
     assert (got.status, got.error) == (78, f"{script}.sh: EP650 {say}\n")
     got = bench.run("--nnodes=2", "train.py", script=script)
     options = f"{script.upper()}_EXTRA_ARGS"
-    say = f"an option is no program | --nnodes=2 | name the program first; torch's: {options}"
+    say = f"an option is not a program | --nnodes=2 | name the program first; torch's: {options}"
     assert (got.status, got.error) == (78, f"{script}.sh: EP650 {say}\n")
     bench.render(at=UNNAMED)
     assert "this-host" not in (bench.folder / f"{script}.sh").read_text()

@@ -52,7 +52,7 @@ def test_a_node_without_a_rank_is_a_mistake_unless_the_user_places_the_ranks() -
     node.hears(*starts(3, 4, 5))
     assert reason(node) == (
         "78 EP604 worker-1 (b) reports 3 ranks and has 2 slots: none runs on worker-2 (c) | 6 ranks on"
-        " 2 nodes: worker-0 (a) 0-2, worker-1 (b) 3-5 | see that the options of mpirun let it use the"
+        " 2 nodes: worker-0 (a) 0-2, worker-1 (b) 3-5 | make sure that the options of mpirun let it use the"
         " hostfile"
     )
     own = Node(mpi="{np: 6}").start()
@@ -67,7 +67,7 @@ def test_a_launcher_that_ends_well_and_has_started_too_few_ranks_was_told_so() -
     node.waits(2)
     assert reason(node) == (
         "78 EP606 mpirun exited with 0 and has started 2 of 6 ranks | 2 ranks on 1 node: worker-0 (a)"
-        " 0-1 | -np is 6 by the slots of all nodes: see that OPENMPI_EXTRA_ARGS and the like do not"
+        " 0-1 | -np is 6 by the slots of all nodes: make sure that OPENMPI_EXTRA_ARGS and the like do not"
         " change that"
     )
 

@@ -126,7 +126,7 @@ def test_another_user_s_file_in_its_place_is_refused(shared: Path) -> None:
     assert (
         str(caught.value)
         == f"EP411 another user's file is in the place of this job's record | {file} is owned by 1234,"
-        " we are 65534 | remove it, or set ENTRYPOINT_RUN_DIR to another place"
+        " this user is 65534 | remove it, or set ENTRYPOINT_RUN_DIR to another place"
     )
 
 
@@ -143,7 +143,7 @@ def test_a_result_that_cannot_be_written_is_said(shared: Path) -> None:
     result.about(topology(shared))
     file = forge(shared)
     result.end(Outcome(7, "x"))
-    detail = f"{file}: Operation not permitted; a file that is there is not this job's result"
+    detail = f"{file}: Operation not permitted; an older file there is not this job's result"
     hint = "set ENTRYPOINT_RUN_DIR to a writable place"
     assert said == [f"warning: EP415 the result cannot be written | {detail} | {hint}"]
     assert sorted(os.listdir(shared)) == ["run-state.json"]

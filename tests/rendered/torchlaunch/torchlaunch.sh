@@ -49,7 +49,7 @@ case ${1##*/} in python | python[0-9]*) PYTHON=${PYTHON:-$1} && set -- "$PYTHON"
 PYTHON=${PYTHON:-$(command -v python || echo python3)} # torch must be in it
 case $1 in
   -m | [!-]*.py) set -- "$PYTHON" "$@" ;;
-  -*) fail "an option is no program" "$1" "name the program first; torch's: TORCHLAUNCH_EXTRA_ARGS" ;;
+  -*) fail "an option is not a program" "$1" "name the program first; torch's: TORCHLAUNCH_EXTRA_ARGS" ;;
 esac
 export PYTHONUNBUFFERED=${PYTHONUNBUFFERED:-1}
 # torch expands $name in arguments, so $ is doubled; the program's own name stays as it is.
