@@ -131,7 +131,7 @@ _MOST_LABELS = 6
 # What follows: `...: 0`, or `: none` at the end of the line.
 _DENIED = r"(?i)^[\w ]{0,30}[:=] {0,3}0\b(?!\.\d)|[:=] {0,3}(?:no|none|false|ok|never)\b\W{0,9}$"
 _TRACEBACK = "Traceback (most recent call last)"
-_MOST_FRAMES = 200  # lines of a traceback
+MOST_FRAMES = 200  # lines of a traceback
 # In front of a traceback that is not the program's end.
 _PART = r"Exception (?:ignored in|in thread)|Process \S{1,80}:$"
 _CHAINS = (
@@ -249,7 +249,7 @@ class Output:
     def is_of_a_part(self, number: int) -> bool:
         """Return whether the exception in this line ended only a thread or a process below the
         program, or was ignored by Python."""
-        numbers = range(number - 1, max(number - _MOST_FRAMES, 0), -1)
+        numbers = range(number - 1, max(number - MOST_FRAMES, 0), -1)
         begin = next((n for n in numbers if self.lines[n].startswith(_TRACEBACK)), 0)
         return begin > 0 and bool(compiled(_PART).match(self.lines[begin - 1][:LONGEST]))
 

@@ -13,19 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from entrypoint.cause import LINE, Cause
+from entrypoint.cause import LINE, Cause, Evidence
 from entrypoint.causes import clean, measured, numbers
 from entrypoint.causes.clean import Output
-from entrypoint.causes.evidence import Evidence
 from entrypoint.causes.table import (
     CONSEQUENCE,
     HARDWARE,
-    KINDS,
     LAST_EXCEPTION,
     LIKELY,
     PYTHON,
     WARNED,
     Signature,
+    of_kind,
     signatures,
 )
 from entrypoint.text import brief, one_line, signal_name
@@ -52,49 +51,49 @@ _FREE = rf"{_AMOUNT} free|of which {_AMOUNT} is free"
 _UNITS = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
 
 
-_UNKNOWN = Signature(
-    "user-code", "", "the program failed, and its output does not say why", certainty="low"
+_UNKNOWN = of_kind(
+    "user-code", says="the program failed, and its output does not say why", certainty="low"
 )
 # What the end of a process says where its output says less.
 ENDS: Mapping[int | str | None, Signature] = {
-    "SIGHUP": Signature(
-        "stopped-outside", "", "its terminal or session went away (SIGHUP)", retry="same",
+    "SIGHUP": of_kind(
+        "stopped-outside", says="its terminal or session went away (SIGHUP)", retry="same",
         weight=PYTHON - 1,
     ),
-    "SIGINT": Signature(
-        "stopped-outside", "", "the job was stopped by Ctrl-C or SIGINT", retry="no",
+    "SIGINT": of_kind(
+        "stopped-outside", says="the job was stopped by Ctrl-C or SIGINT", retry="no",
         weight=PYTHON - 1,
     ),
-    "SIGTERM": Signature(
-        "stopped-outside", "", "the job got a SIGTERM", role="unclear", weight=CONSEQUENCE + 3
+    "SIGTERM": of_kind(
+        "stopped-outside", says="the job got a SIGTERM", role="unclear", weight=CONSEQUENCE + 3
     ),
-    "SIGKILL": Signature("killed-unknown", "", weight=CONSEQUENCE + 3),
-    "SIGSEGV": Signature(
-        "native-crash", "", "native code crashed (SIGSEGV)", weight=LAST_EXCEPTION + 1
+    "SIGKILL": of_kind("killed-unknown", weight=CONSEQUENCE + 3),
+    "SIGSEGV": of_kind(
+        "native-crash", says="native code crashed (SIGSEGV)", weight=LAST_EXCEPTION + 1
     ),
-    "SIGFPE": Signature(
-        "native-crash", "", "native code crashed (SIGFPE)", weight=LAST_EXCEPTION + 1
+    "SIGFPE": of_kind(
+        "native-crash", says="native code crashed (SIGFPE)", weight=LAST_EXCEPTION + 1
     ),
-    "SIGABRT": Signature(
-        "native-crash", "", "native code crashed (SIGABRT)", weight=CONSEQUENCE + 6
+    "SIGABRT": of_kind(
+        "native-crash", says="native code crashed (SIGABRT)", weight=CONSEQUENCE + 6
     ),
-    "SIGILL": Signature(
-        "arch-mismatch", "", "the code was built for another CPU (SIGILL)", retry="unknown",
+    "SIGILL": of_kind(
+        "arch-mismatch", says="the code was built for another CPU (SIGILL)", retry="unknown",
         certainty="low", weight=LIKELY,
     ),
-    "SIGBUS": Signature(
-        "shm-full", "", "a process ended with SIGBUS, which in a container usually means that"
+    "SIGBUS": of_kind(
+        "shm-full", says="a process ended with SIGBUS, which in a container usually means that"
         " /dev/shm is too small", certainty="low", weight=LIKELY,
     ),
-    127: Signature(
-        "file-missing", "", "a program was not found (status 127)", certainty="low", weight=98
+    127: of_kind(
+        "file-missing", says="a program was not found (status 127)", certainty="low", weight=98
     ),
-    126: Signature(
-        "permission", "", "a program could not be executed (status 126)", certainty="low",
+    126: of_kind(
+        "permission", says="a program could not be executed (status 126)", certainty="low",
         weight=98,
     ),
-    75: Signature(
-        "user-code", "", "the program asked for another try (status 75)", retry="unknown",
+    75: of_kind(
+        "user-code", says="the program asked for another try (status 75)", retry="unknown",
         certainty="low", weight=98,
     ),
 }  # fmt: skip
@@ -114,15 +113,15 @@ class Match(NamedTuple):
     def order(self) -> tuple[int, bool, int, str, str]:
         """Return what it is compared by; the last two only make the answer always the same."""
         signature = self.signature
-        certainty = signature.certainty or KINDS[signature.slug].certainty
-        return self.weight, certainty == "low", self.line, signature.slug, signature.needle
+        is_doubtful = signature.certainty == "low"
+        return self.weight, is_doubtful, self.line, signature.slug, signature.needle
 
     @property
     def is_own_mistake(self) -> bool:
         """Whether it certainly shows a mistake of the program."""
-        kind, row = KINDS[self.signature.slug], self.signature
-        about = row.role or kind.role, row.blame or kind.blame, row.retry or kind.retry
-        is_sure = (row.certainty or kind.certainty) == "high" and self.is_report
+        row = self.signature
+        is_sure = row.certainty == "high" and self.is_report
+        about = row.role, row.blame, row.retry
         return is_sure and self.weight < WARNED and about == ("root", "program", "no")
 
 
@@ -143,10 +142,10 @@ def judge(
     matches = sorted(_weighed(list(_matches(output)), output), key=lambda match: match.order)
     best = matches[0] if matches else None
     if status == 0 and not signal and (best is None or best.signature.slug != "nan-loss"):
-        return _cause(Signature("harmless", ""), output)
-    by_end = _by_end(status, signal)
-    if best is None or (by_end is not None and by_end.weight < best.weight):
-        cause = _cause(by_end.signature if by_end else _UNKNOWN, output)
+        return _cause(of_kind("harmless"), output)
+    by_end = ENDS.get(signal) or ENDS.get(status)
+    if best is None or (by_end and by_end.weight < best.weight):
+        cause = _cause(by_end or _UNKNOWN, output)
     else:
         cause = _of(best, matches, output)
     return measured.weighed(cause, output.text, signal, evidence) if evidence else cause
@@ -181,7 +180,7 @@ def _is_plain_end(number: int, output: Output) -> bool:
 def _matches(output: Output) -> Iterator[Match]:
     """Yield every signature that is found, each at the line where it is most decisive."""
     compared = 0
-    for signature in sorted(_candidates(output.text), key=_usual_weight):
+    for signature in sorted(_candidates(output.text), key=lambda signature: signature.weight):
         best: Match | None = None
         for number, line in _lines_with(signature.needle, output):
             compared += len(line) if signature.pattern else 0
@@ -190,26 +189,17 @@ def _matches(output: Output) -> Iterator[Match]:
             groups = signature.match(line)
             if groups is None:
                 continue
-            is_report = _is_report(signature, number, output)
+            is_mistake = signature.retry in ("no", "unknown") and not _is_device_s(signature)
+            is_report = clean.reports(output.lines[number], signature.needle, is_mistake)
             weight = _weight(signature, number, output, is_report)
             match = Match(signature, number, weight, groups, is_report)
             if best is None or match.order < best.order:
                 best = match
-            if match.weight <= _usual_weight(signature):
+            if match.weight <= signature.weight:
                 break
         if best:
             yield best
     yield from _exceptions(output)
-
-
-def _usual_weight(signature: Signature) -> int:
-    """Return how decisive a signature is: as its row says, or else as its kind is. What may be a
-    consequence, though its kind is a root, is no more decisive than a consequence."""
-    kind = KINDS[signature.slug]
-    if signature.weight:
-        return signature.weight
-    is_doubtful = kind.role == "root" and signature.role not in (None, "root")
-    return max(kind.weight, CONSEQUENCE) if is_doubtful else kind.weight
 
 
 @cache
@@ -262,29 +252,19 @@ def _lines_with(needle: str, output: Output) -> Iterator[tuple[int, str]]:
         at = output.text.find(needle, output.starts[number] + len(output.lines[number]))
 
 
-def _is_report(signature: Signature, number: int, output: Output) -> bool:
-    line = output.lines[number]
-    retry = signature.retry or KINDS[signature.slug].retry
-    is_mistake = retry not in ("same", "elsewhere") and not _is_device_s(signature)
-    return clean.reports(line, signature.needle, is_mistake)
-
-
 def _is_device_s(signature: Signature) -> bool:
     """Return whether a device, the kernel or a scheduler prints it."""
-    return _usual_weight(signature) <= HARDWARE + 5
+    return signature.weight <= HARDWARE + 5
 
 
 def _weight(signature: Signature, number: int, output: Output, is_report: bool) -> int:
     """Return how decisive a signature is in this line: a warning, what progress followed, or what
     is not reported by the device itself, is only better than a consequence."""
-    usual = _usual_weight(signature)
     if _is_device_s(signature):
-        return usual if is_report else WARNED
-    if usual >= WARNED or signature.always:
-        return usual
-    if output.is_warning(number) or number < output.last_progress:
+        return signature.weight if is_report else WARNED
+    if signature.weight < WARNED and _is_only_warned_of(signature, number, output):
         return WARNED
-    return usual
+    return signature.weight
 
 
 def _exceptions(output: Output) -> Iterator[Match]:
@@ -301,22 +281,23 @@ def _exceptions(output: Output) -> Iterator[Match]:
         if _is_named(line[: clean.LONGEST]) and tries < _TRIES:
             continue
         signature = _unnamed(match["name"], line, number, output)
-        usual = max(LAST_EXCEPTION, _usual_weight(signature))
+        usual = max(LAST_EXCEPTION, signature.weight)
         weight = max(WARNED, usual) if number < output.last_progress else usual
         yield Match(signature, number, weight, {"name": match["name"]})
-        if (signature.role or KINDS[signature.slug].role) == "root":
+        if signature.role == "root":
             return
 
 
 def _unnamed(name: str, line: str, number: int, output: Output) -> Signature:
     """Return what an exception means that no signature names."""
+    ended = of_kind("user-code", says="the program ended with {name}", certainty="low")
     if name in clean.PLAIN:
-        return Signature("user-code", "", "the program ended with {name}", certainty="high")
+        return ended._replace(certainty="high")
     if signature := numbers.by_number(line):
         return signature
     if numbers.of_launcher(output.lines, number):
-        return Signature("setup", "", "the launcher could not start: {name}", certainty="low")
-    return Signature("user-code", "", "the program ended with {name}", certainty="low")
+        return of_kind("setup", says="the launcher could not start: {name}", certainty="low")
+    return ended
 
 
 def _is_named(line: str) -> bool:
@@ -338,38 +319,39 @@ def _of(best: Match, matches: Sequence[Match], output: Output) -> Cause:
 def _cause(
     signature: Signature, output: Output, numbers: Sequence[int] = (), match: Match | None = None
 ) -> Cause:
-    kind = KINDS[signature.slug]
-    says = signature.says or kind.says
+    says, certainty, retry = signature.says, signature.certainty, signature.retry
+    device = node = ""
     if match:
         for name, text in match.groups.items():
             says = says.replace(f"{{{name}}}", brief(text))
-    certainty, retry = signature.certainty or kind.certainty, signature.retry or kind.retry
-    if match and (match.weight == WARNED or _is_only_warned_of(match, output)):
-        certainty = "low"
-    if match and not match.is_report:
-        # nobody boots a job again, or elsewhere, because of what is only mentioned
-        certainty = "low" if retry in ("same", "elsewhere") else certainty
-        retry = "unknown" if _is_device_s(signature) else retry
+        if match.weight == WARNED or _is_only_warned_of(match.signature, match.line, output):
+            certainty = "low"
+        if not match.is_report:
+            # nobody boots a job again, or elsewhere, because of what is only mentioned
+            certainty = "low" if retry in ("same", "elsewhere") else certainty
+            retry = "unknown" if _is_device_s(signature) else retry
+        device = measured.device(output.lines[match.line], signature.slug)
+        node = output.address(match.line)
     return Cause(
         signature.slug,
-        signature.role or kind.role,
-        signature.blame or kind.blame,
+        signature.role,
+        signature.blame,
         retry,
         certainty,
         says,
-        signature.fix or kind.fix,
-        measured.device(output.lines[match.line], signature.slug) if match else "",
+        signature.fix,
+        device,
         tuple(one_line(output.raw[number].strip(), LINE) for number in numbers),
-        node=output.address(match.line) if match else "",
+        node=node,
     )
 
 
-def _is_only_warned_of(match: Match, output: Output) -> bool:
+def _is_only_warned_of(signature: Signature, number: int, output: Output) -> bool:
     """Return whether the line only warns, or progress followed it: what it names has perhaps not
     happened, or was not the end."""
-    if match.signature.always:
+    if signature.always:
         return False
-    return output.is_warning(match.line) or match.line < output.last_progress
+    return output.is_warning(number) or number < output.last_progress
 
 
 def _foreign(signature: Signature, line: str) -> Signature:
@@ -381,7 +363,7 @@ def _foreign(signature: Signature, line: str) -> Signature:
         return signature._replace(certainty="low")
     free = _gibibytes(_FREE, line)
     if own < _OWN_USE * total and (free is None or free < (1 - _OWN_USE) / 2 * total):
-        return Signature("gpu-oom-foreign", "")
+        return of_kind("gpu-oom-foreign")
     return signature
 
 
@@ -391,11 +373,3 @@ def _gibibytes(pattern: str, line: str) -> float | None:
         return None
     number, unit = [group for group in found.groups() if group]
     return float(number) * _UNITS[unit]
-
-
-def _by_end(status: int | None, signal: str) -> Match | None:
-    """Return what the exit status or the signal say on their own."""
-    for key in (signal, status):
-        if key in ENDS:
-            return Match(ENDS[key], 0, ENDS[key].weight, {})
-    return None

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from entrypoint.cause import Cause, Certainty, Retry
-from entrypoint.causes.evidence import DeviceFault, Evidence
+from entrypoint.cause import Cause, Certainty, DeviceFault, Evidence
 from entrypoint.causes.table import KINDS, signatures
 from entrypoint.text import brief, escaped
 from entrypoint.values import replace
@@ -52,65 +51,36 @@ def device(line: str, slug: str) -> str:
 
 def weighed(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause:
     """Return the cause, or the one that the node's measurements show instead."""
-    for explained in (_memory, _files, _shared_memory, _processes):
-        found = explained(cause, text, signal, evidence)
-        if found:
-            return found
-    for fault in evidence.device_faults:
-        found = _fault(cause, fault, text)
-        if found:
-            return found
-    return cause
-
-
-def _is_open(cause: Cause) -> bool:
-    """Return whether a measurement may explain the failure better than its output does."""
-    return cause.role == "root" and cause.certainty == "low"
-
-
-def _memory(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause | None:
-    is_sure = cause.role == "root" and cause.certainty == "high"
-    fits = cause.slug == "host-oom" or (signal == "SIGKILL" and not is_sure)
-    if not evidence.oom_kills or not fits:
-        return None
-    says = "the memory of this container was used up, and the kernel killed a process"
-    return _measured(cause, "host-oom", says)
-
-
-def _files(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause | None:
+    is_root = cause.role == "root"
+    is_sure = is_root and cause.certainty == "high"
+    is_open = is_root and cause.certainty == "low"  # a measurement may explain the failure better
+    if evidence.oom_kills and (cause.slug == "host-oom" or (signal == "SIGKILL" and not is_sure)):
+        says = "the memory of this container was used up, and the kernel killed a process"
+        return _measured(cause, "host-oom", says)
     full = evidence.disk_full
-    fits = cause.slug == "disk-full" or (_is_open(cause) and re.search(_WRITES, text))
-    if not full or not fits:
-        return None
-    return _measured(cause, "disk-full", f"no space was left in {brief(full[0])}")
-
-
-def _shared_memory(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause | None:
+    if full and (cause.slug == "disk-full" or (is_open and re.search(_WRITES, text))):
+        return _measured(cause, "disk-full", f"no space was left in {brief(full[0])}")
     free = evidence.shm_free
-    if free is None or free > max(1 << 20, (evidence.shm_size or 0) // 100):
-        return None
-    fits = cause.slug == "shm-full" or signal == "SIGBUS"
-    return _measured(cause, "shm-full") if fits else None
-
-
-def _processes(cause: Cause, text: str, signal: str, evidence: Evidence) -> Cause | None:
-    fits = cause.slug == "proc-limit" or (_is_open(cause) and re.search(_THREADS, text))
-    if not evidence.refused_processes or not fits:
-        return None
-    return _measured(cause, "proc-limit", "the container's limit of processes was reached")
+    is_full = free is not None and free <= max(1 << 20, (evidence.shm_size or 0) // 100)
+    if is_full and (cause.slug == "shm-full" or signal == "SIGBUS"):
+        return _measured(cause, "shm-full")
+    refused = evidence.refused_processes
+    if refused and (cause.slug == "proc-limit" or (is_open and re.search(_THREADS, text))):
+        return _measured(cause, "proc-limit", "the container's limit of processes was reached")
+    faults = (_fault(cause, fault, text) for fault in evidence.device_faults)
+    return next(filter(None, faults), cause)
 
 
 def _measured(
     cause: Cause, slug: str, says: str = "", certainty: Certainty = "high", device: str = ""
 ) -> Cause:
     kind = KINDS[slug]
-    retry: Retry = "elsewhere" if slug == "gpu-busy" else kind.retry
     return replace(
         cause,
         slug=slug,
         role="root",
         blame="unknown" if slug == "cuda-kernel-fault" else kind.blame,
-        retry=retry,
+        retry="elsewhere" if slug == "gpu-busy" else kind.retry,
         certainty=certainty,
         says=says or kind.says,
         fix=kind.fix,
@@ -143,12 +113,10 @@ def _fault(cause: Cause, fault: DeviceFault, text: str) -> Cause | None:
     )
     detail = escaped(fault.detail, 80)
     says = {
-        "ecc": KINDS["gpu-ecc"].says,
         "xid": f"{{device}} reported Xid {fault.number}",
         "missing": "{device} is missing",
         "health": f"{{device}} reported a fault ({detail})",
-        "held": "",
-    }[fault.kind]
+    }.get(fault.kind, "")
     return _measured(cause, slug, says, "high" if is_sure else "low", fault.device)
 
 

@@ -7,28 +7,23 @@ import errno
 from collections.abc import Mapping, Sequence
 
 from entrypoint.cause import Retry
-from entrypoint.causes.clean import LONGEST, compiled
-from entrypoint.causes.table import Signature
+from entrypoint.causes.clean import LONGEST, MOST_FRAMES, compiled
+from entrypoint.causes.table import Signature, of_kind
 
-# Kind of cause -> errors of Linux.
-_ERRNOS: Mapping[str, str] = {
-    "storage-io": "EIO EREMOTEIO EUCLEAN ENODATA EBADMSG ECOMM ESTALE EROFS ENOTCONN ESHUTDOWN",
+# Kind of cause -> errors of Linux, then statuses of gRPC, which JAX and TensorFlow use.
+_ERRORS = {
+    "storage-io": "EIO EREMOTEIO EUCLEAN ENODATA EBADMSG ECOMM ESTALE EROFS ENOTCONN ESHUTDOWN"
+    " DATA_LOSS",
     "disk-full": "ENOSPC EDQUOT",
-    "net-unreachable": "ENETDOWN ENETUNREACH EHOSTDOWN EHOSTUNREACH ETIMEDOUT ECONNREFUSED",
-    "peer-lost": "ECONNRESET ECONNABORTED EPIPE",
+    "net-unreachable": "ENETDOWN ENETUNREACH EHOSTDOWN EHOSTUNREACH ETIMEDOUT ECONNREFUSED"
+    " UNAVAILABLE",
+    "peer-lost": "ECONNRESET ECONNABORTED EPIPE ABORTED CANCELLED",
     "addr-in-use": "EADDRINUSE",
     "fd-limit": "EMFILE ENFILE",
     "host-oom": "ENOMEM",
-    "permission": "EACCES EPERM",
+    "permission": "EACCES EPERM PERMISSION_DENIED UNAUTHENTICATED",
     "file-missing": "ENOENT ENOTDIR",
-}
-# Kind of cause -> statuses of gRPC, which JAX and TensorFlow use.
-_STATUSES: Mapping[str, str] = {
     "collective-timeout": "DEADLINE_EXCEEDED",
-    "net-unreachable": "UNAVAILABLE",
-    "peer-lost": "ABORTED CANCELLED",
-    "permission": "PERMISSION_DENIED UNAUTHENTICATED",
-    "storage-io": "DATA_LOSS",
 }
 _HTTP: Mapping[str, Sequence[int]] = {
     "download": (408, 425, 429, *range(500, 600)),
@@ -40,12 +35,7 @@ _RETRIES: Mapping[str, Retry] = {
     "ESHUTDOWN": "elsewhere",
     "ESTALE": "same",
 }
-_SLUGS = {
-    name: slug
-    for table in (_ERRNOS, _STATUSES)
-    for slug, names in table.items()
-    for name in names.split()
-}
+_SLUGS = {name: slug for slug, names in _ERRORS.items() for name in names.split()}
 _NUMBER = r"(?i)\b(?:errno|os error)[ :=]{1,3}(\d{1,3})\b"
 _NAME = r"\b(?:E[A-Z]{2,14}|[A-Z]{5,11}(?:_[A-Z]{4,8})?)\b"
 _HTTP_STATUS = (
@@ -58,7 +48,6 @@ _LAUNCHER = (
 )
 _INSTALLED = r"(?:site|dist)-packages/|/lib/python3|^<frozen |^(?:torch|accelerate|deepspeed|ray)/"
 _FRAME = r"^\s{0,20}File \"(.{1,400}?)\", line \d"
-_MOST_FRAMES = 200  # lines of a traceback
 
 
 def by_number(line: str) -> Signature | None:
@@ -68,18 +57,19 @@ def by_number(line: str) -> Signature | None:
     names = [errno.errorcode.get(int(found[1]), "")] if found else compiled(_NAME).findall(text)
     for name in names:
         if name in _SLUGS:
-            return Signature(_SLUGS[name], "", retry=_RETRIES.get(name), certainty="low")
+            signature = of_kind(_SLUGS[name], certainty="low")
+            return signature._replace(retry=_RETRIES.get(name, signature.retry))
     found = compiled(_HTTP_STATUS).search(text)
     number = int(found[1] or found[2]) if found else 0
     slug = next((slug for slug, numbers in _HTTP.items() if number in numbers), "")
-    return Signature(slug, "", certainty="low") if slug else None
+    return of_kind(slug, certainty="low") if slug else None
 
 
 def of_launcher(lines: Sequence[str], number: int) -> bool:
     """Return whether the traceback above the line of an exception has frames of a launcher, and
     none of the user's: then no rank had started."""
     files = []
-    for line in reversed(lines[max(0, number - _MOST_FRAMES) : number]):
+    for line in reversed(lines[max(0, number - MOST_FRAMES) : number]):
         frame = compiled(_FRAME).match(line)
         if frame:
             files.append(frame[1])

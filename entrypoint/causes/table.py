@@ -78,24 +78,20 @@ class CauseKind(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """Words of a program, library, kernel or scheduler, and what they say about a failure.
-
-    What is empty has the value of its kind.
-    """
+    """Words of a program, library, kernel or scheduler, and what they say about a failure."""
 
     slug: str
-    needle: str  # literal part of the line
-    # in words; may hold `{device}` and the names of the pattern's groups
-    says: str = ""
+    weight: int
+    blame: Blame
+    retry: Retry
+    role: Role
+    certainty: Certainty
+    says: str  # in words; may hold `{device}` and the names of the pattern's groups
+    fix: str
+    needle: str = ""  # literal part of the line
     # of a line with the needle; linear. "" means that the needle is enough
     pattern: str = ""
-    role: Role | None = None
-    blame: Blame | None = None
-    retry: Retry | None = None
-    certainty: Certainty | None = None
-    fix: str = ""
     also: str = ""  # literal that must be somewhere else in the output
-    weight: int = 0
     # it counts on a line that is marked as a warning, and also if progress followed it
     always: str = ""
 
@@ -106,6 +102,16 @@ class Signature(NamedTuple):
             return {}
         found = compiled(self.pattern).search(line)
         return found and {name: text or "" for name, text in found.groupdict().items()}
+
+
+def of_kind(slug: str, **values: Any) -> Signature:
+    """Return a signature, whose other values are those of its kind. What may be a consequence,
+    though its kind is a root, is no more decisive than a consequence."""
+    usual = KINDS[slug]._asdict()
+    del usual["meaning"]
+    if usual["role"] == "root" and values.get("role", "root") != "root":
+        usual["weight"] = max(usual["weight"], CONSEQUENCE)
+    return Signature(**{**usual, **values})
 
 
 def read_kinds(text: str, file: str) -> dict[str, CauseKind]:
@@ -120,14 +126,12 @@ def read_kinds(text: str, file: str) -> dict[str, CauseKind]:
     return kinds
 
 
-def read_signatures(
-    text: str, file: str, kinds: Mapping[str, CauseKind], are_compiled: bool = False
-) -> tuple[Signature, ...]:
+def read_signatures(text: str, file: str, are_compiled: bool = False) -> tuple[Signature, ...]:
     """Return the signatures of a table. Raises ValueError, with file and line, if a row is wrong;
     its pattern is tried only if `are_compiled`, since compiling the whole table takes long."""
     found = []
     for place, (slug, needle, pattern, says, other) in _rows(text, file, _SIGNATURE):
-        if slug not in kinds or not needle.strip():
+        if slug not in KINDS or not needle.strip():
             raise ValueError(f"{place}: no kind of cause: {slug!r}; or no needle: {needle!r}")
         if are_compiled:
             try:
@@ -140,8 +144,9 @@ def read_signatures(
             if name not in _OTHERS or not value:
                 raise ValueError(f"{place}: not known: {option!r}")
             values[name] = _value(name, value, place)
-        values["says"] = _value("says", says, place)
-        found.append(Signature(slug, needle, pattern=pattern, **values))
+        if says:
+            values["says"] = _value("says", says, place)
+        found.append(of_kind(slug, needle=needle, pattern=pattern, **values))
     return tuple(found)
 
 
@@ -189,12 +194,12 @@ _site: list[Signature] = []
 def add_site(text: str, file: str) -> None:
     """Add the signatures of a site's table, before the first judgement. Raises ValueError, with
     file and line, if a row is wrong."""
-    _site.extend(read_signatures(text, file, KINDS, are_compiled=True))
+    _site.extend(read_signatures(text, file, are_compiled=True))
 
 
 @cache
 def signatures() -> tuple[Signature, ...]:
     """Return the signatures of our table and of the site's, whose rows replace ours for the same
     words. The order decides nothing."""
-    rows = (*read_signatures(*_text("signatures.tsv"), KINDS), *_site)
+    rows = (*read_signatures(*_text("signatures.tsv")), *_site)
     return tuple({(row.needle, row.pattern, row.also): row for row in rows}.values())

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from entrypoint.cause import BLAMES, LINE, Cause
+from entrypoint.cause import BLAMES, LINE, Cause, DeviceFault
 from entrypoint.causes import clean
-from entrypoint.causes.evidence import DeviceFault
 from entrypoint.causes.judge import ENDS, judge
 from entrypoint.causes.measured import shown_by
 from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
@@ -130,9 +129,9 @@ def read_phrase(text: str) -> Cause | None:
         return None
     xid = re.search(r" reported Xid (\d{1,4})\b", says)
     slug = shown_by(DeviceFault("", "xid", "", int(xid[1]))) if xid else "user-code"
-    rows = (row for row in (*signatures(), *ENDS.values()) if row.says)
     kinds = ((kind.slug, kind.says) for kind in KINDS.values())
-    words = (*_OTHER_WORDS, *kinds, *((row.slug, row.says) for row in rows))
+    rows = ((row.slug, row.says) for row in (*signatures(), *ENDS.values()))
+    words = (*_OTHER_WORDS, *kinds, *rows)
     fitting = [  # with something in place of their fields
         (len(said), name)
         for name, said in words

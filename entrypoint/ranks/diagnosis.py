@@ -7,18 +7,15 @@ import contextlib
 import time
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from entrypoint.cause import Cause
+from entrypoint.cause import Cause, DeviceFault, Evidence
 from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
 from entrypoint.ranks.evidence import TOOL_LIMIT, NodeProbe
 from entrypoint.system.threads import in_thread
 from entrypoint.text import Log
 from entrypoint.values import dataclass, replace
-
-if TYPE_CHECKING:
-    from entrypoint.causes.evidence import DeviceFault, Evidence
 
 # Seconds that a node waits for its diagnoses before it reports the stop: for a device's tool, and
 # for the judgement on a busy machine.

@@ -14,16 +14,13 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from entrypoint.cause import DeviceFault, Evidence
 from entrypoint.errors import CantCreateError
 from entrypoint.model import Facts, Topology
 from entrypoint.system.cgroups import Memory, Processes
 from entrypoint.system.files import cure
 from entrypoint.system.preflight import room, shared_memory
-
-if TYPE_CHECKING:
-    from entrypoint.causes.evidence import DeviceFault, Evidence
 
 TOOL_LIMIT = 5.0  # seconds for a device's tool
 _KERNEL_LOG = "/dev/kmsg"
@@ -70,8 +67,6 @@ class NodeProbe:
 
     def counters(self) -> Evidence:
         """Return what the kernel counts, and the space that is left: at the time of the call."""
-        from entrypoint.causes.evidence import Evidence  # as all below: only a failure needs it
-
         shm = shared_memory()
         topology = self._topology
         folders = dict.fromkeys((topology.workdir, topology.log_dir, topology.run_dir, "/tmp"))
@@ -88,6 +83,7 @@ class NodeProbe:
     def device_faults(self) -> tuple[DeviceFault, ...]:
         """Return what the devices' tools and the kernel's log report. Takes up to TOOL_LIMIT
         seconds."""
+        # only a failure needs it
         from entrypoint.system.smi import faults, readings, xids
 
         minors = _minors()

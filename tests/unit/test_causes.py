@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from entrypoint.cause import Cause
-from entrypoint.causes.evidence import DeviceFault, Evidence
+from entrypoint.cause import Cause, DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.table import KINDS, Signature, signatures
@@ -77,16 +76,9 @@ def placed(cause: Cause, node: str, rank: str = "") -> Cause:
 
 
 def _cause(slug: str, row: Signature | None = None, device: str = "") -> Cause:
-    kind = KINDS[slug]
-    return Cause(
-        slug,
-        (row and row.role) or kind.role,
-        (row and row.blame) or kind.blame,
-        (row and row.retry) or kind.retry,
-        (row and row.certainty) or kind.certainty,
-        (row and row.says) or kind.says,
-        device=device,
-    )
+    said = row or KINDS[slug]
+    about = (said.role, said.blame, said.retry, said.certainty, said.says)
+    return Cause(slug, *about, device=device)
 
 
 @pytest.mark.parametrize(

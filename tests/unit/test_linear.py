@@ -106,7 +106,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "line of a failure": lambda text: clean.compiled(judge._EXCEPTION).match(text),
     "prefix of a line": lambda text: clean.compiled(clean._PREFIX).match(text),
     "device of a failure": lambda text: measured.device(text, "gpu-ecc"),
-    "signature": lambda text: causes.Signature("", "", pattern="x").match(text),
+    "signature": lambda text: causes.of_kind("setup", pattern="x").match(text),
 }
 
 

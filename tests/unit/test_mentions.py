@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.causes.evidence import DeviceFault, Evidence
+from entrypoint.cause import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
-from entrypoint.causes.table import HARDWARE, KINDS, signatures
+from entrypoint.causes.table import HARDWARE, signatures
 from tests.backtracking import parsed, sample
 
 MENTIONS = (
@@ -49,12 +49,11 @@ def words(of_devices_alone: bool = False) -> list[str]:
     that are certain."""
     found = []
     for row in signatures():
-        kind = KINDS[row.slug]
         text = sample(parsed(row.pattern)) if row.pattern else row.needle
         is_whole = row.needle in text and row.match(text) is not None and not row.also
-        is_device_s = (row.weight or kind.weight) <= HARDWARE + 5
-        is_sure = (row.certainty or kind.certainty) == "high"
-        may_retry = (row.retry or kind.retry) in ("same", "elsewhere")
+        is_device_s = row.weight <= HARDWARE + 5
+        is_sure = row.certainty == "high"
+        may_retry = row.retry in ("same", "elsewhere")
         if is_whole and may_retry and ((is_device_s and is_sure) or not of_devices_alone):
             found.append(text)
     return found

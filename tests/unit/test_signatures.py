@@ -11,7 +11,7 @@ import pytest
 from entrypoint.cause import Cause
 from entrypoint.causes import table
 from entrypoint.causes.judge import judge
-from entrypoint.causes.table import KINDS, read_kinds, read_signatures, signatures
+from entrypoint.causes.table import read_kinds, read_signatures, signatures
 from entrypoint.wire import read, to_json
 from tests.extending import blocks
 
@@ -27,11 +27,11 @@ HEAD = "# a table\n\ncause\tneedle\tpattern\tsays\tother\n"
 
 def test_the_row_of_the_recipe_is_one() -> None:
     (row,) = blocks("cause")
-    assert read_signatures(HEAD + row, "own.tsv", KINDS) == (
-        table.Signature(
+    assert read_signatures(HEAD + row, "own.tsv") == (
+        table.of_kind(
             "licence",
-            "Failed to acquire licence",
-            "no licence was free",
+            needle="Failed to acquire licence",
+            says="no licence was free",
             certainty="low",
             weight=table.LIKELY,
         ),
@@ -57,7 +57,7 @@ def test_the_row_of_the_recipe_is_one() -> None:
 )
 def test_a_bad_row_is_named_with_its_file_and_line(row: str, problem: str) -> None:
     with pytest.raises(ValueError, match=rf"^own\.tsv:5: .*{re.escape(problem)}"):
-        read_signatures(f"{HEAD}gpu-ecc\ty\n{row}\n", "own.tsv", KINDS)
+        read_signatures(f"{HEAD}gpu-ecc\ty\n{row}\n", "own.tsv")
 
 
 @pytest.mark.parametrize(
