@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
-from entrypoint.errors import CantCreateError, ConfigError, OsError, UsageError
+from entrypoint.errors import CantCreateError, ConfigError, OsError
 from entrypoint.local import faults
 from entrypoint.local import settings as local
 from entrypoint.model import Facts
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 # Seconds within which two stop signals are one: timeout(1) signals its child, then the group.
 _SAME = 0.2
 # Debian's; the rest is Open MPI's.
-_PACKAGES = {
-    "sshd": "openssh-server",
-    "mpiexec.hydra": "mpich",
-}
+_PACKAGES = {"sshd": "openssh-server", "mpiexec.hydra": "mpich"}
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -84,15 +81,16 @@ def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Log
     import asyncio
 
     from entrypoint import registry
-    from entrypoint.local.cluster import LocalCluster, NodeCommand
+    from entrypoint.local.cluster import LocalCluster
     from entrypoint.system import facts
 
-    local.refuse(inputs.overrides(args))
+    overrides = inputs.overrides(args)
+    local.refuse(overrides)
     for name in local.unheard():
         os.environ.pop(name, None)
     spec, text = inputs.spec(args)
     log.shape(spec.logs)
-    count = local.node_count(spec, _number(args.count))
+    count = local.node_count(spec, args.count)
     wanted = faults.read({kind: getattr(args, kind) for kind in faults.KINDS}, count)
     here = facts.of_job(facts.read())()
     device = registry.choose("devices", spec.device, here, "cpu").device(here)
@@ -111,31 +109,15 @@ def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Log
         *_this_program(),
         "run",
         *(["--spec", args.spec] if args.spec else ()),
-        *local.flags(_flags(args), args.env),
-        *(["--", *args.command] if args.command else ()),
+        *local.flags(overrides),
     )
     places = [f"worker-{node} at {local.address(node)}" for node in sorted({0, count - 1})]
     log(f"{count} nodes on this machine: {' to '.join(places)}, ssh port {port}")
 
     async def run() -> int:
-        starts = [NodeCommand(argv, env) for env in envs]
-        return await LocalCluster(starts, wanted, signals, log).run()
+        return await LocalCluster(argv, envs, wanted, signals, log).run()
 
     return asyncio.run(run())
-
-
-def _number(text: str | None) -> int | None:
-    if text is None or (text.isdecimal() and len(text) < 9):
-        return int(text) if text else None
-    raise UsageError(f"EP020 --nodes is a number from 1 to {local.MOST}", text, "write --nodes 3")
-
-
-def _flags(args: argparse.Namespace) -> dict[str, str]:
-    """Return the fields that flags set, without the program and its variables."""
-    overrides = inputs.overrides(args)
-    return {
-        path: str(flag.value) for path, flag in overrides.items() if path not in ("env", "command")
-    }
 
 
 def _this_program() -> list[str]:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from entrypoint.output.mux import Merge
 from entrypoint.system import children, proc, process
 from entrypoint.text import count, duration
-from entrypoint.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from entrypoint.local.faults import Fault, Faults
+    from entrypoint.local.faults import Fault
     from entrypoint.system.signals import Signals
     from entrypoint.text import Log
 
@@ -26,25 +25,19 @@ _FORCED = 5.0  # seconds from the second signal until remaining processes are ki
 _GONE = 10.0  # seconds for killed processes to be gone
 
 
-@dataclass(frozen=True)
-class NodeCommand:
-    """The command that starts a node."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-
-
 class LocalCluster:
-    """All nodes of a run."""
+    """All nodes of a run, which start with the same command, each in its environment."""
 
     def __init__(
         self,
-        starts: Sequence[NodeCommand],
-        faults: Faults,
+        argv: Sequence[str],
+        envs: Sequence[Mapping[str, str]],
+        faults: Sequence[Fault],
         signals: Signals,
         log: Log,
     ) -> None:
-        self._starts = starts
+        self._argv = argv
+        self._envs = envs
         self._faults = faults
         self._log = log
         self._signals = signals
@@ -52,7 +45,7 @@ class LocalCluster:
         self._merge = Merge()
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ended: dict[int, int] = {}  # node -> status
-        self._pending = list(faults.entries)  # faults that are still to be injected
+        self._pending = list(faults)  # faults that are still to be injected
         self._causes: dict[int, str] = {}  # node -> the fault that ended it
         self._frozen: dict[int, float | None] = {}  # node -> when it continues, None for never
         self._returning: set[int] = set()  # killed nodes that are to start again
@@ -63,16 +56,14 @@ class LocalCluster:
     async def run(self) -> int:
         """Run all nodes to their end, and return worker-0's status."""
         self._signals.take(self._stop, lambda signum: self._kill(self._running, signum))
-        late = self._faults.late
-        timers = [
-            self._loop.call_later(fault.at, self._inject, fault) for fault in self._faults.entries
-        ]
+        late = [fault.node for fault in self._faults if fault.kind == "late"]
+        timers = [self._loop.call_later(fault.at, self._inject, fault) for fault in self._faults]
         timers += [
             self._loop.call_later(fault.ends, self._end, fault)
-            for fault in self._faults.entries
+            for fault in self._faults
             if fault.ends is not None
         ]
-        for node in reversed(range(len(self._starts))):  # worker-0 last: the order does not matter
+        for node in reversed(range(len(self._envs))):  # worker-0 last: the order does not matter
             if node not in late and not self._signals.stopped:
                 await self._start(node)
         await self._over.wait()
@@ -92,11 +83,10 @@ class LocalCluster:
     async def _start(self, node: int) -> None:
         streams = [os.pipe(), os.pipe()]
         out, err = (writing for _, writing in streams)
-        start = self._starts[node]
         null = asyncio.subprocess.DEVNULL
         try:
             self._running[node] = await children.start(
-                start.argv, start.env, stdin=null, stdout=out, stderr=err
+                self._argv, self._envs[node], stdin=null, stdout=out, stderr=err
             )
         finally:
             os.close(out)
@@ -136,12 +126,10 @@ class LocalCluster:
     def _result(self) -> int:
         """Log how the nodes ended, and return worker-0's status."""
         ends = []
-        for node in range(len(self._starts)):
+        for node in range(len(self._envs)):
             status = str(self._ended[node]) if node in self._ended else "not started"
-            ends.append(
-                f"worker-{node} {status}"
-                + (f" ({self._causes[node]})" if node in self._causes else "")
-            )
+            cause = f" ({self._causes[node]})" if node in self._causes else ""
+            ends.append(f"worker-{node} {status}{cause}")
         if self._pending:
             self._log(
                 f"the job was over before {', '.join(fault.option for fault in self._pending)}"

@@ -44,20 +44,8 @@ class Fault:
     option: str  # --kill worker-1@5s
 
 
-@dataclass(frozen=True)
-class Faults:
-    """All faults of one run."""
-
-    entries: tuple[Fault, ...] = ()
-
-    @property
-    def late(self) -> dict[int, Fault]:
-        """The nodes that start later than the others."""
-        return {fault.node: fault for fault in self.entries if fault.kind == "late"}
-
-
-def read(options: Mapping[str, Sequence[str]], nodes: int) -> Faults:
-    """Return the faults of these options, by kind, in a job of so many nodes.
+def read(options: Mapping[str, Sequence[str]], nodes: int) -> list[Fault]:
+    """Return the faults of these options, by kind, in a job of so many nodes; the earliest first.
 
     Raises UsageError that names all invalid ones.
     """
@@ -78,7 +66,7 @@ def read(options: Mapping[str, Sequence[str]], nodes: int) -> Faults:
         raise UsageError(
             f"EP020 {len(problems)} of the faults cannot be injected", ", ".join(problems), _HINT
         )
-    return Faults(tuple(sorted(faults, key=lambda fault: fault.at)))
+    return sorted(faults, key=lambda fault: fault.at)
 
 
 def _fault(kind: str, text: str, nodes: int) -> Fault | str:
@@ -87,7 +75,7 @@ def _fault(kind: str, text: str, nodes: int) -> Fault | str:
     if parsed is None:
         return "not NODE@TIME"
     node = int(parsed[1])
-    at = _seconds(parsed[2], parsed[3])
+    at = float(parsed[2]) * _UNITS[parsed[3]]
     if node >= nodes:
         return (
             f"the nodes are worker-0 to worker-{nodes - 1}"
@@ -96,9 +84,5 @@ def _fault(kind: str, text: str, nodes: int) -> Fault | str:
         )
     if parsed[4] and kind not in _ENDING:
         return "only a freeze and a kill end"
-    ends = at + _seconds(parsed[4], parsed[5]) if parsed[4] else None
+    ends = at + float(parsed[4]) * _UNITS[parsed[5]] if parsed[4] else None
     return Fault(kind, node, at, ends, f"--{kind} {text}")
-
-
-def _seconds(number: str, unit: str) -> float:
-    return float(number) * _UNITS[unit]

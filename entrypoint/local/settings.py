@@ -8,10 +8,10 @@ network.interface, and each launcher's port.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from entrypoint.errors import UsageError
-from entrypoint.spec import HostEntry, JobSpec, fields
+from entrypoint.spec import HostEntry, JobSpec, Override, fields
 
 MOST = 64  # nodes: each is a Python and an sshd
 PORTS = 14  # consecutive
@@ -28,17 +28,17 @@ OWN = ("hosts", "node_rank", "run_dir", "secret_file", "platform", "network.inte
 _SECRET = "ENTRYPOINT_SECRET"
 
 
-def node_count(spec: JobSpec, requested: int | None) -> int:
+def node_count(spec: JobSpec, requested: str | None) -> int:
     """Return the number of nodes: as requested, or the number of the spec's hosts. Raises
     UsageError."""
-    nodes = requested if requested is not None else len(spec.hosts)
-    if requested is None and not nodes:
+    text = str(len(spec.hosts)) if requested is None else requested
+    if requested is None and not spec.hosts:
         raise UsageError("EP020 number of nodes unknown", "the spec has no hosts", "add --nodes 2")
-    if not 1 <= nodes <= MOST:
-        raise UsageError(
-            f"EP020 --nodes is a number from 1 to {MOST}", str(nodes), "one machine cannot run more"
-        )
-    return nodes
+    is_number = text.isdecimal() and len(text) < 9
+    if not is_number or not 1 <= int(text) <= MOST:
+        hint = "one machine cannot run more" if is_number else "write --nodes 3"
+        raise UsageError(f"EP020 --nodes is a number from 1 to {MOST}", text, hint)
+    return int(text)
 
 
 def refuse(paths: Iterable[str]) -> None:
@@ -144,17 +144,20 @@ def share(
     size = cards // nodes
     if nodes == 1 or not (size and variable):
         return {}
-    visible = (
-        env[variable].split(",") if env.get(variable) else [str(number) for number in range(cards)]
-    )
+    visible = env[variable].split(",") if env.get(variable) else list(map(str, range(cards)))
     return {variable: ",".join(card.strip() for card in visible[node * size : (node + 1) * size])}
 
 
-def flags(values: Mapping[str, str | None], env: Sequence[str] | None) -> list[str]:
-    """Return the flags of `entrypoint run` for these fields and --env."""
-    names = {field.path: field.flags[-1] for field in fields() if field.flags}
-    argv = [f"{names[path]}={value}" for path, value in values.items() if value is not None]
-    return [*argv, *(f"--env={entry}" for entry in env or ())]
+def flags(overrides: Mapping[str, Override]) -> list[str]:
+    """Return the words of `entrypoint run` for what flags set, and for the program."""
+    words = []
+    for path, flag in overrides.items():
+        values = flag.value if isinstance(flag.value, list) else [flag.value]
+        if path == "command":
+            words += [flag.where, *values]
+        else:
+            words += [f"{flag.where}={value}" for value in values]
+    return words
 
 
 def _host(spec: JobSpec, host: int) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from entrypoint.errors import UsageError
 from entrypoint.local import faults, settings
-from entrypoint.local.faults import Fault, Faults
+from entrypoint.local.faults import Fault
 from entrypoint.spec import Override, load
 
 pytestmark = pytest.mark.see
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.see
 )
 @pytest.mark.parametrize("kind", ["freeze", "kill"])
 def test_a_time(kind: str, word: str, at: float, ends: float | None) -> None:
-    assert faults.read({kind: [word]}, 3) == Faults((Fault(kind, 2, at, ends, f"--{kind} {word}"),))
+    assert faults.read({kind: [word]}, 3) == [Fault(kind, 2, at, ends, f"--{kind} {word}")]
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,7 @@ def test_what_is_no_time(word: str) -> None:
 
 def test_faults_come_in_the_order_of_time() -> None:
     made = faults.read({"kill": ["worker-1@5s"], "late": ["worker-2@1s"]}, 3)
-    assert [(each.kind, each.at) for each in made.entries] == [("late", 1.0), ("kill", 5.0)]
-    assert list(made.late) == [2]
+    assert [(each.kind, each.at) for each in made] == [("late", 1.0), ("kill", 5.0)]
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
@@ -134,16 +133,28 @@ def test_a_node_s_share_of_the_accelerators(
 
 
 def test_flags_are_passed_on() -> None:
-    words = settings.flags(
-        {"launcher": "plain", "timeouts.peers": "5", "name": None}, ["A=b c", "D="]
-    )
-    assert words == ["--launcher=plain", "--timeout=5", "--env=A=b c", "--env=D="]
+    given = {
+        "launcher": Override("plain", "--launcher"),
+        "timeouts.peers": Override("5", "--timeout"),
+        "env": Override(["A=b c", "D="], "--env"),
+        "command": Override(["python", "train.py"], "--"),
+    }
+    words = [
+        "--launcher=plain",
+        "--timeout=5",
+        "--env=A=b c",
+        "--env=D=",
+        "--",
+        "python",
+        "train.py",
+    ]
+    assert settings.flags(given) == words
 
 
 @pytest.mark.parametrize(
-    ("hosts", "asked", "count"), [("a,b,c", None, 3), ("a,b,c", 2, 2), ("a", 4, 4)]
+    ("hosts", "asked", "count"), [("a,b,c", None, 3), ("a,b,c", "2", 2), ("a", "4", 4)]
 )
-def test_how_many_nodes_there_are(hosts: str, asked: int | None, count: int) -> None:
+def test_how_many_nodes_there_are(hosts: str, asked: str | None, count: int) -> None:
     assert (
         settings.node_count(load(None, "", {}, {"hosts": Override(hosts, "--hosts")}), asked)
         == count
