@@ -29,7 +29,7 @@ def extensions(spec: JobSpec, record: RecordFile, log: Logger) -> Extensions:
 def _before_program(spec: JobSpec) -> Inquiry | None:
     if spec.netcheck.when != "before":
         return None
-    from entrypoint.netcheck.inquiry import inquiry  # most jobs ask nothing
+    from entrypoint.netcheck.messages import inquiry  # most jobs ask nothing
 
     return inquiry(spec, "before")
 

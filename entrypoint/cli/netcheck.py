@@ -28,7 +28,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node's part of the check. Returns 0, or 75 if the network misses the spec's
     limits."""
     from entrypoint.errors import ConfigError
-    from entrypoint.netcheck.inquiry import inquiry
+    from entrypoint.netcheck.messages import inquiry
 
     def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry:
         if len(plan.topology.nodes) < 2:

@@ -6,7 +6,11 @@ import argparse
 
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.model import EnvVar, Facts, Plan, Program
 from entrypoint.output.log import Logger, answer
+from entrypoint.text import one_line
+
+_LIMIT = 10.0  # seconds; a launcher's script asks Python for the version of a package
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -25,15 +29,44 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the plan. Returns 0, or the status with which `run` would refuse it."""
     from entrypoint.plan import settle
     from entrypoint.plan.show import plan_json, plan_text
-    from entrypoint.system import checks, command_line
+    from entrypoint.system import checks
 
     spec, facts = inputs.job(args)
     plan, refused = checks.dry_run(spec, facts, settle(inputs.with_program(args, spec), facts), log)
     if args.json:
         answer(plan_json(spec, plan))
     else:
-        lines = [command_line.of(program, plan, facts) for program in plan.launch.programs]
+        lines = [_command_line(program, plan, facts) for program in plan.launch.programs]
         answer(plan_text(spec, plan, lines, args.all))
     for outcome in refused:
         log(f"run would end: {outcome.reason}; exit {outcome.status}")
     return refused[0].status if refused else 0
+
+
+def _command_line(program: Program, plan: Plan, facts: Facts) -> tuple[str, str]:
+    """Return a launcher's command line without secrets, and why it is unknown; one of them is "".
+
+    Both are "" if no script builds it. The script gets everything that `run` gives it, and starts
+    nothing.
+    """
+    import subprocess
+
+    from entrypoint.launchers._command_line import STAGE, shown
+    from entrypoint.plan import environment
+
+    text = next((file.text for file in plan.files if file.name == program.script), "")
+    if not text:
+        return "", ""
+    stage = EnvVar("ENTRYPOINT_STAGE", STAGE, "")
+    env = environment(facts.env, (*plan.env, *program.env, stage))
+    argv = ["bash", "-c", text, *program.argv[1:]]
+    try:
+        done = subprocess.run(
+            argv, env=env, cwd=plan.workdir, capture_output=True, check=False, timeout=_LIMIT
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", one_line(str(error))
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return "", one_line(last or f"{program.script} ended with {done.returncode}")
+    return shown(done.stdout), ""

@@ -15,7 +15,6 @@ from entrypoint.job.inquiry import Ask, Conclusion
 from entrypoint.model import NodeReport, Outcome, Topology
 from entrypoint.netcheck import messages
 from entrypoint.netcheck.analysis import findings, summary
-from entrypoint.netcheck.inquiry import How
 from entrypoint.netcheck.result import Measured, NetcheckResult, Together, as_json, text
 from entrypoint.spec import JobSpec
 from entrypoint.text import count, json_document, one_line
@@ -50,7 +49,11 @@ class Coordinator:
     """One network check of the nodes that have answered the roll call."""
 
     def __init__(
-        self, spec: JobSpec, how: How, topology: Topology, reports: Mapping[int, NodeReport]
+        self,
+        spec: JobSpec,
+        how: messages.How,
+        topology: Topology,
+        reports: Mapping[int, NodeReport],
     ) -> None:
         self._spec = spec
         self._how = how

@@ -6,14 +6,17 @@ Serve     Serving    hold the store by which the next group meets; its port
 Reduce    Figures    reduce with the others of a group
           Unable     it did not work; to every question
 
-They travel through the roll call's session and the pipes of torch's process.
+They travel through the roll call's session and the pipes of torch's process. A job asks for all of
+them by `inquiry`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from entrypoint.model import Inquiry, NodeReport, Plan
+from entrypoint.spec import JobSpec
 from entrypoint.values import dataclass
 from entrypoint.wire import Invalid, Length, Range, read
 
@@ -23,6 +26,8 @@ PATIENCE = 15.0  # seconds for a group to meet, and for each of its operations
 _NODES = 1 << 20
 
 Figure = Annotated[float, Range(0, 1e9)]
+# what a command prints; or lines in the log, before the job
+How = Literal["text", "json", "before"]
 
 
 @dataclass(frozen=True)
@@ -103,3 +108,14 @@ def unpacked(body: Any, *kinds: type) -> Any:
         if isinstance(body, dict) and body.get("kind") == kind.__name__:
             return read(kind, body, kind.__name__)
     raise Invalid(f"neither {' nor '.join(kind.__name__ for kind in kinds)}")
+
+
+def inquiry(spec: JobSpec, how: How) -> Inquiry:
+    """Return the network check, instead of the job or before it."""
+
+    def coordinator(plan: Plan, reports: Mapping[int, NodeReport]) -> Any:
+        from entrypoint.netcheck.coordinator import Coordinator  # workers do not need it
+
+        return Coordinator(spec, how, plan.topology, reports)
+
+    return Inquiry("netcheck", coordinator, instead=how != "before")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.ranktable.table import CardEntry, Form, NotReady, RankTable, Server, pod_number
 from entrypoint.text import brief, is_utf16, some
-from entrypoint.values import dataclass
+from entrypoint.values import dataclass, replace
 
 _FIX = "fix the table"
 _Value = TypeVar("_Value")
@@ -55,7 +55,7 @@ class _Object:
     def at(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
 
-    def wrong(self, key: str, problem: str, detail: str = "", hint: str = _FIX) -> ConfigError:
+    def wrong(self, key: str, problem: str, detail: str, hint: str) -> ConfigError:
         return ConfigError(f"EP700 rank table {self.where}: {self.at(key)} {problem}", detail, hint)
 
     def missing(self, key: str) -> ConfigError:
@@ -199,8 +199,7 @@ def _from_ranks(document: _Object, text: str) -> RankTable:
         taken.add(local)
         card = CardEntry(device_id=rank.number("device_id"), rank_id=rank.number("rank_id"))
         entries.append(_Entry(rank, rank, f"node-{node}", card))
-    servers = _servers(document, entries, {}, need_ip=False)
-    return RankTable("v2.0", servers, {}, document.where, text)
+    return _table(document, "v2.0", entries, {}, text)
 
 
 def _from_servers(document: _Object) -> RankTable:
@@ -228,10 +227,9 @@ def _from_servers(document: _Object) -> RankTable:
                 device.text("super_device_id")
             entries.append(_Entry(device, device, server_id, card))
     form: Form = "v1.2" if version == "1.2" else "v1.0"
-    servers = _servers(document, entries, more, need_ip=form == "v1.0")
-    return RankTable(
-        form, servers, _super_pods(document, list(more)) if form == "v1.2" else {}, document.where
-    )
+    table = _table(document, form, entries, more)
+    pods = _super_pods(document, list(more)) if form == "v1.2" else {}
+    return replace(table, super_pods=pods)
 
 
 def _super_pods(document: _Object, server_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -281,9 +279,7 @@ def _from_groups(document: _Object) -> RankTable:
         entries += devices
     if not is_lab:
         _no_pod_twice(entries)
-    return RankTable(
-        "lab" if is_lab else "v0.1", _servers(document, entries, {}), {}, document.where
-    )
+    return _table(document, "lab" if is_lab else "v0.1", entries, {})
 
 
 def _lab(instances: Sequence[_Object]) -> Iterator[_Entry]:
@@ -351,20 +347,22 @@ def _card(device: _Object, rank: int, pod: str = "") -> CardEntry:
     )
 
 
-def _servers(
+def _table(
     document: _Object,
+    form: Form,
     entries: Sequence[_Entry],
-    more: dict[str, dict[str, str]],
-    need_ip: bool = True,
-) -> tuple[Server, ...]:
-    """Return the servers in rank order, after the checks that apply to all forms."""
+    more: Mapping[str, Mapping[str, str]],
+    text: str = "",
+) -> RankTable:
+    """Return the table, after the checks that apply to all forms. `more`: other fields of the
+    servers."""
     if not entries:
         raise ConfigError(
             f"EP700 rank table {document.where} has no devices",
             "its lists of devices are empty",
             "list the devices of each pod",
         )
-    ranks = _places_of_ranks(entries, need_ip)
+    ranks = _places_of_ranks(entries, need_ip=form not in ("v1.2", "v2.0"))
     if missing := sorted(set(range(len(entries))) - set(ranks)):
         raise ConfigError(
             f"EP700 rank table {document.where}: the rank ids do not run from 0 to"
@@ -372,13 +370,11 @@ def _servers(
             f"no {some(map(str, missing), 8)}",
             "number the ranks without a gap",
         )
-    servers: dict[str, list[CardEntry]] = {}
+    cards: dict[str, list[CardEntry]] = {}
     for entry in sorted(entries, key=lambda entry: entry.card.rank_id):
-        servers.setdefault(entry.server_id, []).append(entry.card)
-    return tuple(
-        Server(server_id, tuple(cards), more.get(server_id, {}))
-        for server_id, cards in servers.items()
-    )
+        cards.setdefault(entry.server_id, []).append(entry.card)
+    servers = tuple(Server(id, tuple(of_it), more.get(id, {})) for id, of_it in cards.items())
+    return RankTable(form, servers, where=document.where, text=text)
 
 
 def _places_of_ranks(entries: Sequence[_Entry], need_ip: bool) -> dict[int, str]:

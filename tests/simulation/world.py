@@ -27,7 +27,7 @@ from entrypoint.job.membership.team import FAULTS, Team
 from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.job.worker import Worker
 from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
-from entrypoint.netcheck.inquiry import inquiry as netcheck
+from entrypoint.netcheck.messages import inquiry as netcheck
 from entrypoint.phases import Phase
 from entrypoint.plan import settle
 from entrypoint.plan.team import team_of

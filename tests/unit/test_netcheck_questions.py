@@ -15,7 +15,6 @@ from entrypoint.errors import ConfigError, SpecError
 from entrypoint.job.inquiry import Ask, Conclusion
 from entrypoint.model import Facts, Interface
 from entrypoint.netcheck.coordinator import Coordinator
-from entrypoint.netcheck.inquiry import inquiry
 from entrypoint.netcheck.messages import (
     Figures,
     Open,
@@ -24,6 +23,7 @@ from entrypoint.netcheck.messages import (
     Serve,
     Serving,
     Unable,
+    inquiry,
     packed,
     unpacked,
 )
