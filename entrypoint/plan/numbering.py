@@ -14,9 +14,8 @@ from typing import Any
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts
-from entrypoint.platforms._listeners import digits, listener
-from entrypoint.platforms._nodelist import most
-from entrypoint.platforms._steps import is_step
+from entrypoint.platforms._hosts import digits, listener
+from entrypoint.platforms._slurm import is_step, most
 from entrypoint.text import from_json, some
 
 # Numbers of nodes, of which PET_NNODES may be min:max.

@@ -8,8 +8,7 @@ from typing import Any
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts, Site
-from entrypoint.platforms._listeners import Listener, listener, ports, wrong_ports
-from entrypoint.platforms._names import job_name
+from entrypoint.platforms._hosts import Listener, job_name, listener, ports, wrong_ports
 from entrypoint.spec import MAX_NODES
 from entrypoint.text import count
 

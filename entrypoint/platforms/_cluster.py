@@ -13,7 +13,7 @@ from typing import Any
 
 from entrypoint.errors import ConfigError
 from entrypoint.platforms._clues import Reason
-from entrypoint.platforms._listeners import Listener, digits, listener
+from entrypoint.platforms._hosts import Listener, digits, listener
 from entrypoint.text import count, from_json
 from entrypoint.values import dataclass
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._listeners import digits, listener
-from entrypoint.platforms._names import label
+from entrypoint.platforms._hosts import digits, label, listener
 from entrypoint.values import dataclass
 
 HOSTFILE = "/etc/mpi/hostfile"

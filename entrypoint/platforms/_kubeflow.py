@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts
 from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._names import label, numbered
+from entrypoint.platforms._hosts import label, numbered
 
 # of a TrainJob's first node, by its runtime
 ADDRESSES = (

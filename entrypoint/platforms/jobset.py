@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._names import job_of, may_be_jobset
+from entrypoint.platforms._hosts import job_of, may_be_jobset
 
 
 def matches(facts: Facts) -> bool:

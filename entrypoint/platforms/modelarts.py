@@ -30,8 +30,7 @@ from collections.abc import Mapping
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._listeners import Listener, listener, ports, wrong_ports
-from entrypoint.platforms._names import job_name
+from entrypoint.platforms._hosts import Listener, job_name, listener, ports, wrong_ports
 from entrypoint.text import count, some
 
 _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")

@@ -13,7 +13,7 @@ from typing import Any
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._names import by_number
+from entrypoint.platforms._hosts import by_number
 from entrypoint.text import from_json, some
 
 _CONFIG = "/opt/ml/input/config/resourceconfig.json"

@@ -12,8 +12,7 @@ from __future__ import annotations
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._nodelist import expand
-from entrypoint.platforms._steps import is_step
+from entrypoint.platforms._slurm import expand, is_step
 
 _LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _COUNTS = ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")

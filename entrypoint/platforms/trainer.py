@@ -22,7 +22,7 @@ from __future__ import annotations
 from entrypoint.model import Facts, Site
 from entrypoint.platforms import _hostfile, _kubeflow
 from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._names import label, numbered
+from entrypoint.platforms._hosts import label, numbered
 
 _WORKERS = "DMLC_NUM_WORKER"
 # Of each runtime but torch's: the address -> what counts, this node's number, the launcher.

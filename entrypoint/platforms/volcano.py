@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._names import by_number, label
+from entrypoint.platforms._hosts import by_number, label
 from entrypoint.text import some
 
 _INDEX = ("VC_TASK_INDEX", "VK_TASK_INDEX")

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues, names
-from entrypoint.platforms._listeners import is_port
+from entrypoint.platforms._hosts import is_port
 from entrypoint.text import count, some
 
 # in the order of node ranks -> the task of each

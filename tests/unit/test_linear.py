@@ -20,8 +20,8 @@ from entrypoint.health import cards, programs
 from entrypoint.launchers import _command_line, _nested, mpirun
 from entrypoint.local import faults
 from entrypoint.output import steps
-from entrypoint.platforms import _nodelist, volcano
-from entrypoint.platforms._names import by_number
+from entrypoint.platforms import _slurm, volcano
+from entrypoint.platforms._hosts import by_number
 from entrypoint.ranks.stall import reader
 from entrypoint.ranktable import make, read, table
 from entrypoint.spec import jobspec, logs, rules
@@ -86,9 +86,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "time of a fault": lambda text: re.fullmatch(faults._TIME, text),
     "time of Slurm": slurm._TIME.fullmatch,
     "ids": explain.find,
-    "words of nodes": lambda text: [
-        _nodelist._TOKEN.match(text, at) for at in (0, 1, len(text) // 2)
-    ],
+    "words of nodes": lambda text: [_slurm._TOKEN.match(text, at) for at in (0, 1, len(text) // 2)],
     "volcano's tasks": lambda text: (volcano._LISTED.fullmatch(text), by_number(text)),
     "addresses of a rank table": lambda text: [
         make._ADDRESS.fullmatch(line) for line in text.splitlines()

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from entrypoint.errors import ConfigError
-from entrypoint.platforms._nodelist import expand, most
+from entrypoint.platforms._slurm import expand, most
 from tests import TREE
 from tests.growth import grows_too_fast
 

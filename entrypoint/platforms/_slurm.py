@@ -1,5 +1,5 @@
-"""Slurm's compact lists: of nodes, such as `r[1-2]n[08-11,20],login`, and of counts, such as
-`2(x3),1`.
+"""Slurm's variables: the steps that `srun` starts, and compact lists of nodes, such as
+`r[1-2]n[08-11,20],login`, and of counts, such as `2(x3),1`.
 
 Sources: slurm.schedmd.com, "scontrol" (show hostnames) and "srun" (SLURM_TASKS_PER_NODE).
   Containers do not have
@@ -10,7 +10,7 @@ supported.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from entrypoint.errors import ConfigError
 from entrypoint.spec import MAX_NODES
@@ -18,6 +18,17 @@ from entrypoint.spec import MAX_NODES
 _TOKEN = re.compile(r"[^\[\],\s]+|\[[^\[\]\s]+\]|,")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
+
+_STEP = ("SLURM_STEP_ID", "SLURM_STEPID")
+# Ids of a shell of `salloc` and of a batch script, which are no steps of `srun`: they run only on
+# the first node.
+_SHELLS = ("4294967290", "4294967291")
+
+
+def is_step(env: Mapping[str, str]) -> bool:
+    """Return whether these are the variables of a task of a step that `srun` started."""
+    step = next((value for name in _STEP if (value := env.get(name, "").strip())), "")
+    return bool(step) and step not in _SHELLS
 
 
 def expand(text: str, name: str) -> tuple[str, ...]:
