@@ -248,9 +248,13 @@ class Topology:
     def is_leader(self) -> bool:
         return self.me == 0
 
+    @property
+    def has_peers(self) -> bool:
+        return len(self.nodes) > 1
+
     def name(self, rank: int) -> str:
         """What messages call a node: `worker-3 (gpu-17)`; the only one of a job by its host."""
-        return self.nodes[rank].name if len(self.nodes) > 1 else self.nodes[rank].host
+        return self.nodes[rank].name if self.has_peers else self.nodes[rank].host
 
     @property
     def peers(self) -> tuple[Node, ...]:
@@ -314,6 +318,11 @@ class Members:
     reports: tuple[NodeReport, ...]
     assumed: bool = False
     cards: Cards | None = None  # once the rank table was there, for a launcher that waits for it
+
+    @property
+    def slots(self) -> list[int]:
+        """The ranks of each node."""
+        return [report.slots for report in self.reports]
 
 
 @dataclass(frozen=True)

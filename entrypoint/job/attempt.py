@@ -30,7 +30,6 @@ from entrypoint.job.launch import NO_LOGIN
 from entrypoint.job.membership import GoOn, Refuse, of_job
 from entrypoint.job.membership.team import Team
 from entrypoint.job.outbox import Outbox
-from entrypoint.job.ports import choose
 from entrypoint.job.progress import ProgressMonitor
 from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stall.detector import StallDetector
@@ -39,6 +38,7 @@ from entrypoint.job.verdict import Verdict
 from entrypoint.model import Facts, Members, Outcome, Plan
 from entrypoint.phases import Phase
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface, with_neighbours
+from entrypoint.plan.ports import choose
 from entrypoint.spec import JobSpec
 from entrypoint.text import count
 from entrypoint.values import replace

@@ -37,7 +37,7 @@ def launch(
     )
     return Launch(
         files=(_rank_script(spec, topology, variables, number, (*options, *lines)),),
-        start=LaunchStart(needs_roll_call=len(topology.nodes) > 1),
+        start=LaunchStart(needs_roll_call=topology.has_peers),
         ranks=replace(
             ranks,
             reports="ranks",
@@ -117,7 +117,7 @@ def agent(topology: Topology, after: str = "") -> File:
 def are_mixed(spec: JobSpec, topology: Topology, members: Members) -> bool:
     """Return whether several ranks, or a rank and daemons, write to one stream, so that lines could
     mix."""
-    return len(topology.nodes) > 1 or world_size(spec, members) > 1
+    return topology.has_peers or world_size(spec, members) > 1
 
 
 def hostfile(spec: JobSpec, topology: Topology) -> str:
@@ -127,13 +127,10 @@ def hostfile(spec: JobSpec, topology: Topology) -> str:
 
 def slots(topology: Topology, members: Members) -> list[tuple[str, int]]:
     """Return the entries of the hostfile: each node, with the slots that it has counted."""
-    is_alone = len(topology.nodes) == 1
-    return [
-        ("localhost" if is_alone else node.host, report.slots)
-        for node, report in zip(topology.nodes, members.reports, strict=True)
-    ]
+    hosts = topology.hosts if topology.has_peers else ("localhost",)
+    return list(zip(hosts, members.slots, strict=True))
 
 
 def world_size(spec: JobSpec, members: Members) -> int:
     """Return the world size: mpi.np, or the sum of the slots that the nodes counted."""
-    return spec.mpi.np or sum(report.slots for report in members.reports)
+    return spec.mpi.np or sum(members.slots)

@@ -27,7 +27,7 @@ def endpoint(host: str, port: int | str) -> str:
 def master(topology: Topology) -> str:
     """Return the host at which the programs of all nodes meet: worker-0, or this container if it is
     the only node."""
-    return topology.leader.where if len(topology.nodes) > 1 else "127.0.0.1"
+    return topology.leader.where if topology.has_peers else "127.0.0.1"
 
 
 def place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, EnvVar, EnvVar]:
@@ -35,7 +35,7 @@ def place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, EnvVar, EnvVar]:
     value wins."""
     origins = topology.origins
     alone = "the only node"
-    hosts = str(origins.get("hosts", "")) if len(topology.nodes) > 1 else alone
+    hosts = str(origins.get("hosts", "")) if topology.has_peers else alone
     return (
         EnvVar("NODE_RANK", str(topology.me), str(origins.get("node_rank", alone)), default=True),
         EnvVar("MASTER_ADDR", master(topology), hosts, default=True),
@@ -50,7 +50,7 @@ def meeting_port(
 
     None if the spec's own `env` has the variable that names it, or a single node needs none.
     """
-    if len(topology.nodes) == 1 or variable in spec.env:
+    if not topology.has_peers or variable in spec.env:
         return None
     here = (0,) if topology.is_leader else ()
     return LaunchPort(path, spec.value(path), here=here, needed=needed)
@@ -58,11 +58,11 @@ def meeting_port(
 
 def equal_slots(launcher: str, topology: Topology, members: Members) -> int:
     """Return the number of ranks. Raises ConfigError if one node has more slots than another."""
-    slots = [report.slots for report in members.reports]
-    if len(set(slots)) > 1:
+    if len(set(members.slots)) > 1:
         detail = ", ".join(
-            f"{node.name} has {count}" for node, count in zip(topology.nodes, slots, strict=True)
+            f"{node.name} has {count}"
+            for node, count in zip(topology.nodes, members.slots, strict=True)
         )
         summary = f"EP121 {launcher} needs the same number of processes on every node"
         raise ConfigError(summary, detail, "set slots for all nodes")
-    return sum(slots)
+    return sum(members.slots)

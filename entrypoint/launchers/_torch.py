@@ -139,7 +139,7 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
     is_torchrun = name == "torchrun"
     elastic = spec.nodes or "" if is_torchrun else ""
     # One node meets no others, and a platform may start several with a script for one.
-    is_named = is_given and (len(topology.nodes) > 1 or bool(elastic))
+    is_named = is_given and (topology.has_peers or bool(elastic))
     slots = [node.slots for node in topology.nodes]
     is_asked = spec.network.interface != interfaces.AUTO
     interface = spec.network.interface if is_asked else spec.mpi.interface or ""

@@ -82,7 +82,7 @@ def _numbers(rank: int, size: int, device: int, origin: str) -> tuple[EnvVar, ..
 def _assumed(topology: Topology, members: Members) -> Cards:
     """Return ranks counted node by node, for a job without a rank table, or before it is
     complete."""
-    before = sum(report.slots for report in members.reports[: topology.me])
+    before = sum(members.slots[: topology.me])
     slots = topology.this.slots
-    size = sum(report.slots for report in members.reports)
+    size = sum(members.slots)
     return Cards("", tuple(range(before, before + slots)), tuple(range(slots)), size)

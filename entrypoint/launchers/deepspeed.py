@@ -57,7 +57,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
     Raises SpecError if deepspeed.extra_args has an option that the launcher sets.
     """
-    by_ssh = spec.ssh.client == "files" and len(topology.nodes) > 1
+    by_ssh = spec.ssh.client == "files" and topology.has_peers
     settled = _SETTLED if by_ssh else _SETTLED | _BY_SSH
     refuse_options(spec, "deepspeed.extra_args", spec.deepspeed.extra_args, settled, "the launcher")
     launch = (_by_ssh if by_ssh else _on_each_node)(spec, topology, members)
@@ -65,15 +65,14 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
 
 def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch:
-    counts = [report.slots for report in members.reports]
     ranks = _torch.rank_script(spec, topology)
     script = file("deepspeed/deepspeed_launch.py")
-    slots = {node.host: count for node, count in zip(topology.nodes, counts, strict=True)}
+    slots = dict(zip(topology.hosts, members.slots, strict=True))
     options = (f"{topology.run_dir}/{script.name}", json.dumps(slots), f"--node_rank={topology.me}")
     return Launch(
         (Program(_line(spec, topology, options)),),
         files=(script, ranks),
-        ranks=LaunchRanks(reports="both", count=sum(counts)),
+        ranks=LaunchRanks(reports="both", count=sum(members.slots)),
         ends=LaunchEnds(completion="first-failure", forwards=True),
     )
 
@@ -81,11 +80,11 @@ def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch
 def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """Return `deepspeed`, which supervises its processes; on other nodes they are below sshd until
     the job ends."""
-    size = sum(report.slots for report in members.reports)
+    size = sum(members.slots)
     if not topology.is_leader:
         return Launch(start=LaunchStart(needs_roll_call=True), ranks=LaunchRanks(count=size))
-    pairs = zip(topology.nodes, members.reports, strict=True)
-    nodes = [(node.host, f"slots={report.slots}") for node, report in pairs]
+    pairs = zip(topology.hosts, members.slots, strict=True)
+    nodes = [(host, f"slots={slots}") for host, slots in pairs]
     run_dir = topology.run_dir
     hostfile = file("mpirun/hostfile.j2", {"nodes": nodes}, 0o644)
     options = (
@@ -107,11 +106,11 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 def _line(spec: JobSpec, topology: Topology, options: tuple[str, ...]) -> tuple[str, ...]:
     """Return a launcher of DeepSpeed with its options and the command in its form."""
     python, form, arguments = split_python(spec.command)
-    master_options = (f"--master_addr={master(topology)}", f"--master_port={spec.torch.port}")
     return (
         python,
         *options,
-        *master_options,
+        f"--master_addr={master(topology)}",
+        f"--master_port={spec.torch.port}",
         *spec.deepspeed.extra_args,
         *_FORMS[form],
         *arguments,

@@ -62,14 +62,20 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     Raises SpecError for options that only Open MPI has, or that the launcher sets.
     """
     _refuse(spec)
-    many = len(topology.nodes) > 1
-    tagged = "tags" if _is_tagged(spec, topology, members) else ""
+    many = topology.has_peers
+    tagged = _is_tagged(spec, topology, members)
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
     interface = interfaces.of_node(members.reports[topology.me], spec.network.interface)
     fabric = (
         (EnvVar("FI_TCP_IFACE", interface, "network.interface", default=True),) if interface else ()
     )
-    ranks = LaunchRanks("mpiexec.hydra", _NETWORK_HINT, env=fabric, agents_stay=True, tagged=tagged)
+    ranks = LaunchRanks(
+        "mpiexec.hydra",
+        _NETWORK_HINT,
+        env=fabric,
+        agents_stay=True,
+        tagged="tags" if tagged else "",
+    )
     launch = _mpi.launch(
         spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", *_AT_A_RANKS_END, ranks=ranks
     )
@@ -82,7 +88,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     agent = (_mpi.agent(topology, " &"),) if many else ()
     return replace(
         launch,
-        programs=(Program(_line(spec, topology, members), _settings(topology)),),
+        programs=(Program(_line(spec, topology, members, tagged), _settings(topology)),),
         files=(hostfile, *launch.files, *agent),
         ranks=replace(launch.ranks, agents=many),
     )
@@ -104,11 +110,11 @@ def _refuse(spec: JobSpec) -> None:
     refuse([*problems, *_mpi.refused(spec, "hydra", settled)])
 
 
-def _line(spec: JobSpec, topology: Topology, members: Members) -> tuple[str, ...]:
+def _line(spec: JobSpec, topology: Topology, members: Members, tagged: bool) -> tuple[str, ...]:
     """Return the argv of mpiexec.hydra."""
     # Hydra cuts the output of ranks; with this, each piece begins as those of Open MPI 4
     # (unite.py): group, rank.
-    tags = ("-prepend-pattern", "[%g,%r]<stdout>:") if _is_tagged(spec, topology, members) else ()
+    tags = ("-prepend-pattern", "[%g,%r]<stdout>:") if tagged else ()
     arguments = f"{spec.mpi.bind_args or ''} {spec.mpi.extra_args or ''}".split()
     # A lone colon would end the program for Hydra: it gets a backslash, which rank.sh's supervisor
     # removes.
@@ -138,7 +144,7 @@ def _settings(topology: Topology) -> tuple[EnvVar, ...]:
 
     The command is a shell that reads the agent, since the run directory may be mounted noexec.
     """
-    many = len(topology.nodes) > 1
+    many = topology.has_peers
     origin = "launcher hydra"
     shell = "/bin/sh"
     agent = f"{topology.run_dir}/agent"

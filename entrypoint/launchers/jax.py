@@ -25,11 +25,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     shared evenly.
     """
     refuse_env(spec, _SETTLED)
-    counts = [report.slots for report in members.reports]
     slots = topology.this.slots
-    first = sum(counts[: topology.me])
-    size = sum(counts)
-    hosts = str(topology.origins.get("hosts", "")) if len(topology.nodes) > 1 else "the only node"
+    first = sum(members.slots[: topology.me])
+    size = sum(members.slots)
+    hosts = str(topology.origins.get("hosts", "")) if topology.has_peers else "the only node"
     coordinator = EnvVar(
         "JAX_COORDINATOR_ADDRESS", endpoint(master(topology), spec.jax.port), hosts, default=True
     )
@@ -39,13 +38,13 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
             env=(
                 coordinator,
                 EnvVar("JAX_NUM_PROCESSES", str(size), "hosts and slots"),
-                EnvVar("JAX_PROCESS_ID", str(first + local), "hosts and slots"),
-                *_cards(topology, local),
+                EnvVar("JAX_PROCESS_ID", str(rank), "hosts and slots"),
+                *_cards(topology, rank - first),
             ),
-            label=f"rank {first + local}" if slots > 1 else "",
-            rank=first + local,
+            label=f"rank {rank}" if slots > 1 else "",
+            rank=rank,
         )
-        for local in range(slots)
+        for rank in range(first, first + slots)
     )
     return Launch(
         programs,

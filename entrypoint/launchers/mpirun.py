@@ -80,7 +80,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     if spec.logs.lines:
         refuse(_mpi.refused(spec, "mpirun", _OUTPUT))
     _check_majors(topology, members)
-    many = len(topology.nodes) > 1
+    many = topology.has_peers
     mpi = members.reports[topology.me].mpi
     is_new = bool(mpi) and int(mpi.split(".")[0]) >= 5
     if mpi and not is_new:
@@ -98,7 +98,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     if not topology.is_leader:
         return launch
     nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology, members)]
-    script = _script(spec, topology, members)
+    script = _script(spec, topology, members, ranks.tagged)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
         launch,
@@ -177,15 +177,15 @@ def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
     return (file("mpirun/run_mpi.sh.j2", context, 0o755),)
 
 
-def _script(spec: JobSpec, topology: Topology, members: Members) -> File:
+def _script(spec: JobSpec, topology: Topology, members: Members, tagged: str) -> File:
     """Return mpirun.sh with this job's values as the defaults of its variables."""
     context = {
         "np": _mpi.world_size(spec, members),
         "hostfile": _mpi.hostfile(spec, topology),
         "mpi_major": members.reports[0].mpi.split(".")[0],
-        "agent": f"sh {topology.run_dir}/agent" if len(topology.nodes) > 1 else "",
+        "agent": f"sh {topology.run_dir}/agent" if topology.has_peers else "",
         "run_dir": topology.run_dir,
-        "tags": _TAGS[_tags(spec, topology, members)],
+        "tags": _TAGS[tagged],
     }
     return file("mpirun/mpirun.sh.j2", context, 0o700)
 

@@ -16,7 +16,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     If each node has one slot, the program is the rank of its node, and gets the variables of
     torchrun. Otherwise it starts the processes of its node itself.
     """
-    many = len(topology.nodes) > 1
+    many = topology.has_peers
     rank, *meeting = place(spec, topology)
     hosts = str(topology.origins.get("hosts", ""))
     nodes = EnvVar("NNODES", str(len(topology.nodes)), hosts, default=True)
@@ -30,25 +30,18 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         "LOCAL_WORLD_SIZE": "1",
     }
     # Where a container has such variables unasked, they get the values of this job.
-    is_rank = many and _has_one_rank_a_node(topology)
+    is_rank = topology.world_size == len(topology.nodes)
     env = (
         *(replace(var, corrects=not many) for var in (rank, nodes, names, *meeting)),
         *(
-            EnvVar(name, value, "one slot a node", default=True, corrects=not is_rank)
+            EnvVar(name, value, "one slot a node", default=True, corrects=not (many and is_rank))
             for name, value in numbers.items()
         ),
     )
-    program = Program(
-        spec.command, env, rank=topology.me if _has_one_rank_a_node(topology) else None
-    )
+    program = Program(spec.command, env, rank=topology.me if is_rank else None)
     return Launch(
         (program,),
         start=LaunchStart(becomes_program=True),
         ends=LaunchEnds(completion="first-failure"),
         port=meeting_port(spec, topology, "torch.port", "MASTER_PORT", needed=False),
     )
-
-
-def _has_one_rank_a_node(topology: Topology) -> bool:
-    """Return whether each node is one rank."""
-    return topology.world_size == len(topology.nodes)

@@ -59,7 +59,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     refuse_options(spec, "ray.extra_args", spec.ray.extra_args, _SETTLED, "the launcher")
     refuse_env(spec, {"RAY_ADDRESS": "launcher: plain, where a cluster is there already"})
-    has_peers = len(topology.nodes) > 1
+    has_peers = topology.has_peers
     interface = members.reports[topology.me].interface
     command = with_python(spec.command)
     address = endpoint(master(topology), spec.ray.port)
@@ -135,7 +135,7 @@ def _settings(spec: JobSpec, topology: Topology, address: str) -> tuple[EnvVar, 
     return (
         EnvVar("RAY_ADDRESS", address, origin),
         EnvVar("RAY_AUTH_MODE", "token", "launcher ray", default=True),
-        *((token,) if len(topology.nodes) > 1 else ()),
+        *((token,) if topology.has_peers else ()),
         # SIGTERM to `ray start` comes after the program's end, when nothing has to be drained.
         EnvVar("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0", "launcher ray", default=True),
         EnvVar("RAY_USAGE_STATS_ENABLED", "0", "launcher ray", default=True),

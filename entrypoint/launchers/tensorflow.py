@@ -41,7 +41,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
     Raises SpecError if the command already has one of the flags.
     """
-    if len(topology.nodes) == 1:
+    if not topology.has_peers:
         return Launch(
             (Program(with_python(spec.command)),),
             ranks=_ONE,

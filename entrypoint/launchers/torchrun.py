@@ -57,7 +57,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 def _rendezvous(spec: JobSpec, topology: Topology, is_elastic: bool, conf: str) -> tuple[str, ...]:
     """Return the options with which the nodes meet; `conf` are more values of --rdzv_conf."""
     timeout = _torch.wait(spec)
-    is_alone = len(topology.nodes) == 1
+    is_alone = not topology.has_peers
     backend = _torch.backend(spec)
     if is_alone and spec.torch.rdzv_backend == "auto":
         backend = "c10d"  # it needs no fixed port

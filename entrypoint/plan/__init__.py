@@ -13,11 +13,11 @@ from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
 from entrypoint.launchers._command import refuse_launcher
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
-from entrypoint.plan import cpus, installed
+from entrypoint.plan import cpus
 from entrypoint.plan.members import assume_members, check_networks
 from entrypoint.plan.numbering import inherited
-from entrypoint.plan.team import attempt_env, check_launch, working
-from entrypoint.plan.topology import build, site_of
+from entrypoint.plan.team import attempt_env, working
+from entrypoint.plan.topology import build, no_spares, site_of
 from entrypoint.registry import choose, load, names
 from entrypoint.render import quote_ssh, render
 from entrypoint.spec import JobSpec, logs
@@ -66,7 +66,8 @@ def settle(
     name = launcher.__name__.rpartition(".")[2]
     places, placed = working(topology, members, replaced)
     launch = _launch(spec, launcher, name, places, placed)
-    check_launch(spec, topology, launch, name)
+    if topology.spares and launch.start.needs_rank_table:  # which gives each node a fixed place
+        raise no_spares(spec, f"{name} takes each node's ranks from a rank table")
     mode, no_roll_call = _mode(spec, topology, launch, name)
     spec_env = spec.env if leader_env is None else leader_env
     launch = _with_env(launch, facts, spec_env, mode, bool(no_roll_call))
@@ -86,7 +87,7 @@ def settle(
         mode=mode,
         members=members,
         no_roll_call=no_roll_call,
-        later=tuple(_later(spec, topology, launch, mode, members)),
+        later=_later(spec, topology, launch, mode, members),
     )
 
 
@@ -159,6 +160,32 @@ def environment(container_env: Mapping[str, str], extra: tuple[EnvVar, ...]) -> 
     result = {n: value for n, value in inherited(container_env).items() if n not in _HIDDEN}
     result.update({var.name: var.value for var in extra})
     return result
+
+
+def installed(facts: Facts, program: str) -> tuple[EnvVar, ...]:
+    """Return the variables with which a program of an MPI that is not on PATH, or was moved, runs,
+    as its own script would set them; none if it runs without."""
+    place = facts.installed.get(program)
+    if place is None:
+        return ()
+    origin = f"{program} in {place.folder}"
+    env = facts.env
+    path = env.get("PATH", "").split(":")
+    known = [folder for folder in env.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    added = [folder for folder in place.libraries if folder not in known]
+    found = []
+    if place.folder not in path:
+        found.append(EnvVar("PATH", ":".join(filter(None, (*path, place.folder))), origin))
+    if added:
+        found.append(EnvVar("LD_LIBRARY_PATH", ":".join((*added, *known)), origin))
+    if place.prefix:
+        found.append(EnvVar("OPAL_PREFIX", place.prefix, origin, default=True))
+    return tuple(found)
+
+
+def with_installed(facts: Facts, program: str) -> dict[str, str]:
+    """Return the environment in which this program runs."""
+    return {**facts.env, **{var.name: var.value for var in installed(facts, program)}}
 
 
 def with_supervisor(
@@ -262,64 +289,61 @@ def _launch(
     return launch
 
 
-def _interface_note(spec: JobSpec, report: NodeReport) -> list[str]:
-    notes = []
+def _interface_note(spec: JobSpec, report: NodeReport) -> str:
     is_asked = spec.network.interface != interfaces.AUTO
     if is_asked and report.interface:
         name = report.interface.name
-        notes.append(f"network interface: {name} here; the roll call brings the other nodes' names")
-    elif len(report.interfaces) > 1 and not is_asked and not spec.mpi.interface:
-        source = (
-            f"the one that it comes over, of {', '.join(report.interfaces)}; or set"
-            " network.interface"
+        return f"network interface: {name} here; the roll call brings the other nodes' names"
+    if len(report.interfaces) > 1 and not is_asked and not spec.mpi.interface:
+        return (
+            "network interface: from the roll call, the one that it comes over, of"
+            f" {', '.join(report.interfaces)}; or set network.interface"
         )
-        notes.append(f"network interface: from the roll call, {source}")
-    return notes
+    return ""
 
 
 def _later(
     spec: JobSpec, topology: Topology, launch: Launch, mode: str, members: Members
-) -> list[str]:
+) -> tuple[str, ...]:
     """What only the run can know, and what is done about it."""
-    notes, report = [], members.reports[topology.me]
-    if topology.pre_start:
-        notes.append(
-            f"start hook {topology.pre_start}: what it exports is for the ranks of this node"
-        )
-    if mode == "coordinated" and members.assumed:
-        notes += _interface_note(spec, report)
-    if mode == "coordinated" and spec.netcheck.when == "before":
-        notes.append(
-            "network: measured before the program starts, and the job ends with 75 where it is"
-            " not fit"
-        )
-    if mode == "coordinated" and launch.start.min_nodes is not None:
-        wait = (
-            f"{spec.timeouts.join:g}s (timeouts.join) after {launch.start.min_nodes} of these are"
-            " there"
-        )
-        notes.append(
-            f"nodes: those that are there, {wait}; the launcher numbers the ranks, anew when nodes"
-            " come or go"
-        )
-    if topology.spares:
-        use = "a spare takes the place of a lost node when the job boots again"
-        none = "no spare takes the place of a lost node, since the job never boots again (restarts)"
-        notes.append(
-            f"nodes: {topology.working} of these {len(topology.nodes)} work at a time;"
-            f" {use if spec.restarts.most else none}"
-        )
-    if launch.start.needs_rank_table and not members.cards:
-        notes.append(
+    calls = mode == "coordinated"
+    least = launch.start.min_nodes
+    spare = "a spare takes the place of a lost node when the job boots again"
+    if not spec.restarts.most:
+        why = "the job never boots again (restarts)"
+        spare = f"no spare takes the place of a lost node, since {why}"
+    notes = [
+        (
+            topology.pre_start,
+            f"start hook {topology.pre_start}: what it exports is for the ranks of this node",
+        ),
+        (calls and members.assumed, _interface_note(spec, members.reports[topology.me])),
+        (
+            calls and spec.netcheck.when == "before",
+            "network: measured before the program starts, and the job ends with 75 where it is not"
+            " fit",
+        ),
+        (
+            calls and least is not None,
+            f"nodes: those that are there, {spec.timeouts.join:g}s (timeouts.join) after {least} of"
+            " these are there; the launcher numbers the ranks, anew when nodes come or go",
+        ),
+        (
+            topology.spares,
+            f"nodes: {topology.working} of these {len(topology.nodes)} work at a time; {spare}",
+        ),
+        (
+            launch.start.needs_rank_table and not members.cards,
             "ranks and devices: from the rank table once it is there; those shown are counted node"
-            " by node"
-        )
-    if mode == "coordinated":
-        notes.append(
+            " by node",
+        ),
+        (
+            calls,
             f"run directory: where {topology.run_dir} cannot be used, another one, to tell the"
-            " nodes why"
-        )
-    return notes
+            " nodes why",
+        ),
+    ]
+    return tuple(note for applies, note in notes if applies and note)
 
 
 def _effective(env: tuple[EnvVar, ...], names: Collection[str]) -> tuple[EnvVar, ...]:
@@ -355,7 +379,7 @@ def _env(
     )
     return (
         *device,
-        *installed.variables(facts, launch.ranks.name),
+        *installed(facts, launch.ranks.name),
         *network(spec, facts, members.reports[topology.me]),
         *launch.ranks.env,
         *spec_env,
@@ -419,7 +443,7 @@ def session_env(facts: Facts, topology: Topology, launcher: str = "") -> dict[st
         "SHLVL": "1",
         "TMPDIR": f"{topology.run_dir}/tmp",
     }
-    container = installed.with_installed(facts, launcher)
+    container = with_installed(facts, launcher)
     names = ("PATH", "LD_LIBRARY_PATH", "OPAL_PREFIX")
     return env | {name: container[name] for name in names if container.get(name)}
 
@@ -440,20 +464,17 @@ def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, members: Members
 
 def _client_files(spec: JobSpec, topology: Topology, members: Members) -> list[File]:
     """What an ssh client needs to log in to the nodes."""
-    ports = [
-        report.ssh_port or node.ssh_port
+    peers = [
+        {"host": node.host, "address": report.address, "port": report.ssh_port or node.ssh_port}
         for node, report in zip(topology.nodes, members.reports, strict=True)
     ]
     context = {
         "origin": "the roll call",
         "run_dir": topology.run_dir,
         "user": topology.user,
-        "port": ports[0],
+        "port": peers[0]["port"],
         "alive_interval": _alive_interval(spec),
-        "peers": [
-            {"host": node.host, "address": report.address, "port": port}
-            for node, report, port in zip(topology.nodes, members.reports, ports, strict=True)
-        ],
+        "peers": peers,
         "library": topology.naming,
     }
     templates = (("ssh_config", "ssh/ssh_config.j2", 0o600), ("ssh", "ssh/ssh.sh.j2", 0o700))

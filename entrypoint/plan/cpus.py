@@ -64,7 +64,7 @@ def _processes(launch: Launch, topology: Topology, beside: tuple[int, ...]) -> i
 
 
 def _threads(cpus: float, ranks: int, origin: str, users: Mapping[str, str]) -> tuple[EnvVar, ...]:
-    number = threads(cpus, ranks)
+    number = max(1, int(cpus / ranks))
     most = users.get("NUMEXPR_MAX_THREADS", "")
     most_of = {"NUMEXPR_NUM_THREADS": int(most) if most.isdigit() else _NUMEXPR_MOST}
     return tuple(
@@ -72,8 +72,3 @@ def _threads(cpus: float, ranks: int, origin: str, users: Mapping[str, str]) -> 
         for name, others in _THREADS.items()
         if users.keys().isdisjoint((name, *others))
     )
-
-
-def threads(cpus: float, ranks: int) -> int:
-    """Return how many threads one of so many ranks may use at a time."""
-    return max(1, int(cpus / ranks))

@@ -41,7 +41,7 @@ def assume_members(topology: Topology, facts: Facts, interface: str = interfaces
             )
             for node in topology.nodes
         ),
-        assumed=len(topology.nodes) > 1,
+        assumed=topology.has_peers,
     )
 
 
@@ -53,7 +53,7 @@ def with_interface(
     chosen, wanted = interfaces.of_address(facts.interfaces, addresses), spec.network.interface
     if wanted != interfaces.AUTO:
         chosen = interfaces.pick(facts.interfaces, wanted, chosen)
-    return _with(members, rank, interface=chosen)
+    return with_report(members, rank, interface=chosen)
 
 
 def with_neighbours(members: Members, works: Callable[[int], bool]) -> Members:
@@ -71,12 +71,7 @@ def with_neighbours(members: Members, works: Callable[[int], bool]) -> Members:
     return replace(members, reports=tuple(reports))
 
 
-def with_beside(members: Members, rank: int, beside: tuple[int, ...]) -> Members:
-    """The members, with what this node has been told of the others that share its CPUs."""
-    return _with(members, rank, beside=beside)
-
-
-def _with(members: Members, rank: int, **changes: Any) -> Members:
+def with_report(members: Members, rank: int, **changes: Any) -> Members:
     """The members, with changes to the report of one of them."""
     reports = list(members.reports)
     reports[rank] = replace(reports[rank], **changes)

@@ -1,17 +1,20 @@
-"""The ports from which the nodes choose if a default port is taken, and the port of sshd. Every
-node computes the same ones."""
+"""The ports from which the nodes choose if a default port is taken, worker-0's choice, and the port
+of sshd. Every node computes the same ones."""
 
 from __future__ import annotations
 
 from binascii import crc32
 
-from entrypoint.model import LaunchPort, Node, Source, of_task
+from entrypoint.errors import OsError
+from entrypoint.model import LaunchPort, Members, Node, Source, Topology, of_task
 from entrypoint.spec import DEFAULT, JobSpec
 from entrypoint.spec.rules import port_range
+from entrypoint.text import some
 from entrypoint.values import replace
 
 EVERYWHERE = 8  # ports that every node of a job offers
 _ALONE = 64  # that worker-0 looks at where it is the only one to decide
+_SHOWN = 4  # nodes in one line
 
 
 def is_fixed(spec: JobSpec, path: str) -> bool:
@@ -35,6 +38,35 @@ def candidates(
     return (*blocks, wanted.first) if shared else (wanted.first, *blocks)
 
 
+def choose(
+    wanted: LaunchPort | None, topology: Topology, members: Members
+) -> tuple[int, tuple[str, ...]]:
+    """Return the port, or 0 if the planned one is free wherever it is needed; and what to log.
+
+    Raises OsError if none of the ports that worker-0 offers is free on all nodes.
+    """
+    offers = [report for report in members.reports if report.ports is not None]
+    if wanted is None or not offers:
+        return 0, ()
+    common = set(offers[0].ports or ()).intersection(*(report.ports or () for report in offers))
+    port = next((port for port in offers[0].ports or () if port in common), 0)
+    if port == wanted.first:
+        return 0, ()
+    taken = [
+        f"{topology.name(report.rank)} by {report.holder}"
+        for report in offers
+        if report.holder and wanted.first not in (report.ports or ())
+    ]
+    words = f"port {wanted.first} is taken on {some(taken, _SHOWN)}" if taken else ""
+    if not port:
+        raise OsError(
+            f"EP436 no port for {wanted.path} is free on all nodes",
+            words,
+            "give network.ports another or a wider range, the same on all nodes",
+        )
+    return port, ("; ".join(filter(None, (words, f"{wanted.path} is {port}"))),)
+
+
 def ssh_port(spec: JobSpec, node: Node, seed: str) -> int:
     """Return the port of a node's sshd.
 
@@ -54,9 +86,11 @@ def _blocks(spec: JobSpec, span: int, seed: str, number: int) -> tuple[int, ...]
     return tuple(first + (start + i) % blocks * span for i in range(min(number, blocks)))
 
 
-def with_port(spec: JobSpec, path: str, port: int) -> JobSpec:
-    """Return the spec with the port that the roll call has chosen for this setting."""
-    section, _, name = path.partition(".")
+def with_chosen(spec: JobSpec, wanted: LaunchPort | None, port: int) -> JobSpec:
+    """Return the spec with the port that the roll call has chosen, 0 for the planned one."""
+    if not port or wanted is None or port == wanted.first:
+        return spec
+    section, _, name = wanted.path.partition(".")
     changed = replace(getattr(spec, section), **{name: port})
-    sources = {**spec._sources, path: Source("the roll call")}
+    sources = {**spec._sources, wanted.path: Source("the roll call")}
     return replace(spec, **{section: changed, "_sources": sources})

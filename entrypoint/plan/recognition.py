@@ -77,7 +77,7 @@ def mpi(facts: Facts) -> dict[str, Any]:
     for name in ("mpirun", "mpiexec.hydra"):
         if path := facts.programs.get(name):
             report[name] = {"path": path}
-            if env := installed.variables(facts, name):
+            if env := installed(facts, name):
                 report[name]["env"] = {variable.name: variable.value for variable in env}
     if facts.mpi:
         report["version"] = f"Open MPI {facts.mpi}"

@@ -1,13 +1,11 @@
-"""What an attempt of a job differs in: its number, the nodes of a job with spares that work in it,
-and the port that the roll call has chosen for it."""
+"""What an attempt of a job differs in: its number, and the nodes of a job with spares that work in
+it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from entrypoint.errors import ConfigError
-from entrypoint.model import EnvVar, Launch, LaunchPort, Members, Topology
-from entrypoint.plan.ports import with_port
+from entrypoint.model import EnvVar, Members, Topology
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace
 
@@ -58,28 +56,6 @@ def working(
         replace(topology, nodes=tuple(nodes), me=team.index(topology.me), spares=0),
         replace(members, reports=tuple(reports)),
     )
-
-
-def check_launch(spec: JobSpec, topology: Topology, launch: Launch, launcher: str) -> None:
-    """Raise ConfigError if this launcher gives each node a fixed place."""
-    if topology.spares and launch.start.needs_rank_table:
-        reason = f"{launcher} takes each node's ranks from a rank table"
-        raise ConfigError(
-            f"EP211 this job cannot have spares ({spec.source('spares')})", reason, "remove spares"
-        )
-
-
-def with_attempt(topology: Topology, attempt: int) -> Topology:
-    """Return the topology of this attempt; the same one if that is known."""
-    return topology if attempt == topology.attempt else replace(topology, attempt=attempt)
-
-
-def with_chosen(spec: JobSpec, wanted: LaunchPort | None, port: int) -> JobSpec:
-    """Return the spec with the port that the roll call has chosen, 0 for the planned one; the same
-    spec if that is known."""
-    if not port or wanted is None or port == wanted.first:
-        return spec
-    return with_port(spec, wanted.path, port)
 
 
 def attempt_env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:

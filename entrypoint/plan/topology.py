@@ -296,9 +296,7 @@ def _spares(spec: JobSpec, tasks: Sequence[str]) -> int:
         "parameter servers have nodes of their own": {*tasks} != {"worker"},
     }
     if reason := next((reason for reason, holds in fixed.items() if holds), ""):
-        raise ConfigError(
-            f"EP211 this job cannot have spares ({spec.source('spares')})", reason, "remove spares"
-        )
+        raise no_spares(spec, reason)
     if spec.spares >= len(tasks):
         raise ConfigError(
             f"EP211 every node would be a spare ({spec.source('spares')})",
@@ -306,6 +304,12 @@ def _spares(spec: JobSpec, tasks: Sequence[str]) -> int:
             "name the spares in hosts, too, after the nodes that work",
         )
     return spec.spares
+
+
+def no_spares(spec: JobSpec, reason: str) -> ConfigError:
+    """Return the error of a job in which no node can take another one's place."""
+    summary = f"EP211 this job cannot have spares ({spec.source('spares')})"
+    return ConfigError(summary, reason, "remove spares")
 
 
 def _chief(spec: JobSpec, site: Site) -> tuple[bool, Source | None]:

@@ -15,8 +15,9 @@ from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
-from entrypoint.plan.members import with_beside
-from entrypoint.plan.team import team_of, with_attempt, with_chosen
+from entrypoint.plan.members import with_report
+from entrypoint.plan.ports import with_chosen
+from entrypoint.plan.team import team_of
 from entrypoint.ranks.program_reports import ProgramReports
 from entrypoint.ranks.program_stop import ProgramStop
 from entrypoint.ranks.stall.watch import RankWatcher
@@ -117,8 +118,8 @@ class Programs:
         """Return whether the plan changes by what the roll call has brought."""
         before = self._spec, self._topology, self._members, self._replaced
         self._spec = with_chosen(self._spec, self._plan.launch.port, order.port)
-        self._topology = with_attempt(self._topology, order.attempt)
-        self._members = with_beside(self._members, self._topology.me, order.beside)
+        self._topology = replace(self._topology, attempt=order.attempt)
+        self._members = with_report(self._members, self._topology.me, beside=order.beside)
         self._replaced = order.replaced
         return before != (self._spec, self._topology, self._members, self._replaced)
 

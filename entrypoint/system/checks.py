@@ -11,8 +11,7 @@ import os
 from entrypoint import interfaces
 from entrypoint.errors import ConfigError, EntrypointError
 from entrypoint.model import Facts, Launch, Outcome, Plan, Program
-from entrypoint.plan import environment, settle, unused_log_dir
-from entrypoint.plan.installed import with_installed
+from entrypoint.plan import environment, settle, unused_log_dir, with_installed
 from entrypoint.spec import JobSpec
 from entrypoint.system import keys, preflight, process, sshd
 from entrypoint.system.files import RunDir, RunDirTaken, explained

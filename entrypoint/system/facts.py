@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 
 from entrypoint.model import Facts
-from entrypoint.plan.installed import with_installed
+from entrypoint.plan import with_installed
 from entrypoint.plan.topology import NAMES
 from entrypoint.platforms import FILES, SCRIPTS
 from entrypoint.system.image import mpi

@@ -11,7 +11,7 @@ from entrypoint import plan as planning
 from entrypoint import registry
 from entrypoint import spec as specs
 from entrypoint.model import Cards, EnvVar, Facts, Members, NodeReport, Plan
-from entrypoint.plan.members import with_beside, with_neighbours
+from entrypoint.plan.members import with_neighbours, with_report
 from entrypoint.values import replace
 from tests.cpus.test_machines import NAMES
 
@@ -100,7 +100,7 @@ def test_nodes_that_have_told_the_same_cpus_share_them() -> None:
     )
     known = with_neighbours(heard, lambda rank: rank != 3)
     assert [report.beside for report in known.reports] == [(3,), (), (1,), (1, 3), ()]
-    told = with_beside(heard, 2, (1,))
+    told = with_report(heard, 2, beside=(1,))
     assert [report.beside for report in told.reports] == [(), (), (1,), (), ()]
     spec = specs.load(
         "command: [prog]\nlauncher: torchrun\nhosts: [a:1, b:2, c:3, d:4, e:5]\nnode_rank: 2\n"

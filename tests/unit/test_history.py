@@ -21,7 +21,6 @@ from entrypoint.job.history import (
 )
 from entrypoint.job.state import JobState
 from entrypoint.model import NodeReport, Outcome
-from entrypoint.plan.team import with_attempt
 from entrypoint.spec.jobspec import RestartsSpec
 from entrypoint.values import replace
 from tests.unit.test_analysis import ECC
@@ -340,13 +339,6 @@ def test_ranks_and_their_logs_know_the_attempt(
     rank = "" if launcher == "plain" else "-rank-{rank}"
     assert f"/logs/job-worker-0{rank}{end}" in names
     assert all(name.endswith(end) for name in names)
-
-
-def test_only_another_attempt_has_another_topology() -> None:
-    """A node makes its plan anew where it has another one."""
-    first = planning.locate(JOB, FACTS)
-    assert with_attempt(first, 1) is first
-    assert with_attempt(first, 2) == replace(first, attempt=2)
 
 
 def test_a_job_without_restarts_knows_nothing_of_attempts() -> None:

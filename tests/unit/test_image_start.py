@@ -10,7 +10,7 @@ import pytest
 from entrypoint import plan as planning
 from entrypoint.errors import ConfigError, UsageError
 from entrypoint.model import Facts, Installation
-from entrypoint.plan import installed, recognition
+from entrypoint.plan import recognition, with_installed
 from entrypoint.spec import load, settings_in
 from entrypoint.system.image import mpi
 from entrypoint.system.image import record as image_record
@@ -197,7 +197,7 @@ def test_its_variables_reach_the_ranks_of_its_launcher_alone() -> None:
         plan = planning.settle(spec, facts)
         found = {var.name: var.value for var in plan.env if var.origin.startswith("mpirun in ")}
         assert found == expected
-    assert installed.with_installed(facts, "mpirun") == {**env, **wanted}
+    assert with_installed(facts, "mpirun") == {**env, **wanted}
     assert planning.session_env(facts, plan.topology, "mpirun").items() >= wanted.items()
     assert planning.session_env(facts, plan.topology).items() >= env.items()
     assert recognition.mpi(facts) == {

@@ -211,7 +211,7 @@ ELSEWHERE = {
     "ranks/program_reports.py": "a name of bounded length, then a class that ends at each |",
     "plan/__init__.py": "the launchers' own, above",
     "plan/numbering.py": "names of variables: literals around one repetition, or one class",
-    "platforms/_names.py": "a job's name, above",
+    "platforms/_hosts.py": "a job's name, above",
     "output/lines.py": "literals and digits",
     "output/log.py": "literals and digits",
     "output/unite.py": "classes that have no character in common",

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from entrypoint.errors import OsError
-from entrypoint.job.ports import choose
 from entrypoint.model import Facts, LaunchPort, Members, NodeReport, Plan
 from entrypoint.plan import settle
-from entrypoint.plan.ports import candidates, ssh_port, with_port
+from entrypoint.plan.ports import candidates, choose, ssh_port, with_chosen
 from entrypoint.plan.show import plan_text
-from entrypoint.plan.team import with_chosen
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace
 
@@ -77,7 +75,7 @@ def test_a_dashboard_moves_with_ray_s_other_ports() -> None:
     port = plan(spec).launch.port
     assert port is not None
     assert port.also == (8265,)
-    argv = plan(with_port(spec, "ray.port", 20008)).launch.programs[0].argv
+    argv = plan(with_chosen(spec, LaunchPort("ray.port", 6379), 20008)).launch.programs[0].argv
     assert {"--port=20008", "--metrics-export-port=20014", "--dashboard-port=20015"} <= {*argv}
 
 
@@ -129,7 +127,7 @@ def test_under_a_scheduler_the_default_comes_last() -> None:
 
 
 def test_a_chosen_port_is_in_the_plan_with_its_origin() -> None:
-    spec = with_port(job("launcher: torchrun\n"), "torch.port", 20017)
+    spec = with_chosen(job("launcher: torchrun\n"), LaunchPort("torch.port", 6060), 20017)
     made = plan(spec)
     assert "--master_port=20017" in made.launch.programs[0].argv
     assert "  torch.port: 20017  # the roll call\n" in plan_text(spec, made)
