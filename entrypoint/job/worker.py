@@ -15,7 +15,7 @@ from entrypoint.job.state import JobState
 from entrypoint.job.waits import KILL_MARGIN, Misdirected, rejoin
 from entrypoint.model import Outcome, Plan
 from entrypoint.phases import Phase
-from entrypoint.plan.team import is_team, team_of
+from entrypoint.plan.members import is_team, team_of
 from entrypoint.spec import JobSpec
 from entrypoint.text import count
 

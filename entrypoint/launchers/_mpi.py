@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint import supervised
 from entrypoint.errors import Problem
-from entrypoint.launchers._command import problem
-from entrypoint.launchers._place import file, meeting_port, place
+from entrypoint.launchers._common import file, meeting_port, place, problem
 from entrypoint.model import EnvVar, File, Launch, LaunchRanks, LaunchStart, Members, Topology
 from entrypoint.spec import JobSpec, logs
 from entrypoint.text import brief

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from entrypoint import interfaces, supervised
-from entrypoint.launchers._command import (
+from entrypoint.launchers._common import (
+    file,
+    meeting_port,
+    place,
     refuse_env,
     refuse_options,
     split_python,
 )
 from entrypoint.launchers._nested import is_python
-from entrypoint.launchers._place import file, meeting_port, place
 from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Program, Topology
 from entrypoint.spec import DEFAULT, JobSpec, Source, carried, for_script, logs
 from entrypoint.values import replace

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from entrypoint.errors import ConfigError
 from entrypoint.launchers import _torch
-from entrypoint.launchers._place import equal_slots, master
+from entrypoint.launchers._common import equal_slots, master
 from entrypoint.model import Launch, Members, Topology
 from entrypoint.spec import JobSpec
 

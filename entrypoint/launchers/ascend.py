@@ -7,7 +7,7 @@ Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variable
 
 from __future__ import annotations
 
-from entrypoint.launchers._command import with_python
+from entrypoint.launchers._common import with_python
 from entrypoint.model import (
     Cards,
     EnvVar,

@@ -12,8 +12,7 @@ import json
 from collections.abc import Mapping
 
 from entrypoint.launchers import _torch
-from entrypoint.launchers._command import refuse_options, split_python
-from entrypoint.launchers._place import file, master, meeting_port
+from entrypoint.launchers._common import file, master, meeting_port, refuse_options, split_python
 from entrypoint.model import (
     EnvVar,
     Launch,

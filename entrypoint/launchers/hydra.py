@@ -12,8 +12,7 @@ import re
 
 from entrypoint import interfaces
 from entrypoint.launchers import _mpi
-from entrypoint.launchers._command import problem, refuse
-from entrypoint.launchers._place import file, master
+from entrypoint.launchers._common import file, master, problem, refuse
 from entrypoint.model import EnvVar, Launch, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace

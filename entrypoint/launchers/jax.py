@@ -9,8 +9,7 @@ Kubeflow Trainer's JAX runtime, for the names of the other two variables.
 from __future__ import annotations
 
 from entrypoint.errors import ConfigError
-from entrypoint.launchers._command import refuse_env, with_python
-from entrypoint.launchers._place import endpoint, master, meeting_port
+from entrypoint.launchers._common import endpoint, master, meeting_port, refuse_env, with_python
 from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 

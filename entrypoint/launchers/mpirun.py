@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from entrypoint import interfaces
 from entrypoint.errors import ConfigError
 from entrypoint.launchers import _mpi
-from entrypoint.launchers._command import refuse
+from entrypoint.launchers._common import file, refuse
 from entrypoint.launchers._daemons import OPENMPI
-from entrypoint.launchers._place import file
 from entrypoint.model import (
     EnvVar,
     File,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from entrypoint.launchers._command import refuse_options
-from entrypoint.launchers._place import equal_slots, file, master, meeting_port
+from entrypoint.launchers._common import equal_slots, file, master, meeting_port, refuse_options
 from entrypoint.model import Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entrypoint.launchers._place import meeting_port, place
+from entrypoint.launchers._common import meeting_port, place
 from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchStart, Members, Program, Topology
 from entrypoint.spec import JobSpec
 from entrypoint.values import replace

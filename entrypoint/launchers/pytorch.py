@@ -3,8 +3,7 @@ mp.spawn."""
 
 from __future__ import annotations
 
-from entrypoint.launchers._command import with_options
-from entrypoint.launchers._place import endpoint, meeting_port
+from entrypoint.launchers._common import endpoint, meeting_port, with_options
 from entrypoint.model import Launch, LaunchEnds, Members, Program, Topology
 from entrypoint.spec import DEFAULT, JobSpec
 

@@ -8,8 +8,14 @@ authentication"; Ray 2.60.
 
 from __future__ import annotations
 
-from entrypoint.launchers._command import refuse_env, refuse_options, with_python
-from entrypoint.launchers._place import endpoint, file, master
+from entrypoint.launchers._common import (
+    endpoint,
+    file,
+    master,
+    refuse_env,
+    refuse_options,
+    with_python,
+)
 from entrypoint.model import (
     EnvVar,
     File,

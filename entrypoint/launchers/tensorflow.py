@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 
-from entrypoint.launchers._command import with_options, with_python
-from entrypoint.launchers._place import endpoint
+from entrypoint.launchers._common import endpoint, with_options, with_python
 from entrypoint.model import (
     EnvVar,
     Launch,

@@ -4,7 +4,7 @@ master."""
 from __future__ import annotations
 
 from entrypoint.launchers import _torch
-from entrypoint.launchers._place import master
+from entrypoint.launchers._common import master
 from entrypoint.model import File, Launch, Members, Topology
 from entrypoint.spec import JobSpec
 

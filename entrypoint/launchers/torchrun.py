@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from entrypoint.errors import SpecError
 from entrypoint.launchers import _torch
-from entrypoint.launchers._command import problem
-from entrypoint.launchers._place import endpoint, master
+from entrypoint.launchers._common import endpoint, master, problem
 from entrypoint.model import EnvVar, File, Launch, Members, Topology
 from entrypoint.spec import JobSpec
 from entrypoint.text import count

@@ -124,18 +124,15 @@ def json(whose: str, rank: str, stream: str) -> Shape:
             try:
                 content = body.decode()
             except UnicodeDecodeError:
+                from binascii import b2a_base64
+
                 content = body.decode("utf-8", "replace")
-                more = f',"base64":"{_base64(body)}"{more}'
+                encoded = b2a_base64(body, newline=False).decode()
+                more = f',"base64":"{encoded}"{more}'
             out.append(f"{begin}{quote(content)}{more}}}\n")
         return "".join(out).encode()
 
     return shape
-
-
-def _base64(data: bytes) -> str:
-    from binascii import b2a_base64
-
-    return b2a_base64(data, newline=False).decode()
 
 
 def level_and_id(text: str) -> tuple[str, str]:

@@ -150,10 +150,8 @@ class Stream:
             self._wait_for_room(self._lines.take(data))
         elif self._label:
             self._label_lines(data)
-        elif self._blocks:
-            self.waiting += [data[at : at + PIECE] for at in range(0, len(data), PIECE)]
         elif data:
-            self.waiting.append(data)
+            self._wait_for_room([data])
 
     def say(self, line: bytes) -> None:
         """Add a whole line of the supervisor's own to the program's output."""

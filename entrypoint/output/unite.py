@@ -135,13 +135,12 @@ class _Output(Stream):
 def tag(through: str) -> Pattern[bytes] | None:
     """Return the pattern of an MPI's tags: those of Open MPI 4 with --tag-output and of Hydra as
     hydra.py starts it ("tags"), or those of Open MPI 5 with --output tag ("spaced-tags")."""
-    if through not in ("tags", "spaced-tags"):
+    end = {"tags": b"", "spaced-tags": b" "}.get(through)
+    if end is None:
         return None
     import re  # slow to import, and only needed with an MPI
 
-    return re.compile(
-        rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % (b" " if through == "spaced-tags" else b"")
-    )
+    return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % end)
 
 
 def _whole(options: dict[str, str], stream: str) -> FramedInput | TaggedInput:

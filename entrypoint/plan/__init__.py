@@ -11,12 +11,11 @@ from typing import Literal, cast
 
 from entrypoint import heartbeat, interfaces, supervised
 from entrypoint.errors import ConfigError
-from entrypoint.launchers._command import refuse_launcher
+from entrypoint.launchers._common import refuse_launcher
 from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.plan import cpus
-from entrypoint.plan.members import assume_members, check_networks
+from entrypoint.plan.members import assume_members, attempt_env, check_networks, working
 from entrypoint.plan.numbering import inherited
-from entrypoint.plan.team import attempt_env, working
 from entrypoint.plan.topology import build, no_spares, site_of
 from entrypoint.registry import choose, load, names
 from entrypoint.render import quote_ssh, render

@@ -15,9 +15,8 @@ from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
-from entrypoint.plan.members import with_report
+from entrypoint.plan.members import team_of, with_report
 from entrypoint.plan.ports import with_chosen
-from entrypoint.plan.team import team_of
 from entrypoint.ranks.program_reports import ProgramReports
 from entrypoint.ranks.program_stop import ProgramStop
 from entrypoint.ranks.stall.watch import RankWatcher

@@ -81,7 +81,9 @@ class Gateway:
             self._on_sshd_line,
             is_proven=self._topology.attempt > 1,
         )
-        self._background(self._sshd.watch(self._on_sshd_died))
+        self._background(
+            self._sshd.watch(lambda why: self._tell(events.Faulted(Outcome(OsError.status, why))))
+        )
 
     def port(self, node: Node) -> int:
         """Return the port of a node's sshd, once this node is open."""
@@ -118,6 +120,3 @@ class Gateway:
             self._tell(
                 events.Unreachable(0, "someone called, not with this job's keys: another secret?")
             )
-
-    def _on_sshd_died(self, reason: str) -> None:
-        self._tell(events.Faulted(Outcome(OsError.status, reason)))

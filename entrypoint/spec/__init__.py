@@ -4,13 +4,12 @@ yamlfile, loading --> Items --rules--> values --loading--> JobSpec  (table: its 
 """
 
 from entrypoint.model import DEFAULT, Source
-from entrypoint.spec.jobspec import JobSpec, SshSpec
+from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.loading import Override, letters_of, load, removed
 from entrypoint.spec.rules import (
     JOB_NAME,
     MAX_NODES,
     MAX_SLOTS,
-    FieldInfo,
     HostEntry,
     check_host,
     expanded,
@@ -28,8 +27,8 @@ from entrypoint.spec.table import (
 )
 
 __all__ = [
-    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "FieldInfo", "HostEntry",
-    "JobSpec", "Override", "Source", "SshSpec", "carried", "check_host", "expanded", "fields",
+    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "HostEntry",
+    "JobSpec", "Override", "Source", "carried", "check_host", "expanded", "fields",
     "for_script", "given", "kept_back", "left_out", "letters_of", "load", "plain_path", "removed",
     "settings_in", "written",
 ]  # fmt: skip

@@ -67,15 +67,12 @@ class Override:
     where: str
 
 
-_AS_WRITTEN: Mapping[str, str] = MappingProxyType({})
-
-
 def load(
     text: str | None,
     file: str,
     env: Mapping[str, str],
     flags: Mapping[str, Override],
-    folders: Mapping[str, str] = _AS_WRITTEN,
+    folders: Mapping[str, str] = MappingProxyType({}),
 ) -> JobSpec:
     """Return the job spec from a spec file, the environment and the command line.
 
@@ -111,7 +108,7 @@ def load(
     if report:
         raise report.error()
     sources = {path: item.place.source for path, item in items.items()}
-    empty = JobSpec(_sources=MappingProxyType(sources), _secret=secret)
+    empty = JobSpec(_sources=sources, _secret=secret)
     return functools.reduce(_with, chosen.items(), empty)
 
 

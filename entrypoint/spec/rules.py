@@ -343,21 +343,16 @@ def _interface(text: str) -> Violation | None:
     except ValueError:
         return summary, hint
     if "/" not in text:
+        prefix = 64 if network.version == 6 else 24
         return (
             "an address is of one node alone",
-            f"write the nodes' network, such as {_network_of(text)}, or a name",
+            f"write the nodes' network, such as {network.supernet(new_prefix=prefix)}, or a name",
         )
     return (
         None
         if str(network) == text
         else ("this is not how a network is written", f"write {network}")
     )
-
-
-def _network_of(address: str) -> str:
-    import ipaddress
-
-    return str(ipaddress.ip_network(f"{address}/{64 if ':' in address else 24}", strict=False))
 
 
 def _ports(text: str) -> Violation | None:

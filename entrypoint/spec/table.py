@@ -254,11 +254,9 @@ def _secrets(env: Mapping[str, str]) -> list[str]:
 
 
 def _holds_secret(field: FieldInfo, value: Any) -> bool:
-    texts = [value] if isinstance(value, str) else value if field.kind == "list" else []
-    is_one = texts == [value]
-    return secret.masked_words(list(texts)) != list(texts) or (
-        is_one and secret.hides(field.path, value)
-    )
+    is_text = isinstance(value, str)
+    texts = [value] if is_text else list(value) if field.kind == "list" else []
+    return secret.masked_words(texts) != texts or (is_text and secret.hides(field.path, value))
 
 
 def _text(value: Any) -> str:

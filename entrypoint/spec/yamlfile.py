@@ -17,7 +17,7 @@ import yaml
 from entrypoint.secret import is_secret
 from entrypoint.spec.items import Item, Place, ProblemList
 from entrypoint.text import brief
-from entrypoint.values import replace
+from entrypoint.values import dataclass, replace
 
 MAX_CHARACTERS = 1 << 20
 _MAX_VALUES = 20_000  # with all aliases expanded; a job may have 16,384 hosts
@@ -52,14 +52,14 @@ class _Composer(yaml.BaseLoader):
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
 
 
+@dataclass
 class _Reader:
-    def __init__(self, text: str, file: str, report: ProblemList, group: int, path: str) -> None:
-        self.text = text
-        self.file = file
-        self.report = report
-        self.group = group
-        self.path = path
-        self.left = _MAX_VALUES
+    text: str
+    file: str
+    report: ProblemList
+    group: int
+    path: str
+    left: int = _MAX_VALUES
 
     def read(self) -> Item | None:
         if len(self.text) > MAX_CHARACTERS:

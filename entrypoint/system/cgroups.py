@@ -29,17 +29,37 @@ _PROCESSES_EVENTS = dict.fromkeys((2, 1), "pids.events")
 _PROCESSES_LIMIT = dict.fromkeys((2, 1), "pids.max")
 
 
-class Memory:
+class _Counter:
+    """A line of a file of this process's cgroup, and its value when the watch began."""
+
+    def __init__(self, root: Path, controller: str, files: Mapping[int, str], line: str) -> None:
+        places = (
+            folder / name
+            for version, name in files.items()
+            for folder in _folders(root, version, controller)
+        )
+        self._root = root
+        self._file = next(filter(Path.is_file, places), None)
+        self._line = line
+        self._before = self._value()
+
+    def _value(self) -> int:
+        return (proc.number(self._file, self._line) or 0) if self._file else 0
+
+    def _has_grown(self) -> bool:
+        return self._value() > self._before
+
+
+class Memory(_Counter):
     """The limit on memory (--memory), watched from now on."""
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._root = root
-        self._kills = _Counter(root, "memory", _MEMORY_EVENTS, "oom_kill")
+        super().__init__(root, "memory", _MEMORY_EVENTS, "oom_kill")
 
     def oom_killed(self) -> str | None:
         """Return a sentence if the kernel killed a process for memory since the watch began; else
         None."""
-        if not self._kills.has_grown():
+        if not self._has_grown():
             return None
         limit = _lowest("memory", _MEMORY_LIMIT, self._root)
         peak = _lowest("memory", _MEMORY_PEAK, self._root)
@@ -51,20 +71,19 @@ class Memory:
         return f"out of memory: {reason}{f', peak {size(peak)}' if peak is not None else ''}"
 
 
-class Processes:
+class Processes(_Counter):
     """The limit on processes (--pids-limit), watched from now on.
 
     A refused program prints at most "Resource temporarily unavailable", and often nothing.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._root = root
-        self._refusals = _Counter(root, "pids", _PROCESSES_EVENTS, "max")
+        super().__init__(root, "pids", _PROCESSES_EVENTS, "max")
 
     def refused(self) -> str | None:
         """Return a sentence if the kernel refused to start a process since the watch began; else
         None."""
-        if not self._refusals.has_grown():
+        if not self._has_grown():
             return None
         most = _lowest("pids", _PROCESSES_LIMIT, self._root)
         limit = "on processes" if most is None else f"of {most} processes"
@@ -72,7 +91,7 @@ class Processes:
 
     def ever_refused(self) -> str | None:
         """Return the same sentence if the kernel has refused one since the cgroup was made."""
-        self._refusals.before = 0
+        self._before = 0
         return self.refused()
 
 
@@ -80,26 +99,6 @@ def refused(kind: str) -> RetryError:
     """Return the error of a process or thread (`kind`) that the kernel refused to start."""
     why = Processes().ever_refused() or "the limit on processes (ulimit -u) was reached"
     return RetryError(f"EP609 cannot start another {kind}: {why}")
-
-
-class _Counter:
-    """A line of a file of this process's cgroup, and its value when the watch began."""
-
-    def __init__(self, root: Path, controller: str, files: Mapping[int, str], line: str) -> None:
-        places = (
-            folder / name
-            for version, name in files.items()
-            for folder in _folders(root, version, controller)
-        )
-        self._file = next(filter(Path.is_file, places), None)
-        self._line = line
-        self.before = self._value()
-
-    def _value(self) -> int:
-        return (proc.number(self._file, self._line) or 0) if self._file else 0
-
-    def has_grown(self) -> bool:
-        return self._value() > self.before
 
 
 def _folders(root: Path, version: int, controller: str) -> list[Path]:

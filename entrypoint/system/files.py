@@ -110,9 +110,9 @@ class RunDir:
                 f"{path} is {stat.filemode(status.st_mode)}, owner {status.st_uid}",
                 "remove it, chmod 700 it, or set ENTRYPOINT_RUN_DIR to another",
             )
-        names = sorted(os.listdir(self.path))
+        names = os.listdir(self.path)
         if names and "lock" not in names:
-            raise self._holds_others(names)
+            raise self._holds_others()
         self._lock = self._hold()
         try:
             self._take()
@@ -122,10 +122,10 @@ class RunDir:
             os.close(self._lock)
             raise
 
-    def _holds_others(self, names: list[str]) -> ConfigError:
+    def _holds_others(self) -> ConfigError:
         return ConfigError(
             "EP411 the run directory contains other files",
-            f"{self.path}: {some(names, 1)}",
+            f"{self.path}: {some(sorted(os.listdir(self.path)), 1)}",
             "set ENTRYPOINT_RUN_DIR to a separate directory, which need not exist",
         )
 
@@ -138,12 +138,8 @@ class RunDir:
             )
         except OSError as error:
             # a link, a folder, another mode
-            if error.errno in (
-                errno.ELOOP,
-                errno.EISDIR,
-                errno.EACCES,
-            ):
-                raise self._holds_others(sorted(os.listdir(self.path))) from None
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.EACCES):
+                raise self._holds_others() from None
             with explained(self.path):
                 raise
         try:
@@ -170,8 +166,7 @@ class RunDir:
         Raises ConfigError if its file `lock` is not an entrypoint's.
         """
         about = os.fstat(self._lock)
-        names = sorted(os.listdir(self.path))
-        if names == ["lock"] and not about.st_size and stat.S_ISREG(about.st_mode):
+        if os.listdir(self.path) == ["lock"] and not about.st_size and stat.S_ISREG(about.st_mode):
             with explained(self.path / "lock"):
                 os.pwrite(self._lock, _OURS, 0)
             return
@@ -179,7 +174,7 @@ class RunDir:
             stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and about.st_nlink == 1
         )
         if not is_private or os.pread(self._lock, len(_OURS), 0) != _OURS:
-            raise self._holds_others(names)
+            raise self._holds_others()
         self._empty()
 
     def write(self, name: str, text: str | bytes, mode: int) -> None:

@@ -126,25 +126,14 @@ def _baked(spec: JobSpec) -> bytes:
 
     Any kind of key is accepted, since it is used for no login itself.
     """
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
-    path = spec.ssh.client_key or ""
-    data = _read(path, "ssh.client_key")
-    openssh: Any = serialization.load_ssh_private_key
-    try:
-        key = (openssh if b"OPENSSH PRIVATE KEY" in data else serialization.load_pem_private_key)(
-            data, password=None
-        )
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        hint = "name a private key without a passphrase, such as /home/ma-user/.ssh/id_rsa"
-        raise ConfigError(
-            "EP302 ssh.client_key is not a private key that the toolkit can read",
-            f"{path}: {error}",
-            hint,
-        ) from None
+    hint = "name a private key without a passphrase, such as /home/ma-user/.ssh/id_rsa"
+    key = _loaded(spec.ssh.client_key or "", "ssh.client_key", hint, any_form=True)
     kind = serialization.PrivateFormat.PKCS8
-    return key.private_bytes(serialization.Encoding.DER, kind, serialization.NoEncryption())
+    encryption = serialization.NoEncryption()
+    private: bytes = key.private_bytes(serialization.Encoding.DER, kind, encryption)
+    return private
 
 
 def _derived(secret: bytes, topology: Topology) -> Keys:
@@ -247,22 +236,32 @@ def _mounted(spec: JobSpec, topology: Topology) -> Keys:
 
 def _parse(path: str, field: str) -> tuple[bytes, bytes]:
     """Return the seed and the public key of a mounted private key."""
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     hint = "create it with: ssh-keygen -t ed25519 -N ''"
+    key = _loaded(path, field, hint)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ConfigError(f"EP302 {field} is not an Ed25519 key", path, hint)
+    return key.private_bytes_raw(), key.public_key().public_bytes_raw()
+
+
+def _loaded(path: str, field: str, hint: str, any_form: bool = False) -> Any:
+    """Return a mounted private key, which has OpenSSH's form, unless `any_form` is accepted."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+
+    data = _read(path, field)
+    load: Any = serialization.load_ssh_private_key
+    if any_form and b"OPENSSH PRIVATE KEY" not in data:
+        load = serialization.load_pem_private_key
     try:
-        key = serialization.load_ssh_private_key(_read(path, field), password=None)
+        return load(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ConfigError(
             f"EP302 {field} is not a private key that the toolkit can read",
             f"{path}: {error}",
             hint,
         ) from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"EP302 {field} is not an Ed25519 key", path, hint)
-    return key.private_bytes_raw(), key.public_key().public_bytes_raw()
 
 
 def _read(path: str, field: str) -> bytes:

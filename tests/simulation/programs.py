@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from entrypoint.cause import Cause
 from entrypoint.job import events, messages
 from entrypoint.netcheck import messages as netcheck
-from entrypoint.plan.team import team_of
+from entrypoint.plan.members import team_of
 from entrypoint.ranks import below
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation import stalls

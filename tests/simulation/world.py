@@ -30,7 +30,7 @@ from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
 from entrypoint.netcheck.messages import inquiry as netcheck
 from entrypoint.phases import Phase
 from entrypoint.plan import settle
-from entrypoint.plan.team import team_of
+from entrypoint.plan.members import team_of
 from entrypoint.record.observer import JobObserver
 from entrypoint.spec import JobSpec, load
 from entrypoint.values import replace

@@ -10,7 +10,7 @@ import yaml
 
 from entrypoint import spec
 from entrypoint.errors import SpecError
-from entrypoint.launchers._command import refuse_launcher
+from entrypoint.launchers._common import refuse_launcher
 from entrypoint.launchers._nested import launcher_of, starts_own_job
 from tests import TREE
 

@@ -8,7 +8,7 @@ from entrypoint.cause import Cause
 from entrypoint.errors import OsError
 from entrypoint.job.membership.team import Team
 from entrypoint.model import Device, Members, Node, NodeReport, Outcome, Topology
-from entrypoint.plan.team import is_team, team_of, working
+from entrypoint.plan.members import is_team, team_of, working
 from entrypoint.values import replace
 
 JOB = Topology(

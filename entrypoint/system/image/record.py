@@ -106,33 +106,24 @@ def without_init(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(rest)
 
 
-def find(root: str = "/") -> ImageStart | None:
+def find(root: str = "") -> ImageStart | None:
     """Return the start that this image has in a well-known place; None if there is none."""
-
-    def there(path: str) -> bool:
-        return os.path.exists(os.path.join(root, path[1:]))
-
-    path = next((path for path, sign in _KNOWN if there(path) and there(sign)), None)
+    path = next((path for path, sign in _KNOWN if _exist(root, path, sign)), None)
     path = path or next(
-        (path for path in _USUAL if there(path) and _runs_arguments(os.path.join(root, path[1:]))),
-        None,
+        (path for path in _USUAL if _exist(root, path) and _runs_arguments(root + path)), None
     )
     return checked((path,), root) if path else None
 
 
-def checked(entrypoint: Sequence[str], root: str = "/") -> ImageStart | None:
+def checked(entrypoint: Sequence[str], root: str = "") -> ImageStart | None:
     """Return the start that an ENTRYPOINT is; None if it has none, or does not run its arguments,
     which is reported."""
     argv = without_init(entrypoint)
     if not argv:
         return None
-    if os.path.normpath(argv[0]) == "/init" and any(
-        os.path.exists(os.path.join(root, path[1:])) for path in _S6
-    ):
+    if os.path.normpath(argv[0]) == "/init" and any(_exist(root, path) for path in _S6):
         # From version 3 on, its environment reaches programs only through with-contenv.
-        with_environment = [
-            path for path in _WITH_ENVIRONMENT if os.path.exists(os.path.join(root, path[1:]))
-        ]
+        with_environment = [path for path in _WITH_ENVIRONMENT if _exist(root, path)]
         return ImageStart((*argv, *with_environment[:1]), "s6-svscan")
     if problem := _problem(argv, root):
         _say(
@@ -141,6 +132,10 @@ def checked(entrypoint: Sequence[str], root: str = "/") -> ImageStart | None:
         )
         return None
     return ImageStart(argv)
+
+
+def _exist(root: str, *paths: str) -> bool:
+    return all(os.path.exists(root + path) for path in paths)
 
 
 def _problem(argv: tuple[str, ...], root: str) -> str:
@@ -153,7 +148,7 @@ def _problem(argv: tuple[str, ...], root: str) -> str:
         return "runs a program of its own"
     script = argv[1] if name in _SHELLS and argv[1:] else argv[0]
     file = script if "/" in script else which(script, os.environ.get("PATH", ""))
-    if file is None or not os.path.isfile(path := os.path.join(root, file.lstrip("/"))):
+    if file is None or not os.path.isfile(path := f"{root}/{file.lstrip('/')}"):
         return "is not in the image"
     return "" if _runs_arguments(path) is not False else "does not run its arguments"
 
