@@ -6,8 +6,8 @@
   waits for their memory and runs the site's executables, beside the roll call: twice `gate.seconds`
   and `gate.memory` at most. A job without restarts, spares and such a folder has no gate.
 - `entrypoint check` runs all probes (probe, kernel, programs) within `--limit` seconds; judge and
-  cards judge a node, nodes what differs between them, report prints. After a failed boot, `run`
-  shows what those probes find that start no program, in some milliseconds.
+  cards judge a node, nodes what differs between them, findings has the texts, report prints. After
+  a failed boot, `run` shows what those probes find that start no program, in some milliseconds.
 
 Only system/smi.py asks nvidia-smi and npu-smi: for the last two, and once a rank has failed. Which
 gates the leader waits for, and what follows, is in job/gate.py.

@@ -21,10 +21,10 @@ _LINKS = 64  # addresses that are reported
 Fields = dict[str, Any]  # fields of an Observation
 
 
-def limits(root: Path = ROOT) -> Fields:
+def limits() -> Fields:
     """Limits of this process and its cgroup: file handles, processes."""
     most, used = (
-        [int(text) for text in readings("pids", {2: name, 1: name}, root) if text.isdigit()]
+        [int(text) for text in readings("pids", {2: name, 1: name}) if text.isdigit()]
         for name in ("pids.max", "pids.current")
     )
     return {
@@ -34,19 +34,19 @@ def limits(root: Path = ROOT) -> Fields:
     }
 
 
-def processors(root: Path = ROOT) -> Fields:
+def processors() -> Fields:
     """CPUs that this process may run on, and the cgroup's limit on how many at a time."""
-    return {"cpus": len(os.sched_getaffinity(0)), "cpu_limit": cpu_limit(root)}
+    return {"cpus": len(os.sched_getaffinity(0)), "cpu_limit": cpu_limit()}
 
 
-def memory(root: Path = ROOT) -> Fields:
+def memory() -> Fields:
     """Bytes that can still be taken, of the machine and of the cgroup, whose page cache gives
     way."""
-    available = proc.number(root / "proc/meminfo", "MemAvailable:")
+    available = proc.number("/proc/meminfo", "MemAvailable:")
     free = [] if available is None else [1024 * available]
     most = []
     limits, usages, caches = (
-        readings("memory", {2: f"memory.{new}", 1: f"memory.{old}"}, root)
+        readings("memory", {2: f"memory.{new}", 1: f"memory.{old}"})
         for new, old in (("max", "limit_in_bytes"), ("current", "usage_in_bytes"), ("stat", "stat"))
     )
     for limit, usage, cache in zip(limits, usages, caches, strict=False):
@@ -75,11 +75,11 @@ def disks(plan: Plan) -> Fields:
     return {"disks": tuple(found)}
 
 
-def links(root: Path = ROOT) -> Fields:
+def links() -> Fields:
     """Network interfaces that are up, with MTU and speed as the kernel has them."""
     rows = []
     for interface in network.interfaces()[:_LINKS]:
-        folder = root / "sys/class/net" / interface.name
+        folder = Path("/sys/class/net", interface.name)
         numbers = (_text(folder / name) for name in ("mtu", "speed"))
         mtu, speed = (int(text) if text.isdigit() else None for text in numbers)  # or -1
         rows.append(Link(interface.name, interface.address, interface.network, mtu, speed))
@@ -96,21 +96,21 @@ def rdma(root: Path = ROOT) -> Fields:
     return {"ports": tuple(ports)}
 
 
-def image(root: Path = ROOT) -> Fields:
+def image() -> Fields:
     """What this image is made of: the distribution, the kernel below, and a digest of the installed
     packages."""
     import hashlib
 
-    names = dict(line.partition("=")[::2] for line in _text(root / "etc/os-release").splitlines())
+    names = dict(line.partition("=")[::2] for line in _text(Path("/etc/os-release")).splitlines())
     uname, digest = os.uname(), ""
     for base in (
-        "var/lib/dpkg/status",
-        "lib/apk/db/installed",
-        "var/lib/rpm/rpmdb.sqlite",
-        "var/lib/rpm/Packages",
+        "/var/lib/dpkg/status",
+        "/lib/apk/db/installed",
+        "/var/lib/rpm/rpmdb.sqlite",
+        "/var/lib/rpm/Packages",
     ):
         with contextlib.suppress(OSError):
-            digest = hashlib.sha256((root / base).read_bytes()).hexdigest()[:12]
+            digest = hashlib.sha256(Path(base).read_bytes()).hexdigest()[:12]
             break
     system = names.get("PRETTY_NAME", "").strip('"')
     return {"system": system, "kernel": uname.release, "machine": uname.machine, "packages": digest}

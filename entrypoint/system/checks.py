@@ -109,12 +109,8 @@ def launcher(facts: Facts, launch: Launch) -> Outcome | None:
         and all(":" in interface.address for interface in facts.interfaces)
     ):
         summary, hint = launch.start.needs_ipv4
-        detail = ", ".join(
-            f"{interface.name} {interface.address}" for interface in facts.interfaces
-        )
-        return ConfigError(
-            f"EP405 {summary}", detail, f"give the containers IPv4 addresses, too, {hint}"
-        ).outcome
+        hint = f"give the containers IPv4 addresses, too, {hint}"
+        return ConfigError(f"EP405 {summary}", _addresses(facts), hint).outcome
     path = with_installed(facts, launch.ranks.name).get("PATH", "")
     for name in launch.start.needs_programs:
         if refused := process.check((name,), {"PATH": path}, os.getcwd()):
@@ -185,14 +181,17 @@ def _check_interface(spec: JobSpec, facts: Facts, plan: Plan) -> None:
             f"EP403 {plan.topology.name(plan.topology.me)} has no network interface {name}"
             f" ({spec.source('network.interface')})"
         )
-        actual = ", ".join(
-            f"{interface.name} {interface.address}" for interface in facts.interfaces
-        )
         hint = (
             "name one that is up and has an address, by its network where nodes have other names"
             " for it, or none"
         )
-        raise ConfigError(summary, f"it has {actual or 'none that is up and has an address'}", hint)
+        raise ConfigError(
+            summary, f"it has {_addresses(facts) or 'none that is up and has an address'}", hint
+        )
+
+
+def _addresses(facts: Facts) -> str:
+    return ", ".join(f"{interface.name} {interface.address}" for interface in facts.interfaces)
 
 
 def _unusable(path: str) -> EntrypointError | None:

@@ -10,7 +10,7 @@ publish of drivers 390 to 580 and npu-smi 23 to 26.
 # Without `from __future__ import annotations`: wire.py reads those of Card as values.
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 from xml.etree import ElementTree
@@ -194,19 +194,8 @@ def _number(text: str | None) -> int | None:
 # The tools
 
 
-class Tool(NamedTuple):
-    """A driver's tool: its options, and what reads its answer."""
-
-    options: tuple[str, ...]
-    # The fields of an Observation. Raises ValueError where the answer is something else.
-    read: Callable[[str], dict[str, Any]]
-    noun: str  # what people call its cards
-
-
-TOOLS: Mapping[str, Tool] = {
-    "nvidia-smi": Tool(("-q", "-x"), nvidia, "GPU"),
-    "npu-smi": Tool(("info",), npu, "NPU"),
-}
+# Name -> options, what reads its answer, and what people call its cards.
+_TOOLS = {"nvidia-smi": (("-q", "-x"), nvidia, "GPU"), "npu-smi": (("info",), npu, "NPU")}
 # Where they usually are.
 _PATH = "/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
 
@@ -215,7 +204,7 @@ class Reading(NamedTuple):
     """What a tool says of the cards of this node."""
 
     tool: str
-    noun: str
+    noun: str  # what people call its cards
     output: str
     problem: str  # why it cannot be read; "" if it was
     fields: Mapping[str, Any]  # of an Observation
@@ -226,21 +215,22 @@ async def readings(env: Mapping[str, str], seconds: float) -> list[Reading]:
     """Ask the tools that are there, all at once, each for at most so many seconds."""
     path = f"{env.get('PATH', '')}:{_PATH}"
 
-    async def ask(name: str, tool: Tool) -> Reading | None:
+    async def ask(name: str) -> Reading | None:
+        options, parse, noun = _TOOLS[name]
         place = await in_thread(partial(which, name, path))
         if place is None:
             return None
-        answer = await run(tied((place, *tool.options)), {**env, "LC_ALL": "C"}, seconds)
+        answer = await run(tied((place, *options)), {**env, "LC_ALL": "C"}, seconds)
         fields, problem = {}, ""
         try:
             # nvidia-smi ends with 14 where one card is not well
-            fields = await in_thread(partial(tool.read, answer.output))
+            fields = await in_thread(partial(parse, answer.output))
         except ValueError as error:
             problem = answer.problem or str(error)
         cards = fields.get("cards", ())
-        return Reading(name, tool.noun, answer.output, problem, fields, cards)
+        return Reading(name, noun, answer.output, problem, fields, cards)
 
-    asked = await asyncio.gather(*(ask(*tool) for tool in TOOLS.items()))
+    asked = await asyncio.gather(*map(ask, _TOOLS))
     return [reading for reading in asked if reading]
 
 
