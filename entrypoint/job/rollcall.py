@@ -8,13 +8,7 @@ from collections.abc import Callable
 from entrypoint.errors import ConfigError, RefusedError
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import difference, short
-from entrypoint.job.membership import (
-    NOT_REACHED,
-    Go,
-    Membership,
-    Refuse,
-    Wait,
-)
+from entrypoint.job.membership import NOT_REACHED, Go, Membership, Refuse, Wait
 from entrypoint.job.state import JobState
 from entrypoint.job.waits import KILL_MARGIN, SURE, Misdirected
 from entrypoint.model import Members, Node, NodeReport, Outcome, Topology, node_name
@@ -122,11 +116,10 @@ class RollCall:
         host = node.name
         self._miss(node, event.why)
         since = self._refused.setdefault(host, now)
+        is_sure = now - since > SURE + _SURE_OURS * event.ours
         if not event.refused:
             del self._refused[host]
-        elif (
-            self._membership.is_expected(node.rank) and now - since > SURE + _SURE_OURS * event.ours
-        ):
+        elif is_sure and self._membership.is_expected(node.rank):
             # The message also names all others that are missing, and why.
             also = f"; also missing: {others}" if (others := self._membership.words(host)) else ""
             do = "give all nodes the same secret and job name, and each its own index and address"

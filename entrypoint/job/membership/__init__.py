@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 
 from entrypoint import heartbeat
 from entrypoint.errors import UnavailableError
@@ -211,7 +212,7 @@ class Membership:
 
     def overdue(self, now: float) -> list[int]:
         """Await the gates no longer whose time is over. Return their nodes."""
-        nodes = [node for node, until in self.gates.items() if until <= now]
+        nodes = list(takewhile(lambda node: self.gates[node] <= now, self.gates))
         for node in nodes:
             del self.gates[node]
         return nodes
