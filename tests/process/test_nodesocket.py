@@ -160,6 +160,18 @@ with socket.socket(socket.AF_UNIX) as sender:
 
 
 @in_loop
+async def test_a_process_of_an_earlier_attempt_is_not_heard(folder: Path) -> None:
+    """Its connection ended with that attempt, whose socket had the same place."""
+    async with listening(folder):
+        early = client(folder, b'["good", 0]\n')
+    async with listening(folder) as (_, heard):
+        with early, pytest.raises(OSError, match="Broken pipe"):
+            early.sendall(b'["line", 1]\n')
+        assert await is_heard(folder, heard)
+        assert heard == [("begin", 0), ("line", 1)], "of the new one"
+
+
+@in_loop
 async def test_read_handles_all_that_was_sent_of_one_kind(folder: Path) -> None:
     """In its order, also where a handler reads. A line of the other kind comes later."""
     async with listening(folder) as (node, heard):
