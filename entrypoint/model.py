@@ -252,6 +252,10 @@ class Topology:
     def has_peers(self) -> bool:
         return len(self.nodes) > 1
 
+    def origin(self, field: str) -> str:
+        """Where a field comes from; "" where that is not known."""
+        return str(self.origins.get(field, ""))
+
     def name(self, rank: int) -> str:
         """What messages call a node: `worker-3 (gpu-17)`; the only one of a job by its host."""
         return self.nodes[rank].name if self.has_peers else self.nodes[rank].host

@@ -160,3 +160,8 @@ def signal_name(number: int) -> str:
     """Return the name of a signal, such as `SIGKILL` of 9; "" if it has none."""
     name = _SIGNALS.get(number)
     return f"SIG{name}" if name else ""
+
+
+def digits(text: str) -> int | None:
+    """Return the number that this text is; None if it is none, or larger than any number here."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None

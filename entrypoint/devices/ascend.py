@@ -96,5 +96,9 @@ def _present(facts: Facts) -> tuple[int, ...]:
 
 
 def _files(facts: Facts) -> tuple[int, ...]:
-    names = (re.fullmatch(r"davinci([0-9]+)", name) for name in facts.device_files)
-    return tuple(sorted(int(match[1]) for match in names if match))
+    pattern = r"davinci([0-9]+)"
+    return tuple(
+        sorted(
+            int(match[1]) for name in facts.device_files if (match := re.fullmatch(pattern, name))
+        )
+    )

@@ -171,11 +171,10 @@ def master(topology: Topology) -> str:
 def place(spec: JobSpec, topology: Topology) -> tuple[EnvVar, EnvVar, EnvVar]:
     """Return NODE_RANK, MASTER_ADDR and MASTER_PORT, as used by PyTorch and others; a user's own
     value wins."""
-    origins = topology.origins
     alone = "the only node"
-    hosts = str(origins.get("hosts", "")) if topology.has_peers else alone
+    hosts = topology.origin("hosts") if topology.has_peers else alone
     return (
-        EnvVar("NODE_RANK", str(topology.me), str(origins.get("node_rank", alone)), default=True),
+        EnvVar("NODE_RANK", str(topology.me), topology.origin("node_rank") or alone, default=True),
         EnvVar("MASTER_ADDR", master(topology), hosts, default=True),
         EnvVar("MASTER_PORT", str(spec.torch.port), str(spec.source("torch.port")), default=True),
     )

@@ -61,25 +61,18 @@ def _rank_script(
 ) -> File:
     """Return the script that the daemon starts for each rank on this node."""
     arguments = [
-        "--env",
-        f"{topology.run_dir}/{_ENV_FILE}",
-        "--cwd",
-        topology.workdir,
-        "--colons",
-        "escaped",
-    ]
-    arguments += ["--linger", f"{spec.timeouts.grace:g}", "--nested", "{rank}"]
-    arguments += [
-        "--each",
-        ",".join(f"{name}={source}" for name, source in variables.items()),
+        *("--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir),
+        *("--colons", "escaped", "--linger", f"{spec.timeouts.grace:g}", "--nested", "{rank}"),
+        *("--each", ",".join(f"{name}={source}" for name, source in variables.items())),
         *options,
         *supervised.steps(spec.stall.line),
     ]
     context = {
         "host": topology.this.host,
         "supervisor": supervised.command(topology, *arguments),
+        "number": number,
     }
-    return file("mpirun/rank.sh.j2", {**context, "number": number})
+    return file("mpirun/rank.sh.j2", context)
 
 
 def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Problem]:

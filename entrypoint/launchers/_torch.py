@@ -84,7 +84,7 @@ def launch(
         coordinated_env=(barrier,) if topology.is_leader else (),
         alone_env=(bounded, EnvVar("EXIT_TOGETHER", "yes", "roll_call")),
         ranks=LaunchRanks(reports="both", count=topology.world_size),
-        ends=LaunchEnds(completion="first-failure", forwards=True),
+        ends=LaunchEnds("first-failure", forwards=True),
         port=meeting_port(spec, topology, "torch.port", "MASTER_PORT"),
     )
 
@@ -107,9 +107,8 @@ def _command(spec: JobSpec, topology: Topology) -> tuple[str, tuple[str, ...]]:
 
 
 def _env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
-    origins = topology.origins
     rank = replace(place(spec, topology)[0], default=False)
-    nodes = EnvVar("NNODES", str(len(topology.nodes)), str(origins.get("hosts", "")))
+    nodes = EnvVar("NNODES", str(len(topology.nodes)), topology.origin("hosts"))
     # Without a folder torch makes one in /tmp at each start, and leaves it.
     logs = EnvVar("PET_LOG_DIR", f"{topology.run_dir}/tmp/torch", "the run directory", default=True)
     # Torch's launchers kill after 30 s; newer ones (2.13) read this variable, so that a longer

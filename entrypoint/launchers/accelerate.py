@@ -37,9 +37,10 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     ranks = equal_slots("accelerate", topology, members)
     if spec.torch.rdzv_backend == "c10d":
-        where = str(spec.source("torch.rdzv_backend"))
         raise ConfigError(
-            "EP122 accelerate's nodes meet by the static rendezvous", f"c10d ({where})", "remove it"
+            "EP122 accelerate's nodes meet by the static rendezvous",
+            f"c10d ({spec.source('torch.rdzv_backend')})",
+            "remove it",
         )
     options = (
         "accelerate.commands.accelerate_cli",

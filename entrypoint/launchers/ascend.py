@@ -32,8 +32,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     is one."""
     waits = spec.ascend.rank_table == "wait"
     cards = members.cards or _assumed(topology, members)
-    name = topology.origins.get("name", DEFAULT)
-    job = EnvVar("JOB_ID", topology.job, str(name), default=True)
+    job = EnvVar("JOB_ID", topology.job, str(topology.origins.get("name", DEFAULT)), default=True)
     table = EnvVar(
         "RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, as HCCL reads it"
     )
@@ -69,7 +68,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         folders=tuple(folders),
         start=LaunchStart(needs_rank_table=waits),
         ranks=LaunchRanks(count=cards.size),
-        ends=LaunchEnds(completion="first-failure"),
+        ends=LaunchEnds("first-failure"),
     )
 
 
@@ -84,5 +83,5 @@ def _assumed(topology: Topology, members: Members) -> Cards:
     complete."""
     before = sum(members.slots[: topology.me])
     slots = topology.this.slots
-    size = sum(members.slots)
-    return Cards("", tuple(range(before, before + slots)), tuple(range(slots)), size)
+    ranks = tuple(range(before, before + slots))
+    return Cards("", ranks, tuple(range(slots)), sum(members.slots))

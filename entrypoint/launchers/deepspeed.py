@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from entrypoint.launchers import _torch
+from entrypoint.launchers import _mpi, _torch
 from entrypoint.launchers._common import file, master, meeting_port, refuse_options, split_python
 from entrypoint.model import (
     EnvVar,
@@ -72,18 +72,17 @@ def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch
         (Program(_line(spec, topology, options)),),
         files=(script, ranks),
         ranks=LaunchRanks(reports="both", count=sum(members.slots)),
-        ends=LaunchEnds(completion="first-failure", forwards=True),
+        ends=LaunchEnds("first-failure", forwards=True),
     )
 
 
 def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """Return `deepspeed`, which supervises its processes; on other nodes they are below sshd until
     the job ends."""
-    size = sum(members.slots)
+    ranks = LaunchRanks(count=sum(members.slots))
     if not topology.is_leader:
-        return Launch(start=LaunchStart(needs_roll_call=True), ranks=LaunchRanks(count=size))
-    pairs = zip(topology.hosts, members.slots, strict=True)
-    nodes = [(host, f"slots={slots}") for host, slots in pairs]
+        return Launch(start=LaunchStart(needs_roll_call=True), ranks=ranks)
+    nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology, members)]
     run_dir = topology.run_dir
     hostfile = file("mpirun/hostfile.j2", {"nodes": nodes}, 0o644)
     options = (
@@ -98,7 +97,7 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         (program,),
         files=(hostfile,),
         start=LaunchStart(needs_roll_call=True, needs_programs=("ssh",)),
-        ranks=LaunchRanks(count=size),
+        ranks=ranks,
     )
 
 

@@ -122,13 +122,9 @@ def _line(spec: JobSpec, topology: Topology, members: Members, tagged: bool) -> 
         for argument in spec.command
     )
     return (
-        *(
-            "mpiexec.hydra",
-            "-machinefile",
-            _mpi.hostfile(spec, topology),
-            "-n",
-            str(_mpi.world_size(spec, members)),
-        ),
+        "mpiexec.hydra",
+        *("-machinefile", _mpi.hostfile(spec, topology)),
+        *("-n", str(_mpi.world_size(spec, members))),
         # Daemons connect back to this node by this name; each rank has its own node's environment.
         # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for
         # a failure.
@@ -154,11 +150,12 @@ def _settings(topology: Topology) -> tuple[EnvVar, ...]:
         "HYDRA_RMK": "user",  # the nodes are those of the roll call, also in a Slurm step
     }
     if many:
-        variables |= {"HYDRA_LAUNCHER_EXEC": shell, "HYDRA_LAUNCHER_EXTRA_ARGS": agent}
         variables |= {
+            "HYDRA_LAUNCHER_EXEC": shell,
+            "HYDRA_LAUNCHER_EXTRA_ARGS": agent,
             "I_MPI_HYDRA_BOOTSTRAP_EXEC": shell,
             "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": agent,
+            # all from this node: the others have no agent
+            "I_MPI_HYDRA_BRANCH_COUNT": str(len(topology.nodes)),
         }
-        # all from this node: the others have no agent
-        variables["I_MPI_HYDRA_BRANCH_COUNT"] = str(len(topology.nodes))
     return tuple(EnvVar(name, value, origin) for name, value in variables.items())

@@ -27,7 +27,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     slots = topology.this.slots
     first = sum(members.slots[: topology.me])
     size = sum(members.slots)
-    hosts = str(topology.origins.get("hosts", "")) if topology.has_peers else "the only node"
+    hosts = topology.origin("hosts") if topology.has_peers else "the only node"
     coordinator = EnvVar(
         "JAX_COORDINATOR_ADDRESS", endpoint(master(topology), spec.jax.port), hosts, default=True
     )
@@ -48,7 +48,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     return Launch(
         programs,
         ranks=LaunchRanks(count=size),
-        ends=LaunchEnds(completion="first-failure"),
+        ends=LaunchEnds("first-failure"),
         port=meeting_port(spec, topology, "jax.port", "JAX_COORDINATOR_ADDRESS"),
     )
 

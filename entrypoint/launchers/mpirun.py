@@ -144,21 +144,20 @@ def _check_majors(topology: Topology, members: Members) -> None:
             f"{node.name} has {report.mpi or 'none'}"
         )
     if len(majors) > 1:
-        detail = "; ".join(", ".join(hosts) for hosts in majors.values())
         raise ConfigError(
             "EP450 the nodes have different major versions of Open MPI",
-            detail,
+            "; ".join(", ".join(hosts) for hosts in majors.values()),
             "use one image for all nodes",
         )
 
 
 def _check_names(topology: Topology) -> None:
-    names = [node.host for node in topology.nodes]
-    if long := [name for name in names if len(re.split("[0-9.]", name)[0]) > _LONGEST]:
-        summary = f"Open MPI 4 crashes at {_LONGEST + 1} characters without a digit or a dot"
-        detail = f"host name {some(long, 4)}"
-        hint = "shorten the name, or put a number into it, such as worker-0"
-        raise ConfigError(f"EP205 {summary}", detail, hint)
+    if long := [name for name in topology.hosts if len(re.split("[0-9.]", name)[0]) > _LONGEST]:
+        raise ConfigError(
+            f"EP205 Open MPI 4 crashes at {_LONGEST + 1} characters without a digit or a dot",
+            f"host name {some(long, 4)}",
+            "shorten the name, or put a number into it, such as worker-0",
+        )
 
 
 def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
@@ -231,10 +230,9 @@ def _names_differ(topology: Topology, found: Sequence[Interface | None]) -> Conf
             node_of_name.setdefault(
                 interface.name, f"{interface.name} {interface.network} on {node.name}"
             )
-    detail = ", ".join(node_of_name.values())
     return ConfigError(
         "EP406 Open MPI knows IPv6 interfaces by name alone, and the nodes' names differ",
-        detail,
+        ", ".join(node_of_name.values()),
         "give the interface one name on all nodes, or IPv4 addresses, or tell Open MPI"
         " yourself: OPENMPI_MCA_ARGS",
     )

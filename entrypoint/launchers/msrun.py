@@ -62,7 +62,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         files=(script,),
         folders=(topology.log_dir, logs),
         ranks=LaunchRanks(count=ranks),
-        ends=LaunchEnds(completion="first-failure", takes_signals=False, forwards=True),
+        ends=LaunchEnds("first-failure", takes_signals=False, forwards=True),
         port=meeting_port(spec, topology, "mindspore.port"),
     )
 

@@ -18,7 +18,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     many = topology.has_peers
     rank, *meeting = place(spec, topology)
-    hosts = str(topology.origins.get("hosts", ""))
+    hosts = topology.origin("hosts")
     nodes = EnvVar("NNODES", str(len(topology.nodes)), hosts, default=True)
     names = EnvVar(
         "NODE_HOSTS", ",".join(node.where for node in topology.nodes), hosts, default=True
@@ -38,10 +38,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
             for name, value in numbers.items()
         ),
     )
-    program = Program(spec.command, env, rank=topology.me if is_rank else None)
     return Launch(
-        (program,),
+        (Program(spec.command, env, rank=topology.me if is_rank else None),),
         start=LaunchStart(becomes_program=True),
-        ends=LaunchEnds(completion="first-failure"),
+        ends=LaunchEnds("first-failure"),
         port=meeting_port(spec, topology, "torch.port", "MASTER_PORT", needed=False),
     )

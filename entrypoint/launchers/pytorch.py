@@ -17,10 +17,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
 
     Raises SpecError if the command already has one of them.
     """
-    argv = with_options(spec, _arguments(spec, topology), _SETTLED)
     return Launch(
-        (Program(argv),),
-        ends=LaunchEnds(completion="first-failure"),
+        (Program(with_options(spec, _arguments(spec, topology), _SETTLED)),),
+        ends=LaunchEnds("first-failure"),
         port=meeting_port(spec, topology, "torch.port"),
     )
 

@@ -132,7 +132,7 @@ def _options(spec: JobSpec, topology: Topology, address: str) -> tuple[str, ...]
 
 def _settings(spec: JobSpec, topology: Topology, address: str) -> tuple[EnvVar, ...]:
     """Return the variables for Ray and its programs."""
-    origin = f"{topology.origins.get('hosts', '')} and {spec.source('ray.port')}"
+    origin = f"{topology.origin('hosts')} and {spec.source('ray.port')}"
     # Without a token anyone who reaches Ray's ports may run programs here. Ray before 2.52 has
     # none.
     token = EnvVar(

@@ -44,7 +44,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         return Launch(
             (Program(with_python(spec.command)),),
             ranks=_ONE,
-            ends=LaunchEnds(completion="first-failure"),
+            ends=LaunchEnds("first-failure"),
         )
     servers = any(node.task == "ps" for node in topology.nodes)
     workers = tuple(node.rank for node in topology.nodes if node.task != "ps")
@@ -52,12 +52,12 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     # it counts only the other workers, which the flags cannot express: a program gets one of the
     # two.
     flags = _flags(spec, topology) if servers and not topology.chief else {}
-    origin = str(topology.origins.get("hosts", ""))
+    origin = topology.origin("hosts")
     config = EnvVar("TF_CONFIG", json.dumps(_config(spec, topology)), origin, default=True)
     return Launch(
         (Program(with_options(spec, flags, _SETTLED), (config,)),),
         ranks=_ONE,
-        ends=LaunchEnds(completion="first-failure", awaited=(0,) if topology.chief else workers),
+        ends=LaunchEnds("first-failure", awaited=(0,) if topology.chief else workers),
         port=_port(spec, topology),
     )
 

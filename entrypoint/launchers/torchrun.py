@@ -100,20 +100,20 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
         return None
     minimum, maximum = map(int, spec.nodes.split(":"))
     hosts = len(topology.nodes)
+    detail = spec.nodes
     if maximum != hosts:
         summary = "EP120 the maximum must equal the number of hosts"
-        detail = f"{maximum}, with {count(hosts, 'host')} ({topology.origins.get('hosts', '')})"
+        detail = f"{maximum}, with {count(hosts, 'host')} ({topology.origin('hosts')})"
         hint = f"write {min(minimum, hosts)}:{hosts}, or name all hosts"
-        raise SpecError([problem(spec, "nodes", summary, detail, hint)])
-    if minimum > maximum:
+    elif minimum > maximum:
         summary = "EP120 the minimum is greater than the maximum"
         hint = f"write {maximum}:{minimum}"
-        raise SpecError([problem(spec, "nodes", summary, spec.nodes, hint)])
-    if spec.torch.rdzv_backend == "static":
+    elif spec.torch.rdzv_backend == "static":
         summary = "EP120 a static rendezvous has a fixed number of nodes"
         hint = "set torch.rdzv_backend: c10d, or remove nodes"
-        raise SpecError([problem(spec, "nodes", summary, spec.nodes, hint)])
-    return minimum
+    else:
+        return minimum
+    raise SpecError([problem(spec, "nodes", summary, detail, hint)])
 
 
 def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:

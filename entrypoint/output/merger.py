@@ -43,9 +43,10 @@ class LineMerger:
         except OSError as error:
             for fd in fds:
                 os.close(fd)
-            hint = "raise the limit on processes or file handles"
             raise OsError(
-                "EP434 cannot start the line merger", error.strerror or "", hint
+                "EP434 cannot start the line merger",
+                error.strerror or "",
+                "raise the limit on processes or file handles",
             ) from None
         for fd in (out, err, to_lost):
             os.close(fd)

@@ -173,15 +173,13 @@ class Stream:
             self.write()
 
     def _take(self) -> bytes:
-        """Read the available bytes; read again if there are many."""
+        """Read the available bytes; read again if there are many, so that fewer and larger pieces
+        are written."""
         data = os.read(self.source, CHUNK)
-        if len(data) >= PIECE - 1:  # as much as a terminal gives at a time
-            return data + self._more(CHUNK - len(data))
-        return data
-
-    def _more(self, room: int) -> bytes:
-        """Read the bytes beyond a first read, so that fewer and larger pieces are written."""
-        pieces = [b""]
+        if len(data) < PIECE - 1:  # less than a terminal gives at a time
+            return data
+        pieces = [data]
+        room = CHUNK - len(data)
         try:
             while room > 0 and (piece := os.read(self.source, room)):
                 pieces.append(piece)

@@ -70,8 +70,7 @@ def main(argv: list[str]) -> int:
         poll.register(woken, select.POLLIN)
         for fd, _ in poll.poll(None if due == NEVER else max(0, due - time.monotonic()) * 1000):
             if fd == woken:
-                lost = sum(stream.drop() for stream in streams)
-                os.write(int(options["--lost"]), b"%d" % lost)
+                os.write(int(options["--lost"]), b"%d" % sum(stream.drop() for stream in streams))
                 return 0
             by_fd[fd]()
         for stream in needed:

@@ -373,9 +373,7 @@ def _env(
     ]
     if leader_env is not None:
         spec_env = [EnvVar(name, value, "worker-0's spec") for name, value in leader_env.items()]
-    run_dir = EnvVar(
-        "ENTRYPOINT_RUN_DIR", topology.run_dir, str(topology.origins.get("run_dir", ""))
-    )
+    run_dir = EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, topology.origin("run_dir"))
     return (
         *device,
         *installed(facts, launch.ranks.name),
@@ -407,15 +405,9 @@ def network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
     if setting == interfaces.AUTO and (patterns := spec.mpi.interface):
         origin = str(spec.source("mpi.interface"))
         # Networks are for Open MPI alone; Gloo fails where one of several names is not there.
-        variables = {
-            "NCCL_SOCKET_IFNAME": "/" not in patterns,
-            "GLOO_SOCKET_IFNAME": not set(patterns) & set("/,"),
-        }
-        return [
-            EnvVar(name, patterns, origin, default=True)
-            for name, is_valid in variables.items()
-            if is_valid
-        ]
+        names = ["NCCL_SOCKET_IFNAME"] if "/" not in patterns else []
+        names += ["GLOO_SOCKET_IFNAME"] if not set(patterns) & set("/,") else []
+        return [EnvVar(name, patterns, origin, default=True) for name in names]
     origin = (
         "the roll call" if setting == interfaces.AUTO else str(spec.source("network.interface"))
     )

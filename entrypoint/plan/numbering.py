@@ -14,9 +14,9 @@ from typing import Any
 from entrypoint.errors import ConfigError
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts
-from entrypoint.platforms._hosts import digits, listener
+from entrypoint.platforms._hosts import listener
 from entrypoint.platforms._slurm import is_step, most
-from entrypoint.text import from_json, some
+from entrypoint.text import digits, from_json, some
 
 # Numbers of nodes, of which PET_NNODES may be min:max.
 _NODES = re.compile(
@@ -175,8 +175,7 @@ def invalid_counts(env: Mapping[str, str]) -> tuple[str, ...]:
     Such a variable may be another program's, so it counts only next to one that numbers a node or a
     process, or says where they meet. One with a prefix of its own needs one with the same prefix.
     """
-    matches = {name: _NODES.fullmatch(name) for name in env}
-    counts = {name: match[1] or "" for name, match in matches.items() if match}
+    counts = {name: match[1] or "" for name in env if (match := _NODES.fullmatch(name))}
     counts |= {size: "" for size, _, _ in _PROCESSES}
     counts = {name: prefix for name, prefix in counts.items() if env.get(name, "").strip()}
     if any(_number(env, name) > 0 for name in counts):

@@ -13,8 +13,8 @@ from typing import Any
 
 from entrypoint.errors import ConfigError
 from entrypoint.platforms._clues import Reason
-from entrypoint.platforms._hosts import Listener, digits, listener
-from entrypoint.text import count, from_json
+from entrypoint.platforms._hosts import Listener, listener
+from entrypoint.text import count, digits, from_json
 from entrypoint.values import dataclass
 
 

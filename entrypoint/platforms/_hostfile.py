@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._hosts import digits, label, listener
+from entrypoint.platforms._hosts import label, listener
+from entrypoint.text import digits
 from entrypoint.values import dataclass
 
 HOSTFILE = "/etc/mpi/hostfile"

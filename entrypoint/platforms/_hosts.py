@@ -13,16 +13,12 @@ from collections.abc import Sequence
 from entrypoint.interfaces import ip
 from entrypoint.model import Facts
 from entrypoint.spec import JOB_NAME
+from entrypoint.text import digits
 
 Listener = tuple[str, int | None]  # host, and port if there is one
 
 INDEX = "JOB_COMPLETION_INDEX"
 _MOST = 99999  # Jobs of a JobSet; a longer number is a date or a time in a Job's own name
-
-
-def digits(text: str) -> int | None:
-    """Return the number that this text is; None if it is none, or larger than any number here."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
 def listener(entry: str) -> Listener:

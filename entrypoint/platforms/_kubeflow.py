@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from entrypoint.errors import ConfigError
-from entrypoint.model import Facts
 from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._hosts import label, numbered
+from entrypoint.platforms._hosts import label
 
 # of a TrainJob's first node, by its runtime
 ADDRESSES = (
@@ -19,12 +18,7 @@ ADDRESSES = (
     "DMLC_TRACKER_URI",
 )
 _FIRST_NODE = "-node-0-0"
-_MASTER = "-master-0"
 _BY_DEVICE = ("", "auto", "cpu", "gpu")  # torchrun counts the accelerators, or the processors
-# Set by systems whose users set PET_RDZV_ENDPOINT by hand; none of their containers is of a
-# PyTorchJob.
-_OTHERS = ("JOB_COMPLETION_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
-_OTHERS_FOLDER = "/etc/volcano/"
 
 
 def trainjob(env: Mapping[str, str]) -> tuple[str, str]:
@@ -37,36 +31,6 @@ def trainjob(env: Mapping[str, str]) -> tuple[str, str]:
         if job and first == job + _FIRST_NODE and label(service) == job:
             return job, name
     return "", ""
-
-
-def pytorchjob(env: Mapping[str, str]) -> str:
-    """Return the name of the PyTorchJob, from MASTER_ADDR, `<job>-master-0`; empty if it has
-    another form."""
-    master = env.get("MASTER_ADDR", "").strip()
-    return master.removesuffix(_MASTER) if master.endswith(_MASTER) else ""
-
-
-def replica(hostname: str) -> tuple[str, int] | None:
-    """Return the name of the PyTorchJob and this pod's index, from the host name
-    `<job>-worker-<index>`."""
-    return numbered(label(hostname), "-worker-")
-
-
-def is_pytorchjob(facts: Facts) -> bool:
-    """Return whether training-operator started this container: not Kubeflow Trainer, nor a user
-    with its variables."""
-    env = facts.env
-    if trainjob(env)[0]:
-        return False
-    if pytorchjob(env):
-        return True
-    elastic = bool(
-        env.get("PET_RDZV_ENDPOINT")
-        and env.get("KUBERNETES_SERVICE_HOST")
-        and replica(facts.hostname)
-    )
-    others = (*map(env.get, _OTHERS), *(path.startswith(_OTHERS_FOLDER) for path in facts.files))
-    return elastic and not any(others)
 
 
 def take_slots(clues: Clues) -> None:

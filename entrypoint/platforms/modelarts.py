@@ -25,8 +25,6 @@ directory below MA_JOB_DIR.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from entrypoint.errors import ConfigError
 from entrypoint.model import Facts, Site
 from entrypoint.platforms._clues import Clues
@@ -192,7 +190,10 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
     if index is not None and servers and workers and index >= hosts:
         clues.beyond(name, index, clues.origins[field], count(hosts, task), task)
     elif index is not None:
-        origin = f"{name}; {_NO_ORDER}" if _is_rerouted(clues.env) else name
+        # the platform has renumbered the nodes, for shorter routes between them
+        is_rerouted = clues.env.get("ROUTE_PLAN", "").strip().lower() == "true"
+        is_told = is_rerouted and clues.env.get("RANK_AFTER_ACC")
+        origin = f"{name}; {_NO_ORDER}" if is_told else name
         clues.take("index", index + workers * is_server, origin)
     elif workers + servers > 1:
         clues.no_index(
@@ -204,8 +205,3 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
         workers + servers
     ):  # without hosts none: the spec may name many, and they can't all be node 0
         clues.take("index", 0, "")
-
-
-def _is_rerouted(env: Mapping[str, str]) -> bool:
-    """Return whether the platform has renumbered the nodes, for shorter routes between them."""
-    return env.get("ROUTE_PLAN", "").strip().lower() == "true" and bool(env.get("RANK_AFTER_ACC"))

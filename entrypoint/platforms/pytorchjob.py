@@ -13,17 +13,33 @@ that names neither.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from entrypoint.model import Facts, Site
 from entrypoint.platforms import _kubeflow
 from entrypoint.platforms._clues import Clues, number
+from entrypoint.platforms._hosts import label, numbered
 
 _NODES = "PET_NNODES"
 _RENDEZVOUS = "PET_RDZV_ENDPOINT"
+_MASTER = "-master-0"
+# Set by systems whose users set PET_RDZV_ENDPOINT by hand; none of their containers is of a
+# PyTorchJob.
+_OTHERS = ("JOB_COMPLETION_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
+_OTHERS_FOLDER = "/etc/volcano/"
 
 
 def matches(facts: Facts) -> bool:
-    """Return whether the host names are a PyTorchJob's, and not a TrainJob's."""
-    return _kubeflow.is_pytorchjob(facts)
+    """Return whether training-operator started this container: not Kubeflow Trainer, nor a user
+    with its variables."""
+    env = facts.env
+    if _kubeflow.trainjob(env)[0]:
+        return False
+    if _master(env):
+        return True
+    elastic = env.get(_RENDEZVOUS) and env.get("KUBERNETES_SERVICE_HOST") and _replica(facts)
+    others = (*map(env.get, _OTHERS), *(path.startswith(_OTHERS_FOLDER) for path in facts.files))
+    return bool(elastic) and not any(others)
 
 
 def site(facts: Facts) -> Site:
@@ -33,8 +49,8 @@ def site(facts: Facts) -> Site:
     """
     clues = Clues("pytorchjob", facts)
     env = facts.env
-    master = _kubeflow.pytorchjob(env)
-    replica = _kubeflow.replica(facts.hostname)
+    master = _master(env)
+    replica = _replica(facts)
     _take_rank(clues, bool(master))
     if not env.get(_RENDEZVOUS):
         _take_hosts(clues, master)
@@ -49,13 +65,25 @@ def site(facts: Facts) -> Site:
     return clues.site()
 
 
+def _master(env: Mapping[str, str]) -> str:
+    """Return the name of the PyTorchJob, from MASTER_ADDR, `<job>-master-0`; empty if it has
+    another form."""
+    master = env.get("MASTER_ADDR", "").strip()
+    return master.removesuffix(_MASTER) if master.endswith(_MASTER) else ""
+
+
+def _replica(facts: Facts) -> tuple[str, int] | None:
+    """Return the name of the PyTorchJob and this pod's index, from the host name
+    `<job>-worker-<index>`."""
+    return numbered(label(facts.hostname), "-worker-")
+
+
 def _take_hosts(clues: Clues, job: str) -> None:
     count = clues.number(_NODES)
     if not job:
-        detail = f"MASTER_ADDR is {clues.env.get('MASTER_ADDR', '')[:60]!r}"
         clues.no_hosts(
             "nothing names the nodes of this PyTorchJob",
-            detail,
+            f"MASTER_ADDR is {clues.env.get('MASTER_ADDR', '')[:60]!r}",
             "set ENTRYPOINT_HOSTS",
         )
     elif not count:
@@ -89,10 +117,9 @@ def _take_rank(clues: Clues, master: bool) -> None:
     names = ("PET_NODE_RANK", "RANK") if master else ("PET_NODE_RANK",)
     ranks = {name: rank for name in names if (rank := clues.number(name)) is not None}
     if len(set(ranks.values())) > 1:
-        detail = ", ".join(f"{name} is {rank}" for name, rank in ranks.items())
         clues.no_index(
             "the platform gives this node two ranks",
-            detail,
+            ", ".join(f"{name} is {rank}" for name, rank in ranks.items()),
             "set ENTRYPOINT_NODE_RANK",
         )
     else:

@@ -75,9 +75,11 @@ def _take_index(clues: Clues, current: str, origin: str) -> None:
     if current in clues.hosts:
         clues.take("index", clues.hosts.index(current), origin)
     else:
-        detail = f"{origin} is {current[:60]!r}, the hosts are {_short(clues.hosts)}"
-        hint = "set ENTRYPOINT_NODE_RANK (0 for worker-0)"
-        clues.no_index("this node is none of the hosts", detail, hint)
+        clues.no_index(
+            "this node is none of the hosts",
+            f"{origin} is {current[:60]!r}, the hosts are {_short(clues.hosts)}",
+            "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
+        )
 
 
 def _unclear(clues: Clues, summary: str, detail: str) -> None:

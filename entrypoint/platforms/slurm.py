@@ -78,10 +78,9 @@ def _missing(clues: Clues, name: str) -> Reason | None:
             f"start it by {_SRUN} --het-group=0-{components - 1}, or set ENTRYPOINT_HOSTS",
         )
     if not clues.env.get(name, "").strip():
-        detail = f"{', '.join(_LISTS)} are unset"
         return (
             "Slurm's list of nodes is not there",
-            detail,
+            f"{', '.join(_LISTS)} are unset",
             "pass it into the container, or set ENTRYPOINT_HOSTS",
         )
     return None

@@ -92,13 +92,14 @@ def _of_mpi(facts: Facts) -> str:
 
 def _mpi_site(facts: Facts, job: str) -> Site:
     file = _hostfile.read(facts)
-    if file.index is not None or label(facts.hostname) != job + _LAUNCHER:
-        return _hostfile.site("trainer", facts, file, job, None)
-    reason = (
-        "this launcher is not a node of the job",
-        f"{_hostfile.HOSTFILE} does not name {facts.hostname}",
-        "set runLauncherAsNode: true in the runtime, or name it in ENTRYPOINT_HOSTS on all nodes",
-    )
+    reason = None
+    if file.index is None and label(facts.hostname) == job + _LAUNCHER:
+        reason = (
+            "this launcher is not a node of the job",
+            f"{_hostfile.HOSTFILE} does not name {facts.hostname}",
+            "set runLauncherAsNode: true in the runtime, or name it in ENTRYPOINT_HOSTS on all"
+            " nodes",
+        )
     return _hostfile.site("trainer", facts, file, job, reason)
 
 

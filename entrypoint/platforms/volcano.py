@@ -88,11 +88,10 @@ def _tasks(clues: Clues, facts: Facts) -> _Tasks:
 
 def _lists(env: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return task -> the variable with its hosts, and the hosts."""
-    matches = {name: _LISTED.fullmatch(name) for name in env if name.endswith("_HOSTS")}
     return {
         match[1]: (name, _split(env[name].replace(",", "\n")))
-        for name, match in matches.items()
-        if match
+        for name in env
+        if name.endswith("_HOSTS") and (match := _LISTED.fullmatch(name))
     }
 
 

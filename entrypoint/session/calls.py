@@ -156,12 +156,14 @@ class Caller:
             await self._pause(node)
         self._begun.setdefault(node.rank, time.monotonic())
 
-        def missed(reason: str) -> None:
-            self._tell(events.Unreachable(node.rank, reason))
-
         while True:
             try:
-                addresses = await resolve(node.where, node.ssh_port, missed, len(self._nodes))
+                addresses = await resolve(
+                    node.where,
+                    node.ssh_port,
+                    lambda reason: self._tell(events.Unreachable(node.rank, reason)),
+                    len(self._nodes),
+                )
                 self._named.setdefault(node.rank, time.monotonic())
                 session = await self._login(node, addresses)
             # RetryError and OSError: no thread or file is available now; a later attempt may get
@@ -294,8 +296,9 @@ class Caller:
         intake = codec.Intake(codec.BY_WORKER, codec.TO_LEADER, time.monotonic())
         for question in (self._short, self._question):
             sent = time.time()
-            token = self._tokens[node.rank]
-            line = codec.pack(replace(question, rank=node.rank, address=address, token=token))
+            line = codec.pack(
+                replace(question, rank=node.rank, address=address, token=self._tokens[node.rank])
+            )
             while line:
                 await client.until(channel.send_ready, limit)
                 # 0: it is closed, and reading the answer will fail
@@ -331,9 +334,11 @@ class _KnownHosts:
                     raise ValueError
                 entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(fields))
             except (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError):
-                detail = f"line {number}: {one_line(line.strip(), 80)}"
-                hint = "write each line as: HOST ssh-ed25519 KEY"
-                raise ConfigError("EP304 ssh.known_hosts cannot be read", detail, hint) from None
+                raise ConfigError(
+                    "EP304 ssh.known_hosts cannot be read",
+                    f"line {number}: {one_line(line.strip(), 80)}",
+                    "write each line as: HOST ssh-ed25519 KEY",
+                ) from None
             if entry and entry.key:  # otherwise its type is unknown to paramiko
                 for name in entry.hostnames:
                     hosts = self._hashed if name.startswith("|") else self._named[name]

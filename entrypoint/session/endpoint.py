@@ -25,7 +25,7 @@ from entrypoint.session import codec
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
 from entrypoint.text import Log, one_line
-from entrypoint.values import replace
+from entrypoint.values import dataclass, field, replace
 from entrypoint.wire import Invalid
 
 # The session's streams in `attend`.
@@ -51,32 +51,21 @@ read -r end
 """
 
 
+@dataclass
 class Endpoint:
-    """The control endpoint, with one session at a time.
+    """The control endpoint, with one session at a time."""
 
-    `busy` returns, for the first message of a new session, why this node does not take it, or "" if
-    it does, instead of the current one: a leader that calls again has lost its session.
-    """
-
-    def __init__(
-        self,
-        on_message: Callable[[Any], None],
-        on_lost: Callable[[str], None],
-        busy: Callable[[Any], str],
-        hosts: tuple[str, ...],
-        log: Log,
-        background: Callable[[Coroutine[Any, Any, None]], object],
-    ) -> None:
-        """`hosts`: of this node's job. `background` runs a coroutine."""
-        self._hosts = hosts
-        self._log = log
-        self._background = background
-        self._rejected: set[str] = set()  # what was said of calls that were rejected
-        self._on_message = on_message
-        self._on_lost = on_lost
-        self._busy = busy
-        self._session: _Session | None = None
-        self._pipes = contextlib.ExitStack()
+    on_message: Callable[[Any], None]
+    on_lost: Callable[[str], None]
+    # returns, for the first message of a new session, why this node does not take it, or "" if it
+    # does, instead of the current one: a leader that calls again has lost its session
+    busy: Callable[[Any], str]
+    hosts: tuple[str, ...]  # of this node's job
+    log: Log
+    background: Callable[[Coroutine[Any, Any, None]], object]  # runs a coroutine
+    _rejected: set[str] = field(default_factory=set)  # what was said of calls that were rejected
+    _session: _Session | None = None
+    _pipes: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def open(self, run_dir: RunDir) -> None:
         """Listen, and write the script that sshd starts in each session.
@@ -97,7 +86,7 @@ class Endpoint:
 
     def _begin(self, announced: int) -> None:
         for pid in filter(bytes.isdigit, os.read(announced, CHUNK).split()):
-            self._background(self._serve(_Session(int(pid))))
+            self.background(self._serve(_Session(int(pid))))
 
     async def _serve(self, session: _Session) -> None:
         intake = codec.Intake(codec.BY_LEADER, codec.TO_WORKER, time.monotonic(), __version__)
@@ -115,7 +104,7 @@ class Endpoint:
                         return
                     taken = True
                     if self._session is session:
-                        self._on_message(message)
+                        self.on_message(message)
         except Invalid as error:
             session.reason = f"it sent an invalid message: {error}"
         except OSError:  # it ended before it was opened
@@ -124,19 +113,19 @@ class Endpoint:
             session.close()
         if self._session is session:
             self._session = None
-            self._on_lost(session.reason)
+            self.on_lost(session.reason)
 
     def _with_hosts(self, message: Any) -> Any:
         """Return a message, with this node's hosts if it has their digest; None if it has
         another."""
         if not isinstance(message, messages.Hello) or not message.digest:
             return message
-        is_same = message.digest == codec.digest(self._hosts)
-        return replace(message, hosts=self._hosts, digest="") if is_same else None
+        is_same = message.digest == codec.digest(self.hosts)
+        return replace(message, hosts=self.hosts, digest="") if is_same else None
 
     def _take(self, session: _Session, first: Any) -> str:
         """Accept the session and return "", or return why it is rejected."""
-        if reason := self._busy(first):
+        if reason := self.busy(first):
             return reason
         if self._session is not None:
             self._session.close()
@@ -151,7 +140,7 @@ class Endpoint:
         words = f"rejected a second session, of {caller}, which says {said}: {reason}"
         if words not in self._rejected and len(self._rejected) < _LOGGED:
             self._rejected.add(words)
-            self._log(words)
+            self.log(words)
 
     def send(self, message: Any) -> None:
         """Send a message to the leader; without a session it is dropped."""
@@ -220,8 +209,8 @@ class _Session:
         except OSError:
             return "an unknown address"
         values = (each for each in variables if each.startswith(b"SSH_CONNECTION="))
-        value = next(values, b"=an unknown address").decode(errors="replace")
-        return one_line(value.partition("=")[2].partition(" ")[0], _WORDS)
+        _, _, value = next(values, b"=an unknown address").partition(b"=")
+        return one_line(value.decode(errors="replace").partition(" ")[0], _WORDS)
 
     def close(self) -> None:
         """Close the session; bytes already sent still arrive."""

@@ -39,12 +39,15 @@ class Gateway:
         self._draft = draft
         self._topology = draft.topology
         self._run_dir = run_dir
-        self._log = callbacks.log
         self._tell = callbacks.tell
         self._background = callbacks.background
-        hosts = draft.topology.hosts
         self._endpoint = Endpoint(
-            self._on_message, self._on_lost, busy, hosts, self._log, self._background
+            self._on_message,
+            self._on_lost,
+            busy,
+            draft.topology.hosts,
+            callbacks.log,
+            callbacks.background,
         )
         self._sshd: Sshd | None = None
         # of `ssh.port: auto`, once the keys are there
@@ -69,9 +72,10 @@ class Gateway:
         self._endpoint.open(self._run_dir)
         port = self.port(this)
         if not is_free(port, this.address):
-            hint = f"end it, or set another port: {self._spec.setting('ssh.port')}"
             raise OsError(
-                f"EP433 port {port} is taken (ssh.port)", f"by {holder(port, this.address)}", hint
+                f"EP433 port {port} is taken (ssh.port)",
+                f"by {holder(port, this.address)}",
+                f"end it, or set another port: {self._spec.setting('ssh.port')}",
             )
         self._sshd = await Sshd.start(
             self._facts,

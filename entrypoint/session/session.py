@@ -14,32 +14,24 @@ from entrypoint.model import Node, NodeReport
 from entrypoint.session import codec
 from entrypoint.session.transport import Transport
 from entrypoint.text import Log, one_line
+from entrypoint.values import dataclass
 from entrypoint.wire import Invalid
 
 WORDS = 1000  # characters of a session's stderr that are shown
 
 
+@dataclass
 class Session:
     """The session of one worker that answered. Its messages and its end are reported as events."""
 
-    def __init__(
-        self,
-        node: Node,
-        client: Transport,
-        channel: paramiko.Channel,
-        report: NodeReport,
-        intake: codec.Intake,
-        early: list[Any],
-    ) -> None:
-        """`early`: messages that came with the answer."""
-        self.node = node
-        self.report = report
-        self.client = client
-        self._channel = channel
-        self._intake = intake
-        self._early = early
-        self._shown = False  # whether its stderr was logged
-        self._has_ended = False
+    node: Node
+    client: Transport
+    channel: paramiko.Channel
+    report: NodeReport
+    intake: codec.Intake
+    early: list[Any]  # messages that came with the answer
+    _shown: bool = False  # whether its stderr was logged
+    _has_ended: bool = False
 
     def listen(self, tell: Callable[[Any], None], log: Log) -> None:
         """Begin to report the worker's messages, unless `end` was called. Must be called in the
@@ -48,7 +40,7 @@ class Session:
         self._log = log
         if not self._has_ended:
             self.client.changed = self._read
-            self._report(self._early)
+            self._report(self.early)
             self._read()
 
     def _report(self, arrived: list[Any]) -> None:
@@ -59,7 +51,7 @@ class Session:
     def _read(self) -> None:
         while not self._has_ended and self._take():
             pass
-        if self._channel.eof_received or self._channel.closed:
+        if self.channel.eof_received or self.channel.closed:
             error = self.client.get_exception()
             broke = isinstance(error, paramiko.SSHException)  # it exceeded a limit of this toolkit
             self._lose(f"its session broke: {error}" if broke else "")
@@ -69,10 +61,10 @@ class Session:
         session if they are invalid."""
         try:
             size = self._take_stderr()
-            data = self.client.take(self._channel)
+            data = self.client.take(self.channel)
             if not data:
                 return size > 0
-            messages = self._intake.feed(data, time.monotonic())
+            messages = self.intake.feed(data, time.monotonic())
         except Invalid as error:
             self._lose(f"it sent an invalid message: {error}")
             return False
@@ -86,10 +78,10 @@ class Session:
 
     def _take_stderr(self) -> int:
         """Read the session's stderr, such as a shell's warning, and log it once."""
-        if not self._channel.recv_stderr_ready():
+        if not self.channel.recv_stderr_ready():
             return 0
-        data = self._channel.recv_stderr(65536)
-        self._intake.count(len(data), time.monotonic())
+        data = self.channel.recv_stderr(65536)
+        self.intake.count(len(data), time.monotonic())
         text = one_line(data.decode(errors="replace").strip(), WORDS)
         if text and not self._shown:
             self._shown = True
@@ -99,7 +91,7 @@ class Session:
     def send(self, line: bytes) -> None:
         """Send a packed message to the worker. `_read` notices the end of a session, not this."""
         try:
-            self.client.write(self._channel, line)
+            self.client.write(self.channel, line)
         except TimeoutError:
             self._lose("it reads nothing any more")
         except (OSError, EOFError, paramiko.SSHException):
@@ -111,7 +103,7 @@ class Session:
         self.client.changed = lambda: None
         self.client.close()
 
-    def _lose(self, reason: str = "") -> None:
+    def _lose(self, reason: str) -> None:
         """Report that the session has ended; `reason` is empty if it simply did."""
         if not self._has_ended:
             self.end()

@@ -186,10 +186,8 @@ def _unknown_key(
     import difflib
 
     if is_secret(key) and not difflib.get_close_matches(key[:100], homes, 1, 0.8):
-        hint = f"use secret_file or {SECRET}"
-        report.add(
-            place, path, "a secret does not belong in a file that is shared", "", hint, "EP105"
-        )
+        summary = "a secret does not belong in a file that is shared"
+        report.add(place, path, summary, "", f"use secret_file or {SECRET}", "EP105")
         return
     hint = removed(path) or suggestion(key, homes, expected)
     report.add(place, path, "unknown key", f"`{brief(key)}`", hint, "EP102")
@@ -198,8 +196,7 @@ def _unknown_key(
 def _from_env(field: FieldInfo, env: Mapping[str, str], report: ProblemList) -> Item | None:
     for name in (field.env, *field.aliases):
         if env.get(name):
-            place = Place(1, where=name)
-            return _from_text(field, env[name], place, report)
+            return _from_text(field, env[name], Place(1, where=name), report)
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from entrypoint import registry
 from entrypoint.interfaces import ip
 from entrypoint.spec.items import Item, ProblemList
-from entrypoint.text import brief, quoted
+from entrypoint.text import brief, digits, quoted
 from entrypoint.values import dataclass
 
 Violation = tuple[str, str]  # what is wrong with a value, and a hint
@@ -233,7 +233,7 @@ def _hosts(items: list[Item], report: ProblemList) -> bool:
         if problem := check_host(entry.name):
             summary = f"not a host name: {problem}"
             hint = "rename the host, or write NAME=ADDRESS"
-        elif entry.slots is not None and not _is_slots(entry.slots):
+        elif entry.slots is not None and not 1 <= (digits(entry.slots) or 0) <= MAX_SLOTS:
             summary = f"the slots of a host are a whole number from 1 to {MAX_SLOTS}"
             hint = (
                 "write NAME:SLOTS, such as worker-0:8; a port does not belong there, see ssh.port"
@@ -269,10 +269,6 @@ def check_host(name: str) -> str | None:
     if re.fullmatch(r"([0-9]+|0[xX][0-9A-Fa-f]*)(\.([0-9]+|0[xX][0-9A-Fa-f]*))*", name):
         return None if ip(name) else "it is a number, which resolvers take for an address"
     return None
-
-
-def _is_slots(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_SLOTS
 
 
 def expanded(text: str, env: Mapping[str, str]) -> str:

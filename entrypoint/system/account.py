@@ -64,10 +64,9 @@ def _runs_commands(shell: str, home: str) -> bool:
     null = subprocess.DEVNULL
     env = {"HOME": home, "PATH": os.defpath, "SHLVL": "1"}  # with SHLVL, bash reads no ~/.bashrc
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        argv = (shell, "-c", _TEST)
         done = subprocess.run(
-            argv, env=env, cwd="/", stdin=null, stdout=null, stderr=null, timeout=_SECONDS,
-            check=False,
+            (shell, "-c", _TEST), env=env, cwd="/", stdin=null, stdout=null, stderr=null,
+            timeout=_SECONDS, check=False,
         )  # fmt: skip
         return done.returncode == _ANSWER
     return False

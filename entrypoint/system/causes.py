@@ -45,5 +45,7 @@ def _text(file: Path) -> str:
 
 def _warn(log: Log, path: Path, error: Exception) -> None:
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    hint = "correct it; only root and this user may be able to change it"
-    log(f"warning: EP903 {path} is not used | {why} | {hint}")
+    log(
+        f"warning: EP903 {path} is not used | {why} | correct it; only root and this user may be"
+        " able to change it"
+    )

@@ -165,8 +165,7 @@ def _check_device(spec: JobSpec, plan: Plan) -> None:
         and not plan.launch.start.needs_rank_table
     ):
         summary = (
-            f"EP401 {slots} ranks on this node, but fewer accelerators"
-            f" ({topology.origins.get('slots', '')})"
+            f"EP401 {slots} ranks on this node, but fewer accelerators ({topology.origin('slots')})"
         )
         hint = f"{give}, set slots to {device.count}, or set device: cpu if ranks share them"
         raise ConfigError(summary, f"{device.count} of device {device.kind}: {device.origin}", hint)

@@ -147,11 +147,10 @@ class RunDir:
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
-                hint = "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR"
                 raise RunDirTaken(
                     "EP414 another entrypoint uses this run directory",
                     str(self.path),
-                    hint,
+                    "give this job another ENTRYPOINT_SSH_PORT or ENTRYPOINT_RUN_DIR",
                 ) from None
             raise CantCreateError(  # for example Lustre, mounted without flock
                 "EP412 the run directory's file system cannot lock files",
@@ -284,9 +283,11 @@ def make_folders(paths: Iterable[str]) -> None:
             parent = os.stat(path.parent)
         is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
         if parent.st_mode & stat.S_IWOTH and not is_private:
-            detail = f"{path} is {stat.filemode(status.st_mode)}, owner {status.st_uid}"
-            hint = "remove it, or set ENTRYPOINT_LOG_DIR to another"
-            raise ConfigError("EP413 the log directory belongs to another user", detail, hint)
+            raise ConfigError(
+                "EP413 the log directory belongs to another user",
+                f"{path} is {stat.filemode(status.st_mode)}, owner {status.st_uid}",
+                "remove it, or set ENTRYPOINT_LOG_DIR to another",
+            )
 
 
 def trusted_entries(folder: Path) -> list[Path]:

@@ -83,8 +83,9 @@ def require(spec: JobSpec, topology: Topology) -> None:
     # the spec refuses half a pair of keys
     if spec.secret or spec.secret_file or spec.ssh.client_key:
         return
-    default = "give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET"
-    hint = SECRETS.get(topology.platform, default)
+    hint = SECRETS.get(
+        topology.platform, "give all nodes one ENTRYPOINT_SECRET_FILE or ENTRYPOINT_SECRET"
+    )
     raise ConfigError(
         f"EP300 no secret configured (required for {len(topology.nodes)} nodes)",
         "no secret and no key files",
@@ -214,10 +215,9 @@ def _public_key_by_openssl(seed: bytes) -> bytes:
 def _unsupported(error: str) -> ConfigError:
     """Return the error for an OpenSSL that lacks a function, such as one without its configured
     fips provider."""
-    configuration = os.environ.get("OPENSSL_CONF")
     return ConfigError(
         "EP426 this image's OpenSSL cannot make the job's keys",
-        f"{error}; OPENSSL_CONF is {configuration or 'not set'}",
+        f"{error}; OPENSSL_CONF is {os.environ.get('OPENSSL_CONF') or 'not set'}",
         "install the providers that OpenSSL's configuration asks for (fips.so), or unset"
         " OPENSSL_CONF",
     )

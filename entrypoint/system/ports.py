@@ -122,8 +122,11 @@ def offer(
         return replace(report, ports=tuple(free), holder=by)
     if free or not wanted.needed or report.not_ready:
         return report
-    hint = f"end it, or set another port: {spec.setting(wanted.path)}"
-    error = OsError(f"EP435 port {wanted.first} is taken ({wanted.path})", f"by {by}", hint)
+    error = OsError(
+        f"EP435 port {wanted.first} is taken ({wanted.path})",
+        f"by {by}",
+        f"end it, or set another port: {spec.setting(wanted.path)}",
+    )
     return replace(report, not_ready=error.outcome)
 
 

@@ -26,9 +26,10 @@ def _make_run_folder() -> None:
     try:
         Path("/run/sshd").mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
-        hint = "mount a tmpfs at /run, or run as another user"
         raise CantCreateError(
-            "EP410 cannot make /run/sshd, which sshd run by root needs", str(error), hint
+            "EP410 cannot make /run/sshd, which sshd run by root needs",
+            str(error),
+            "mount a tmpfs at /run, or run as another user",
         ) from None
 
 
@@ -90,8 +91,9 @@ class Sshd:
             await asyncio.wait_for(sshd._prove("" if is_proven else address or "127.0.0.1"), _UP)
             proven = True
         except asyncio.TimeoutError:
-            detail = f"nothing on port {port} after {_UP:.0f}s"
-            raise sshd._failure("sshd does not answer", detail) from None
+            raise sshd._failure(
+                "sshd does not answer", f"nothing on port {port} after {_UP:.0f}s"
+            ) from None
         finally:
             if not proven:
                 with contextlib.suppress(ProcessLookupError):

@@ -83,11 +83,10 @@ def given(text: str) -> tuple[str, ...] | None:
     except ValueError:
         argv = None
     if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
-        example = "docker inspect --format '{{json .Config.Entrypoint}}' IMAGE"
         raise UsageError(
             "EP448 --entrypoint is a JSON list of texts, or none",
             text,
-            f"give what says: {example}",
+            "give what says: docker inspect --format '{{json .Config.Entrypoint}}' IMAGE",
         )
     return None if any(word.endswith("/image-entry") for word in argv) else tuple(argv)
 

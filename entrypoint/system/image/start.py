@@ -58,7 +58,7 @@ def read(path: str = RECORD) -> ImageStart | None:
     return ImageStart(argv, data["first"]) if argv else None
 
 
-def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int:
+def run_first(words: Sequence[str], log: Log) -> int:
     """Become the image's own start, which then runs image-entry with these words.
 
     Returns 0 if the image has none or it has run already, otherwise the status with which it could
@@ -66,14 +66,14 @@ def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int:
     """
     if os.environ.get(VARIABLE):
         return 0
-    start = read(path)
+    start = read()
     if start is None or (start.first and _name_of_first() == start.first):
         return 0
     if start.first and os.getpid() != 1:
-        hint = (
-            f"write ENTRYPOINT {_json((*start.argv, ENTRY))} into the Dockerfile, or do without it:"
-            f" {VARIABLE}=no"
-        )
+        import json
+
+        entrypoint = json.dumps([*start.argv, ENTRY])
+        hint = f"write ENTRYPOINT {entrypoint} into the Dockerfile, or do without it: {VARIABLE}=no"
         raise ConfigError(
             "EP446 the image's own start must be process 1",
             f"{start.argv[0]}; process 1 is {_name_of_first() or 'another'}",
@@ -122,9 +122,3 @@ def _name_of_first() -> str:
     with contextlib.suppress(OSError), open("/proc/1/comm") as file:
         return file.read().strip()
     return ""
-
-
-def _json(words: Sequence[str]) -> str:
-    import json
-
-    return json.dumps(list(words))
