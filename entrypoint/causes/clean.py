@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, cached_property
+from itertools import accumulate
 
 # Characters of a line that patterns look at, around a needle or from its begin: the rest is data.
 LONGEST = 1000
@@ -120,12 +121,10 @@ _REPORT = f"^(?:{'|'.join(_REPORTS)})"
 _ANY_TEXT = frozenset(("RuntimeError", "Exception", "OSError", "SystemError", "SystemExit"))
 _OF_DEVICE = r"(?i)cuda|nccl|npu|acl|hccl|ascend"
 # Words in front of what they report.
-_LABELS = "|".join(
-    (
-        r"(?i)[^a-z]{1,60}|\S{1,80}\.(?:cc|cpp|cu|h):\d{1,6}\W?|[0-9a-f:.]{7,20}\W{0,2}",
-        r"\W{0,9}(?:fatal|critical|errors?|err|exception|failure|cuda|cublas|cudnn|nvml|nvrm"
-        r"|nccl|hccl|acl|driver|runtime|internal|kernel|last)\W{0,9}",
-    )
+_LABELS = (
+    r"(?i)[^a-z]{1,60}|\S{1,80}\.(?:cc|cpp|cu|h):\d{1,6}\W?|[0-9a-f:.]{7,20}\W{0,2}"
+    r"|\W{0,9}(?:fatal|critical|errors?|err|exception|failure|cuda|cublas|cudnn|nvml|nvrm"
+    r"|nccl|hccl|acl|driver|runtime|internal|kernel|last)\W{0,9}"
 )
 _MOST_LABELS = 6
 # What follows: `...: 0`, or `: none` at the end of the line.
@@ -220,17 +219,13 @@ class Output:
                     line = line[:at]
             if lines and line.startswith("    ") and compiled(_FRAME).match(lines[-1]):
                 line = ""  # code is no evidence, whatever words it has
-            for noun in nouns:
-                if noun in line and len(line) <= LONGEST:
-                    line = _without_zeros(line)
-                    break
+            if len(line) <= LONGEST and any(noun in line for noun in nouns):
+                line = _without_zeros(line)
             lines.append(_ascii(line.replace("\n", " ")))
         self.lines = lines
         self.text = "\n".join(lines)
         self._warnings: dict[str, bool] = {}
-        self.starts = [0]
-        for line in lines[:-1]:
-            self.starts.append(self.starts[-1] + len(line) + 1)
+        self.starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
 
     @cached_property
     def last_progress(self) -> int:

@@ -112,9 +112,8 @@ class Match(NamedTuple):
     @property
     def order(self) -> tuple[int, bool, int, str, str]:
         """Return what it is compared by; the last two only make the answer always the same."""
-        signature = self.signature
-        is_doubtful = signature.certainty == "low"
-        return self.weight, is_doubtful, self.line, signature.slug, signature.needle
+        row = self.signature
+        return self.weight, row.certainty == "low", self.line, row.slug, row.needle
 
     @property
     def is_own_mistake(self) -> bool:

@@ -58,7 +58,6 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     "certainty": CERTAINTIES,
     "always": ("yes",),
 }
-_KIND = ("cause", "weight", "blame", "retry", "role", "certainty", "meaning", "says", "fix")
 _SIGNATURE = ("cause", "needle", "pattern", "says", "other")
 _OTHERS = frozenset((*_CHOICES, "weight", "also", "fix"))
 
@@ -75,6 +74,9 @@ class CauseKind(NamedTuple):
     meaning: str  # for the documentation
     says: str  # in words; `{device}` stands for the device
     fix: str  # an instruction
+
+
+_KIND = ("cause", *CauseKind._fields[1:])
 
 
 class Signature(NamedTuple):

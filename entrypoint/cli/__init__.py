@@ -124,13 +124,12 @@ def image() -> None:
     from entrypoint.system import process
 
     if foreign := _foreign_script(argv):
-        reason, status = str(foreign), foreign.status
+        outcome = foreign.outcome
     else:
         outcome = process.replace(argv, process.environment(), process.cwd())
-        reason, status = outcome.reason, outcome.status
-    log(f"{reason}; exit {status}")
+    log(f"{outcome.reason}; exit {outcome.status}")
     log.flush()
-    os._exit(status)
+    os._exit(outcome.status)
 
 
 def _foreign_script(argv: Sequence[str]) -> ConfigError | None:

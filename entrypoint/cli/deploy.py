@@ -84,16 +84,17 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     image, resources = extra.pop("image", ""), tuple(args.resource or ())
     mounts = tuple(map(_mount, args.mount or ()))
     options = Options(image, folder, name, text, nodes, resources, mounts=mounts, **extra)
-    if "secret_file" in specs.written(spec)[1]:  # its value would be a path in the rendered file
+    secrets = specs.written(spec)[1]
+    if "secret_file" in secrets:  # its value would be a path in the rendered file
         raise ConfigError(
             "EP802 secret_file holds a secret, not the name of a file",
             spec.source("secret_file").where,
             "create a secret in a file, and name that file; if this is a file's name, write ./NAME",
         )
     rendered: str = module.render(spec, options)
-    if names := specs.written(spec)[1]:
+    if secrets:
         log(
-            f"EP128 secrets in the spec | {', '.join(names)} | everybody who reads the file has"
+            f"EP128 secrets in the spec | {', '.join(secrets)} | everybody who reads the file has"
             " them: give them to the containers instead"
         )
     if names := specs.kept_back(spec):

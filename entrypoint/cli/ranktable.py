@@ -23,7 +23,15 @@ def arguments(commands: Commands, spec: str | None) -> None:
     )
     verbs = both.add_subparsers(dest="verb", metavar="convert|make|check", required=True)
 
-    for verb in (_convert(verbs), _make(verbs)):
+    convert = command(
+        verbs,
+        "ranktable convert",
+        f"FILE {_OUTPUT}",
+        "convert a rank table of any form to another form",
+    )
+    text = "rank table of form v1.0, v1.2, v0.1 (jobstart_hccl.json) or lab"
+    convert.add_argument("file", metavar="FILE", help=text)
+    for verb in (convert, _make(verbs)):
         verb.add_argument(
             "--to",
             choices=["v1.0", "v0.1"],
@@ -39,21 +47,6 @@ def arguments(commands: Commands, spec: str | None) -> None:
     check.add_argument(
         "--me", metavar="NAME", help="mark the devices of this pod, server or address"
     )
-
-
-def _convert(verbs: Commands) -> argparse.ArgumentParser:
-    convert = command(
-        verbs,
-        "ranktable convert",
-        f"FILE {_OUTPUT}",
-        "convert a rank table of any form to another form",
-    )
-    convert.add_argument(
-        "file",
-        metavar="FILE",
-        help="rank table of form v1.0, v1.2, v0.1 (jobstart_hccl.json) or lab",
-    )
-    return convert
 
 
 def _make(verbs: Commands) -> argparse.ArgumentParser:

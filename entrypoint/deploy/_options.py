@@ -128,6 +128,4 @@ def resources(options: Options) -> dict[str, str]:
             ", ".join(invalid),
             "write --resource nvidia.com/gpu=8",
         )
-    return {
-        name: quantity for name, _, quantity in (text.partition("=") for text in options.resources)
-    }
+    return dict(text.split("=") for text in options.resources)

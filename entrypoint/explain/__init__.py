@@ -38,13 +38,8 @@ class Entry:
     def text(self, width: int) -> str:
         """Return the entry for a terminal of `width` columns."""
         head = textwrap.fill(self.says, width, initial_indent="  ", subsequent_indent="  ")
-        return "\n".join(
-            [
-                f"{self.id}  ({ends(self.statuses)})",
-                head,
-                *(row(name, vars(self)[name], width) for name in ("cause", "confirm", "fix")),
-            ]
-        )
+        rows = (row(name, getattr(self, name), width) for name in ("cause", "confirm", "fix"))
+        return "\n".join([f"{self.id}  ({ends(self.statuses)})", head, *rows])
 
 
 @cache

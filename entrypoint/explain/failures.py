@@ -61,13 +61,10 @@ def _unpacked(line: str) -> str:
 
 def text(cause: Cause, width: int) -> str:
     """Return the judgement for a terminal of `width` columns."""
-    rows = [
-        ("cause", phrase(cause)),
-        *((("role", _ROLES[cause.role]),) if cause.lines else ()),
-        ("certain", _CERTAINTIES[cause.certainty]),
-        *zip(("shown by", "", ""), cause.lines, strict=False),
-        ("fix", cause.fix),
-    ]
+    role = [("role", _ROLES[cause.role])] if cause.lines else []
+    certain = ("certain", _CERTAINTIES[cause.certainty])
+    lines = [("" if number else "shown by", line) for number, line in enumerate(cause.lines)]
+    rows = [("cause", phrase(cause)), *role, certain, *lines, ("fix", cause.fix)]
     return "\n".join([cause.slug, *(row(name, words, width) for name, words in rows)]) + "\n"
 
 

@@ -201,7 +201,10 @@ class LocalCluster:
     def _end(self, fault: Fault) -> None:
         """End a fault: a killed node starts again, a frozen one continues."""
         if fault.kind == "freeze":
-            self._continue(fault)
+            if fault.node in self._running and self._frozen.pop(fault.node, None) is not None:
+                pid = self._running[fault.node].pid
+                proc.kill([*reversed(proc.descendants(pid)), pid], signal.SIGCONT)
+                self._log_at(fault.ends or 0.0, f"worker-{fault.node} continues ({fault.option})")
         elif fault.node in self._running:  # its end is not known yet
             self._loop.call_later(_POLL, self._end, fault)
         elif fault.node in self._returning and not self._stops:
@@ -210,12 +213,6 @@ class LocalCluster:
             self._ended.pop(fault.node, None)
             self._log_at(fault.ends or 0.0, f"starting worker-{fault.node} again ({fault.option})")
             self._background(self._start(fault.node))
-
-    def _continue(self, fault: Fault) -> None:
-        if fault.node in self._running and self._frozen.pop(fault.node, None) is not None:
-            pid = self._running[fault.node].pid
-            proc.kill([*reversed(proc.descendants(pid)), pid], signal.SIGCONT)
-            self._log_at(fault.ends or 0.0, f"worker-{fault.node} continues ({fault.option})")
 
 
 def _stop_all(pid: int) -> list[int]:

@@ -99,10 +99,10 @@ def settings(spec: JobSpec, nodes: int, node: int, folder: str, port: int) -> di
 
 def paths(spec: JobSpec) -> dict[str, str]:
     """Return the paths of the spec's file as variables, for a copy of it in another folder."""
-    own = [field for field in fields() if field.rule.is_path and field.path not in OWN]
     return {
         field.env: spec.value(field.path)
-        for field in own
+        for field in fields()
+        if field.rule.is_path and field.path not in OWN
         if spec.source(field.path).origin == "spec"
     }
 

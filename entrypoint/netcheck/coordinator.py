@@ -168,10 +168,10 @@ class Coordinator:
     def _steps(self) -> Iterator[list[tuple[int, Any]]]:
         """Yield questions to nodes, each time that all earlier ones are answered."""
         nodes, limit = sorted(self._reports), self._spec.netcheck.limit
-        interfaces_of = {node: self._reports[node].interface for node in nodes}
         yield [
             (node, messages.Open(interface.name if interface else ""))
-            for node, interface in interfaces_of.items()
+            for node in nodes
+            for interface in (self._reports[node].interface,)
         ]
         rounds, until = chosen(len(nodes)), self._now + limit
         if len(nodes) > _MOST_NODES:

@@ -81,9 +81,9 @@ def as_json(result: NetcheckResult, findings: Sequence[Any]) -> dict[str, Any]:
             for rank, (label, host) in enumerate(result.nodes)
         ],
         "backend": result.backend,
-        "pairs": [dict(vars(pair)) for pair in result.pairs],
+        "pairs": [vars(pair) for pair in result.pairs],
         "left_out": {"pairs": result.left_out, "why": result.why_left_out},
-        "together": dict(vars(result.together)),
+        "together": vars(result.together),
         "absent": [result.nodes[node][0] for node in result.absent],
         "findings": [
             {**vars(finding), "nodes": [result.nodes[node][0] for node in finding.nodes]}

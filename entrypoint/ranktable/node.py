@@ -119,8 +119,7 @@ def logical_ids(server: Server, cards: Sequence[int]) -> tuple[tuple[int, ...], 
             "EP703 the rank table's devices are numbered otherwise than the container's, taking"
             " them in order"
         )
-        warning = f"{summary} | {detail}"
-        return tuple(range(len(ids))), warning
+        return tuple(range(len(ids))), f"{summary} | {detail}"
     idle = len(cards) - len(ids)
     summary = f"EP703 {idle} devices of this container are not in the rank table and stay idle"
     warning = f"{summary} | {detail}" if idle else ""
