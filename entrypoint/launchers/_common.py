@@ -200,6 +200,9 @@ def equal_slots(launcher: str, topology: Topology, members: Members) -> int:
             f"{node.name} has {count}"
             for node, count in zip(topology.nodes, members.slots, strict=True)
         )
-        summary = f"EP121 {launcher} needs the same number of processes on every node"
-        raise ConfigError(summary, detail, "set slots for all nodes")
+        raise ConfigError(
+            f"EP121 {launcher} needs the same number of processes on every node",
+            detail,
+            "set slots for all nodes",
+        )
     return sum(members.slots)

@@ -60,10 +60,10 @@ def _cards(topology: Topology, local: int) -> tuple[EnvVar, ...]:
     if not cards:
         return ()
     if cards % slots:
-        summary = "EP123 the cards of this node cannot be shared evenly"
-        detail = f"{cards} cards, {slots} processes"
         raise ConfigError(
-            summary, detail, f"set slots to 1, to {cards}, or to another divisor of it"
+            "EP123 the cards of this node cannot be shared evenly",
+            f"{cards} cards, {slots} processes",
+            f"set slots to 1, to {cards}, or to another divisor of it",
         )
     share = cards // slots
     numbers = ",".join(str(card) for card in range(local * share, (local + 1) * share))

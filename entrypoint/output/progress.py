@@ -31,8 +31,11 @@ class Waiting:
         self._peers: set[str] = set()  # those of them that are peers
         self._closed = False
         self._pending: asyncio.TimerHandle | None = None
+        self._wait()
+
+    def _wait(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(
-            _LIVE if live else _SUMMARY, self._summary
+            _LIVE if self._live else _SUMMARY, self._summary
         )
 
     def _summary(self) -> None:
@@ -40,9 +43,7 @@ class Waiting:
             self._live(self._status_line())
         else:
             self._tell()
-        self._timer = asyncio.get_running_loop().call_later(
-            _LIVE if self._live else _SUMMARY, self._summary
-        )
+        self._wait()
 
     def _missing(self) -> tuple[dict[str, str], int]:
         """Return what is missing and why, peers first, and how many of it are peers."""

@@ -65,8 +65,8 @@ def opened(text: str, run_dir: str, number: str) -> StepWatch | None:
     """Return what notes the steps of one stream of this rank; None if the file cannot be opened."""
     try:
         pattern = pattern_of(os.fsencode(text).decode())
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
-        return StepWatch(pattern, open_regular(place(run_dir, number), flags))
+        file = open_regular(place(run_dir, number), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        return StepWatch(pattern, file)
     except (OSError, ValueError):
         return None
 

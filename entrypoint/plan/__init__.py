@@ -281,9 +281,10 @@ def _launch(
     if not launch.start.becomes_program:
         refuse_launcher(spec, name)
     if spec.nodes and launch.start.min_nodes is None:
-        summary = f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})"
         raise ConfigError(
-            summary, f"nodes: {spec.nodes}", "set launcher: torchrun, or remove nodes"
+            f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})",
+            f"nodes: {spec.nodes}",
+            "set launcher: torchrun, or remove nodes",
         )
     return launch
 
@@ -435,8 +436,11 @@ def session_env(facts: Facts, topology: Topology, launcher: str = "") -> dict[st
         "TMPDIR": f"{topology.run_dir}/tmp",
     }
     container = with_installed(facts, launcher)
-    names = ("PATH", "LD_LIBRARY_PATH", "OPAL_PREFIX")
-    return env | {name: container[name] for name in names if container.get(name)}
+    return env | {
+        name: container[name]
+        for name in ("PATH", "LD_LIBRARY_PATH", "OPAL_PREFIX")
+        if container.get(name)
+    }
 
 
 def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> list[File]:

@@ -27,23 +27,16 @@ def _role(topology: Topology, node: Node) -> str:
 
 def plan_json(spec: JobSpec, plan: Plan) -> str:
     """The plan as JSON; secrets, and texts of secret files, are left out."""
-    return json_document(_values(spec, _shown(plan)))
-
-
-def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
+    plan = _shown(plan)
     topology, launch = plan.topology, plan.launch
-    return {
+    values = {
         "job": topology.job,
         "platform": topology.platform,
         "device": {"kind": topology.device.kind, "count": topology.device.count},
         "launcher": plan.launcher,
         "nodes": [
-            {
-                "rank": node.rank,
-                "host": node.host,
-                "slots": node.slots,
-                "role": _role(topology, node),
-            }
+            {name: getattr(node, name) for name in ("rank", "host", "slots")}
+            | {"role": _role(topology, node)}
             for node in topology.nodes
         ],
         "this_node": topology.me,
@@ -73,6 +66,7 @@ def _values(spec: JobSpec, plan: Plan) -> dict[str, Any]:
             for path, value, origin in _settings(spec, plan)
         },
     }
+    return json_document(values)
 
 
 def _shown(value: Any) -> Any:

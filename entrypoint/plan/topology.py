@@ -211,10 +211,9 @@ def _check_addresses(nodes: tuple[Node, ...], origin: Source) -> None:
             (node.task, str(ip(address) or address.lower())), node.host
         )  # ::1 has many spellings
         if first_host != node.host:
-            detail = f"{first_host} and {node.host} are both {address}"
             raise ConfigError(
                 f"EP206 two hosts have one address ({origin})",
-                detail,
+                f"{first_host} and {node.host} are both {address}",
                 "give each node an address of its own",
             )
 
@@ -308,8 +307,9 @@ def _spares(spec: JobSpec, tasks: Sequence[str]) -> int:
 
 def no_spares(spec: JobSpec, reason: str) -> ConfigError:
     """Return the error of a job in which no node can take another one's place."""
-    summary = f"EP211 this job cannot have spares ({spec.source('spares')})"
-    return ConfigError(summary, reason, "remove spares")
+    return ConfigError(
+        f"EP211 this job cannot have spares ({spec.source('spares')})", reason, "remove spares"
+    )
 
 
 def _chief(spec: JobSpec, site: Site) -> tuple[bool, Source | None]:
@@ -336,10 +336,9 @@ def _log_dir(spec: JobSpec, site: Site, run_dir: str) -> tuple[str, Source]:
         return plain_path(site.log_dir), _from(site, "log_dir")
     source = spec.source("log_dir")
     if spec.log_dir and f"{spec.log_dir}/".startswith(f"{run_dir}/"):
-        detail = f"{spec.log_dir} is in {run_dir}, which is removed with the job"
         raise ConfigError(
             f"EP124 log_dir is in the run directory ({source})",
-            detail,
+            f"{spec.log_dir} is in {run_dir}, which is removed with the job",
             "set log_dir to another directory",
         )
     return spec.log_dir or f"{run_dir}-log", source

@@ -100,11 +100,10 @@ class Clues:
         """Take this node's place among the hosts: the variable's number, after `offset` others."""
         index = self.number(name)
         hosts = len(self.hosts)
-        origin = self.origins.get("hosts", "")
         if index is not None and not (hosts and index + offset >= hosts):
             self.take("index", index + offset, name)
         elif index is not None:
-            self.beyond(name, index, origin, count(hosts, "host"))
+            self.beyond(name, index, self.origins.get("hosts", ""), count(hosts, "host"))
         elif hosts > 1:
             self.no_index(
                 f"the platform gives {hosts} hosts and no index of this one",
@@ -154,6 +153,9 @@ def number(env: Mapping[str, str], name: str) -> int | None:
     if not (text.isascii() and text.isdigit()):
         raise ConfigError(f"EP207 {name} is not a whole number", repr(text[:60]), f"fix {name}")
     if len(text) > 20 or int(text) > MAX_NODES:  # the limit of slots is lower
-        hint = f"set it to {MAX_NODES} at most, the nodes of a job"
-        raise ConfigError(f"EP207 {name} is too large", text[:60], hint)
+        raise ConfigError(
+            f"EP207 {name} is too large",
+            text[:60],
+            f"set it to {MAX_NODES} at most, the nodes of a job",
+        )
     return int(text)

@@ -72,8 +72,11 @@ def parse(env: Mapping[str, str], name: str) -> Cluster:
     except ValueError:
         raise ConfigError(f"EP207 {name} is not JSON", repr(text[:60]), f"fix {name}") from None
     if not isinstance(config, dict) or not isinstance(cluster := _cluster(config), dict):
-        hint = f'write {name} as {{"cluster": {{...}}, "task": {{...}}}}'
-        raise ConfigError(f"EP207 {name} describes no cluster", repr(text[:60]), hint)
+        raise ConfigError(
+            f"EP207 {name} describes no cluster",
+            repr(text[:60]),
+            f'write {name} as {{"cluster": {{...}}, "task": {{...}}}}',
+        )
     task, index = _task(config.get("task"), name)
     return Cluster(
         name=name,
@@ -96,9 +99,10 @@ def _task(task: Any, name: str) -> tuple[str, int]:
     if isinstance(index, str):
         index = digits(index)
     if not isinstance(kind, str) or type(index) is not int or index < 0:  # True is an int, too
-        hint = "give it a task with a type, and an index from 0"
         raise ConfigError(
-            f"EP207 {name} does not say which task this node has", f"task is {task!r}"[:80], hint
+            f"EP207 {name} does not say which task this node has",
+            f"task is {task!r}"[:80],
+            "give it a task with a type, and an index from 0",
         )
     return kind, index
 

@@ -50,8 +50,11 @@ def wrong_ports(listeners: Sequence[Listener], lists: str) -> tuple[str, str, st
     ]
     if not invalid:
         return None
-    summary = f"a port is a number from 1 to 65535 ({lists})"
-    return summary, ", ".join(invalid), "fix the list, or set ENTRYPOINT_HOSTS"
+    return (
+        f"a port is a number from 1 to 65535 ({lists})",
+        ", ".join(invalid),
+        "fix the list, or set ENTRYPOINT_HOSTS",
+    )
 
 
 def label(host: str) -> str:

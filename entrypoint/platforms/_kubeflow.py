@@ -42,12 +42,16 @@ def take_slots(clues: Clues) -> None:
     if clues.env.get(name, "").strip() in _BY_DEVICE:
         return
     if clues.number(name) == 0:
-        hint = "set it to 1 or more, or to auto"
-        raise ConfigError(f"EP207 {name} is not a number of ranks", "0", hint)
+        raise ConfigError(
+            f"EP207 {name} is not a number of ranks", "0", "set it to 1 or more, or to auto"
+        )
     clues.take_slots(name)
 
 
 def not_counted(name: str, env: Mapping[str, str]) -> Reason:
     """Return why the hosts are unknown if the variable with their number has none."""
-    detail = f"{name} is {env.get(name, '')!r}"
-    return "the platform does not count its nodes", detail, "set ENTRYPOINT_HOSTS"
+    return (
+        "the platform does not count its nodes",
+        f"{name} is {env.get(name, '')!r}",
+        "set ENTRYPOINT_HOSTS",
+    )

@@ -29,10 +29,8 @@ def site(facts: Facts) -> Site:
         return clues.site()
     clues.no_hosts(
         "the platform names another master than the first host",
-        (
-            f"DSTACK_NODES_IPS begins with {clues.hosts[0][:60]}, DSTACK_MASTER_NODE_IP is"
-            f" {master[:60]}"
-        ),
+        f"DSTACK_NODES_IPS begins with {clues.hosts[0][:60]}, DSTACK_MASTER_NODE_IP is"
+        f" {master[:60]}",
         "set ENTRYPOINT_HOSTS, the master first",
     )
     return clues.site(hosts=())

@@ -35,20 +35,16 @@ def site(facts: Facts) -> Site:
     clues.no_hosts(
         "Kubernetes does not say how many Pods this Job has",
         detail,
-        (
-            f"set ENTRYPOINT_HOSTS to {pod}-0.SERVICE,{pod}-1.SERVICE,... or, for one Pod, {pod}-0;"
-            " `entrypoint deploy kubernetes` does so"
-        ),
+        f"set ENTRYPOINT_HOSTS to {pod}-0.SERVICE,{pod}-1.SERVICE,... or, for one Pod, {pod}-0;"
+        " `entrypoint deploy kubernetes` does so",
     )
     clues.take_job("host name", job)
     if job:
         clues.take_index(INDEX)
     elif clues.number(INDEX) is not None:
         clues.no_index(
-            (
-                "the host name does not say whether this Pod is a Job's, or a JobSet's, where each"
-                " Job counts from 0"
-            ),
+            "the host name does not say whether this Pod is a Job's, or a JobSet's, where each"
+            " Job counts from 0",
             detail,
             f"set ENTRYPOINT_NODE_RANK; in a Job by itself it is $({INDEX})",
         )

@@ -57,10 +57,8 @@ def site(facts: Facts) -> Site:
     elif servers and not workers and "hosts" not in clues.unknown:
         clues.no_hosts(
             "parameter servers are named, and no worker",
-            (
-                f"{clues.origins['tensorflow.ps']} names {len(servers)},"
-                f" TF_WORKER_HOSTS is {clues.env.get('TF_WORKER_HOSTS', '')[:60]!r}"
-            ),
+            f"{clues.origins['tensorflow.ps']} names {len(servers)},"
+            f" TF_WORKER_HOSTS is {clues.env.get('TF_WORKER_HOSTS', '')[:60]!r}",
             "set TF_WORKER_HOSTS on all nodes, or ENTRYPOINT_HOSTS",
         )
     _take_index(clues, len(workers), len(servers))
@@ -83,8 +81,11 @@ def site(facts: Facts) -> Site:
 def _take_job(clues: Clues) -> None:
     job = clues.env.get("MA_VJ_NAME", "")
     if job and not job_name(job):
-        hint = "give the job a name of a-z, 0-9 and -, up to 63 characters"
-        raise ConfigError("EP207 MA_VJ_NAME cannot be a job's name", repr(job[:80]), hint)
+        raise ConfigError(
+            "EP207 MA_VJ_NAME cannot be a job's name",
+            repr(job[:80]),
+            "give the job a name of a-z, 0-9 and -, up to 63 characters",
+        )
     clues.take("job", job, "MA_VJ_NAME")
 
 
@@ -92,8 +93,11 @@ def _take_launcher(clues: Clues) -> None:
     """Take the launcher of the job's engine, if a variable names it."""
     method = clues.env.get("MA_RUN_METHOD", "")
     if method and method not in _RUN_METHODS:
-        hint = f"set it to {' or '.join(_RUN_METHODS)}, or unset it"
-        raise ConfigError("EP207 MA_RUN_METHOD is not a run method", repr(method[:60]), hint)
+        raise ConfigError(
+            "EP207 MA_RUN_METHOD is not a run method",
+            repr(method[:60]),
+            f"set it to {' or '.join(_RUN_METHODS)}, or unset it",
+        )
     if method:
         clues.take("launcher", method, "MA_RUN_METHOD")
     elif lists := clues.origins.get("tensorflow.ps"):
@@ -177,10 +181,8 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
         clues.no_index(
             "this container is a parameter server, and none is named",
             f"MA_TASK_NAME is ps, TF_PS_HOSTS is {clues.env.get('TF_PS_HOSTS', '')[:60]!r}",
-            (
-                "set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS, ENTRYPOINT_TENSORFLOW_PS and"
-                " ENTRYPOINT_NODE_RANK"
-            ),
+            "set TF_PS_HOSTS on all nodes, or ENTRYPOINT_HOSTS, ENTRYPOINT_TENSORFLOW_PS and"
+            " ENTRYPOINT_NODE_RANK",
         )
         return
     name = clues.first(*_INDEX)

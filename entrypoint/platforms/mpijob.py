@@ -51,19 +51,15 @@ def _unknown(role: str, file: Hostfile, job: str, hostname: str) -> Reason | Non
         return (
             "an MPIJob names its nodes to the launcher alone",
             f"{HOSTFILE} is not here, or empty",
-            (
-                f"mount the ConfigMap {job}-config at /etc/mpi in the workers, or set {names} on"
-                " all nodes"
-            ),
+            f"mount the ConfigMap {job}-config at /etc/mpi in the workers, or set {names} on"
+            " all nodes",
         )
     if role == "launcher" and file.index is None:
         return (
             "this launcher is not a node of the job",
             f"{HOSTFILE} does not name {hostname}",
-            (
-                "set runLauncherAsWorker: true in the MPIJob, or name it in ENTRYPOINT_HOSTS on all"
-                " nodes"
-            ),
+            "set runLauncherAsWorker: true in the MPIJob, or name it in ENTRYPOINT_HOSTS on all"
+            " nodes",
         )
     return None
 

@@ -104,10 +104,8 @@ def _workers(clues: Clues, job: str) -> tuple[str, ...]:
     clues.no_hosts(
         "an elastic PyTorchJob does not say which nodes it has",
         f"{_NODES} is {text[:60]!r}",
-        (
-            "set ENTRYPOINT_HOSTS on all nodes, or make minReplicas and maxReplicas one number,"
-            " without a Master replica"
-        ),
+        "set ENTRYPOINT_HOSTS on all nodes, or make minReplicas and maxReplicas one number,"
+        " without a Master replica",
     )
     return ()
 

@@ -48,15 +48,18 @@ def _read_file(clues: Clues, text: str) -> None:
     hosts = _hosts(config.get("hosts"))
     grouped = _of_groups(config.get("instance_groups"))
     if not hosts:
-        detail = f"hosts is {str(config.get('hosts'))[:60]}"
-        _unclear(clues, f"{_CONFIG} has no list of hosts", detail)
+        _unclear(
+            clues, f"{_CONFIG} has no list of hosts", f"hosts is {str(config.get('hosts'))[:60]}"
+        )
     elif grouped and sorted(grouped) != sorted(hosts):
-        detail = f"hosts are {_short(hosts)}; instance_groups have {_short(grouped)}"
-        _unclear(clues, f"{_CONFIG} names other hosts in its instance groups", detail)
+        _unclear(
+            clues,
+            f"{_CONFIG} names other hosts in its instance groups",
+            f"hosts are {_short(hosts)}; instance_groups have {_short(grouped)}",
+        )
     else:
         clues.take("hosts", hosts, _CONFIG)
-        current = str(config.get("current_host", ""))
-        _take_index(clues, current, f"current_host of {_CONFIG}")
+        _take_index(clues, str(config.get("current_host", "")), f"current_host of {_CONFIG}")
 
 
 def _read_toolkit(clues: Clues) -> None:

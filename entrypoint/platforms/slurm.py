@@ -95,10 +95,8 @@ def _is_other_node(clues: Clues) -> bool:
     clues.origins.pop("node_rank", None)
     clues.no_index(
         f"{clues.origins['hosts']} has another node in this one's place",
-        (
-            f"SLURM_NODEID is {index}, which is {clues.hosts[index]}, and SLURMD_NODENAME is"
-            f" {name[:60]}"
-        ),
+        f"SLURM_NODEID is {index}, which is {clues.hosts[index]}, and SLURMD_NODENAME is"
+        f" {name[:60]}",
         "set ENTRYPOINT_NODE_RANK",
     )
     return True

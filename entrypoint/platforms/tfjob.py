@@ -70,11 +70,17 @@ def _unknown(cluster: Cluster) -> Reason | None:
             "set enableDynamicWorker: false, or ENTRYPOINT_HOSTS on all nodes",
         )
     if others:
-        hint = f"use {', '.join(_TASKS)}, or set ENTRYPOINT_HOSTS"
-        return "TF_CONFIG has a task that is none of TensorFlow's", ", ".join(others)[:80], hint
+        return (
+            "TF_CONFIG has a task that is none of TensorFlow's",
+            ", ".join(others)[:80],
+            f"use {', '.join(_TASKS)}, or set ENTRYPOINT_HOSTS",
+        )
     if not cluster.hosts(_WORKERS):
-        detail = f"cluster.ps names {len(cluster.hosts(('ps',)))}"
-        return "TF_CONFIG names no worker", detail, "give the job a worker, or set ENTRYPOINT_HOSTS"
+        return (
+            "TF_CONFIG names no worker",
+            f"cluster.ps names {len(cluster.hosts(('ps',)))}",
+            "give the job a worker, or set ENTRYPOINT_HOSTS",
+        )
     return None
 
 

@@ -74,8 +74,11 @@ def site(facts: Facts) -> Site:
 def _uneven(workers: int, cards: int) -> Reason | None:
     if workers % cards == 0:
         return None
-    detail = f"{_WORKERS} is {workers}, and this node has {cards} GPUs"
-    return "XGBoost's workers are no multiple of this node's GPUs", detail, "set ENTRYPOINT_HOSTS"
+    return (
+        "XGBoost's workers are no multiple of this node's GPUs",
+        f"{_WORKERS} is {workers}, and this node has {cards} GPUs",
+        "set ENTRYPOINT_HOSTS",
+    )
 
 
 def _of_mpi(facts: Facts) -> str:

@@ -69,9 +69,11 @@ def _hosts(clues: Clues, role: str) -> tuple[str, ...]:
     listed = names(clues.env.get(variable, "")) or names(",".join(entries))
     first = names(entries[0])[:1]
     if first and listed[:1] != first:
-        detail = f"{variable} begins with {listed[0][:60]}, MLP_{role}_0_HOST is {first[0][:60]}"
-        summary = f"the platform names two first hosts of the role {role}"
-        clues.no_hosts(summary, detail, "set ENTRYPOINT_HOSTS")
+        clues.no_hosts(
+            f"the platform names two first hosts of the role {role}",
+            f"{variable} begins with {listed[0][:60]}, MLP_{role}_0_HOST is {first[0][:60]}",
+            "set ENTRYPOINT_HOSTS",
+        )
         return ()
     return clues.counted(listed, variable, counter)
 
@@ -83,10 +85,8 @@ def _check_roles(clues: Clues, roles: _Roles) -> None:
             clues.no_hosts(
                 f"no launcher starts a {role}",
                 f"MLP_{role}_NUM is {clues.env[f'MLP_{role}_NUM'].strip()}",
-                (
-                    "leave the role out, or set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK on the"
-                    " nodes that train"
-                ),
+                "leave the role out, or set ENTRYPOINT_HOSTS and ENTRYPOINT_NODE_RANK on the"
+                " nodes that train",
             )
     if roles["PS"] and not (roles["CHIEF"] or roles["WORKER"]) and "hosts" not in clues.unknown:
         servers = f"{_list(clues.env, 'PS')} names {len(roles['PS'])}"
@@ -107,8 +107,11 @@ def _ports(clues: Clues, roles: _Roles) -> tuple[int, ...]:
         f"{name} is {port[:60]!r}" for name, port in ports.items() if port and not is_port(port)
     ]
     if invalid:
-        hint = "fix it, or set ENTRYPOINT_HOSTS"
-        clues.no_hosts("a port is a number from 1 to 65535", some(invalid, 4), hint)
+        clues.no_hosts(
+            "a port is a number from 1 to 65535",
+            some(invalid, 4),
+            "fix it, or set ENTRYPOINT_HOSTS",
+        )
     return tuple(map(int, ports.values())) if all(ports.values()) and not invalid else ()
 
 
@@ -118,11 +121,15 @@ def _take_index(clues: Clues, role: str, roles: _Roles) -> None:
     hint = "set ENTRYPOINT_NODE_RANK (0 for worker-0)"
     index = clues.number(name)
     if role not in _ROLES:
-        summary = "this node has no role that a launcher starts"
-        clues.no_index(summary, f"MLP_ROLE is {role[:60]!r}", hint)
+        clues.no_index(
+            "this node has no role that a launcher starts", f"MLP_ROLE is {role[:60]!r}", hint
+        )
     elif not roles:
-        detail = f"MLP_ROLE is {role}, MLP_ROLE_INDEX is {clues.env.get(name, '')!r}"
-        clues.no_index("the nodes before this one cannot be counted", detail, hint)
+        clues.no_index(
+            "the nodes before this one cannot be counted",
+            f"MLP_ROLE is {role}, MLP_ROLE_INDEX is {clues.env.get(name, '')!r}",
+            hint,
+        )
     elif clues.hosts and index is not None and index >= len(roles[role]):
         hosts = count(len(roles[role]), "host")
         clues.beyond(name, index, _list(clues.env, role), hosts, role)

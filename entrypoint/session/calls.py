@@ -194,8 +194,9 @@ class Caller:
     def _unreachable(self, node: Node, error: Exception) -> events.Unreachable:
         reason = one_line(str(error) or type(error).__name__)
         failed = error if isinstance(error, AttemptFailed) else AttemptFailed(reason)
-        named = self._named.get(node.rank, 0.0)
-        return events.Unreachable(node.rank, reason, failed.refused, named, failed.is_ours)
+        return events.Unreachable(
+            node.rank, reason, failed.refused, self._named.get(node.rank, 0.0), failed.is_ours
+        )
 
     async def _pause(self, node: Node) -> None:
         """Wait before the next attempt: no event announces that a peer has started."""
@@ -235,8 +236,9 @@ class Caller:
         if now == before:
             self._end_turn(attempt)
             return
-        loop = asyncio.get_running_loop()
-        attempt.turn = loop.call_later(self._limits.turn, self._take_turn, attempt, now)
+        attempt.turn = asyncio.get_running_loop().call_later(
+            self._limits.turn, self._take_turn, attempt, now
+        )
 
     def _end_turn(self, attempt: _Attempt) -> None:
         if attempt.turn is not None:

@@ -120,8 +120,9 @@ class Endpoint:
         another."""
         if not isinstance(message, messages.Hello) or not message.digest:
             return message
-        is_same = message.digest == codec.digest(self.hosts)
-        return replace(message, hosts=self.hosts, digest="") if is_same else None
+        if message.digest != codec.digest(self.hosts):
+            return None
+        return replace(message, hosts=self.hosts, digest="")
 
     def _take(self, session: _Session, first: Any) -> str:
         """Accept the session and return "", or return why it is rejected."""

@@ -107,8 +107,9 @@ def load(
             report.add(items[path].place, path, summary, detail, hint, "EP104")
     if report:
         raise report.error()
-    sources = {path: item.place.source for path, item in items.items()}
-    empty = JobSpec(_sources=sources, _secret=secret)
+    empty = JobSpec(
+        _sources={path: item.place.source for path, item in items.items()}, _secret=secret
+    )
     return functools.reduce(_with, chosen.items(), empty)
 
 
@@ -305,8 +306,12 @@ def _contradictions(
     rank = chosen.get("node_rank")
     hosts = chosen.get("hosts")
     if rank is not None and hosts and rank >= len(hosts):
-        summary = f"the last of {count(len(hosts), 'host')} is number {len(hosts) - 1}"
-        yield "node_rank", summary, str(rank), "count from 0, or add hosts"
+        yield (
+            "node_rank",
+            f"the last of {count(len(hosts), 'host')} is number {len(hosts) - 1}",
+            str(rank),
+            "count from 0, or add hosts",
+        )
     for path in ("restarts.progress", "restarts.minutes"):
         if path in items and not chosen.get("restarts.without_progress"):
             hint = f"set it to 3, or remove {path}"
@@ -351,8 +356,13 @@ def _secret(
     if rival and rival.place.source.origin == "flag":
         return None
     if rival and rival.place.source.origin == "env":
-        summary = f"one secret is needed, {rival.place.where} is set too"
-        report.add(place, "", summary, "", "unset one of them", "EP103")
+        report.add(
+            place,
+            "",
+            f"one secret is needed, {rival.place.where} is set too",
+            hint="unset one of them",
+            id="EP103",
+        )
     elif rival:
         del items["secret_file"]
         chosen.pop("secret_file", None)

@@ -93,6 +93,6 @@ def version(mpirun: str, env: Mapping[str, str]) -> Callable[[], str]:
             finally:
                 process.kill()  # it may still run if a signal has interrupted the wait
         match = re.search(r"\(Open MPI\) (\d+\.\d+\.\d+)", text)
-        return match.group(1) if match else ""
+        return match[1] if match else ""
 
     return answer
