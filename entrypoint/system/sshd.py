@@ -91,9 +91,8 @@ class Sshd:
             await asyncio.wait_for(sshd._prove("" if is_proven else address or "127.0.0.1"), _UP)
             proven = True
         except asyncio.TimeoutError:
-            raise sshd._failure(
-                "sshd does not answer", f"nothing on port {port} after {_UP:.0f}s"
-            ) from None
+            detail = f"nothing on port {port} after {_UP:.0f}s"
+            raise sshd._failure("sshd does not answer", detail) from None
         finally:
             if not proven:
                 with contextlib.suppress(ProcessLookupError):
