@@ -4,7 +4,6 @@ variables for a node's place among the others; files of templates."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any, Literal
 
 from entrypoint.errors import ConfigError, Problem, SpecError
@@ -153,7 +152,7 @@ def _option(argument: str) -> str | None:
 
 def file(template: str, context: Mapping[str, Any] | None = None, mode: int = 0o600) -> File:
     """Return the file that this template gives, of the template's own name."""
-    name = PurePath(template).name.removesuffix(".j2")
+    name = template.rpartition("/")[2].removesuffix(".j2")
     return File(name, render(template, context or {}), template, mode)
 
 
