@@ -15,7 +15,7 @@ PATH = {"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/sbin:/usr/bi
 NONE = {"ENTRYPOINT_ROLL_CALL": "none"}
 WARNING = (
     "[entrypoint worker-0] warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL)"
-    " | nobody sees"
+    " | nobody notices"
 )
 NEEDY = ("hydra", "mpirun", "ray")
 

@@ -169,7 +169,7 @@ async def test_a_process_of_an_earlier_attempt_is_not_heard(folder: Path) -> Non
         with early, pytest.raises(OSError, match="Broken pipe"):
             early.sendall(b'["line", 1]\n')
         assert await is_heard(folder, heard)
-        assert heard == [("begin", 0), ("line", 1)], "of the new one"
+        assert [name for name, _ in heard] == ["begin", "line"], "of the new one alone"
 
 
 @in_loop
