@@ -326,7 +326,7 @@ class Worker:
         self.state.enter(Phase.LOST if self._takes_part() else Phase.MISSING, _LEADER, why)
         if not self._takes_part():
             self._miss(self._topology.leader.name, why)
-        else:
+        elif self.outcome is None:
             self._decide(self._without_leader(why))
 
     def _without_leader(self, why: str) -> Outcome:

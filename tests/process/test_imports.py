@@ -54,7 +54,10 @@ NEVER = (
 )
 PARSING = ("argparse", "entrypoint.cli.parser", "entrypoint.spec", "entrypoint.plan")
 LOOP = ("asyncio", "entrypoint.node", "entrypoint.session", "entrypoint.ranks")
-OWN = split("entrypoint.session.calls entrypoint.job.leader entrypoint.ranktable entrypoint.deploy")
+OWN = (
+    *split("entrypoint.session.calls entrypoint.job.leader entrypoint.job.membership"),
+    *split("entrypoint.ranktable entrypoint.deploy"),
+)
 AWAY = ("subprocess", "socket", "logging", "inspect", "json", "pathlib")
 PACKAGES = (CRYPTO, JINJA, YAML, SSH)
 
