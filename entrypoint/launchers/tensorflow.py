@@ -52,10 +52,14 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     # it counts only the other workers, which the flags cannot express: a program gets one of the
     # two.
     flags = _flags(spec, topology) if servers and not topology.chief else {}
-    origin = topology.origin("hosts")
-    config = EnvVar("TF_CONFIG", json.dumps(_config(spec, topology)), origin, default=True)
+    config = json.dumps(_config(spec, topology))
     return Launch(
-        (Program(with_options(spec, flags, _SETTLED), (config,)),),
+        (
+            Program(
+                with_options(spec, flags, _SETTLED),
+                (EnvVar("TF_CONFIG", config, topology.origin("hosts"), default=True),),
+            ),
+        ),
         ranks=_ONE,
         ends=LaunchEnds("first-failure", awaited=(0,) if topology.chief else workers),
         port=_port(spec, topology),

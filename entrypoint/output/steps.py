@@ -55,8 +55,9 @@ class StepWatch:
 def pattern_of(text: str) -> Pattern[str]:
     """Return the pattern of a text with `{step}` in place of a number. One space stands for any
     number of them, since programs align their numbers."""
-    parts = text.partition("{step}")
-    before, _, after = (re.sub(r"(\\ )+", " +", re.escape(part)) for part in parts)
+    before, _, after = (
+        re.sub(r"(\\ )+", " +", re.escape(part)) for part in text.partition("{step}")
+    )
     begin = before or r"(?<!\d)"
     return re.compile(rf"{begin}(\d{{1,{_DIGITS}}})(?!\d){after}", re.ASCII)
 

@@ -97,9 +97,9 @@ def _lists(env: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def _files(files: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return task -> the file with its hosts, and the hosts."""
-    paths = filter(_is_list, files)
     return {
-        _variable(path[len(_FOLDER) : -len(_END)]): (path, _split(files[path])) for path in paths
+        _variable(path[len(_FOLDER) : -len(_END)]): (path, _split(files[path]))
+        for path in filter(_is_list, files)
     }
 
 

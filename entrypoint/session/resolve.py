@@ -19,14 +19,14 @@ _DISCARD = 9  # the discard port, which never answers, RFC 863
 _SLOW = 0.25  # seconds after which a query is sent once more
 
 
-def addresses(host: str, port: int | None, flags: int = 0) -> list[Address]:
+def addresses(host: str, port: int | None) -> list[Address]:
     """Return all addresses of the host, of either family, in the system's order of preference.
 
     Raises LookupError if there is none now; a starting container may get its DNS entry later.
     """
     try:
         # As bytes, since Python would import the IDNA tables for a string: host names are ASCII.
-        return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM, flags=flags))
+        return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM))
     except (socket.gaierror, UnicodeError) as error:
         raise LookupError(str(error)) from None
 
@@ -63,8 +63,12 @@ async def resolve(
     once.
     """
     # an address needs no name server, and no thread
-    with contextlib.suppress(LookupError):
-        return addresses(host, port, socket.AI_NUMERICHOST)
+    with contextlib.suppress(socket.gaierror, UnicodeError):
+        return list(
+            socket.getaddrinfo(
+                host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+            )
+        )
     # glibc would wait 5 s for each of two answers (resolv.conf(5)). Programs still get the
     # container's environment.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:3")

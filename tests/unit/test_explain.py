@@ -27,7 +27,7 @@ ENDS |= {"RunDirTaken": 78}
 PASSED_ON = {
     "health/report.py": ["reason"],  # nothing is wrong
     "errors.py": ["str(self)"],
-    "launchers/_command.py": ["summary"],  # of `problem`, whose calls are looked at
+    "launchers/_common.py": ["summary"],  # of `problem`, whose calls are looked at
     "job/leader.py": ["words"],  # another node's failure
     "job/rollcall.py": [
         "'; '.join((each.summary for each in wrong))",
@@ -36,7 +36,7 @@ PASSED_ON = {
     "job/launch.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
     "netcheck/coordinator.py": ["message"],  # all is well
-    "session/gateway.py": ["reason"],  # sshd's failure
+    "session/gateway.py": ["why"],  # sshd's failure
     "session/calls.py": [
         "f'{node.name}: {answer.summary}'",
     ],

@@ -141,8 +141,7 @@ def _problem(argv: tuple[str, ...], root: str) -> str:
     """Return why this command cannot start another program; "" if it can, or nobody can tell."""
     name = os.path.basename(argv[0])
     if name in _SHELLS and any(re.fullmatch(r"-\w*c", word) for word in argv[1:3]):
-        text = argv[-1]
-        return "" if _ARGUMENTS.search(text) else "does not run its arguments"
+        return "" if _ARGUMENTS.search(argv[-1]) else "does not run its arguments"
     if _FIXED.match(name):
         return "runs a program of its own"
     script = argv[1] if name in _SHELLS and argv[1:] else argv[0]
@@ -166,8 +165,8 @@ def dockerfile(start: ImageStart | None) -> str:
     if start and start.first:
         # Process 1 has nothing in front, so it calls the toolkit; and without this variable
         # s6-overlay does not pass signals on.
-        entrypoint = json.dumps([*start.argv, image_start.ENTRY])
-        return f"ENV S6_CMD_RECEIVE_SIGNALS=1\nENTRYPOINT {entrypoint}"
+        init = "ENV S6_CMD_RECEIVE_SIGNALS=1\n"
+        return f"{init}ENTRYPOINT {json.dumps([*start.argv, image_start.ENTRY])}"
     return f"ENTRYPOINT {json.dumps([*_TINI, image_start.ENTRY])}"
 
 

@@ -58,7 +58,7 @@ def read(path: str = RECORD) -> ImageStart | None:
     return ImageStart(argv, data["first"]) if argv else None
 
 
-def run_first(words: Sequence[str], log: Log) -> int:
+def run_first(words: Sequence[str], log: Log, path: str = RECORD) -> int:
     """Become the image's own start, which then runs image-entry with these words.
 
     Returns 0 if the image has none or it has run already, otherwise the status with which it could
@@ -66,7 +66,7 @@ def run_first(words: Sequence[str], log: Log) -> int:
     """
     if os.environ.get(VARIABLE):
         return 0
-    start = read()
+    start = read(path)
     if start is None or (start.first and _name_of_first() == start.first):
         return 0
     if start.first and os.getpid() != 1:
