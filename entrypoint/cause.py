@@ -1,5 +1,4 @@
-"""Why a rank or program failed: the value that nodes exchange, and that the job's result holds; and
-what a node knows of a failure besides the output, measured once after it."""
+"""Why a rank or program failed: the value that nodes exchange, and that the job's result holds."""
 
 # Without `from __future__ import annotations`: wire.py reads the annotations as values.
 from typing import Annotated, Literal, get_args
@@ -11,7 +10,6 @@ Role = Literal["root", "cascade", "unclear"]
 Blame = Literal["program", "node", "device", "platform", "peer", "network", "storage", "unknown"]
 Retry = Literal["no", "same", "elsewhere", "unknown"]
 Certainty = Literal["high", "low"]
-DeviceFaultKind = Literal["ecc", "xid", "missing", "health", "held"]
 ROLES = get_args(Role)
 BLAMES = get_args(Blame)
 RETRIES = get_args(Retry)
@@ -58,25 +56,3 @@ class Exclusion:
     node: Annotated[str, _NAME]  # its label: `worker-2`
     host: Annotated[str, _NAME]
     why: Annotated[str, _SENTENCE]
-
-
-@dataclass(frozen=True)
-class DeviceFault:
-    """A fault that the tool of a device (nvidia-smi, npu-smi) or the kernel has reported."""
-
-    device: str  # such as `GPU 2` or `NPU 0`
-    kind: DeviceFaultKind  # held: its memory is in use by processes that are not of this job
-    detail: str  # as reported, one line
-    number: int = 0  # of an Xid; the count of uncorrected errors for `ecc`
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """A node's measurements at the time of a failure, and what they were when the ranks started."""
-
-    oom_kills: int = 0  # processes of this container that the kernel has killed for want of memory
-    refused_processes: int = 0  # that the kernel did not start because of the container's limit
-    shm_free: int | None = None  # bytes left in /dev/shm
-    shm_size: int | None = None  # bytes
-    disk_full: tuple[str, ...] = ()  # directories of the job without space or inodes
-    device_faults: tuple[DeviceFault, ...] = ()

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from entrypoint.cause import LINE, Cause, Evidence
+from entrypoint.cause import LINE, Cause
 from entrypoint.causes import clean, measured, numbers
 from entrypoint.causes.clean import Output
+from entrypoint.causes.evidence import Evidence
 from entrypoint.causes.table import (
     CONSEQUENCE,
     HARDWARE,

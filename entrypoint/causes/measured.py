@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from entrypoint.cause import Cause, Certainty, DeviceFault, Evidence
+from entrypoint.cause import Cause, Certainty
+from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.table import KINDS, signatures
 from entrypoint.text import brief, escaped
 from entrypoint.values import replace

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from entrypoint.cause import BLAMES, LINE, Cause, DeviceFault
+from entrypoint.cause import BLAMES, LINE, Cause
 from entrypoint.causes import clean
+from entrypoint.causes.evidence import DeviceFault
 from entrypoint.causes.judge import ENDS, judge
 from entrypoint.causes.measured import shown_by
 from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase

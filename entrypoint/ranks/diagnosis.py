@@ -9,7 +9,8 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from entrypoint.cause import Cause, DeviceFault, Evidence
+from entrypoint.cause import Cause
+from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
 from entrypoint.ranks.evidence import TOOL_LIMIT, NodeProbe

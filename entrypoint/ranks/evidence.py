@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from entrypoint.cause import DeviceFault, Evidence
+from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.errors import CantCreateError
 from entrypoint.model import Facts, Topology
 from entrypoint.system.cgroups import Memory, Processes

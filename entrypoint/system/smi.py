@@ -15,7 +15,7 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 from xml.etree import ElementTree
 
-from entrypoint.cause import DeviceFault
+from entrypoint.causes.evidence import DeviceFault
 from entrypoint.system.limited import run
 from entrypoint.system.process import tied, which
 from entrypoint.system.threads import in_thread

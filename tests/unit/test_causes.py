@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from entrypoint.cause import Cause, DeviceFault, Evidence
+from entrypoint.cause import Cause
+from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.table import KINDS, Signature, signatures

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.cause import DeviceFault, Evidence
+from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.table import HARDWARE, signatures
 from tests.backtracking import parsed, sample

@@ -1,0 +1,31 @@
+"""What a node knows of a failure besides the output: measured once, after a rank has failed."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from entrypoint.values import dataclass
+
+DeviceFaultKind = Literal["ecc", "xid", "missing", "health", "held"]
+
+
+@dataclass(frozen=True)
+class DeviceFault:
+    """A fault that the tool of a device (nvidia-smi, npu-smi) or the kernel has reported."""
+
+    device: str  # such as `GPU 2` or `NPU 0`
+    kind: DeviceFaultKind  # held: its memory is in use by processes that are not of this job
+    detail: str  # as reported, one line
+    number: int = 0  # of an Xid; the count of uncorrected errors for `ecc`
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A node's measurements at the time of a failure, and what they were when the ranks started."""
+
+    oom_kills: int = 0  # processes of this container that the kernel has killed for want of memory
+    refused_processes: int = 0  # that the kernel did not start because of the container's limit
+    shm_free: int | None = None  # bytes left in /dev/shm
+    shm_size: int | None = None  # bytes
+    disk_full: tuple[str, ...] = ()  # directories of the job without space or inodes
+    device_faults: tuple[DeviceFault, ...] = ()
