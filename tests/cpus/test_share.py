@@ -111,7 +111,7 @@ def test_nodes_that_have_told_the_same_cpus_share_them() -> None:
     )
     plan = planning.settle(spec, FACTS, members=known)
     (omp,) = (var for var in plan.env if var.name == "OMP_NUM_THREADS")
-    assert (omp.value, omp.origin) == ("2", "8 CPUs for 4 ranks of 2 nodes on this machine")
+    assert (omp.value, omp.origin) == ("2", "8 CPUs for 4 ranks of 2 nodes on this host")
 
 
 def test_ranks_of_a_rank_table_share_the_cpus_whatever_the_slots() -> None:

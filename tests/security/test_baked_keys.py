@@ -20,7 +20,7 @@ from tests.security.door import needs_ssh
 
 HOSTS = "hosts: [a, b]\nnode_rank: {}\n"
 WARNING = (
-    "whoever has the image can log in to every node | give the job a secret and remove ssh.compat"
+    "everybody who has the image can log in to every node | give the job a secret and remove ssh.compat"
 )
 
 
