@@ -19,9 +19,7 @@ from tests.cluster import Make
 from tests.security.door import needs_ssh
 
 HOSTS = "hosts: [a, b]\nnode_rank: {}\n"
-WARNING = (
-    "everybody who has the image can log in to every node | give the job a secret and remove ssh.compat"
-)
+WARNING = "everybody who has the image can log in to every node"
 
 
 def made(text: str, me: int = 0) -> keys.Keys:
