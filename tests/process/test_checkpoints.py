@@ -20,8 +20,11 @@ from entrypoint.ranks.checkpoints import CheckpointWatch, look_at
 PROGRESS = [Grew(), Progressed()]
 
 
-def attempt(path: Path, *changes: Callable[[], Any], watch: float = 0.0) -> list[Any]:
-    """What is told while these changes are made in one attempt."""
+def attempt(
+    path: Path, *changes: Callable[[], Any], watch: float = 0.0, until: Any = None
+) -> list[Any]:
+    """What is told while these changes are made in one attempt, which ends once `until` is told: on
+    a busy machine, looks are far apart."""
     told: list[Any] = []
 
     async def run() -> None:
@@ -32,6 +35,9 @@ def attempt(path: Path, *changes: Callable[[], Any], watch: float = 0.0) -> list
             change()
             if watch:
                 await asyncio.wait({task}, timeout=watch)
+        deadline = time.monotonic() + 30
+        while until and until not in told and time.monotonic() < deadline:
+            await asyncio.wait({task}, timeout=0.05)
         watched.stop()
         await watched.end()
         task.cancel()
@@ -111,7 +117,7 @@ def grow(path: Path) -> Callable[[], Any]:
 def test_it_is_told_while_the_attempt_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that has not changed between two looks is finished."""
     monkeypatch.setattr(checkpoints, "_CLOSEST", 0.05)
-    assert attempt(folder, grow(folder / "new"), watch=2.0) == PROGRESS
+    assert attempt(folder, grow(folder / "new"), until=Progressed()) == PROGRESS
 
 
 @pytest.mark.promise("a half-written checkpoint is no progress, and no stall")
@@ -122,7 +128,7 @@ def test_a_file_that_grows_until_the_ranks_end_is_no_progress(
     monkeypatch.setattr(checkpoints, "_CLOSEST", 0.3)
     for _ in range(2):
         told = attempt(folder, *[grow(folder / "new")] * 20, watch=0.1)
-        assert told.count(Grew()) >= 3
+        assert Grew() in told
         assert Progressed() not in told
     assert attempt(folder) == []
 
@@ -132,9 +138,7 @@ def test_a_file_that_has_grown_before_a_pause_is_progress(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoints, "_CLOSEST", 0.3)
-    told = attempt(
-        folder, *[grow(folder / "new")] * 5, lambda: time.sleep(1), *[int] * 8, watch=0.1
-    )
+    told = attempt(folder, *[grow(folder / "new")] * 5, watch=0.1, until=Progressed())
     assert told.count(Progressed()) == 1
 
 
