@@ -55,7 +55,7 @@ _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptInputs:
     """What one attempt starts from. `gate`: checks this node before each attempt; `not_ready`: why
     it cannot take part, as is known already."""
 
@@ -101,7 +101,7 @@ def execute(
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
-    attempt = Attempt(spec, facts, draft, gate, not_ready)
+    attempt = AttemptInputs(spec, facts, draft, gate, not_ready)
     return _attempts(attempt, signals, log, extensions)
 
 
@@ -123,7 +123,9 @@ def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
             log(f"warning: {words}")
 
 
-def _attempts(attempt: Attempt, signals: Signals, log: Logger, extensions: Extensions) -> Outcome:
+def _attempts(
+    attempt: AttemptInputs, signals: Signals, log: Logger, extensions: Extensions
+) -> Outcome:
     """Return the outcome of the last attempt."""
     coordinated = attempt.plan.mode == "coordinated"
     while True:
@@ -152,7 +154,7 @@ def _attempts(attempt: Attempt, signals: Signals, log: Logger, extensions: Exten
 
 
 async def boot(
-    attempt: Attempt, signals: Signals, log: Logger, extensions: Extensions
+    attempt: AttemptInputs, signals: Signals, log: Logger, extensions: Extensions
 ) -> tuple[Outcome, Leader | Worker | None]:
     """Return one attempt's outcome, and the machine that ended with it: the leader's count may be
     ahead of ours.
@@ -179,7 +181,7 @@ async def boot(
             log(f"{error.outcome.reason}; the roll call tells the other nodes")
 
 
-def _machine(attempt: Attempt) -> Leader | Worker:
+def _machine(attempt: AttemptInputs) -> Leader | Worker:
     """Return the machine of this node. Workers do without the leader's modules."""
     if not attempt.plan.leads:
         return Worker(attempt.spec, attempt.plan, attempt.history)
@@ -270,7 +272,7 @@ class Loop:
     events."""
 
     def __init__(
-        self, attempt: Attempt, signals: Signals, log: Logger, extensions: Extensions
+        self, attempt: AttemptInputs, signals: Signals, log: Logger, extensions: Extensions
     ) -> None:
         spec, facts, draft = attempt.spec, attempt.facts, attempt.plan
         self._spec = spec
@@ -283,7 +285,7 @@ class Loop:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.machine = _machine(attempt)
         self._driver = Driver(self.machine, self._observer, self._perform, self._failed)
-        self._calls: Any = None  # the leader's RollCall, once the door is open
+        self._calls: Any = None  # the leader's Caller, once this node is open for logins
         self._waiting: Waiting | None = None
         self._writing: asyncio.Task[None] | None = None  # of files into the log folder
         self._run_dir = RunDir(draft.topology.run_dir)

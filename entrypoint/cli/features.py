@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from entrypoint.extensions import Extensions
-from entrypoint.health.admission import Gate
+from entrypoint.health.admission import HealthGate
 from entrypoint.job import messages
 from entrypoint.model import Facts, Inquiry, Plan
 from entrypoint.output.log import Callbacks, Logger
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def extensions(spec: JobSpec, record: RecordFile, log: Logger) -> Extensions:
     """Return what the core asks of features."""
-    return Extensions(LiveRecord(spec, record, log), Gate.of, Respondent, _before_program)
+    return Extensions(
+        LiveRecord(spec, record, log), HealthGate.of, InquiryRespondent, _before_program
+    )
 
 
 def _before_program(spec: JobSpec) -> Inquiry | None:
@@ -34,7 +36,7 @@ def _before_program(spec: JobSpec) -> Inquiry | None:
     return inquiry(spec, "before")
 
 
-class Respondent:
+class InquiryRespondent:
     """Answers the leader's questions by the feature that asks: the last one only, as a question
     replaces another."""
 

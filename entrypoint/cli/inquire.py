@@ -80,8 +80,8 @@ def _ask(
 
     from entrypoint.cli.features import extensions
     from entrypoint.errors import ConfigError
-    from entrypoint.health.admission import Gate
-    from entrypoint.node import Attempt, boot
+    from entrypoint.health.admission import HealthGate
+    from entrypoint.node import AttemptInputs, boot
     from entrypoint.system import checks, process
 
     if plan.mode != "coordinated":
@@ -96,5 +96,5 @@ def _ask(
     signals.hold()
     features = extensions(spec, record, log)
     features.observer.begin(plan)
-    attempt = Attempt(spec, facts, plan, Gate(None), unusable)
+    attempt = AttemptInputs(spec, facts, plan, HealthGate(None), unusable)
     return asyncio.run(boot(attempt, signals, log, features))[0]

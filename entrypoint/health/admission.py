@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from entrypoint.health.gate import NodeGate
 
 
-class Gate:
+class HealthGate:
     """The gate of this node, for all attempts. It is open if nothing is to be checked."""
 
     def __init__(self, node: NodeGate | None) -> None:
         self._node = node
 
     @classmethod
-    def of(cls, spec: JobSpec, facts: Facts, log: Logger) -> Gate:
+    def of(cls, spec: JobSpec, facts: Facts, log: Logger) -> HealthGate:
         """Return the gate that the spec and the site ask for."""
         if not spec.asks_cards and not os.path.isdir(spec.gate.folder):
             return cls(None)
@@ -54,12 +54,12 @@ class Gate:
             problem = asyncio.run(until_stopped(self._node))
         return unhealthy(problem) if problem else None
 
-    def admission(self, plan: Plan, callbacks: Callbacks) -> Admission:
+    def admission(self, plan: Plan, callbacks: Callbacks) -> HealthAdmission:
         """Begin the check before an attempt. `callbacks.tell` takes an event."""
-        return Admission(self._node, plan, callbacks)
+        return HealthAdmission(self._node, plan, callbacks)
 
 
-class Admission:
+class HealthAdmission:
     """The gate of one attempt on this node."""
 
     def __init__(self, gate: NodeGate | None, plan: Plan, callbacks: Callbacks) -> None:

@@ -78,7 +78,7 @@ def number(value: float, unit: str, sign: str = "") -> str:
 
 def result(goal: Goal, data: Data) -> tuple[str, bool]:
     """Return what was measured, for readers, and whether it reaches the goal. A series that is not
-    there, or one of ours with a run that failed, never does."""
+    there, or one of this toolkit with a run that failed, never does."""
     ours, other = data.get((goal.case, OURS)), data.get((goal.case, goal.baseline))
     if ours is None or (other is None and goal.kind != "value"):
         return "not measured", False
@@ -106,7 +106,7 @@ def expected(goal: Goal, data: Data, before: Data) -> float | None:
 
 
 def compared(case: str, ours: Series, other: float) -> tuple[str, bool]:
-    """Return a line that compares a median of ours with another one, and whether it is worse by
-    more than the margin. A run of ours that failed is worse."""
+    """Return a line that compares this toolkit's median with another one, and whether it is worse
+    by more than the margin. A run of the toolkit that failed is worse."""
     worse = not ours.median <= other * MARGIN or bool(ours.failed)
     return f"{case}: {ours.text}, at most {number(other * MARGIN, ours.unit)}", worse

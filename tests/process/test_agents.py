@@ -99,8 +99,8 @@ async def test_a_host_gets_one_daemon(folder: Path) -> None:
 async def test_only_a_process_of_the_launcher_has_a_daemon_started(folder: Path) -> None:
     async with agents(folder) as nodes:
         nodes.is_launcher = False
-        stranger = await agent(folder, "node-1")
-        assert await stranger.wait() == 255
+        outsider = await agent(folder, "node-1")
+        assert await outsider.wait() == 255
         nodes.is_launcher = True
         real = await agent(folder, "node-1")
         assert (await nodes.wanted.get())[0] == 1, "the control"
