@@ -29,7 +29,7 @@ from tests.proof.areas import area_of
 from tests.rows import ended, said
 from tests.tiers import EVERY_CHANGE, RELEASE, THOROUGH
 
-pytest_plugins = ["tests.proof.results", "tests.plugin.pure"]
+pytest_plugins = ["tests.proof.results", "tests.plugin.overdue", "tests.plugin.pure"]
 settings.register_profile("quick", deadline=None)  # an example may be slow on a busy machine
 settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile("quick")
