@@ -302,8 +302,7 @@ class Loop:
         self._stack_requests = StackRequests(self._programs.node, self._stacks_wanted)
         nodes = self._topology.nodes if draft.launch.ranks.agents else ()
         hosts = {node.host: node.rank for node in nodes}
-        ranks = self._programs.reports.ranks
-        self._agents = Agents(self._programs.node, hosts, self._daemon_wanted, ranks.is_outside)
+        self._agents = Agents(self._run_dir, hosts, self._daemon_wanted)
         signals.take(self._signalled, self._user_signalled)
 
     async def run(self) -> Outcome:
@@ -555,6 +554,7 @@ class Loop:
         await self._programs.close()
         await self._gateway.ended()
         self._observer.close()
+        self._agents.close()
         self._run_dir.close()
 
 

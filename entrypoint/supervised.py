@@ -1,4 +1,4 @@
-"""The command lines of a supervisor (ranks/supervise.py) and of mpirun's agent (ranks/agent.py)."""
+"""The command line of a supervisor (ranks/supervise.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from entrypoint.model import Topology
 OF_PROGRAM = "program-rank"  # kind of the supervisor of a rank that a program of the node starts
 _PACKAGE = dirname(realpath(__file__))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
-AGENT = join(_PACKAGE, "ranks", "agent.py")
 # folder whose sitecustomize has a rank's Python print its stack on a signal
 OWN_STACKS = join(_PACKAGE, "ranks", "stall", "own_stacks")
 UNITE = join(_PACKAGE, "output", "unite.py")

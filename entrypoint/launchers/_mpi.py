@@ -100,9 +100,7 @@ def refused(spec: JobSpec, launcher: str, settled: Mapping[str, str]) -> list[Pr
 def agent(topology: Topology, after: str = "") -> File:
     """Return the script that starts a daemon on another node instead of ssh. `after` follows the
     daemon's command."""
-    command = (topology.python, "-I", "-S", supervised.AGENT)
-    context = {"agent": command, "run_dir": topology.run_dir, "after": after}
-    script = file("mpirun/agent.sh.j2", context)
+    script = file("mpirun/agent.sh.j2", {"run_dir": topology.run_dir, "after": after})
     return replace(script, name="agent")
 
 

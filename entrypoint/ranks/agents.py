@@ -1,46 +1,85 @@
-"""Answers mpirun's agents (agent.py): mpirun starts one for each daemon that it wants on another
-node."""
+"""Answers mpirun's agents (mpirun/agent.sh.j2): mpirun starts one for each daemon that it wants on
+another node.
+
+An agent is a shell, which starts in a tenth of a Python's time but cannot use the node's socket. It
+leaves the daemon's command in a file, writes its host's name into one pipe, and waits for a status
+in another.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from entrypoint.system.nodesocket import Connection, NodeSocket, ignore, unpacked
+from entrypoint.system.descriptors import CHUNK, read_regular
+from entrypoint.system.files import RunDir
+
+ALL = "agents"  # the pipe with the hosts' names
+_LONGEST = 1 << 20  # bytes of a command
 
 
 class Agents:
     """The agents of this job. `wanted` gets the rank of a node, and the command that starts
     mpirun's daemon there.
 
-    Only a process of the launcher is an agent (`is_launcher` gets its pid), and each host gets one
-    daemon: if a second one started, mpirun would wait forever.
+    The command is "" if the agent's file is missing: then only the agent of that host ends. Each
+    host gets one daemon: if a program wrote the host's name again, a second one would start, and
+    mpirun would wait forever.
+
+    Raises CantCreateError if a pipe cannot be created.
     """
 
     def __init__(
-        self,
-        node: NodeSocket,
-        hosts: Mapping[str, int],
-        wanted: Callable[[int, str], None],
-        is_launcher: Callable[[int], bool],
+        self, run_dir: RunDir, hosts: Mapping[str, int], wanted: Callable[[int, str], None]
     ) -> None:
+        self._run_dir = run_dir
         self._hosts = hosts
         self._wanted = wanted
-        self._is_launcher = is_launcher
-        self._agents: dict[int, Connection] = {}
-        node.kinds["agent"] = self._begin
-
-    def _begin(self, agent: Connection, wanted: Any) -> None:
-        host, _, command = unpacked(wanted).decode(errors="surrogateescape").partition(" ")
-        rank = self._hosts.get(host)
-        if rank is None or rank in self._agents or not self._is_launcher(agent.pid):
-            agent.send(b"null\n")
+        self._served: set[str] = set()  # hosts whose command was passed on
+        self._rest = b""  # the beginning of the next name
+        self._pipes = contextlib.ExitStack()
+        if not hosts:
             return
-        agent.handler = ignore
-        self._agents[rank] = agent
-        self._wanted(rank, command)
+        # Open from the start, so that an agent never waits for the other side, and notices when
+        # this process ends.
+        self._replies = {rank: self._pipe(f"agent.{host}") for host, rank in hosts.items()}
+        self._names = self._pipe(ALL)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._names, self._read)
+        self._pipes.callback(loop.remove_reader, self._names)
+
+    def _pipe(self, name: str) -> int:
+        pipe = self._run_dir.pipe(name)
+        self._pipes.callback(os.close, pipe)
+        # First its name goes: an agent that opened it afterwards would wait forever.
+        self._pipes.callback((self._run_dir.path / name).unlink, missing_ok=True)
+        return pipe
+
+    def _read(self) -> None:
+        *lines, rest = (self._rest + os.read(self._names, CHUNK)).split(b"\n")
+        self._rest = rest[:CHUNK]
+        for line in lines:
+            host = line.decode(errors="replace")
+            if host in self._hosts and host not in self._served:
+                self._serve(host)
+
+    def _serve(self, host: str) -> None:
+        command = ""
+        with contextlib.suppress(OSError):
+            file = self._run_dir.path / f"agent.{host}.command"
+            command = read_regular(file, _LONGEST).decode(errors="surrogateescape")
+        if command:
+            self._served.add(host)
+        self._wanted(self._hosts[host], command)
 
     def answer(self, rank: int, status: int) -> None:
         """Make the agent of a node end with this status."""
-        if rank in self._agents:
-            self._agents[rank].send(b"%d\n" % status)
+        # the pipe is full: nobody has read the earlier answers
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._replies[rank], b"%d\n" % status)
+
+    def close(self) -> None:
+        """Close the pipes: agents that still wait get no answer."""
+        self._pipes.close()

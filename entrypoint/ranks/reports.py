@@ -20,7 +20,7 @@ from typing import Any
 from entrypoint.job.messages import LINE, LINES, MAX_RANKS
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.system import children, proc, process
-from entrypoint.system.nodesocket import Connection, NodeSocket, unpacked
+from entrypoint.system.nodesocket import Connection, NodeSocket
 from entrypoint.text import one_line
 from entrypoint.values import dataclass
 
@@ -71,7 +71,7 @@ class Ranks:
         if running and proc.has_ended(running.pid):
             self._lose(rank)  # its end was not noticed yet, and torch has started this rank again
             running = None
-        if running is None and self.is_outside(supervisor.pid):
+        if running is None and self._is_outside(supervisor.pid):
             died = partial(self._died, rank, supervisor.pid)
             state = _Rank(supervisor.pid, children.on_end(supervisor.pid, died))
             supervisor.handler = partial(self._handle, rank, state)
@@ -81,7 +81,7 @@ class Ranks:
             self._report("start", rank, supervisor.pid)
         supervisor.send(_INSPECTED)
 
-    def is_outside(self, pid: int) -> bool:
+    def _is_outside(self, pid: int) -> bool:
         """Return whether this process runs below this one, and below no rank."""
         supervisors = self.supervisors
         while pid and pid != os.getpid() and pid not in supervisors:
@@ -202,8 +202,12 @@ def last_lines(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _lines(output: Any) -> tuple[str, ...]:
-    """Return the lines of a program's last output as a terminal shows them, without empty ones."""
-    text = unpacked(output).decode("utf-8", "replace")
+    """Return the lines of a program's last output as a terminal shows them, without empty ones. It
+    comes in hexadecimal, which a supervisor writes without a module."""
+    try:
+        text = bytes.fromhex(output).decode("utf-8", "replace")
+    except (ValueError, TypeError):
+        return ()
     lines = [line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n")]
     return tuple(line.rstrip() for line in lines if line.strip())
 

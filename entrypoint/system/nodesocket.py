@@ -5,12 +5,10 @@ Each line is a JSON array of a name and its value. The first line names the send
 
     ["rank", 3]            a supervisor, then its reports (ranks/reports.py)
     ["program-rank", 3]    the same, of a rank that a program of this node has started
-    ["agent", "BYTES"]     mpirun's agent, with a host and its daemon's command (ranks/agents.py)
     ["stacks", null]       `entrypoint stacks` (session/stackrequests.py)
 
-BYTES are in hexadecimal, which a sender writes without a module. Any program of the job may
-connect. The kernel identifies the process at the other end, so none can report in the name of
-another. Nothing here waits for a process, and what is kept of one is bounded.
+Any program of the job may connect. The kernel identifies the process at the other end, so none can
+report in the name of another. Nothing here waits for a process, and what is kept of one is bounded.
 """
 
 from __future__ import annotations
@@ -168,10 +166,3 @@ def _parsed(line: bytes) -> tuple[str, Any]:
         name, value = from_json(line)
         return str(name), value
     return "invalid", None
-
-
-def unpacked(value: Any) -> bytes:
-    """Return the bytes that a line has in hexadecimal; none if they are not valid."""
-    with contextlib.suppress(ValueError, TypeError):
-        return bytes.fromhex(value)
-    return b""

@@ -8,4 +8,15 @@ while :; do
     *) break ;;
   esac
 done
-exec python3 -I -S /PACKAGE/ranks/agent.py /tmp/entrypoint-1000-36666 '' "$@"
+host=$1
+shift
+here=/tmp/entrypoint-1000-36666/agent.$host
+if [ ! -p "$here" ]; then
+  echo "mpirun's agent: EP650 $host is not a node of this job | see the hostfile" >&2
+  exit 255
+fi
+umask 077
+printf '%s' "$*" >"$here.command"
+printf '%s\n' "$host" >/tmp/entrypoint-1000-36666/agents
+read -r status <"$here" || status=255
+exit "$status"
