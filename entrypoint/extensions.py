@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from entrypoint.values import dataclass
+from entrypoint.base.values import dataclass
 
 if TYPE_CHECKING:
+    from entrypoint.base.model import Facts, Inquiry, NodeReport, Outcome, Plan
     from entrypoint.job.messages import Question
-    from entrypoint.model import Facts, Inquiry, NodeReport, Outcome, Plan
     from entrypoint.output.log import Callbacks, Logger
     from entrypoint.spec import JobSpec
     from entrypoint.system.signals import Signals

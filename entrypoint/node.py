@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
-from entrypoint.errors import EntrypointError, OsError, internal
+from entrypoint.base.errors import EntrypointError, OsError, internal
+from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan, Topology
+from entrypoint.base.phases import Phase
+from entrypoint.base.secret import scrubbed
+from entrypoint.base.values import dataclass, replace
 from entrypoint.extensions import Extensions, Gate, LoopView, Observer
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
@@ -24,16 +28,13 @@ from entrypoint.job.failure import ended, reopens
 from entrypoint.job.history import FIRST, History, described
 from entrypoint.job.worker import Worker
 from entrypoint.launchers import _command_line as command_line
-from entrypoint.model import Facts, Node, NodeReport, Outcome, Plan, Topology
 from entrypoint.output.log import Callbacks, Logger, show
 from entrypoint.output.progress import Waiting
-from entrypoint.phases import Phase
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
 from entrypoint.ranks import hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
-from entrypoint.secret import scrubbed
 from entrypoint.session.gateway import Gateway
 from entrypoint.session.resolve import greet, resolve
 from entrypoint.session.stackrequests import StackRequests
@@ -44,7 +45,6 @@ from entrypoint.system.files import RunDir, explained, make_folders, put
 from entrypoint.system.ports import offer
 from entrypoint.system.signals import Signals
 from entrypoint.system.threads import in_thread
-from entrypoint.values import dataclass, replace
 
 if TYPE_CHECKING:
     from entrypoint.job.leader import Leader

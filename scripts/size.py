@@ -37,9 +37,12 @@ script()
 """
 COUNTS = """
 import argparse, json
-from entrypoint import explain
 from entrypoint.cli.parser import parser
 from entrypoint.spec import table
+try:
+    from entrypoint.features import explain
+except ImportError:  # of an earlier tree
+    from entrypoint import explain
 made = parser()
 subparsers = next(each for each in made._actions if isinstance(each, argparse._SubParsersAction))
 commands = {id(command) for command in subparsers.choices.values()}
@@ -72,7 +75,9 @@ def packages(tree: Path) -> Iterator[tuple[str, int, int, int]]:
     of_package: dict[str, list[Path]] = {}
     for path in modules:
         parts = path.relative_to(tree).parts
-        of_package.setdefault(f"{parts[1]}/" if len(parts) > 2 else "(top)", []).append(path)
+        depth = 3 if parts[1] in ("features", "tools") else 2
+        name = "/".join(parts[1:depth])
+        of_package.setdefault(f"{name}/" if len(parts) > 2 else "(top)", []).append(path)
     by_size = sorted(of_package.items(), key=lambda item: -lines(item[1]))
     for name, paths in [*by_size, ("entrypoint/", modules)]:
         yield name, len(paths), lines(paths), sum(map(tokens, paths))
@@ -119,9 +124,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make size", description="Show how large all of it is.")
     parser.add_argument("tree", nargs="?", type=Path, default=HERE)
     tree = parser.parse_args().tree.resolve()
-    print(f"{'package':<14} {'modules':>8} {'lines':>8} {'tokens':>9}")
+    print(f"{'package':<18} {'modules':>8} {'lines':>8} {'tokens':>9}")
     for name, number, length, size in packages(tree):
-        print(f"{name:<14} {number:>8} {length:>8,} {size:>9,}")
+        print(f"{name:<18} {number:>8} {length:>8,} {size:>9,}")
     print()
     leader, worker = loads(tree)
     for what, value in {"a leader loads": leader, "a worker loads": worker, **counts(tree)}.items():

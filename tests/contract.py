@@ -21,10 +21,11 @@ from typing import Any
 import yaml
 from jinja2 import meta
 
-from entrypoint import errors, explain, registry
+from entrypoint.base import errors, registry
+from entrypoint.base.render import TEMPLATES, _environment
 from entrypoint.cli.parser import parser
-from entrypoint.record import metrics
-from entrypoint.render import TEMPLATES, _environment
+from entrypoint.features import explain
+from entrypoint.features.record import metrics
 from entrypoint.spec import table
 from tests import command
 

@@ -29,7 +29,7 @@ import yaml
 import entrypoint
 from entrypoint import __version__
 from entrypoint import spec as specs
-from entrypoint.model import EnvVar, Facts, File, Interface, Plan
+from entrypoint.base.model import EnvVar, Facts, File, Interface, Plan
 from entrypoint.plan import rendered, settle
 from entrypoint.spec import JobSpec
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import yaml
 
-from entrypoint import __version__, registry
+from entrypoint import __version__
 from entrypoint import spec as specs
-from entrypoint.deploy._options import Options
+from entrypoint.base import registry
+from entrypoint.tools.deploy._options import Options
 from tests.golden import differences
 
 CASES = Path(__file__).resolve().parent / "deploy"

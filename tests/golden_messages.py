@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from entrypoint import explain
+from entrypoint.features import explain
 from tests.golden_pages import markdown_table
 
 _HEAD = """# Messages

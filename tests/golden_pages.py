@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from entrypoint.base.phases import ALLOWED, Phase
 from entrypoint.causes.table import KINDS, CauseKind, signatures
-from entrypoint.phases import ALLOWED, Phase
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.rules import FieldInfo
 from entrypoint.spec.table import RESERVED, about

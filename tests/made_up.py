@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from entrypoint.phases import MEANING
-from entrypoint.record.content import Record, Recording
-from entrypoint.record.page import page
-from entrypoint.record.timeline import Timeline, merge
-from entrypoint.wire import read
+from entrypoint.base.phases import MEANING
+from entrypoint.base.wire import read
+from entrypoint.features.record.content import Record, Recording
+from entrypoint.features.record.page import page
+from entrypoint.features.record.timeline import Timeline, merge
 
 SECONDS = {"facts": 0.2, "keys": 0.01, "sshd": 0.03, "roll call": 0.1, "files": 0.01}
 END = {"end": 0.2, "release": 0.1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations
 
-from entrypoint.netcheck.result import Measured, NetcheckResult, Together
+from entrypoint.features.netcheck.result import Measured, NetcheckResult, Together
 
 Change = Callable[[int, int], Measured | None]
 

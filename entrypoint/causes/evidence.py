@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from entrypoint.values import dataclass
+from entrypoint.base.values import dataclass
 
 DeviceFaultKind = Literal["ecc", "xid", "missing", "health", "held"]
 

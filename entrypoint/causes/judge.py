@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from entrypoint.cause import LINE, Cause
+from entrypoint.base.cause import LINE, Cause
+from entrypoint.base.text import brief, one_line, signal_name
 from entrypoint.causes import clean, measured, numbers
 from entrypoint.causes.clean import Output
 from entrypoint.causes.evidence import Evidence
@@ -28,7 +29,6 @@ from entrypoint.causes.table import (
     of_kind,
     signatures,
 )
-from entrypoint.text import brief, one_line, signal_name
 
 _Rows = dict[str, list[int]]
 _TRIES = 20  # lines with a needle that are compared with its pattern

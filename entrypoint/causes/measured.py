@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from entrypoint.cause import Cause, Certainty
+from entrypoint.base.cause import Cause, Certainty
+from entrypoint.base.text import brief, escaped
+from entrypoint.base.values import replace
 from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.table import KINDS, signatures
-from entrypoint.text import brief, escaped
-from entrypoint.values import replace
 
 _ABOUT_DEVICES = frozenset(
     ("cuda-kernel-fault", "gpu-busy", "gpu-ecc", "gpu-init", "gpu-lost", "gpu-oom",

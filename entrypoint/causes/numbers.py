@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping, Sequence
 
-from entrypoint.cause import Retry
+from entrypoint.base.cause import Retry
 from entrypoint.causes.clean import LONGEST, MOST_FRAMES, compiled
 from entrypoint.causes.table import Signature, of_kind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from entrypoint.cause import Cause, Retry
+from entrypoint.base.cause import Cause, Retry
 from entrypoint.causes.table import KINDS
 
 _ROLES = ("root", "unclear", "cascade")

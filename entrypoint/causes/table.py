@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from entrypoint.cause import (
+from entrypoint.base.cause import (
     BLAMES,
     CERTAINTIES,
     REASON,

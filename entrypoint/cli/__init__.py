@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 
 from entrypoint import __version__
+from entrypoint.base.errors import ConfigError, EntrypointError, internal
 from entrypoint.cli.inputs import TRACE
-from entrypoint.errors import ConfigError, EntrypointError, internal
 from entrypoint.output.log import Logger, answer
 from entrypoint.system.proc import hold_standard_streams, undo_launcher
 

@@ -7,15 +7,15 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from entrypoint.base.model import Facts, Inquiry, Outcome, Plan
+from entrypoint.base.secret import scrubbed
 from entrypoint.cli import inquire
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
-from entrypoint.model import Facts, Inquiry, Outcome, Plan
 from entrypoint.output.log import Logger, show, width
-from entrypoint.secret import scrubbed
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
-    from entrypoint.health.report import CheckOptions
+    from entrypoint.features.health.report import CheckOptions
 
 # seconds for each program that is run: the first import of torch, or nvidia-smi with eight cards
 _LIMIT = 30.0
@@ -40,7 +40,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Run the probes and print the table. Returns 0, or 78 if the job would fail; with --all the
     roll call's status."""
-    from entrypoint.health.report import CheckOptions, inquiry
+    from entrypoint.features.health.report import CheckOptions, inquiry
 
     # a width that fits into most logs, if this is no terminal
     columns = max(60, width()) if os.isatty(1) else _LOG
@@ -63,8 +63,8 @@ def _seconds(text: str) -> float:
 def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Outcome:
     import asyncio
 
-    from entrypoint.health import probe
-    from entrypoint.health.report import CheckDialogue
+    from entrypoint.features.health import probe
+    from entrypoint.features.health.report import CheckDialogue
 
     me = plan.topology.me
     result = asyncio.run(probe.node(spec, facts, plan, options))
@@ -77,8 +77,8 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Ou
 def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:
     """Log what this node lacks after a failed boot, as far as probes without programs and network
     can tell."""
-    from entrypoint.errors import CLASSES
-    from entrypoint.health.probe import lacking
+    from entrypoint.base.errors import CLASSES
+    from entrypoint.features.health.probe import lacking
 
     if outcome.program or outcome.status not in CLASSES:
         return

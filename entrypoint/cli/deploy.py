@@ -7,13 +7,13 @@ import os
 from types import ModuleType
 from typing import Any
 
-from entrypoint import registry
+from entrypoint.base import registry
+from entrypoint.base.errors import ConfigError, UsageError
+from entrypoint.base.values import replace
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
-from entrypoint.errors import ConfigError, UsageError
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
-from entrypoint.values import replace
 
 OPTIONS = {
     "image": ("IMAGE", "image with the toolkit in it; optional for slurm"),
@@ -63,7 +63,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print or write the file of that system. Returns 0."""
     from entrypoint import spec as specs
-    from entrypoint.deploy._options import Options
+    from entrypoint.tools.deploy._options import Options
 
     spec, text = inputs.spec(args, here=False)
     if not args.spec:
@@ -152,7 +152,7 @@ def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
 
     Raises UsageError for one that the target cannot express, and if an image is missing.
     """
-    from entrypoint.deploy._options import DEFAULT
+    from entrypoint.tools.deploy._options import DEFAULT
 
     options = {name: value for name in OPTIONS if (value := getattr(args, name)) is not None}
     takes = getattr(target, "TAKES", DEFAULT)

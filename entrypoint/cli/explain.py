@@ -10,10 +10,10 @@ import stat
 from collections import deque
 from functools import partial
 
+from entrypoint.base.errors import NoInputError, UsageError
+from entrypoint.base.text import escaped, json_document
 from entrypoint.cli.parser import Commands, command
-from entrypoint.errors import NoInputError, UsageError
 from entrypoint.output.log import Logger, answer, show, width
-from entrypoint.text import escaped, json_document
 
 _HEAD = 1 << 20  # bytes that are read of the begin of a log
 _TAIL = 4 << 20  # and of its end
@@ -48,7 +48,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     question = [*args.about, *args.command]
     if _is_log(question, args):
         from entrypoint.causes.phrase import as_json
-        from entrypoint.explain import failures
+        from entrypoint.features.explain import failures
         from entrypoint.system.causes import add_site
 
         add_site(log)
@@ -60,7 +60,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         else:
             show(failures.text(cause, width()))
     else:
-        from entrypoint.explain import explanation
+        from entrypoint.features.explain import explanation
 
         show(explanation(" ".join(question).strip(), width()))
     return 0
@@ -69,7 +69,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 def _is_log(question: list[str], args: argparse.Namespace) -> bool:
     """Return whether the question names a log, rather than a status, an id or a text. Raises
     UsageError if options for logs are given without one."""
-    from entrypoint.explain import find
+    from entrypoint.features.explain import find
 
     options = [
         name for name in ("json", "status", "signal") if getattr(args, name) not in (None, False)

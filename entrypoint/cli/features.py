@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from entrypoint.base.model import Facts, Inquiry, Plan
+from entrypoint.base.values import replace
 from entrypoint.extensions import Extensions
-from entrypoint.health.admission import HealthGate
+from entrypoint.features.health.admission import HealthGate
+from entrypoint.features.record.file import RecordFile
+from entrypoint.features.record.live import LiveRecord
 from entrypoint.job import messages
-from entrypoint.model import Facts, Inquiry, Plan
 from entrypoint.output.log import Callbacks, Logger
 from entrypoint.plan import network
-from entrypoint.record.file import RecordFile
-from entrypoint.record.live import LiveRecord
 from entrypoint.spec import JobSpec
-from entrypoint.values import replace
 
 if TYPE_CHECKING:
-    from entrypoint.netcheck.process import TorchProcess
+    from entrypoint.features.netcheck.process import TorchProcess
 
 
 def extensions(spec: JobSpec, record: RecordFile, log: Logger) -> Extensions:
@@ -31,7 +31,7 @@ def extensions(spec: JobSpec, record: RecordFile, log: Logger) -> Extensions:
 def _before_program(spec: JobSpec) -> Inquiry | None:
     if spec.netcheck.when != "before":
         return None
-    from entrypoint.netcheck.messages import inquiry  # most jobs ask nothing
+    from entrypoint.features.netcheck.messages import inquiry  # most jobs ask nothing
 
     return inquiry(spec, "before")
 
@@ -67,11 +67,11 @@ class InquiryRespondent:
         assert self._plan.inquiry
         # A job that runs needs neither of these modules.
         if self._plan.inquiry.name == "check":
-            from entrypoint.health.probe import observe
+            from entrypoint.features.health.probe import observe
 
             body = await observe(self._spec, self._facts, self._plan)
         else:
-            from entrypoint.netcheck.process import TorchProcess
+            from entrypoint.features.netcheck.process import TorchProcess
 
             self._torch = self._torch or TorchProcess(
                 self._plan.topology.interpreter, self._network_env, self._spec.timeouts.launch

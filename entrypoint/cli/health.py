@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 
+from entrypoint.base.errors import CantCreateError
 from entrypoint.cli.parser import Commands, command
-from entrypoint.errors import CantCreateError
 from entrypoint.output.log import Logger, show
 
 
@@ -22,7 +22,7 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print whether the job has started on this node. Returns 0 or 1."""
-    from entrypoint.record import health
+    from entrypoint.features.record import health
 
     ready, text = health.check()
     with contextlib.suppress(CantCreateError):  # a probe needs only the status

@@ -25,9 +25,9 @@ def arguments(commands: Commands, spec: str | None) -> None:
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the file. Returns 0."""
-    from entrypoint.adopt.init import document, head, settings
     from entrypoint.plan import locate
     from entrypoint.spec import left_out
+    from entrypoint.tools.adopt.init import document, head, settings
 
     # One file for all nodes: this machine needs no place among the hosts.
     if args.node_rank is None:

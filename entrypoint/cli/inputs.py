@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from entrypoint.errors import ConfigError, NoInputError
+from entrypoint.base.errors import ConfigError, NoInputError
 
 if TYPE_CHECKING:
     import argparse
 
-    from entrypoint.model import Facts
+    from entrypoint.base.model import Facts
     from entrypoint.spec import JobSpec, Override
 
 SPEC = "job.yaml"  # the name that the documents and `init` give it

@@ -7,14 +7,14 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from entrypoint.base.model import Facts, Inquiry, Outcome, Plan
+from entrypoint.base.values import replace
 from entrypoint.cli import inputs
-from entrypoint.model import Facts, Inquiry, Outcome, Plan
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
-from entrypoint.values import replace
 
 if TYPE_CHECKING:
-    from entrypoint.record.file import RecordFile
+    from entrypoint.features.record.file import RecordFile
     from entrypoint.system.signals import Signals
 
 _NO_PROGRAM = ("true",)  # stands for the job's program if none is given
@@ -35,7 +35,7 @@ def act(
     """
     import contextlib
 
-    from entrypoint.record.file import RecordFile, recorded
+    from entrypoint.features.record.file import RecordFile, recorded
     from entrypoint.system.signals import Signals, StoppedBySignal
 
     # Without a place, a record is not written.
@@ -78,9 +78,9 @@ def _ask(
 ) -> Outcome:
     import asyncio
 
+    from entrypoint.base.errors import ConfigError
     from entrypoint.cli.features import extensions
-    from entrypoint.errors import ConfigError
-    from entrypoint.health.admission import HealthGate
+    from entrypoint.features.health.admission import HealthGate
     from entrypoint.node import AttemptInputs, boot
     from entrypoint.system import checks, process
 

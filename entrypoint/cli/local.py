@@ -9,14 +9,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from entrypoint.base.errors import CantCreateError, ConfigError, OsError
+from entrypoint.base.model import Facts
+from entrypoint.base.values import replace
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
-from entrypoint.errors import CantCreateError, ConfigError, OsError
-from entrypoint.local import faults
-from entrypoint.local import settings as local
-from entrypoint.model import Facts
 from entrypoint.output.log import Logger
-from entrypoint.values import replace
+from entrypoint.tools.local import faults
+from entrypoint.tools.local import settings as local
 
 if TYPE_CHECKING:
     from entrypoint.system.signals import Signals
@@ -80,9 +80,9 @@ def _own_folder() -> str:
 def _run_nodes(args: argparse.Namespace, folder: str, signals: Signals, log: Logger) -> int:
     import asyncio
 
-    from entrypoint import registry
-    from entrypoint.local.cluster import LocalCluster
+    from entrypoint.base import registry
     from entrypoint.system import facts
+    from entrypoint.tools.local.cluster import LocalCluster
 
     overrides = inputs.overrides(args)
     local.refuse(overrides)

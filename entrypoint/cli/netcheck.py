@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from entrypoint.base.model import Facts, Inquiry, Plan
 from entrypoint.cli import inquire
 from entrypoint.cli.parser import Commands, command, job_arguments
-from entrypoint.model import Facts, Inquiry, Plan
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
@@ -27,8 +27,8 @@ def arguments(commands: Commands, spec: str | None) -> None:
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node's part of the check. Returns 0, or 75 if the network misses the spec's
     limits."""
-    from entrypoint.errors import ConfigError
-    from entrypoint.netcheck.messages import inquiry
+    from entrypoint.base.errors import ConfigError
+    from entrypoint.features.netcheck.messages import inquiry
 
     def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry:
         if len(plan.topology.nodes) < 2:

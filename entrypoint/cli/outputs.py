@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from entrypoint.errors import CantCreateError
-from entrypoint.model import File
+from entrypoint.base.errors import CantCreateError
+from entrypoint.base.model import File
 from entrypoint.output.log import Logger, answer
 
 # In the first lines of all that commands write: a comment, or a key of JSON.

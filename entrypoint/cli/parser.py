@@ -7,9 +7,10 @@ import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from entrypoint import __version__, errors, registry, secret
+from entrypoint import __version__
+from entrypoint.base import errors, registry, secret
+from entrypoint.base.errors import UsageError
 from entrypoint.cli import NAMES
-from entrypoint.errors import UsageError
 from entrypoint.output.log import answer, width
 from entrypoint.spec import fields, letters_of, removed
 from entrypoint.spec.rules import FieldInfo, nearest, suggestion

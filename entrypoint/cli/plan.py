@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from entrypoint.base.model import EnvVar, Facts, Plan, Program
+from entrypoint.base.text import one_line
 from entrypoint.cli import inputs
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
-from entrypoint.model import EnvVar, Facts, Plan, Program
 from entrypoint.output.log import Logger, answer
-from entrypoint.text import one_line
 
 _LIMIT = 10.0  # seconds; a launcher's script asks Python for the version of a package
 

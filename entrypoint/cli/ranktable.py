@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from entrypoint.base.errors import UsageError
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import Commands, command
-from entrypoint.errors import UsageError
 from entrypoint.output.log import Logger, show
 
 _OUTPUT = "[--to v1.0|v0.1] [--out FILE]"

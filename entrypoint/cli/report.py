@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from entrypoint import __version__
+from entrypoint.base.errors import NoInputError
 from entrypoint.cli import outputs
 from entrypoint.cli.parser import Commands, command
-from entrypoint.errors import NoInputError
 from entrypoint.output.log import Logger, show
 
 
@@ -35,10 +35,10 @@ def act(args: argparse.Namespace, log: Logger) -> int:
 
     Raises NoInputError if there is no timeline, RefusedError if another user may have put it there.
     """
-    from entrypoint.record import status
-    from entrypoint.record.file import record_of
-    from entrypoint.record.timeline import merge, table, trace
-    from entrypoint.wire import Invalid
+    from entrypoint.base.wire import Invalid
+    from entrypoint.features.record import status
+    from entrypoint.features.record.file import record_of
+    from entrypoint.features.record.timeline import merge, table, trace
 
     run_dir = args.run_dir.rstrip("/") or "/"
     file = run_dir if run_dir.endswith(".json") else record_of(run_dir)
@@ -52,7 +52,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         detail = f"{error}; this toolkit is {__version__}"
         raise NoInputError(f"EP042 {file} is not a record", detail, hint) from None
     if args.html:
-        from entrypoint.record.page import page
+        from entrypoint.features.record.page import page
 
         outputs.give(page(timeline), args.html, log)
     if args.trace:

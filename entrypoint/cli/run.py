@@ -7,14 +7,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from entrypoint.base.model import Facts, Outcome, Topology
 from entrypoint.cli import IMAGE, NAMES, inputs
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
-from entrypoint.model import Facts, Outcome, Topology
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
-    from entrypoint.record.file import RecordFile
+    from entrypoint.features.record.file import RecordFile
 
 
 def arguments(commands: Commands, spec: str | None) -> None:
@@ -31,7 +31,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     """Boot this node. Returns its exit status in the job."""
     if status := _image_start(log):
         return status
-    from entrypoint.record.file import recorded
+    from entrypoint.features.record.file import recorded
     from entrypoint.system import process
     from entrypoint.system.signals import Signals, StoppedBySignal
 
@@ -118,8 +118,8 @@ def _name_lines(log: Logger, spec: JobSpec, topology: Topology) -> None:
 def _describes_job(spec: JobSpec, facts: Facts) -> bool:
     """Return whether anything but the program is given: a spec, a setting, or a platform's
     variables."""
-    from entrypoint import registry
     from entrypoint import spec as specs
+    from entrypoint.base import registry
     from entrypoint.platforms import ANY_PROGRAM
 
     # Torch's own variables do not count: programs that start on their own have MASTER_PORT and the

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from entrypoint.base.text import json_document
 from entrypoint.cli.parser import Commands, command
 from entrypoint.output.log import Logger, answer
-from entrypoint.text import json_document
 
 
 def arguments(commands: Commands, spec: str | None) -> None:

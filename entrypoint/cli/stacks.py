@@ -24,7 +24,7 @@ boots."""
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the report. Raises UnavailableError if there is none."""
-    from entrypoint.record import status
+    from entrypoint.features.record import status
     from entrypoint.session import stackrequests
 
     run_dir = status.find(args.run_dir)

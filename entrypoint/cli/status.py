@@ -6,11 +6,11 @@ import argparse
 import os
 from typing import Any
 
+from entrypoint.base.model import node_name
+from entrypoint.base.text import columns, duration, json_document, one_line
 from entrypoint.cli.parser import Commands, command, run_dir_argument
-from entrypoint.model import node_name
 from entrypoint.output.log import Logger, answer
 from entrypoint.system.descriptors import write_all
-from entrypoint.text import columns, duration, json_document, one_line
 
 _EVERY = 1.0  # seconds between two requests of --watch
 _HEAD = ("node", "host", "phase", "since", "heartbeat", "ranks", "idle", "detail")
@@ -45,7 +45,7 @@ replaced it has ended; 77 if the record belongs to another user; 64 if there are
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Print the state. Returns 0 while the boot runs, and the job's status once it has ended."""
-    from entrypoint.record import status
+    from entrypoint.features.record import status
 
     if args.watch:
         try:
@@ -68,7 +68,7 @@ def _watch(where: str, as_json: bool) -> int:
     """
     import json
 
-    from entrypoint.record import status
+    from entrypoint.features.record import status
 
     run_dir = None
     before: list[str] = []

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 
-from entrypoint.errors import ConfigError
-from entrypoint.model import Access, Device, Facts
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Access, Device, Facts
 
 ALSO = ("npu", "npus", "davinci")  # other names
 # Files and folder with which CANN's images are started; not tried on a machine with cards.

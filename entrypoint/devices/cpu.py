@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entrypoint.model import Device, Facts
+from entrypoint.base.model import Device, Facts
 
 
 def matches(facts: Facts) -> bool:

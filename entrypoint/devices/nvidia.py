@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from entrypoint.model import Access, Device, Facts
+from entrypoint.base.model import Access, Device, Facts
 
 ALSO = ("gpu", "gpus", "cuda")  # other names
 ACCESS = Access(resource="nvidia.com/gpu", driver="nvidia", visible="CUDA_VISIBLE_DEVICES")

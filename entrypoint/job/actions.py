@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoint.model import Members, Outcome
-from entrypoint.phases import Phase
-from entrypoint.values import dataclass
+from entrypoint.base.model import Members, Outcome
+from entrypoint.base.phases import Phase
+from entrypoint.base.values import dataclass
 
 
 @dataclass(frozen=True)

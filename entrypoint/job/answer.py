@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from entrypoint.errors import OsError
+from entrypoint.base.errors import OsError
+from entrypoint.base.model import Interface, NodeReport, Outcome
+from entrypoint.base.values import replace
 from entrypoint.job.failure import UNHEALTHY, is_unhealthy
 from entrypoint.job.messages import NodeInfo
-from entrypoint.model import Interface, NodeReport, Outcome
-from entrypoint.values import replace
 
 # Fields of the message that say something else there than in a report; the others are the same.
 _OWN = {"clock", "not_ready", "interface", "unhealthy"}

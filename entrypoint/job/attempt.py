@@ -19,6 +19,10 @@ messages arrive; `Worker` is the other nodes' side.
 
 from __future__ import annotations
 
+from entrypoint.base.model import Facts, Members, Outcome, Plan
+from entrypoint.base.phases import Phase
+from entrypoint.base.text import count
+from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.ending import Ending
 from entrypoint.job.ends import EndMonitor
@@ -35,13 +39,9 @@ from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stall.detector import StallDetector
 from entrypoint.job.state import JobState
 from entrypoint.job.verdict import Verdict
-from entrypoint.model import Facts, Members, Outcome, Plan
-from entrypoint.phases import Phase
 from entrypoint.plan.members import clock_warnings, interface_words, with_interface, with_neighbours
 from entrypoint.plan.ports import choose
 from entrypoint.spec import JobSpec
-from entrypoint.text import count
-from entrypoint.values import replace
 
 
 class Attempt:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from entrypoint import heartbeat
+from entrypoint.base import heartbeat
+from entrypoint.base.model import Outcome
+from entrypoint.base.phases import Phase
+from entrypoint.base.text import some
 from entrypoint.job import actions, messages
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.job.verdict import Verdict
 from entrypoint.job.waits import KILL_MARGIN
-from entrypoint.model import Outcome
-from entrypoint.phases import Phase
-from entrypoint.text import some
 
 # Seconds in which the launcher has to pass on something of the ranks' last output: it is waited for
 # while that flows.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from entrypoint.base.model import Outcome
 from entrypoint.job import messages
 from entrypoint.job.failure import (
     KILLED,
@@ -20,7 +21,6 @@ from entrypoint.job.membership import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
 from entrypoint.job.verdict import Verdict
-from entrypoint.model import Outcome
 
 
 class EndMonitor:

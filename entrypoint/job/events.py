@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from entrypoint.model import NodeReport, Outcome
-from entrypoint.values import dataclass
+from entrypoint.base.model import NodeReport, Outcome
+from entrypoint.base.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from entrypoint.cause import Cause
-from entrypoint.errors import CantCreateError, OsError, RetryError
-from entrypoint.model import Members, Node, Outcome, Topology
-from entrypoint.text import count, one_line, signal_name, some, spans
-from entrypoint.values import dataclass, field, replace
+from entrypoint.base.cause import Cause
+from entrypoint.base.errors import CantCreateError, OsError, RetryError
+from entrypoint.base.model import Members, Node, Outcome, Topology
+from entrypoint.base.text import count, one_line, signal_name, some, spans
+from entrypoint.base.values import dataclass, field, replace
 
 # When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to
 # wait for all. Ranks that fail for one reason also print that meanwhile.

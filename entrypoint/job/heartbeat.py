@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from entrypoint import heartbeat
+from entrypoint.base import heartbeat
 from entrypoint.job.messages import Ping
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import reduce
 
-from entrypoint.errors import NoProgressError, RetryError
-from entrypoint.model import NodeReport, Outcome
+from entrypoint.base.errors import NoProgressError, RetryError
+from entrypoint.base.model import NodeReport, Outcome
+from entrypoint.base.text import count, one_line
+from entrypoint.base.values import dataclass, replace
 from entrypoint.spec.jobspec import JobSpec, RestartsSpec
-from entrypoint.text import count, one_line
-from entrypoint.values import dataclass, replace
 
 _REASON = 2000  # characters of the last failure's reason in that of the job
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from entrypoint.base.model import Members, Outcome
+from entrypoint.base.phases import Phase
+from entrypoint.base.values import dataclass
 from entrypoint.job import actions, messages
 from entrypoint.job.membership import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
-from entrypoint.model import Members, Outcome
-from entrypoint.phases import Phase
-from entrypoint.values import dataclass
 
 _SIGNALLED = 128  # statuses from here on: somebody does not want to wait
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from entrypoint.errors import ConfigError, RetryError
+from entrypoint.base.errors import ConfigError, RetryError
+from entrypoint.base.model import Outcome
 from entrypoint.job import actions, messages
 from entrypoint.job.failure import ProgramExit, RankReports, ended, placement, without_rank
 from entrypoint.job.membership import Membership
 from entrypoint.job.outbox import Outbox
 from entrypoint.job.state import JobState
-from entrypoint.model import Outcome
 
 # seconds without new output after every rank has ended with 0: then mpirun hangs, and we end it
 _ENDS = 3.0

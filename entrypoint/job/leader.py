@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from entrypoint.errors import RetryError
+from entrypoint.base.errors import RetryError
+from entrypoint.base.model import Outcome
+from entrypoint.base.phases import Phase
+from entrypoint.base.wire import Invalid
 from entrypoint.job import actions, events, messages
 from entrypoint.job.attempt import Attempt
 from entrypoint.job.failure import ended
 from entrypoint.job.membership import Elastic, Refuse, TakeIn
 from entrypoint.job.peers import Peer
 from entrypoint.job.relay import SignalRelay
-from entrypoint.model import Outcome
-from entrypoint.phases import Phase
-from entrypoint.wire import Invalid
 
 
 class Leader(Attempt):

@@ -26,12 +26,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from entrypoint.cause import Cause, Exclusion
+from entrypoint.base.cause import Cause, Exclusion
+from entrypoint.base.phases import NAMES
+from entrypoint.base.text import SENTENCE
+from entrypoint.base.values import dataclass
+from entrypoint.base.wire import Invalid, Length, Range, json_object, one_of, read, require
 from entrypoint.job.stall.stacks import PROCESSES, ProcessStack
-from entrypoint.phases import NAMES
-from entrypoint.text import SENTENCE
-from entrypoint.values import dataclass
-from entrypoint.wire import Invalid, Length, Range, json_object, one_of, read, require
 
 LINES, LINE = 20, 1000  # lines that a program printed last, characters in each
 EXCLUDED = 64  # nodes in the result that spares have replaced

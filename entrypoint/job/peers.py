@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from entrypoint import heartbeat
-from entrypoint.model import NodeReport, Topology
-from entrypoint.values import dataclass
+from entrypoint.base import heartbeat
+from entrypoint.base.model import NodeReport, Topology
+from entrypoint.base.values import dataclass
 
 
 @dataclass

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from entrypoint.errors import ConfigError, RefusedError
+from entrypoint.base.errors import ConfigError, RefusedError
+from entrypoint.base.model import Members, Node, NodeReport, Outcome, Topology, node_name
+from entrypoint.base.phases import Phase
+from entrypoint.base.text import count
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import difference, short
 from entrypoint.job.membership import NOT_REACHED, Go, Membership, Refuse, Wait
 from entrypoint.job.state import JobState
 from entrypoint.job.waits import KILL_MARGIN, SURE, Misdirected
-from entrypoint.model import Members, Node, NodeReport, Outcome, Topology, node_name
-from entrypoint.phases import Phase
-from entrypoint.text import count
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
 # Seconds more where another node of this job answers: by its own clock it believes in a mistake

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from entrypoint.errors import EntrypointError
+from entrypoint.base.errors import EntrypointError
+from entrypoint.base.model import Outcome
 from entrypoint.job import actions
-from entrypoint.model import Outcome
 
 Then = Callable[[], None]
 

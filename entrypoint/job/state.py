@@ -3,13 +3,13 @@ phase."""
 
 from __future__ import annotations
 
+from entrypoint.base.model import NodeReport, Outcome, Plan
+from entrypoint.base.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.job import actions
 from entrypoint.job.failure import lost
 from entrypoint.job.history import FIRST, History, latest, no_progress, pays_off
 from entrypoint.job.peers import Peers
 from entrypoint.job.scheduler import Scheduler
-from entrypoint.model import NodeReport, Outcome, Plan
-from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from entrypoint.spec import JobSpec
 
 _CALLING = (Phase.CHECKS, Phase.KEYS, Phase.SSHD, Phase.ROLL_CALL)

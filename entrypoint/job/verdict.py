@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from entrypoint.cause import Cause
+from entrypoint.base.cause import Cause
+from entrypoint.base.model import Outcome
+from entrypoint.base.text import count
+from entrypoint.base.values import replace
 from entrypoint.job.failure import ProgramExit, by_class
 from entrypoint.job.history import follow, no_progress, pays_off
 from entrypoint.job.membership import Membership
 from entrypoint.job.messages import CAUSES, Diagnosis
 from entrypoint.job.state import JobState
-from entrypoint.model import Outcome
-from entrypoint.text import count
-from entrypoint.values import replace
 
 # The program's or its image's fault if all nodes have it; that node's fault if only one has it.
 _OF_ALL_OR_ONE = ("gpu-init",)

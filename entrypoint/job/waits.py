@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 
 from entrypoint import __version__
+from entrypoint.base.model import Topology
 from entrypoint.job.messages import Hello
-from entrypoint.model import Topology
 
 KILL_MARGIN = 2.0  # seconds after the grace until killed processes are gone
 # seconds that a peer may be the wrong one (a stale address, an old container) before we believe it

@@ -6,18 +6,19 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from entrypoint import __version__, heartbeat
-from entrypoint.errors import ConfigError, UnavailableError
+from entrypoint import __version__
+from entrypoint.base import heartbeat
+from entrypoint.base.errors import ConfigError, UnavailableError
+from entrypoint.base.model import Outcome, Plan
+from entrypoint.base.phases import Phase
+from entrypoint.base.text import count
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import difference, ended, lost
 from entrypoint.job.history import History, follow
 from entrypoint.job.state import JobState
 from entrypoint.job.waits import KILL_MARGIN, Misdirected, rejoin
-from entrypoint.model import Outcome, Plan
-from entrypoint.phases import Phase
 from entrypoint.plan.members import is_team, team_of
 from entrypoint.spec import JobSpec
-from entrypoint.text import count
 
 _LEADER = 0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from entrypoint.model import Launch, Plan
-from entrypoint.secret import masked_words
-from entrypoint.text import count
+from entrypoint.base.model import Launch, Plan
+from entrypoint.base.secret import masked_words
+from entrypoint.base.text import count
 
 RECORD = "line"  # file in the run directory with the argv, as mpirun's script writes it
 TEXT = "started.txt"  # file in the run directory with the command line for people

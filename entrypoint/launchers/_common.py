@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from entrypoint.errors import ConfigError, Problem, SpecError
+from entrypoint.base.errors import ConfigError, Problem, SpecError
+from entrypoint.base.model import EnvVar, File, LaunchPort, Members, Topology
+from entrypoint.base.render import render
+from entrypoint.base.text import brief
 from entrypoint.launchers._nested import (
     is_python,
     is_shell,
@@ -14,10 +17,7 @@ from entrypoint.launchers._nested import (
     program_of,
     unwrapped,
 )
-from entrypoint.model import EnvVar, File, LaunchPort, Members, Topology
-from entrypoint.render import render
 from entrypoint.spec import JobSpec
-from entrypoint.text import brief
 
 
 def with_python(command: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from entrypoint import supervised
-from entrypoint.errors import Problem
+from entrypoint.base import supervised
+from entrypoint.base.errors import Problem
+from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, LaunchStart, Members, Topology
+from entrypoint.base.text import brief
+from entrypoint.base.values import replace
 from entrypoint.launchers._common import file, meeting_port, place, problem
-from entrypoint.model import EnvVar, File, Launch, LaunchRanks, LaunchStart, Members, Topology
 from entrypoint.spec import JobSpec, logs
-from entrypoint.text import brief
-from entrypoint.values import replace
 
 _ENV_FILE = "rank.env"
 

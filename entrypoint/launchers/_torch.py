@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from entrypoint import interfaces, supervised
+from entrypoint.base import interfaces, supervised
+from entrypoint.base.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Program, Topology
+from entrypoint.base.values import replace
 from entrypoint.launchers._common import (
     file,
     meeting_port,
@@ -15,9 +17,7 @@ from entrypoint.launchers._common import (
     split_python,
 )
 from entrypoint.launchers._nested import is_python
-from entrypoint.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Program, Topology
 from entrypoint.spec import DEFAULT, JobSpec, Source, carried, for_script, logs
-from entrypoint.values import replace
 
 # Options that the launcher sets, and the fields that their values come from.
 SETTLED = {

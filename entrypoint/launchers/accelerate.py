@@ -8,10 +8,10 @@ Source: accelerate/commands/launch.py and state.py of Accelerate 1.15. A program
 
 from __future__ import annotations
 
-from entrypoint.errors import ConfigError
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Launch, Members, Topology
 from entrypoint.launchers import _torch
 from entrypoint.launchers._common import equal_slots, master
-from entrypoint.model import Launch, Members, Topology
 from entrypoint.spec import JobSpec
 
 # Accelerate's names of options that the launcher sets, and those that it sets in another way than

@@ -7,8 +7,7 @@ Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variable
 
 from __future__ import annotations
 
-from entrypoint.launchers._common import with_python
-from entrypoint.model import (
+from entrypoint.base.model import (
     Cards,
     EnvVar,
     File,
@@ -20,6 +19,7 @@ from entrypoint.model import (
     Program,
     Topology,
 )
+from entrypoint.launchers._common import with_python
 from entrypoint.spec import DEFAULT, JobSpec
 
 ALSO = ("npu", "ranktable")  # other names

@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from entrypoint.launchers import _mpi, _torch
-from entrypoint.launchers._common import file, master, meeting_port, refuse_options, split_python
-from entrypoint.model import (
+from entrypoint.base.model import (
     EnvVar,
     Launch,
     LaunchEnds,
@@ -23,8 +21,10 @@ from entrypoint.model import (
     Program,
     Topology,
 )
+from entrypoint.base.values import replace
+from entrypoint.launchers import _mpi, _torch
+from entrypoint.launchers._common import file, master, meeting_port, refuse_options, split_python
 from entrypoint.spec import JobSpec
-from entrypoint.values import replace
 
 # Options that the launcher sets, and the sources of their values; then those of the form with ssh.
 _SETTLED = {

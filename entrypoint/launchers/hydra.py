@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 
-from entrypoint import interfaces
+from entrypoint.base import interfaces
+from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Members, Program, Topology
+from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._common import file, master, problem, refuse
-from entrypoint.model import EnvVar, Launch, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
-from entrypoint.values import replace
 
 ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # other names
 

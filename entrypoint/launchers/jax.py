@@ -8,9 +8,17 @@ Kubeflow Trainer's JAX runtime, for the names of the other two variables.
 
 from __future__ import annotations
 
-from entrypoint.errors import ConfigError
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import (
+    EnvVar,
+    Launch,
+    LaunchEnds,
+    LaunchRanks,
+    Members,
+    Program,
+    Topology,
+)
 from entrypoint.launchers._common import endpoint, master, meeting_port, refuse_env, with_python
-from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 
 _SETTLED = {"JAX_NUM_PROCESSES": "hosts and slots", "JAX_PROCESS_ID": "hosts and slots"}

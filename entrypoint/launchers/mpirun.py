@@ -6,12 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from entrypoint import interfaces
-from entrypoint.errors import ConfigError
-from entrypoint.launchers import _mpi
-from entrypoint.launchers._common import file, refuse
-from entrypoint.launchers._daemons import OPENMPI
-from entrypoint.model import (
+from entrypoint.base import interfaces
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import (
     EnvVar,
     File,
     Interface,
@@ -21,10 +18,13 @@ from entrypoint.model import (
     Program,
     Topology,
 )
-from entrypoint.render import quote_sh
+from entrypoint.base.render import quote_sh
+from entrypoint.base.text import some
+from entrypoint.base.values import replace
+from entrypoint.launchers import _mpi
+from entrypoint.launchers._common import file, refuse
+from entrypoint.launchers._daemons import OPENMPI
 from entrypoint.spec import JobSpec, carried, fields, for_script
-from entrypoint.text import some
-from entrypoint.values import replace
 
 ALSO = ("mpi", "mpiexec", "openmpi", "horovod", "horovodrun")  # other names
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
+from entrypoint.base.model import Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.launchers._common import equal_slots, file, master, meeting_port, refuse_options
-from entrypoint.model import Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
 from entrypoint.spec import JobSpec
 
 ALSO = ("mindspore",)  # other names

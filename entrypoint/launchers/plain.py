@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from entrypoint.base.model import (
+    EnvVar,
+    Launch,
+    LaunchEnds,
+    LaunchStart,
+    Members,
+    Program,
+    Topology,
+)
+from entrypoint.base.values import replace
 from entrypoint.launchers._common import meeting_port, place
-from entrypoint.model import EnvVar, Launch, LaunchEnds, LaunchStart, Members, Program, Topology
 from entrypoint.spec import JobSpec
-from entrypoint.values import replace
 
 ALSO = ("none", "single", "python")  # other names
 

@@ -3,8 +3,8 @@ mp.spawn."""
 
 from __future__ import annotations
 
+from entrypoint.base.model import Launch, LaunchEnds, Members, Program, Topology
 from entrypoint.launchers._common import endpoint, meeting_port, with_options
-from entrypoint.model import Launch, LaunchEnds, Members, Program, Topology
 from entrypoint.spec import DEFAULT, JobSpec
 
 ALSO = ("spawn", "mp.spawn")  # other names

@@ -8,15 +8,7 @@ authentication"; Ray 2.60.
 
 from __future__ import annotations
 
-from entrypoint.launchers._common import (
-    endpoint,
-    file,
-    master,
-    refuse_env,
-    refuse_options,
-    with_python,
-)
-from entrypoint.model import (
+from entrypoint.base.model import (
     EnvVar,
     File,
     Launch,
@@ -27,6 +19,14 @@ from entrypoint.model import (
     Members,
     Program,
     Topology,
+)
+from entrypoint.launchers._common import (
+    endpoint,
+    file,
+    master,
+    refuse_env,
+    refuse_options,
+    with_python,
 )
 from entrypoint.spec import JobSpec
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 
-from entrypoint.launchers._common import endpoint, with_options, with_python
-from entrypoint.model import (
+from entrypoint.base.model import (
     EnvVar,
     Launch,
     LaunchEnds,
@@ -21,6 +20,7 @@ from entrypoint.model import (
     Topology,
     of_task,
 )
+from entrypoint.launchers._common import endpoint, with_options, with_python
 from entrypoint.spec import JobSpec
 
 ALSO = ("tf", "parameter-server")  # other names

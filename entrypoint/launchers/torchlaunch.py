@@ -3,9 +3,9 @@ master."""
 
 from __future__ import annotations
 
+from entrypoint.base.model import File, Launch, Members, Topology
 from entrypoint.launchers import _torch
 from entrypoint.launchers._common import master
-from entrypoint.model import File, Launch, Members, Topology
 from entrypoint.spec import JobSpec
 
 ALSO = ("torch.distributed.launch",)  # other names

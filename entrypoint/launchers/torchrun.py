@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from entrypoint.errors import SpecError
+from entrypoint.base.errors import SpecError
+from entrypoint.base.model import EnvVar, File, Launch, Members, Topology
+from entrypoint.base.text import count
+from entrypoint.base.values import replace
 from entrypoint.launchers import _torch
 from entrypoint.launchers._common import endpoint, master, problem
-from entrypoint.model import EnvVar, File, Launch, Members, Topology
 from entrypoint.spec import JobSpec
-from entrypoint.text import count
-from entrypoint.values import replace
 
 # other names
 ALSO = (

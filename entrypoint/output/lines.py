@@ -152,7 +152,7 @@ def json_message(text: str, whose: str, fields: Mapping[str, Any]) -> str:
     head = f'"time":"{stamp(time.time())}","level":"{level}","id":{quote(id) if id else "null"}'
     tail = f'"rank":null,"stream":"entrypoint","text":{quote(text)}'
     if fields:
-        from entrypoint.wire import to_json
+        from entrypoint.base.wire import to_json
 
         tail += f",{to_json(fields)[1:-1]}"
     return f"{{{head},{whose},{tail}}}"

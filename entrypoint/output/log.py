@@ -17,17 +17,17 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from entrypoint.errors import CantCreateError
-from entrypoint.secret import scrubbed
+from entrypoint.base.errors import CantCreateError
+from entrypoint.base.secret import scrubbed
+from entrypoint.base.text import count, escaped, escaped_lines
+from entrypoint.base.values import dataclass
 from entrypoint.system.descriptors import open_regular, write_all
-from entrypoint.text import count, escaped, escaped_lines
-from entrypoint.values import dataclass
 
 if TYPE_CHECKING:
     import asyncio
     from pathlib import Path
 
-    from entrypoint.model import Topology
+    from entrypoint.base.model import Topology
     from entrypoint.spec.logs import LogsSpec
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Sequence
 
-from entrypoint.errors import OsError
+from entrypoint.base.errors import OsError
 from entrypoint.system import children, proc
 
 _GIVES_UP = 3.0  # seconds at most to read and count lost bytes

@@ -9,18 +9,18 @@ from collections.abc import Collection, Mapping
 from types import ModuleType
 from typing import Literal, cast
 
-from entrypoint import heartbeat, interfaces, supervised
-from entrypoint.errors import ConfigError
+from entrypoint.base import heartbeat, interfaces, supervised
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
+from entrypoint.base.registry import choose, load, names
+from entrypoint.base.render import quote_ssh, render
+from entrypoint.base.values import replace
 from entrypoint.launchers._common import refuse_launcher
-from entrypoint.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.plan import cpus
 from entrypoint.plan.members import assume_members, attempt_env, check_networks, working
 from entrypoint.plan.numbering import inherited
 from entrypoint.plan.topology import build, no_spares, site_of
-from entrypoint.registry import choose, load, names
-from entrypoint.render import quote_ssh, render
 from entrypoint.spec import JobSpec, logs
-from entrypoint.values import replace
 
 # What only concerns the process it was set for, or must not reach a program at all.
 _HIDDEN = {

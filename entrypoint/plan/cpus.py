@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from entrypoint.model import EnvVar, Facts, Launch, Members, Topology
+from entrypoint.base.model import EnvVar, Facts, Launch, Members, Topology
+from entrypoint.base.text import count
 from entrypoint.spec import JobSpec
-from entrypoint.text import count
 
 _OMP = "OMP_NUM_THREADS"
 # Variable of a library -> others that it reads instead.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.model import Finding, Plan
-from entrypoint.text import count, size
+from entrypoint.base.model import Finding, Plan
+from entrypoint.base.text import count, size
 
 UNLIMITED = -1  # as resource.RLIM_INFINITY
 RUN_DIR = "run directory"  # what that disk is used for

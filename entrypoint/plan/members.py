@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from entrypoint import __version__, interfaces
-from entrypoint.errors import ConfigError
-from entrypoint.model import EnvVar, Facts, Members, NodeReport, Topology
+from entrypoint import __version__
+from entrypoint.base import interfaces
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import EnvVar, Facts, Members, NodeReport, Topology
+from entrypoint.base.text import some
+from entrypoint.base.values import replace
 from entrypoint.plan.limits import CLOCKS_OF_RUN, clocks_apart
 from entrypoint.spec import JobSpec
-from entrypoint.text import some
-from entrypoint.values import replace
 
 _SHOWN = 4  # interfaces in one line
 

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from entrypoint.errors import ConfigError
-from entrypoint.interfaces import ip
-from entrypoint.model import Facts
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.interfaces import ip
+from entrypoint.base.model import Facts
+from entrypoint.base.text import digits, from_json, some
 from entrypoint.platforms._hosts import listener
 from entrypoint.platforms._slurm import is_step, most
-from entrypoint.text import digits, from_json, some
 
 # Numbers of nodes, of which PET_NNODES may be min:max.
 _NODES = re.compile(

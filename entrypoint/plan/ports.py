@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from binascii import crc32
 
-from entrypoint.errors import OsError
-from entrypoint.model import LaunchPort, Members, Node, Source, Topology, of_task
+from entrypoint.base.errors import OsError
+from entrypoint.base.model import LaunchPort, Members, Node, Source, Topology, of_task
+from entrypoint.base.text import some
+from entrypoint.base.values import replace
 from entrypoint.spec import DEFAULT, JobSpec
 from entrypoint.spec.rules import port_range
-from entrypoint.text import some
-from entrypoint.values import replace
 
 EVERYWHERE = 8  # ports that every node of a job offers
 _ALONE = 64  # that worker-0 looks at where it is the only one to decide

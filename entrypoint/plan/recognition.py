@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from entrypoint import registry
-from entrypoint.errors import EntrypointError
-from entrypoint.model import Facts, Site
+from entrypoint.base import registry
+from entrypoint.base.errors import EntrypointError
+from entrypoint.base.model import Facts, Site
+from entrypoint.base.secret import HIDDEN, hides
+from entrypoint.base.values import fields, replace
 from entrypoint.plan import installed
 from entrypoint.plan.topology import site_of
-from entrypoint.secret import HIDDEN, hides
-from entrypoint.values import fields, replace
 
 
 class _Read(Mapping[str, str]):

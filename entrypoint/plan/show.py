@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from entrypoint import secret, values
-from entrypoint.model import EnvVar, File, Node, Plan, Topology
+from entrypoint.base import secret, values
+from entrypoint.base.model import EnvVar, File, Node, Plan, Topology
+from entrypoint.base.text import count, escaped, json_document
 from entrypoint.spec import JobSpec, fields
-from entrypoint.text import count, escaped, json_document
 
 _MODES = {
     "exec": "this process becomes the program",

@@ -7,11 +7,13 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from entrypoint.errors import ConfigError
-from entrypoint.interfaces import ip
-from entrypoint.model import SSH_PORT, Device, Facts, Node, Site, Topology, of_task
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.interfaces import ip
+from entrypoint.base.model import SSH_PORT, Device, Facts, Node, Site, Topology, of_task
+from entrypoint.base.registry import choose
+from entrypoint.base.text import count, some
+from entrypoint.base.values import replace
 from entrypoint.plan import numbering
-from entrypoint.registry import choose
 from entrypoint.spec import (
     DEFAULT,
     MAX_NODES,
@@ -22,8 +24,6 @@ from entrypoint.spec import (
     check_host,
     plain_path,
 )
-from entrypoint.text import count, some
-from entrypoint.values import replace
 
 NAMES = "libnss_wrapper.so"  # gives ssh a name for a uid that /etc/passwd does not know
 # What mpirun starts may put a unix socket into TMPDIR, which is `tmp` here; its path may hold 107

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from entrypoint.errors import ConfigError
-from entrypoint.interfaces import ip
-from entrypoint.model import Facts, Site
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.interfaces import ip
+from entrypoint.base.model import Facts, Site
+from entrypoint.base.text import count
 from entrypoint.platforms._hosts import Listener, job_name, listener, ports, wrong_ports
 from entrypoint.spec import MAX_NODES
-from entrypoint.text import count
 
 Reason = tuple[str, str, str]  # why a field is unknown: summary, detail, hint
 _SPEC_FIELDS = {"index": "node_rank", "job": "name"}  # a Site's name for a field of JobSpec

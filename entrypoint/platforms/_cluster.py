@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from entrypoint.errors import ConfigError
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.text import count, digits, from_json
+from entrypoint.base.values import dataclass
 from entrypoint.platforms._clues import Reason
 from entrypoint.platforms._hosts import Listener, listener
-from entrypoint.text import count, digits, from_json
-from entrypoint.values import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.errors import ConfigError
-from entrypoint.model import Facts, Site
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Facts, Site
+from entrypoint.base.text import digits
+from entrypoint.base.values import dataclass
 from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._hosts import label, listener
-from entrypoint.text import digits
-from entrypoint.values import dataclass
 
 HOSTFILE = "/etc/mpi/hostfile"
 _Entry = tuple[str, int | None]

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from entrypoint.interfaces import ip
-from entrypoint.model import Facts
+from entrypoint.base.interfaces import ip
+from entrypoint.base.model import Facts
+from entrypoint.base.text import digits
 from entrypoint.spec import JOB_NAME
-from entrypoint.text import digits
 
 Listener = tuple[str, int | None]  # host, and port if there is one
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.errors import ConfigError
+from entrypoint.base.errors import ConfigError
 from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._hosts import label
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from entrypoint.errors import ConfigError
+from entrypoint.base.errors import ConfigError
 from entrypoint.spec import MAX_NODES
 
 _TOKEN = re.compile(r"[^\[\],\s]+|\[[^\[\]\s]+\]|,")

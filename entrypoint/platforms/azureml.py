@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
 from entrypoint.platforms._clues import Clues, names
 
 _LISTS = ("AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST", "VC_WORKER_HOSTS")

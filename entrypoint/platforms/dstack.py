@@ -9,8 +9,8 @@ first one is DSTACK_MASTER_NODE_IP.
 
 from __future__ import annotations
 
-from entrypoint.interfaces import ip
-from entrypoint.model import Facts, Site
+from entrypoint.base.interfaces import ip
+from entrypoint.base.model import Facts, Site
 from entrypoint.platforms._clues import Clues
 
 

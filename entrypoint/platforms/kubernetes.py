@@ -9,7 +9,7 @@ ENTRYPOINT_HOSTS.
 
 from __future__ import annotations
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
 from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._hosts import INDEX, job_of, may_be_jobset
 

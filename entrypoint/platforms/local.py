@@ -3,7 +3,7 @@ is empty."""
 
 from __future__ import annotations
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
 
 
 def site(facts: Facts) -> Site:

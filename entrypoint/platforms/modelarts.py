@@ -25,11 +25,11 @@ directory below MA_JOB_DIR.
 
 from __future__ import annotations
 
-from entrypoint.errors import ConfigError
-from entrypoint.model import Facts, Site
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Facts, Site
+from entrypoint.base.text import count, some
 from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._hosts import Listener, job_name, listener, ports, wrong_ports
-from entrypoint.text import count, some
 
 _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
 # "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table

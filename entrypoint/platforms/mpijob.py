@@ -14,8 +14,8 @@ not documented: it is derived from the host names.
 
 from __future__ import annotations
 
-from entrypoint.errors import ConfigError
-from entrypoint.model import Facts, Site
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Facts, Site
 from entrypoint.platforms import _hostfile
 from entrypoint.platforms._clues import Reason
 from entrypoint.platforms._hostfile import HOSTFILE, Hostfile

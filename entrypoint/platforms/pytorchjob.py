@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
 from entrypoint.platforms import _kubeflow
 from entrypoint.platforms._clues import Clues, number
 from entrypoint.platforms._hosts import label, numbered

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
+from entrypoint.base.text import from_json, some
 from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._hosts import by_number
-from entrypoint.text import from_json, some
 
 _CONFIG = "/opt/ml/input/config/resourceconfig.json"
 

@@ -9,7 +9,7 @@ order, are not read. No variable has a valid name for the job: SKYPILOT_TASK_ID 
 
 from __future__ import annotations
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
 from entrypoint.platforms._clues import Clues
 
 

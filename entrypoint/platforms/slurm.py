@@ -9,8 +9,8 @@ SLURM_NNODES may be the whole job's.
 
 from __future__ import annotations
 
-from entrypoint.errors import ConfigError
-from entrypoint.model import Facts, Site
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Facts, Site
 from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._slurm import expand, is_step
 

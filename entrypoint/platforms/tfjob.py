@@ -14,7 +14,7 @@ accelerators.
 
 from __future__ import annotations
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
 from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._cluster import Cluster, names_hosts, parse
 from entrypoint.platforms._hosts import label

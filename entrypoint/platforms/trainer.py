@@ -19,7 +19,7 @@ that of the runtime's replicatedJobs.
 
 from __future__ import annotations
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
 from entrypoint.platforms import _hostfile, _kubeflow
 from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._hosts import label, numbered

@@ -15,7 +15,7 @@ ENTRYPOINT_SSH_PORT=2222.
 
 from __future__ import annotations
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
 from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._cluster import parse
 

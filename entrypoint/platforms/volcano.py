@@ -15,10 +15,10 @@ import itertools
 import re
 from collections.abc import Mapping
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
+from entrypoint.base.text import some
 from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._hosts import by_number, label
-from entrypoint.text import some
 
 _INDEX = ("VC_TASK_INDEX", "VK_TASK_INDEX")
 _FOLDER = "/etc/volcano/"

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.model import Facts, Site
+from entrypoint.base.model import Facts, Site
+from entrypoint.base.text import count, some
 from entrypoint.platforms._clues import Clues, names
 from entrypoint.platforms._hosts import is_port
-from entrypoint.text import count, some
 
 # in the order of node ranks -> the task of each
 _ROLES = {

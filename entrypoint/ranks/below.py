@@ -65,7 +65,7 @@ class Below:
 
 def cut_message(grace: float) -> bytes:
     """Return the line about the processes below this one, which are ended though they print."""
-    from entrypoint.text import some  # slow to import
+    from entrypoint.base.text import some  # slow to import
 
     names = some((f"{name} ({pid})" for pid, name, _ in proc.below(os.getpid())), 4)
     line = (

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
-from entrypoint.errors import RetryError
+from entrypoint.base.errors import RetryError
+from entrypoint.base.text import Log
+from entrypoint.base.values import dataclass, field
 from entrypoint.job.messages import Grew, Progressed
 from entrypoint.system.threads import in_thread, rest
-from entrypoint.text import Log
-from entrypoint.values import dataclass, field
 
 _LIMIT = 2.0  # seconds for one look when ranks start, and when they end
 _CLOSEST = 5.0  # seconds between two looks, at least

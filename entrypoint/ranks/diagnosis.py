@@ -9,14 +9,14 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from entrypoint.cause import Cause
+from entrypoint.base.cause import Cause
+from entrypoint.base.text import Log
+from entrypoint.base.values import dataclass, replace
 from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
 from entrypoint.ranks.evidence import TOOL_LIMIT, NodeProbe
 from entrypoint.system.threads import in_thread
-from entrypoint.text import Log
-from entrypoint.values import dataclass, replace
 
 # Seconds that a node waits for its diagnoses before it reports the stop: for a device's tool, and
 # for the judgement on a busy machine.

@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from entrypoint.base.errors import CantCreateError
+from entrypoint.base.model import Facts, Topology
 from entrypoint.causes.evidence import DeviceFault, Evidence
-from entrypoint.errors import CantCreateError
-from entrypoint.model import Facts, Topology
 from entrypoint.system.cgroups import Memory, Processes
 from entrypoint.system.files import cure
 from entrypoint.system.preflight import room, shared_memory

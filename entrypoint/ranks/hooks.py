@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from entrypoint.base.model import Facts, Outcome, Plan
+from entrypoint.base.text import Log
+from entrypoint.base.values import replace
 from entrypoint.job.failure import ended
-from entrypoint.model import Facts, Outcome, Plan
 from entrypoint.plan import environment, settle
 from entrypoint.ranks.below import terminate_tree
 from entrypoint.spec import JobSpec
 from entrypoint.system import children, network, process
 from entrypoint.system.signals import Signals
-from entrypoint.text import Log
-from entrypoint.values import replace
 
 FOLDER = Path("/etc/entrypoint/start.d")
 # Runs the script $0 in this bash, since its exports are needed. File {0} gets all variables before

@@ -10,21 +10,21 @@ import signal
 import time
 from collections.abc import Callable
 
+from entrypoint.base.model import Facts, Plan
+from entrypoint.base.supervised import OF_PROGRAM
+from entrypoint.base.values import replace
 from entrypoint.job import events, messages
 from entrypoint.job.failure import Failures, ProgramExit, ended
-from entrypoint.model import Facts, Plan
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.ranks.diagnosis import Diagnostician, Failure
 from entrypoint.ranks.evidence import NodeProbe
 from entrypoint.ranks.reaper import Reaper
 from entrypoint.ranks.reports import Ranks, last_lines
-from entrypoint.supervised import OF_PROGRAM
 from entrypoint.system import proc, process
 from entrypoint.system.cgroups import Processes
 from entrypoint.system.nodesocket import NodeSocket
 from entrypoint.system.threads import rest
-from entrypoint.values import replace
 
 # seconds between two reads of the count of refused processes, which version 1 cgroups do not
 # announce

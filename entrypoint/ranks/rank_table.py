@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from entrypoint import ranktable
-from entrypoint.model import Cards, Facts, Topology
+from entrypoint.base.model import Cards, Facts, Topology
+from entrypoint.base.text import Log
 from entrypoint.output.progress import Waiting
 from entrypoint.system.rank_table import look
 from entrypoint.system.threads import rest
-from entrypoint.text import Log
 
 # seconds between two reads: not every kind of mount sends an event when a file changes
 _INTERVAL = 0.5

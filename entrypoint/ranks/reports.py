@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from entrypoint.base.text import one_line
+from entrypoint.base.values import dataclass
 from entrypoint.job.messages import LINE, LINES, MAX_RANKS
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.system import children, proc, process
 from entrypoint.system.nodesocket import Connection, NodeSocket
-from entrypoint.text import one_line
-from entrypoint.values import dataclass
 
 # Event ("start", or one of `_LARGEST` except "done"), rank, and value; that of "start" is the
 # supervisor's pid.

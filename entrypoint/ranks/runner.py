@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from entrypoint.base.model import Facts, File, Launch, Members, Plan
+from entrypoint.base.values import replace
 from entrypoint.job import events, messages
 from entrypoint.launchers import _command_line as command_line
-from entrypoint.model import Facts, File, Launch, Members, Plan
 from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
@@ -25,7 +26,6 @@ from entrypoint.system import checks, children, process
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import RunDir, make_folders
 from entrypoint.system.nodesocket import NodeSocket
-from entrypoint.values import replace
 
 _COMMAND = 8 << 20  # bytes of a launcher's command line; the kernel takes fewer
 

@@ -91,7 +91,7 @@ _PAUSE = 1.0
 _ENVIRONMENT = 64 << 20  # bytes of the file of --env; the kernel takes fewer
 _TERM = 15
 _KILL = 9
-# Exit statuses as in entrypoint/errors.py.
+# Exit statuses as in entrypoint/base/errors.py.
 _OS_ERROR = 71
 _CANT_CREATE = 73
 _RETRY = 75
@@ -564,7 +564,7 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], mask: set[int]) -
         execute(program, os.environ)
     except OSError as error:
         status = 127 if isinstance(error, FileNotFoundError) else 126
-        from entrypoint.text import escaped
+        from entrypoint.base.text import escaped
 
         reason = why_not_started(program, error, os.environ)
         text = escaped(f"EP440 cannot start {program[0]}: {reason}")

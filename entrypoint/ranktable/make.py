@@ -9,12 +9,12 @@ import json
 import re
 from collections.abc import Sequence
 
-from entrypoint.errors import ConfigError
-from entrypoint.interfaces import ip
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.interfaces import ip
+from entrypoint.base.values import replace
 from entrypoint.ranktable.read import parse
 from entrypoint.ranktable.table import CardEntry, RankTable, Server
 from entrypoint.ranktable.write import to_v1
-from entrypoint.values import replace
 
 _ADDRESS = re.compile(r"\s*address_([0-9]{1,9})\s*=\s*(\S+)\s*")
 

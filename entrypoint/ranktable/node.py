@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from entrypoint.errors import ConfigError
-from entrypoint.interfaces import ip
-from entrypoint.model import Facts
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.interfaces import ip
+from entrypoint.base.model import Facts
+from entrypoint.base.text import count, some
 from entrypoint.ranktable.table import RankTable, Server
-from entrypoint.text import count, some
 
 _FOLDER = "/user/config"  # of ModelArts (develop-modelarts-1416)
 _FILE = "jobstart_hccl.json"

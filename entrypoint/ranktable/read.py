@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from entrypoint.errors import ConfigError
-from entrypoint.interfaces import ip
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.interfaces import ip
+from entrypoint.base.text import brief, is_utf16, some
+from entrypoint.base.values import dataclass, replace
 from entrypoint.ranktable.table import CardEntry, Form, NotReady, RankTable, Server, pod_number
-from entrypoint.text import brief, is_utf16, some
-from entrypoint.values import dataclass, replace
 
 _FIX = "fix the table"
 _Value = TypeVar("_Value")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from entrypoint.errors import RetryError
-from entrypoint.values import dataclass, field
+from entrypoint.base.errors import RetryError
+from entrypoint.base.values import dataclass, field
 
 _POD_NUMBER = re.compile(r"(?:.*-)?([0-9]{1,9})", re.DOTALL)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any
 
-from entrypoint.errors import ConfigError
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.text import columns, count, json_document
 from entrypoint.ranktable.node import find
 from entrypoint.ranktable.table import CardEntry, RankTable, Server, pod_number
-from entrypoint.text import columns, count, json_document
 
 
 def for_hccl(table: RankTable) -> str:

@@ -21,10 +21,13 @@ from typing import Any
 
 import paramiko
 
-from entrypoint.errors import ConfigError, RetryError
+from entrypoint.base.errors import ConfigError, RetryError
+from entrypoint.base.model import Node
+from entrypoint.base.text import one_line
+from entrypoint.base.values import dataclass, replace
+from entrypoint.base.wire import Invalid
 from entrypoint.job import events, messages
 from entrypoint.job.answer import node_report
-from entrypoint.model import Node
 from entrypoint.output.log import Callbacks
 from entrypoint.session import codec
 from entrypoint.session.resolve import Address, pause, resolve
@@ -32,9 +35,6 @@ from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
 from entrypoint.system.keys import Keys
 from entrypoint.system.threads import rest
-from entrypoint.text import one_line
-from entrypoint.values import dataclass, replace
-from entrypoint.wire import Invalid
 
 _FROZEN = 500  # sessions that are hidden from the garbage collector together
 _MIN_RTT = 148  # bytes before tcpi_min_rtt

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from entrypoint.base.text import one_line
+from entrypoint.base.wire import Invalid, read, to_json
 from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, kind_of
-from entrypoint.text import one_line
-from entrypoint.wire import Invalid, read, to_json
 
 Kinds = Mapping[str, type]
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from entrypoint import __version__
+from entrypoint.base.text import Log, one_line
+from entrypoint.base.values import dataclass, field, replace
+from entrypoint.base.wire import Invalid
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
-from entrypoint.text import Log, one_line
-from entrypoint.values import dataclass, field, replace
-from entrypoint.wire import Invalid
 
 # The session's streams in `attend`.
 _FROM = 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from entrypoint.errors import OsError
+from entrypoint.base.errors import OsError
+from entrypoint.base.model import Facts, Node, Outcome, Plan
 from entrypoint.job import events
-from entrypoint.model import Facts, Node, Outcome, Plan
 from entrypoint.output.log import Callbacks
 from entrypoint.plan.ports import ssh_port
 from entrypoint.session.endpoint import Endpoint

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from entrypoint.errors import RetryError
+from entrypoint.base.errors import RetryError
 from entrypoint.system.threads import in_thread, rest
 
 Address = tuple[int, int, int, str, Any]  # as socket.getaddrinfo gives them

@@ -9,13 +9,13 @@ from typing import Any
 
 import paramiko
 
+from entrypoint.base.model import Node, NodeReport
+from entrypoint.base.text import Log, one_line
+from entrypoint.base.values import dataclass
+from entrypoint.base.wire import Invalid
 from entrypoint.job import events
-from entrypoint.model import Node, NodeReport
 from entrypoint.session import codec
 from entrypoint.session.transport import Transport
-from entrypoint.text import Log, one_line
-from entrypoint.values import dataclass
-from entrypoint.wire import Invalid
 
 WORDS = 1000  # characters of a session's stderr that are shown
 

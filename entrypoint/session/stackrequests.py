@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from entrypoint.errors import UnavailableError
+from entrypoint.base.errors import UnavailableError
+from entrypoint.base.text import from_json, one_line
 from entrypoint.system.nodeclient import connect
 from entrypoint.system.nodesocket import UNKNOWN, Connection, NodeSocket
-from entrypoint.text import from_json, one_line
 
 _MOST = 1 << 18  # bytes of an answer
 _LONGEST = 1000  # characters of a line

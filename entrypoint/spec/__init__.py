@@ -3,7 +3,7 @@
 yamlfile, loading --> Items --rules--> values --loading--> JobSpec  (table: its fields, their rules)
 """
 
-from entrypoint.model import DEFAULT, Source
+from entrypoint.base.model import DEFAULT, Source
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.loading import Override, letters_of, load, removed
 from entrypoint.spec.rules import (

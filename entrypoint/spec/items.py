@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from entrypoint.errors import Problem, SpecError
-from entrypoint.model import Origin, Source
-from entrypoint.secret import HIDDEN, hides
-from entrypoint.text import escaped, quoted
-from entrypoint.values import dataclass
+from entrypoint.base.errors import Problem, SpecError
+from entrypoint.base.model import Origin, Source
+from entrypoint.base.secret import HIDDEN, hides
+from entrypoint.base.text import escaped, quoted
+from entrypoint.base.values import dataclass
 
 _ORIGINS: tuple[Origin, ...] = ("spec", "env", "flag")  # by Place.group
 

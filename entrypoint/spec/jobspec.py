@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from entrypoint.model import DEFAULT, SSH_PORT, Source
-from entrypoint.secret import Secret
+from entrypoint.base.model import DEFAULT, SSH_PORT, Source
+from entrypoint.base.secret import Secret
+from entrypoint.base.values import dataclass, field
 from entrypoint.spec.logs import LogsSpec
 from entrypoint.spec.rules import (
     ADDRESS,
@@ -24,7 +25,6 @@ from entrypoint.spec.rules import (
     Rule,
     adapter,
 )
-from entrypoint.values import dataclass, field
 
 Port = Annotated[int, Rule(ge=1, le=65535)]
 _PORT_OR_AUTO = Rule(ge=1, le=65535, word="auto")

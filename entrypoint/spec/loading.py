@@ -18,14 +18,14 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from entrypoint import values
-from entrypoint.secret import Secret, hides, is_secret, weakness
+from entrypoint.base import values
+from entrypoint.base.secret import Secret, hides, is_secret, weakness
+from entrypoint.base.text import brief, count, quoted
+from entrypoint.base.values import dataclass
 from entrypoint.spec.items import Item, Place, ProblemList
 from entrypoint.spec.jobspec import SHORT, JobSpec, leaf_path
 from entrypoint.spec.rules import HOW, SECRET, FieldInfo, checked, expanded, plain_path, suggestion
 from entrypoint.spec.table import PREFIX, RESERVED, entries, fields, is_service
-from entrypoint.text import brief, count, quoted
-from entrypoint.values import dataclass
 
 _KUSTOMIZE = "adapt the manifests with kustomize, as docs/how-to/kustomize.md shows"
 _NO_PORT = (

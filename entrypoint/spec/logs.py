@@ -4,9 +4,9 @@
 import re
 from typing import Annotated, Literal
 
-from entrypoint.model import Topology
+from entrypoint.base.model import Topology
+from entrypoint.base.values import dataclass
 from entrypoint.spec.rules import Rule
-from entrypoint.values import dataclass
 
 NAMES = ("job", "node", "host", "rank", "stream")  # that a prefix may hold in braces
 _NAME = re.compile(r"\{(\w*)\}")

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Literal
 
-from entrypoint import registry
-from entrypoint.interfaces import ip
+from entrypoint.base import registry
+from entrypoint.base.interfaces import ip
+from entrypoint.base.text import brief, digits, quoted
+from entrypoint.base.values import dataclass
 from entrypoint.spec.items import Item, ProblemList
-from entrypoint.text import brief, digits, quoted
-from entrypoint.values import dataclass
 
 Violation = tuple[str, str]  # what is wrong with a value, and a hint
 

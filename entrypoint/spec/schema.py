@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from entrypoint import values
+from entrypoint.base import values
 from entrypoint.spec.jobspec import SHORT, JobSpec, leaf_path
 from entrypoint.spec.rules import VARIABLE, FieldInfo
 from entrypoint.spec.table import about, entries, fields

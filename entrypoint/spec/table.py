@@ -9,8 +9,8 @@ from math import inf
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from entrypoint import secret, values
-from entrypoint.secret import is_secret
+from entrypoint.base import secret, values
+from entrypoint.base.secret import is_secret
 from entrypoint.spec.jobspec import JobSpec, leaf_path
 from entrypoint.spec.rules import SECRET, FieldInfo, Rule
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
-from entrypoint.secret import is_secret
+from entrypoint.base.secret import is_secret
+from entrypoint.base.text import brief
+from entrypoint.base.values import dataclass, replace
 from entrypoint.spec.items import Item, Place, ProblemList
-from entrypoint.text import brief
-from entrypoint.values import dataclass, replace
 
 MAX_CHARACTERS = 1 << 20
 _MAX_VALUES = 20_000  # with all aliases expanded; a job may have 16,384 hosts

@@ -11,8 +11,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from entrypoint.errors import ConfigError
-from entrypoint.model import Facts
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Facts
 from entrypoint.plan.topology import NAMES, login
 from entrypoint.system.facts import names_library
 

@@ -6,10 +6,10 @@ import os
 from functools import cache
 from pathlib import Path
 
+from entrypoint.base.text import Log, size
 from entrypoint.causes import table
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.files import trusted_entries, untrusted
-from entrypoint.text import Log, size
 
 FOLDER = Path("/etc/entrypoint/causes.d")
 MOST = 1 << 20  # bytes of a table

@@ -14,9 +14,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from entrypoint.errors import RetryError
+from entrypoint.base.errors import RetryError
+from entrypoint.base.text import size
 from entrypoint.system import proc
-from entrypoint.text import size
 
 # Version 1 says "no limit" as the largest multiple of a page, near 2^63.
 NO_LIMIT = 1 << 62

@@ -8,15 +8,15 @@ from __future__ import annotations
 import errno
 import os
 
-from entrypoint import interfaces
-from entrypoint.errors import ConfigError, EntrypointError
-from entrypoint.model import Facts, Launch, Outcome, Plan, Program
+from entrypoint.base import interfaces
+from entrypoint.base.errors import ConfigError, EntrypointError
+from entrypoint.base.model import Facts, Launch, Outcome, Plan, Program
+from entrypoint.base.text import Log
+from entrypoint.base.values import replace
 from entrypoint.plan import environment, settle, unused_log_dir, with_installed
 from entrypoint.spec import JobSpec
 from entrypoint.system import keys, preflight, process, sshd
 from entrypoint.system.files import RunDir, RunDirTaken, explained
-from entrypoint.text import Log
-from entrypoint.values import replace
 
 # bytes in the run directory: keys, sshd's configuration, and the files for a session
 _ROOM = 64 * 1024

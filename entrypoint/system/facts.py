@@ -8,13 +8,13 @@ import pwd
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from entrypoint.model import Facts
+from entrypoint.base.model import Facts
+from entrypoint.base.values import replace
 from entrypoint.plan import with_installed
 from entrypoint.plan.topology import NAMES
 from entrypoint.platforms import FILES, SCRIPTS
 from entrypoint.system.image import mpi
 from entrypoint.system.process import cwd, environment, which
-from entrypoint.values import replace
 
 # sshd is in folders that an ordinary user's PATH does not have.
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from entrypoint.errors import CantCreateError, ConfigError, EntrypointError
+from entrypoint.base.errors import CantCreateError, ConfigError, EntrypointError
+from entrypoint.base.text import size, some
 from entrypoint.system.descriptors import open_regular
-from entrypoint.text import size, some
 
 if TYPE_CHECKING:
     import socket

@@ -20,14 +20,14 @@ from ctypes import CDLL, byref, c_char_p, c_int, c_size_t, c_void_p, create_stri
 from functools import cache
 from typing import Any
 
-from entrypoint import values
-from entrypoint.errors import ConfigError, NoInputError
-from entrypoint.model import Topology
+from entrypoint.base import values
+from entrypoint.base.errors import ConfigError, NoInputError
+from entrypoint.base.model import Topology
+from entrypoint.base.secret import HIDDEN, hides, weakness
+from entrypoint.base.values import dataclass
 from entrypoint.platforms import SECRETS
-from entrypoint.secret import HIDDEN, hides, weakness
 from entrypoint.spec import JobSpec
 from entrypoint.system.files import read
-from entrypoint.values import dataclass
 
 _KIND = "ssh-ed25519"
 _SALT = b"entrypoint keys 1"

@@ -10,9 +10,9 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from entrypoint.base.values import dataclass
 from entrypoint.system import proc
 from entrypoint.system.process import exit_status
-from entrypoint.values import dataclass
 
 _MOST = 4 << 20  # bytes of the output; a program that prints more is ended
 _DRAINED = 0.1  # seconds after its end for what its pipes hold; its background may hold them open

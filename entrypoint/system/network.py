@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from entrypoint.model import Interface
+from entrypoint.base.model import Interface
 
 # SIOCGIFCONF, SIOCGIFFLAGS, SIOCGIFNETMASK of netdevice(7)
 _CONF = 0x8912

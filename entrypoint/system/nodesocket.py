@@ -22,10 +22,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from entrypoint.base.text import from_json
 from entrypoint.system.descriptors import CHUNK
 from entrypoint.system.files import RunDir
 from entrypoint.system.nodeclient import NAME
-from entrypoint.text import from_json
 
 _WAITING = 4096  # connections that may wait to be accepted; the kernel may allow fewer
 UNKNOWN = 256  # connections that are kept without a handler; beyond that the oldest one is closed

@@ -9,13 +9,13 @@ import socket
 import sys
 from collections.abc import Collection, Iterator
 
-from entrypoint.errors import OsError
-from entrypoint.interfaces import ip
-from entrypoint.model import LaunchPort, NodeReport
+from entrypoint.base.errors import OsError
+from entrypoint.base.interfaces import ip
+from entrypoint.base.model import LaunchPort, NodeReport
+from entrypoint.base.values import replace
 from entrypoint.plan.ports import candidates, is_fixed
 from entrypoint.spec import JobSpec
 from entrypoint.system import proc
-from entrypoint.values import replace
 
 _LISTENS = "0A"  # the state LISTEN in /proc/net/tcp (proc_pid_net(5))
 _ANY = [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")]

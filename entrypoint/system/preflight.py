@@ -9,8 +9,8 @@ import resource
 from pathlib import Path
 from typing import Any
 
-from entrypoint.errors import CantCreateError, EntrypointError, OsError
-from entrypoint.model import Plan
+from entrypoint.base.errors import CantCreateError, EntrypointError, OsError
+from entrypoint.base.model import Plan
 from entrypoint.plan import limits
 from entrypoint.system import proc
 

@@ -15,8 +15,8 @@ import signal
 import stat
 from collections.abc import Mapping, Sequence
 
-from entrypoint.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
-from entrypoint.model import Outcome
+from entrypoint.base.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND
+from entrypoint.base.model import Outcome
 from entrypoint.system import proc
 from entrypoint.system.prctl import CHILD_SUBREAPER, DUMPABLE, NAME, prctl
 

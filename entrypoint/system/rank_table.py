@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 
 from entrypoint import ranktable
-from entrypoint.errors import ConfigError
-from entrypoint.model import Cards, Facts, Topology
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Cards, Facts, Topology
+from entrypoint.base.text import Log
 from entrypoint.system.files import read
-from entrypoint.text import Log
 
 _NO_WRITER = "where nobody writes one, set ENTRYPOINT_ASCEND_RANK_TABLE=none"
 

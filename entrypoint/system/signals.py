@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from entrypoint.model import Outcome
-from entrypoint.text import Log
+from entrypoint.base.model import Outcome
+from entrypoint.base.text import Log
 
 if TYPE_CHECKING:
     import asyncio

@@ -15,12 +15,12 @@ from functools import partial
 from typing import Annotated, Any, NamedTuple
 from xml.etree import ElementTree
 
+from entrypoint.base.values import dataclass
+from entrypoint.base.wire import Length, Range
 from entrypoint.causes.evidence import DeviceFault
 from entrypoint.system.limited import run
 from entrypoint.system.process import tied, which
 from entrypoint.system.threads import in_thread
-from entrypoint.values import dataclass
-from entrypoint.wire import Length, Range
 
 _Integer = Annotated[int, Range(-(1 << 62), 1 << 62)]
 _String = Annotated[str, Length(500)]

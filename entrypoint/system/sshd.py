@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from entrypoint.errors import CantCreateError, ConfigError, OsError
-from entrypoint.model import Facts
-from entrypoint.secret import is_secret
+from entrypoint.base.errors import CantCreateError, ConfigError, OsError
+from entrypoint.base.model import Facts
+from entrypoint.base.secret import is_secret
 from entrypoint.system import account, children, proc
 from entrypoint.system.signals import USERS, ignoring
 from entrypoint.system.threads import rest

@@ -3,7 +3,8 @@
 #   python all_reduce.py SECONDS
 #
 # One process on each node, which reduces with others by the library that training would use. Each
-# line of stdin is a question, each line of stdout an answer (entrypoint/netcheck/messages.py).
+# line of stdin is a question, each line of stdout an answer, as in
+# entrypoint/features/netcheck/messages.py.
 import json
 import os
 import statistics

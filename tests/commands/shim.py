@@ -57,8 +57,8 @@ def entrypoint(words: list[str], env: dict[str, str]) -> int:
 def parsed(words: list[str]) -> int:
     """Its words are such as the command takes."""
     sys.path.insert(0, str(TREE))
+    from entrypoint.base.errors import EntrypointError
     from entrypoint.cli import parser
-    from entrypoint.errors import EntrypointError
 
     ours = words[: words.index("--")] if "--" in words else words
     try:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from entrypoint.deploy import kubernetes
-from entrypoint.deploy._kinds import KINDS
-from entrypoint.deploy._options import Options
 from entrypoint.spec import load
+from entrypoint.tools.deploy import kubernetes
+from entrypoint.tools.deploy._kinds import KINDS
+from entrypoint.tools.deploy._options import Options
 from tests.composed import Compose
 from tests.containers import IMAGE, build, container, docker, engine, exit_code, remove, wait
 from tests.unit.test_deploy_start import of_kubernetes

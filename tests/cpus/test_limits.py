@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint import supervised
+from entrypoint.base import supervised
 from tests.command import captured
 
 ALLOWED = sorted(os.sched_getaffinity(0))

@@ -11,9 +11,9 @@ import pytest
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
-from entrypoint.model import Facts
+from entrypoint.base.model import Facts
+from entrypoint.base.text import spans
 from entrypoint.system import cgroups
-from entrypoint.text import spans
 
 NAMES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # Affinity, which the kernel keeps within the cpuset; version of cgroups, then the limits of the one

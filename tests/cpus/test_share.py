@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from entrypoint import plan as planning
-from entrypoint import registry
 from entrypoint import spec as specs
-from entrypoint.model import Cards, EnvVar, Facts, Members, NodeReport, Plan
+from entrypoint.base import registry
+from entrypoint.base.model import Cards, EnvVar, Facts, Members, NodeReport, Plan
+from entrypoint.base.values import replace
 from entrypoint.plan.members import with_neighbours, with_report
-from entrypoint.values import replace
 from tests.cpus.test_machines import NAMES
 
 FACTS = Facts({}, "a", "/", 0, "root", "/root", cpus=8.0)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from entrypoint.base.text import columns
 from entrypoint.causes.judge import judge
-from entrypoint.text import columns
 
 FOLDER = Path(__file__).parent
 SETS = ("first", "second", "third")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.errors import ConfigError
-from entrypoint.model import Facts
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Facts
 from entrypoint.system import account
 from tests.cluster import RUN, Make
 

@@ -163,7 +163,7 @@ def _read_until(terminal: int, is_done: Callable[[str], bool], seconds: float = 
 def test_nodes_that_do_not_answer_are_killed(local: Make, times: int, tmp_path: Path) -> None:
     """Some time after the second Ctrl-C, or at once at the third, where that time is ten minutes:
     the nodes are stopped, and hear nothing."""
-    wait = f"from entrypoint.local import cluster\ncluster._FORCED = {0.5 if times == 2 else 600}\n"
+    wait = f"from entrypoint.tools.local import cluster\ncluster._FORCED = {0.5 if times == 2 else 600}\n"
     (tmp_path / "sitecustomize.py").write_text(wait)
     job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", UP, PYTHONPATH=str(tmp_path))
     job.says("up worker", 2)

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from entrypoint.record.file import record_of
-from entrypoint.record.status import load
+from entrypoint.features.record.file import record_of
+from entrypoint.features.record.status import load
 from tests import netdelay
 from tests.cluster import Cluster, Make, until
 from tests.loopback.conftest import ip

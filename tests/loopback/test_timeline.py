@@ -12,9 +12,9 @@ from shlex import split
 
 import pytest
 
-from entrypoint.record.file import record_of
-from entrypoint.record.status import load
-from entrypoint.record.timeline import Timeline, merge
+from entrypoint.features.record.file import record_of
+from entrypoint.features.record.status import load
+from entrypoint.features.record.timeline import Timeline, merge
 from tests.cluster import Cluster, Make, until
 from tests.command import captured
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from entrypoint.base.render import render
 from entrypoint.ranks.agents import ALL, Agents
-from entrypoint.render import render
 from entrypoint.system.files import RunDir
 from tests.process.bench import in_loop
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from entrypoint.health import kernel
-from entrypoint.health.observation import Port
+from entrypoint.features.health import kernel
+from entrypoint.features.health.observation import Port
 from entrypoint.system import preflight
 from tests import command
 from tests.cluster import BEGIN, SMALL, free_port, until

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.errors import RetryError
+from entrypoint.base.errors import RetryError
 from entrypoint.job.messages import Grew, Progressed
 from entrypoint.ranks import checkpoints
 from entrypoint.ranks.checkpoints import CheckpointWatch, look_at

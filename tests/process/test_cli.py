@@ -404,7 +404,7 @@ def test_a_reader_that_leaves(cwd: Path) -> None:
             assert (done.returncode, done.stderr) == (0, "")
         # A probe's status is its answer, whoever reads the words.
         not_ready = (
-            "from entrypoint import cli; from entrypoint.record import health; health.check ="
+            "from entrypoint import cli; from entrypoint.features.record import health; health.check ="
             " lambda: (False, 'no')"
         )
         words = [sys.executable, "-c", f"{not_ready}; cli.script()", "health"]

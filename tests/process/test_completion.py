@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import cli, registry
+from entrypoint import cli
+from entrypoint.base import registry
 from tests import TREE
 
 ASK = """

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from entrypoint.base.model import Outcome
+from entrypoint.base.values import replace
 from entrypoint.causes.judge import judge
+from entrypoint.features.record.file import RecordFile
+from entrypoint.features.record.live import phases_before
+from entrypoint.features.record.observer import JobObserver
 from entrypoint.job import actions, events, messages
-from entrypoint.model import Outcome
 from entrypoint.ranks.evidence import NodeProbe
-from entrypoint.record.file import RecordFile
-from entrypoint.record.live import phases_before
-from entrypoint.record.observer import JobObserver
 from entrypoint.session import codec
-from entrypoint.values import replace
 from tests.simulation.world import plans
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.render import render
+from entrypoint.base.render import render
 from tests.cluster import until
 
 # As deepspeed/launcher/launch.py of 0.19.8, but for what it prints and for its options.

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint import cli, registry
+from entrypoint import cli
 from entrypoint import spec as specs
+from entrypoint.base import registry
 from entrypoint.cli.deploy import OPTIONS
-from entrypoint.deploy._kinds import KINDS
+from entrypoint.tools.deploy._kinds import KINDS
 from tests import slurm
 from tests.cluster import clean_environment
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from entrypoint import cli
-from entrypoint.deploy._kinds import KINDS
+from entrypoint.tools.deploy._kinds import KINDS
 from tests import apis
 from tests.cluster import clean_environment
 

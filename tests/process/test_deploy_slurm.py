@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from entrypoint import spec as specs
-from entrypoint.deploy import slurm
-from entrypoint.deploy._options import Options
+from entrypoint.tools.deploy import slurm
+from entrypoint.tools.deploy._options import Options
 from tests.golden_deploy import cases, made
 from tests.process.bench import until
 from tests.slurm import Slurm

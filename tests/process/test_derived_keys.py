@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from entrypoint.errors import ConfigError, EntrypointError, NoInputError
-from entrypoint.model import Device, Facts, Site, Topology
+from entrypoint.base.errors import ConfigError, EntrypointError, NoInputError
+from entrypoint.base.model import Device, Facts, Site, Topology
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 from entrypoint.system import keys

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.cause import Cause
+from entrypoint.base.cause import Cause
 from entrypoint.causes.evidence import Evidence
 from entrypoint.job import messages
 from entrypoint.output.log import Callbacks

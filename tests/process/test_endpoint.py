@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from entrypoint import __version__, values
+from entrypoint import __version__
+from entrypoint.base import values
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.endpoint import Endpoint

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from entrypoint import spec
-from entrypoint.errors import CantCreateError
-from entrypoint.health import gate as checks
-from entrypoint.health.gate import NodeGate
-from entrypoint.model import Device, Facts, Plan
+from entrypoint.base.errors import CantCreateError
+from entrypoint.base.model import Device, Facts, Plan
+from entrypoint.base.values import replace
+from entrypoint.features.health import gate as checks
+from entrypoint.features.health.gate import NodeGate
 from entrypoint.plan import settle
-from entrypoint.values import replace
 from tests.cluster import until
 from tests.smi import calls, simulated_smi
 

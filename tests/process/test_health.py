@@ -16,7 +16,7 @@ from shlex import split
 
 import pytest
 
-from entrypoint.record import health
+from entrypoint.features.record import health
 from tests import TREE
 
 Check = Callable[[Path], tuple[bool, str]]

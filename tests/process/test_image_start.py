@@ -14,7 +14,7 @@ from entrypoint.system.image.start import ENTRY, HAS_RUN, VARIABLE
 
 RUN = """
 import sys
-from entrypoint.errors import EntrypointError
+from entrypoint.base.errors import EntrypointError
 from entrypoint.system.image import start as image_start
 try:
     if sys.argv[1]:

@@ -29,7 +29,7 @@ print(*(seen or modules()), sep="\\n", file=sys.stderr)
 NODE = """
     from entrypoint import node
     from entrypoint.system import keys
-    from entrypoint.model import Outcome
+    from entrypoint.base.model import Outcome
     async def end(self):
         if len(self._topology.nodes) > 1:
             keys.load(self._spec, self._topology)
@@ -42,7 +42,7 @@ NODE = """
 # A program alone: until this process would become it.
 ALONE = """
     from entrypoint.system import process
-    from entrypoint.model import Outcome
+    from entrypoint.base.model import Outcome
     process.replace = lambda *given: seen.extend(modules()) or Outcome(0, "seen")
 """
 
@@ -50,13 +50,13 @@ CRYPTO, JINJA, YAML, SSH = "cryptography", "jinja2", "yaml", "paramiko"
 # What compiles code for each class, and what a start never needs.
 NEVER = (
     *split("dataclasses ssl tempfile difflib hashlib pickle random email http decimal"),
-    *split("pkgutil shutil zlib bz2 lzma zipfile encodings.idna entrypoint.netcheck"),
+    *split("pkgutil shutil zlib bz2 lzma zipfile encodings.idna entrypoint.features.netcheck"),
 )
 PARSING = ("argparse", "entrypoint.cli.parser", "entrypoint.spec", "entrypoint.plan")
 LOOP = ("asyncio", "entrypoint.node", "entrypoint.session", "entrypoint.ranks")
 OWN = (
     *split("entrypoint.session.calls entrypoint.job.leader entrypoint.job.membership"),
-    *split("entrypoint.ranktable entrypoint.deploy"),
+    *split("entrypoint.ranktable entrypoint.tools.deploy"),
 )
 AWAY = ("subprocess", "socket", "logging", "inspect", "json", "pathlib")
 PACKAGES = (CRYPTO, JINJA, YAML, SSH)
@@ -78,11 +78,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "leader": (
         ("run", *HOSTS, "--node-rank", "0", "--", "true"),
-        (YAML, "entrypoint.deploy", "ssl", "invoke", JINJA),
+        (YAML, "entrypoint.tools.deploy", "ssl", "invoke", JINJA),
     ),
     "one rank under mpirun": (
         ("run", "--launcher", "mpirun", "--", "true"),
-        ("entrypoint.session.calls", "entrypoint.deploy", "entrypoint.ranktable", *PACKAGES, *NEVER),
+        ("entrypoint.session.calls", "entrypoint.tools.deploy", "entrypoint.ranktable", *PACKAGES, *NEVER),
     ),
     "plan": (
         ("plan", *HOSTS, "--node-rank", "1", "--", "true"), (YAML, SSH, "entrypoint.session", "ssl"),

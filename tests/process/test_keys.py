@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.errors import ConfigError
+from entrypoint.base.errors import ConfigError
 from tests.process.test_derived_keys import NODES, make, mounted, refusal
 
 

@@ -11,7 +11,7 @@ from shlex import split
 
 import pytest
 
-from entrypoint import supervised
+from entrypoint.base import supervised
 from tests import TREE
 
 GIVEN = {

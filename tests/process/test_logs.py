@@ -20,7 +20,7 @@ from shlex import split
 
 import pytest
 
-from entrypoint import supervised
+from entrypoint.base import supervised
 from entrypoint.output.log import Logger
 from entrypoint.spec.logs import LogsSpec
 from tests.cluster import clean_environment

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.render import render
+from entrypoint.base.render import render
 
 MSRUN = """
 import subprocess, sys

@@ -11,7 +11,7 @@ from shlex import split
 
 import pytest
 
-from entrypoint import supervised
+from entrypoint.base import supervised
 
 KEEP = [sys.executable, "-I", "-S", supervised.FILE]
 LONG = "600"  # seconds that a launcher of these tests runs

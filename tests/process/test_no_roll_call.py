@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import registry
+from entrypoint.base import registry
 from tests.command import run
 
 PATH = {"PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/sbin:/usr/bin:/bin"}

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint import registry
+from entrypoint.base import registry
 from tests import command
 from tests.cluster import free_port
 from tests.process.bench import Bench

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.model import LaunchPort, NodeReport
+from entrypoint.base.model import LaunchPort, NodeReport
 from entrypoint.spec import JobSpec, load
 from entrypoint.system import ports
 from entrypoint.system.ports import offer

@@ -14,7 +14,7 @@ from shlex import split
 
 import pytest
 
-from entrypoint import supervised
+from entrypoint.base import supervised
 from entrypoint.ranks.reports import Ranks
 from entrypoint.system.files import RunDir
 from entrypoint.system.nodesocket import NodeSocket

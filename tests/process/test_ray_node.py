@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.render import render
+from entrypoint.base.render import render
 from tests.cluster import free_port, until
 
 # Listens as Ray's head does, or stays as a worker's Ray; ends by itself where a file says so.

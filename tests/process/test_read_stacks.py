@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import supervised
+from entrypoint.base import supervised
 from entrypoint.ranks.stall.reader import read
 from entrypoint.system import proc
 from tests.cluster import until

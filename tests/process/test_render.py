@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from entrypoint.render import quote_sh, quote_ssh, render
+from entrypoint.base.render import quote_sh, quote_ssh, render
 from tests.unit.test_render import AWKWARD, sshd_context, values
 
 FEW = settings.default.max_examples // 5  # shells and ssh are started for each

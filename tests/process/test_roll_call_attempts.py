@@ -23,9 +23,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from entrypoint import __version__
-from entrypoint.errors import ConfigError
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Node, NodeReport
 from entrypoint.job import events, messages
-from entrypoint.model import Node, NodeReport
 from entrypoint.output.log import Callbacks, Logger
 from entrypoint.session import calls as rollcall
 from entrypoint.session import codec, resolve

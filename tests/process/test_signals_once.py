@@ -14,7 +14,7 @@ from shlex import split
 
 import pytest
 
-from entrypoint import supervised
+from entrypoint.base import supervised
 from tests.process.bench import Bench, until
 
 # A program that notes each signal with its pid, and goes on saving for a while after the first

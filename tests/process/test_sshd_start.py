@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.errors import OsError
-from entrypoint.model import Facts
+from entrypoint.base.errors import OsError
+from entrypoint.base.model import Facts
 from entrypoint.system import sshd
 from tests.cluster import free_port
 

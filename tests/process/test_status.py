@@ -23,22 +23,22 @@ from typing import Any
 
 import pytest
 
+from entrypoint.base.errors import EntrypointError
+from entrypoint.base.model import Outcome
+from entrypoint.base.phases import Phase
+from entrypoint.base.values import replace
+from entrypoint.base.wire import to_json
 from entrypoint.cli import status as cli_status
-from entrypoint.errors import EntrypointError
 from entrypoint.extensions import LoopView
+from entrypoint.features.record import metrics as metrics_of
+from entrypoint.features.record import status
+from entrypoint.features.record.file import RecordFile, record_of
+from entrypoint.features.record.live import LiveRecord
+from entrypoint.features.record.status import load
 from entrypoint.job import actions
-from entrypoint.model import Outcome
 from entrypoint.output.log import Logger
-from entrypoint.phases import Phase
-from entrypoint.record import metrics as metrics_of
-from entrypoint.record import status
-from entrypoint.record.file import RecordFile, record_of
-from entrypoint.record.live import LiveRecord
-from entrypoint.record.status import load
 from entrypoint.system import proc
 from entrypoint.system.threads import in_thread
-from entrypoint.values import replace
-from entrypoint.wire import to_json
 from tests import command
 from tests.cluster import free_port
 from tests.command import captured
@@ -236,7 +236,7 @@ def test_nothing_to_ask(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 AS_ANOTHER = """
 import json, locale, os, sys
 from entrypoint import cli
-import entrypoint.cli.parser, entrypoint.cli.status, entrypoint.record.status, entrypoint.spec
+import entrypoint.cli.parser, entrypoint.cli.status, entrypoint.features.record.status, entrypoint.spec
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
@@ -519,7 +519,7 @@ def test_the_port_stays_open_between_attempts(place: Path) -> None:
 def test_an_error_in_the_view_ends_no_job(bench: Bench) -> None:
     """The observer is broken on purpose."""
     broken = (
-        "from entrypoint.record import observer; from entrypoint import cli\n"
+        "from entrypoint.features.record import observer; from entrypoint import cli\n"
         "observer.JobObserver.saw = lambda *given: 1 / 0\ncli.script()"
     )
     words = ["run", "--launcher", "mpirun", "--", "sh", "-c", "exit 7"]

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint import supervised
+from entrypoint.base import supervised
 from entrypoint.output import stream
 from tests.process.bench import until
 

@@ -23,12 +23,12 @@ from types import ModuleType
 import pytest
 
 from entrypoint import spec as specs
-from entrypoint.errors import SpecError
+from entrypoint.base.errors import SpecError
+from entrypoint.base.model import Device, Facts, Launch, Members, Node, NodeReport, Topology
+from entrypoint.base.values import replace
 from entrypoint.launchers import torchlaunch, torchrun
-from entrypoint.model import Device, Facts, Launch, Members, Node, NodeReport, Topology
 from entrypoint.plan import settle
 from entrypoint.spec import JobSpec, Source
-from entrypoint.values import replace
 from tests.command import captured
 
 CPU = Device("cpu", 0, "no accelerator")

@@ -19,8 +19,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from entrypoint.base.model import Node, NodeReport
 from entrypoint.job import events
-from entrypoint.model import Node, NodeReport
 from entrypoint.session import codec, transport
 from entrypoint.session.session import Session
 from entrypoint.session.transport import Transport

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.record import status
-from entrypoint.record.status import load
+from entrypoint.base.wire import Invalid
+from entrypoint.features.record import status
+from entrypoint.features.record.status import load
 from entrypoint.system import files
-from entrypoint.wire import Invalid
 from tests import command
 
 RESULT = {"status": 0, "reason": "done", "node": "worker-0", "job": "job", "class": "success"}

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from entrypoint import plan as planning
-from entrypoint.model import Device, Facts, Plan, Site
+from entrypoint.base.model import Device, Facts, Plan, Site
 from entrypoint.plan.topology import build
 from entrypoint.spec import load
 from entrypoint.system import keys

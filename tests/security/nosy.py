@@ -17,7 +17,7 @@ import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from entrypoint.model import Device, Node, Topology
+from entrypoint.base.model import Device, Node, Topology
 from entrypoint.system import keys
 
 HOSTS, PORT, JOB = sys.argv[1].split(","), int(sys.argv[2]), sys.argv[3]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.errors import ConfigError, SpecError
-from entrypoint.model import Device, Facts, Site
+from entrypoint.base.errors import ConfigError, SpecError
+from entrypoint.base.model import Device, Facts, Site
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 from entrypoint.system import keys

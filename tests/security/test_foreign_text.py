@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.text import LONGEST, escaped, escaped_lines, one_line
+from entrypoint.base.text import LONGEST, escaped, escaped_lines, one_line
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\x9b1m\u202e\nFORGED"
 SAGEMAKER = {

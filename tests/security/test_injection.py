@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from entrypoint import plan as planning
-from entrypoint import registry
-from entrypoint.errors import EntrypointError
-from entrypoint.model import Device, Facts, Site
+from entrypoint.base import registry
+from entrypoint.base.errors import EntrypointError
+from entrypoint.base.model import Device, Facts, Site
 from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 from entrypoint.spec.rules import plain_path

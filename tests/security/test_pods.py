@@ -29,7 +29,7 @@ print('rank is fine', flush=True)
 # What nobody leaves in a container: a file of the hostile pod, keys, and the ssh files of a user.
 LEFT = r"was-here|\.ssh|^/root|^/etc/ssh|(key|known_hosts|authorized_keys|sshd_config)$"
 LOG_IN = f"""import io, sys, paramiko
-from entrypoint.model import Device, Node, Topology
+from entrypoint.base.model import Device, Node, Topology
 from entrypoint.system import keys
 nodes = tuple(Node(rank, f'worker-{{rank}}', 1) for rank in range(2))
 topology = Topology(job='known-job', nodes=nodes, me=0, platform='local',

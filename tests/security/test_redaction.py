@@ -16,7 +16,7 @@ from shlex import split
 
 import pytest
 
-from entrypoint.secret import hides
+from entrypoint.base.secret import hides
 from tests import command
 from tests.cluster import SECRET, Make, clean_environment, until
 from tests.command import captured

@@ -10,10 +10,10 @@ from shlex import split
 
 import pytest
 
-from entrypoint.errors import ConfigError, NoInputError, SpecError
-from entrypoint.model import Device, Facts, Node, Site, Topology
+from entrypoint.base.errors import ConfigError, NoInputError, SpecError
+from entrypoint.base.model import Device, Facts, Node, Site, Topology
+from entrypoint.base.secret import is_secret, masked, masked_words, scrubbed, weakness
 from entrypoint.plan.topology import build
-from entrypoint.secret import is_secret, masked, masked_words, scrubbed, weakness
 from entrypoint.spec import Override, load
 from entrypoint.system import keys
 from tests import TREE

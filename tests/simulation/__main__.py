@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import chain
 from random import Random
 
-from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
+from entrypoint.base.phases import ALLOWED, ALLOWED_OF_OTHERS, Phase
 from tests.simulation.invariants import check
 from tests.simulation.mutations import MOST, MUTATIONS, find, simulate
 from tests.simulation.named import NAMED, differences

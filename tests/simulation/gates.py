@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from entrypoint.base.model import NodeReport
+from entrypoint.base.values import replace
 from entrypoint.job import events, messages
 from entrypoint.job.failure import unhealthy
 from entrypoint.job.membership import GATE_MARGIN
-from entrypoint.model import NodeReport
-from entrypoint.values import replace
 
 if TYPE_CHECKING:
     from tests.simulation.world import Container, World

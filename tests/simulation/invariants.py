@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from entrypoint import heartbeat
-from entrypoint.health.report import MARGIN as CHECK_MARGIN
+from entrypoint.base import heartbeat
+from entrypoint.features.health.report import MARGIN as CHECK_MARGIN
+from entrypoint.features.netcheck.messages import PATIENCE
 from entrypoint.job.membership.team import FAULTS
 from entrypoint.job.waits import KILL_MARGIN
-from entrypoint.netcheck.messages import PATIENCE
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS
 from tests.simulation.gates import AWAITED, PROBLEM
 from tests.simulation.gates import LIMIT as GATE

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from entrypoint.cause import Cause
+from entrypoint.base.cause import Cause
+from entrypoint.features.netcheck import messages as netcheck
 from entrypoint.job import events, messages
-from entrypoint.netcheck import messages as netcheck
 from entrypoint.plan.members import team_of
 from entrypoint.ranks import below
 from entrypoint.ranks.diagnosis import LIMIT as DIAGNOSIS

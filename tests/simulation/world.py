@@ -17,23 +17,23 @@ from shlex import split
 from typing import Any
 
 from entrypoint import __version__
-from entrypoint.cause import Cause
-from entrypoint.health.report import CheckOptions
-from entrypoint.health.report import inquiry as check
+from entrypoint.base.cause import Cause
+from entrypoint.base.model import Facts, NodeReport, Outcome, Plan, Topology
+from entrypoint.base.phases import Phase
+from entrypoint.base.values import replace
+from entrypoint.features.health.report import CheckOptions
+from entrypoint.features.health.report import inquiry as check
+from entrypoint.features.netcheck.messages import inquiry as netcheck
+from entrypoint.features.record.observer import JobObserver
 from entrypoint.job import actions, events, failure, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.membership.team import FAULTS, Team
 from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.job.worker import Worker
-from entrypoint.model import Facts, NodeReport, Outcome, Plan, Topology
-from entrypoint.netcheck.messages import inquiry as netcheck
-from entrypoint.phases import Phase
 from entrypoint.plan import settle
 from entrypoint.plan.members import team_of
-from entrypoint.record.observer import JobObserver
 from entrypoint.spec import JobSpec, load
-from entrypoint.values import replace
 from tests.simulation import stalls
 from tests.simulation.gates import MEMORY, SECONDS, SimulatedGate
 from tests.simulation.programs import Meeting, Mpirun, Programs

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint import plan, registry
-from entrypoint.model import Device, Facts, Plan, Site
+from entrypoint import plan
+from entrypoint.base import registry
+from entrypoint.base.model import Device, Facts, Plan, Site
+from entrypoint.base.values import replace
 from entrypoint.plan import topology
 from entrypoint.spec import load
-from entrypoint.values import replace
 
 ROOT = Path(__file__).parents[1]
 FACTS = Facts({}, "a", "/job", 1000, "ma-user", "/home/ma-user")  # node 0 of the hosts a, b

@@ -6,7 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from entrypoint.cause import Cause
+from entrypoint.base.cause import Cause
+from entrypoint.base.model import Node, Outcome
+from entrypoint.base.values import replace
 from entrypoint.job import events, messages
 from entrypoint.job.failure import (
     Failures,
@@ -22,9 +24,7 @@ from entrypoint.job.failure import (
 )
 from entrypoint.job.history import History, follow
 from entrypoint.job.relay import SignalRelay
-from entrypoint.model import Node, Outcome
 from entrypoint.spec.jobspec import RestartsSpec
-from entrypoint.values import replace
 from tests.unit.test_speakers import Node as Machine
 
 

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from entrypoint.cause import Cause
+from entrypoint.base.cause import Cause
+from entrypoint.base.values import replace
 from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.table import KINDS, Signature, signatures
-from entrypoint.values import replace
 
 KEY_ERROR = ["Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"]
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"

@@ -10,16 +10,19 @@ import yaml
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
-from entrypoint.health import judge, nodes
-from entrypoint.health.findings import texts
-from entrypoint.health.observation import (
+from entrypoint.base.model import Facts, Finding, NodeReport, Outcome, Plan
+from entrypoint.base.values import replace
+from entrypoint.base.wire import read
+from entrypoint.features.health import judge, nodes
+from entrypoint.features.health.findings import texts
+from entrypoint.features.health.observation import (
     InstalledProgram,
     Name,
     Named,
     Observation,
     Refusal,
 )
-from entrypoint.health.report import (
+from entrypoint.features.health.report import (
     CheckDialogue,
     CheckOptions,
     sort,
@@ -28,9 +31,6 @@ from entrypoint.health.report import (
     text,
     together,
 )
-from entrypoint.model import Facts, Finding, NodeReport, Outcome, Plan
-from entrypoint.values import replace
-from entrypoint.wire import read
 from tests import TREE
 
 pytestmark = pytest.mark.see
@@ -93,7 +93,9 @@ def test_what_is_shown_after_a_failed_boot() -> None:
 
 
 def test_every_row_of_the_texts_is_used() -> None:
-    sources = "".join(file.read_text() for file in (TREE / "entrypoint/health").glob("*.py"))
+    sources = "".join(
+        file.read_text() for file in (TREE / "entrypoint/features/health").glob("*.py")
+    )
     keys = {key.removeprefix("differs-") for key in texts()} - {"torch/problem", "horovod/problem"}
     assert [key for key in keys if f'"{key}"' not in sources] == []
     assert '"no-such-row"' not in sources

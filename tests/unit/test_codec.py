@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from entrypoint.cause import Cause
+from entrypoint.base.cause import Cause
+from entrypoint.base.text import one_line
+from entrypoint.base.wire import Invalid
 from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.codec import BY_LEADER, BY_WORKER, TO_LEADER, Intake, pack, unpack
-from entrypoint.text import one_line
-from entrypoint.wire import Invalid
 from tests.extending import blocks
 
 FACTS: dict[str, Any] = {

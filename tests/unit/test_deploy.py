@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint import errors, registry
 from entrypoint import spec as specs
-from entrypoint.deploy import kubernetes, modelarts
-from entrypoint.deploy._options import Options
-from entrypoint.errors import EntrypointError
+from entrypoint.base import errors, registry
+from entrypoint.base.errors import EntrypointError
+from entrypoint.tools.deploy import kubernetes, modelarts
+from entrypoint.tools.deploy._options import Options
 from tests import TREE
 from tests.golden_deploy import CASES, cases, golden, made
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from entrypoint import plan
-from entrypoint.deploy import kubernetes
-from entrypoint.deploy._kinds import KINDS
-from entrypoint.deploy._options import Options
-from entrypoint.model import Facts
+from entrypoint.base.model import Facts
 from entrypoint.spec import load
+from entrypoint.tools.deploy import kubernetes
+from entrypoint.tools.deploy._kinds import KINDS
+from entrypoint.tools.deploy._options import Options
 from tests.unit.cases import as_facts
 
 SPEC = "name: demo\nslots: 2\ncommand: [python, train.py]\n"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint import registry
-from entrypoint.deploy._kinds import KINDS
+from entrypoint.base import registry
 from entrypoint.spec import Override, load
+from entrypoint.tools.deploy._kinds import KINDS
 from tests.unit.test_deploy_kinds import templates
 
 SPEC = "name: demo\nslots: 2\ncommand: [python, train.py]\n"

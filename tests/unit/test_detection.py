@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint import platforms, registry
-from entrypoint.errors import ConfigError
-from entrypoint.model import Facts
+from entrypoint import platforms
+from entrypoint.base import registry
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Facts
 
 # A container of each platform, by the least that tells it.
 ALONE = {

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import registry
-from entrypoint.errors import ConfigError
-from entrypoint.model import Device
+from entrypoint.base import registry
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Device
 from tests.unit.cases import chosen, collect, read_expected, read_facts
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.registry import names
+from entrypoint.base.registry import names
 from entrypoint.spec.table import fields
 from tests import TREE
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__, spec
-from entrypoint.errors import ConfigError, SpecError
+from entrypoint.base.errors import ConfigError, SpecError
+from entrypoint.base.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.job import actions, events, messages
-from entrypoint.model import Facts, NodeReport, Outcome, Plan
 from entrypoint.plan import settle
 from tests.unit.test_speakers import Node
 

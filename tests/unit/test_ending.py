@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from entrypoint.base.model import Outcome
+from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
-from entrypoint.model import Outcome
-from entrypoint.values import replace
 from tests.unit.test_speakers import Node, ends, starts
 
 KILLED = ends(4, status=137)[0]

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from entrypoint import errors, explain
-from entrypoint.errors import UsageError
+from entrypoint.base import errors
+from entrypoint.base.errors import UsageError
+from entrypoint.features import explain
 from entrypoint.spec import fields
 from entrypoint.spec.table import RESERVED
 from tests import TREE, golden_messages
@@ -25,8 +26,8 @@ ENDS = {
 ENDS |= {"RunDirTaken": 78}
 # Where the words come from somewhere else, which gives them their id.
 PASSED_ON = {
-    "health/report.py": ["reason"],  # nothing is wrong
-    "errors.py": ["str(self)"],
+    "features/health/report.py": ["reason"],  # nothing is wrong
+    "base/errors.py": ["str(self)"],
     "launchers/_common.py": ["summary"],  # of `problem`, whose calls are looked at
     "job/leader.py": ["words"],  # another node's failure
     "job/rollcall.py": [
@@ -35,7 +36,7 @@ PASSED_ON = {
     ],  # what two_leaders says
     "job/launch.py": ["self._lost"],
     "job/worker.py": ["*wrong", "**vars(message)"],
-    "netcheck/coordinator.py": ["message"],  # all is well
+    "features/netcheck/coordinator.py": ["message"],  # all is well
     "session/gateway.py": ["why"],  # sshd's failure
     "session/calls.py": [
         "f'{node.name}: {answer.summary}'",

@@ -7,12 +7,12 @@ import itertools
 
 import pytest
 
-from entrypoint.cause import Cause
+from entrypoint.base.cause import Cause
+from entrypoint.base.values import replace
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import phrase
 from entrypoint.causes.table import KINDS, signatures
-from entrypoint.explain.failures import explained, read_phrase
-from entrypoint.values import replace
+from entrypoint.features.explain.failures import explained, read_phrase
 from tests.unit.test_causes import OLD_ECC, fault
 
 GPU = (

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.errors import CantCreateError, ConfigError
+from entrypoint.base.errors import CantCreateError, ConfigError
 from entrypoint.system import files
 from entrypoint.system.files import RunDir, make_folders, read
 

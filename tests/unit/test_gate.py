@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__
+from entrypoint.base.model import Members, NodeReport, Outcome
+from entrypoint.base.phases import Phase
+from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info, node_report
 from entrypoint.job.failure import UNHEALTHY, is_unhealthy, not_ready, unhealthy
-from entrypoint.model import Members, NodeReport, Outcome
-from entrypoint.phases import Phase
-from entrypoint.values import replace
 from tests.unit.test_speakers import Node
 
 PROBLEM = "GPU 1: 4 uncorrectable memory errors"

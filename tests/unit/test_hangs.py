@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from entrypoint.errors import SpecError
+from entrypoint.base.errors import SpecError
+from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.stall.judge import LINES, HangReport, judge, position
 from entrypoint.job.stall.stacks import FRAMES, Frame, ProcessStack, chosen
@@ -16,7 +17,6 @@ from entrypoint.job.stall.steps import StepTable
 from entrypoint.output.steps import StepWatch, pattern_of
 from entrypoint.ranks.stall.reader import frame_of, parsed_dump, parsed_json
 from entrypoint.spec import load
-from entrypoint.values import replace
 from tests.unit.test_speakers import Node
 
 C10D = "torch/distributed/distributed_c10d.py"

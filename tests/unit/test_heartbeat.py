@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from entrypoint import heartbeat
+from entrypoint.base import heartbeat
+from entrypoint.base.model import Device, Node, NodeReport, Topology
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.peers import Peer, Peers
-from entrypoint.model import Device, Node, NodeReport, Topology
 from entrypoint.plan import settle
 from entrypoint.spec import load
 from tests.unit.test_plan import facts

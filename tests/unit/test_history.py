@@ -8,7 +8,9 @@ import pytest
 
 from entrypoint import plan as planning
 from entrypoint import spec
-from entrypoint.errors import RETRIED, NoProgressError
+from entrypoint.base.errors import RETRIED, NoProgressError
+from entrypoint.base.model import NodeReport, Outcome
+from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import (
     FIRST,
@@ -20,9 +22,7 @@ from entrypoint.job.history import (
     pays_off,
 )
 from entrypoint.job.state import JobState
-from entrypoint.model import NodeReport, Outcome
 from entrypoint.spec.jobspec import RestartsSpec
-from entrypoint.values import replace
 from tests.unit.test_analysis import ECC
 from tests.unit.test_speakers import FACTS, Node
 

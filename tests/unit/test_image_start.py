@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from entrypoint import plan as planning
-from entrypoint.errors import ConfigError, UsageError
-from entrypoint.model import Facts, Installation
+from entrypoint.base.errors import ConfigError, UsageError
+from entrypoint.base.model import Facts, Installation
 from entrypoint.plan import recognition, with_installed
 from entrypoint.spec import load, settings_in
 from entrypoint.system.image import mpi

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from entrypoint import interfaces, plan
-from entrypoint.errors import ConfigError, SpecError
-from entrypoint.model import EnvVar, Facts, Interface, Members, NodeReport, Plan
+from entrypoint import plan
+from entrypoint.base import interfaces
+from entrypoint.base.errors import ConfigError, SpecError
+from entrypoint.base.model import EnvVar, Facts, Interface, Members, NodeReport, Plan
+from entrypoint.base.values import replace
 from entrypoint.plan.members import interface_words, with_interface
 from entrypoint.plan.show import plan_text
 from entrypoint.spec import load
 from entrypoint.system import checks
 from entrypoint.system.image import mpi
-from entrypoint.values import replace
 
 ETH0 = Interface("eth0", "10.0.0.7", "10.0.0.0/24")
 ETH1 = Interface("eth1", "10.9.0.7", "10.9.0.0/24")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__, spec
+from entrypoint.base.model import NodeReport
+from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
-from entrypoint.model import NodeReport
 from entrypoint.plan import settle
-from entrypoint.values import replace
 from tests.unit.test_speakers import FACTS, Node, ends, starts
 
 

@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 
 from entrypoint import plan as planning
-from entrypoint.errors import ConfigError, SpecError
+from entrypoint.base.errors import ConfigError, SpecError
+from entrypoint.base.model import Launch, LaunchRanks, Members, Program
+from entrypoint.base.values import replace
 from entrypoint.job import actions, messages
 from entrypoint.job.launch import LaunchMonitor
 from entrypoint.job.scheduler import Scheduler
 from entrypoint.launchers import accelerate, msrun
-from entrypoint.model import Launch, LaunchRanks, Members, Program
 from entrypoint.spec import load
-from entrypoint.values import replace
 from tests.unit.cases import FACTS, planned
 
 TWO = "hosts: [a, b]\nnode_rank: 1\n"

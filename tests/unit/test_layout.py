@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import split
 
@@ -20,35 +20,30 @@ pytestmark = pytest.mark.textual
 
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
 
-# From low to high; a package may use itself and those of lower layers. A module that is in no layer
-# fails the test.
-_LAYERS = """
-    values errors secret model heartbeat interfaces phases text wire cause
-    causes render registry ranktable supervised
-    spec
-    platforms devices launchers deploy
-    plan
-    job
-    system
+# Floors, from low to high: a package may use itself, what is on lower floors, and what stands before
+# it on its own. The core is all below `features`, which `cli` hands to it.
+_FLOORS = """
+    base
+    spec causes ranktable platforms devices launchers
+    plan job system
     output
-    ranks session
-    extensions
-    node
-    adopt health netcheck record local explain
+    session ranks
+    extensions node
+    features tools
     cli __main__
 """
-LAYERS = [line.split() for line in _LAYERS.strip().splitlines()]
-ADAPTERS = LAYERS[3]
+FLOORS = [line.split() for line in _FLOORS.strip().splitlines()]
+ORDER = [name for names in FLOORS for name in names]
+ADAPTERS = {"platforms", "devices", "launchers", "deploy"}
 EFFECTS = {"os", "subprocess", "socket", "time", "signal", "threading", "asyncio", "paramiko"}
 # Who may have effects.
 WITH_EFFECTS = {*split("system output ranks session node.py cli")}
-# These find and read the toolkit's own files, as pathlib would, whose import takes each start 4 ms.
-WITH_EFFECTS |= {"registry.py", "render.py", "supervised.py"}
 # Limits for readers: of a file, of a function, and arguments of a constructor besides self. ruff
 # holds columns and docstrings.
 MOST_LINES = 600
 MOST_LINES_OF_A_FUNCTION = 45
 MOST_ARGUMENTS = 6
+MOST_IMPORTS = 80  # between packages at the top
 # One of them, ascend, is also the name of a device.
 LAUNCHERS = {path.stem for path in (PACKAGE / "launchers").glob("[a-z]*.py")} - {"ascend"} | {
     "mpiexec.hydra",
@@ -96,8 +91,9 @@ def imports(sources: Sources) -> Iterator[tuple[str, int, str]]:
                 yield from ((path, node.lineno, f"{base}.{name.name}") for name in node.names)
 
 
-def layer(name: str) -> int | None:
-    return next((number for number, names in enumerate(LAYERS) if name in names), None)
+def kind_of(parts: Sequence[str]) -> str:
+    """Return the package of an adapter or feature; of others the top one."""
+    return parts[1] if parts[0] in ("features", "tools") and len(parts) > 1 else parts[0]
 
 
 def import_order(sources: Sources) -> list[str]:
@@ -110,17 +106,21 @@ def import_order(sources: Sources) -> list[str]:
             continue
         if parts[0] != "entrypoint" or not mine:
             continue
-        if len(parts) == 2 and parts[1] not in modules and layer(parts[1]) is None:
+        theirs = parts[1:]
+        if len(theirs) == 1 and theirs[0] not in {*modules, *ORDER}:
             continue  # a name of the package itself, such as __version__
-        here, there = layer(mine[0]), layer(parts[1])
-        if here is None or there is None:
-            wrong.append(f"{path}:{line}: {mine[0] if here is None else parts[1]} is in no layer")
-        elif there > here:
-            wrong.append(f"{path}:{line}: {mine[0]} may not use {parts[1]}")
-        elif parts[1] in ADAPTERS and mine[0] in ADAPTERS:
-            shared = parts[1] == mine[0] and len(parts) > 2 and parts[2].startswith("_")
-            if not shared:
-                wrong.append(f"{path}:{line}: an adapter may not use {'.'.join(parts[1:3])}")
+        unknown = [each for each in (mine[0], theirs[0]) if each not in ORDER]
+        here, there = kind_of(mine), kind_of(theirs)
+        if unknown:
+            wrong.append(f"{path}:{line}: {unknown[0]} is on no floor")
+        elif ORDER.index(theirs[0]) > ORDER.index(mine[0]):
+            wrong.append(f"{path}:{line}: {mine[0]} may not use {theirs[0]}")
+        elif mine[0] == theirs[0] == "features" and here != there:
+            wrong.append(f"{path}:{line}: a feature may not use {there}")
+        elif {here, there} <= ADAPTERS:
+            module = theirs[theirs.index(there) + 1 :]
+            if here != there or not (module and module[0].startswith("_")):
+                wrong.append(f"{path}:{line}: an adapter may not use {'.'.join(theirs[:2])}")
     return wrong
 
 
@@ -247,23 +247,36 @@ def test_the_rule_holds(rule: Rule, sources: Sources) -> None:
     assert rule(sources) == []
 
 
-def test_every_module_is_in_a_layer(sources: Sources) -> None:
-    assert {module_of(path)[0] for path in sources if module_of(path)} == {
-        name for names in LAYERS for name in names
+def test_every_package_is_on_a_floor(sources: Sources) -> None:
+    assert {module_of(path)[0] for path in sources if module_of(path)} == {*ORDER}
+
+
+def test_the_packages_at_the_top_have_few_imports(sources: Sources) -> None:
+    """Of one package by another; a reader has to hold all of them at once."""
+    found = {
+        (module_of(path)[0], name.split(".")[1])
+        for path, _, name in imports(sources)
+        if module_of(path) and name.startswith("entrypoint.")
     }
+    between = {(mine, theirs) for mine, theirs in found if mine != theirs and theirs in ORDER}
+    assert len(between) <= MOST_IMPORTS, sorted(between)
 
 
 FUNCTION = "def f():\n    "
 INIT = "class Spec:\n    def __init__(self, a, b, c, d, e, f{}): ..."
 BREACHES = [
-    (import_order, "model.py", "from entrypoint.spec import load", "1: model may not use spec"),
-    (import_order, "errors.py", "import entrypoint.render", "1: errors may not use render"),
+    (import_order, "base/model.py", "from entrypoint.spec import load", "1: base may not use spec"),
+    (import_order, "base/errors.py", "import entrypoint.plan", "1: base may not use plan"),
     (import_order, "spec.py", "from entrypoint import cli", "1: spec may not use cli"),
     (import_order, "plan/a.py", f"{FUNCTION}from entrypoint import node", "2: plan may not use node"),
+    (import_order, "node.py", "from entrypoint.features.record import x", "1: node may not use features"),
+    (import_order, "plan/a.py", "from entrypoint.tools import local", "1: plan may not use tools"),
+    (import_order, "features/a/b.py", "from entrypoint.features.c import x", "1: a feature may not use c"),
     (import_order, "launchers/a.py", "from entrypoint.launchers.b import x", "1: an adapter may not use launchers.b"),
     (import_order, "launchers/a.py", "from entrypoint.devices import _gpu", "1: an adapter may not use devices._gpu"),
-    (import_order, "spec.py", "from entrypoint.unlisted import x", "1: unlisted is in no layer"),
-    (import_order, "unlisted.py", "from entrypoint.model import Facts", "1: unlisted is in no layer"),
+    (import_order, "tools/deploy/a.py", "from entrypoint.tools.deploy.b import x", "1: an adapter may not use tools.deploy"),
+    (import_order, "spec.py", "from entrypoint.unlisted import x", "1: unlisted is on no floor"),
+    (import_order, "unlisted.py", "from entrypoint.base.model import Facts", "1: unlisted is on no floor"),
     (import_order, "spec.py", "from . import run", "1: ..run: write imports in full"),
     (effects, "spec.py", "import subprocess", "1: subprocess"),
     (effects, "platforms/local.py", "from os.path import join", "1: os"),
@@ -294,6 +307,8 @@ def test_a_breach_is_named(rule: Rule, path: str, text: str, breach: str) -> Non
     [
         (import_order, "launchers/a.py", "from entrypoint.launchers._torch import common"),
         (import_order, "launchers/a.py", "from entrypoint import __version__"),
+        (import_order, "tools/deploy/a.py", "from entrypoint.tools.deploy._kinds import x"),
+        (import_order, "features/a/b.py", "from entrypoint.features.a.c import x"),
         (import_order, "plan/topology.py", "from entrypoint.spec import check_host"),
         (effects, "system/keys.py", "import os, time"),
         (effects, "spec.py", "import osmosis"),

@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from entrypoint import explain, interfaces, render, secret, text
-from entrypoint.adopt import init
+from entrypoint.base import interfaces, render, secret, text
 from entrypoint.causes import clean, judge, measured
 from entrypoint.causes import table as causes
-from entrypoint.deploy import slurm
-from entrypoint.health import cards, programs
+from entrypoint.features import explain
+from entrypoint.features.health import cards, programs
 from entrypoint.launchers import _command_line, _nested, mpirun
-from entrypoint.local import faults
 from entrypoint.output import steps
 from entrypoint.platforms import _slurm, volcano
 from entrypoint.platforms._hosts import by_number
@@ -27,6 +25,9 @@ from entrypoint.ranktable import make, read, table
 from entrypoint.spec import jobspec, logs, rules
 from entrypoint.spec import table as fields
 from entrypoint.system import smi
+from entrypoint.tools.adopt import init
+from entrypoint.tools.deploy import slurm
+from entrypoint.tools.local import faults
 from tests.failures import score
 from tests.growth import grows_too_fast
 
@@ -196,12 +197,12 @@ def test_many_words_and_many_secrets() -> None:
 # Modules whose other expressions are not above, and why.
 ELSEWHERE = {
     "cli/explain.py": "classes that have no character in common",
-    "explain/failures.py": "line ends",
+    "features/explain/failures.py": "line ends",
     "job/messages.py": "classes that have no character in common",
-    "health/judge.py": "begins at the text's begin, with no repetition before .*",
-    "deploy/kubernetes.py": "one class",
-    "deploy/_options.py": "classes that have no character in common",
-    "deploy/modelarts.py": "classes that have no character in common",
+    "features/health/judge.py": "begins at the text's begin, with no repetition before .*",
+    "tools/deploy/kubernetes.py": "one class",
+    "tools/deploy/_options.py": "classes that have no character in common",
+    "tools/deploy/modelarts.py": "classes that have no character in common",
     "devices/ascend.py": "names of device files",
     "devices/nvidia.py": "names of device files",
     "system/cgroups.py": "three digits",
@@ -221,7 +222,7 @@ ELSEWHERE = {
 
 
 def test_every_module_with_expressions_is_listed() -> None:
-    root = Path(explain.__file__).parent.parent
+    root = Path(explain.__file__).parents[2]
     used = {file for file in root.rglob("*.py") if re.search(r"\bre\.[a-z]+\(", file.read_text())}
     modules = [each for each in vars(sys.modules[__name__]).values() if ismodule(each)]
     above = {Path(str(getattr(each, "__file__", ""))) for each in modules}

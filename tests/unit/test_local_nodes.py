@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.errors import UsageError
-from entrypoint.local import faults, settings
-from entrypoint.local.faults import Fault
+from entrypoint.base.errors import UsageError
 from entrypoint.spec import Override, load
+from entrypoint.tools.local import faults, settings
+from entrypoint.tools.local.faults import Fault
 
 pytestmark = pytest.mark.see
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoint.model import Device, Node, Topology
+from entrypoint.base.model import Device, Node, Topology
 from entrypoint.output import framing, lines
 from entrypoint.output.unite import tag
 from entrypoint.spec.logs import LogsSpec, options

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__
+from entrypoint.base.model import NodeReport, Outcome
 from entrypoint.job import events
 from entrypoint.job.membership import (
     Elastic,
@@ -20,7 +21,6 @@ from entrypoint.job.membership import (
     TakeIn,
     Wait,
 )
-from entrypoint.model import NodeReport, Outcome
 from tests.unit.test_speakers import Node
 
 LOST = Outcome(75, "it is lost")

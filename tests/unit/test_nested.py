@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from entrypoint import spec
-from entrypoint.errors import SpecError
+from entrypoint.base.errors import SpecError
 from entrypoint.launchers._common import refuse_launcher
 from entrypoint.launchers._nested import launcher_of, starts_own_job
 from tests import TREE

@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from entrypoint.netcheck.analysis import findings, summary
-from entrypoint.netcheck.coordinator import chosen
-from entrypoint.netcheck.result import Measured, NetcheckResult, Together, as_json, text
+from entrypoint.base.values import replace
+from entrypoint.features.netcheck.analysis import findings, summary
+from entrypoint.features.netcheck.coordinator import chosen
+from entrypoint.features.netcheck.result import Measured, NetcheckResult, Together, as_json, text
 from entrypoint.spec.jobspec import NetcheckSpec
-from entrypoint.values import replace
 from tests.netchecks import Change, of, slow
 
 pytestmark = pytest.mark.see

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from entrypoint import spec
-from entrypoint.errors import ConfigError, SpecError
-from entrypoint.job.inquiry import Ask, Conclusion
-from entrypoint.model import Facts, Interface
-from entrypoint.netcheck.coordinator import Coordinator
-from entrypoint.netcheck.messages import (
+from entrypoint.base.errors import ConfigError, SpecError
+from entrypoint.base.model import Facts, Interface
+from entrypoint.base.values import replace
+from entrypoint.base.wire import Invalid
+from entrypoint.features.netcheck.coordinator import Coordinator
+from entrypoint.features.netcheck.messages import (
     Figures,
     Open,
     Ready,
@@ -27,9 +28,8 @@ from entrypoint.netcheck.messages import (
     packed,
     unpacked,
 )
+from entrypoint.job.inquiry import Ask, Conclusion
 from entrypoint.plan import settle
-from entrypoint.values import replace
-from entrypoint.wire import Invalid
 
 pytestmark = pytest.mark.see
 FACTS = Facts({}, "n0", "/work", 1000, "me", "/home/me", programs={"sshd": "/usr/sbin/sshd"})

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint.base.model import Node, node_name
 from entrypoint.cli.status import _changing
-from entrypoint.model import Node, node_name
-from entrypoint.record.timeline import table
+from entrypoint.features.record.timeline import table
 from tests.made_up import merged, recorded
 
 PACKAGE = Path(__file__).parents[2] / "entrypoint"
 # A host name that is meant as such: what DNS was asked for, or an entry of a launcher's file.
 NAMES_OF_HOSTS = {
-    "health/judge.py",
-    "health/nodes.py",
+    "features/health/judge.py",
+    "features/health/nodes.py",
     "job/rollcall.py",
     "job/worker.py",
     "launchers/hydra.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from entrypoint.errors import ConfigError
+from entrypoint.base.errors import ConfigError
 from entrypoint.platforms._slurm import expand, most
 from tests import TREE
 from tests.growth import grows_too_fast

@@ -13,20 +13,20 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from entrypoint import __version__, spec
+from entrypoint.base.model import Facts, NodeReport, Outcome, Plan
+from entrypoint.base.phases import STATUSES, Phase, Span
+from entrypoint.base.values import replace
+from entrypoint.base.wire import read as read_json
+from entrypoint.base.wire import to_json
 from entrypoint.extensions import LoopView
+from entrypoint.features.record import metrics
+from entrypoint.features.record.content import JobStatus, Record
+from entrypoint.features.record.observer import JobObserver
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.worker import Worker
-from entrypoint.model import Facts, NodeReport, Outcome, Plan
-from entrypoint.phases import STATUSES, Phase, Span
 from entrypoint.plan import settle
-from entrypoint.record import metrics
-from entrypoint.record.content import JobStatus, Record
-from entrypoint.record.observer import JobObserver
-from entrypoint.values import replace
-from entrypoint.wire import read as read_json
-from entrypoint.wire import to_json
 
 pytestmark = pytest.mark.see
 ROOT = Path(__file__).parents[2]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from entrypoint import spec
+from entrypoint.base.model import Facts
+from entrypoint.base.phases import ALLOWED, ALLOWED_OF_OTHERS, MEANING, STATUSES, Phase
 from entrypoint.job import actions
 from entrypoint.job.state import JobState
-from entrypoint.model import Facts
-from entrypoint.phases import ALLOWED, ALLOWED_OF_OTHERS, MEANING, STATUSES, Phase
 from entrypoint.plan import settle
 
 FACTS = Facts(

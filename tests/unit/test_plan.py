@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from entrypoint import plan as planning
-from entrypoint import registry, supervised
-from entrypoint.errors import ConfigError, SpecError
-from entrypoint.model import (
+from entrypoint.base import registry, supervised
+from entrypoint.base.errors import ConfigError, SpecError
+from entrypoint.base.model import (
     Device,
     EnvVar,
     Facts,
@@ -25,12 +25,12 @@ from entrypoint.model import (
     Site,
     Topology,
 )
+from entrypoint.base.render import TEMPLATES
+from entrypoint.base.values import replace
 from entrypoint.plan import topology as topologies
 from entrypoint.plan.show import plan_json, plan_text
-from entrypoint.render import TEMPLATES
 from entrypoint.spec import JobSpec, Override, load
 from entrypoint.system import checks
-from entrypoint.values import replace
 
 TWO = "hosts: [a, b=10.0.0.2]\nnode_rank: {}\n"
 SECRET = secrets.token_hex(32)

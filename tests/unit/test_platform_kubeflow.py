@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint.model import Device, Facts
+from entrypoint.base.model import Device, Facts
+from entrypoint.base.values import replace
 from entrypoint.plan import topology
 from entrypoint.platforms import mpijob, pytorchjob, trainer
 from entrypoint.spec import load
-from entrypoint.values import replace
 from tests import TREE
 
 PODS = yaml.safe_load((TREE / "tests/tables/pods.yaml").read_text("utf-8"))

@@ -6,9 +6,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from entrypoint import plan, registry
-from entrypoint.errors import ConfigError
-from entrypoint.model import Facts, Topology
+from entrypoint import plan
+from entrypoint.base import registry
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Facts, Topology
 from entrypoint.spec import load
 from tests import TREE
 from tests.unit.cases import as_facts, chosen

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint import cli, plan, registry
+from entrypoint import cli, plan
+from entrypoint.base import registry
+from entrypoint.base.model import Facts, Plan
+from entrypoint.base.values import replace
 from entrypoint.cli.inputs import overrides
 from entrypoint.cli.parser import parser
-from entrypoint.model import Facts, Plan
 from entrypoint.platforms import SECRETS
 from entrypoint.spec import load
-from entrypoint.values import replace
 from tests.unit.cases import ROOT, read_facts
 
 HOW_TO = ROOT.parent / "docs/how-to"

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from entrypoint import registry
-from entrypoint.errors import ConfigError
-from entrypoint.model import Site
+from entrypoint.base import registry
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Site
 from entrypoint.plan.recognition import recognize, text
 from tests.unit.cases import as_facts, chosen, collect, read_expected, read_facts
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint.deploy._kinds import KINDS
+from entrypoint.tools.deploy._kinds import KINDS
 from tests.unit.test_deploy_kinds import objects, templates
 
 Pod = dict[str, Any]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.errors import OsError
-from entrypoint.model import Facts, LaunchPort, Members, NodeReport, Plan
+from entrypoint.base.errors import OsError
+from entrypoint.base.model import Facts, LaunchPort, Members, NodeReport, Plan
+from entrypoint.base.values import replace
 from entrypoint.plan import settle
 from entrypoint.plan.ports import candidates, choose, ssh_port, with_chosen
 from entrypoint.plan.show import plan_text
 from entrypoint.spec import JobSpec, load
-from entrypoint.values import replace
 
 HOSTS = (
     "hosts: [a=10.0.0.1, b=10.0.0.2, c=10.0.0.3]\ncommand: [python, train.py]\nsecret_file: /none\n"

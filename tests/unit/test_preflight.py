@@ -10,12 +10,12 @@ import pytest
 
 from entrypoint import plan as planning
 from entrypoint import spec as specs
-from entrypoint.errors import CantCreateError, OsError
-from entrypoint.model import Device, Facts, Members, Node, NodeReport, Plan, Topology
+from entrypoint.base.errors import CantCreateError, OsError
+from entrypoint.base.model import Device, Facts, Members, Node, NodeReport, Plan, Topology
+from entrypoint.base.values import replace
 from entrypoint.plan.limits import open_files
 from entrypoint.plan.members import clock_warnings
 from entrypoint.system import preflight
-from entrypoint.values import replace
 
 FACTS = Facts(env={}, hostname="worker-0", cwd="/", uid=1000, user="ma-user", home="/home/ma-user")
 

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from entrypoint.errors import SpecError
+from entrypoint.base.errors import SpecError
 from tests.unit.cases import planned
 
 INIT = "--init_method tcp://127.0.0.1:6060"

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoint import ranktable
-from entrypoint.errors import EntrypointError
-from entrypoint.model import Facts
+from entrypoint.base.errors import EntrypointError
+from entrypoint.base.model import Facts
 from entrypoint.ranktable import NotReady, RankTable
 
 TABLES = Path(__file__).parents[1] / "ranktables"

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint import platforms, registry, spec
-from entrypoint.errors import ConfigError, SpecError
-from entrypoint.model import Facts
+from entrypoint import platforms, spec
+from entrypoint.base import registry
+from entrypoint.base.errors import ConfigError, SpecError
+from entrypoint.base.model import Facts
 from tests.unit.cases import ROOT
 
 PACKAGE = Path(platforms.__file__).parents[1]
@@ -42,7 +43,11 @@ def more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("kind", ["platforms", "devices", "launchers", "deploy"])
 def test_names_are_the_folder(kind: str) -> None:
-    files = [path.stem for path in (PACKAGE / kind).glob("*.py") if not path.stem.startswith("_")]
+    files = [
+        path.stem
+        for path in (PACKAGE / ("tools" * (kind == "deploy")) / kind).glob("*.py")
+        if not path.stem.startswith("_")
+    ]
     assert registry.names(kind) == sorted(files)
     assert files
 

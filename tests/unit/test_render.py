@@ -13,9 +13,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from entrypoint import render as renderer
-from entrypoint.errors import ConfigError
-from entrypoint.render import quote_compose, quote_word, quote_yaml, render
+from entrypoint.base import render as renderer
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.render import quote_compose, quote_word, quote_yaml, render
 
 AWKWARD = [
     *("", " ", "-n", "--", "-e x", "it's", 'say "hi"', "a\nb\n", "\r", "\t"),

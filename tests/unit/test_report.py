@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from entrypoint.phases import MEANING
-from entrypoint.record.page import Axis, page
-from entrypoint.record.status import load
-from entrypoint.record.timeline import ClockShift, table, trace, who_was_last
-from entrypoint.wire import Invalid
+from entrypoint.base.phases import MEANING
+from entrypoint.base.wire import Invalid
+from entrypoint.features.record.page import Axis, page
+from entrypoint.features.record.status import load
+from entrypoint.features.record.timeline import ClockShift, table, trace, who_was_last
 from tests.made_up import merged, recorded, timeline
 
 LOST = {"status": 75, "reason": "worker-2 is lost"}

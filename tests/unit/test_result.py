@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from entrypoint.cause import Cause, Exclusion
-from entrypoint.errors import ConfigError
-from entrypoint.model import Device, Node, Outcome, Topology
-from entrypoint.record import file as files
-from entrypoint.record.file import RecordFile, classify, result_of
+from entrypoint.base.cause import Cause, Exclusion
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.model import Device, Node, Outcome, Topology
+from entrypoint.features.record import file as files
+from entrypoint.features.record.file import RecordFile, classify, result_of
 
 CLASSES = {
     "success": (0,), "job": (7, 79, 127, 137), "stopped": (130, 143), "defect": (70,),

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__, spec
-from entrypoint.errors import OsError
+from entrypoint.base.errors import OsError
+from entrypoint.base.model import Interface, NodeReport, Outcome
+from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info, node_report
 from entrypoint.job.failure import UNHEALTHY
@@ -18,9 +20,7 @@ from entrypoint.job.messages import Hello
 from entrypoint.job.rollcall import two_leaders
 from entrypoint.job.waits import SURE, Misdirected
 from entrypoint.job.worker import Worker
-from entrypoint.model import Interface, NodeReport, Outcome
 from entrypoint.plan import settle
-from entrypoint.values import replace
 from tests.unit import test_speakers as speakers
 
 HOSTS = ("a", "b", "c")

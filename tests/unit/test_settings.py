@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from entrypoint import registry
+from entrypoint.base import registry
 from entrypoint.spec import Override, load, settings_in
 from entrypoint.spec.items import Item, Place, ProblemList
 from entrypoint.spec.rules import adapter, checked, nearest

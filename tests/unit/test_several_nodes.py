@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 import pytest
 import yaml
 
-from entrypoint import registry
-from entrypoint.errors import ConfigError, EntrypointError
-from entrypoint.model import Facts, Topology
+from entrypoint.base import registry
+from entrypoint.base.errors import ConfigError, EntrypointError
+from entrypoint.base.model import Facts, Topology
+from entrypoint.base.values import replace
 from entrypoint.plan import environment, locate, settle
 from entrypoint.plan.numbering import several_nodes
 from entrypoint.plan.recognition import recognize
 from entrypoint.spec import Override, load
-from entrypoint.values import replace
 from tests import TREE
 
 PAGE = TREE / "docs/reference/platforms.md"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from entrypoint import __version__
+from entrypoint.base.model import NodeReport
 from entrypoint.job import actions, events, messages
-from entrypoint.model import NodeReport
 from tests.unit.test_speakers import Node
 
 

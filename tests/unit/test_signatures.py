@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from entrypoint.cause import Cause
+from entrypoint.base.cause import Cause
+from entrypoint.base.wire import read, to_json
 from entrypoint.causes import table
 from entrypoint.causes.judge import judge
 from entrypoint.causes.table import read_kinds, read_signatures, signatures
-from entrypoint.wire import read, to_json
 from tests.extending import blocks
 
 

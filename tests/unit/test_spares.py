@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from entrypoint import __version__
+from entrypoint.base.model import NodeReport, Outcome
+from entrypoint.base.phases import Phase
+from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
-from entrypoint.model import NodeReport, Outcome
-from entrypoint.phases import Phase
-from entrypoint.values import replace
 from tests.unit.test_speakers import Node
 
 REFUSED = events.Unreachable(2, "our key is refused by 10.0.0.3", refused=True)

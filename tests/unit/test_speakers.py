@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from entrypoint import __version__, spec
-from entrypoint.cause import Cause
-from entrypoint.health.report import CheckOptions, inquiry
+from entrypoint.base.cause import Cause
+from entrypoint.base.model import Facts, NodeReport, Outcome
+from entrypoint.base.values import replace
+from entrypoint.features.health.report import CheckOptions, inquiry
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.stall.stacks import ProcessStack
 from entrypoint.job.worker import Worker
-from entrypoint.model import Facts, NodeReport, Outcome
 from entrypoint.plan import settle
-from entrypoint.values import replace
 
 FACTS = Facts(
     env={}, hostname="node", cwd="/job", uid=1000, user="u", home="/home/u", mpi="4.1.4",

@@ -15,8 +15,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from entrypoint import registry, spec
-from entrypoint.errors import SpecError
+from entrypoint import spec
+from entrypoint.base import registry
+from entrypoint.base.errors import SpecError
 from entrypoint.spec import JobSpec, Override, Source, check_host, fields, load
 from entrypoint.spec.schema import schema
 from tests import apis

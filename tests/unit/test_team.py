@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.cause import Cause
-from entrypoint.errors import OsError
+from entrypoint.base.cause import Cause
+from entrypoint.base.errors import OsError
+from entrypoint.base.model import Device, Members, Node, NodeReport, Outcome, Topology
+from entrypoint.base.values import replace
 from entrypoint.job.membership.team import Team
-from entrypoint.model import Device, Members, Node, NodeReport, Outcome, Topology
 from entrypoint.plan.members import is_team, team_of, working
-from entrypoint.values import replace
 
 JOB = Topology(
     job="job",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoint.text import (
+from entrypoint.base.text import (
     brief,
     columns,
     count,

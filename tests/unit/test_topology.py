@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from entrypoint import registry
-from entrypoint.errors import ConfigError, SpecError
-from entrypoint.model import Device, Facts, Node, Site, Topology
+from entrypoint.base import registry
+from entrypoint.base.errors import ConfigError, SpecError
+from entrypoint.base.model import Device, Facts, Node, Site, Topology
+from entrypoint.base.values import replace
 from entrypoint.plan import topology
 from entrypoint.spec import JobSpec, Override, Source, load
 from entrypoint.spec.jobspec import SshSpec
-from entrypoint.values import replace
 from tests.growth import grows_too_fast
 from tests.unit.cases import collect, read_expected, read_facts
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import entrypoint
-from entrypoint import values
+from entrypoint.base import values
 
 
 def make(by: Any, frozen: bool) -> Any:
@@ -94,7 +94,7 @@ def test_a_default_that_all_instances_would_share_is_refused() -> None:
 
 
 def test_a_value_survives_pickling() -> None:
-    from entrypoint.model import Outcome
+    from entrypoint.base.model import Outcome
 
     assert pickle.loads(pickle.dumps(Outcome(75, "lost"))) == Outcome(75, "lost")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from entrypoint.cause import Cause
+from entrypoint.base.cause import Cause
+from entrypoint.base.model import Outcome
+from entrypoint.base.values import replace
 from entrypoint.job import actions, messages
-from entrypoint.model import Outcome
-from entrypoint.values import replace
 from tests.unit.test_speakers import Node
 
 ECC = Cause(

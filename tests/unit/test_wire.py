@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import pytest
 
 import entrypoint
-from entrypoint.text import from_json
-from entrypoint.values import dataclass, is_dataclass
-from entrypoint.wire import Invalid, Length, Range, _checks, one_of, read, to_json
+from entrypoint.base.text import from_json
+from entrypoint.base.values import dataclass, is_dataclass
+from entrypoint.base.wire import Invalid, Length, Range, _checks, one_of, read, to_json
 
 Name = Annotated[str, Length(8)]
 

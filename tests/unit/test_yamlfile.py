@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoint.secret import is_secret
+from entrypoint.base.secret import is_secret
 from entrypoint.spec.items import Item, ProblemList
 from entrypoint.spec.yamlfile import read
 

@@ -49,17 +49,17 @@ import math
 from collections.abc import Sequence
 from itertools import takewhile
 
-from entrypoint import heartbeat
-from entrypoint.errors import UnavailableError
+from entrypoint.base import heartbeat
+from entrypoint.base.errors import UnavailableError
+from entrypoint.base.model import Members, NodeReport, Outcome
+from entrypoint.base.phases import Phase
+from entrypoint.base.text import count, some
+from entrypoint.base.values import dataclass, replace
 from entrypoint.job.failure import lost, named, not_ready, unhealthy
 from entrypoint.job.membership.team import Team
 from entrypoint.job.messages import TAKEN, Met
 from entrypoint.job.state import JobState
 from entrypoint.job.waits import KILL_MARGIN, rejoin
-from entrypoint.model import Members, NodeReport, Outcome
-from entrypoint.phases import Phase
-from entrypoint.text import count, some
-from entrypoint.values import dataclass, replace
 
 NOT_REACHED = "not reached yet"
 GATE_MARGIN = 10.0  # seconds after a gate's own limits until its result is not awaited any more

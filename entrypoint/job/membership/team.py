@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from entrypoint.cause import REASON, Exclusion
-from entrypoint.errors import OsError
+from entrypoint.base.cause import REASON, Exclusion
+from entrypoint.base.errors import OsError
+from entrypoint.base.model import Outcome, Topology
+from entrypoint.base.text import count, one_line
+from entrypoint.base.values import dataclass, field, replace
 from entrypoint.job.messages import EXCLUDED
-from entrypoint.model import Outcome, Topology
-from entrypoint.text import count, one_line
-from entrypoint.values import dataclass, field, replace
 
 FAULTS = 2  # failures to blame on a node that never works again
 _BLAMED = "elsewhere"  # what a cause says of a retry if its node is to blame

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from entrypoint.errors import RetryError
+from entrypoint.base.errors import RetryError
+from entrypoint.base.model import Outcome
+from entrypoint.base.text import duration
 from entrypoint.job import actions, messages
 from entrypoint.job.membership import Membership
 from entrypoint.job.outbox import Outbox
@@ -14,8 +16,6 @@ from entrypoint.job.stall.judge import HangReport, judge
 from entrypoint.job.stall.stacks import ProcessStack
 from entrypoint.job.stall.steps import StepTable
 from entrypoint.job.state import JobState
-from entrypoint.model import Outcome
-from entrypoint.text import duration
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
 _SOON = 0.5  # seconds between two looks at least

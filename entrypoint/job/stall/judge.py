@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Literal
 
+from entrypoint.base.text import count, one_line, some, spans
+from entrypoint.base.values import dataclass
 from entrypoint.job.stall.stacks import Frame, ProcessStack
-from entrypoint.text import count, one_line, some, spans
-from entrypoint.values import dataclass
 
 LINES = 40  # of the whole report, for any number of ranks
 _GROUPS = 10  # that are shown

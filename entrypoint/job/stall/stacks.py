@@ -8,8 +8,8 @@ and sends a bounded number of them.
 
 from typing import Annotated
 
-from entrypoint.values import dataclass
-from entrypoint.wire import Length, Range
+from entrypoint.base.values import dataclass
+from entrypoint.base.wire import Length, Range
 
 PROCESSES = 48  # of one node
 FRAMES = 12  # of one process

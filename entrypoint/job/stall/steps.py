@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from entrypoint.text import count, duration
-from entrypoint.values import dataclass
+from entrypoint.base.text import count, duration
+from entrypoint.base.values import dataclass
 
 _NAMED = 4  # ranks that are named
 _LATER = 0.1  # of the limit: ranks whose last lines are closer have stopped together

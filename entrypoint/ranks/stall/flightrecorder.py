@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from entrypoint.errors import RetryError
+from entrypoint.base.errors import RetryError
+from entrypoint.base.text import one_line
 from entrypoint.system.descriptors import read_regular
 from entrypoint.system.threads import in_thread, rest
-from entrypoint.text import one_line
 
 _MOST = 16 << 20  # bytes of a record
 _PAUSE = 0.1  # seconds between two looks at the files

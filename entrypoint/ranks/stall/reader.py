@@ -13,10 +13,10 @@ import re
 import time
 from pathlib import Path
 
+from entrypoint.base.text import one_line
 from entrypoint.job.stall.stacks import Frame, chosen
 from entrypoint.system import limited, proc
 from entrypoint.system.threads import rest
-from entrypoint.text import one_line
 
 SIGNAL = 46  # as in own_stacks/sitecustomize.py: a real-time signal that no library uses
 _FILE = "/memfd:entrypoint-stacks"

@@ -8,9 +8,11 @@ import sys
 import time
 from collections.abc import Mapping
 
+from entrypoint.base.model import Facts, Plan
+from entrypoint.base.text import one_line
+from entrypoint.base.values import dataclass, replace
 from entrypoint.job.messages import STEPS, RankStacks, Steps
 from entrypoint.job.stall.stacks import PROCESSES, Frame, ProcessStack
-from entrypoint.model import Facts, Plan
 from entrypoint.output import steps
 from entrypoint.output.log import Callbacks
 from entrypoint.plan import environment
@@ -18,8 +20,6 @@ from entrypoint.ranks.reports import Ranks
 from entrypoint.spec.jobspec import StallSpec
 from entrypoint.system import proc
 from entrypoint.system.process import which
-from entrypoint.text import one_line
-from entrypoint.values import dataclass, replace
 
 _LIMIT = 10.0  # seconds to read the stacks of a job that has stalled
 _CHILDREN = 16  # processes of one rank that are read, besides its own

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
-from entrypoint.model import Installation
+from entrypoint.base.model import Installation
 from entrypoint.system.process import which
 
 # NVIDIA's images and HPC-X; the packages of Fedora and Red Hat, which are used through modules.

@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from entrypoint.errors import EntrypointError, UsageError
+from entrypoint.base.errors import EntrypointError, UsageError
 from entrypoint.system.image import start as image_start
 from entrypoint.system.image.start import ImageStart
 from entrypoint.system.process import which

@@ -11,10 +11,10 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
-from entrypoint.errors import ConfigError
+from entrypoint.base.errors import ConfigError
+from entrypoint.base.text import Log
+from entrypoint.base.values import dataclass
 from entrypoint.system import process
-from entrypoint.text import Log
-from entrypoint.values import dataclass
 
 RECORD = "/etc/entrypoint/image.json"  # also in cli/__init__.py, which imports nothing
 ENTRY = "/usr/local/bin/image-entry"

@@ -1,0 +1,58 @@
+"""Why a rank or program failed: the value that nodes exchange, and that the job's result holds."""
+
+# Without `from __future__ import annotations`: wire.py reads the annotations as values.
+from typing import Annotated, Literal, get_args
+
+from entrypoint.base.values import dataclass
+from entrypoint.base.wire import Length, one_of
+
+Role = Literal["root", "cascade", "unclear"]
+Blame = Literal["program", "node", "device", "platform", "peer", "network", "storage", "unknown"]
+Retry = Literal["no", "same", "elsewhere", "unknown"]
+Certainty = Literal["high", "low"]
+ROLES = get_args(Role)
+BLAMES = get_args(Blame)
+RETRIES = get_args(Retry)
+CERTAINTIES = get_args(Certainty)
+LINES, LINE = 3, 300  # lines of the output that show the cause, characters in each
+_NAME = Length(200)
+REASON = 400  # characters of a reason, or of an instruction
+_SENTENCE = Length(REASON)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a rank or program failed, by what it printed and what its node measured."""
+
+    # The kind of cause, such as `gpu-ecc`: entrypoint/causes lists all.
+    slug: Annotated[str, Length(40)]
+    # The first failure itself, or only a consequence of another one.
+    role: Annotated[Role, one_of(*ROLES)]
+    blame: Annotated[Blame, one_of(*BLAMES)]
+    # Whether the same job may succeed: on the same nodes, or only on others.
+    retry: Annotated[Retry, one_of(*RETRIES)]
+    certainty: Annotated[Certainty, one_of(*CERTAINTIES)]
+    # The cause in words, with `{device}` for the device: `{device} reported an ECC error`.
+    says: Annotated[str, _SENTENCE]
+    fix: Annotated[str, _SENTENCE] = ""  # an instruction
+    # Such as `GPU 2`; "" if it is unknown or has nothing to do with it.
+    device: Annotated[str, _NAME] = ""
+    # Of the output, that show it.
+    lines: Annotated[tuple[Annotated[str, Length(LINE)], ...], Length(LINES)] = ()
+    rank: Annotated[str, _NAME] = ""  # or the program that failed: `rank 3`
+    # Where that ran: `worker-3 (node-3)`, or its address before the leader has the cause.
+    node: Annotated[str, _NAME] = ""
+
+    @property
+    def is_infrastructure(self) -> bool:
+        """Whether it is certain that not the program failed, and that a retry may help."""
+        return self.certainty == "high" and self.retry in ("same", "elsewhere")
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """A node that a job has replaced by a spare, and why."""
+
+    node: Annotated[str, _NAME]  # its label: `worker-2`
+    host: Annotated[str, _NAME]
+    why: Annotated[str, _SENTENCE]

@@ -1,0 +1,180 @@
+"""Explains exit statuses and messages: reads, searches and formats messages.yaml. No start of a job
+imports this."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from entrypoint.base.errors import UsageError
+from entrypoint.base.text import escaped
+from entrypoint.base.values import dataclass, replace
+from entrypoint.job.failure import ended
+
+ID = re.compile(r"\bEP[0-9]{3}\b")
+WARNING = "warning"
+_ALL = "`entrypoint explain` lists all"
+_LONG = 5  # messages that are explained in full; of more, only the first lines are shown
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The meaning of a message or a status. `statuses`: as in messages.yaml, such as `75`, `1-255`,
+    or `warning`."""
+
+    id: str
+    says: str
+    statuses: tuple[str, ...]
+    cause: str
+    confirm: str
+    fix: str
+
+    def text(self, width: int) -> str:
+        """Return the entry for a terminal of `width` columns."""
+        head = textwrap.fill(self.says, width, initial_indent="  ", subsequent_indent="  ")
+        rows = (row(name, getattr(self, name), width) for name in ("cause", "confirm", "fix"))
+        return "\n".join([f"{self.id}  ({ends(self.statuses)})", head, *rows])
+
+
+@cache
+def source() -> Mapping[str, Any]:
+    """Return the content of messages.yaml."""
+    text = Path(__file__).with_name("messages.yaml").read_text(encoding="utf-8")
+    data: Mapping[str, Any] = yaml.safe_load(text)
+    return data
+
+
+def groups() -> Iterator[tuple[str, list[Entry]]]:
+    """Yield every message, in groups with a title."""
+    for group in source()["groups"]:
+        yield group["title"], [_entry(id, about) for id, about in group["messages"].items()]
+
+
+@cache
+def messages() -> Mapping[str, Entry]:
+    """Return every message by its id."""
+    return {entry.id: entry for _, entries in groups() for entry in entries}
+
+
+def statuses() -> list[Entry]:
+    """Return every kind of exit status."""
+    return [
+        _entry(key, {"status": [key], "says": about["name"], **about})
+        for key, about in source()["statuses"].items()
+    ]
+
+
+def of_status(number: int) -> Entry:
+    """Return the meaning of an exit status (0 to 255)."""
+    kinds = {entry.id: entry for entry in statuses()}
+    # a program may end with any number
+    entry = next((entry for id, entry in kinds.items() if fits(number, id)), kinds["1-63"])
+    says = ended("it", number) if entry.id == "128+n" else entry.says
+    return replace(entry, id=str(number), says=says)
+
+
+def fits(number: int, kind: str) -> bool:
+    """Return whether a status is of a kind, which is written `75`, `1-63` or `128+n`."""
+    if kind == "128+n":
+        return "was ended by" in ended("it", number)
+    low, _, high = kind.partition("-")
+    return kind != WARNING and int(low) <= number <= int(high or low)
+
+
+def ending_with(number: int) -> list[Entry]:
+    """Return the messages that a job with this status may have ended with, those with only one
+    status first."""
+    entries = [
+        entry for entry in messages().values() if any(fits(number, kind) for kind in entry.statuses)
+    ]
+    return sorted(
+        entries, key=lambda entry: (len(entry.statuses), "-" in entry.statuses[0], entry.id)
+    )
+
+
+def find(text: str) -> tuple[list[Entry], list[Mapping[str, str]]]:
+    """Return the messages whose ids are in the text, such as a line of a log; if there are none,
+    the messages that contain it, and the states of a wait and messages of other programs that
+    do."""
+    known = messages()
+    if ids := [id for id in dict.fromkeys(ID.findall(text.upper())) if id in known]:
+        return [known[id] for id in ids], []
+    others = (*source()["waiting"], *source()["others"])
+    return (
+        [entry for entry in known.values() if text.lower() in entry.says.lower()],
+        [entry for entry in others if text.lower() in entry["says"].lower()],
+    )
+
+
+def ends(kinds: Sequence[str]) -> str:
+    """Return a message's statuses as text, such as `exit 69; or a warning: the job continues`."""
+    numbers = [kind for kind in kinds if kind != WARNING]
+    parts = [f"exit {', '.join(numbers)}"] if numbers else []
+    parts += ["a warning: the job continues"] if WARNING in kinds else []
+    return "; or ".join(parts)
+
+
+def _entry(id: str, about: Mapping[str, Any]) -> Entry:
+    statuses = tuple(map(str, about["status"]))
+    return Entry(id, about["says"], statuses, about["cause"], about["confirm"], about["fix"])
+
+
+def row(name: str, text: str, width: int) -> str:
+    """Return a row of an explanation for a terminal of `width` columns."""
+    return textwrap.fill(text, width, initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)
+
+
+def explanation(question: str, columns: int) -> str:
+    """Return the explanation for a terminal of `columns` columns. Raises UsageError if there is
+    none."""
+    if not question:
+        return _all(columns)
+    is_number = question.isascii() and question.isdigit()
+    if is_number and int(question[:20]) < 256:
+        return _status(int(question), columns)
+    entries, others = find(f"EP{question}" if is_number else question)
+    if not entries and not others:
+        kind = "exit status" if is_number else "message"
+        hint = (
+            "give an id, such as EP500, a status from 0 to 255, or a part of a message as it is"
+            f" written; {_ALL}"
+        )
+        raise UsageError(f"EP130 there is no such {kind}", question[:80], hint)
+    if len(entries) > _LONG:
+        parts = ["\n".join(_line(entry, columns) for entry in entries)]
+    else:
+        parts = [entry.text(columns) for entry in entries]
+    parts += [
+        f"{other['says']}\n  cause    {other['cause']}\n  fix      {other['fix']}"
+        for other in others
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _status(number: int, columns: int) -> str:
+    lines = [of_status(number).text(columns)]
+    if entries := ending_with(number):
+        rows = "\n".join(_line(entry, columns) for entry in entries)
+        lines.append(f"Messages that end with it:\n{rows}")
+    return "\n\n".join(lines) + "\n"
+
+
+def _all(columns: int) -> str:
+    parts = [
+        "\n".join([title, *(_line(entry, columns, room) for entry in entries)])
+        for title, entries, room in (
+            ("Exit statuses", statuses(), 6),
+            *((title, entries, 5) for title, entries in groups()),
+        )
+    ]
+    return "\n\n".join([*parts, "Details: `entrypoint explain EP500`, or `explain 75`."]) + "\n"
+
+
+def _line(entry: Entry, columns: int, room: int = 5) -> str:
+    return escaped(f"  {entry.id:<{room}}  {entry.says}", columns)

@@ -1,0 +1,235 @@
+"""The gate before each attempt: what a node checks of itself, its limits, its cards by the driver's
+tool, and the executables of a folder.
+
+A check that is missing or slow never stops a job: it is said once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from entrypoint.base.errors import EntrypointError, message_parts
+from entrypoint.base.model import Facts, Plan
+from entrypoint.base.secret import scrubbed
+from entrypoint.base.text import Log, one_line, some
+from entrypoint.features.health import cards
+from entrypoint.job.failure import ended
+from entrypoint.plan import environment
+from entrypoint.spec import JobSpec
+from entrypoint.system import preflight, smi
+from entrypoint.system.files import trusted_entries, untrusted
+from entrypoint.system.limited import LimitedRun, run
+from entrypoint.system.process import tied
+from entrypoint.system.smi import Reading
+from entrypoint.system.threads import in_thread, rest
+
+_POLL = 1.0  # seconds between two looks at the memory of the cards
+_LEAST = 0.1  # seconds that the last executable has at least
+_LINE, _REASON = 4000, 300  # characters of a program's last line that are read, and shown
+_TOOL = 5.0  # seconds for a card's tool while its memory is awaited
+_NAMED = 4  # cards that one line names
+_PROBLEM = 1000  # characters of what is wrong with a node
+# Seconds after the limits of a gate's own steps until it counts as hung, as on a file system that
+# does not answer: before the leader gives it up, since nothing starts here until it has ended.
+_HUNG = 5.0
+
+
+class NodeGate:
+    """The gate of this node, for all attempts: it remembers what was said, and which cards others
+    used before the job."""
+
+    def __init__(self, spec: JobSpec, facts: Facts, log: Log) -> None:
+        self._spec = spec.gate
+        self._facts = facts
+        self._log = log
+        self._asks_cards = spec.asks_cards
+        self._has_begun = False
+        self._said: set[str] = set()
+        # cards that were in use when the first attempt began, which the job then shares
+        self._shared: set[str] | None = None
+
+    async def check(self, plan: Plan, wait: Callable[[str], None]) -> str:
+        """Return why this node must not take part in the next attempt, or "". A gate that hangs or
+        has a defect stops no job.
+
+        `wait` gets what is waited for, in words, each time that it changes.
+        """
+        limit = self._spec.limit + _HUNG
+        try:
+            # its threads end by themselves, or never
+            problems = await asyncio.wait_for(self._check(plan, wait), limit)
+            return one_line("; ".join(problems), _PROBLEM)
+        except asyncio.TimeoutError:
+            detail = f"no end within {limit:.0f}s"
+            hint = "make sure that its file systems answer, such as that of gate.folder"
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}"
+            hint = "please report it"
+        self._warn("EP467 this node could not check itself", detail, hint)
+        return ""
+
+    async def _check(self, plan: Plan, wait: Callable[[str], None]) -> list[str]:
+        problems = self._limits(plan)
+        readings = await self._read_cards(plan, self._spec.seconds)
+        problems += self._health(plan, readings)
+        if readings and not problems:
+            problems += await self._await_memory(plan, readings, wait)
+        return problems + await self._run_folder(plan)
+
+    def _warn(self, summary: str, detail: str, hint: str) -> None:
+        """Say it, unless this node has said it in an earlier attempt."""
+        if summary not in self._said:
+            self._said.add(summary)
+            self._log(f"warning: {summary} | {detail} | {hint}")
+
+    def _limits(self, plan: Plan) -> list[str]:
+        """Judge once more what was judged before the boot, as an attempt may have used it up."""
+        try:
+            warnings = [message_parts(warning) for warning in preflight.check(plan)]
+        except EntrypointError as error:
+            return [": ".join(message_parts(str(error))[:2])]
+        if not self._has_begun:  # it was said at the start
+            self._has_begun = True
+            self._said.update(summary for summary, _, _ in warnings)
+        for warning in warnings:
+            self._warn(*warning)
+        return []
+
+    # -- cards
+
+    async def _read_cards(self, plan: Plan, seconds: float) -> list[Reading]:
+        """Return what the tools say that show any card."""
+        readings = await smi.readings(self._facts.env, seconds) if self._asks_cards else []
+        seen = [reading for reading in readings if reading.cards]
+        silent = [f"{reading.tool}: {reading.problem}" for reading in readings if reading.problem]
+        # An image may hold the tool of cards that this machine does not have.
+        if silent and not seen and plan.topology.device.count:
+            hint = "run it on that node; it may hang in the job, too"
+            self._warn("EP461 the health of the cards is unknown", "; ".join(silent), hint)
+        return seen
+
+    def _health(self, plan: Plan, readings: Sequence[Reading]) -> Iterator[str]:
+        device = plan.topology.device
+        number = cards.expected(device.origin, device.count)
+        for reading in readings:
+            for finding in cards.lost(reading.cards, number, reading.tool):
+                yield f"{finding.what}: {finding.detail}"
+            for card in reading.cards:
+                for finding in cards.health(card):
+                    says = f"{card.called(reading.noun)}: {finding.seen}"
+                    if finding.level == "error" and not finding.seen.startswith(smi.SLOWED):
+                        yield says
+                    else:
+                        self._warn(
+                            f"EP462 a card has a problem: {says}", finding.detail, finding.fix
+                        )
+
+    def _held(self, readings: Sequence[Reading]) -> dict[str, str]:
+        """Return who uses which card, but for those that were in use before the job."""
+        return {
+            name: finding.seen
+            for reading in readings
+            for card in reading.cards
+            for finding in cards.in_use(card)
+            if (name := card.called(reading.noun)) not in (self._shared or ())
+        }
+
+    async def _await_memory(
+        self, plan: Plan, readings: list[Reading], wait: Callable[[str], None]
+    ) -> list[str]:
+        """Wait until the memory of the cards is free, `gate.memory` seconds at most.
+
+        What uses them before the first attempt is not the job's own: the job shares them, as
+        without a gate. Later it is what an attempt has left.
+        """
+        begun, before = time.monotonic(), ""
+        most = self._spec.memory
+        while held := self._held(readings):
+            named = some((f"{name}: {who}" for name, who in held.items()), _NAMED, "; ")
+            left = begun + most - time.monotonic()
+            if left <= 0:
+                break
+            if named != before:
+                why = f"the memory of cards is not free: {named}"
+                self._log(f"{why}; waiting {left:.0f}s at most")
+                wait(one_line(why, _PROBLEM))
+                before = named
+            await rest(min(_POLL, left))
+            readings = await self._read_cards(plan, _TOOL)
+            if not readings:
+                return []  # the tool does not answer any more
+        if before and not held:
+            self._log(f"the memory of the cards is free after {time.monotonic() - begun:.1f}s")
+        is_first, self._shared = self._shared is None, self._shared or {*held}
+        if not held:
+            return []
+        problem = f"memory of cards is not free after {most:.0f}s: {named}"
+        if not is_first:
+            return [problem]
+        hint = "end the process that uses them, or wait longer: gate.memory, in seconds"
+        self._warn("EP463 the job shares its cards", problem, hint)
+        return []
+
+    # -- the folder
+
+    async def _run_folder(self, plan: Plan) -> list[str]:
+        """Run the executables of the folder by name. Return what failed, with each one's last
+        line."""
+        until = time.monotonic() + self._spec.seconds
+        folder = Path(self._spec.folder)
+        hint = "only root and this user may be able to change the folder and what is in it"
+        try:
+            entries = await in_thread(partial(_executables, folder))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._warn(f"EP464 {folder} is not used", error.strerror or str(error), hint)
+            return []
+        problems = []
+        env = environment(self._facts.env, plan.env)
+        for entry, why in entries:
+            if why:
+                self._warn(f"EP464 {entry.name} of {folder} is not run", why, hint)
+                continue
+            result = LimitedRun(None, "", "no time left")
+            if (left := until - time.monotonic()) >= _LEAST:
+                result = await run(tied((str(entry),)), env, left, merged=True)
+            if result.status is None:
+                late = (
+                    "give the checks more time: gate.seconds; until then the node counts as healthy"
+                )
+                self._warn(
+                    f"EP465 the health check {entry.name} has no result", result.problem, late
+                )
+            elif result.status:
+                last = scrubbed(_last_line(result.output), self._facts.env)
+                reason = f"{entry.name}: {last}" if last else ended(entry.name, result.status)
+                problems.append(reason)
+        return problems
+
+
+def _last_line(output: str) -> str:
+    """Return the last line with a text."""
+    last = output.rstrip()[-_LINE:].rpartition("\n")[2]
+    return one_line(last.strip(), _REASON)
+
+
+def _executables(folder: Path) -> list[tuple[Path, str]]:
+    """Return the files of the folder by name, each with why it must not be run, or "".
+
+    Raises OSError if the folder cannot be read, or if others can change it.
+    """
+    return [(file, _refused(file)) for file in trusted_entries(folder)]
+
+
+def _refused(file: Path) -> str:
+    try:
+        why = untrusted(file)
+    except OSError as error:
+        return error.strerror or str(error)
+    return why if file.is_file() and os.access(file, os.X_OK) else "not an executable file"

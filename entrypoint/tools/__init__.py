@@ -1,0 +1,1 @@
+"""What never runs in a container that trains."""

@@ -1,0 +1,189 @@
+"""Makes a first job.yaml from flags and from what is found here: platform, devices, a script. A
+comment is above each setting, and what is only proposed is a comment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from typing import Any
+
+import yaml
+
+from entrypoint.base.model import Topology
+from entrypoint.base.text import brief, count, one_line, some
+from entrypoint.base.values import dataclass
+from entrypoint.spec import JobSpec, fields, left_out
+from entrypoint.system.files import read
+
+# What most jobs set -> what is proposed where neither a flag nor this machine tells.
+_PROPOSED: dict[str, Any] = {
+    "name": "job",
+    "command": ["python", "train.py", "--epochs", "5"],
+    "launcher": "torchrun",
+    "hosts": ["worker-0", "worker-1"],
+    "slots": 8,
+    "env": {"NCCL_DEBUG": "INFO"},
+    "secret_file": "/run/secrets/entrypoint",
+    "log_dir": "/logs",
+    "restarts": 1,
+    "timeouts.peers": 600,
+}
+# what is added to the description of one of them
+_WHEN = {
+    "secret_file": " Several nodes need one: docs/how-to/secrets.md",
+    "hosts": " Not needed where the platform tells.",
+    "slots": " Not needed where there is one for each accelerator.",
+}
+_OWN = {"node_rank"}  # one node's, so not for the file of all nodes
+_SCRIPTS = ("train.py", "main.py")  # names that need no second look
+_MOST_FILES = 1000  # entries of a folder that are looked at
+_MOST_TEXT = 1 << 18  # bytes of a script that are looked at
+# What a training script contains -> its launcher; the first that is found decides.
+_LAUNCHERS = (
+    (r"(?m)^[ \t]*(?:import|from)[ \t]+horovod\b", "mpirun", "it imports horovod"),
+    (r"(?m)^[ \t]*(?:import|from)[ \t]+mpi4py\b", "mpirun", "it imports mpi4py"),
+    (r"(?m)^[ \t]*(?:import|from)[ \t]+deepspeed\b", "deepspeed", "it imports deepspeed"),
+    (r"(?m)^[ \t]*(?:import|from)[ \t]+accelerate\b", "accelerate", "it imports accelerate"),
+    (r"(?m)^[ \t]*(?:import|from)[ \t]+mindspore\b", "msrun", "it imports mindspore"),
+    (r"(?m)^[ \t]*(?:import|from)[ \t]+ray\b", "ray", "it imports ray"),
+    (r"jax\.distributed\b", "jax", "it calls jax.distributed"),
+    (r"--worker_hosts\b", "tensorflow", "it takes --worker_hosts"),
+    (r"--init_method\b", "pytorch", "it takes --init_method"),
+    (r"\bLOCAL_RANK\b|\btorch\.distributed\b", "torchrun", "it uses torch.distributed"),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field with its value, and what is said about it."""
+
+    path: str  # dotted, such as `ssh.port`
+    value: Any
+    comment: str = ""
+    proposed: bool = False  # written as a comment
+
+
+def document(head: Iterable[str], settings: Sequence[Setting]) -> str:
+    """Return the YAML text: the head as comments, then the settings in the order of the spec."""
+    order = {field.path: at for at, field in enumerate(fields())}
+    lines = [_comment(line) for line in head]
+    section = ""
+    for setting in sorted(settings, key=lambda setting: order[setting.path]):
+        group, _, key = setting.path.rpartition(".")
+        if group != section and group:
+            of_group = (each for each in settings if each.path.startswith(f"{group}."))
+            is_proposed = all(each.proposed for each in of_group)
+            lines += ["", f"{'# ' if is_proposed else ''}{group}:"]
+        elif not group:
+            lines.append("")
+        section = group
+        lines += _setting(setting, key, "  " if group else "")
+    return "\n".join([*lines, ""])
+
+
+def _setting(setting: Setting, key: str, indent: str) -> Iterator[str]:
+    if setting.comment:
+        yield f"{indent}{_comment(setting.comment)}"
+    before = f"# {indent}" if setting.proposed else indent
+    if isinstance(setting.value, dict):
+        yield f"{before}{key}:"
+        for name, value in setting.value.items():
+            yield f"{before}  {name}: {_value(value)}"
+    else:
+        yield f"{before}{key}: {_value(setting.value)}"
+
+
+def _value(value: Any) -> str:
+    """Return a text, number or list of texts as YAML on one line."""
+    text = yaml.safe_dump(value, allow_unicode=True, default_flow_style=True, width=inf)
+    return text.removesuffix("...\n").strip()
+
+
+def _comment(text: str) -> str:
+    return f"# {one_line(text)}".rstrip()
+
+
+def head(topology: Topology) -> list[str]:
+    """Return the first lines: how the file is used, and what was found here."""
+    nodes = [node.host for node in topology.nodes]
+    source = topology.origins.get("hosts")
+    site = f"platform {topology.platform}, device {topology.device.kind}"
+    if len(nodes) > 1:
+        site += f", {count(len(nodes), 'node')} ({some(nodes, 3)}; {source})"
+    slots = topology.this.slots
+    return [
+        "One training job, the same file on every node. Start it there with:",
+        "  entrypoint run --spec job.yaml",
+        "Every field: docs/reference/spec.md, or `entrypoint schema`.",
+        f"Found here: {site}, {count(slots, 'slot')} ({topology.origins.get('slots')}).",
+        "What a platform tells is read again at each start, so it is not written below.",
+    ]
+
+
+def settings(spec: JobSpec, topology: Topology, folder: str) -> Iterator[Setting]:
+    """Yield the file's settings: what flags set, what a script in `folder` tells, and proposals."""
+    script, why_script = _script(spec.command, folder)
+    launcher, why_launcher = launcher_of(_text(folder, script) if script else "")
+    proposals = {
+        "command": (["python", script] if script and not spec.command else None, why_script),
+        "launcher": (
+            launcher if not topology.launcher else None,
+            f"{brief(script)}: {why_launcher}",
+        ),
+    }
+    for field in fields():
+        value, comment = proposals.get(field.path, (None, ""))
+        if field.path in (*_OWN, *left_out(spec)):
+            continue
+        if spec.source(field.path).origin == "flag" or (field.path == "env" and spec.env):
+            yield Setting(field.path, _written(spec, field.path), f"{field.summary}.")
+        elif value is not None:
+            yield Setting(field.path, value, f"{field.summary} ({comment}).")
+        elif field.path in _PROPOSED:
+            comment = f"{field.summary}.{_WHEN.get(field.path, '')}"
+            yield Setting(field.path, _PROPOSED[field.path], comment, True)
+
+
+def _written(spec: JobSpec, path: str) -> Any:
+    value = spec.value(path)
+    if path == "env":
+        return {name: text for name, text in value.items() if name not in left_out(spec)}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _script(command: Sequence[str], folder: str) -> tuple[str, str]:
+    """Return the training script that a command or the folder has, and why; "" if none is clear."""
+    if command:
+        return next((word for word in command if word.endswith(".py")), ""), ""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry, _ in zip(entries, range(_MOST_FILES), strict=False)]
+    except OSError:
+        return "", ""
+    for name in _SCRIPTS:
+        if name in names:
+            return name, f"{name} is in this folder"
+    programs = [
+        name for name in sorted(names) if name.endswith(".py") and "__main__" in _text(folder, name)
+    ]
+    if len(programs) == 1:
+        return programs[0], f"{brief(programs[0])} is the only program in this folder"
+    return "", ""
+
+
+def launcher_of(text: str) -> tuple[str | None, str]:
+    """Return the launcher for which a script is written, and why; None if it does not tell."""
+    for pattern, launcher, why in _LAUNCHERS:
+        if re.search(pattern, text):
+            return launcher, why
+    return None, ""
+
+
+def _text(folder: str, name: str) -> str:
+    try:
+        return read(os.path.join(folder, name), 1.0)[:_MOST_TEXT].decode("utf-8", "replace")
+    except OSError:
+        return ""

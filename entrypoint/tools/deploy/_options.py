@@ -1,0 +1,131 @@
+"""Options of `entrypoint deploy` that the spec does not have, and the variables of the
+containers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from entrypoint.base.errors import ConfigError, UsageError
+from entrypoint.base.values import dataclass
+from entrypoint.spec import JobSpec, fields, given
+
+DEFAULT = ("image", "nodes", "resource")
+"""The flags of `deploy` for a target without `TAKES`."""
+RESTARTS = 3  # of the whole job
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options from the command line of `entrypoint deploy`."""
+
+    image: str  # "" only for a target that needs none: NEEDS_IMAGE = False
+    folder: str = ""  # absolute path of the folder that holds the spec
+    spec_name: str = "job.yaml"  # name of the spec's file in that folder
+    spec_text: str = ""
+    nodes: int | None = None  # if the spec names no hosts
+    resources: tuple[str, ...] = ()  # NAME=QUANTITY of each node
+    runtime: str = ""  # the container runtime, if the target has a choice
+    time: str = ""  # the job's time limit, in the target's form
+    flavor: str = ""  # the platform's name for a kind of instance
+    pool: str = ""  # the platform's name for dedicated instances
+    code: str = ""  # folder of an object store with the program
+    logs: str = ""  # folder of an object store for logs
+    kind: str = ""  # form of the job, if the platform has several
+    mounts: tuple[str, ...] = ()  # HOST:PATH: folders of this machine in each container
+
+
+def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of every container: the target's, then settings from flags and variables
+    of this command.
+
+    Raises UsageError for the flag of the node index, which each container has on its own.
+    """
+    if spec.source("node_rank").origin == "flag":
+        detail = f"{spec.source('node_rank').where} {spec.node_rank}"
+        raise UsageError(
+            "EP803 every container gets an index of its own", detail, "leave the flag out"
+        )
+    return {
+        **variables,
+        **given(spec),
+        **variables,
+    }
+
+
+def number_of_nodes(spec: JobSpec, options: Options, system: str = "") -> int:
+    """Return the number of the job's nodes. `system`: its name, if it chooses the hosts itself.
+
+    Raises ConfigError if the number is unknown, UsageError if a flag or variable names hosts that
+    the system chooses.
+    """
+    nodes = len(spec.hosts) or options.nodes
+    if not nodes:
+        raise ConfigError("EP800 number of nodes unknown", "the spec has no hosts", "add --nodes 2")
+    hosts = spec.source("hosts")
+    if system and hosts.origin in ("flag", "env"):
+        detail = f"{hosts.where} {','.join(spec.hosts)}"
+        hint = f"leave it out and use --nodes {nodes}"
+        raise UsageError(f"EP803 {system} chooses the hosts", detail, hint)
+    return nodes
+
+
+def own_command(spec: JobSpec) -> list[str]:
+    """Return the command after --; empty without it, since the containers have that of the spec."""
+    return list(spec.command) if spec.source("command").origin == "flag" else []
+
+
+def start_command(spec: JobSpec) -> list[str]:
+    """Return what every container runs instead of the image's ENTRYPOINT and CMD: an image without
+    the toolkit then fails, and cannot end with 0."""
+    command = own_command(spec)
+    return ["entrypoint", "run", *(["--", *command] if command else [])]
+
+
+def relative_paths(spec: JobSpec) -> dict[str, str]:
+    """Return the relative paths of the spec's file as variables, which start at the containers'
+    working directory."""
+    return {
+        field.env: value
+        for field in fields()
+        if field.rule.is_path and spec.source(field.path).origin == "spec"
+        if (value := spec.value(field.path)) and not value.startswith("/")
+    }
+
+
+def same_slots(
+    spec: JobSpec, summary: str, hint: str = "give all hosts as many slots"
+) -> int | None:
+    """Return the ranks of each node, which must be the same on all nodes; None if the spec does not
+    set them.
+
+    Raises ConfigError with this summary if nodes differ.
+    """
+    slots = {spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)}
+    if len(slots) > 1:
+        detail = f"slots {', '.join(sorted(map(str, slots)))}"
+        raise ConfigError(f"EP801 {summary}", detail, hint)
+    return slots.pop()
+
+
+def unknown_cards(device: str | None, hint: str) -> ConfigError:
+    """Return the error of a job whose cards the target has to count, and cannot."""
+    detail = f"device: {device}, and no slots"
+    return ConfigError("EP801 number of cards per node unknown", detail, hint)
+
+
+def resources(options: Options) -> dict[str, str]:
+    """Return the values of --resource as name -> quantity.
+
+    Raises UsageError if one is not NAME=QUANTITY.
+    """
+    invalid = [
+        text for text in options.resources if not re.fullmatch(r"[^=\s]+=[0-9.]+[A-Za-z]*", text)
+    ]
+    if invalid:
+        raise UsageError(
+            "EP804 a resource is NAME=QUANTITY",
+            ", ".join(invalid),
+            "write --resource nvidia.com/gpu=8",
+        )
+    return dict(text.split("=") for text in options.resources)

@@ -1,0 +1,253 @@
+"""A job on Kubernetes, one Pod a node with a stable name: as a Job, or in the form of an installed
+operator.
+
+Sources: kubernetes.io, "Jobs" (completion mode, Pod failure policy), "DNS for Services and Pods",
+  "Network Policies".
+Kubernetes 1.31 or newer, where the failure policy is stable. For other forms see _kinds.py.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from textwrap import indent
+from typing import Any
+
+import yaml
+
+from entrypoint.base import registry
+from entrypoint.base.errors import RETRIED, ConfigError, UsageError
+from entrypoint.base.render import Raw
+from entrypoint.base.render import render as render_template
+from entrypoint.spec import HostEntry, JobSpec, written
+from entrypoint.tools.deploy._kinds import KINDS, Kind, host_names
+from entrypoint.tools.deploy._options import (
+    RESTARTS,
+    Options,
+    number_of_nodes,
+    relative_paths,
+    resources,
+    same_slots,
+    settings,
+    start_command,
+    unknown_cards,
+)
+
+ALSO = ("k8s", "k3s")  # other names
+TAKES = ("image", "nodes", "resource", "kind")
+
+_SECRET = "/run/secrets/entrypoint"
+_SPEC = "/etc/entrypoint/job"
+# Failures of machines or the network, and a node that was stopped with its job: a restart may help.
+_RESTARTED = [*RETRIED, 128 + 15]
+_KILLED = 128 + 9  # a Pod that was killed: of a job with spares, the others go on
+_PROBE = 10  # seconds between two probes
+_HOOKS = 3600  # seconds that start hooks may take before the roll call
+# Set by the rendered file itself.
+_OWN = {"ENTRYPOINT_HOSTS", "ENTRYPOINT_SECRET_FILE", "ENTRYPOINT_SPEC", "ENTRYPOINT_NAME"}
+# Fields of a Pod that a TrainJob accepts: under `trainer`, or as a runtime's patch.
+_TRAINER = ("name", "image", "command", "env", "resources")
+_PATCHED = ("securityContext", "volumeMounts")
+_POD = ("containers", "securityContext", "volumes")
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+_NOT_TEXT = {"y", "n", "yes", "no", "true", "false", "on", "off", "null"}  # for some readers
+_WIDTH = 1 << 20  # no line is folded
+
+
+def render(spec: JobSpec, options: Options) -> str:
+    """Return the manifests: Service, ConfigMap with the spec, NetworkPolicy, and the job in the
+    form of `options.kind`.
+
+    The user creates the Secret with the job's secret. Raises ConfigError if the number of nodes or
+    cards is unknown, the job's name is not valid here, or the spec holds secrets, which everybody
+    could read in the ConfigMap; UsageError for an unknown kind, and if a resource is not
+    NAME=QUANTITY.
+    """
+    name = _kind(options)
+    context = _context(spec, options)
+    if name == "trainjob":
+        pod = _pod(context)
+        (container,) = pod["spec"]["containers"]
+        patch = {field: value for field, value in container.items() if field in ("name", *_PATCHED)}
+        kept = {field: value for field, value in pod["spec"].items() if field in _POD}
+        context["pod"] = _indented({**pod, "spec": {**kept, "containers": [patch]}}, 22)
+        context["env"] = _indented(container["env"], 6)
+    return render_template(f"kubernetes/{name}.yaml.j2", context)
+
+
+def notes(spec: JobSpec, options: Options) -> list[str]:
+    """Return messages about properties that the form of `options.kind` cannot express."""
+    name = _kind(options)
+    lines = list(KINDS[name].notes)
+    if name == "trainjob":
+        pod = _pod(_context(spec, options))["spec"]
+        (container,) = pod["containers"]
+        lost = [field for field in pod if field not in _POD]
+        lost += [field for field in container if field not in (*_TRAINER, *_PATCHED)]
+        hint = "put what you need into a TrainingRuntime of your own, or use --kind jobset"
+        lines.append(
+            f"EP808 a TrainJob cannot express all settings of a Pod | left out: {', '.join(lost)}"
+            f" | {hint}"
+        )
+    return lines
+
+
+def _kind(options: Options) -> str:
+    name = options.kind or "job"
+    if name not in KINDS:
+        raise UsageError(
+            "EP803 there is no such kind", f"--kind {name}", f"use one of {', '.join(KINDS)}"
+        )
+    return name
+
+
+def _pod(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the template of every Pod as a value."""
+    template: dict[str, Any] = yaml.safe_load(render_template("kubernetes/pod.yaml.j2", context))
+    return template
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    plain = _PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT
+    # PyYAML ends a document after a block that ends with an empty line
+    lines = "\n" in text and not f"\n{text}".endswith("\n\n")
+    is_block = lines and all(map(str.isprintable, text.split("\n")))
+    style = None if plain else "|" if is_block else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _dump(value: Any) -> str:
+    """Return the value as YAML, fields in their order, with the same meaning for every reader of
+    YAML: ambiguous text is quoted."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))
+
+
+def _indented(value: Any, columns: int) -> Raw:
+    return Raw(indent(_dump(value), " " * columns).removesuffix("\n"))
+
+
+def _refuse_secrets(spec: JobSpec, kind: Kind) -> None:
+    if secrets := written(spec)[1]:
+        place = f"in the Secret {spec.name}-env, whose keys are variables of every Pod"
+        place = place if kind.whole_pod else "with kustomize: docs/how-to/kustomize.md"
+        hint = f"take them out, and give them {place}"
+        raise ConfigError(
+            "EP802 a ConfigMap must not contain secrets",
+            f"in the spec: {', '.join(secrets)}",
+            hint,
+        )
+
+
+def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
+    nodes = number_of_nodes(spec, options)
+    name = _kind(options)
+    kind = KINDS[name]
+    names = host_names(name, spec.name, nodes)
+    _refuse_secrets(spec, kind)
+    slots = [spec.slots_of(rank) for rank in range(len(spec.hosts) or 1)]
+    if kind.counts_slots and None in slots:
+        detail = f"--kind {name}, and no slots"
+        raise ConfigError(
+            "EP801 number of ranks per node unknown: this kind counts them itself",
+            detail,
+            "add slots: 8",
+        )
+    variables = _settings(spec, _hosts(spec, names))
+    keeps = name == "job" and spec.spares > 0  # the other kinds start all Pods again, or none
+    return {
+        "kind": kind,
+        "origin": options.spec_name,
+        "name": spec.name,
+        "nodes": nodes,
+        "slots": max(number or 0 for number in slots),
+        "image": options.image,
+        # in commands and variables Kubernetes replaces $(NAME), and $$ by $
+        "settings": [
+            {"name": name, "value": value.replace("$", "$$")} for name, value in variables.items()
+        ],
+        "args": [word.replace("$", "$$") for word in start_command(spec)],
+        "spec_text": _block(options.spec_text),
+        "spec_folder": _SPEC,
+        "secret_folder": _SECRET if spec.calls(nodes) else "",
+        "port": 0 if spec.ssh.port == "auto" else spec.ssh.port,
+        "metrics": _metrics(spec),
+        "limits": _limits(spec, options),
+        "grace": round(spec.timeouts.grace) + 10,
+        "restarted": [*_RESTARTED, *([_KILLED] if keeps else [])],
+        "keeps": keeps,
+        "restarts": RESTARTS,
+        "probe": _PROBE,
+        "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
+    }
+
+
+def _metrics(spec: JobSpec) -> int | None:
+    """Return the port of the metrics, if others can reach it."""
+    is_default = spec.source("metrics.address").origin == "default"
+    is_own = spec.metrics.address == "::1" or spec.metrics.address.startswith("127.")
+    return None if is_own and not is_default else spec.metrics.port
+
+
+def _hosts(spec: JobSpec, names: Sequence[str]) -> list[str]:
+    """Return the Pods' names with the slots of the spec's hosts, whose names differ."""
+    slots = [HostEntry.of(host).slots for host in spec.hosts] or [None] * len(names)
+    return [
+        name + (f":{number}" if number else "") for name, number in zip(names, slots, strict=True)
+    ]
+
+
+def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
+    """Return the variables of every Pod: paths, then settings from flags and variables of this
+    command."""
+    if spec.source("secret_file").origin == "flag":
+        hint = (
+            f"leave {spec.source('secret_file').where} out, and make the Secret {spec.name} of that"
+            " file"
+        )
+        raise UsageError(
+            "EP802 the Pods take the job's secret from a Secret", spec.secret_file or "", hint
+        )
+    # The folder of the spec, where its relative paths start, is not in the Pods.
+    variables = {name: path for name, path in relative_paths(spec).items() if name not in _OWN}
+    if _metrics(spec) and spec.source("metrics.address").origin == "default":
+        variables["ENTRYPOINT_METRICS_ADDRESS"] = "0.0.0.0"  # Prometheus calls the Pod's address
+    variables |= {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
+    if spec.calls(len(hosts)):
+        variables["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"
+    return {
+        name: value
+        for name, value in settings(spec, variables).items()
+        if name in variables or name not in _OWN
+    }
+
+
+def _limits(spec: JobSpec, options: Options) -> dict[str, str]:
+    """Return the resources of each Pod: the requested ones, and the cards of the spec."""
+    limits = resources(options)
+    card = registry.access(spec.device).resource if spec.device else ""
+    # a device plugin's resource is already named
+    if not card or any("/" in name for name in limits):
+        return limits
+    hint = f"add --resource {card}=N, the most of a node"
+    slots = same_slots(spec, "all Pods of a Job get as many cards", hint)
+    if slots is None:
+        raise unknown_cards(spec.device, f"add slots: 8, or --resource {card}=8")
+    return {card: str(slots), **limits}
+
+
+def _block(text: str) -> Raw:
+    """Return the spec as it was written, if YAML's block form preserves it; otherwise one quoted
+    line."""
+    return Raw(_indented({"job.yaml": text}, 2).removeprefix("  job.yaml: "))
