@@ -27,12 +27,11 @@ from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
 from entrypoint.job.history import FIRST, History, described
 from entrypoint.job.worker import Worker
-from entrypoint.launchers import _command_line as command_line
 from entrypoint.output.log import Callbacks, Logger, show
 from entrypoint.output.progress import Waiting
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
-from entrypoint.ranks import hooks
+from entrypoint.ranks import command_line, hooks
 from entrypoint.ranks.agents import Agents
 from entrypoint.ranks.runner import Programs
 from entrypoint.session.gateway import Gateway

@@ -3,7 +3,7 @@ moves a cursor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 Log = Callable[[str], None]  # takes a line of ours
@@ -92,6 +92,18 @@ def some(entries: Iterable[str], most: int, separator: str = ", ") -> str:
     # Behind `; ` an entry may have commas of its own.
     return separator.join(every[:most]) + (
         f"{separator.rstrip(', ')} and {more} more" if more > 0 else ""
+    )
+
+
+def named(missing: Mapping[str, str], most: int | None = None) -> str:
+    """Nodes, `most` of them, with what is known of each: `worker-1 (no DNS), worker-2 (gpu-17, not
+    reached yet)`."""
+    return some(
+        (
+            f"{host[:-1]}, {state})" if host.endswith(")") else f"{host} ({state})"
+            for host, state in missing.items()
+        ),
+        most or len(missing),
     )
 
 

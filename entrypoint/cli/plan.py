@@ -51,8 +51,8 @@ def _command_line(program: Program, plan: Plan, facts: Facts) -> tuple[str, str]
     """
     import subprocess
 
-    from entrypoint.launchers._command_line import STAGE, shown
     from entrypoint.plan import environment
+    from entrypoint.ranks.command_line import STAGE, shown
 
     text = next((file.text for file in plan.files if file.name == program.script), "")
     if not text:

@@ -119,13 +119,11 @@ def _describes_job(spec: JobSpec, facts: Facts) -> bool:
     """Return whether anything but the program is given: a spec, a setting, or a platform's
     variables."""
     from entrypoint import spec as specs
-    from entrypoint.base import registry
-    from entrypoint.platforms import ANY_PROGRAM
+    from entrypoint.plan.topology import starts_any_program
 
     # Torch's own variables do not count: programs that start on their own have MASTER_PORT and the
     # like, too.
     settings = [name for name in specs.given(spec) if not name.startswith("ENTRYPOINT_TORCH_")]
     if settings or specs.settings_in(inputs.environ()) or specs.kept_back(spec):
         return True
-    platform = registry.choose("platforms", spec.platform, facts, "local")
-    return platform.__name__.rpartition(".")[2] not in ANY_PROGRAM
+    return not starts_any_program(spec.platform, facts)

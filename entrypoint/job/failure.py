@@ -13,7 +13,7 @@ from itertools import zip_longest
 from entrypoint.base.cause import Cause
 from entrypoint.base.errors import CantCreateError, OsError, RetryError
 from entrypoint.base.model import Members, Node, Outcome, Topology
-from entrypoint.base.text import count, one_line, signal_name, some, spans
+from entrypoint.base.text import count, one_line, signal_name, spans
 from entrypoint.base.values import dataclass, field, replace
 
 # When one rank fails, the launcher ends the others, and their ends may arrive first: seconds to
@@ -191,18 +191,6 @@ def of_program(end: ProgramExit) -> Outcome:
     )
     is_own = not end.reason.startswith("EP410")
     return Outcome(end.status, f"{id}{end.reason}", program=is_own)
-
-
-def named(missing: Mapping[str, str], most: int | None = None) -> str:
-    """Nodes, `most` of them, with what is known of each: `worker-1 (no DNS), worker-2 (gpu-17, not
-    reached yet)`."""
-    return some(
-        (
-            f"{host[:-1]}, {state})" if host.endswith(")") else f"{host} ({state})"
-            for host, state in missing.items()
-        ),
-        most or len(missing),
-    )
 
 
 def short(value: object) -> str:

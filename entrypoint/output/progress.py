@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from entrypoint.base.text import Log
-from entrypoint.job.failure import named
+from entrypoint.base.text import Log, named
 
 _SUMMARY = 10.0  # seconds between two summaries
 _DELAY = 1.0  # seconds for which changes are collected

@@ -1,16 +1,14 @@
-"""The ports from which the nodes choose if a default port is taken, worker-0's choice, and the port
-of sshd. Every node computes the same ones."""
+"""The ports from which the nodes choose if a default port is taken, and worker-0's choice.
+Every node computes the same ones."""
 
 from __future__ import annotations
 
-from binascii import crc32
-
 from entrypoint.base.errors import OsError
-from entrypoint.base.model import LaunchPort, Members, Node, Source, Topology, of_task
+from entrypoint.base.model import LaunchPort, Members, Source, Topology
 from entrypoint.base.text import some
 from entrypoint.base.values import replace
 from entrypoint.spec import DEFAULT, JobSpec
-from entrypoint.spec.rules import port_range
+from entrypoint.spec.rules import port_blocks
 
 EVERYWHERE = 8  # ports that every node of a job offers
 _ALONE = 64  # that worker-0 looks at where it is the only one to decide
@@ -34,7 +32,7 @@ def candidates(
     if is_fixed(spec, wanted.path):
         return (wanted.first,)
     number = EVERYWHERE if wanted.everywhere else _ALONE
-    blocks = _blocks(spec, wanted.span, job, number - 1)
+    blocks = port_blocks(spec.network.ports, wanted.span, job, number - 1)
     return (*blocks, wanted.first) if shared else (wanted.first, *blocks)
 
 
@@ -65,25 +63,6 @@ def choose(
             "give network.ports another or a wider range, the same on all nodes",
         )
     return port, ("; ".join(filter(None, (words, f"{wanted.path} is {port}"))),)
-
-
-def ssh_port(spec: JobSpec, node: Node, seed: str) -> int:
-    """Return the port of a node's sshd.
-
-    `seed`: a text that all nodes of the job know, and that differs from job to job.
-    """
-    if node.ssh_port:
-        return node.ssh_port
-    (port,) = _blocks(spec, 2, seed, 1)
-    return of_task(port, node.task)
-
-
-def _blocks(spec: JobSpec, span: int, seed: str, number: int) -> tuple[int, ...]:
-    """Return the first ports of `number` blocks of `span` ports, or of all if there are fewer."""
-    first, last = port_range(spec.network.ports)
-    blocks = (last - first + 1) // span
-    start = crc32(seed.encode())
-    return tuple(first + (start + i) % blocks * span for i in range(min(number, blocks)))
 
 
 def with_chosen(spec: JobSpec, wanted: LaunchPort | None, port: int) -> JobSpec:

@@ -14,6 +14,7 @@ from entrypoint.base.registry import choose
 from entrypoint.base.text import count, some
 from entrypoint.base.values import replace
 from entrypoint.plan import numbering
+from entrypoint.platforms import ANY_PROGRAM
 from entrypoint.spec import (
     DEFAULT,
     MAX_NODES,
@@ -47,6 +48,12 @@ def site_of(platform: str | None, facts: Facts) -> Site:
         return site
     reason = numbering.reason(facts)
     return replace(site, unknown={**site.unknown, "hosts": reason}) if reason else site
+
+
+def starts_any_program(platform: str | None, facts: Facts) -> bool:
+    """Return whether this platform, or the recognised one, starts programs of every kind."""
+    name = choose("platforms", platform, facts, "local").__name__
+    return name.rpartition(".")[2] in ANY_PROGRAM
 
 
 def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:

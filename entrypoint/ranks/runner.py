@@ -11,13 +11,13 @@ from typing import Any
 from entrypoint.base.model import Facts, File, Launch, Members, Plan
 from entrypoint.base.values import replace
 from entrypoint.job import events, messages
-from entrypoint.launchers import _command_line as command_line
 from entrypoint.output.lines import ATTEMPT
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
 from entrypoint.plan import environment, session_env, settle, with_supervisor
 from entrypoint.plan.members import team_of, with_report
 from entrypoint.plan.ports import with_chosen
+from entrypoint.ranks import command_line
 from entrypoint.ranks.program_reports import ProgramReports
 from entrypoint.ranks.program_stop import ProgramStop
 from entrypoint.ranks.stall.watch import RankWatcher

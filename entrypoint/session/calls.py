@@ -30,10 +30,11 @@ from entrypoint.job import events, messages
 from entrypoint.job.answer import node_report
 from entrypoint.output.log import Callbacks
 from entrypoint.session import codec
-from entrypoint.session.resolve import Address, pause, resolve
+from entrypoint.session.resolve import pause, resolve
 from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
 from entrypoint.system.keys import Keys
+from entrypoint.system.resolver import Address
 from entrypoint.system.threads import rest
 
 _FROZEN = 500  # sessions that are hidden from the garbage collector together

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from entrypoint.base.errors import OsError
-from entrypoint.base.model import Facts, Node, Outcome, Plan
+from entrypoint.base.model import Facts, Node, Outcome, Plan, of_task
 from entrypoint.job import events
 from entrypoint.output.log import Callbacks
-from entrypoint.plan.ports import ssh_port
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.spec import JobSpec
+from entrypoint.spec.rules import port_blocks
 from entrypoint.system import account
 from entrypoint.system.files import RunDir
 from entrypoint.system.keys import Keys
@@ -91,7 +91,7 @@ class Gateway:
 
     def port(self, node: Node) -> int:
         """Return the port of a node's sshd, once this node is open."""
-        return ssh_port(self._spec, node, self._seed)
+        return ssh_port(self._spec.network.ports, node, self._seed)
 
     def send(self, message: Any) -> None:
         """Send a message to the leader that has called this node."""
@@ -124,3 +124,14 @@ class Gateway:
             self._tell(
                 events.Unreachable(0, "someone called, not with this job's keys: another secret?")
             )
+
+
+def ssh_port(ports: str, node: Node, seed: str) -> int:
+    """Return the port of a node's sshd; of this range if the job's keys determine it.
+
+    `seed`: a text that all nodes of the job know, and that differs from job to job.
+    """
+    if node.ssh_port:
+        return node.ssh_port
+    (port,) = port_blocks(ports, 2, seed, 1)
+    return of_task(port, node.task)

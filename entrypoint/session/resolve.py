@@ -8,27 +8,13 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
 
 from entrypoint.base.errors import RetryError
+from entrypoint.system.resolver import Address, addresses
 from entrypoint.system.threads import in_thread, rest
-
-Address = tuple[int, int, int, str, Any]  # as socket.getaddrinfo gives them
 
 _DISCARD = 9  # the discard port, which never answers, RFC 863
 _SLOW = 0.25  # seconds after which a query is sent once more
-
-
-def addresses(host: str, port: int | None) -> list[Address]:
-    """Return all addresses of the host, of either family, in the system's order of preference.
-
-    Raises LookupError if there is none now; a starting container may get its DNS entry later.
-    """
-    try:
-        # As bytes, since Python would import the IDNA tables for a string: host names are ASCII.
-        return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM))
-    except (socket.gaierror, UnicodeError) as error:
-        raise LookupError(str(error)) from None
 
 
 def pause(begun: float, peers: int = 1) -> float:

@@ -4,6 +4,7 @@ problem."""
 from __future__ import annotations
 
 import re
+from binascii import crc32
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Literal
@@ -365,6 +366,15 @@ def port_range(text: str) -> tuple[int, int]:
     """Return the first and the last port of a range such as 20000-20999."""
     first, _, last = text.partition("-")
     return int(first), int(last)
+
+
+def port_blocks(ports: str, span: int, seed: str, number: int) -> tuple[int, ...]:
+    """Return the first ports of `number` blocks of `span` ports of a range, or of all if there are
+    fewer. The first block follows from `seed`."""
+    first, last = port_range(ports)
+    blocks = (last - first + 1) // span
+    start = crc32(seed.encode())
+    return tuple(first + (start + i) % blocks * span for i in range(min(number, blocks)))
 
 
 PORTS = Rule("range of ports, FIRST-LAST", check=_ports)

@@ -16,10 +16,11 @@ from entrypoint.causes import clean, judge, measured
 from entrypoint.causes import table as causes
 from entrypoint.features import explain
 from entrypoint.features.health import cards, programs
-from entrypoint.launchers import _command_line, _nested, mpirun
+from entrypoint.launchers import _nested, mpirun
 from entrypoint.output import steps
 from entrypoint.platforms import _slurm, volcano
 from entrypoint.platforms._hosts import by_number
+from entrypoint.ranks import command_line
 from entrypoint.ranks.stall import reader
 from entrypoint.ranktable import make, read, table
 from entrypoint.spec import jobspec, logs, rules
@@ -63,7 +64,7 @@ EXPRESSIONS: dict[str, Callable[[str], Any]] = {
     "text of a line": lambda text: jobspec._check_line(text),
     "stack of faulthandler": lambda text: reader.parsed_dump(f"Thread 1\n{text}"),
     "library of a stack": lambda text: reader.frame_of("main", text, 1),
-    "line of mpirun": lambda text: _command_line.shown(text.replace(" ", "\0").encode()),
+    "line of mpirun": lambda text: command_line.shown(text.replace(" ", "\0").encode()),
     "escaped": lambda it: text.escaped(it, len(it)),
     "one_line": lambda it: text.one_line(it, len(it)),
     "number": lambda text: re.fullmatch(rules._DECIMAL, text),
@@ -168,14 +169,14 @@ def test_the_line_of_mpirun_is_cut_after_its_first_words(monkeypatch: pytest.Mon
         looked.extend(words)
         return secret.masked_words(words)
 
-    monkeypatch.setattr(_command_line, "masked_words", looking)
+    monkeypatch.setattr(command_line, "masked_words", looking)
     words = [
         "mpirun",
         "HF_TOKEN=abc",
         *(f"data/tokens_{number:05}.bin" for number in range(90_000)),
     ]
     line = "".join(f"{word}\0" for word in words).encode()
-    text = _command_line.shown(line)
+    text = command_line.shown(line)
     assert sum(map(len, looked)) < 40_000
     assert text.startswith("mpirun 'HF_TOKEN=(not shown)' data/tokens_00000.bin ")
     assert len(text) < 40_000
@@ -184,7 +185,7 @@ def test_the_line_of_mpirun_is_cut_after_its_first_words(monkeypatch: pytest.Mon
     assert text.endswith(
         f" and {len(line) - sum(len(word) + 1 for word in words[: len(shown) - 1])} bytes more"
     )
-    assert _command_line.shown(b"") == ""
+    assert command_line.shown(b"") == ""
 
 
 def test_many_words_and_many_secrets() -> None:

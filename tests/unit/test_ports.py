@@ -8,8 +8,9 @@ from entrypoint.base.errors import OsError
 from entrypoint.base.model import Facts, LaunchPort, Members, NodeReport, Plan
 from entrypoint.base.values import replace
 from entrypoint.plan import settle
-from entrypoint.plan.ports import candidates, choose, ssh_port, with_chosen
+from entrypoint.plan.ports import candidates, choose, with_chosen
 from entrypoint.plan.show import plan_text
+from entrypoint.session.gateway import ssh_port
 from entrypoint.spec import JobSpec, load
 
 HOSTS = (
@@ -157,11 +158,11 @@ def test_sshd_s_port_is_one_number_or_follows_from_the_keys(env: dict[str, str],
     text = "tensorflow: {ps: 1}\nlauncher: tensorflow\n"
     nodes = settle(job(text, **env), replace(FACTS, env=env)).topology.nodes
     assert [node.ssh_port for node in nodes] == [port, port, port and port + 1]
-    first, second, server = (ssh_port(job(), node, "key 1") for node in nodes)
+    first, second, server = (ssh_port(job().network.ports, node, "key 1") for node in nodes)
     assert first == second == server - 1
     if not port:
         assert 20000 <= first < 20999
-        assert ssh_port(job(), nodes[0], "key 2") != first
+        assert ssh_port(job().network.ports, nodes[0], "key 2") != first
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from entrypoint.base.text import from_json
 from entrypoint.base.wire import to_json
 from entrypoint.features.health import judge, kernel, programs
 from entrypoint.features.health.observation import Name, Named, Observation, Refusal
-from entrypoint.session.resolve import addresses
 from entrypoint.spec import JobSpec, fields
 from entrypoint.system import checks, preflight
+from entrypoint.system.resolver import addresses
 from entrypoint.system.threads import in_thread
 
 if TYPE_CHECKING:

@@ -53,9 +53,9 @@ from entrypoint.base import heartbeat
 from entrypoint.base.errors import UnavailableError
 from entrypoint.base.model import Members, NodeReport, Outcome
 from entrypoint.base.phases import Phase
-from entrypoint.base.text import count, some
+from entrypoint.base.text import count, named, some
 from entrypoint.base.values import dataclass, replace
-from entrypoint.job.failure import lost, named, not_ready, unhealthy
+from entrypoint.job.failure import lost, not_ready, unhealthy
 from entrypoint.job.membership.team import Team
 from entrypoint.job.messages import TAKEN, Met
 from entrypoint.job.state import JobState
