@@ -102,7 +102,7 @@ def test_what_a_command_imports_is_in_its_closure(
     paths = inputs.closure([*COMMAND, f"entrypoint/cli/{name}.py"], "entrypoint/")
     names = (path.removesuffix(".py").removesuffix("/__init__") for path in paths)
     hidden = imported - {name.replace("/", ".") for name in names}
-    adapters = tuple(f"entrypoint.{kind}." for kind in KINDS)
+    adapters = tuple(folder.replace("/", ".") for folder in KINDS.values())
     assert imported
     assert [each for each in hidden if not each.startswith((*adapters, "entrypoint.cli."))] == []
 

@@ -19,13 +19,19 @@ from pathlib import Path
 
 from tests import TREE
 
-KINDS = ("platforms", "launchers", "devices", "deploy")
+# kinds of adapters -> the folder of their modules
+KINDS = {
+    "platforms": "entrypoint/platforms/",
+    "launchers": "entrypoint/launchers/",
+    "devices": "entrypoint/devices/",
+    "deploy": "entrypoint/tools/deploy/",
+}
 # What a start of the command imports, whatever it is told to do.
 COMMAND = (
     "entrypoint/__main__.py",
     "entrypoint/cli/__init__.py",
     "entrypoint/cli/run.py",
-    *(f"entrypoint/{kind}/__init__.py" for kind in KINDS),
+    *(f"{folder}__init__.py" for folder in KINDS.values()),
 )
 # Folders whose tests cannot start a process: tests/plugin/pure.py, and the simulator.
 PURE = ("tests/unit/", "tests/simulation/", "tests/failures/")
@@ -75,7 +81,7 @@ class Inputs:
         self.changes = changes or {}
         self.paths = sorted(path for path in listed.split("\0") if (tree / path).is_file())
         self._known = frozenset(self.paths)
-        self._adapters = {kind: self._modules(f"entrypoint/{kind}/") for kind in KINDS}
+        self._adapters = {kind: self._modules(folder) for kind, folder in KINDS.items()}
         self._commands = self._modules("entrypoint/cli/")
 
     def test_files(self) -> list[str]:
