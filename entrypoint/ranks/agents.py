@@ -52,10 +52,14 @@ class Agents:
 
     def _pipe(self, name: str) -> int:
         pipe = self._run_dir.pipe(name)
-        self._pipes.callback(os.close, pipe)
-        # First its name goes: an agent that opened it afterwards would wait forever.
-        self._pipes.callback((self._run_dir.path / name).unlink, missing_ok=True)
+        self._pipes.callback(self._end, pipe, name)
         return pipe
+
+    def _end(self, pipe: int, name: str) -> None:
+        # an agent that opened it afterwards would wait forever
+        with contextlib.suppress(OSError):
+            (self._run_dir.path / name).unlink()
+        os.close(pipe)
 
     def _read(self) -> None:
         *lines, rest = (self._rest + os.read(self._names, CHUNK)).split(b"\n")
