@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from entrypoint.base.errors import RetryError
 from entrypoint.base.model import Outcome
@@ -12,10 +12,12 @@ from entrypoint.base.text import duration
 from entrypoint.job import actions, messages
 from entrypoint.job.membership import Membership
 from entrypoint.job.outbox import Outbox
-from entrypoint.job.stall.judge import HangReport, judge
 from entrypoint.job.stall.stacks import ProcessStack
 from entrypoint.job.stall.steps import StepTable
 from entrypoint.job.state import JobState
+
+if TYPE_CHECKING:
+    from entrypoint.job.stall.judge import HangReport
 
 _SHOWN = 15.0  # seconds for every node to show its stacks
 _SOON = 0.5  # seconds between two looks at least
@@ -134,6 +136,8 @@ class StallDetector:
             self._talk.tell_all(messages.Stacks())
 
     def _judge(self) -> None:
+        from entrypoint.job.stall.judge import judge  # most jobs never hang
+
         asked = {self._me, *self._state.peers.alive()}
         silent = sorted(asked - self._stacks.keys())
         report = judge(self._stacks, self._state.topology.name, silent)
