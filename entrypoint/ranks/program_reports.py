@@ -58,6 +58,7 @@ class ProgramReports:
         self._tell = callbacks.tell
         self._background = callbacks.background
         self._note = note
+        self._read = node.read
         self.ranks = Ranks(node, self._on_report)
         self.program_ranks = Ranks(node, self._on_program_rank, OF_PROGRAM)
         self.started: list[asyncio.subprocess.Process] = []  # of this node, or their supervisors
@@ -76,17 +77,12 @@ class ProgramReports:
         self.diagnostician = Diagnostician(self.probe, callbacks)
         self._reaper = Reaper(self._daemon_ended)
 
-    def read(self) -> None:
-        """Report all that supervisors have sent so far."""
-        self.ranks.read()
-        self.program_ranks.read()
-
     async def wait_for(self, program: asyncio.subprocess.Process, number: int) -> None:
         status = process.exit_status(await program.wait())
         if self.merger is not None and self.by_ranks:
             # the launcher has written all output, and the merger may not have passed it on
             await self.merger.ended()
-        self.ranks.read()  # its supervisor, or a rank's, may have reported the end
+        self._read()  # its supervisor, or a rank's, may have reported the end
         if number in self.running:  # otherwise its supervisor has reported it
             self.ended(number, status)
 
@@ -174,7 +170,7 @@ class ProgramReports:
             end = replace(end, reason=own[1], tail=())
         elif reason:
             end = replace(end, reason=reason)
-        self.program_ranks.read()  # the last reports of its ranks may be unread
+        self._read(OF_PROGRAM)  # the last reports of its ranks may be unread
         if status:
             ends = [end for end, _ in self._failed_ranks.values()]
             end = Failures([*ends, end]).cause() or end

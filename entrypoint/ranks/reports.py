@@ -61,7 +61,7 @@ class Ranks:
         self._ended = asyncio.Event()
         self._gone = asyncio.Event()
         self._update()
-        self.read = partial(node.read, kind)  # handles what supervisors have sent so far
+        self._read = node.read
         node.kinds[kind] = self._begin
 
     def _begin(self, supervisor: Connection, rank: Any) -> None:
@@ -104,7 +104,7 @@ class Ranks:
             self._report(event, rank, value)
 
     def _died(self, rank: int, pid: int) -> None:
-        self.read()  # its last line may be unread
+        self._read()  # its last line may be unread
         if rank in self._ranks and self._ranks[rank].pid == pid:
             self._lose(rank)
 
@@ -161,7 +161,7 @@ class Ranks:
         for pid in self.alive.values():
             process.kill_group(pid, signal.SIGKILL)
 
-    def let_go(self) -> None:
+    def release_failed(self) -> None:
         """Tell supervisors of failed ranks that they may leave now (--hold in supervisor.py)."""
         proc.kill(self.supervisors, signal.SIGURG)
 

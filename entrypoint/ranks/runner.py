@@ -78,7 +78,7 @@ class Programs:
             case messages.StartDaemon(command):
                 self._background(self._start_daemon(command))
             case messages.Ping(number):
-                self.reports.read()  # reports of ranks are sent before this answer
+                self.node.read()  # reports of ranks are sent before this answer
                 self.watcher.tell_steps()
                 self._tell(messages.Pong(self.idle(), number))
             case messages.Signal(name):
@@ -91,7 +91,7 @@ class Programs:
             case messages.Stop(grace):
                 self._stop.begin(grace)
             case messages.ReleaseFailedRanks():
-                self.reports.ranks.let_go()
+                self.reports.ranks.release_failed()
             case _:
                 raise TypeError(f"this is no order: {message!r}")
 

@@ -75,13 +75,13 @@ class NodeSocket:
         self._socket.setblocking(False)
         self._listen()
 
-    def read(self, kind: str) -> None:
-        """Handle all lines that processes of this kind have sent so far."""
+    def read(self, kind: str = "") -> None:
+        """Handle all lines that processes have sent so far; those of one kind alone if given."""
         self._accept()
         for connection in (*self._unknown, *self._known):
             if not connection.kind:
                 self._receive(connection)
-            if connection.kind == kind and connection.handler:
+            if kind in ("", connection.kind) and connection.handler:
                 self._receive(connection)
                 self._handle(connection)
 
