@@ -40,7 +40,7 @@ class NodeProbe:
         self._processes = Processes()
         self._started = time.monotonic()
         self.log_error = 0  # of a rank's log that could not be opened, which is its end
-        self._has_told_kill = False  # whether a kill for memory was the reason of an end
+        self._has_reported_kill = False  # whether a kill for memory was the reason of an end
 
     def why(self, what: str, status: int) -> str:
         """Return why a program ended with this status: what this container ran out of, or a whole
@@ -51,12 +51,12 @@ class NodeProbe:
             hint = cure(error, folder / "log", "set log_dir to a place that this user can write")
             return f"EP410 cannot write the log of {what} | {folder}: {error.strerror} | {hint}"
         killed = status == 128 + signal.SIGKILL and self._memory.oom_killed()
-        self._has_told_kill |= bool(killed)
+        self._has_reported_kill |= bool(killed)
         return killed or (status != 0 and self._processes.refused()) or ""
 
-    def untold_kill(self) -> str:
-        """Return a message if the kernel killed a process for memory, which no end told."""
-        killed = None if self._has_told_kill else self._memory.oom_killed()
+    def unreported_kill(self) -> str:
+        """Return a message if the kernel killed a process for memory, which no end was put down to."""
+        killed = None if self._has_reported_kill else self._memory.oom_killed()
         hint = "no rank has ended by that: see what its own processes did"
         return f"a process was ended by SIGKILL (137), {killed} | {hint}" if killed else ""
 

@@ -140,7 +140,7 @@ class ProgramStop:
                 await self._reports.merger.ended(_UNREAD)
             if lost := await self._reports.merger.give_up():
                 self._reports.log_lost(lost)
-        if killed := self._reports.probe.untold_kill():
+        if killed := self._reports.probe.unreported_kill():
             self._log(f"warning: EP601 {killed}")
         if remaining := await children.end_all(_GONE):
             hint = "find out what the kernel waits for"

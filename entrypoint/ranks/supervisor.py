@@ -361,7 +361,7 @@ class Supervised:
         self._printed = False  # whether the first output was reported
         self._status: int | None = None
         self._alone = False  # whether no process is left below this one
-        self._let_go = False
+        self._is_released = False
         self.terminated = False  # whether SIGTERM was received
         self._passed: int | None = None  # bytes passed on when the launcher began to end
         self._launchers: NestedLaunchers | None = None  # below the program, if it may have none
@@ -394,7 +394,7 @@ class Supervised:
                 _die(self.launcher)
             elif fd == self._woken:
                 signals = os.read(fd, 512)
-                self._let_go |= _signal.SIGURG in signals
+                self._is_released |= _signal.SIGURG in signals
                 self._pass_on_signals(signals)
             else:
                 by_fd[fd]()
@@ -526,7 +526,7 @@ class Supervised:
         """Stay until the entrypoint reports that the other ranks have ended, for so many seconds at
         most."""
         limit = time.monotonic() + seconds
-        while not self._let_go and time.monotonic() < limit:
+        while not self._is_released and time.monotonic() < limit:
             self._step(limit)
 
 

@@ -68,7 +68,7 @@ class Signals:
         """Install the handlers: no stop signal is missed, and no user signal ends this process."""
         for signum in (*STOPS, *USERS):
             if signal.getsignal(signum) is not signal.SIG_IGN:
-                signal.signal(signum, self._came)
+                signal.signal(signum, self._on_signal)
 
     @property
     def stopped(self) -> int | None:
@@ -108,7 +108,7 @@ class Signals:
         self._delivered = 0
         self._loop.call_soon(self._give)
 
-    def _came(self, signum: int, frame: object) -> None:
+    def _on_signal(self, signum: int, frame: object) -> None:
         if signum in USERS:
             self._soon(self._pass_on, signum)
             return

@@ -158,7 +158,7 @@ def test_a_stop_that_one_attempt_has_heard_too_late_is_given_to_the_next() -> No
     async def attempt(stops: int) -> None:
         signals.take(lambda signum, again: given.append((signum, again)))
         for _ in range(stops):
-            signals._came(signal.SIGTERM, None)
+            signals._on_signal(signal.SIGTERM, None)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -166,7 +166,7 @@ def test_a_stop_that_one_attempt_has_heard_too_late_is_given_to_the_next() -> No
     assert given == []
     asyncio.run(attempt(1))
     assert given == [(15, False)]
-    signals._came(signal.SIGTERM, None)  # between two attempts
+    signals._on_signal(signal.SIGTERM, None)  # between two attempts
     assert given == [(15, False)]
     asyncio.run(attempt(0))
     assert given == [(15, False), (15, False), (15, True)]
@@ -187,8 +187,8 @@ def test_two_signals_of_timeout_are_one_and_each_ctrl_c_counts(
 
     async def job() -> None:
         signals.take(lambda signum, again: None)
-        signals._came(signum, None)
-        signals._came(signum, None)
+        signals._on_signal(signum, None)
+        signals._on_signal(signum, None)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 

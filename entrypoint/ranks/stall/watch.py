@@ -58,7 +58,7 @@ class RankWatcher:
         self._tell = callbacks.tell
         self._log = callbacks.log
         self._ranks = ranks
-        self._told = False  # whether the last report of steps had any
+        self._had_steps = False  # whether the last report of steps had any
 
     def _watched(self) -> list[WatchedRank]:
         """Return the ranks of this node, or its programs where these are not known to start any."""
@@ -92,8 +92,8 @@ class RankWatcher:
             last = steps.last(self._draft.topology.run_dir, rank.number)
             if last is not None and (of_all or rank.supervisor):
                 rows.append((rank.rank, last[1], max(0.0, now - last[0])))
-        if rows or self._told:  # also once, when no rank is left
-            self._told = bool(rows)
+        if rows or self._had_steps:  # also once, when no rank is left
+            self._had_steps = bool(rows)
             self._tell(Steps(tuple(rows[:STEPS])))
 
     async def tell_stacks(self) -> None:

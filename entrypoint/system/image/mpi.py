@@ -40,8 +40,8 @@ def _installation(folder: str, path: str, env: Mapping[str, str]) -> Installatio
     was_moved = "hpcx" in os.path.basename(hpcx) and not env.get("OPAL_PREFIX")
     if folder in path.split(":") and not was_moved:
         return None
-    beside = [f"{hpcx}/{name}" for name in _OF_HPCX] if "hpcx" in os.path.basename(hpcx) else []
-    libraries = tuple(filter(os.path.isdir, (*beside, f"{prefix}/lib")))
+    added = [f"{hpcx}/{name}" for name in _OF_HPCX] if "hpcx" in os.path.basename(hpcx) else []
+    libraries = tuple(filter(os.path.isdir, (*added, f"{prefix}/lib")))
     return Installation(folder, libraries, prefix if was_moved else "")
 
 
