@@ -249,21 +249,18 @@ class Driver:
         try:
             wanted = self._machine.handle(event, now)
         except Exception as error:
-            self._machine_failed(error)
+            if self._machine.outcome is None:
+                self._failed(error)
+            elif not self.over.done():
+                # A machine that has decided handles no failure: this node ends, and the others
+                # see it as lost.
+                self.over.set_result(internal(error))
             return
         for action in wanted:
             try:
                 self._perform(action)
             except Exception as error:
                 self._failed(error)
-
-    def _machine_failed(self, error: Exception) -> None:
-        """A defect of the machine. One that has decided already would not hear of it, and the node
-        would never end: then it ends here, and the others notice the loss."""
-        if self._machine.outcome is None:
-            self._failed(error)
-        elif not self.over.done():
-            self.over.set_result(internal(error))
 
 
 class Loop:
@@ -284,6 +281,7 @@ class Loop:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.machine = _machine(attempt)
         self._driver = Driver(self.machine, self._observer, self._perform, self._failed)
+        self.tell = self._driver.tell  # gives the machine an event
         self._calls: Any = None  # the leader's Caller, once this node is open for logins
         self._waiting: Waiting | None = None
         self._writing: asyncio.Task[None] | None = None  # of files into the log folder
@@ -301,8 +299,15 @@ class Loop:
         self._stack_requests = StackRequests(self._programs.node, self._stacks_wanted)
         nodes = self._topology.nodes if draft.launch.ranks.agents else ()
         hosts = {node.host: node.rank for node in nodes}
-        self._agents = Agents(self._run_dir, hosts, self._daemon_wanted)
-        signals.take(self._signalled, self._user_signalled)
+        self._agents = Agents(
+            self._run_dir,
+            hosts,
+            lambda rank, command: self.tell(events.DaemonWanted(rank, command)),
+        )
+        signals.take(
+            lambda signum, again: self.tell(events.Signalled(signum, again)),
+            lambda signum: self._here(messages.Signal(signal.Signals(signum).name)),
+        )
 
     async def run(self) -> Outcome:
         """From this node's start to its end, with the job's outcome. Raises EntrypointError where
@@ -322,10 +327,6 @@ class Loop:
         return LoopView(attempt, self.machine.outcome, programs.idle(), programs.command)
 
     # -- events
-
-    def tell(self, event: Any) -> None:
-        """Give the machine an event and perform its actions."""
-        self._driver.tell(event)
 
     def _here(self, message: Any) -> None:
         self.tell(events.MessageReceived(self._topology.me, message))
@@ -360,23 +361,11 @@ class Loop:
         if isinstance(error, Exception):
             self._failed(error)
 
-    def _signalled(self, signum: int, again: bool) -> None:
-        self.tell(events.Signalled(signum, again))
-
-    def _user_signalled(self, signum: int) -> None:
-        self._here(messages.Signal(signal.Signals(signum).name))
-
-    def _daemon_wanted(self, rank: int, command: str) -> None:
-        self.tell(events.DaemonWanted(rank, command))
-
     # -- actions
 
     def _perform(self, action: Any) -> None:
         self._observer.saw(action, time.monotonic())
         _ACTIONS[type(action)](self, action)
-
-    def _print(self, action: actions.Print) -> None:
-        show(scrubbed(action.text, self._facts.env))
 
     def _stacks_wanted(self) -> None:
         if self._draft.leads:
@@ -407,27 +396,27 @@ class Loop:
             self._waiting.close()
 
     def _send(self, action: actions.Send) -> None:
-        if action.node != self._topology.me and self._calls:
-            self._calls.send(action.node, action.message)
-        elif action.node != self._topology.me:
-            self._gateway.send(action.message)
-        elif isinstance(action.message, messages.Question):
-            self._respondent.ask(action.message)
-        else:
-            if isinstance(action.message, (messages.Start, messages.Stop)):
-                self._respondent.stop()
-            if isinstance(action.message, messages.Stop):
-                self._admission.cancel()
-            starts = isinstance(action.message, (messages.Start, messages.StartDaemon))
-            if starts and self.machine.state.phase is not Phase.SPARE:
-                self._admission.hold(lambda: self._programs.do(action.message))
+        message = action.message
+        if action.node != self._topology.me:
+            if self._calls:
+                self._calls.send(action.node, message)
             else:
-                self._programs.do(action.message)
+                self._gateway.send(message)
+            return
+        if isinstance(message, messages.Question):
+            self._respondent.ask(message)
+            return
+        if isinstance(message, (messages.Start, messages.Stop)):
+            self._respondent.stop()
+        if isinstance(message, messages.Stop):
+            self._admission.cancel()
+        starts = isinstance(message, (messages.Start, messages.StartDaemon))
+        if starts and self.machine.state.phase is not Phase.SPARE:
+            self._admission.hold(lambda: self._programs.do(message))
+        else:
+            self._programs.do(message)
 
     def _prepare(self, action: actions.Prepare) -> None:
-        self._admission.hold(lambda: self._prepare_now(action))
-
-    def _prepare_now(self, action: actions.Prepare) -> None:
         launch = self._programs.prepare(action.members, port=action.port, replaced=action.replaced)
         self.tell(events.Prepared(launch.ranks.reported, launch.ends.awaited))
 
@@ -436,7 +425,7 @@ class Loop:
 
     # -- what takes a while
 
-    async def _open_door(self) -> None:
+    async def _open_endpoint(self) -> None:
         """Make this node ready for logins, or end this loop with the reason if another place may
         do."""
         try:
@@ -462,9 +451,7 @@ class Loop:
         report = self._admission.report(report)
         if self._topology.is_leader:
             # slow to import, and workers need no ssh client
-            from entrypoint.session.calls import (
-                Caller,
-            )
+            from entrypoint.session.calls import Caller
 
             nodes, user = self._topology.nodes, self._topology.user
             question = _hello(self._spec, self._draft)
@@ -559,11 +546,11 @@ class Loop:
 
 _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     actions.Log: lambda loop, action: loop._log(action.text),
-    actions.Print: Loop._print,
+    actions.Print: lambda loop, action: show(scrubbed(action.text, loop._facts.env)),
     actions.ShowStacks: lambda loop, action: loop._stack_requests.answer(action.lines, action.why),
     actions.WriteFiles: Loop._write_files,
     actions.ShowWaiting: Loop._show_waiting,
-    actions.OpenEndpoint: lambda loop, action: loop._background(loop._open_door()),
+    actions.OpenEndpoint: lambda loop, action: loop._background(loop._open_endpoint()),
     actions.Resolve: Loop._resolve_names,
     actions.Call: Loop._call,
     actions.CloseSession: lambda loop, action: loop._calls.close(action.node),
@@ -574,7 +561,7 @@ _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     actions.ReportPhases: lambda loop, action: loop._gateway.send(
         loop._observer.phases(time.monotonic())
     ),
-    actions.Prepare: Loop._prepare,
+    actions.Prepare: lambda loop, action: loop._admission.hold(lambda: loop._prepare(action)),
     actions.ShowLine: lambda loop, action: loop._programs.show_line(),
     actions.AnswerAgent: lambda loop, action: loop._agents.answer(action.node, action.status),
     actions.CheckOutputProgress: Loop._check_output_progress,
