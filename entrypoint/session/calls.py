@@ -21,7 +21,7 @@ from typing import Any
 
 import paramiko
 
-from entrypoint.base.errors import ConfigError, RetryError
+from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Node
 from entrypoint.base.text import one_line
 from entrypoint.base.values import dataclass, replace
@@ -80,7 +80,6 @@ class _Attempt:
     step: str = "connecting"
     address: str = ""
     client: Transport | None = None
-    turn: asyncio.TimerHandle | None = None  # until it ends, no other login begins instead
 
     def progress(self) -> tuple[str, int]:
         """Return a value that changes with everything that the peer does."""
@@ -167,10 +166,11 @@ class Caller:
                 )
                 self._named.setdefault(node.rank, time.monotonic())
                 session = await self._login(node, addresses)
-            # RetryError and OSError: no thread or file is available now; a later attempt may get
-            # one.
-            except (AttemptFailed, RetryError, OSError) as error:
-                self._tell(self._unreachable(node, error))
+            except AttemptFailed as error:
+                reason, named = one_line(str(error)), self._named[node.rank]
+                self._tell(
+                    events.Unreachable(node.rank, reason, error.refused, named, error.is_ours)
+                )
                 await self._pause(node)
             except ConfigError as error:
                 self._tell(events.Rejected(node.rank, error.summary, error.detail, error.hint))
@@ -192,13 +192,6 @@ class Caller:
                 session.listen(self._tell, self._log)
                 return
 
-    def _unreachable(self, node: Node, error: Exception) -> events.Unreachable:
-        reason = one_line(str(error) or type(error).__name__)
-        failed = error if isinstance(error, AttemptFailed) else AttemptFailed(reason)
-        return events.Unreachable(
-            node.rank, reason, failed.refused, self._named.get(node.rank, 0.0), failed.is_ours
-        )
-
     async def _pause(self, node: Node) -> None:
         """Wait before the next attempt: no event announces that a peer has started."""
         await rest(pause(self._begun[node.rank], len(self._nodes)))
@@ -209,9 +202,8 @@ class Caller:
         patience = self._patience.get(node.rank, 1)
         attempt = _Attempt(self._limits.step * patience)
         await self._logins.acquire()
-        self._take_turn(attempt)
         work = asyncio.create_task(self._attempt(attempt, node, addresses))
-        work.add_done_callback(lambda _: self._end_turn(attempt))
+        self._background(self._take_turn(attempt, work))
         limit = self._limits.attempt * patience
         try:
             await asyncio.wait({work}, timeout=limit)
@@ -227,25 +219,17 @@ class Caller:
         self._patience.pop(node.rank, None)
         return session
 
-    def _take_turn(self, attempt: _Attempt, before: tuple[str, int] | None = None) -> None:
-        """Keep the next login waiting, unless nothing has changed since `before`.
+    async def _take_turn(self, attempt: _Attempt, work: asyncio.Task[Session]) -> None:
+        """Keep the next login waiting until this one is over, or its peer does nothing.
 
         The time of a whole login says nothing: it is long where all are slow, and more at the same
         time would make all of them slower.
         """
-        now = attempt.progress()
-        if now == before:
-            self._end_turn(attempt)
-            return
-        attempt.turn = asyncio.get_running_loop().call_later(
-            self._limits.turn, self._take_turn, attempt, now
-        )
-
-    def _end_turn(self, attempt: _Attempt) -> None:
-        if attempt.turn is not None:
-            attempt.turn.cancel()
-            attempt.turn = None
-            self._logins.release()
+        before = None
+        while not work.done() and (now := attempt.progress()) != before:
+            before = now
+            await asyncio.wait({work}, timeout=self._limits.turn)
+        self._logins.release()
 
     async def _attempt(self, attempt: _Attempt, node: Node, addresses: list[Address]) -> Session:
         """Log in once: connect, prove both keys, start the endpoint, send the question."""

@@ -93,16 +93,20 @@ class Endpoint:
         taken = False
         try:
             await session.open()
-            while data := await session.read():
+            while data := await session.reader.read(CHUNK):
                 for arrived in intake.feed(data, time.monotonic()):
                     if (message := self._with_hosts(arrived)) is None:
                         session.send(codec.pack(messages.HostsWanted()))
                         continue
-                    if not taken and (reason := self._take(session, message)):
-                        session.send(codec.pack(messages.Taken(reason)))
-                        self._log_rejected(session.caller, message, reason)
-                        return
-                    taken = True
+                    if not taken:
+                        if reason := self.busy(message):
+                            session.send(codec.pack(messages.Taken(reason)))
+                            self._log_rejected(session.caller, message, reason)
+                            return
+                        if self._session is not None:
+                            self._session.close()
+                        self._session = session
+                        taken = True
                     if self._session is session:
                         self.on_message(message)
         except Invalid as error:
@@ -123,15 +127,6 @@ class Endpoint:
         if message.digest != codec.digest(self.hosts):
             return None
         return replace(message, hosts=self.hosts, digest="")
-
-    def _take(self, session: _Session, first: Any) -> str:
-        """Accept the session and return "", or return why it is rejected."""
-        if reason := self.busy(first):
-            return reason
-        if self._session is not None:
-            self._session.close()
-        self._session = session
-        return ""
 
     def _log_rejected(self, caller: str, first: Any, reason: str) -> None:
         """Log once who has called although this node has a leader, and what it said."""
@@ -160,7 +155,7 @@ class _Session:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._pipe = 0
-        self._reader = asyncio.StreamReader()
+        self.reader = asyncio.StreamReader()  # of what the leader sends
         self._source: asyncio.ReadTransport | None = None
         self._sink: asyncio.WriteTransport | None = None
         self.reason = "its session ended"  # if nothing else ends it
@@ -171,7 +166,7 @@ class _Session:
         source = self._opened(_FROM, os.O_RDONLY)
         self._pipe = os.fstat(source.fileno()).st_ino
         self._source, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(self._reader), source
+            lambda: asyncio.StreamReaderProtocol(self.reader), source
         )
         self._sink, _ = await loop.connect_write_pipe(
             asyncio.BaseProtocol, self._opened(_TO, os.O_WRONLY)
@@ -186,10 +181,6 @@ class _Session:
             file.close()
             raise OSError(f"file {number} of process {self._pid} is no pipe")
         return file
-
-    async def read(self) -> bytes:
-        """Return bytes that the leader has sent; none when the session is over."""
-        return await self._reader.read(65536)
 
     def send(self, data: bytes) -> None:
         """Send data, or keep what sshd does not take now. Too much of it ends the session."""

@@ -109,10 +109,9 @@ class Gateway:
             await self._sshd.ended()
 
     def _on_message(self, message: Any) -> None:
+        is_leader = self._topology.is_leader
         self._tell(
-            events.LeaderCalled(message)
-            if self._topology.is_leader
-            else events.MessageReceived(0, message)
+            events.LeaderCalled(message) if is_leader else events.MessageReceived(0, message)
         )
 
     def _on_lost(self, why: str) -> None:
