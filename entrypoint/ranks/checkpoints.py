@@ -117,20 +117,7 @@ class CheckpointWatch:
     async def begin(self) -> None:
         """Remember what is there before ranks start. If the look takes too long, what it finds
         later counts."""
-        try:
-            first = in_thread(partial(look_at, self._path))
-        except RetryError:
-            return  # no thread can start now
-        first.add_done_callback(self._remember)
-        await asyncio.wait({first}, timeout=_LIMIT)
-
-    def _remember(self, first: asyncio.Future[Look]) -> None:
-        if not first.cancelled() and first.exception() is None:
-            self._before = self._last = first.result()
-            if self._before.problem:
-                detail = f"{self._path}: {self._before.problem}"
-                hint = "let this user read it, or name another path: no change there is seen"
-                self._log(f"warning: EP641 restarts.progress cannot be read | {detail} | {hint}")
+        await asyncio.wait({asyncio.ensure_future(self._look())}, timeout=_LIMIT)
 
     async def watch(self) -> None:
         """Look now and then while the ranks run."""
@@ -159,6 +146,11 @@ class CheckpointWatch:
             return  # no thread can start now
         before, last, self._last = self._before, self._last, now
         if not before or not last:
+            self._before = now
+            if now.problem:
+                detail = f"{self._path}: {now.problem}"
+                hint = "let this user read it, or name another path: no change there is seen"
+                self._log(f"warning: EP641 restarts.progress cannot be read | {detail} | {hint}")
             return
         if now.is_news_after(last):
             self._tell(Grew())

@@ -58,9 +58,7 @@ class Ranks:
         self._report = report
         self._ranks: dict[int, _Rank] = {}  # ranks whose supervisor exists
         self.statuses: dict[int, int] = {}  # rank -> status of those that have ended
-        self._ended = asyncio.Event()
-        self._gone = asyncio.Event()
-        self._update()
+        self._changed = asyncio.Event()
         self._read = node.read
         node.kinds[kind] = self._begin
 
@@ -77,7 +75,7 @@ class Ranks:
             supervisor.handler = partial(self._handle, rank, state)
             self._ranks[rank] = state
             self.statuses.pop(rank, None)
-            self._update()
+            self._changed.set()
             self._report("start", rank, supervisor.pid)
         supervisor.send(_INSPECTED)
 
@@ -99,7 +97,7 @@ class Ranks:
             self.statuses[rank] = value
         elif event == "done":
             state.done = rank in self.statuses
-        self._update()
+        self._changed.set()
         if event != "done":
             self._report(event, rank, value)
 
@@ -110,7 +108,7 @@ class Ranks:
 
     def _lose(self, rank: int) -> None:
         self._ranks.pop(rank).forget()
-        self._update()
+        self._changed.set()
         if rank not in self.statuses:
             self.statuses[rank] = 128 + signal.SIGKILL
             self._report("end", rank, self.statuses[rank])
@@ -123,13 +121,6 @@ class Ranks:
     def count(self) -> int:
         """Return the number of ranks that have started."""
         return len({*self._ranks, *self.statuses})
-
-    def _update(self) -> None:
-        for event, ranks in ((self._ended, self._running()), (self._gone, self.alive)):
-            if ranks:
-                event.clear()
-            else:
-                event.set()
 
     def _running(self) -> list[int]:
         return [state.pid for rank, state in self._ranks.items() if rank not in self.statuses]
@@ -167,11 +158,17 @@ class Ranks:
 
     async def ended(self) -> None:
         """Return when no rank runs."""
-        await self._ended.wait()
+        while self._running():
+            await self._change()
 
     async def gone(self) -> None:
         """Return when no rank runs, and all that they printed is passed on."""
-        await self._gone.wait()
+        while self.alive:
+            await self._change()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
 
     def of_spawn(self, started: Iterable[asyncio.subprocess.Process]) -> list[int]:
         """Return the processes that MPI_Comm_spawn has started, which no supervisor has: below
