@@ -38,8 +38,14 @@ class Waiting:
         )
 
     def _summary(self) -> None:
+        """Show a line such as `6 of 8 nodes are here, 12s of 600s | waiting for worker-5 (no DNS)`;
+        without a live line, log one."""
         if self._live:
-            self._live(self._status_line())
+            missing, peers = self._missing()
+            nodes = len(self._peers) + 1
+            here = f"{nodes - peers} of {nodes} nodes are here, " if self._peers else ""
+            times = f"{self.elapsed():.0f}s of {self._limit:.0f}s"
+            self._live(f"{here}{times} | waiting for {named(missing)}" if missing else "")
         else:
             self._tell()
         self._wait()
@@ -50,18 +56,6 @@ class Waiting:
         missing.sort(key=lambda item: item[0] not in self._peers)
         return dict(missing), sum(what in self._peers for what, _ in missing)
 
-    def _status_line(self) -> str:
-        """Return a line such as `6 of 8 nodes are here, 12s of 600s | waiting for worker-5 (no
-        DNS)`; "" for none."""
-        missing, peers = self._missing()
-        nodes = len(self._peers) + 1
-        here = f"{nodes - peers} of {nodes} nodes are here, " if self._peers else ""
-        return (
-            f"{here}{self.elapsed():.0f}s of {self._limit:.0f}s | waiting for {named(missing)}"
-            if missing
-            else ""
-        )
-
     def _tell(self) -> None:
         """Log a line such as `waiting for 2 of 8 peers: worker-5 (no DNS), worker-6 (refused)
         12s/600s`."""
@@ -69,10 +63,8 @@ class Waiting:
         missing, peers = self._missing()
         if missing:
             count = f"{peers} of {len(self._peers)} peers: " if peers else ""
-            self._log(
-                f"waiting for {count}{named(missing, _NAMED)}"
-                f" {self.elapsed():.0f}s/{self._limit:.0f}s"
-            )
+            times = f"{self.elapsed():.0f}s/{self._limit:.0f}s"
+            self._log(f"waiting for {count}{named(missing, _NAMED)} {times}")
 
     def update(self, what: str, state: str, is_peer: bool = False) -> None:
         """Note why it is missing ("" once it is there); all changes within a second make one

@@ -55,7 +55,7 @@ class NodeProbe:
         return killed or (status != 0 and self._processes.refused()) or ""
 
     def unreported_kill(self) -> str:
-        """Return a message if the kernel killed a process for memory, which no end was put down to."""
+        """Return a message if the kernel killed a process for memory, which explains no end."""
         killed = None if self._has_reported_kill else self._memory.oom_killed()
         hint = "no rank has ended by that: see what its own processes did"
         return f"a process was ended by SIGKILL (137), {killed} | {hint}" if killed else ""

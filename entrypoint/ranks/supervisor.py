@@ -318,7 +318,7 @@ def _start(
         )
     _signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for signum in (*_IGNORED, _signal.SIGCHLD, _LAUNCHER_ENDS):
-        _signal.signal(signum, _nothing)
+        _signal.signal(signum, lambda signum, frame: None)  # it only has to interrupt the wait
     for signum in _signal.sigpending() - {_LAUNCHER_ENDS}:
         os.kill(child, signum)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
@@ -571,7 +571,3 @@ def _become(program: list[str], cwd: str, fds: dict[int, int], mask: set[int]) -
         write_all(2, f"{text}\n".encode("utf-8", "backslashreplace"))
     finally:
         os._exit(status)
-
-
-def _nothing(signum: int, frame: object) -> None:
-    """Do nothing: the signal only has to interrupt the wait."""

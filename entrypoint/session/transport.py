@@ -58,9 +58,8 @@ class Transport(paramiko.Transport):
     )
 
     def __init__(self, connection: socket.socket) -> None:
-        self.changed: Callable[[], None] = lambda: (
-            None
-        )  # called in the event loop after bytes were read, or the session ended
+        # Called in the event loop after bytes were read, or the session ended.
+        self.changed: Callable[[], object] = lambda: None
         # This node's address in the session.
         self.local: str = connection.getsockname()[0]
         self._reader = greenlet(self.run)
@@ -192,16 +191,16 @@ def _keep_data(channel: paramiko.Channel, message: paramiko.Message) -> None:
     channel.transport._data.append(message.get_binary())  # type: ignore[union-attr]
 
 
+def _note(changed: asyncio.Future[None]) -> None:
+    if not changed.done():
+        changed.set_result(None)
+
+
 _HANDLERS = paramiko.Transport._channel_handler_table  # type: ignore[attr-defined]
 Transport._channel_handler_table = {  # type: ignore[attr-defined]
     **_HANDLERS,
     MSG_CHANNEL_DATA: _keep_data,
 }
-
-
-def _note(changed: asyncio.Future[None]) -> None:
-    if not changed.done():
-        changed.set_result(None)
 
 
 class _Answered(dict[int, threading.Event]):

@@ -29,18 +29,15 @@ def add_site(log: Log) -> None:
     for file in files:
         if file.suffix == ".tsv":
             try:
-                table.add_site(_text(file), file.name)
+                if why := untrusted(file):
+                    raise OSError(0, why)
+                # a ConfigMap's files are links
+                data = read_regular(os.path.realpath(file), MOST + 1)
+                if len(data) > MOST:
+                    raise OSError(0, f"more than {size(MOST)}")
+                table.add_site(data.decode(), file.name)
             except (OSError, ValueError) as error:
                 _warn(log, file, error)
-
-
-def _text(file: Path) -> str:
-    if why := untrusted(file):
-        raise OSError(0, why)
-    data = read_regular(os.path.realpath(file), MOST + 1)  # a ConfigMap's files are links
-    if len(data) > MOST:
-        raise OSError(0, f"more than {size(MOST)}")
-    return data.decode()
 
 
 def _warn(log: Log, path: Path, error: Exception) -> None:

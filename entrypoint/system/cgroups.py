@@ -27,6 +27,7 @@ _MEMORY_LIMIT = {2: "memory.max", 1: "memory.limit_in_bytes"}
 _MEMORY_PEAK = {2: "memory.peak", 1: "memory.max_usage_in_bytes"}
 _PROCESSES_EVENTS = dict.fromkeys((2, 1), "pids.events")
 _PROCESSES_LIMIT = dict.fromkeys((2, 1), "pids.max")
+_MOUNTS = {2: "cgroup2", 1: "cgroup"}  # kinds of file system
 
 
 class _Counter:
@@ -68,7 +69,7 @@ class Memory(_Counter):
         reason = "no limit of this container's, so the machine's"
         if limit is not None:
             reason = f"limit {size(limit)}"
-        return f"out of memory: {reason}{f', peak {size(peak)}' if peak is not None else ''}"
+        return f"out of memory: {reason}{'' if peak is None else f', peak {size(peak)}'}"
 
 
 class Processes(_Counter):
@@ -109,11 +110,11 @@ def _folders(root: Path, version: int, controller: str) -> list[Path]:
         mounts = _lines(root / "proc/self/mountinfo")
     except OSError:
         return []
+    if version == 2:
+        controller = ""  # one hierarchy has all of them, and names none
     for group in groups:
-        number, controllers, path = _path(group).split(":", 2)
-        if (version == 2 and number == "0") or (
-            version == 1 and controller in controllers.split(",")
-        ):
+        _, controllers, path = _path(group).split(":", 2)
+        if controller in controllers.split(","):
             break
     else:
         return []
@@ -121,9 +122,7 @@ def _folders(root: Path, version: int, controller: str) -> list[Path]:
         mount_fields, _, kind = mount.partition(" - ")
         top, place = map(_path, mount_fields.split(" ")[3:5])
         kind, _, options = kind.split(" ", 2)
-        if kind == ("cgroup2" if version == 2 else "cgroup") and (
-            version == 2 or controller in options.split(",")
-        ):
+        if kind == _MOUNTS[version] and controller in ("", *options.split(",")):
             # The mount shows the cgroup `top`; without a namespace of its own the path is the
             # host's.
             relative = path.removeprefix(top.rstrip("/")) if path.startswith(top) else ""
@@ -171,19 +170,12 @@ def readings(controller: str, names: Mapping[int, str], root: Path = Path("/")) 
 
 def cpu_limit(root: Path = Path("/")) -> float | None:
     """Return how many CPUs this process's cgroup may use at a time; None if it has no limit."""
-    given = []
-    for text in readings("cpu", {2: "cpu.max"}, root):
-        quota, _, period = text.partition(" ")
-        if quota.isdigit() and period.isdigit():
-            given.append(int(quota) / int(period))
     quotas, periods = (
         readings("cpu", {1: f"cpu.cfs_{name}_us"}, root) for name in ("quota", "period")
     )
-    given += [
-        int(quota) / int(period)
-        for quota, period in zip(quotas, periods, strict=False)
-        if quota.isdigit()
-    ]
+    limits = [text.partition(" ")[::2] for text in readings("cpu", {2: "cpu.max"}, root)]
+    limits += zip(quotas, periods, strict=False)
+    given = (int(quota) / int(period) for quota, period in limits if quota.isdigit())
     return min(given, default=None)
 
 

@@ -301,9 +301,13 @@ def trusted_entries(folder: Path) -> list[Path]:
 
 
 def untrusted(path: Path) -> str:
-    """Return why somebody else may have written this, or ""."""
+    """Return why somebody else than this user, root or the user of the container's process 1 may
+    have written this, or ""."""
     about = os.stat(path)
-    if about.st_uid not in _trusted_users():
+    trusted = {0, os.geteuid()}
+    with contextlib.suppress(OSError):
+        trusted.add(os.stat("/proc/1").st_uid)
+    if about.st_uid not in trusted:
         return f"it belongs to user {about.st_uid}"
     is_open = about.st_mode & stat.S_IWOTH or (
         about.st_mode & stat.S_IWGRP and about.st_gid not in (0, os.getegid())
@@ -312,15 +316,6 @@ def untrusted(path: Path) -> str:
     if is_open and not os.statvfs(path).f_flag & os.ST_RDONLY:
         return f"others may change it: {stat.filemode(about.st_mode)}"
     return ""
-
-
-def _trusted_users() -> set[int]:
-    """Return the uids whose files and processes are trusted: this user, root, and that of the
-    container's process 1."""
-    users = {0, os.geteuid()}
-    with contextlib.suppress(OSError):
-        users.add(os.stat("/proc/1").st_uid)
-    return users
 
 
 def is_trusted(path: str, about: os.stat_result) -> bool:

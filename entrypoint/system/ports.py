@@ -117,7 +117,9 @@ def offer(
             if not wanted.everywhere:
                 break
         elif port == wanted.first:
-            by = _holder(port, taken)
+            by = holder(taken)
+            if taken != port:
+                by = f"{by}, which has port {taken}"
     if not is_fixed(spec, wanted.path):
         return replace(report, ports=tuple(free), holder=by)
     if free or not wanted.needed or report.not_ready:
@@ -128,9 +130,3 @@ def offer(
         f"end it, or set another port: {spec.setting(wanted.path)}",
     )
     return replace(report, not_ready=error.outcome)
-
-
-def _holder(first: int, port: int) -> str:
-    """Return who has a port of the block that begins with `first`."""
-    by = holder(port)
-    return by if port == first else f"{by}, which has port {port}"

@@ -84,7 +84,12 @@ def nvidia(text: str) -> dict[str, Any]:
     cards = []
     for number, card in enumerate(log.iter("gpu")):
         # A screen's (G) are no harm.
-        entries = [entry for entry in card.iter("process_info") if entry.findtext("type") != "G"]
+        processes = [
+            f"pid {entry.findtext('pid') or '?'}"
+            f" {entry.findtext('process_name', '').rpartition('/')[2]}"
+            for entry in card.iter("process_info")
+            if entry.findtext("type") != "G"
+        ]
         is_corrupted = card.get("id", "").lower().endswith(corrupted)
         problems = ["its infoROM is corrupted"] if is_corrupted else []
         cards.append(
@@ -93,7 +98,7 @@ def nvidia(text: str) -> dict[str, Any]:
                 (card.findtext("product_name") or "").strip(),
                 "; ".join(dict.fromkeys((*problems, *_problems(card)))),
                 _number(card.findtext("fb_memory_usage/used")),
-                tuple(map(_process, entries[:_PROCESSES])),
+                tuple(map(str.strip, processes[:_PROCESSES])),
             )
         )
     cuda = log.findtext("cuda_version", "")
@@ -102,11 +107,6 @@ def nvidia(text: str) -> dict[str, Any]:
         "driver_cuda": "" if cuda in ("N/A", "ERR!") else cuda,
         "cards": tuple(cards),
     }
-
-
-def _process(entry: ElementTree.Element) -> str:
-    name = entry.findtext("process_name", "").rpartition("/")[2]
-    return f"pid {entry.findtext('pid') or '?'} {name}".strip()
 
 
 def _problems(card: ElementTree.Element) -> Iterator[str]:
