@@ -19,7 +19,6 @@ from entrypoint import __version__
 from entrypoint.base.errors import EntrypointError, OsError, internal
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan, Topology
 from entrypoint.base.phases import Phase
-from entrypoint.base.secret import scrubbed
 from entrypoint.base.values import dataclass, replace
 from entrypoint.extensions import Extensions, Gate, LoopView, Observer
 from entrypoint.job import actions, events, messages
@@ -27,7 +26,7 @@ from entrypoint.job.answer import node_info
 from entrypoint.job.failure import ended, reopens
 from entrypoint.job.history import FIRST, History, described
 from entrypoint.job.worker import Worker
-from entrypoint.output.log import Callbacks, Logger, show
+from entrypoint.output.log import Callbacks, Logger
 from entrypoint.output.progress import Waiting
 from entrypoint.plan import environment
 from entrypoint.plan.members import with_interface
@@ -546,7 +545,6 @@ class Loop:
 
 _ACTIONS: Mapping[type, Callable[[Loop, Any], object]] = {
     actions.Log: lambda loop, action: loop._log(action.text),
-    actions.Print: lambda loop, action: show(scrubbed(action.text, loop._facts.env)),
     actions.ShowStacks: lambda loop, action: loop._stack_requests.answer(action.lines, action.why),
     actions.WriteFiles: Loop._write_files,
     actions.ShowWaiting: Loop._show_waiting,

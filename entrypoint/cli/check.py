@@ -8,10 +8,9 @@ import os
 from typing import TYPE_CHECKING
 
 from entrypoint.base.model import Facts, Inquiry, Outcome, Plan
-from entrypoint.base.secret import scrubbed
 from entrypoint.cli import inquire
 from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
-from entrypoint.output.log import Logger, show, width
+from entrypoint.output.log import Logger, width
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     columns = max(60, width()) if os.isatty(1) else _LOG
     options = CheckOptions(args.limit, args.spec or "", args.json, args.strict, columns)
 
-    def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry | Outcome:
+    def of(spec: JobSpec, facts: Facts, plan: Plan) -> Inquiry | inquire.Answered:
         several = args.all and len(plan.topology.nodes) > 1
         return inquiry(options) if several else _alone(spec, facts, plan, options)
 
@@ -60,7 +59,7 @@ def _seconds(text: str) -> float:
     return number
 
 
-def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Outcome:
+def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> inquire.Answered:
     import asyncio
 
     from entrypoint.features.health import probe
@@ -69,9 +68,8 @@ def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> Ou
     me = plan.topology.me
     result = asyncio.run(probe.node(spec, facts, plan, options))
     end = CheckDialogue(options, plan, {me: plan.members.reports[me]}, {me: result}).conclude(None)
-    show(scrubbed(end.answer, facts.env))
     assert end.outcome
-    return end.outcome
+    return end.outcome, end.answer
 
 
 def after_failure(outcome: Outcome, plan: Plan, log: Logger) -> None:

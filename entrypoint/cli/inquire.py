@@ -8,27 +8,29 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.base.model import Facts, Inquiry, Outcome, Plan
+from entrypoint.base.secret import scrubbed
 from entrypoint.base.values import replace
 from entrypoint.cli import inputs
-from entrypoint.output.log import Logger
+from entrypoint.output.log import Logger, show
 from entrypoint.spec import JobSpec
 
 if TYPE_CHECKING:
     from entrypoint.features.record.file import RecordFile
     from entrypoint.system.signals import Signals
 
+Answered = tuple[Outcome, str]  # how the command ends, and what it prints
 _NO_PROGRAM = ("true",)  # stands for the job's program if none is given
 
 
 def act(
     args: argparse.Namespace,
     log: Logger,
-    of: Callable[[JobSpec, Facts, Plan], Inquiry | Outcome],
+    of: Callable[[JobSpec, Facts, Plan], Inquiry | Answered],
     keeps_record: bool = False,
     **settings: Any,
 ) -> int:
-    """Plan the job with these settings, and ask all nodes what `of` returns, unless it is this
-    node's outcome already.
+    """Plan the job with these settings, ask all nodes what `of` returns, unless that is an answer
+    already, and print the answer.
 
     Returns the exit status. Raises ConfigError if there is no roll call. `keeps_record`: write a
     record, as `run` does.
@@ -52,12 +54,15 @@ def act(
             if keeps_record:
                 record.about(topology)
             plan = settle(spec, facts, topology)
-            outcome = of(spec, facts, plan)
-            if isinstance(outcome, Inquiry):
-                plan = replace(plan, inquiry=outcome)
-                outcome = _ask(spec, facts, plan, signals, log, record)
+            asked = of(spec, facts, plan)
+            if isinstance(asked, Inquiry):
+                plan = replace(plan, inquiry=asked)
+                asked = _ask(spec, facts, plan, signals, log, record)
                 if keeps_record:
-                    record.end(outcome)
+                    record.end(asked[0])
+            outcome, answer = asked
+            if answer:
+                show(scrubbed(answer, facts.env))
     except StoppedBySignal as stop:
         outcome = stop.outcome
     log(f"{outcome.reason}; exit {outcome.status}" if outcome.status else f"done: {outcome.reason}")
@@ -75,7 +80,7 @@ def _job(
 
 def _ask(
     spec: JobSpec, facts: Facts, plan: Plan, signals: Signals, log: Logger, record: RecordFile
-) -> Outcome:
+) -> Answered:
     import asyncio
 
     from entrypoint.base.errors import ConfigError
@@ -97,4 +102,5 @@ def _ask(
     features = extensions(spec, record, log)
     features.observer.begin(plan)
     attempt = AttemptInputs(spec, facts, plan, HealthGate(None), unusable)
-    return asyncio.run(boot(attempt, signals, log, features))[0]
+    outcome, machine = asyncio.run(boot(attempt, signals, log, features))
+    return outcome, machine.state.answer if machine else ""

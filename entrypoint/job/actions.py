@@ -19,13 +19,6 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Print:
-    """The answer of a command, for stdout."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class ShowStacks:
     """The answer to StacksWanted: lines, or why there are none."""
 

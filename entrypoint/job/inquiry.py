@@ -150,8 +150,7 @@ class InquiryDriver:
             return
         self._is_over = True
         end = dialogue.conclude(self._failed)
-        if end.answer:
-            self._machine.act(actions.Print(end.answer))
+        self._state.answer = end.answer
         for line in end.lines:
             self._machine.log(line)
         if end.files:

@@ -34,6 +34,8 @@ class JobState:
         self.outcome: Outcome | None = None
         # Somebody asked this node, or the job, to stop: before or after its outcome was known.
         self.stop: Outcome | None = None
+        # What the command prints that has asked the nodes, for stdout.
+        self.answer = ""
         # Force stop, after a second signal: nobody waits for the grace.
         self.force = False
         # Of this attempt; on a worker the leader's, once that is known.

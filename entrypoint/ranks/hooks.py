@@ -137,22 +137,24 @@ async def _run_one(
     **more: Any,
 ) -> Outcome | None:
     """Run one hook to its end. Return its outcome if it fails, and was not stopped."""
-    stops = asyncio.Semaphore(0)  # released by each stop signal; the second one is a force stop
-    signals.take(lambda signum, again: stops.release())
+    stop = asyncio.Event()
+    force = asyncio.Event()
+    signals.take(lambda _, again: (force if again else stop).set())
     try:
         hook = await children.start(
             argv, env, cwd, stdin=asyncio.subprocess.DEVNULL, stdout=2, **more
         )
     except OSError as error:
         return process.cannot_start(argv, error)
-    end = asyncio.create_task(hook.wait())
-    stopped = asyncio.create_task(stops.acquire())
+    end, stopped, forced = map(asyncio.create_task, (hook.wait(), stop.wait(), force.wait()))
     await asyncio.wait({end, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if not end.done():  # all processes that it has started get the grace, too
         all_ended = asyncio.create_task(children.gone({hook.pid, *terminate_tree(hook.pid)}))
-        forced = asyncio.create_task(stops.acquire())
         await asyncio.wait({all_ended, forced}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         process.sweep()
+        all_ended.cancel()
+    stopped.cancel()
+    forced.cancel()
     status = process.exit_status(await end)
     if status != 0 and not signals.stopped:
         return Outcome(status, f"EP441 {ended(f'start hook {name}', status)}", program=True)

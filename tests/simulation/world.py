@@ -255,7 +255,6 @@ class Container:
             leader, worker = (replace(plan, inquiry=asked) for plan in (leader, worker))
         self.boots += 1
         self.killed = False
-        self.printed = 0
         self.programs = Programs(self._world, self)
         self.gate = SimulatedGate(self._world, self)
         self.door = False
@@ -542,11 +541,6 @@ class Container:
             )
         else:
             session.send(node, lambda: events.MessageReceived(node, message))
-
-    def _do_print(self, action: actions.Print) -> None:
-        self.printed += 1
-        if self.printed > 1:
-            self._world.violate("a check prints more than one table")
 
     def _do_showstacks(self, action: actions.ShowStacks) -> None:
         stalls.watch_answer(self._world, action)
