@@ -18,6 +18,7 @@ from entrypoint.causes.judge import judge
 FOLDER = Path(__file__).parent
 SETS = ("first", "second", "third")
 RETRY_WHERE_SURE = 0.95  # least macro-F1 of `retry` where the label's certainty is high
+RETRIED = ("same", "elsewhere")  # values of `retry` for which a job boots again
 CAUSE = 0.90  # least macro-F1 of the cause
 
 
@@ -47,18 +48,18 @@ class Answer:
 Judge = Callable[[Failure], Answer]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Score:
     """The result of one judge on one set."""
 
-    right: int
-    count: int
-    cause: float  # macro-F1
-    retry: float  # macro-F1
-    retry_where_sure: float  # macro-F1, where the label's certainty is high
-    retried_mistakes: list[str]
-    blamed_decoys: list[str]
-    missed_retries: list[str]
+    right: int = 0
+    count: int = 0
+    cause: float = 0.0  # macro-F1
+    retry: float = 0.0  # macro-F1
+    retry_where_sure: float = 0.0  # macro-F1, where the label's certainty is high
+    retried_mistakes: list[str] = field(default_factory=list)
+    blamed_decoys: list[str] = field(default_factory=list)
+    missed_retries: list[str] = field(default_factory=list)
     misses: list[str] = field(default_factory=list)
 
 
@@ -171,45 +172,29 @@ def macro_f1(pairs: Sequence[tuple[str, str]]) -> float:
 
 def score(entries: Sequence[Failure], judge_of: Judge) -> Score:
     """Return how well a judge does on a set."""
-    answers = [judge_of(failure) for failure in entries]
-    both = list(zip(entries, answers, strict=True))
-    retries = [(failure.labels["retry"], answer.retry) for failure, answer in both]
-    return Score(
-        sum(failure.labels["cause"] == answer.cause for failure, answer in both),
-        len(both),
-        macro_f1([(failure.labels["cause"], answer.cause) for failure, answer in both]),
-        macro_f1(retries),
-        macro_f1(
-            [
-                pair
-                for failure, pair in zip(entries, retries, strict=True)
-                if failure.labels["certainty"] == "high"
-            ]
-        ),
-        [
-            failure.id
-            for failure, answer in both
-            if failure.kind == "user-mistake" and answer.retry in ("same", "elsewhere")
-        ],
-        [
-            failure.id
-            for failure, answer in both
-            if (failure.kind == "decoy" or failure.labels["cause"] == "harmless")
-            and answer.cause != failure.labels["cause"]
-        ],
-        [
-            failure.id
-            for failure, answer in both
-            if failure.labels["retry"] in ("same", "elsewhere")
-            and answer.retry not in ("same", "elsewhere")
-        ],
-        [
-            f"{failure.id}: {failure.labels['cause']}, {failure.labels['retry']}"
-            f" ({failure.labels['certainty']}); judged {answer.cause}, {answer.retry}"
-            for failure, answer in both
-            if (failure.labels["cause"], failure.labels["retry"]) != (answer.cause, answer.retry)
-        ],
-    )
+    made = Score()
+    causes, retries, sure = [], [], []
+    for failure in entries:
+        label, answer = failure.labels, judge_of(failure)
+        causes.append((label["cause"], answer.cause))
+        retries.append((label["retry"], answer.retry))
+        sure += retries[-1:] * (label["certainty"] == "high")
+        is_right, is_retried = label["cause"] == answer.cause, answer.retry in RETRIED
+        made.right += is_right
+        if failure.kind == "user-mistake" and is_retried:
+            made.retried_mistakes.append(failure.id)
+        if (failure.kind == "decoy" or label["cause"] == "harmless") and not is_right:
+            made.blamed_decoys.append(failure.id)
+        if label["retry"] in RETRIED and not is_retried:
+            made.missed_retries.append(failure.id)
+        if not is_right or label["retry"] != answer.retry:
+            made.misses.append(
+                f"{failure.id}: {label['cause']}, {label['retry']} ({label['certainty']});"
+                f" judged {answer.cause}, {answer.retry}"
+            )
+    made.count = len(entries)
+    made.cause, made.retry, made.retry_where_sure = map(macro_f1, (causes, retries, sure))
+    return made
 
 
 def _pair(title: str, failure: Failure) -> tuple[str, str]:
@@ -238,18 +223,11 @@ def table() -> Iterator[str]:
     for name in SETS:
         for judge_name, judge_of in JUDGES.items():
             result = score(entries[name], judge_of)
-            rows.append(
-                [
-                    name,
-                    judge_name,
-                    str(result.count),
-                    f"{result.right} ({result.right / result.count:.0%})",
-                    *(f"{v:.3f}" for v in (result.cause, result.retry, result.retry_where_sure)),
-                    str(len(result.retried_mistakes)),
-                    str(len(result.blamed_decoys)),
-                    str(len(result.missed_retries)),
-                ]
-            )
+            right = f"{result.right} ({result.right / result.count:.0%})"
+            rates = (result.cause, result.retry, result.retry_where_sure)
+            wrong = (result.retried_mistakes, result.blamed_decoys, result.missed_retries)
+            cells = [*(f"{rate:.3f}" for rate in rates), *(str(len(ids)) for ids in wrong)]
+            rows.append([name, judge_name, str(result.count), right, *cells])
     yield from columns(rows, right=range(2, 10))
 
 
