@@ -41,6 +41,13 @@ def raised(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
 
 
 @pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A file system with shared memory."""
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
 def handles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Soft and hard limit of file handles, which a test may change."""
     limits = [1024, 1024]
@@ -59,11 +66,10 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.control("a weak machine is named before any rank starts")
-def test_an_ordinary_machine_is_told_nothing(tmp_path: Path, handles: list[int]) -> None:
-    (tmp_path / "dev/shm").mkdir(parents=True)
-    assert preflight.check(draft(topology(tmp_path / "run")), tmp_path) == []
+def test_an_ordinary_machine_is_told_nothing(root: Path, handles: list[int]) -> None:
+    assert preflight.check(draft(topology(root / "run")), root) == []
     assert handles == [1024, 1024]
-    assert not (tmp_path / "run").exists()
+    assert not (root / "run").exists()
 
 
 def test_no_shared_memory(tmp_path: Path) -> None:
@@ -107,35 +113,29 @@ def test_soft_limits_are_raised_to_the_hard_ones(
     soft: int,
     hard: int,
     expected: int,
-    tmp_path: Path,
+    root: Path,
     monkeypatch: pytest.MonkeyPatch,
     raised: dict[int, tuple[int, int]],
 ) -> None:
-    (tmp_path / "dev/shm").mkdir(parents=True)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: raised.get(kind, (soft, hard)))
-    assert preflight.check(draft(topology(tmp_path, 1000, 8)), tmp_path) == []
+    assert preflight.check(draft(topology(root, 1000, 8)), root) == []
     limits = {resource.RLIMIT_NOFILE: (expected, hard), resource.RLIMIT_MEMLOCK: (hard, hard)}
     assert raised == limits
 
 
-def test_a_limit_that_cannot_be_raised_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "dev/shm").mkdir(parents=True)
-
+def test_a_limit_that_cannot_be_raised_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(kind: int, limits: tuple[int, int]) -> None:
         raise ValueError("not allowed to raise maximum limit")
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    assert preflight.check(draft(topology(tmp_path)), tmp_path) == []
+    assert preflight.check(draft(topology(root)), root) == []
 
 
 def test_file_handles_for_a_connection_from_every_rank_to_every_other(
-    tmp_path: Path, handles: list[int]
+    root: Path, handles: list[int]
 ) -> None:
-    (tmp_path / "dev/shm").mkdir(parents=True)
-    assert preflight.check(draft(topology(tmp_path, 60, 8)), tmp_path) == []
-    (words,) = preflight.check(draft(topology(tmp_path, 61, 8)), tmp_path)
+    assert preflight.check(draft(topology(root, 60, 8)), root) == []
+    (words,) = preflight.check(draft(topology(root, 61, 8)), root)
     assert (
         words == "EP421 few file handles | 1024 may be open, needed: 1040 for each of 488 ranks |"
         " start the container with --ulimit nofile=65536"
@@ -165,31 +165,26 @@ def test_all_that_is_wrong_is_said_at_once(handles: list[int]) -> None:
 
 
 def test_locked_memory_matters_where_there_is_rdma(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    limits = {resource.RLIMIT_MEMLOCK: (8 << 20, 8 << 20)}
     real = resource.getrlimit
-    limit = 8 << 20
-    monkeypatch.setattr(
-        resource,
-        "getrlimit",
-        lambda which: (limit, limit) if which == resource.RLIMIT_MEMLOCK else real(which),
-    )
-    plan = draft(topology(tmp_path))
-    (tmp_path / "dev/shm").mkdir(parents=True)
-    assert preflight.check(plan, tmp_path) == []
-    (tmp_path / "dev/infiniband").mkdir()
-    (tmp_path / "dev/infiniband/uverbs0").touch()
-    (words,) = preflight.check(plan, tmp_path)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: limits.get(which) or real(which))
+    plan = draft(topology(root))
+    assert preflight.check(plan, root) == []
+    (root / "dev/infiniband").mkdir()
+    (root / "dev/infiniband/uverbs0").touch()
+    (words,) = preflight.check(plan, root)
     assert (
         words == "EP423 little memory can be locked | 8 MiB, needed: no limit, with RDMA devices in"
         " /dev/infiniband | start the container with --ulimit memlock=-1"
     )
-    (tmp_path / "proc/self").mkdir(parents=True)
-    status = tmp_path / "proc/self/status"
+    (root / "proc/self").mkdir(parents=True)
+    status = root / "proc/self/status"
     status.write_text("Name:\tpython\nCapEff:\t0000000000004000\n")  # CAP_IPC_LOCK
-    assert preflight.check(plan, tmp_path) == []
+    assert preflight.check(plan, root) == []
     status.write_text("Name:\tpython\nCapEff:\t00000000a80425fb\n")  # an engine's usual ones
-    assert preflight.check(plan, tmp_path) == [words]
+    assert preflight.check(plan, root) == [words]
 
 
 def test_clocks_minutes_apart() -> None:
