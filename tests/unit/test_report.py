@@ -37,14 +37,12 @@ def shifted(by: float, later: float = 0.0, way: float = 0.25) -> dict[str, float
 @pytest.mark.parametrize("by", [0.0, 1e6, -1e6])
 def test_clocks_that_begin_anywhere_meet_on_one_axis(by: float) -> None:
     shift = ClockShift.between(THEIRS, shifted(by))
-    assert shift is not None
     assert (shift(10.0), shift(50.0), shift.error) == pytest.approx((10.0 + by, 50.0 + by, 0.25))
 
 
 def test_the_tighter_limits_count() -> None:
     mine = shifted(100.0) | {"answered": 110.002, "released": 189.998}
     shift = ClockShift.between(THEIRS, mine)
-    assert shift is not None
     assert (shift(10.0), shift.error) == pytest.approx((110.0, 0.002))
 
 
@@ -66,7 +64,6 @@ def test_a_node_that_heard_nothing_has_no_place() -> None:
 
 def test_the_late_node_is_the_last_and_each_node_s_phases_add_up() -> None:
     made = timeline(late=15.0)
-    assert made.last is not None
     assert made.last.name == "worker-3"
     assert who_was_last(made).endswith("its container or entrypoint started 15s after the first.")
     for bar in made.bars:
@@ -77,22 +74,12 @@ def test_the_late_node_is_the_last_and_each_node_s_phases_add_up() -> None:
 def test_a_late_leader_is_the_last_though_the_others_answer_after_it() -> None:
     given = recorded(late=0.5)
     for peer in given["peers"].values():  # all began nine seconds before it
-        peer["part"]["phases"][0] = (
-            "facts",
-            peer["part"]["phases"][0][1] - 9,
-            *peer["part"]["phases"][0][2:],
-        )
-        peer["part"]["phases"][1:4] = [
-            (name, start - 9 * (name != "roll call"), end - 9 * (name != "roll call"), "")
-            for name, start, end, _ in peer["part"]["phases"][1:4]
-        ]
-        peer["part"]["phases"][3] = (
-            "roll call",
-            peer["part"]["phases"][3][1] - 9,
-            *peer["part"]["phases"][3][2:],
-        )
+        phases = peer["part"]["phases"]
+        (facts, *begun), (call, *called) = phases[0], phases[3]
+        phases[1:3] = [(name, start - 9, end - 9, "") for name, start, end, _ in phases[1:3]]
+        phases[0] = (facts, begun[0] - 9, *begun[1:])
+        phases[3] = (call, called[0] - 9, *called[1:])
     made = merged(given)
-    assert made.last is not None
     assert made.last.name == "worker-0"
 
 
@@ -220,7 +207,6 @@ def test_what_is_no_record_is_refused(text: str, tmp_path: Path) -> None:
     whole = {"version": 1, "toolkit": "", "timeline": recorded()}
     (tmp_path / "run-state.json").write_text(json.dumps(whole))
     timeline = load(str(tmp_path / "run-state.json")).timeline
-    assert timeline
     assert timeline.job == "resnet-50", "the control"
 
 

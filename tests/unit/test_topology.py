@@ -253,52 +253,40 @@ SITE = Site(
 GPUS = Device("nvidia", 8, "8 /dev/nvidia*")
 
 
-def told(made: Topology) -> dict[str, Any]:
-    return {
-        "hosts": ([node.host for node in made.nodes], str(made.origins["hosts"])),
-        "node_rank": (made.me, str(made.origins["node_rank"])),
-        "slots": (made.this.slots, str(made.origins["slots"])),
-        "name": (made.job, str(made.origins["name"])),
-    }
+def told(made: Topology) -> dict[str, tuple[Any, str]]:
+    hosts = [node.host for node in made.nodes]
+    values = {"hosts": hosts, "node_rank": made.me, "slots": made.this.slots, "name": made.job}
+    return {name: (value, str(made.origins[name])) for name, value in values.items()}
 
 
 TEXT = "name: mine\nslots: 2\nnode_rank: 1\nhosts: [s-0, s-1]\n"
 FLAGS = {"name": "other", "slots": "3", "node_rank": "0", "hosts": "f-0,f-1"}
+BY_PLATFORM = {
+    "hosts": (["p-0", "p-1", "p-2"], "platform VC_WORKER_HOSTS"),
+    "node_rank": (2, "platform MA_TASK_INDEX"),
+    "slots": (4, "platform MA_NUM_GPUS"),
+    "name": ("ma-job-1", "platform MA_VJ_NAME"),
+}
+BY_SPEC = {
+    "hosts": (["s-0", "s-1"], "spec job.yaml:4:8"),
+    "node_rank": (1, "spec job.yaml:3:12"),
+    "slots": (2, "spec job.yaml:2:8"),
+    "name": ("mine", "spec job.yaml:1:7"),
+}
+BY_FLAG = {
+    "hosts": (["f-0", "f-1"], "flag --hosts"),
+    "node_rank": (0, "flag --node_rank"),
+    "slots": (3, "flag --slots"),
+    "name": ("other", "flag --name"),
+}
 
 
 @pytest.mark.parametrize(
     ("text", "flags", "expected"),
     [
-        (
-            "",
-            {},
-            {
-                "hosts": (["p-0", "p-1", "p-2"], "platform VC_WORKER_HOSTS"),
-                "node_rank": (2, "platform MA_TASK_INDEX"),
-                "slots": (4, "platform MA_NUM_GPUS"),
-                "name": ("ma-job-1", "platform MA_VJ_NAME"),
-            },
-        ),
-        (
-            TEXT,
-            {},
-            {
-                "hosts": (["s-0", "s-1"], "spec job.yaml:4:8"),
-                "node_rank": (1, "spec job.yaml:3:12"),
-                "slots": (2, "spec job.yaml:2:8"),
-                "name": ("mine", "spec job.yaml:1:7"),
-            },
-        ),
-        (
-            TEXT,
-            FLAGS,
-            {
-                "hosts": (["f-0", "f-1"], "flag --hosts"),
-                "node_rank": (0, "flag --node_rank"),
-                "slots": (3, "flag --slots"),
-                "name": ("other", "flag --name"),
-            },
-        ),
+        ("", {}, BY_PLATFORM),
+        (TEXT, {}, BY_SPEC),
+        (TEXT, FLAGS, BY_FLAG),
     ],
     ids=["platform over default", "spec over platform", "flag over all"],
 )
