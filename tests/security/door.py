@@ -16,14 +16,30 @@ from typing import Any
 import pytest
 
 from entrypoint import plan as planning
-from entrypoint.base.model import Device, Facts, Plan, Site
+from entrypoint.base.model import Device, Facts, Plan, Site, Topology
 from entrypoint.plan.topology import build
-from entrypoint.spec import load
+from entrypoint.spec import JobSpec, load
 from entrypoint.system import keys
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 NEEDED = [name for name, there in (("sshd", SSHD), ("ssh", shutil.which("ssh"))) if not there]
 needs_ssh = pytest.mark.skipif(bool(NEEDED), reason=f"not on this machine: {', '.join(NEEDED)}")
+
+
+def located(spec: JobSpec, **about: Any) -> tuple[Facts, Topology]:
+    """Return a container of no platform and without accelerators, and where it is in this job."""
+    facts = Facts(
+        **{
+            "env": {},
+            "hostname": "a",
+            "cwd": "/",
+            "uid": 1000,
+            "user": "u",
+            "home": "/home/u",
+            **about,
+        }
+    )
+    return facts, build(spec, facts, Site("local"), Device("cpu", 0, ""))
 
 
 def planned(
@@ -46,10 +62,7 @@ def planned(
         {},
     )
     uid = 0 if user == "root" else 1000
-    facts = Facts(
-        env=env or {}, hostname="c", cwd="/", uid=uid, user=user, home="/nowhere", mpi="4.1.4"
-    )
-    topology = build(spec, facts, Site("local"), Device("cpu", 0, ""))
+    facts, topology = located(spec, env=env or {}, uid=uid, user=user, home="/nowhere", mpi="4.1.4")
     return spec, planning.settle(spec, facts, topology)
 
 

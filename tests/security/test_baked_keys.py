@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from entrypoint.base.errors import ConfigError, SpecError
-from entrypoint.base.model import Device, Facts, Site
-from entrypoint.plan import topology as topologies
 from entrypoint.spec import load
 from entrypoint.system import keys
 from tests.cluster import Make
-from tests.security.door import needs_ssh
+from tests.security.door import located, needs_ssh
 
 HOSTS = "hosts: [a, b]\nnode_rank: {}\n"
 WARNING = "everybody who has the image can log in to every node"
@@ -24,8 +22,7 @@ WARNING = "everybody who has the image can log in to every node"
 
 def made(text: str, me: int = 0) -> keys.Keys:
     spec = load(HOSTS.format(me) + text, "job.yaml", {}, {})
-    facts = Facts(env={}, hostname="a", cwd="/", uid=1000, user="u", home="/home/u")
-    return keys.load(spec, topologies.build(spec, facts, Site("local"), Device("cpu", 0, "")))
+    return keys.load(spec, located(spec)[1])
 
 
 def baked(folder: Path, *options: str) -> Path:

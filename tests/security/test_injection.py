@@ -25,7 +25,7 @@ from entrypoint.spec import load
 from entrypoint.spec.rules import plain_path
 from tests import slurm
 from tests.cluster import Make, clean_environment
-from tests.security.door import needs_ssh
+from tests.security.door import located, needs_ssh
 
 BOMB = "/tmp/entrypoint-was-injected"  # what each of these would make, were it ever run
 NASTY = [
@@ -254,21 +254,10 @@ def test_a_hostile_host_name_is_refused(name: str) -> None:
 def test_a_run_directory_is_a_plain_path_or_refused(value: str) -> None:
     """Whatever the run directory is called, the ssh files either name it as it is, or it is
     refused."""
-    job = {
-        "hosts": ["a", "b"],
-        "node_rank": 0,
-        "command": ["c"],
-        "launcher": "mpirun",
-        "ssh": {"client": "files"},
-    }
-    text = yaml.safe_dump({**job, "run_dir": f"/tmp/{value}"})
+    job = "hosts: [a, b]\nnode_rank: 0\ncommand: [c]\nlauncher: mpirun\nssh: {client: files}\n"
     try:
-        spec = load(text, "j", {}, {})
-    except EntrypointError:
-        return
-    facts = Facts(env={}, hostname="a", cwd="/", uid=1000, user="u", home="/home/u", mpi="4.1.4")
-    try:
-        topology = topologies.build(spec, facts, Site("local"), Device("cpu", 0, ""))
+        spec = load(job + yaml.safe_dump({"run_dir": f"/tmp/{value}"}), "j", {}, {})
+        facts, topology = located(spec, mpi="4.1.4")
         files = planning.settle(spec, facts, topology).files
     except EntrypointError:
         return

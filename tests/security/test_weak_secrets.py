@@ -11,12 +11,12 @@ from shlex import split
 import pytest
 
 from entrypoint.base.errors import ConfigError, NoInputError, SpecError
-from entrypoint.base.model import Device, Facts, Node, Site, Topology
+from entrypoint.base.model import Device, Node, Topology
 from entrypoint.base.secret import is_secret, masked, masked_words, scrubbed, weakness
-from entrypoint.plan.topology import build
 from entrypoint.spec import Override, load
 from entrypoint.system import keys
 from tests import TREE
+from tests.security.door import located
 
 WEAK = [
     "",
@@ -37,14 +37,9 @@ def _by_variable(secret: str) -> str:
 
 def _by_file(secret: str, folder: Path) -> keys.Keys:
     (folder / "secret").write_text(f"{secret}\n")
-    spec = load(
-        "hosts: [a, b]\nnode_rank: 0",
-        "j",
-        {},
-        {"secret_file": Override(f"{folder}/secret", "--secret-file")},
-    )
-    facts = Facts(env={}, hostname="a", cwd="/", uid=1000, user="u", home="/home/u")
-    return keys.load(spec, build(spec, facts, Site("local"), Device("cpu", 0, "")))
+    file = Override(f"{folder}/secret", "--secret-file")
+    spec = load("hosts: [a, b]\nnode_rank: 0", "j", {}, {"secret_file": file})
+    return keys.load(spec, located(spec)[1])
 
 
 @pytest.mark.parametrize("secret", WEAK)
