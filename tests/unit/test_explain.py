@@ -79,19 +79,8 @@ def without_id(name: str, source: str) -> list[str]:
         if kind not in (*ENDS, "Problem", "problem", "Outcome") or kind == "SpecError":
             continue
         assert isinstance(node, ast.Call)
-        words = (
-            node.args[at]
-            if len(node.args) > at
-            else node.args[0]
-            if node.args
-            else node.keywords[0]
-        )
-        written = (
-            "**" + ast.unparse(words.value)
-            if isinstance(words, ast.keyword)
-            else ast.unparse(words)
-        )
-        if written in PASSED_ON.get(name, ()):
+        words = [*node.args[at : at + 1], *node.args[:1], *node.keywords[:1]][0]
+        if ast.unparse(words) in PASSED_ON.get(name, ()):
             continue
         ids = {re.match(rf"({ID}) ", each) for each in begins(words, node, inside)}
         if None in ids or not ids:
