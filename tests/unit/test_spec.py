@@ -412,13 +412,6 @@ def test_values_as_text(name: str, text: str, value: object) -> None:
     assert result.source(path) == Source("env", f"ENTRYPOINT_{name}")
 
 
-def test_fields_are_what_the_model_declares() -> None:
-    """Read anew: who imports this has cached them."""
-    cached = fields()
-    fields.cache_clear()
-    assert fields() == cached
-
-
 def test_variables_are_all_different() -> None:
     names = [name for field in fields() for name in (field.env, *field.aliases, *field.flags)]
     assert len(names) == len(set(names))
