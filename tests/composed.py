@@ -29,18 +29,9 @@ class Compose:
         secret = self.folder / "secret"
         secret.write_text(secrets.token_hex(32))
         secret.chmod(0o444)  # the container's user is not this one
-        words = [
-            "deploy",
-            "compose",
-            "--spec",
-            str(spec),
-            "--image",
-            image,
-            "--out",
-            str(self.file),
-        ]
-        words += ["--", *command] if command else []
-        subprocess.run([sys.executable, "-m", "entrypoint", *words], check=True)
+        argv = [sys.executable, "-m", "entrypoint", "deploy", "compose", "--image", image]
+        argv += ["--spec", str(spec), "--out", str(self.file), *(["--", *command] * bool(command))]
+        subprocess.run(argv, check=True)
 
     def run(self, *words: str, timeout: float = 150) -> str:
         done = self.call(*words, timeout=timeout)
