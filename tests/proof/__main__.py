@@ -129,20 +129,17 @@ def keys_of(inputs: Inputs) -> dict[str, str]:
 
 def base_images() -> str:
     """Return a name for the images that ours are made from, as they are on this machine."""
-    argv = [
-        "docker",
-        "image",
-        "ls",
-        "--no-trunc",
-        "--quiet",
-        "--filter",
-        "reference=entrypoint-base",
-    ]
+    ids = docker("image ls --no-trunc --quiet --filter reference=entrypoint-base").split()
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:8]
+
+
+def docker(words: str) -> str:
+    """Return what a command of docker prints; "" without docker."""
+    argv = ["docker", *words.split()]
     try:
-        ids = subprocess.run(argv, capture_output=True, check=False).stdout
+        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
     except FileNotFoundError:
-        ids = b""
-    return hashlib.sha256(b"\n".join(sorted(ids.split()))).hexdigest()[:8]
+        return ""
 
 
 def proven(keys: Mapping[str, str], areas: Iterable[Area]) -> set[str]:
@@ -227,12 +224,7 @@ def pytest(session: str, areas: Sequence[Area], tier: str, arguments: Sequence[s
 
 def room() -> float:
     """Return how many GB are free where the container engine has its images."""
-    argv = ["docker", "info", "--format", "{{.DockerRootDir}}"]
-    try:
-        told = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
-    except FileNotFoundError:
-        told = ""
-    path = Path(told or "/var/lib/docker")
+    path = Path(docker("info --format {{.DockerRootDir}}") or "/var/lib/docker")
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free / 1e9
