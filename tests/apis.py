@@ -37,7 +37,6 @@ _OWN = Path(__file__).parent / "schemas"
 def _folder(package: str) -> Path:
     """Return a package's folder, without an import of it."""
     found = find_spec(package)
-    assert found
     assert found.submodule_search_locations
     return Path(found.submodule_search_locations[0])
 

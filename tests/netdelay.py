@@ -68,7 +68,6 @@ def start(node: str, network: str, seconds: float) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process
 

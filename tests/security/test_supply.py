@@ -122,7 +122,6 @@ def test_the_sbom_is_whole(image: str) -> None:
 
 def sbom() -> ModuleType:
     spec = importlib.util.spec_from_file_location("sbom", TREE / "scripts/sbom.py")
-    assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -67,14 +67,12 @@ def test_what_each_launcher_needs_where(
 
 def test_a_parameter_server_needs_the_port_beside_its_worker_s() -> None:
     port = plan(job("launcher: tensorflow\ntensorflow: {ps: 1}\n"), 2).launch.port
-    assert port is not None
     assert (port.first, port.span, port.here) == (2222, 2, (1,))
 
 
 def test_a_dashboard_moves_with_ray_s_other_ports() -> None:
     spec = job("launcher: ray\nray: {dashboard: local}\n")
     port = plan(spec).launch.port
-    assert port is not None
     assert port.also == (8265,)
     argv = plan(with_chosen(spec, LaunchPort("ray.port", 6379), 20008)).launch.programs[0].argv
     assert {"--port=20008", "--metrics-export-port=20014", "--dashboard-port=20015"} <= {*argv}

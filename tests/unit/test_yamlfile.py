@@ -38,7 +38,6 @@ def value(text: str) -> Any:
 
 def test_every_value_knows_its_place() -> None:
     item = read("a: 1\nb:\n  - x\n  - {c: d}\n", "job.yaml", ProblemList())
-    assert item is not None
     second = item.value["b"].value[1]
     assert item.value["a"].place.where == "job.yaml:1:4"
     assert item.value["b"].key.where == "job.yaml:2:1"
