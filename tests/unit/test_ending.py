@@ -11,7 +11,7 @@ import pytest
 from entrypoint.base.model import Outcome
 from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
-from tests.unit.test_speakers import Node, ends, starts
+from tests.unit.test_speakers import Node, ends, logged, sent, starts
 
 KILLED = ends(4, status=137)[0]
 FAILED = ends(4, status=7)[0]
@@ -29,11 +29,6 @@ class Running(Node):
         for node in range(3):
             self.hears(*starts(2 * node, 2 * node + 1), sender=node)
 
-    @property
-    def reason(self) -> str:
-        """Why the job ends; "" while that is not decided."""
-        return self.outcome.reason if self.outcome else ""
-
     def answer(self, number: int, *nodes: int) -> None:
         """These nodes answer that question of the leader."""
         for node in nodes:
@@ -48,7 +43,7 @@ class Running(Node):
     def until(self, kind: type, read: bool = True) -> float:
         """Seconds until it sends such a message, if the launcher stays and passes on nothing."""
         begun, done = self.now, list[Any]()
-        while not any(isinstance(getattr(each, "message", 0), kind) for each in done):
+        while not sent(done, kind):
             self.now = max(self.now, self.machine.wake)
             done = self.told(events.TimerFired())
             for _ in [each for each in done if isinstance(each, actions.CheckOutputProgress)]:
@@ -84,8 +79,7 @@ def test_its_time_is_over_at_that_second() -> None:
     job.until(messages.Stop)
     job.stopped(0, 1, 2)
     job.now += 1.0
-    sent = job.told(events.OutputProgress(100, True))
-    assert messages.Release in {type(getattr(each, "message", None)) for each in sent}
+    assert sent(job.told(events.OutputProgress(100, True)), messages.Release)
 
 
 def test_a_leader_that_was_suspended_asks_all_nodes_once_before_it_decides() -> None:
@@ -95,12 +89,8 @@ def test_a_leader_that_was_suspended_asks_all_nodes_once_before_it_decides() -> 
     job.told(events.TimerFired())
     job.hears(FAILED, sender=2)
     job.now += 0.5
-    asked = [
-        each.message.number
-        for each in job.told(events.TimerFired())
-        if isinstance(each, actions.Send) and isinstance(each.message, messages.Ping)
-    ]
-    (number,) = {*asked} - {0}
+    asked = sent(job.told(events.TimerFired()), messages.Ping)
+    (number,) = {each.message.number for each in asked} - {0}
     assert job.reason == ""
     job.answer(number, 0, 1, 2)
     assert job.reason == "EP600 rank 4 on worker-2 (c) exited with 7"
@@ -141,9 +131,10 @@ def test_a_killed_rank_ends_the_others_soon(status: int, seconds: float) -> None
 
 @pytest.mark.parametrize(("again", "grace"), [(False, 30.0), (True, 0)])
 def test_ranks_get_the_grace_unless_the_stop_is_forced(again: bool, grace: float) -> None:
-    sent = Running().told(events.Signalled(15, again=again))
-    for node in range(3):
-        assert actions.Send(node, messages.Stop(grace)) in sent
+    stopped = Running().told(events.Signalled(15, again=again))
+    assert sent(stopped, messages.Stop) == [
+        actions.Send(node, messages.Stop(grace)) for node in range(3)
+    ]
     alone = Node(me=1).told(events.Signalled(15, again=again))
     assert actions.Send(1, messages.Stop(grace)) in alone
 
@@ -164,11 +155,12 @@ def test_a_node_that_may_be_frozen_has_time_to_hear_the_result() -> None:
     job.told(events.LaunchersGone())
     job.hears(messages.Goodbye(), sender=1)
     begun, done = job.now, list[Any]()
-    while not any(isinstance(each, actions.EndNode) for each in done):
+    while not has_ended(done):
         job.now = job.machine.wake
         done += job.told(events.TimerFired())
-    said = [each.text for each in done if isinstance(each, actions.Log)]
-    assert said == ["EP618 the result is known; waiting 18s at most for worker-2 (c) to receive it"]
+    assert logged(done) == [
+        "EP618 the result is known; waiting 18s at most for worker-2 (c) to receive it"
+    ]
     assert job.now - begun <= 20.0, "with the 2 s in which the others leave"
 
 
@@ -258,7 +250,6 @@ def test_one_that_leaves_and_was_not_released_is_lost() -> None:
     node = Node(launcher="torchrun").start()
     done = node.hears(messages.Goodbye())
     assert actions.CloseSession(1) in done
-    assert node.outcome
     assert node.outcome.status == 75
     assert "EP602 worker-1 (b) is lost" in node.outcome.reason
 

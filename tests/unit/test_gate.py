@@ -14,7 +14,7 @@ from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info, node_report
 from entrypoint.job.failure import UNHEALTHY, is_unhealthy, not_ready, unhealthy
-from tests.unit.test_speakers import Node
+from tests.unit.test_speakers import Node, logged
 
 PROBLEM = "GPU 1: 4 uncorrectable memory errors"
 
@@ -33,36 +33,23 @@ def leader(*nodes: int, **settings: Any) -> Node:
     return node
 
 
-def has_prepared(node: Node) -> bool:
-    return any(isinstance(action, actions.Prepare) for action in node.done)
-
-
-def shown(node: Node) -> list[str]:
-    return [
-        action.state
-        for action in node.done
-        if isinstance(action, actions.ShowWaiting) and action.host == "worker-1 (b)"
-    ]
-
-
-def logged(node: Node) -> str:
-    return "\n".join(each.text for each in node.done if isinstance(each, actions.Log))
-
-
 def test_the_job_starts_when_all_gates_have_ended() -> None:
     node = leader(1, 2)
     node.hears(messages.Checked(""), sender=2)
     node.hears(messages.Checking("the memory of cards is not free"))
-    assert not has_prepared(node)
-    assert shown(node)[-2:] == ["it checks itself", "the memory of cards is not free"]
+    assert not node.is_prepared
+    assert node.shown("worker-1 (b)")[-2:] == [
+        "it checks itself",
+        "the memory of cards is not free",
+    ]
     known = [each for each in node.done if isinstance(each, actions.Entered) and each.node == 1]
     assert [(each.phase, each.detail) for each in known[-2:]] == [
         (Phase.WAITING, "it checks itself"),
         (Phase.WAITING, "the memory of cards is not free"),
     ]
     node.hears(messages.Checked(""))
-    assert has_prepared(node)
-    assert shown(node)[-1] == ""
+    assert node.is_prepared
+    assert node.shown("worker-1 (b)")[-1] == ""
 
 
 @pytest.mark.promise("a node that does not pass its gate never gets a rank")
@@ -71,8 +58,7 @@ def test_a_node_that_has_not_passed_ends_the_job_by_name() -> None:
     node.hears(messages.Checked(PROBLEM))
     assert node.outcome is None, "others may not have passed, either"
     node.hears(messages.Checked(""), sender=2)
-    assert not has_prepared(node)
-    assert node.outcome
+    assert not node.is_prepared
     assert node.outcome.status == 71
     assert node.outcome.reason == f"EP460 a node is not healthy | {PROBLEM} on worker-1 (b)"
     assert node.outcome.cause == replace(UNHEALTHY, node="worker-1 (b)")
@@ -82,26 +68,30 @@ def test_a_node_that_has_not_passed_ends_the_job_by_name() -> None:
 @pytest.mark.control("a node that does not pass its gate never gets a rank")
 def test_a_node_without_a_gate_has_passed() -> None:
     node = leader()
-    assert has_prepared(node)
+    assert node.is_prepared
     assert node.outcome is None
 
 
 def test_the_leader_s_own_gate_is_awaited_too() -> None:
     node = Node(checking=True)
     node.answers(1, 2)
-    assert not has_prepared(node)
+    assert not node.is_prepared
     node.hears(messages.Checked(PROBLEM), sender=0)
-    assert node.outcome
     assert node.outcome.reason.endswith(f"{PROBLEM} on worker-0 (a)")
 
 
 def test_a_gate_that_never_ends_is_given_up_once() -> None:
     node = leader(1, gate="{seconds: 5, memory: 10}")
     node.waits(29)
-    assert not has_prepared(node)
+    assert not node.is_prepared
     node.waits(2)
-    assert has_prepared(node)
-    assert logged(node).count("EP466 worker-1 (b) has not reported whether it is healthy") == 1
+    assert node.is_prepared
+    assert (
+        "\n".join(logged(node.done)).count(
+            "EP466 worker-1 (b) has not reported whether it is healthy"
+        )
+        == 1
+    )
 
 
 def test_a_result_that_comes_too_late_is_no_lie() -> None:
@@ -109,7 +99,9 @@ def test_a_result_that_comes_too_late_is_no_lie() -> None:
     node.waits(31)
     node.hears(messages.Checked(PROBLEM))
     assert node.rejected() == set()
-    assert "EP466 worker-1 (b) reported a failed health check after the start" in logged(node)
+    assert "EP466 worker-1 (b) reported a failed health check after the start" in "\n".join(
+        logged(node.done)
+    )
 
 
 def test_the_end_of_a_roll_call_waits_for_gates() -> None:
@@ -118,7 +110,7 @@ def test_the_end_of_a_roll_call_waits_for_gates() -> None:
     node.waits(20)
     assert node.outcome is None
     node.hears(messages.Checked(""))
-    assert has_prepared(node)
+    assert node.is_prepared
 
 
 def test_a_node_that_is_lost_in_its_gate_is_awaited_until_the_roll_call_ends() -> None:
@@ -127,7 +119,6 @@ def test_a_node_that_is_lost_in_its_gate_is_awaited_until_the_roll_call_ends() -
     node.waits(10)
     node.told(events.SessionLost(1, "its session ended"))
     node.waits(5)
-    assert node.outcome
     assert node.outcome.status == 69
     assert "1 of 2 peers did not answer" in node.outcome.reason
 
@@ -135,9 +126,9 @@ def test_a_node_that_is_lost_in_its_gate_is_awaited_until_the_roll_call_ends() -
 def test_an_elastic_job_does_not_wait_for_the_gate_of_a_lost_node() -> None:
     node = leader(1, launcher="elastic", timeouts="{join: 5}", gate="{seconds: 60, memory: 60}")
     node.told(events.SessionLost(1, "its session ended"))
-    assert not has_prepared(node), "it may come back"
+    assert not node.is_prepared, "it may come back"
     node.waits(6)
-    assert has_prepared(node)
+    assert node.is_prepared
 
 
 def test_a_node_that_answers_again_has_another_gate() -> None:
@@ -150,9 +141,9 @@ def test_a_node_that_answers_again_has_another_gate() -> None:
     node.told(events.Answered(1, checking(1), "10.0.0.1"))
     node.hears(messages.Checked(""), sender=2)
     assert node.outcome is None
-    assert not has_prepared(node)
+    assert not node.is_prepared
     node.hears(messages.Checked(""))
-    assert has_prepared(node)
+    assert node.is_prepared
 
 
 @pytest.mark.parametrize("said", [messages.Checked(""), messages.Checking("memory")])
@@ -169,7 +160,6 @@ def test_a_stop_does_not_wait_for_gates() -> None:
     for rank in (1, 2):
         node.told(events.Answered(rank, checking(rank), "10.0.0.1"))
     node.told(events.Signalled(15))
-    assert node.outcome
     assert node.outcome.status == 143
 
 
@@ -198,7 +188,6 @@ def test_a_node_that_is_not_healthy_is_named_beside_one_that_never_comes() -> No
     node.told(events.Answered(1, checking(1), "10.0.0.1"))
     node.hears(messages.Checked(PROBLEM))
     node.waits(70)
-    assert node.outcome
     assert node.outcome.reason.startswith("EP500 1 of 2 peers did not answer within ")
     assert "worker-2 (c, not reached yet); EP460 a node is not healthy" in node.outcome.reason
     assert f"{PROBLEM} on worker-1 (b)" in node.outcome.reason

@@ -17,7 +17,7 @@ from entrypoint.job.stall.steps import StepTable
 from entrypoint.output.steps import StepWatch, pattern_of
 from entrypoint.ranks.stall.reader import frame_of, parsed_dump, parsed_json
 from entrypoint.spec import load
-from tests.unit.test_speakers import Node
+from tests.unit.test_speakers import Node, logged
 
 C10D = "torch/distributed/distributed_c10d.py"
 MAIN = Frame("main", "/w/train.py", 88, False)
@@ -446,9 +446,6 @@ class Job(Node):
         """How often all stacks were asked for."""
         return self.done.count(actions.Send(2, messages.Stacks()))
 
-    def logged(self) -> str:
-        return "\n".join(each.text for each in self.done if isinstance(each, actions.Log))
-
 
 DIFFERS = ("S", "S", "T")
 
@@ -466,7 +463,6 @@ def test_a_job_in_which_no_rank_differs_goes_on(states: tuple[str, ...]) -> None
         assert job.shows == (1 if differs else multiple), "each two minutes"
         assert (job.outcome is not None) == differs
     job.prints_nothing(600.0)
-    assert job.outcome
     assert job.outcome.status == 75
     assert "EP610 the job stalled: no rank has printed anything for " in job.outcome.reason
 
@@ -521,7 +517,7 @@ def test_a_checkpoint_that_grows_is_no_stall(line: str) -> None:
     job.hears(messages.Grew(), sender=1)
     assert job.prints_nothing(900.0, seconds=119.0).shows == 0
     assert job.prints_nothing(900.0).shows == 1
-    assert ("and /ckpt has not grown, for 2m" in job.logged()) == (not line)
+    assert ("and /ckpt has not grown, for 2m" in "\n".join(logged(job.done))) == (not line)
 
 
 @pytest.mark.promise("a rank that shows no step for stall.minutes has stalled")
@@ -532,7 +528,6 @@ def test_a_rank_without_a_step_stalls_though_others_print() -> None:
     assert job.prints_nothing(0.0).shows == 0
     job.steps = [(0, 9, 1.0), (2, 5, 120.0)]
     assert job.prints_nothing(0.0).shows == 1
-    assert job.outcome
     assert "rank 2 on worker-1 (b) is at 5; the others are at 9" in job.outcome.reason
 
 

@@ -8,13 +8,14 @@ import pytest
 
 from entrypoint.base import heartbeat
 from entrypoint.base.model import Device, Node, NodeReport, Topology
-from entrypoint.job import actions, events, messages
+from entrypoint.job import events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.job.peers import Peer, Peers
 from entrypoint.plan import settle
 from entrypoint.spec import load
 from tests.unit.test_plan import facts
+from tests.unit.test_speakers import sent
 
 NODES = (Node(0, "a", 1), Node(1, "b", 1, index=1))
 TWO = Topology("job", NODES, 0, "local", Device("cpu", 0, ""), "/r", user="u")
@@ -96,9 +97,10 @@ def test_each_worker_is_pinged_once_in_an_interval(nodes: int, parts: int) -> No
         pinged: Counter[int] = Counter()
         times = set()
         while leader.wake <= begun + 3.001:
-            for action in leader.handle(events.TimerFired(), now := leader.wake):
-                if isinstance(action, actions.Send) and isinstance(action.message, messages.Ping):
-                    pinged[action.node] += 1
-                    times.add(now)
+            for action in sent(
+                leader.handle(events.TimerFired(), now := leader.wake), messages.Ping
+            ):
+                pinged[action.node] += 1
+                times.add(now)
         assert pinged == Counter(range(1, nodes))
         assert len(times) == parts

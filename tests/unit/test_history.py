@@ -24,7 +24,7 @@ from entrypoint.job.history import (
 from entrypoint.job.state import JobState
 from entrypoint.spec.jobspec import RestartsSpec
 from tests.unit.test_analysis import ECC
-from tests.unit.test_speakers import FACTS, Node
+from tests.unit.test_speakers import FACTS, Node, logged, sent
 
 LOST = Outcome(75, "worker-1 is lost")
 THREE = RestartsSpec(most=50, without_progress=3)
@@ -39,11 +39,16 @@ def concluded(outcome: Outcome, then: History, restarts: RestartsSpec) -> Outcom
     return followed
 
 
+def at_end(node: Node) -> Outcome:
+    """The outcome with which a node has ended a minute later."""
+    node.waits(60)
+    return next(each.outcome for each in node.done if isinstance(each, actions.EndNode))
+
+
 def ended(node: Node) -> Outcome:
     """The outcome of an attempt that has lost a node."""
     node.machine._lose(1, "killed")
-    node.waits(60)
-    return next(each.outcome for each in node.done if isinstance(each, actions.EndNode))
+    return at_end(node)
 
 
 @pytest.mark.promise("restarts without progress end the job with 79, which nobody retries")
@@ -130,7 +135,7 @@ def test_what_other_nodes_say_of_the_attempt_is_logged(
     node.machine.state.history = History(own)
     for rank, told in enumerate(others, start=1):
         node.answers(rank, attempt=told)
-    assert [each for each in node.done if isinstance(each, actions.Log) and said in each.text]
+    assert [line for line in logged(node.done) if said in line]
     assert node.machine.state.history.attempt == attempt
 
 
@@ -173,9 +178,7 @@ def test_progress_of_any_node_counts_and_is_told_once(sender: int) -> None:
     node = Node(restarts=WATCHED).start()
     node.hears(messages.Progressed(), sender=sender)
     node.hears(messages.Progressed(), sender=2)
-    told = [each for each in node.done if isinstance(each, actions.Send)]
-    told = [each for each in told if isinstance(each.message, messages.Progressed)]
-    assert [each.node for each in told] == [1, 2]
+    assert [each.node for each in sent(node.done, messages.Progressed)] == [1, 2]
     assert ended(node).again
 
 
@@ -185,8 +188,7 @@ def test_progress_that_comes_while_the_attempt_ends_counts() -> None:
     node.machine._lose(1, "killed")
     node.hears(messages.Progressed(), messages.Stopped(), sender=2)
     node.hears(messages.Stopped(), sender=0)
-    node.waits(60)
-    assert next(each.outcome for each in node.done if isinstance(each, actions.EndNode)).again
+    assert at_end(node).again
 
 
 def stepping(step: int) -> Node:
@@ -210,8 +212,7 @@ def test_a_higher_step_than_any_before_is_progress() -> None:
         assert not told_steps(node, step, step, step).has_progressed
     assert told_steps(node, 32, 41, 42).has_progressed
     assert told_steps(node, 55, 56, 57).next_history() == History(3, 0, 56)
-    told = [each for each in node.done if isinstance(each, actions.Send)]
-    told = [each for each in told if isinstance(each.message, messages.Progressed)]
+    told = sent(node.done, messages.Progressed)
     assert told == [actions.Send(rank, messages.Progressed(41)) for rank in (1, 2)]
 
 
@@ -266,8 +267,7 @@ def test_a_worker_alone_leaves_the_end_to_the_next_leader() -> None:
     worker.hears(worker.hello, messages.Start(1), sender=0)
     worker.told(events.SessionLost(0))
     worker.hears(messages.Stopped(), sender=1)
-    worker.waits(60)
-    assert next(each.outcome for each in worker.done if isinstance(each, actions.EndNode)).again
+    assert at_end(worker).again
     assert worker.machine.state.next_history() == History(2, 1)
     for others, attempt in (((1, 0), 2), ((1, 1), None)):
         leader = Node(restarts=WATCHED)
@@ -276,11 +276,9 @@ def test_a_worker_alone_leaves_the_end_to_the_next_leader() -> None:
             report = NodeReport(node, 2, "", "4.1.4", attempt=2, without_progress=without)
             leader.told(events.Answered(node, report, "10.0.0.1"))
         leader.told(events.Prepared(6, None))
-        starts = [each.message for each in leader.done if isinstance(each, actions.Send)]
-        starts = [each.attempt for each in starts if isinstance(each, messages.Start)]
+        starts = [each.message.attempt for each in sent(leader.done, messages.Start)]
         assert starts == [attempt] * 3 if attempt else starts == []
         assert (leader.outcome is None) == bool(attempt)
-    assert leader.outcome
     assert leader.outcome.status == 79
 
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from entrypoint import spec
 from entrypoint.job import actions, events, messages
 from entrypoint.job.history import History
 from entrypoint.job.leader import Leader
 from entrypoint.plan import settle
-from tests.unit.test_speakers import FACTS, Node
+from tests.unit.test_speakers import FACTS, Node, logged, sent
 
 SIGNAL = messages.Signal("SIGUSR1")
-
-
-def logged(done: list[Any]) -> list[str]:
-    return [each.text for each in done if isinstance(each, actions.Log)]
 
 
 def test_a_signal_reaches_the_ranks_of_every_node_once() -> None:
     """Slurm sends it to every node at once."""
     node = Node(launcher="torchrun").start()
     done = node.hears(SIGNAL, sender=1) + node.hears(SIGNAL, sender=2)
-    assert [each for each in done if isinstance(each, actions.Send)] == [
-        actions.Send(rank, SIGNAL) for rank in range(3)
-    ]
+    assert sent(done) == [actions.Send(rank, SIGNAL) for rank in range(3)]
     assert logged(done) == ["SIGUSR1 of worker-1 (b): passed on to the ranks of every node"]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from entrypoint import __version__
 from entrypoint.base.model import NodeReport
-from entrypoint.job import actions, events, messages
-from tests.unit.test_speakers import Node
+from entrypoint.job import events, messages
+from tests.unit.test_speakers import Node, sent
 
 
 def starts(*pools: str, spares: int = 0) -> dict[int, tuple[int, ...]]:
@@ -16,12 +16,7 @@ def starts(*pools: str, spares: int = 0) -> dict[int, tuple[int, ...]]:
         report = NodeReport(rank, rank + 1, __version__, "4.1.4", cpu_pool=pool)
         node.told(events.Answered(rank, report, f"10.0.0.{rank}"))
     node.told(events.Prepared(0, None))
-    sent = [action for action in node.done if isinstance(action, actions.Send)]
-    return {
-        action.node: action.message.beside
-        for action in sent
-        if isinstance(action.message, messages.Start)
-    }
+    return {each.node: each.message.beside for each in sent(node.done, messages.Start)}
 
 
 def test_nodes_with_the_same_cpus_are_told_of_each_others_slots() -> None:

@@ -10,7 +10,7 @@ from entrypoint.base.model import NodeReport, Outcome
 from entrypoint.base.phases import Phase
 from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
-from tests.unit.test_speakers import Node
+from tests.unit.test_speakers import Node, logged
 
 REFUSED = events.Unreachable(2, "our key is refused by 10.0.0.3", refused=True)
 OTHER = events.Rejected(2, "EP504 the nodes disagree on toolkit", "1.0 and 2.0", "the same image")
@@ -23,14 +23,6 @@ def leader(expected: frozenset[int] | None = None, spares: int = 1) -> Node:
     members.team = replace(members.team, expected=expected)
     node.told(events.NameState("a", ""))
     return node
-
-
-def logged(node: Node) -> list[str]:
-    return [action.text for action in node.done if isinstance(action, actions.Log)]
-
-
-def is_prepared(node: Node) -> bool:
-    return any(isinstance(action, actions.Prepare) for action in node.done)
 
 
 def later(node: Node, *told: events.Unreachable | events.Rejected) -> Outcome | None:
@@ -50,7 +42,7 @@ def test_the_address_of_a_node_that_was_lost_may_be_another_job_s(
     node = leader(frozenset({0, 1}))
     assert later(node, event) is None
     node.answers(1)
-    assert is_prepared(node)
+    assert node.is_prepared
 
 
 @pytest.mark.parametrize(("event", "status"), [(REFUSED, 77), (OTHER, 78)])
@@ -65,7 +57,6 @@ def test_a_node_that_is_awaited_must_be_of_this_job(
     report = NodeReport(1, 2, __version__, "4.1.4", checking=True)
     node.told(events.Answered(1, report, "10.0.0.1"))
     outcome = later(node, event)
-    assert outcome
     assert outcome.status == status
 
 
@@ -74,7 +65,6 @@ def test_too_few_nodes_in_time_are_missing_and_nothing_else() -> None:
     node = Node(spares=1, restarts=2, timeouts="{peers: 5}")
     node.told(events.NameState("a", ""))
     node.waits(6)
-    assert node.outcome
     assert node.outcome.status == 69
     assert node.outcome.reason.startswith("EP500 2 of 2 peers did not answer within 5s | ")
 
@@ -95,7 +85,7 @@ def test_a_spare_may_come_later(not_ready: Outcome | None, said: str) -> None:
     node = running(1)
     report = NodeReport(2, 2, __version__, "4.1.4", not_ready=not_ready)
     node.told(events.Answered(2, report, "10.0.0.1"))
-    assert f"worker-2 (c) is here, and {said}" in logged(node)
+    assert f"worker-2 (c) is here, and {said}" in logged(node.done)
     assert node.outcome is None
 
 
@@ -114,10 +104,10 @@ def test_the_next_attempt_waits_for_the_ranks_of_a_node_that_is_cut_off() -> Non
     node = second(is_silent=True)
     node.told(events.Unreachable(1, "no answer from 10.0.0.2"))
     node.waits(49)
-    assert not is_prepared(node)
-    assert [text for text in logged(node) if "the start waits for 50s at most" in text]
+    assert not node.is_prepared
+    assert [text for text in logged(node.done) if "the start waits for 50s at most" in text]
     node.waits(2)
-    assert is_prepared(node)
+    assert node.is_prepared
 
 
 @pytest.mark.parametrize(("attempt", "spares"), [(1, 1), (2, 1), (1, 0), (2, 0)])
@@ -127,9 +117,9 @@ def test_a_lost_node_that_has_ended_the_attempt_says_so_by_its_answer(
     """A new container in its place knows nothing of the old one, which may only be cut off."""
     node = second(is_silent=True, spares=spares)
     node.answers(1, attempt=attempt)
-    assert is_prepared(node) == (attempt == 2)
+    assert node.is_prepared == (attempt == 2)
     node.waits(51)
-    assert is_prepared(node)
+    assert node.is_prepared
 
 
 @pytest.mark.parametrize(
@@ -143,11 +133,11 @@ def test_the_next_attempt_waits_for_a_node_whose_session_has_ended_if_it_is_ther
     node = second(is_silent=False)
     if why:
         node.told(events.Unreachable(1, why))
-    assert is_prepared(node) == (waits == 0)
+    assert node.is_prepared == (waits == 0)
     node.waits(waits - 0.5)
-    assert is_prepared(node) == (waits == 0)
+    assert node.is_prepared == (waits == 0)
     node.waits(1)
-    assert is_prepared(node)
+    assert node.is_prepared
 
 
 @pytest.mark.parametrize("why", ["", "it sent nonsense"])
@@ -175,7 +165,7 @@ def test_the_others_go_on_without_a_spare_that_has_failed() -> None:
     """It is told why, and called again in case it comes back."""
     node = running(1, 2)
     node.hears(messages.Failed(71, "its sshd ended", False, False), sender=2)
-    assert "a spare leaves: worker-2 (c): its sshd ended" in logged(node)
+    assert "a spare leaves: worker-2 (c): its sshd ended" in logged(node.done)
     assert actions.Entered(2, Phase.SPARE, "its sshd ended") in node.done
     release = messages.Release(**vars(Outcome(71, "worker-2 (c): its sshd ended")))
     assert actions.Send(2, release) in node.done
@@ -191,7 +181,7 @@ def test_a_new_leader_says_that_it_does_not_know_whom_the_old_one_has_replaced(
 ) -> None:
     node = leader()
     node.answers(1, 2, attempt=attempt)
-    assert any("may work again" in text for text in logged(node)) == (attempt > 1)
+    assert any("may work again" in text for text in logged(node.done)) == (attempt > 1)
 
 
 @pytest.mark.parametrize(("replaced", "is_believed"), [(((1, 2),), True), (((0, 2),), False)])
@@ -208,7 +198,6 @@ def test_nodes_that_disagree_on_the_spares_run_no_job(spares: int) -> None:
     """Otherwise one that the others take for a spare would start its ranks."""
     node, other = Node(me=2, spares=spares, restarts=2), Node(me=2, spares=1 - spares, restarts=2)
     node.hears(replace(other.hello, rank=2), sender=0)
-    assert node.outcome
     assert node.outcome.status == 78
     assert "worker-2 (c) has mpirun" in node.outcome.reason
     assert "mpirun, spares: 1" in node.outcome.reason
@@ -219,6 +208,5 @@ def test_a_worker_says_why_no_spare_leads(spares: int) -> None:
     node = Node(me=1, spares=spares, restarts=2)
     node.hears(node.hello, messages.Start(1), sender=0)
     node.told(events.SessionLost(0))
-    assert node.outcome
     assert "EP602 worker-0 (a) is lost: its session ended" in node.outcome.reason
     assert ("no spare leads instead" in node.outcome.reason) == bool(spares)
