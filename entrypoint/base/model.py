@@ -302,7 +302,7 @@ class NodeReport:
     without_progress: int = 0
     step: int = -1
     cpu_pool: str = ""  # as in Facts
-    beside: tuple[int, ...] = ()  # slots of each other node of the job that shares its CPUs
+    neighbours: tuple[int, ...] = ()  # slots of each other node of the job that shares its CPUs
 
 
 @dataclass(frozen=True)

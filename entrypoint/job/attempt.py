@@ -146,8 +146,10 @@ class Attempt:
             state.enter(Phase.LAUNCHING if has_reports else Phase.RUNNING, node)
         else:
             state.enter(Phase.SPARE, node, team.reasons.get(node, ""))
-        beside, history = self._members.reports[node].beside, vars(state.history)
-        start = messages.Start(**history, port=self._port, replaced=team.replaced, beside=beside)
+        neighbours, history = self._members.reports[node].neighbours, vars(state.history)
+        start = messages.Start(
+            **history, port=self._port, replaced=team.replaced, neighbours=neighbours
+        )
         self._talk.tell(node, start)
         self._progress_made.tell(node)
 

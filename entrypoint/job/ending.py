@@ -50,7 +50,7 @@ class Ending:
         for node in (self._topology.me, *self._peers.alive()):
             self._state.enter(Phase.ENDING, node)
         self._talk.tell_all(messages.Stop(0 if self._state.force else grace))
-        self._talk.expect(messages.Stopped, grace + KILL_MARGIN, self._let_go)
+        self._talk.expect(messages.Stopped, grace + KILL_MARGIN, self._release_failed_ranks)
 
     def force(self) -> None:
         """Force stop: wait neither for the grace nor for silent nodes."""
@@ -64,7 +64,7 @@ class Ending:
         if self._late:
             self._talk.end(messages.Goodbye)
 
-    def _let_go(self) -> None:
+    def _release_failed_ranks(self) -> None:
         # Supervisors of failed ranks stay until now: when one leaves, the launcher's daemon passes
         # nothing on.
         self._talk.tell_all(messages.ReleaseFailedRanks())
@@ -119,7 +119,7 @@ class Ending:
         # Wait for the answer: a message that was only sent is lost if its connection ends.
         self._talk.expect(messages.Goodbye, KILL_MARGIN, self._await_the_silent)
 
-    def came(self, node: int) -> None:
+    def arrive(self, node: int) -> None:
         """A node of an elastic job has answered only now. Before the others are told the outcome,
         it is one of them."""
         if self._state.is_released and self._outcome is not None:

@@ -1,6 +1,7 @@
-"""What a node's machine is told; `handle` gets the time of each event beside it.
+"""What a node's machine handles; `handle` gets the time of each event with it.
 
-Events of this node's own programs use the messages of other nodes: Heard(me, RankEnd(...)).
+Events of this node's own programs use the messages of other nodes, as in
+`MessageReceived(me, RankEnd(...))`.
 """
 
 from __future__ import annotations

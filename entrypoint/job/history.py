@@ -50,16 +50,16 @@ class History:
 FIRST = History()
 
 
-def latest(own: History, told: Collection[History], restarts: RestartsSpec) -> History:
+def latest(own: History, reported: Collection[History], restarts: RestartsSpec) -> History:
     """Return the history of a leader: its own count wins. One that has replaced a lost leader has
     none, and takes over the attempt that at least half of the nodes have seen, with the most
-    progress that they tell. Nobody has seen more attempts than there can be.
+    progress that they report. Nobody has seen more attempts than there can be.
     """
-    attempts = sorted((each.attempt for each in told), reverse=True) or [1]
+    attempts = sorted((each.attempt for each in reported), reverse=True) or [1]
     attempt = attempts[(len(attempts) - 1) // 2]
     if own.attempt > 1 or attempt <= own.attempt:
         return own
-    most = reduce(History.most, (each for each in told if each.attempt == attempt))
+    most = reduce(History.most, (each for each in reported if each.attempt == attempt))
     attempt = min(attempt, restarts.most + 1)
     return replace(most, attempt=attempt, without_progress=min(most.without_progress, attempt - 1))
 

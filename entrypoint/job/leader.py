@@ -62,8 +62,8 @@ class Leader(Attempt):
             messages.Progressed: lambda *_: self._progress_made.heard(),
             messages.Grew: lambda *_: self._stalls.grew(),
             messages.Failed: self._failed,
-            messages.Signal: SignalRelay(self.state, self._talk).came,
-            messages.ForceStop: lambda *_: self._hurry(),
+            messages.Signal: SignalRelay(self.state, self._talk).relay,
+            messages.ForceStop: lambda *_: self._force_stop(),
             messages.DaemonStarted: lambda node, it: self._ranks.daemon_started(node, it.status),
             messages.Daemon: self._ranks.daemon,
             messages.Limit: self._ranks.limit,
@@ -109,7 +109,7 @@ class Leader(Attempt):
         else:
             self._roll_call.look()
 
-    def _hurry(self) -> None:
+    def _force_stop(self) -> None:
         """Force stop, after a second signal on some node."""
         self._ending.force()
         if self.state.stop:
@@ -133,7 +133,7 @@ class Leader(Attempt):
         if self.state.is_calling:
             self._roll_call.answered(event.report)
         elif self.outcome is not None:
-            self._ending.came(node)
+            self._ending.arrive(node)
         else:
             match self.membership.arrive(node, event.report):
                 case TakeIn(words):
@@ -265,7 +265,7 @@ class Leader(Attempt):
 
     def _on_signalled(self, event: events.Signalled) -> None:
         if event.again:
-            self._hurry()
+            self._force_stop()
         status = 128 + event.signum
         outcome = Outcome(status, f"EP611 {ended('the job', status)}")
         has_begun = (

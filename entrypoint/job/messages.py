@@ -333,13 +333,13 @@ class Hello:
 class Start:
     """Everyone answered. `port`: at which the programs meet, where it is not the planned one.
     `replaced`: places in a job with spares, and the nodes that have them instead of the planned.
-    `beside`: slots of the nodes that share this node's CPUs. The others are the history of this
+    `neighbours`: slots of the nodes that share this node's CPUs. The others are the history of this
     attempt (job/history.py)."""
 
     attempt: Count
     port: Annotated[int, Range(0, 65535)] = 0
     replaced: Annotated[tuple[tuple[Rank, Rank], ...], Length(MAX_RANKS)] = ()
-    beside: Annotated[tuple[Count, ...], Length(MAX_RANKS)] = ()
+    neighbours: Annotated[tuple[Count, ...], Length(MAX_RANKS)] = ()
     without_progress: Number = 0
     step: Step = -1
 

@@ -16,7 +16,7 @@ class ProgressMonitor:
         self._state = state
         self._talk = outbox
         self._has_begun = False
-        self._has_told = False
+        self._has_sent = False
 
     def begin(self) -> None:
         """Ranks run from now on."""
@@ -39,8 +39,8 @@ class ProgressMonitor:
 
     def _tell_all(self) -> None:
         is_wanted = self._state.spec.restarts.without_progress > 0
-        if is_wanted and self._state.has_progressed and not self._has_told:
-            self._has_told = True
+        if is_wanted and self._state.has_progressed and not self._has_sent:
+            self._has_sent = True
             for node in self._state.peers.alive():
                 self.tell(node)
 

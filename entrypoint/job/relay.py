@@ -27,7 +27,7 @@ class SignalRelay:
         self._last[name] = (now, {node})
         return True
 
-    def came(self, node: int, message: Signal) -> None:
+    def relay(self, node: int, message: Signal) -> None:
         """A node has got this signal, which is for the ranks."""
         if not self.is_new(message.name, node, self._state.scheduler.now):
             return

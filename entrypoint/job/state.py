@@ -40,9 +40,9 @@ class JobState:
         self.force = False
         # Of this attempt; on a worker the leader's, once that is known.
         self.history = history
-        # On the leader, the history that each node has told in its answer to the roll call, also
-        # one that has left since.
-        self._told: dict[int, History] = {}
+        # On the leader, the history that each node has reported in its answer to the roll call,
+        # also one that has left since.
+        self._reported: dict[int, History] = {}
         # Whether progress was reported in this attempt, and the training step of most ranks.
         self._has_progressed = False
         self.step = -1
@@ -112,26 +112,26 @@ class JobState:
 
     def hear_history(self, report: NodeReport) -> None:
         """A node has answered the roll call, and tells of earlier attempts."""
-        told = History.of(report)
-        self._told[report.rank] = told.most(self._told.get(report.rank, FIRST))
+        before = self._reported.get(report.rank, FIRST)
+        self._reported[report.rank] = History.of(report).most(before)
 
     def take_history(self, unknown: str) -> Outcome | None:
         """The roll call is over: this leader may know of fewer attempts than the others, and then
         says what else is `unknown`. Return the job's outcome if there is no attempt any more."""
         before = self.history
-        self.history = now = latest(before, self._told.values(), self.spec.restarts)
+        self.history = now = latest(before, self._reported.values(), self.spec.restarts)
         if before != now:
             self.scheduler.log(
                 f"this worker-0 is new: the other nodes are at attempt {now.attempt}"
             )
             if unknown:
                 self.scheduler.log(unknown)
-        for node, told in self._told.items():
-            if told.attempt > now.attempt:
-                name = self.topology.name(node)
+        for node, reported in self._reported.items():
+            if reported.attempt > now.attempt:
                 self.scheduler.log(
-                    f"{name} says that it is at attempt {told.attempt}; attempt {now.attempt} of"
-                    f" {self.spec.restarts.most + 1} begins, by this node's count"
+                    f"{self.topology.name(node)} says that it is at attempt {reported.attempt};"
+                    f" attempt {now.attempt} of {self.spec.restarts.most + 1} begins, by this"
+                    " node's count"
                 )
         if pays_off(self.history, self.spec.restarts):
             return None
@@ -150,8 +150,8 @@ class JobState:
 
     def next_history(self) -> History:
         """Return the history of the attempt that would follow this one."""
-        # A new leader may not have taken over yet what it was told.
-        now = latest(self.history, self._told.values(), self.spec.restarts)
+        # A new leader may not have taken over yet what the nodes reported.
+        now = latest(self.history, self._reported.values(), self.spec.restarts)
         return now.next(self.has_started, self.has_progressed, self.step)
 
     def end(self, outcome: Outcome) -> None:

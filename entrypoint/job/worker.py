@@ -92,7 +92,7 @@ class Worker:
 
     # -- roll call
 
-    def _on_began(self, event: events.Started) -> None:
+    def _on_started(self, event: events.Started) -> None:
         self.state.enter(Phase.KEYS)
         self._act(actions.OpenEndpoint())
 
@@ -100,7 +100,7 @@ class Worker:
         if self.outcome is None:
             self.state.enter(Phase.SSHD)
 
-    def _on_door_opened(self, event: events.EndpointReady) -> None:
+    def _on_endpoint_ready(self, event: events.EndpointReady) -> None:
         if self.state.phase is Phase.SSHD:  # its leader may have called before
             self.state.enter(Phase.ROLL_CALL)
         self._heard = self._opened = self._machine.now
@@ -421,10 +421,10 @@ class Worker:
 
 
 _HANDLERS: Mapping[type, Callable[[Worker, Any], None]] = {
-    events.Started: Worker._on_began,
+    events.Started: Worker._on_started,
     events.TimerFired: lambda worker, event: None,  # only time has passed
     events.KeysReady: Worker._on_keys_ready,
-    events.EndpointReady: Worker._on_door_opened,
+    events.EndpointReady: Worker._on_endpoint_ready,
     events.NameState: Worker._on_name_state,
     events.Unreachable: Worker._on_unreached,
     events.SessionLost: Worker._on_lost,

@@ -32,13 +32,13 @@ def share(
 ) -> tuple[EnvVar, ...]:
     """Return the variables for the number of threads, and those of the launcher if there are more
     processes than CPUs."""
-    beside = members.reports[topology.me].beside
-    ranks = _processes(launch, topology, beside)
+    neighbours = members.reports[topology.me].neighbours
+    ranks = _processes(launch, topology, neighbours)
     if not facts.cpus or not ranks:
         return ()
     origin = f"{facts.cpus:g} CPU{'' if facts.cpus == 1 else 's'} for {count(ranks, 'rank')}"
-    if beside:
-        origin += f" of {len(beside) + 1} nodes on this host"
+    if neighbours:
+        origin += f" of {len(neighbours) + 1} nodes on this host"
     users = {**facts.env, **spec_env, **_passed(spec, launch)}
     crowded = launch.ranks.crowded_env if ranks > facts.cpus else ()
     return (*_threads(facts.cpus, ranks, origin, users), *crowded)
@@ -53,14 +53,14 @@ def _passed(spec: JobSpec, launch: Launch) -> dict[str, str]:
     return {name: value for name, sign, value in options if sign or name in _THREADS}
 
 
-def _processes(launch: Launch, topology: Topology, beside: tuple[int, ...]) -> int:
-    """Return how many processes share this node's CPUs; 0 if the launcher divides them. `beside` as
-    in NodeReport."""
+def _processes(launch: Launch, topology: Topology, neighbours: tuple[int, ...]) -> int:
+    """Return how many processes share this node's CPUs; 0 if the launcher divides them.
+    `neighbours` as in NodeReport."""
     if (fixed := launch.ranks.processes) is not None:
-        return fixed * (len(beside) + 1)
+        return fixed * (len(neighbours) + 1)
     programs = launch.programs
     are_ranks = programs and all(program.rank is not None for program in programs)
-    return (len(programs) if are_ranks else topology.this.slots) + sum(beside)
+    return (len(programs) if are_ranks else topology.this.slots) + sum(neighbours)
 
 
 def _threads(cpus: float, ranks: int, origin: str, users: Mapping[str, str]) -> tuple[EnvVar, ...]:

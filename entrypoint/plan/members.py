@@ -36,7 +36,7 @@ def assume_members(topology: Topology, facts: Facts, interface: str = interfaces
                 interface=chosen,
                 interfaces=names,
                 cpu_pool=facts.cpu_pool if node.rank == topology.me else "",
-                beside=tuple(other.slots for other in local if other is not node)
+                neighbours=tuple(other.slots for other in local if other is not node)
                 if node in local
                 else (),
             )
@@ -64,7 +64,7 @@ def with_neighbours(members: Members, works: Callable[[int], bool]) -> Members:
         if report.cpu_pool and works(report.rank):
             pools.setdefault(report.cpu_pool, []).append(report)
     reports = [
-        replace(report, beside=tuple(other.slots for other in pool if other is not report))
+        replace(report, neighbours=tuple(other.slots for other in pool if other is not report))
         if len(pool := pools.get(report.cpu_pool, [])) > 1
         else report
         for report in members.reports

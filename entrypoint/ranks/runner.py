@@ -109,8 +109,8 @@ class Programs:
         """
         self._members = members
         self._leader_env = leader_env
-        beside = members.reports[self._topology.me].beside
-        self._take(messages.Start(self._topology.attempt, port, replaced, beside))
+        neighbours = members.reports[self._topology.me].neighbours
+        self._take(messages.Start(self._topology.attempt, port, replaced, neighbours))
         return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
 
     def _take(self, order: messages.Start) -> bool:
@@ -118,7 +118,7 @@ class Programs:
         before = self._spec, self._topology, self._members, self._replaced
         self._spec = with_chosen(self._spec, self._plan.launch.port, order.port)
         self._topology = replace(self._topology, attempt=order.attempt)
-        self._members = with_report(self._members, self._topology.me, beside=order.beside)
+        self._members = with_report(self._members, self._topology.me, neighbours=order.neighbours)
         self._replaced = order.replaced
         return before != (self._spec, self._topology, self._members, self._replaced)
 

@@ -99,9 +99,9 @@ def test_nodes_that_have_told_the_same_cpus_share_them() -> None:
         tuple(NodeReport(rank, rank + 1, "", cpu_pool=pool) for rank, pool in enumerate(pools))
     )
     known = with_neighbours(heard, lambda rank: rank != 3)
-    assert [report.beside for report in known.reports] == [(3,), (), (1,), (1, 3), ()]
-    told = with_report(heard, 2, beside=(1,))
-    assert [report.beside for report in told.reports] == [(), (), (1,), (), ()]
+    assert [report.neighbours for report in known.reports] == [(3,), (), (1,), (1, 3), ()]
+    told = with_report(heard, 2, neighbours=(1,))
+    assert [report.neighbours for report in told.reports] == [(), (), (1,), (), ()]
     spec = specs.load(
         "command: [prog]\nlauncher: torchrun\nhosts: [a:1, b:2, c:3, d:4, e:5]\nnode_rank: 2\n"
         "roll_call: none\n",

@@ -16,7 +16,7 @@ def starts(*pools: str, spares: int = 0) -> dict[int, tuple[int, ...]]:
         report = NodeReport(rank, rank + 1, __version__, "4.1.4", cpu_pool=pool)
         node.told(events.Answered(rank, report, f"10.0.0.{rank}"))
     node.told(events.Prepared(0, None))
-    return {each.node: each.message.beside for each in sent(node.done, messages.Start)}
+    return {each.node: each.message.neighbours for each in sent(node.done, messages.Start)}
 
 
 def test_nodes_with_the_same_cpus_are_told_of_each_others_slots() -> None:
