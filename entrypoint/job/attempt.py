@@ -33,8 +33,9 @@ from entrypoint.job.inquiry import InquiryDriver
 from entrypoint.job.launch import NO_LOGIN
 from entrypoint.job.membership import GoOn, Refuse, of_job
 from entrypoint.job.membership.team import Team
-from entrypoint.job.outbox import Outbox
+from entrypoint.job.outbox import Outbox, Shared
 from entrypoint.job.progress import ProgressMonitor
+from entrypoint.job.relay import SignalRelay
 from entrypoint.job.rollcall import RollCall
 from entrypoint.job.stall.detector import StallDetector
 from entrypoint.job.state import JobState
@@ -58,15 +59,17 @@ class Attempt:
         self._act = state.scheduler.act
         self._log = state.scheduler.log
         self._talk = talk = Outbox(state)
-        self._roll_call = RollCall(state, members, self._complete, self._decide)
-        verdict = Verdict(state, members)
-        self._monitor = EndMonitor(state, talk, members, verdict, self._decide)
+        shared = Shared(state, talk, members, self._decide)
+        self._roll_call = RollCall(shared, self._complete)
+        verdict = Verdict(shared)
+        self._monitor = EndMonitor(shared, verdict)
         self._ranks = self._monitor.ranks
-        self._stalls = StallDetector(state, talk, members, self._decide)
-        self._progress_made = ProgressMonitor(state, talk)
-        self._heartbeat = Heartbeat(state, talk, self._lose)
-        self._ending = Ending(state, talk, verdict)
-        self._inquiry = InquiryDriver(state, talk, members, self._decide, self._start_all)
+        self._stalls = StallDetector(shared)
+        self._progress_made = ProgressMonitor(shared)
+        self._heartbeat = Heartbeat(shared, self._lose)
+        self._signals = SignalRelay(shared)
+        self._ending = Ending(shared, verdict)
+        self._inquiry = InquiryDriver(shared, self._start_all)
         # What the nodes answer: assumed until the roll call is over.
         self._members = draft.members
         # At which the programs meet; 0: the planned one.

@@ -7,8 +7,7 @@ from entrypoint.base.model import Outcome
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import some
 from entrypoint.job import actions, messages
-from entrypoint.job.outbox import Outbox
-from entrypoint.job.state import JobState
+from entrypoint.job.outbox import Part, Shared
 from entrypoint.job.verdict import Verdict
 from entrypoint.job.waits import KILL_MARGIN
 
@@ -24,21 +23,17 @@ _LOOK = 0.1  # seconds between two looks at that
 _NAMED = 8  # silent nodes named in one line
 
 
-class Ending:
+class Ending(Part):
     """The end of one attempt."""
 
-    def __init__(self, state: JobState, outbox: Outbox, verdict: Verdict) -> None:
-        self._state = state
+    _outcome: Outcome | None = None
+    _late = False  # whether only silent nodes have not left yet
+    _passed = -1  # bytes that the launchers had written when that changed last,
+    _moved = 0.0  # and when that was
+
+    def __init__(self, shared: Shared, verdict: Verdict) -> None:
+        super().__init__(shared)
         self._verdict = verdict
-        self._machine = state.scheduler
-        self._spec = state.spec
-        self._topology = state.topology
-        self._peers = state.peers
-        self._talk = outbox
-        self._outcome: Outcome | None = None
-        self._late = False  # whether only silent nodes have not left yet
-        self._passed = -1  # bytes that the launchers had written when that changed last,
-        self._moved = 0.0  # and when that was
 
     def begin(self, outcome: Outcome, running: bool) -> None:
         """Stop what still runs on all nodes at once, then release every node with the outcome."""

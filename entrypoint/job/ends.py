@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from entrypoint.base.model import Outcome
 from entrypoint.job import messages
 from entrypoint.job.failure import (
     KILLED,
@@ -17,38 +14,24 @@ from entrypoint.job.failure import (
     on_node,
 )
 from entrypoint.job.launch import LaunchMonitor
-from entrypoint.job.membership import Membership
-from entrypoint.job.outbox import Outbox
-from entrypoint.job.state import JobState
+from entrypoint.job.outbox import Part, Shared
 from entrypoint.job.verdict import Verdict
 
 
-class EndMonitor:
-    """Decides by the ends of ranks and programs. A part of the leader."""
+class EndMonitor(Part):
+    """Decides by the ends of ranks and programs."""
 
-    def __init__(
-        self,
-        state: JobState,
-        outbox: Outbox,
-        membership: Membership,
-        verdict: Verdict,
-        decide: Callable[[Outcome], None],
-    ) -> None:
-        self._state = state
-        self._peers = state.peers
-        self._topology = state.topology
-        self._launch = state.plan.launch
-        self._machine = state.scheduler
-        self._talk = outbox
-        self._membership = membership
+    # Whether this node's own programs may run.
+    runs_here = False
+    # Whether all were asked again after this node was suspended.
+    _asked = False
+
+    def __init__(self, shared: Shared, verdict: Verdict) -> None:
+        super().__init__(shared)
+        self._launch = self._state.plan.launch
         self.verdict = verdict
-        self._decide = decide
         self._failures = Failures()
-        self.ranks = LaunchMonitor(state, outbox, membership, self._failures, decide, self.settle)
-        # Whether this node's own programs may run.
-        self.runs_here = False
-        # Whether all were asked again after this node was suspended.
-        self._asked = False
+        self.ranks = LaunchMonitor(shared, self._failures, self.settle)
 
     def rank(self, node: int, message: messages.RankEnd) -> None:
         """A rank has ended on that node."""

@@ -6,18 +6,15 @@ from collections.abc import Callable
 
 from entrypoint.base import heartbeat
 from entrypoint.job.messages import Ping
-from entrypoint.job.outbox import Outbox
-from entrypoint.job.state import JobState
+from entrypoint.job.outbox import Part, Shared
 
 
-class Heartbeat:
+class Heartbeat(Part):
     """Pings the workers that are there. `lose` gets each that has been silent for too long."""
 
-    def __init__(self, state: JobState, outbox: Outbox, lose: Callable[[int, str], None]) -> None:
-        self._peers = state.peers
-        self._machine = state.scheduler
-        self._nodes = len(state.topology.nodes)
-        self._tell = outbox.tell
+    def __init__(self, shared: Shared, lose: Callable[[int, str], None]) -> None:
+        super().__init__(shared)
+        self._nodes = len(self._topology.nodes)
         self._lose = lose
 
     def begin(self) -> None:
@@ -29,7 +26,7 @@ class Heartbeat:
         """Ping a part of the workers: each once in an interval."""
         parts = heartbeat.parts(self._nodes)
         for node in filter(self._peers.is_alive, range(part, self._nodes, parts)):
-            self._tell(node, Ping(0))
+            self._talk.tell(node, Ping(0))
         pause = heartbeat.interval(self._peers.limit, self._nodes) / parts
         self._machine.after(pause, lambda: self._beat((part + 1) % parts))
 

@@ -14,9 +14,7 @@ from entrypoint.base.model import Members, Outcome
 from entrypoint.base.phases import Phase
 from entrypoint.base.values import dataclass
 from entrypoint.job import actions, messages
-from entrypoint.job.membership import Membership
-from entrypoint.job.outbox import Outbox
-from entrypoint.job.state import JobState
+from entrypoint.job.outbox import Part, Shared
 
 _SIGNALLED = 128  # statuses from here on: somebody does not want to wait
 
@@ -61,29 +59,19 @@ class Dialogue(Protocol):
         """Judge the answers. `failed`: what ended the roll call or the inquiry."""
 
 
-class InquiryDriver:
-    """One inquiry, if the plan has one. `decide` gets the outcome; `go_on` starts the job."""
+class InquiryDriver(Part):
+    """One inquiry, if the plan has one. `go_on` starts the job."""
 
-    def __init__(
-        self,
-        state: JobState,
-        outbox: Outbox,
-        membership: Membership,
-        decide: Callable[[Outcome], None],
-        go_on: Callable[[], None],
-    ) -> None:
-        self._state = state
-        self._machine = state.scheduler
-        self._inquiry = state.plan.inquiry
-        self._membership = membership
-        self._tell = outbox.tell
-        self._decide = decide
+    _dialogue: Dialogue | None = None
+    _failed: Outcome | None = None  # what ended the roll call, or came later
+    _is_over = False
+
+    def __init__(self, shared: Shared, go_on: Callable[[], None]) -> None:
+        super().__init__(shared)
+        self._inquiry = self._state.plan.inquiry
         self._go_on = go_on
-        self._dialogue: Dialogue | None = None
         self._open: dict[int, int] = {}  # node -> number of the question that it has not answered
         self._asked: list[int] = []  # the node of each question, by number
-        self._failed: Outcome | None = None  # what ended the roll call, or came later
-        self._is_over = False
 
     def begin(self, always: bool, members: Members, failed: Outcome | None = None) -> bool:
         """Ask the nodes that are there, or note what failed meanwhile. Returns False if there is
@@ -130,7 +118,7 @@ class InquiryDriver:
             number = len(self._asked)
             self._asked.append(ask.node)
             self._open[ask.node] = number
-            self._tell(ask.node, messages.Question(number, ask.body))
+            self._talk.tell(ask.node, messages.Question(number, ask.body))
             late = partial(
                 self.lose, ask.node, f"no answer within {ask.seconds:g}s", has_left=False
             )

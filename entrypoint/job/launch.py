@@ -11,12 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from entrypoint.base.errors import ConfigError, RetryError
-from entrypoint.base.model import Outcome
 from entrypoint.job import actions, messages
 from entrypoint.job.failure import ProgramExit, RankReports, ended, placement, without_rank
-from entrypoint.job.membership import Membership
-from entrypoint.job.outbox import Outbox
-from entrypoint.job.state import JobState
+from entrypoint.job.outbox import Part, Shared
 
 # seconds without new output after every rank has ended with 0: then mpirun hangs, and we end it
 _ENDS = 3.0
@@ -26,42 +23,31 @@ _CANNOT_START = (126, 127)  # the image lacks the daemon, as mpirun then says it
 _SETTLE = 0.8
 
 
-class LaunchMonitor:
-    """The ranks of all nodes under one launcher, as far as nodes reported them. A part of the
-    leader."""
+class LaunchMonitor(Part):
+    """The ranks of all nodes under one launcher, as far as nodes reported them."""
+
+    _lost = ""  # a daemon that failed, in words
+    _end: ProgramExit | None = None  # mpirun's own
+    _passed = -1  # bytes that mpirun had passed on when it was measured last
+    _ending = False  # whether every rank has ended well, and mpirun is to follow
+    _placed = False  # whether it was said where the ranks run
 
     def __init__(
         self,
-        state: JobState,
-        outbox: Outbox,
-        membership: Membership,
+        shared: Shared,
         failures: list[ProgramExit],
-        decide: Callable[[Outcome], None],
         settle: Callable[[ProgramExit], None],
     ) -> None:
-        self._machine = state.scheduler
-        self._spec = state.spec
-        self._nodes = state.topology.nodes
-        self._state = state
-        self._names = [state.topology.name(node.rank) for node in self._nodes]
-        self._own = state.topology.name(state.topology.me)
-        self._act = state.scheduler.act
-        self._talk = outbox
-        self._membership = membership
+        super().__init__(shared)
+        self._act = self._machine.act
+        self._host = self._topology.name
+        self._own = self._host(self._state.me)
         self._failures = failures
-        self._decide = decide
         self._settle = settle
         self.heard = RankReports(0)
-        self._name = state.plan.launch.ranks.name
-        self._reports = state.plan.launch.ranks.reports == "ranks"
-        self._network_hint = state.plan.launch.ranks.network_hint
-        self._agents_stay = state.plan.launch.ranks.agents_stay
-        self._lost = ""  # a daemon that failed, in words
+        self._launch = self._state.plan.launch.ranks
+        self._name = self._launch.name
         self._asked: set[int] = set()  # nodes whose agent waits for an answer
-        self._end: ProgramExit | None = None  # mpirun's own
-        self._passed = -1  # bytes that mpirun had passed on when it was measured last
-        self._ending = False  # whether every rank has ended well, and mpirun is to follow
-        self._placed = False  # whether it was said where the ranks run
 
     def runs_on(self, rank: int, host: str) -> bool:
         """Whether that host is the one that has reported this rank's start."""
@@ -72,7 +58,7 @@ class LaunchMonitor:
         no rank reports its start, nobody can say so."""
         named = getattr(message, "stacks", getattr(message, "ranks", ()))
         ranks = {row[0] if isinstance(row, tuple) else row.rank for row in named} - {-1}
-        return not self._reports or all(self.runs_on(rank, host) for rank in ranks)
+        return self._launch.reports != "ranks" or all(self.runs_on(rank, host) for rank in ranks)
 
     def started(self, rank: int, host: str) -> str:
         """A rank has started there. Returns the host that has reported its start before, where that
@@ -88,12 +74,15 @@ class LaunchMonitor:
 
     def _show_placement(self) -> None:
         self._machine.log(words := placement(self.heard.placed))
-        names = [self._names[node] for node in self._membership.team.nodes]
+        names = [self._host(node) for node in self._membership.team.nodes]
         empty = without_rank(names, self.heard.placed)
         # then the user decides where ranks run
         chosen = self._spec.mpi.hostfile or self._spec.mpi.np
         if empty and not chosen:
-            hosts, above = ", ".join(empty), "; ".join(self.heard.above_slots(self._own))
+            hosts, above = (
+                ", ".join(empty),
+                "; ".join(self.heard.above_slots(self._own)),
+            )
             what = f"{above}: none runs on {hosts}" if above else f"no rank runs on {hosts}"
             do = f"make sure that the options of {self._name} let it use the hostfile"
             self._decide(ConfigError(f"EP604 {what}", words, do).outcome)
@@ -105,7 +94,7 @@ class LaunchMonitor:
             return
         self._act(actions.ShowLine())
         number = self.heard.words() if self.heard.placed else "no rank"
-        do = f"{self._network_hint}; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
+        do = f"{self._launch.network_hint}; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
         limit = self._spec.timeouts.launch
         self._decide(
             RetryError(
@@ -124,7 +113,7 @@ class LaunchMonitor:
         elif not end.status:
             self._talk.await_reports(self._judge)
         else:  # the end of a daemon or a rank may still be on its way, and be the cause
-            self._machine.after(_SETTLE if len(self._nodes) > 1 else 0, self._blame)
+            self._machine.after(_SETTLE if len(self._topology.nodes) > 1 else 0, self._blame)
 
     def _blame(self) -> None:
         """If a daemon failed, that is the cause; else mpirun's own end is."""
@@ -202,11 +191,11 @@ class LaunchMonitor:
 
     def daemon_started(self, node: int, status: int) -> None:
         """The start of a daemon there has ended, or the node is lost."""
-        if node not in self._asked or (self._agents_stay and not status):
+        if node not in self._asked or (self._launch.agents_stay and not status):
             return
         self._answer(node, status)
         if status and status not in _CANNOT_START:
-            what = f"EP608 the start of {self._name}'s daemon failed on {self._names[node]}"
+            what = f"EP608 the start of {self._name}'s daemon failed on {self._host(node)}"
             self._lost = (
                 self._lost or f"{what} | its shell exited with {status} | see that node's log"
             )
@@ -218,15 +207,17 @@ class LaunchMonitor:
     def daemon(self, node: int, message: messages.Daemon) -> None:
         """A daemon of mpirun's has ended there. If it was killed, mpirun and the other ranks end,
         too, but slowly."""
-        if node == self._state.me and not self._agents_stay:  # mpirun itself runs here
+        if node == self._state.me and not self._launch.agents_stay:  # mpirun itself runs here
             return
-        host = self._names[node]
-        if self._agents_stay and node in self._asked:
+        host = self._host(node)
+        if self._launch.agents_stay and node in self._asked:
             self._answer(node, message.status)
         if not message.status or self.heard.all_well():
             return  # mpirun told it to end
         reason = ended(
-            f"EP608 {self._name}'s daemon {message.name} on {host}", message.status, message.why
+            f"EP608 {self._name}'s daemon {message.name} on {host}",
+            message.status,
+            message.why,
         )
         if message.status > 128:
             self._decide(RetryError(reason).outcome)
@@ -236,5 +227,5 @@ class LaunchMonitor:
         """A node could not start a process. Before all ranks have started, it was a rank or its
         daemon."""
         if not self.heard.all_started():
-            words = f"EP609 {self._names[node]} cannot start its ranks: {message.reason}"
+            words = f"EP609 {self._host(node)} cannot start its ranks: {message.reason}"
             self._decide(RetryError(words).outcome)

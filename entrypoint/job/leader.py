@@ -18,7 +18,6 @@ from entrypoint.job.attempt import Attempt
 from entrypoint.job.failure import ended
 from entrypoint.job.membership import Elastic, Refuse, TakeIn
 from entrypoint.job.peers import Peer
-from entrypoint.job.relay import SignalRelay
 
 
 class Leader(Attempt):
@@ -62,7 +61,7 @@ class Leader(Attempt):
             messages.Progressed: lambda *_: self._progress_made.heard(),
             messages.Grew: lambda *_: self._stalls.grew(),
             messages.Failed: self._failed,
-            messages.Signal: SignalRelay(self.state, self._talk).relay,
+            messages.Signal: self._signals.relay,
             messages.ForceStop: lambda *_: self._force_stop(),
             messages.DaemonStarted: lambda node, it: self._ranks.daemon_started(node, it.status),
             messages.Daemon: self._ranks.daemon,

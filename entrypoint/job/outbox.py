@@ -1,11 +1,16 @@
-"""What the leader tells and asks all members, and who has answered what."""
+"""What the leader tells and asks all members, and who has answered what; and what else the parts of
+the leader share."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
+from entrypoint.base.model import Outcome
+from entrypoint.base.values import dataclass
 from entrypoint.job import actions, messages
+from entrypoint.job.membership import Membership
 from entrypoint.job.scheduler import Then
 from entrypoint.job.state import JobState
 
@@ -94,3 +99,27 @@ class Outbox:
             waiting.discard(node)
             if not waiting:
                 self.end(answer)
+
+
+@dataclass
+class Shared:
+    """What the parts of the leader share. `decide`: sets the job's outcome, unless it is set."""
+
+    state: JobState
+    outbox: Outbox
+    membership: Membership
+    decide: Callable[[Outcome], None]
+
+
+class Part:
+    """A part of the leader."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._state = state = shared.state
+        self._spec = state.spec
+        self._machine = state.scheduler
+        self._topology = state.topology
+        self._peers = state.peers
+        self._talk = shared.outbox
+        self._membership = shared.membership
+        self._decide = shared.decide

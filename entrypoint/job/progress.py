@@ -5,25 +5,20 @@ from __future__ import annotations
 
 from entrypoint.job.history import is_time_progress
 from entrypoint.job.messages import Progressed
-from entrypoint.job.outbox import Outbox
-from entrypoint.job.state import JobState
+from entrypoint.job.outbox import Part
 
 
-class ProgressMonitor:
+class ProgressMonitor(Part):
     """Hears of progress from the nodes; if nothing is declared, the time that ranks ran is it."""
 
-    def __init__(self, state: JobState, outbox: Outbox) -> None:
-        self._state = state
-        self._talk = outbox
-        self._has_begun = False
-        self._has_sent = False
+    _has_begun = False
+    _has_sent = False
 
     def begin(self) -> None:
         """Ranks run from now on."""
-        spec = self._state.spec
-        if is_time_progress(spec) and not self._has_begun:
+        if is_time_progress(self._spec) and not self._has_begun:
             self._has_begun = True
-            self._state.scheduler.after(60 * spec.restarts.minutes, self.heard)
+            self._machine.after(60 * self._spec.restarts.minutes, self.heard)
 
     def heard(self) -> None:
         """A node says that the job has made progress there."""
@@ -38,10 +33,10 @@ class ProgressMonitor:
             self._tell_all()
 
     def _tell_all(self) -> None:
-        is_wanted = self._state.spec.restarts.without_progress > 0
+        is_wanted = self._spec.restarts.without_progress > 0
         if is_wanted and self._state.has_progressed and not self._has_sent:
             self._has_sent = True
-            for node in self._state.peers.alive():
+            for node in self._peers.alive():
                 self.tell(node)
 
     def tell(self, node: int) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from entrypoint.job.messages import Signal
-from entrypoint.job.outbox import Outbox
-from entrypoint.job.state import JobState
+from entrypoint.job.outbox import Part, Shared
 
 _AT_ONCE = 1.0  # seconds within which the nodes get a signal that was sent to all of them
 
 
-class SignalRelay:
+class SignalRelay(Part):
     """A signal that reaches several nodes at once, as Slurm's do, is passed on once."""
 
-    def __init__(self, state: JobState, outbox: Outbox) -> None:
-        self._state = state
-        self._talk = outbox
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         # signal -> when it was new, and the nodes that have had it
         self._last: dict[str, tuple[float, set[int]]] = {}
 
@@ -29,13 +27,13 @@ class SignalRelay:
 
     def relay(self, node: int, message: Signal) -> None:
         """A node has got this signal, which is for the ranks."""
-        if not self.is_new(message.name, node, self._state.scheduler.now):
+        if not self.is_new(message.name, node, self._machine.now):
             return
         if not self._state.plan.launch.ends.takes_signals:
             why = f"since it would end {self._state.plan.launcher}"
-            self._state.scheduler.log(f"EP614 {message.name}: not passed on, {why}")
+            self._machine.log(f"EP614 {message.name}: not passed on, {why}")
             return
-        where = " of every node" if self._state.peers else ""
-        by = f" of {self._state.topology.name(node)}" if self._state.peers else ""
-        self._state.scheduler.log(f"{message.name}{by}: passed on to the ranks{where}")
+        where = " of every node" if self._peers else ""
+        by = f" of {self._topology.name(node)}" if self._peers else ""
+        self._machine.log(f"{message.name}{by}: passed on to the ranks{where}")
         self._talk.tell_all(message)

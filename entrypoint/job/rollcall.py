@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from entrypoint.base.errors import ConfigError, RefusedError
-from entrypoint.base.model import Members, Node, NodeReport, Outcome, Topology, node_name
+from entrypoint.base.model import Members, Node, NodeReport, Topology, node_name
 from entrypoint.base.phases import Phase
 from entrypoint.base.text import count
 from entrypoint.job import actions, events, messages
 from entrypoint.job.failure import difference, short
-from entrypoint.job.membership import NOT_REACHED, Go, Membership, Refuse, Wait
-from entrypoint.job.state import JobState
+from entrypoint.job.membership import NOT_REACHED, Go, Refuse, Wait
+from entrypoint.job.outbox import Part, Shared
 from entrypoint.job.waits import KILL_MARGIN, SURE, Misdirected
 
 _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that disagree too
@@ -21,28 +21,19 @@ _HEAR_ALL = 2.0  # seconds to wait, after one node disagrees, for others that di
 _SURE_OURS = 5.0
 
 
-class RollCall:
+class RollCall(Part):
     """Calls all peers until they have answered, or the membership knows enough."""
 
-    def __init__(
-        self,
-        state: JobState,
-        membership: Membership,
-        complete: Callable[[], None],
-        decide: Callable[[Outcome], None],
-    ) -> None:
-        """`complete`: the attempt starts. `decide`: it ends with this outcome."""
-        self._state = state
-        self._machine = state.scheduler
-        self._topology = state.topology
-        self._membership = membership
+    _has_said_why = False  # whether it was said that the start waits for a lost node
+    _began = 0.0  # when the first was called
+
+    def __init__(self, shared: Shared, complete: Callable[[], None]) -> None:
+        """`complete`: the attempt starts."""
+        super().__init__(shared)
         self._complete = complete
-        self._decide = decide
-        self._has_said_why = False  # whether it was said that the start waits for a lost node
         self._rejected: dict[int, events.Rejected] = {}  # by nodes that cannot be of this job
         self._refused: dict[str, float] = {}  # host -> since when
-        self._began = 0.0  # when the first was called
-        self._misdirected = Misdirected(state.topology)
+        self._misdirected = Misdirected(self._topology)
 
     def begin(self, own: NodeReport) -> None:
         """Call all peers, until they have answered or the time is over. `own`: this node's
@@ -61,7 +52,7 @@ class RollCall:
         now = self._machine.now
         if not self._state.is_calling:
             return
-        if len(self._rejected) + len(self._state.peers) == len(self._topology.peers):
+        if len(self._rejected) + len(self._peers) == len(self._topology.peers):
             self._disagree()
         for node in self._membership.overdue(now):
             self._show_gate(node, "")
@@ -188,7 +179,7 @@ class RollCall:
 
     def summary(self, members: Members) -> str:
         """Return how many nodes and slots are here, and how long that took."""
-        nodes, here = len(self._topology.nodes), len(self._state.peers) + 1
+        nodes, here = len(self._topology.nodes), len(self._peers) + 1
         which = f"all {nodes}" if here == nodes else f"{here} of {nodes}"
         working = self._membership.working
         slots = sum(members.reports[node].slots for node in working)

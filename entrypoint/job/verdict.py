@@ -10,20 +10,18 @@ from entrypoint.base.text import count
 from entrypoint.base.values import replace
 from entrypoint.job.failure import ProgramExit, by_class
 from entrypoint.job.history import follow, no_progress, pays_off
-from entrypoint.job.membership import Membership
 from entrypoint.job.messages import CAUSES, Diagnosis
-from entrypoint.job.state import JobState
+from entrypoint.job.outbox import Part, Shared
 
 # The program's or its image's fault if all nodes have it; that node's fault if only one has it.
 _OF_ALL_OR_ONE = ("gpu-init",)
 
 
-class Verdict:
-    """The causes of one attempt, in the order in which they were reported. A part of the leader."""
+class Verdict(Part):
+    """The causes of one attempt, in the order in which they were reported."""
 
-    def __init__(self, state: JobState, membership: Membership) -> None:
-        self._state = state
-        self._membership = membership
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._causes: list[tuple[int, Cause]] = []  # with the node that has reported it
         # nodes that have reported a failed end: the causes of others do not count
         self._failed: set[int] = set()
@@ -34,7 +32,7 @@ class Verdict:
         cause = message.cause
         self._count[node] += 1
         if self._count[node] <= CAUSES:
-            name = self._state.topology.name(self._place(cause, node))
+            name = self._topology.name(self._place(cause, node))
             self._causes.append((node, replace(cause, node=name)))
 
     def failed(self, node: int) -> None:
@@ -44,10 +42,10 @@ class Verdict:
     def _place(self, cause: Cause, reporter: int) -> int:
         """Return the node of a failure: the one that reported it. The leader's own program may run
         on all nodes, as Ray's, and name another one by its address."""
-        reports = self._state.peers.reports() if reporter == self._state.me else {}
+        reports = self._peers.reports() if reporter == self._state.me else {}
         for node, report in reports.items():
             interface = report.interface.address if report.interface else ""
-            where = self._state.topology.nodes[node].where
+            where = self._topology.nodes[node].where
             if cause.node and cause.node in (where, report.address, interface):
                 return node
         return reporter
@@ -64,22 +62,22 @@ class Verdict:
         if cause.slug not in _OF_ALL_OR_ONE:
             return cause
         nodes = {other.node for other in causes if other.slug == cause.slug}
-        if len(nodes) == 1 and self._state.topology.working > 1:  # spares do not run the program
+        if len(nodes) == 1 and self._topology.working > 1:  # spares do not run the program
             return replace(cause, blame="node", retry="elsewhere", certainty="high")
         return cause
 
     def show_last_lines(self, end: ProgramExit) -> None:
         """Log the last lines that a failed program has printed."""
         if end.tail:
-            self._state.scheduler.log(f"last {count(len(end.tail), 'line')} of {end.what}:")
+            self._machine.log(f"last {count(len(end.tail), 'line')} of {end.what}:")
             for line in end.tail:
-                self._state.scheduler.log(f"  | {line}")
+                self._machine.log(f"  | {line}")
 
     def conclude(self, outcome: Outcome) -> Outcome:
         """Return the outcome with its cause, and whether the job boots again after this attempt."""
         if outcome.program and outcome.status:
             outcome = replace(outcome, cause=self._cause())
-        spec = self._state.spec
+        spec = self._spec
         outcome = self._membership.conclude(outcome)
         then = self._state.next_history()
         followed = follow(outcome, then, spec.restarts, self._state.stop)

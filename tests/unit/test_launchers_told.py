@@ -7,6 +7,7 @@ import shlex
 from shlex import split
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from entrypoint.base.model import Launch, LaunchRanks, Members, Program
 from entrypoint.base.values import replace
 from entrypoint.job import actions, messages
 from entrypoint.job.launch import LaunchMonitor
+from entrypoint.job.outbox import Shared
 from entrypoint.job.scheduler import Scheduler
 from entrypoint.launchers import accelerate, msrun
 from entrypoint.spec import load
@@ -276,16 +278,15 @@ def test_an_agent_ends_with_its_daemon(stays: bool) -> None:
     machine, outbox = Scheduler(), SimpleNamespace(tell=lambda node, message: None)
     plan = SimpleNamespace(launch=Launch(ranks=LaunchRanks(agents_stay=stays)))
     state = SimpleNamespace(
-        scheduler=machine, spec=job, topology=planning.locate(job, FACTS), plan=plan, me=0
+        scheduler=machine,
+        spec=job,
+        topology=planning.locate(job, FACTS),
+        plan=plan,
+        me=0,
+        peers={},
     )
-    watch = LaunchMonitor(
-        cast(Any, state),
-        cast(Any, outbox),
-        cast(Any, None),
-        [],
-        lambda outcome: None,
-        lambda end: None,
-    )
+    shared = Shared(cast(Any, state), cast(Any, outbox), Mock(), lambda outcome: None)
+    watch = LaunchMonitor(shared, [], lambda end: None)
     answered: list[list[int]] = []
 
     def step(then: Any) -> None:

@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from entrypoint.base.errors import RetryError
-from entrypoint.base.model import Outcome
 from entrypoint.base.text import duration
 from entrypoint.job import actions, messages
-from entrypoint.job.membership import Membership
-from entrypoint.job.outbox import Outbox
+from entrypoint.job.outbox import Part, Shared
 from entrypoint.job.stall.stacks import ProcessStack
 from entrypoint.job.stall.steps import StepTable
-from entrypoint.job.state import JobState
 
 if TYPE_CHECKING:
     from entrypoint.job.stall.judge import HangReport
@@ -24,33 +21,24 @@ _SOON = 0.5  # seconds between two looks at least
 _WHOLE = 5  # times `stall.minutes` after which a job ends in which no rank differs from the others
 
 
-class StallDetector:
+class StallDetector(Part):
     """Asks its own node now and then; the others report their idle seconds with each heartbeat, and
     all of them again before anything is said."""
 
-    def __init__(
-        self,
-        state: JobState,
-        outbox: Outbox,
-        membership: Membership,
-        decide: Callable[[Outcome], None],
-    ) -> None:
-        self._state = state
-        self._machine = state.scheduler
-        self._me = state.me
-        self._talk = outbox
-        self._membership = membership
-        self._decide = decide
-        self._limit = 60 * state.spec.stall.minutes
-        self._by_line = state.spec.stall.line is not None
-        self._stops = state.spec.stall.action == "stop"
+    _began = 0.0  # when the programs were started
+    _grew = -math.inf  # when what `restarts.progress` names last changed
+    _asks = False  # whether all nodes are asked again
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._me = self._state.me
+        self._limit = 60 * self._spec.stall.minutes
+        self._by_line = self._spec.stall.line is not None
+        self._stops = self._spec.stall.action == "stop"
         self._idle: dict[int, float] = {}  # node -> idle seconds, as it last reported
         self._stacks: dict[int, tuple[ProcessStack, ...]] = {}
-        self._began = 0.0  # when the programs were started
         self._shows: list[Callable[[HangReport], None]] = []  # who waits for what ranks do
         self._next = self._limit  # idle seconds after which the stacks are shown
-        self._grew = -math.inf  # when what `restarts.progress` names last changed
-        self._asks = False  # whether all nodes are asked again
         self.steps = StepTable()
 
     def begin(self) -> None:
@@ -119,10 +107,10 @@ class StallDetector:
 
     def _reason(self) -> str:
         if not self._by_line:
-            path = self._state.spec.restarts.progress
+            path = self._spec.restarts.progress
             grown = f", and {path} has not grown," if path else ""
             return f"no rank has printed anything{grown} for {duration(self._seconds())}"
-        host = self._state.topology.name
+        host = self._topology.name
         return self.steps.words(self._machine.now, self._limit, self._began, host)
 
     def show(self, then: Callable[[HangReport], None]) -> None:
@@ -138,9 +126,9 @@ class StallDetector:
     def _judge(self) -> None:
         from entrypoint.job.stall.judge import judge  # most jobs never hang
 
-        asked = {self._me, *self._state.peers.alive()}
+        asked = {self._me, *self._peers.alive()}
         silent = sorted(asked - self._stacks.keys())
-        report = judge(self._stacks, self._state.topology.name, silent)
+        report = judge(self._stacks, self._topology.name, silent)
         shows = self._shows
         self._shows = []
         for then in shows:
