@@ -88,19 +88,16 @@ class LaunchMonitor(Part):
             self._decide(ConfigError(f"EP604 {what}", words, do).outcome)
 
     def out_of_time(self) -> None:
-        """The deadline is over. If ranks are missing, mpirun hangs or waits for a daemon that will
-        not come."""
+        """The deadline is over. Raises RetryError if ranks are missing: mpirun hangs or waits for a
+        daemon that will not come."""
         if self.heard.all_started():
             return
         self._act(actions.ShowLine())
         number = self.heard.words() if self.heard.placed else "no rank"
         do = f"{self._launch.network_hint}; or wait longer: ENTRYPOINT_TIMEOUTS_LAUNCH"
         limit = self._spec.timeouts.launch
-        self._decide(
-            RetryError(
-                f"EP605 {self._name} has started {number} within {limit:.0f}s", hint=do
-            ).outcome
-        )
+        what = f"EP605 {self._name} has started {number} within {limit:.0f}s"
+        raise RetryError(what, hint=do)
 
     def launcher_ended(self, end: ProgramExit) -> None:
         """mpirun has ended; what that means depends on its ranks."""
@@ -224,8 +221,7 @@ class LaunchMonitor(Part):
         self._lost = self._lost or reason
 
     def limit(self, node: int, message: messages.Limit) -> None:
-        """A node could not start a process. Before all ranks have started, it was a rank or its
-        daemon."""
+        """A node could not start a process. Raises RetryError before all ranks have started: it was
+        a rank or its daemon."""
         if not self.heard.all_started():
-            words = f"EP609 {self._host(node)} cannot start its ranks: {message.reason}"
-            self._decide(RetryError(words).outcome)
+            raise RetryError(f"EP609 {self._host(node)} cannot start its ranks: {message.reason}")

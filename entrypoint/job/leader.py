@@ -202,8 +202,7 @@ class Leader(Attempt):
         if other := self._ranks.started(message.rank, host):
             summary = f"EP619 {other} and {host} both report that rank {message.rank} runs there"
             do = "see the logs of both: one of them reports a rank that is not its own"
-            self._decide(RetryError(summary, hint=do).outcome)
-            return
+            raise RetryError(summary, hint=do)
         # Once all ranks of the job run, no node launches any more.
         run_all = self._ranks.heard.all_started()
         if run_all:
