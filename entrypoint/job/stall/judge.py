@@ -9,7 +9,9 @@ rank is to blame.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Literal
 
 from entrypoint.base.text import count, one_line, some, spans
@@ -329,8 +331,6 @@ def _who(group: Sequence[StackedRank], host: Callable[[int], str]) -> str:
 
 def _notes(ranks: Sequence[StackedRank]) -> list[str]:
     """Return why stacks are missing, each reason once."""
-    reasons: dict[str, int] = {}
-    for rank in ranks:
-        if rank.stack.note and rank.position.kind not in _OVER:
-            reasons[rank.stack.note] = reasons.get(rank.stack.note, 0) + 1
-    return [f"  {count(number, 'rank')}: {note}" for note, number in list(reasons.items())[:3]]
+    running = [rank.stack for rank in ranks if rank.position.kind not in _OVER]
+    reasons = Counter(stack.note for stack in running if stack.note)
+    return [f"  {count(number, 'rank')}: {note}" for note, number in islice(reasons.items(), 3)]
