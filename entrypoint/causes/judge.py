@@ -19,11 +19,9 @@ from entrypoint.causes import clean, measured, numbers
 from entrypoint.causes.clean import Output
 from entrypoint.causes.evidence import Evidence
 from entrypoint.causes.table import (
-    CONSEQUENCE,
+    ENDS,
     HARDWARE,
     LAST_EXCEPTION,
-    LIKELY,
-    PYTHON,
     WARNED,
     Signature,
     of_kind,
@@ -55,49 +53,6 @@ _UNITS = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
 _UNKNOWN = of_kind(
     "user-code", says="the program failed, and its output does not say why", certainty="low"
 )
-# What the end of a process says where its output says less.
-ENDS: Mapping[int | str | None, Signature] = {
-    "SIGHUP": of_kind(
-        "stopped-outside", says="its terminal or session went away (SIGHUP)", retry="same",
-        weight=PYTHON - 1,
-    ),
-    "SIGINT": of_kind(
-        "stopped-outside", says="the job was stopped by Ctrl-C or SIGINT", retry="no",
-        weight=PYTHON - 1,
-    ),
-    "SIGTERM": of_kind(
-        "stopped-outside", says="the job got a SIGTERM", role="unclear", weight=CONSEQUENCE + 3
-    ),
-    "SIGKILL": of_kind("killed-unknown", weight=CONSEQUENCE + 3),
-    "SIGSEGV": of_kind(
-        "native-crash", says="native code crashed (SIGSEGV)", weight=LAST_EXCEPTION + 1
-    ),
-    "SIGFPE": of_kind(
-        "native-crash", says="native code crashed (SIGFPE)", weight=LAST_EXCEPTION + 1
-    ),
-    "SIGABRT": of_kind(
-        "native-crash", says="native code crashed (SIGABRT)", weight=CONSEQUENCE + 6
-    ),
-    "SIGILL": of_kind(
-        "arch-mismatch", says="the code was built for another CPU (SIGILL)", retry="unknown",
-        certainty="low", weight=LIKELY,
-    ),
-    "SIGBUS": of_kind(
-        "shm-full", says="a process ended with SIGBUS, which in a container usually means that"
-        " /dev/shm is too small", certainty="low", weight=LIKELY,
-    ),
-    127: of_kind(
-        "file-missing", says="a program was not found (status 127)", certainty="low", weight=98
-    ),
-    126: of_kind(
-        "permission", says="a program could not be executed (status 126)", certainty="low",
-        weight=98,
-    ),
-    75: of_kind(
-        "user-code", says="the program asked for another try (status 75)", retry="unknown",
-        certainty="low", weight=98,
-    ),
-}  # fmt: skip
 
 
 class Match(NamedTuple):
@@ -143,7 +98,7 @@ def judge(
     best = matches[0] if matches else None
     if status == 0 and not signal and (best is None or best.signature.slug != "nan-loss"):
         return _cause(of_kind("harmless"), output)
-    by_end = ENDS.get(signal) or ENDS.get(status)
+    by_end = ENDS.get(signal) or ENDS.get(str(status))
     if best is None or (by_end and by_end.weight < best.weight):
         cause = _cause(by_end or _UNKNOWN, output)
     else:

@@ -1,7 +1,7 @@
-"""The kinds of causes, and the signatures of failures: kinds.tsv and signatures.tsv, checked row by
-row.
+"""The kinds of causes, and the signatures of failures: kinds.tsv, signatures.tsv and ends.tsv,
+checked row by row.
 
-In both, an empty line and one that begins with `#` is no row. The first row names the columns; the
+In all, an empty line and one that begins with `#` is no row. The first row names the columns; the
 cells of a row are separated by tabs, and the last ones may be left out.
 """
 
@@ -190,6 +190,8 @@ def _text(name: str) -> tuple[str, str]:
 
 
 KINDS = read_kinds(*_text("kinds.tsv"))
+ENDS = {row.needle: row for row in read_signatures(*_text("ends.tsv"))}
+"""What the end of a process says where its output says less, by its signal or status."""
 _site: list[Signature] = []
 
 

@@ -10,10 +10,10 @@ from entrypoint.base.text import from_json, is_utf16, one_line
 from entrypoint.base.values import replace
 from entrypoint.causes import clean
 from entrypoint.causes.evidence import DeviceFault
-from entrypoint.causes.judge import ENDS, judge
+from entrypoint.causes.judge import judge
 from entrypoint.causes.measured import shown_by
 from entrypoint.causes.phrase import BLAMES_IN_WORDS, RETRIES_IN_WORDS, phrase
-from entrypoint.causes.table import KINDS, signatures
+from entrypoint.causes.table import ENDS, KINDS, signatures
 from entrypoint.features.explain import row
 
 _ROLES = {
