@@ -237,38 +237,30 @@ class Coordinator:
         nodes = self._present
         groups = [group for group in {**self._figures, **self._errors} if len(group) == 2]
         pairs = tuple(
-            self._measured(group) for group in groups if not self._left.intersection(group)
+            Measured(*group, **self._worst(group))
+            for group in groups
+            if not self._left.intersection(group)
         )
+        together = self._worst(tuple(nodes))
+        together.pop("worst_ms", None)
         left_out = len(nodes) * (len(nodes) - 1) // 2 - len(pairs)
         return NetcheckResult(
             nodes=tuple((node.label, node.host) for node in self._topology.nodes),
             pairs=pairs,
-            together=self._together(tuple(nodes)),
+            together=Together(**together),
             backend=min(self._backends.values(), default=""),
             left_out=left_out,
             why_left_out=self._why_left_out if left_out else "",
             absent=tuple(sorted(set(range(len(self._names))) - set(nodes))),
         )
 
-    def _measured(self, pair: Group) -> Measured:
-        a, b = pair
-        if error := self._errors.get(pair):
-            return Measured(a, b, error=error)
-        return Measured(a, b, **vars(self._worst(pair)))
-
-    def _together(self, nodes: Group) -> Together:
-        if error := self._errors.get(nodes):
-            return Together(error=error)
-        if nodes not in self._figures:
-            return Together(error="a node has left")
-        worst = self._worst(nodes)
-        return Together(worst.latency_ms, worst.gbps)
-
-    def _worst(self, group: Group) -> messages.Figures:
-        """Return the worst that a node of the group has measured."""
-        figures = self._figures[group]
-        return messages.Figures(
-            latency_ms=max(each.latency_ms for each in figures),
-            worst_ms=max(each.worst_ms for each in figures),
-            gbps=min(each.gbps for each in figures),
-        )
+    def _worst(self, group: Group) -> dict[str, Any]:
+        """Return the worst that a node of the group has measured, or why there is nothing."""
+        figures = self._figures.get(group)
+        if group in self._errors or not figures:
+            return {"error": self._errors.get(group, "a node has left")}
+        return {
+            "latency_ms": max(each.latency_ms for each in figures),
+            "worst_ms": max(each.worst_ms for each in figures),
+            "gbps": min(each.gbps for each in figures),
+        }
