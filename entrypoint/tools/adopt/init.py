@@ -7,7 +7,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -18,42 +20,17 @@ from entrypoint.base.values import dataclass
 from entrypoint.spec import JobSpec, fields, left_out
 from entrypoint.system.files import read
 
-# What most jobs set -> what is proposed where neither a flag nor this machine tells.
-_PROPOSED: dict[str, Any] = {
-    "name": "job",
-    "command": ["python", "train.py", "--epochs", "5"],
-    "launcher": "torchrun",
-    "hosts": ["worker-0", "worker-1"],
-    "slots": 8,
-    "env": {"NCCL_DEBUG": "INFO"},
-    "secret_file": "/run/secrets/entrypoint",
-    "log_dir": "/logs",
-    "restarts": 1,
-    "timeouts.peers": 600,
-}
-# what is added to the description of one of them
-_WHEN = {
-    "secret_file": " Several nodes need one: docs/how-to/secrets.md",
-    "hosts": " Not needed where the platform tells.",
-    "slots": " Not needed where there is one for each accelerator.",
-}
 _OWN = {"node_rank"}  # one node's, so not for the file of all nodes
 _SCRIPTS = ("train.py", "main.py")  # names that need no second look
 _MOST_FILES = 1000  # entries of a folder that are looked at
 _MOST_TEXT = 1 << 18  # bytes of a script that are looked at
-# What a training script contains -> its launcher; the first that is found decides.
-_LAUNCHERS = (
-    (r"(?m)^[ \t]*(?:import|from)[ \t]+horovod\b", "mpirun", "it imports horovod"),
-    (r"(?m)^[ \t]*(?:import|from)[ \t]+mpi4py\b", "mpirun", "it imports mpi4py"),
-    (r"(?m)^[ \t]*(?:import|from)[ \t]+deepspeed\b", "deepspeed", "it imports deepspeed"),
-    (r"(?m)^[ \t]*(?:import|from)[ \t]+accelerate\b", "accelerate", "it imports accelerate"),
-    (r"(?m)^[ \t]*(?:import|from)[ \t]+mindspore\b", "msrun", "it imports mindspore"),
-    (r"(?m)^[ \t]*(?:import|from)[ \t]+ray\b", "ray", "it imports ray"),
-    (r"jax\.distributed\b", "jax", "it calls jax.distributed"),
-    (r"--worker_hosts\b", "tensorflow", "it takes --worker_hosts"),
-    (r"--init_method\b", "pytorch", "it takes --init_method"),
-    (r"\bLOCAL_RANK\b|\btorch\.distributed\b", "torchrun", "it uses torch.distributed"),
-)
+
+
+@cache
+def _table() -> dict[str, Any]:
+    """Return the content of proposals.yaml."""
+    data: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("proposals.yaml").read_text())
+    return data
 
 
 @dataclass(frozen=True)
@@ -142,9 +119,9 @@ def settings(spec: JobSpec, topology: Topology, folder: str) -> Iterator[Setting
             yield Setting(field.path, _written(spec, field.path), f"{field.summary}.")
         elif value is not None:
             yield Setting(field.path, value, f"{field.summary} ({comment}).")
-        elif field.path in _PROPOSED:
-            comment = f"{field.summary}.{_WHEN.get(field.path, '')}"
-            yield Setting(field.path, _PROPOSED[field.path], comment, True)
+        elif field.path in _table()["settings"]:
+            comment = f"{field.summary}.{_table()['when'].get(field.path, '')}"
+            yield Setting(field.path, _table()["settings"][field.path], comment, True)
 
 
 def _written(spec: JobSpec, path: str) -> Any:
@@ -176,7 +153,7 @@ def _script(command: Sequence[str], folder: str) -> tuple[str, str]:
 
 def launcher_of(text: str) -> tuple[str | None, str]:
     """Return the launcher for which a script is written, and why; None if it does not tell."""
-    for pattern, launcher, why in _LAUNCHERS:
+    for pattern, launcher, why in _table()["launchers"]:
         if re.search(pattern, text):
             return launcher, why
     return None, ""
