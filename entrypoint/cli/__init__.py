@@ -1,6 +1,6 @@
 """The command line: reads argv, runs a command, prints errors, and returns the exit status.
 
-Each command is a module of this folder with the functions `arguments` and `act`, and imports only
+Each command is a module of this folder: COMMAND is its command line, `act` runs it. It imports only
 what it needs: tests/process/test_imports.py lists what none of them may import.
 """
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.base.model import Facts, Inquiry, Outcome, Plan
 from entrypoint.cli import inquire
-from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.cli.parser import PROGRAM, Command
 from entrypoint.output.log import Logger, width
 from entrypoint.spec import JobSpec
 
@@ -21,19 +21,25 @@ _LIMIT = 30.0
 _LOG = 140  # columns of the table if stdout is not a terminal
 
 
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = "check this node, or with --all every node, and compare it with what the job needs"
-    check = command(commands, "check", PROGRAM, text)
-    job_arguments(check, spec)
-    text = "check all nodes together: run it on every node; worker-0 prints one table"
-    check.add_argument("--all", action="store_true", help=text)
-    check.add_argument("--json", action="store_true", help="print JSON, with all probe results")
-    check.add_argument("--strict", action="store_true", help="exit with 78 for a warning, too")
-    text = (
-        f"seconds for each program that a probe runs, such as nvidia-smi; {_LIMIT:g} if not given"
-    )
-    check.add_argument("--limit", type=_seconds, default=_LIMIT, metavar="SECONDS", help=text)
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number <= 3600:
+        raise ValueError
+    return number
+
+
+COMMAND = Command(
+    "check this node, or with --all every node, and compare it with what the job needs",
+    PROGRAM,
+    (
+        "--all  check all nodes together: run it on every node; worker-0 prints one table",
+        "--json  print JSON, with all probe results",
+        "--strict  exit with 78 for a warning, too",
+        "--limit SECONDS  seconds for each program that a probe runs, such as nvidia-smi;"
+        f" {_LIMIT:g} if not given",
+    ),
+    more={"limit": {"type": _seconds, "default": _LIMIT}},
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -50,13 +56,6 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         return inquiry(options) if several else _alone(spec, facts, plan, options)
 
     return inquire.act(args, log, of)
-
-
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0 < number <= 3600:
-        raise ValueError
-    return number
 
 
 def _alone(spec: JobSpec, facts: Facts, plan: Plan, options: CheckOptions) -> inquire.Answered:

@@ -11,53 +11,61 @@ from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, UsageError
 from entrypoint.base.values import replace
 from entrypoint.cli import inputs, outputs
-from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.cli.parser import PROGRAM, Command
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
 OPTIONS = {
-    "image": ("IMAGE", "image with the toolkit in it; optional for slurm"),
-    "nodes": ("N", "number of nodes; wins over the number of hosts in the spec"),
-    "resource": (
-        "NAME=N",
-        "resource of each node: nvidia.com/gpu=8; not for modelarts; may be repeated",
-    ),
-    "mount": (
-        "HOST:PATH",
-        "folder of this host in each container, such as for checkpoints; may be repeated (compose)",
-    ),
-    "kind": (
-        "KIND",
-        "kind of object: job, jobset, mpijob, trainjob or volcano; job if not given (kubernetes)",
-    ),
-    "runtime": (
-        "NAME",
-        "program that starts the image: pyxis or apptainer; none without an image (slurm)",
-    ),
-    "time": (
-        "LIMIT",
-        "time limit of the job in a form that sbatch takes, such as 12:00:00 (slurm)",
-    ),
-    "flavor": ("ID", "kind of instance (modelarts)"),
-    "pool": ("ID", "dedicated resource pool (modelarts)"),
-    "code": ("OBS", "OBS folder with the program: obs://bucket/folder/ (modelarts)"),
-    "logs": ("OBS", "OBS folder for the job's logs (modelarts)"),
+    "image": "IMAGE  image with the toolkit in it; optional for slurm",
+    "nodes": "N  number of nodes; wins over the number of hosts in the spec",
+    "resource": "NAME=N ...  resource of each node: nvidia.com/gpu=8; not for modelarts; may be"
+    " repeated",
+    "mount": "HOST:PATH ...  folder of this host in each container, such as for checkpoints; may be"
+    " repeated (compose)",
+    "kind": "KIND  kind of object: job, jobset, mpijob, trainjob or volcano; job if not given"
+    " (kubernetes)",
+    "runtime": "NAME  program that starts the image: pyxis or apptainer; none without an image"
+    " (slurm)",
+    "time": "LIMIT  time limit of the job in a form that sbatch takes, such as 12:00:00 (slurm)",
+    "flavor": "ID  kind of instance (modelarts)",
+    "pool": "ID  dedicated resource pool (modelarts)",
+    "code": "OBS  OBS folder with the program: obs://bucket/folder/ (modelarts)",
+    "logs": "OBS  OBS folder for the job's logs (modelarts)",
 }
-"""The options of this command in addition to the job's: metavar and help. A target lists those it
-takes in `TAKES`."""
-_REPEATED = ("resource", "mount")
+"""The options of this command in addition to the job's. A target lists those it takes in
+`TAKES`."""
 
 
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = "print the file with which another system runs the job"
-    deploy = command(commands, "deploy", f"TARGET --image IMAGE {PROGRAM}", text)
-    job_arguments(deploy, spec)
-    deploy.add_argument("target", choices=registry.names("deploy"))
-    deploy.add_argument("--out", metavar="FILE", help="file to write; stdout if not given")
-    for name, (metavar, text) in OPTIONS.items():
-        more: dict[str, Any] = {"action": "append"} if name in _REPEATED else {}
-        deploy.add_argument(f"--{name}", metavar=metavar, help=text, **more)
+def _mount(text: str) -> str:
+    """Return the value of --mount with an absolute path of this machine. Raises UsageError if it is
+    not HOST:PATH."""
+    host, _, path = text.removesuffix(":ro").partition(":")
+    if not host or not path.startswith("/") or ":" in path:
+        raise UsageError("EP804 a mount is HOST:PATH", text, "write --mount ./out:/out")
+    return f"{os.path.abspath(host)}:{path}{':ro' * text.endswith(':ro')}"
+
+
+def _number(text: str) -> int:
+    """Return the value of --nodes. Raises UsageError if it is no number."""
+    if not text.isdecimal() or len(text) > 8 or not int(text):
+        raise UsageError("EP800 --nodes is not a number of nodes", text, "write --nodes 2")
+    return int(text)
+
+
+COMMAND = Command(
+    "print the file with which another system runs the job",
+    f"TARGET --image IMAGE {PROGRAM}",
+    (
+        "target",
+        "--out FILE  file to write; stdout if not given",
+        *(f"--{name} {text}" for name, text in OPTIONS.items()),
+    ),
+    more={
+        "target": {"choices": registry.names("deploy")},
+        "nodes": {"type": _number},
+        "mount": {"type": _mount},
+    },
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -77,13 +85,12 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     if getattr(module, "SECRET_IS_HERE", False) and spec.source("secret_file").origin != "spec":
         # as everywhere, a flag's path starts at the current folder
         spec = replace(spec, secret_file=spec.secret_file and os.path.abspath(spec.secret_file))
-    nodes = _number(args.nodes)
-    if nodes and spec.hosts and nodes != len(spec.hosts):
-        spec = _resized(spec, nodes, args.target, getattr(module, "NEEDS_NAMES", False))
-    extra: dict[str, Any] = _options(args, module)
-    image, resources = extra.pop("image", ""), tuple(args.resource or ())
-    mounts = tuple(map(_mount, args.mount or ()))
-    options = Options(image, folder, name, text, nodes, resources, mounts=mounts, **extra)
+    if args.nodes and spec.hosts and args.nodes != len(spec.hosts):
+        spec = _resized(spec, args.nodes, args.target, getattr(module, "NEEDS_NAMES", False))
+    given = {"image": "", **_options(args, module)}
+    resources, mounts = (tuple(given.pop(name, ())) for name in ("resource", "mount"))
+    place = {"folder": folder, "spec_name": name, "spec_text": text}
+    options = Options(**place, resources=resources, mounts=mounts, **given)
     secrets = specs.written(spec)[1]
     if "secret_file" in secrets:  # its value would be a path in the rendered file
         raise ConfigError(
@@ -97,32 +104,10 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             f"EP128 secrets in the spec | {', '.join(secrets)} | everybody who reads the file has"
             " them: give them to the containers instead"
         )
-    if names := specs.kept_back(spec):
-        log(
-            f"EP128 secrets are left out of the file | {', '.join(names)} | give them to the"
-            " containers"
-        )
+    outputs.note_left_out(specs.kept_back(spec), log)
     for line in module.notes(spec, options) if hasattr(module, "notes") else ():
         log(line)
     return outputs.give(rendered, args.out, log)
-
-
-def _mount(text: str) -> str:
-    """Return the value of --mount with an absolute path of this machine. Raises UsageError if it is
-    not HOST:PATH."""
-    host, _, path = text.removesuffix(":ro").partition(":")
-    if not host or not path.startswith("/") or ":" in path:
-        raise UsageError("EP804 a mount is HOST:PATH", text, "write --mount ./out:/out")
-    return f"{os.path.abspath(host)}:{path}{':ro' * text.endswith(':ro')}"
-
-
-def _number(text: str | None) -> int | None:
-    """Return the value of --nodes. Raises UsageError if it is no number."""
-    if text is None:
-        return None
-    if not text.isdecimal() or len(text) > 8 or not int(text):
-        raise UsageError("EP800 --nodes is not a number of nodes", text, "write --nodes 2")
-    return int(text)
 
 
 def _resized(spec: JobSpec, nodes: int, target: str, needs_names: bool) -> JobSpec:
@@ -148,10 +133,8 @@ def _resized(spec: JobSpec, nodes: int, target: str, needs_names: bool) -> JobSp
 
 
 def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
-    """Return deploy's own options, without those that are read elsewhere.
-
-    Raises UsageError for one that the target cannot express, and if an image is missing.
-    """
+    """Return deploy's own options. Raises UsageError for one that the target cannot express, and if
+    an image is missing."""
     from entrypoint.tools.deploy._options import DEFAULT
 
     options = {name: value for name in OPTIONS if (value := getattr(args, name)) is not None}
@@ -165,4 +148,4 @@ def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
         raise UsageError(
             f"EP805 the target {args.target} needs an image", "no --image", "add --image IMAGE"
         )
-    return {name: value for name, value in options.items() if name not in ("nodes", *_REPEATED)}
+    return options

@@ -12,33 +12,28 @@ from functools import partial
 
 from entrypoint.base.errors import NoInputError, UsageError
 from entrypoint.base.text import escaped, json_document
-from entrypoint.cli.parser import Commands, command
+from entrypoint.cli.parser import Command
 from entrypoint.output.log import Logger, answer, show, width
 
 _HEAD = 1 << 20  # bytes that are read of the begin of a log
 _TAIL = 4 << 20  # and of its end
 
 
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = (
-        "explain an exit status or a message: its cause, how to confirm it, and its fix; or, from"
-        " the log in FILE (- for stdin), why a job failed and whether a retry helps; without an"
-        " argument, list all messages"
-    )
-    explain = command(commands, "explain", "[STATUS | MESSAGE-ID | TEXT ... | FILE | -]", text)
-    about = (
-        "an exit status, a message's id, a part of its text, or a line of a log with an id; or a"
-        " log file"
-    )
-    explain.add_argument("about", nargs="*", metavar="STATUS|MESSAGE-ID|TEXT|FILE", help=about)
-    explain.add_argument("--json", action="store_true", help="print the diagnosis of FILE as JSON")
-    explain.add_argument(
-        "--status", metavar="N", help="the exit status of the job, if FILE does not show it"
-    )
-    explain.add_argument(
-        "--signal", metavar="NAME", help="the signal that ended the job, such as SIGKILL"
-    )
+COMMAND = Command(
+    "explain an exit status or a message: its cause, how to confirm it, and its fix; or, from the"
+    " log in FILE (- for stdin), why a job failed and whether a retry helps; without an argument,"
+    " list all messages",
+    "[STATUS | MESSAGE-ID | TEXT ... | FILE | -]",
+    (
+        "about STATUS|MESSAGE-ID|TEXT|FILE  an exit status, a message's id, a part of its text, or"
+        " a line of a log with an id; or a log file",
+        "--json  print the diagnosis of FILE as JSON",
+        "--status N  the exit status of the job, if FILE does not show it",
+        "--signal NAME  the signal that ended the job, such as SIGKILL",
+    ),
+    is_of_job=False,
+    more={"about": {"nargs": "*"}},
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -52,9 +47,8 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         from entrypoint.system.causes import add_site
 
         add_site(log)
-        status = _number(args.status)
-        signal = _signal(args.signal)
-        cause = failures.explained(failures.lines_of(_log(question[0])), status, signal)
+        lines = failures.lines_of(_log(question[0]))
+        cause = failures.explained(lines, _number(args.status), _signal(args.signal))
         if args.json:
             answer(json_document(as_json(cause)))
         else:

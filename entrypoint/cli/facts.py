@@ -5,17 +5,13 @@ from __future__ import annotations
 import argparse
 
 from entrypoint.cli import inputs
-from entrypoint.cli.parser import Commands, command, job_arguments
+from entrypoint.cli.parser import Command
 from entrypoint.output.log import Logger, show
 
-
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = (
-        "print the platforms that match this container, the chosen one, the variables that it"
-        " reads, and the image's MPI and own start"
-    )
-    job_arguments(command(commands, "facts", "[options]", text), spec)
+COMMAND = Command(
+    "print the platforms that match this container, the chosen one, the variables that it reads,"
+    " and the image's MPI and own start"
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

@@ -6,18 +6,14 @@ import argparse
 import contextlib
 
 from entrypoint.base.errors import CantCreateError
-from entrypoint.cli.parser import Commands, command
+from entrypoint.cli.parser import Command
 from entrypoint.output.log import Logger, show
 
-
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    command(
-        commands,
-        "health",
-        "",
-        "health probe: exit with 0 once the job has started on this node, else with 1",
-    )
+COMMAND = Command(
+    "health probe: exit with 0 once the job has started on this node, else with 1",
+    "",
+    is_of_job=False,
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from entrypoint.cli.parser import Commands, command, parser
+from entrypoint.cli.parser import Command, parser
 from entrypoint.output.log import Logger
 
-
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = "print the help of a command; without one, this help"
-    options = command(commands, "help", "[COMMAND]", text)
-    options.add_argument("about", nargs="*", metavar="COMMAND", help="command, such as run")
+COMMAND = Command(
+    "print the help of a command; without one, this help",
+    "[COMMAND]",
+    ("about COMMAND  command, such as run",),
+    is_of_job=False,
+    more={"about": {"nargs": "*"}},
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

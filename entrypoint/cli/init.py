@@ -6,21 +6,15 @@ import argparse
 import os
 
 from entrypoint.cli import inputs, outputs
-from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.cli.parser import PROGRAM, Command
 from entrypoint.output.log import Logger
 
-
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = "write a first job.yaml, from flags and from what is in this folder"
-    init = command(commands, "init", PROGRAM, text)
-    job_arguments(init, None)
-    init.add_argument(
-        "--out",
-        default="job.yaml",
-        metavar="FILE",
-        help="new file, or - for stdout (default: job.yaml)",
-    )
+COMMAND = Command(
+    "write a first job.yaml, from flags and from what is in this folder",
+    PROGRAM,
+    ("--out FILE  new file, or - for stdout (default: job.yaml)",),
+    defaults={"spec": None, "out": "job.yaml"},
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -35,10 +29,6 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     spec, facts = inputs.job(args)
     topology = locate(spec, facts)
     text = document(head(topology), list(settings(spec, topology, os.curdir)))
-    if names := left_out(spec):
-        log(
-            f"EP128 secrets are left out of the file | {', '.join(names)} | give them to the"
-            " containers"
-        )
+    outputs.note_left_out(left_out(spec), log)
     hint = f"try: entrypoint plan --spec {args.out}"
     return outputs.give(text, "" if args.out == "-" else args.out, log, hint)

@@ -13,7 +13,7 @@ from entrypoint.base.errors import CantCreateError, ConfigError, OsError
 from entrypoint.base.model import Facts
 from entrypoint.base.values import replace
 from entrypoint.cli import inputs
-from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.cli.parser import PROGRAM, Command
 from entrypoint.output.log import Logger
 from entrypoint.tools.local import faults
 from entrypoint.tools.local import settings as local
@@ -27,21 +27,17 @@ _SAME = 0.2
 _PACKAGES = {"sshd": "openssh-server", "mpiexec.hydra": "mpich"}
 
 
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = "run all nodes of the job on this host, and inject faults"
-    parser = command(commands, "local", PROGRAM, text)
-    job_arguments(parser, spec, hidden=local.OWN)
-    parser.add_argument(
-        "--nodes",
-        dest="count",
-        metavar="N",
-        help="number of nodes; that of the spec's hosts if not given",
-    )
-    for kind, text in faults.KINDS.items():
-        parser.add_argument(
-            f"--{kind}", action="append", default=[], metavar="NODE@TIME", help=text
-        )
+COMMAND = Command(
+    "run all nodes of the job on this host, and inject faults",
+    PROGRAM,
+    (
+        "--nodes N  number of nodes; that of the spec's hosts if not given",
+        *(f"--{kind} NODE@TIME ...  {text}" for kind, text in faults.KINDS.items()),
+    ),
+    hidden=local.OWN,
+    defaults={kind: [] for kind in faults.KINDS},
+    more={"nodes": {"dest": "count"}},
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

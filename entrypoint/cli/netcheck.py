@@ -6,22 +6,15 @@ import argparse
 
 from entrypoint.base.model import Facts, Inquiry, Plan
 from entrypoint.cli import inquire
-from entrypoint.cli.parser import Commands, command, job_arguments
+from entrypoint.cli.parser import Command
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
-
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = (
-        "measure the network between the job's nodes, without starting the program: run it on every"
-        " node"
-    )
-    netcheck = command(commands, "netcheck", "[options]", text)
-    job_arguments(netcheck, spec)
-    netcheck.add_argument(
-        "--json", action="store_true", help="worker-0 prints JSON instead of a table"
-    )
+COMMAND = Command(
+    "measure the network between the job's nodes, without starting the program: run it on every"
+    " node",
+    options=("--json  worker-0 prints JSON instead of a table",),
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

@@ -28,6 +28,17 @@ def give(text: str, out: str | None, log: Logger, hint: str = "") -> int:
     return 0
 
 
+def note_left_out(
+    names: Sequence[str],
+    log: Logger,
+    where: str = "the file",
+    hint: str = "give them to the containers",
+) -> None:
+    """Log which secrets the answer does not have, if any."""
+    if names:
+        log(f"EP128 secrets are left out of {where} | {', '.join(names)} | {hint}")
+
+
 def write(folder: Path, output: Sequence[File]) -> None:
     """Write the files of a command, each as a whole.
 

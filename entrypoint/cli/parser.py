@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from entrypoint import __version__
 from entrypoint.base import errors, registry, secret
@@ -143,24 +143,68 @@ def parser(spec: str | None = None, arguments: Sequence[str] = ()) -> argparse.A
     )
     commands = parser.add_subparsers(prog="entrypoint", metavar="COMMAND", required=True)
     for name in arguments[:1] if arguments and arguments[0] in NAMES else NAMES:
-        importlib.import_module(f"entrypoint.cli.{name}").arguments(commands, spec)
+        importlib.import_module(f"entrypoint.cli.{name}").COMMAND.add(commands, name, spec)
     return parser
 
 
 PROGRAM = "[options] [-- PROGRAM ARGUMENT ...]"
+RUN_DIR = (
+    "--run-dir RUN_DIR  run directory of the boot (or ENTRYPOINT_RUN_DIR); the boot of this"
+    " container if not given"
+)
+"""The option of the commands that work on the boot of this container."""
 
 
-def command(commands: Commands, name: str, usage: str, text: str) -> _Parser:
-    """Add a command, or the last word of `name` as a verb of one. Returns its parser."""
-    action, verb = name.split()[0], name.split()[-1]
-    usage, about = f"entrypoint {name} {usage}".rstrip(), f"{text[0].upper()}{text[1:]}."
-    parser = commands.add_parser(verb, usage=usage, help=text, description=about)
-    parser.set_defaults(action=action)
-    return parser
+class Command(NamedTuple):
+    """What the command line of a command takes.
+
+    An option is written as --help shows it, with two spaces before its help: `--json  print JSON`,
+    `--out, -o FILE  file to write`; after `...` it may be repeated. `more` has the other arguments
+    that argparse needs for one, by its name.
+    """
+
+    about: str  # what it does; --help begins with it
+    usage: str = "[options]"
+    options: tuple[str, ...] = ()
+    is_of_job: bool = True  # it also has the options of all commands that work on a job
+    hidden: Sequence[str] = ()  # fields of the spec whose options --help leaves out
+    details: str = ""  # what --help says after `about`
+    defaults: Mapping[str, Any] = {}
+    more: Mapping[str, Mapping[str, Any]] = {}
+    verbs: Mapping[str, Command] = {}
+
+    def add(self, commands: Commands, name: str, spec: str | None) -> None:
+        """Add it to a parser, or as a verb of the command that is the first word of `name`; `spec`
+        is the default of --spec."""
+        parser = commands.add_parser(
+            name.split()[-1],
+            usage=f"entrypoint {name} {self.usage}".rstrip(),
+            help=self.about,
+            description=f"{self.about[0].upper()}{self.about[1:]}.{self.details}",
+        )
+        if self.is_of_job:
+            _add_job_options(parser, spec, self.hidden)
+        for option in self.options:
+            words, _, text = option.partition("  ")
+            flags = [word.rstrip(",") for word in words.split() if word.startswith("-")]
+            values = [word for word in words.split() if not word.startswith("-")]
+            names = flags or [values.pop(0)]
+            takes: dict[str, Any] = {"metavar": values[0]} if values else {}
+            if flags and not values:
+                takes["action"] = "store_true"
+            if "..." in values:
+                takes["action"] = "append"
+            takes |= self.more.get(names[0].lstrip("-"), {})
+            parser.add_argument(*names, help=text or None, **takes)
+        if self.verbs:
+            verbs = parser.add_subparsers(dest="verb", metavar="|".join(self.verbs), required=True)
+            for verb, command in self.verbs.items():
+                command.add(verbs, f"{name} {verb}", spec)
+        parser.set_defaults(action=name.split()[0], **self.defaults)
 
 
-def job_arguments(parser: _Parser, spec: str | None, hidden: Sequence[str] = ()) -> None:
-    """Add the options of every command that works on a job; --help leaves `hidden` fields out."""
+def _add_job_options(parser: _Parser, spec: str | None, hidden: Sequence[str]) -> None:
+    """Add the options of every command that works on a job."""
     common = parser.add_argument_group("common options")
     groups = {title: parser.add_argument_group(title) for title in (_OTHERS, *_GROUPS.values())}
     common.add_argument(
@@ -188,14 +232,6 @@ def job_arguments(parser: _Parser, spec: str | None, hidden: Sequence[str] = ())
     )
     # those of the command alone come last
     parser._action_groups.append(parser._action_groups.pop(1))
-
-
-def run_dir_argument(parser: _Parser) -> None:
-    """Add the option of the commands that work on the boot of this container."""
-    text = (
-        "run directory of the boot (or ENTRYPOINT_RUN_DIR); the boot of this container if not given"
-    )
-    parser.add_argument("--run-dir", metavar="RUN_DIR", default="", help=text)
 
 
 def _help(field: FieldInfo) -> str:

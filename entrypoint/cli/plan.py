@@ -7,22 +7,17 @@ import argparse
 from entrypoint.base.model import EnvVar, Facts, Plan, Program
 from entrypoint.base.text import one_line
 from entrypoint.cli import inputs
-from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.cli.parser import PROGRAM, Command
 from entrypoint.output.log import Logger, answer
 
 _LIMIT = 10.0  # seconds; a launcher's script asks Python for the version of a package
 
 
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = (
-        "print what run will do, with the origin of each value; it uses no network and writes"
-        " nothing"
-    )
-    plan = command(commands, "plan", PROGRAM, text)
-    job_arguments(plan, spec)
-    plan.add_argument("--all", action="store_true", help="also show settings that have defaults")
-    plan.add_argument("--json", action="store_true", help="print JSON")
+COMMAND = Command(
+    "print what run will do, with the origin of each value; it uses no network and writes nothing",
+    PROGRAM,
+    ("--all  also show settings that have defaults", "--json  print JSON"),
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

@@ -3,77 +3,70 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 from entrypoint.base.errors import UsageError
 from entrypoint.cli import inputs, outputs
-from entrypoint.cli.parser import Commands, command
+from entrypoint.cli.parser import Command
 from entrypoint.output.log import Logger, show
 
 _OUTPUT = "[--to v1.0|v0.1] [--out FILE]"
 
 
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    both = command(
-        commands,
-        "ranktable",
-        "convert|make|check ...",
-        "convert, make or check rank tables of Ascend jobs",
-    )
-    verbs = both.add_subparsers(dest="verb", metavar="convert|make|check", required=True)
-
-    convert = command(
-        verbs,
-        "ranktable convert",
-        f"FILE {_OUTPUT}",
-        "convert a rank table of any form to another form",
-    )
-    text = "rank table of form v1.0, v1.2, v0.1 (jobstart_hccl.json) or lab"
-    convert.add_argument("file", metavar="FILE", help=text)
-    for verb in (convert, _make(verbs)):
-        verb.add_argument(
-            "--to",
-            choices=["v1.0", "v0.1"],
-            default="v1.0",
-            help="form to write; v1.0 if not given",
-        )
-        verb.add_argument("--out", metavar="FILE", help="file to write; stdout if not given")
-
-    check = command(
-        verbs, "ranktable check", "FILE [--me NAME]", "print servers, devices and ranks"
-    )
-    check.add_argument("file", metavar="FILE", help="rank table of any form")
-    check.add_argument(
-        "--me", metavar="NAME", help="mark the devices of this pod, server or address"
-    )
+def _of_kind(kind: str, value: str) -> tuple[str, str]:
+    return kind, value
 
 
-def _make(verbs: Commands) -> argparse.ArgumentParser:
-    usage = f"--server-id IP (--hccn-conf FILE | --addresses IP,IP) ... {_OUTPUT}"
-    make = command(
-        verbs, "ranktable make", usage, "make a rank table for these servers, in their order"
-    )
-    make.add_argument(
-        "--server-id",
-        action="append",
-        required=True,
-        metavar="IP",
-        help="a server; may be repeated",
-    )
-    devices: dict[str, Any] = {"action": "append", "dest": "devices", "default": []}
-    file, addresses = "its /etc/hccn.conf", "its devices' addresses, device 0 first"
-    make.add_argument(
-        "--hccn-conf", metavar="FILE", help=file, type=lambda path: ("hccn-conf", path), **devices
-    )
-    make.add_argument(
-        "--addresses",
-        metavar="IP,IP",
-        help=addresses,
-        type=lambda text: ("addresses", text),
-        **devices,
-    )
-    return make
+_OUTPUT_OPTIONS = (
+    "--to FORM  form to write; v1.0 if not given",
+    "--out FILE  file to write; stdout if not given",
+)
+_FORMS: dict[str, Any] = {"to": {"choices": ["v1.0", "v0.1"], "metavar": None, "default": "v1.0"}}
+# Either option may describe a server's devices: what it is, and its value.
+_DEVICES: dict[str, Any] = {
+    kind: {"dest": "devices", "type": partial(_of_kind, kind)}
+    for kind in ("hccn-conf", "addresses")
+}
+COMMAND = Command(
+    "convert, make or check rank tables of Ascend jobs",
+    "convert|make|check ...",
+    is_of_job=False,
+    verbs={
+        "convert": Command(
+            "convert a rank table of any form to another form",
+            f"FILE {_OUTPUT}",
+            (
+                "file FILE  rank table of form v1.0, v1.2, v0.1 (jobstart_hccl.json) or lab",
+                *_OUTPUT_OPTIONS,
+            ),
+            is_of_job=False,
+            more=_FORMS,
+        ),
+        "make": Command(
+            "make a rank table for these servers, in their order",
+            f"--server-id IP (--hccn-conf FILE | --addresses IP,IP) ... {_OUTPUT}",
+            (
+                "--server-id IP ...  a server; may be repeated",
+                "--hccn-conf FILE ...  its /etc/hccn.conf",
+                "--addresses IP,IP ...  its devices' addresses, device 0 first",
+                *_OUTPUT_OPTIONS,
+            ),
+            is_of_job=False,
+            defaults={"devices": []},
+            more={"server-id": {"required": True}, **_DEVICES, **_FORMS},
+        ),
+        "check": Command(
+            "print servers, devices and ranks",
+            "FILE [--me NAME]",
+            (
+                "file FILE  rank table of any form",
+                "--me NAME  mark the devices of this pod, server or address",
+            ),
+            is_of_job=False,
+        ),
+    },
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

@@ -6,16 +6,15 @@ import argparse
 from pathlib import Path
 
 from entrypoint.cli import inputs, outputs
-from entrypoint.cli.parser import Commands, command, job_arguments
+from entrypoint.cli.parser import Command
 from entrypoint.output.log import Logger
 
-
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config"
-    render = command(commands, "render", "--out DIR [options]", text)
-    job_arguments(render, spec)
-    render.add_argument("--out", required=True, metavar="DIR", help="folder to write into")
+COMMAND = Command(
+    "write run_mpi.sh, torchrun.sh, torchlaunch.sh and sshd_config",
+    "--out DIR [options]",
+    ("--out DIR  folder to write into",),
+    more={"out": {"required": True}},
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -30,11 +29,8 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     origin = f"{args.spec} and this environment" if args.spec else "this environment"
     scripts = rendered(spec, facts, origin)
     outputs.write(Path(args.out), scripts)
-    if names := sorted({*specs.left_out(spec), *specs.for_script(spec)[1]}):
-        log(
-            f"EP128 secrets are left out of the scripts | {', '.join(names)} | set them where a"
-            " script runs"
-        )
+    secrets = sorted({*specs.left_out(spec), *specs.for_script(spec)[1]})
+    outputs.note_left_out(secrets, log, "the scripts", "set them where a script runs")
     for file in scripts:
         log(f"wrote {args.out.rstrip('/')}/{file.name}, from templates/{file.origin}")
     return 0

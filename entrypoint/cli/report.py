@@ -7,27 +7,20 @@ import argparse
 from entrypoint import __version__
 from entrypoint.base.errors import NoInputError
 from entrypoint.cli import outputs
-from entrypoint.cli.parser import Commands, command
+from entrypoint.cli.parser import Command
 from entrypoint.output.log import Logger, show
 
-
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    usage = "RUNDIR [--html FILE] [--trace FILE]"
-    report = command(
-        commands, "report", usage, "show where the time of a boot went, and which node was last"
-    )
-    text = (
-        "run directory of a node whose job has ended, or RUNDIR-state.json; worker-0's contains all"
-        " nodes"
-    )
-    report.add_argument("run_dir", metavar="RUNDIR", help=text)
-    report.add_argument(
-        "--html", metavar="FILE", help="write a page with a bar for each node; it needs no network"
-    )
-    report.add_argument(
-        "--trace", metavar="FILE", help="write trace events for ui.perfetto.dev or chrome://tracing"
-    )
+COMMAND = Command(
+    "show where the time of a boot went, and which node was last",
+    "RUNDIR [--html FILE] [--trace FILE]",
+    (
+        "run_dir RUNDIR  run directory of a node whose job has ended, or RUNDIR-state.json;"
+        " worker-0's contains all nodes",
+        "--html FILE  write a page with a bar for each node; it needs no network",
+        "--trace FILE  write trace events for ui.perfetto.dev or chrome://tracing",
+    ),
+    is_of_job=False,
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from entrypoint.base.model import Facts, Outcome, Topology
 from entrypoint.cli import IMAGE, NAMES, inputs
-from entrypoint.cli.parser import PROGRAM, Commands, command, job_arguments
+from entrypoint.cli.parser import PROGRAM, Command
 from entrypoint.output.log import Logger
 from entrypoint.spec import JobSpec
 
@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from entrypoint.features.record.file import RecordFile
 
 
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    run = command(
-        commands, "run", PROGRAM, "boot this node's part of the job, and exit with the job's status"
-    )
-    job_arguments(run, spec)
-    text = "if nothing describes a job, run only PROGRAM, unchanged"
-    run.add_argument("--passthrough", action="store_true", help=text)
+COMMAND = Command(
+    "boot this node's part of the job, and exit with the job's status",
+    PROGRAM,
+    ("--passthrough  if nothing describes a job, run only PROGRAM, unchanged",),
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 
 from entrypoint.base.text import json_document
-from entrypoint.cli.parser import Commands, command
+from entrypoint.cli.parser import Command
 from entrypoint.output.log import Logger, answer
 
-
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    command(commands, "schema", "", "print the job spec's JSON Schema, for editors")
+COMMAND = Command("print the job spec's JSON Schema, for editors", "", is_of_job=False)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

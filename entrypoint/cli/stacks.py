@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-from entrypoint.cli.parser import Commands, command, run_dir_argument
+from entrypoint.cli.parser import RUN_DIR, Command
 from entrypoint.output.log import Logger, answer
 
-
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = "compare the stacks of the ranks of the running job, and name a rank that hangs"
-    stacks = command(commands, "stacks", "[options]", text)
-    stacks.description = f"""{text[0].upper()}{text[1:]}. On worker-0 this
+COMMAND = Command(
+    "compare the stacks of the ranks of the running job, and name a rank that hangs",
+    options=(RUN_DIR,),
+    is_of_job=False,
+    details=""" On worker-0 this
 covers the ranks of all nodes, on a worker those of its own node. The job continues. Run it in the
 container of the boot: docker exec CONTAINER entrypoint stacks.
 
 Exit status: 0 if the stacks were read; 66 if there is no boot; 69 if no ranks run, or the
 entrypoint does not answer; 77 if the boot belongs to another user; 64 if there are several
-boots."""
-    run_dir_argument(stacks)
+boots.""",
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from entrypoint.base.model import node_name
 from entrypoint.base.text import columns, duration, json_document, one_line
-from entrypoint.cli.parser import Commands, command, run_dir_argument
+from entrypoint.cli.parser import RUN_DIR, Command
 from entrypoint.output.log import Logger, answer
 from entrypoint.system.descriptors import write_all
 
@@ -19,28 +19,22 @@ _REST = "\x1b[K"  # clear the rest of the line
 _BELOW = "\x1b[J"  # clear all below
 
 
-def arguments(commands: Commands, spec: str | None) -> None:
-    """Add the command and its options to the command line."""
-    text = (
-        "show the boot in this container: each node's phase, its duration, and its last heartbeat"
-    )
-    status = command(commands, "status", "[options]", text)
-    status.description = f"""{text[0].upper()}{text[1:]}. On worker-0 it shows all nodes,
+COMMAND = Command(
+    "show the boot in this container: each node's phase, its duration, and its last heartbeat",
+    options=(
+        "--watch, -w  update every second, until the job ends",
+        "--json  print JSON, durations in seconds; with --watch one line each",
+        RUN_DIR,
+    ),
+    is_of_job=False,
+    details=""" On worker-0 it shows all nodes,
 on a worker that node and the leader. Run it in the container of the boot:
 docker exec CONTAINER entrypoint status.
 
 Exit status: 0 while the boot runs; the job's own once it has ended; 66 if there is no boot;
 69 if the entrypoint has not written its state in time, or was killed, or a program that
-replaced it has ended; 77 if the record belongs to another user; 64 if there are several boots."""
-    status.add_argument(
-        "--watch", "-w", action="store_true", help="update every second, until the job ends"
-    )
-    status.add_argument(
-        "--json",
-        action="store_true",
-        help="print JSON, durations in seconds; with --watch one line each",
-    )
-    run_dir_argument(status)
+replaced it has ended; 77 if the record belongs to another user; 64 if there are several boots.""",
+)
 
 
 def act(args: argparse.Namespace, log: Logger) -> int:
@@ -60,7 +54,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     return int(state.get("status", 0))
 
 
-def _watch(where: str, as_json: bool) -> int:
+def _watch(where: str | None, as_json: bool) -> int:
     """Print it every second until it has ended: on a terminal in the same place, elsewhere only
     changes.
 

@@ -57,7 +57,7 @@ class Starting(Silent):
         )
 
 
-def find(run_dir: str = "") -> Path:
+def find(run_dir: str | None = None) -> Path:
     """Return the run directory of the boot: this one, if set; that of ENTRYPOINT_RUN_DIR, if it has
     a boot; that of this user's only boot in the usual place that runs; or that of the only one
     there. Root's count if this user has none.
