@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from entrypoint.base.model import Facts, Inquiry, Plan
-from entrypoint.base.values import replace
+from entrypoint.base.values import dataclass, replace
 from entrypoint.extensions import Extensions
 from entrypoint.features.health.admission import HealthGate
 from entrypoint.features.record.file import RecordFile
@@ -36,68 +36,59 @@ def _before_program(spec: JobSpec) -> Inquiry | None:
     return inquiry(spec, "before")
 
 
+@dataclass
 class InquiryRespondent:
     """Answers the leader's questions by the feature that asks: the last one only, as a question
-    replaces another."""
+    replaces another. `env`: of this node's programs."""
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        facts: Facts,
-        plan: Plan,
-        env: Mapping[str, str],
-        callbacks: Callbacks,
-    ) -> None:
-        self._spec = spec
-        self._facts = facts
-        self._plan = plan
-        self._env = env
-        self._tell = callbacks.tell
-        self._background = callbacks.background
-        self._answering: asyncio.Task[None] | None = None
-        # that measures the network, once it was asked for
-        self._torch: TorchProcess | None = None
+    spec: JobSpec
+    facts: Facts
+    plan: Plan
+    env: Mapping[str, str]
+    callbacks: Callbacks
+    answering: asyncio.Task[None] | None = None
+    torch: TorchProcess | None = None  # that measures the network, once it was asked for
 
     def ask(self, question: messages.Question) -> None:
         """Find the answer, and tell it."""
         self._cancel()
-        self._answering = self._background(self._reply(question))
+        self.answering = self.callbacks.background(self._reply(question))
 
     async def _reply(self, question: messages.Question) -> None:
-        assert self._plan.inquiry
+        assert self.plan.inquiry
         # A job that runs needs neither of these modules.
-        if self._plan.inquiry.name == "check":
+        if self.plan.inquiry.name == "check":
             from entrypoint.features.health.probe import observe
 
-            body = await observe(self._spec, self._facts, self._plan)
+            body = await observe(self.spec, self.facts, self.plan)
         else:
             from entrypoint.features.netcheck.process import TorchProcess
 
-            self._torch = self._torch or TorchProcess(
-                self._plan.topology.interpreter, self._network_env, self._spec.timeouts.launch
+            self.torch = self.torch or TorchProcess(
+                self.plan.topology.interpreter, self._network_env, self.spec.timeouts.launch
             )
-            body = await self._torch.reply(question.body)
-        self._tell(messages.Reply(question.number, body))
+            body = await self.torch.reply(question.body)
+        self.callbacks.tell(messages.Reply(question.number, body))
 
     def _network_env(self, name: str) -> Mapping[str, str]:
         """Return the environment that programs get where the roll call came over this interface."""
-        own = self._plan.members.reports[self._plan.topology.me]
-        interface = next((each for each in self._facts.interfaces if each.name == name), None)
+        own = self.plan.members.reports[self.plan.topology.me]
+        interface = next((each for each in self.facts.interfaces if each.name == name), None)
         report = replace(own, interface=interface)
-        variables = network(self._spec, self._facts, report)
-        return {**{var.name: var.value for var in variables}, **self._env}
+        variables = network(self.spec, self.facts, report)
+        return {**{var.name: var.value for var in variables}, **self.env}
 
     def _cancel(self) -> None:
-        if self._answering is not None:
-            self._answering.cancel()
+        if self.answering is not None:
+            self.answering.cancel()
 
     def stop(self) -> None:
         """Answer nothing more."""
         self._cancel()
-        if self._torch is not None:
-            self._torch.end()
+        if self.torch is not None:
+            self.torch.end()
 
     async def close(self) -> None:
         """Return when torch's process has ended."""
-        if self._torch is not None:
-            await self._torch.close()
+        if self.torch is not None:
+            await self.torch.close()
