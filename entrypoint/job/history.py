@@ -13,6 +13,7 @@ from entrypoint.base.errors import NoProgressError, RetryError
 from entrypoint.base.model import NodeReport, Outcome
 from entrypoint.base.text import count, one_line
 from entrypoint.base.values import dataclass, replace
+from entrypoint.job.messages import Start
 from entrypoint.spec.jobspec import JobSpec, RestartsSpec
 
 _REASON = 2000  # characters of the last failure's reason in that of the job
@@ -32,9 +33,9 @@ class History:
     step: int = -1
 
     @classmethod
-    def of(cls, report: NodeReport) -> History:
-        """Return the history that a node reports."""
-        return cls(report.attempt, report.without_progress, report.step)
+    def of(cls, message: NodeReport | Start) -> History:
+        """Return the history that a node reports, or with which the leader starts an attempt."""
+        return cls(message.attempt, message.without_progress, message.step)
 
     def most(self, other: History) -> History:
         """Return the one with more attempts, and with more progress in them."""

@@ -20,6 +20,11 @@ class Peer:
 class Peers(dict[int, Peer]):
     """Workers by rank. `limit`: seconds that a peer may be silent."""
 
+    _due = 0.0  # when we planned to look for silent peers; 0: not yet
+    # seconds that this node itself was frozen, and when that ended
+    _stood = 0.0
+    _stood_until = 0.0
+
     def __init__(self, limit: float, topology: Topology) -> None:
         super().__init__()
         self.limit = limit
@@ -27,10 +32,6 @@ class Peers(dict[int, Peer]):
         self._interval = heartbeat.interval(limit, nodes)
         self._patience = heartbeat.patience(limit, nodes)
         self._host = topology.name(topology.me)
-        self._due = 0.0  # when we planned to look for silent peers; 0: not yet
-        # seconds that this node itself was frozen, and when that ended
-        self._stood = 0.0
-        self._stood_until = 0.0
 
     def alive(self) -> list[int]:
         """Those that are not lost."""

@@ -19,6 +19,18 @@ class JobState:
     """The job as this node knows it: its plan, deadlines, peers and phases, and how the attempt is
     to end."""
 
+    # The first outcome decided, whatever comes later.
+    outcome: Outcome | None = None
+    # Somebody asked this node, or the job, to stop: before or after its outcome was known.
+    stop: Outcome | None = None
+    # What the command prints that has asked the nodes, for stdout.
+    answer = ""
+    # Force stop, after a second signal: nobody waits for the grace.
+    force = False
+    # Whether progress was reported in this attempt, and the training step of most ranks.
+    _has_progressed = False
+    step = -1
+
     def __init__(self, spec: JobSpec, plan: Plan, history: History = FIRST) -> None:
         self.spec = spec
         self.plan = plan
@@ -30,22 +42,11 @@ class JobState:
         self._phases = dict.fromkeys(plan.known_nodes, Phase.MISSING) | {self.me: Phase.CHECKS}
         self._details = dict.fromkeys(self._phases, "")
         self._entered = {Phase.CHECKS}
-        # The first outcome decided, whatever comes later.
-        self.outcome: Outcome | None = None
-        # Somebody asked this node, or the job, to stop: before or after its outcome was known.
-        self.stop: Outcome | None = None
-        # What the command prints that has asked the nodes, for stdout.
-        self.answer = ""
-        # Force stop, after a second signal: nobody waits for the grace.
-        self.force = False
         # Of this attempt; on a worker the leader's, once that is known.
         self.history = history
         # On the leader, the history that each node has reported in its answer to the roll call,
         # also one that has left since.
         self._reported: dict[int, History] = {}
-        # Whether progress was reported in this attempt, and the training step of most ranks.
-        self._has_progressed = False
-        self.step = -1
 
     @property
     def phase(self) -> Phase:

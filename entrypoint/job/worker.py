@@ -27,6 +27,16 @@ class Worker:
     """A node that follows. `handle` takes what happened and when, and gives what is to be done
     about it."""
 
+    _leader_name = ""  # which leader we have answered
+    _token = ""  # what it has given to this node alone
+    _connected = False
+    _opened = math.inf  # when this node could be called
+    _heard = 0.0  # when the leader last sent something
+    _refused = 0  # logins that had not this job's keys
+    _has_stopped = False  # whether nothing of the job runs here any more
+    _stays = False  # whether the leader may not have read our last message yet
+    _due = 0.0  # when we planned to look whether the leader is silent
+
     def __init__(self, spec: JobSpec, draft: Plan, history: History) -> None:
         self.state = state = JobState(spec, draft, history)
         self._spec = spec
@@ -34,17 +44,8 @@ class Worker:
         self._topology = draft.topology
         self._me = state.me
         self._heartbeat_timeout = spec.timeouts.heartbeat
-        self._leader_name = ""  # which leader we have answered
-        self._token = ""  # what it has given to this node alone
         self._misdirected = Misdirected(draft.topology)
-        self._connected = False
-        self._opened = math.inf  # when this node could be called
-        self._heard = 0.0  # when the leader last sent something
         self._missing: dict[str, str] = {}  # what is waited for before the start -> why
-        self._refused = 0  # logins that had not this job's keys
-        self._has_stopped = False  # whether nothing of the job runs here any more
-        self._stays = False  # whether the leader may not have read our last message yet
-        self._due = 0.0  # when we planned to look whether the leader is silent
         self._machine = state.scheduler
         self._act = state.scheduler.act
         self._after = state.scheduler.after
@@ -249,7 +250,7 @@ class Worker:
         self.state.enter(Phase.RUNNING, _LEADER)
         self._machine.drop("roll call")
         self._act(actions.StopCalling())
-        self.state.history = History(message.attempt, message.without_progress, message.step)
+        self.state.history = History.of(message)
         role = (
             "this node waits as a spare"
             if is_spare

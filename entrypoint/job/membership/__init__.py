@@ -118,6 +118,16 @@ class Membership:
 
     # What a leader that has replaced a lost one does not know of earlier attempts.
     unknown = ""
+    # Whether this node's own name has an address.
+    has_name = False
+    # When (seconds) the roll call began, is over, and starts without those that are missing.
+    _began = math.inf
+    _limit = math.inf
+    _goes_at = math.inf
+    # Nodes that are asked before the start.
+    asked: frozenset[int] = frozenset()
+    # Whether a program has failed.
+    has_failed = False
 
     def __init__(self, state: JobState, team: Team | None = None) -> None:
         self._state = state
@@ -126,8 +136,6 @@ class Membership:
         self._works = frozenset(self.team.nodes)
         # This node's report.
         self.own = state.plan.members.reports[state.me]
-        # Whether this node's own name has an address.
-        self.has_name = False
         # Peers that are not there, and why; "" once they are.
         self.missing: dict[str, str] = {}
         # Seconds for which the result of a gate is awaited.
@@ -135,19 +143,12 @@ class Membership:
         # Nodes whose gate has not ended, and until when (seconds) its result is awaited, the oldest
         # first.
         self.gates: dict[int, float] = {}
-        # When (seconds) the roll call began, is over, and starts without those that are missing.
-        self._began = math.inf
-        self._limit = math.inf
-        self._goes_at = math.inf
-        # Nodes that are asked before the start, and nodes whose end is awaited.
-        self.asked: frozenset[int] = frozenset()
+        # Nodes whose end is awaited.
         self.awaited: set[int] = set()
         # Nodes that were lost after the roll call, and why; and who was there when the outcome was
         # known.
         self.losses: dict[int, str] = {}
         self._present: set[int] = set()
-        # Whether a program has failed.
-        self.has_failed = False
 
     def works(self, node: int) -> bool:
         """Whether this node works, and is no spare."""
