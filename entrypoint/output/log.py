@@ -74,33 +74,34 @@ class Logger:
     """Logs one line a call, and waits a moment until it is written, so that it keeps its place in
     the output."""
 
+    name = ""
+    quiet = False  # whether only warnings and errors are logged
+    # Whose lines they are, in JSON; the first three once they are known.
+    job = ""
+    node = ""
+    host = ""
+    attempt = 1
+    _is_json = False
+    _timestamps = False
+    # The line that stays below all others, and its text on the terminal now.
+    _status = ""
+    _drawn = ""
+    _bytes = 0  # bytes of `_lines`
+    # lost lines that are not reported yet: failed writes, and lines dropped for later ones
+    _lost = 0
+    lost = 0  # all lost lines so far
+    _torn = False  # whether the last line may be half-written
+    _last_output = -1  # file with the end of the programs' last line (stream.py)
+    _output_time = 0  # modification time of that file at the last check
+    _late = False  # whether the wait has failed since the queue was last empty
+    _writer: threading.Thread | None = None
+
     def __init__(self, fd: int = 2) -> None:
-        self.name = ""
-        self.quiet = False  # whether only warnings and errors are logged
-        # Whose lines they are, in JSON; the first three once they are known.
-        self.job = ""
-        self.node = ""
-        self.host = ""
-        self.attempt = 1
         self._fd = fd
-        self._is_json = False
-        self._timestamps = False
         self._terminal = os.environ.get("TERM", "dumb") != "dumb" and os.isatty(fd)
         self._colour = self._terminal and not os.environ.get("NO_COLOR")
-        # The line that stays below all others, and its text on the terminal now.
-        self._status = ""
-        self._drawn = ""
         self._lines: deque[bytes] = deque()  # the first one is being written
-        self._bytes = 0  # bytes of `_lines`
-        # lost lines that are not reported yet: failed writes, and lines dropped for later ones
-        self._lost = 0
-        self.lost = 0  # all lost lines so far
-        self._torn = False  # whether the last line may be half-written
-        self._last_output = -1  # file with the end of the programs' last line (stream.py)
-        self._output_time = 0  # modification time of that file at the last check
-        self._late = False  # whether the wait has failed since the queue was last empty
         self._changed = threading.Condition()
-        self._writer: threading.Thread | None = None
 
     def __call__(self, text: str, fields: Mapping[str, Any] | None = None) -> None:
         """Log a line; as a JSON object it also has these fields."""

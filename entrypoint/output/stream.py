@@ -66,6 +66,15 @@ class Stream:
     """One of the program's two output streams, and ours that it goes to. Bytes wait until they can
     be written."""
 
+    _ended = True  # whether the last output ended its line
+    _rest = b""  # the unfinished line
+    due = NEVER  # when an unfinished line in `lines` is passed on
+    _opened = 0.0  # when that line began
+    open = True
+    lost = 0  # bytes that did not wait any more
+    passed = 0  # bytes that were written
+    unread = 0  # bytes that could not be, since nobody holds the other end
+
     def __init__(
         self,
         source: int,
@@ -84,14 +93,6 @@ class Stream:
         # File for the time of the last output; -1 without one.
         self._last_output = _opened(copies.last_output) if copies.last_output else -1
         self._marks = target  # bytes of that file that tell whether the last line has ended
-        self._ended = True  # whether the last output ended its line
-        self._rest = b""  # the unfinished line
-        self.due = NEVER  # when an unfinished line in `lines` is passed on
-        self._opened = 0.0  # when that line began
-        self.open = True
-        self.lost = 0  # bytes that did not wait any more
-        self.passed = 0  # bytes that were written
-        self.unread = 0  # bytes that could not be, since nobody holds the other end
         self.waiting: list[bytes] = []  # each piece is written in one call if possible
         private = reopened(target)
         self.target = target if private < 0 else private

@@ -105,14 +105,15 @@ def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
 class CheckpointWatch:
     """Says once in an attempt that something new is finished there, and whenever it has changed."""
 
+    _before: Look | None = None  # what was there before the ranks started
+    _last: Look | None = None  # the last look
+    _has_progressed = False
+    _stops = False  # whether ranks may be killed from now on
+
     def __init__(self, path: str, tell: Callable[[Progressed | Grew], None], log: Log) -> None:
         self._path = path
         self._tell = tell
         self._log = log
-        self._before: Look | None = None  # what was there before the ranks started
-        self._last: Look | None = None  # the last look
-        self._has_progressed = False
-        self._stops = False  # whether ranks may be killed from now on
 
     async def begin(self) -> None:
         """Remember what is there before ranks start. If the look takes too long, what it finds

@@ -43,6 +43,13 @@ class ProgramReports:
     """The programs and ranks that were started here, and what is reported of them. `note` gets
     their changes."""
 
+    merger: LineMerger | None = None  # if the plan merges lines of ranks
+    is_stopping = False
+    # Ends that such a launcher causes, until its own end; None if there is none.
+    held_ends: list[messages.RankEnd] | None = None
+    _met = False  # whether a rank of this node's launcher has started, in an elastic job
+    _has_warned_of_copies = False
+
     def __init__(
         self,
         facts: Facts,
@@ -63,16 +70,10 @@ class ProgramReports:
         self.program_ranks = Ranks(node, self._on_program_rank, OF_PROGRAM)
         self.started: list[asyncio.subprocess.Process] = []  # of this node, or their supervisors
         self.running: dict[int, str] = {}  # number -> name of programs that have not ended
-        self.merger: LineMerger | None = None  # if the plan merges lines of ranks
-        self.is_stopping = False
         # Gets the pid of a launcher that ends its ranks itself.
         self.launcher_ends: Callable[[int], object] = lambda launcher: None
-        # Ends that such a launcher causes, until its own end; None if there is none.
-        self.held_ends: list[messages.RankEnd] | None = None
-        self._met = False  # whether a rank of this node's launcher has started, in an elastic job
         # of programs' ranks, until the same rank starts again
         self._failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
-        self._has_warned_of_copies = False
         self.probe = NodeProbe(facts, draft.topology)
         self.diagnostician = Diagnostician(self.probe, callbacks)
         self._reaper = Reaper(self._daemon_ended)

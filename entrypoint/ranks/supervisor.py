@@ -353,24 +353,25 @@ def _pair(target: int) -> tuple[int, int]:
 class Supervised:
     """A running program, and the processes that it leaves behind."""
 
+    _printed = False  # whether the first output was reported
+    _status: int | None = None
+    _alone = False  # whether no process is left below this one
+    _is_released = False
+    terminated = False  # whether SIGTERM was received
+    _passed: int | None = None  # bytes passed on when the launcher began to end
+    _launchers: NestedLaunchers | None = None  # below the program, if it may have none
+    _nested = False  # whether the program was killed because a launcher ran below it
+    # whether signals are passed on to processes in other groups than ours
+    everywhere = True
+    by_mpi = False  # whether an MPI has started this supervisor
+    launcher = 0  # pid of the process that has started this supervisor
+
     def __init__(self, child: int, streams: list[Stream], reporter: Reporter, woken: int) -> None:
         self._child = child
         self._streams = streams
         self._reporter = reporter
         self._woken = woken
-        self._printed = False  # whether the first output was reported
-        self._status: int | None = None
-        self._alone = False  # whether no process is left below this one
-        self._is_released = False
-        self.terminated = False  # whether SIGTERM was received
-        self._passed: int | None = None  # bytes passed on when the launcher began to end
-        self._launchers: NestedLaunchers | None = None  # below the program, if it may have none
-        self._nested = False  # whether the program was killed because a launcher ran below it
         self._below = Below()
-        # whether signals are passed on to processes in other groups than ours
-        self.everywhere = True
-        self.by_mpi = False  # whether an MPI has started this supervisor
-        self.launcher = 0  # pid of the process that has started this supervisor
 
     def _step(self, limit: float = NEVER) -> None:
         """Wait until something happens, or until the time `limit`, and handle it."""

@@ -152,13 +152,14 @@ class Endpoint:
 class _Session:
     """One ssh session: the pipes between sshd and the `attend` script that it has started."""
 
+    _pipe = 0
+    _source: asyncio.ReadTransport | None = None
+    _sink: asyncio.WriteTransport | None = None
+    reason = "its session ended"  # if nothing else ends it
+
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._pipe = 0
         self.reader = asyncio.StreamReader()  # of what the leader sends
-        self._source: asyncio.ReadTransport | None = None
-        self._sink: asyncio.WriteTransport | None = None
-        self.reason = "its session ended"  # if nothing else ends it
 
     async def open(self) -> None:
         """Open both pipes. Raises OSError if the process, or sshd's end of a pipe, is gone."""

@@ -52,16 +52,17 @@ class Signals:
     Ctrl-C counts.
     """
 
+    _delivered = 0  # how many of them were passed to `take`'s function
+    _shown = 0  # how many of them were logged
+    _held = False
+    _loop: asyncio.AbstractEventLoop | None = None
+    _take: Callable[[int, bool], None] | None = None
+
     def __init__(self, log: Log, same: float = 0.0) -> None:
         self._log = log
         self._same = same
         self._last = float("-inf")  # time of the last stop signal
         self._stops: list[int] = []  # all stop signals so far
-        self._delivered = 0  # how many of them were passed to `take`'s function
-        self._shown = 0  # how many of them were logged
-        self._held = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._take: Callable[[int, bool], None] | None = None
         self._pass_on: Callable[[int], None] = lambda signum: None
 
     def watch(self) -> None:
