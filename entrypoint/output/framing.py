@@ -123,37 +123,28 @@ def for_mpirun(lines: Lines) -> Framer:
 
 class Demultiplexer:
     """Joins the pieces of each sender to lines. Other text, such as the launcher's, goes through
-    `other`."""
+    `other`; `tail` gets its last bytes."""
 
     def __init__(self, other: Lines, tail: bytearray) -> None:
-        """`tail` gets the last bytes of the other text."""
         self._other = other
         self._tail = tail
-        self._held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its unfinished line
+        self.held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its unfinished line
         # sender whose line was passed on without its end: a prompt, or a last line
         self._open: bytes | None = None
 
-    def __contains__(self, sender: bytes) -> bool:
-        return sender in self._held
-
-    @property
-    def any(self) -> bool:
-        """Return whether a supervisor has sent anything."""
-        return bool(self._held)
-
     def is_within_line(self, sender: bytes) -> bool:
         """Return whether a line of this sender has begun, and not ended."""
-        return any(self._held[sender])
+        return any(self.held[sender])
 
     def join(self, sender: bytes, piece: bytes) -> bytes:
         """Return the lines of this sender that end in this piece."""
         cut = max(piece.rfind(END), piece.rfind(b"\r"), piece.rfind(OPEN)) + 1
-        held = self._held.setdefault(sender, [])
+        held = self.held.setdefault(sender, [])
         if not cut:
             held.append(piece)
             return b""
         whole = b"".join((*held, piece[:cut]))
-        self._held[sender] = [piece[cut:]]
+        self.held[sender] = [piece[cut:]]
         end = self._end_of_another(sender)
         self._open = sender if whole.endswith(OPEN) else None
         return end + decoded(whole)
@@ -180,7 +171,7 @@ class Demultiplexer:
         """Return unfinished lines, also those of killed supervisors; `data` has no sender."""
         unfinished = [
             self._end_of_another(sender) + decoded(b"".join(held)) + b"\n"
-            for sender, held in self._held.items()
+            for sender, held in self.held.items()
             if any(held)
         ]
         other = self.other(data) + self._other.rest()
@@ -189,25 +180,30 @@ class Demultiplexer:
         ]
 
 
-class FramedInput:
-    """Decoder of the pieces of `marked`."""
-
-    pieces = staticmethod(batches)
+class Input(Framer):
+    """Decoder of pieces. `other` splits text that no supervisor has sent; `tail` gets its last
+    bytes."""
 
     def __init__(self, other: Lines, tail: bytearray) -> None:
-        self.lines = other
+        super().__init__(other, batches)
         self.senders = Demultiplexer(other, tail)
+
+
+class FramedInput(Input):
+    """Decoder of the pieces of `marked`."""
+
+    _size = 0  # of the unfinished piece
+
+    def __init__(self, other: Lines, tail: bytearray) -> None:
+        super().__init__(other, tail)
         self._piece: list[bytes] = []  # the unfinished piece
-        self._size = 0  # of it
 
     def take(self, data: bytes) -> list[bytes]:
         """Return the lines that end in this data."""
         *pieces, rest = data.split(b"\n")
         out = []
         if pieces:
-            pieces[0] = b"".join((*self._piece, pieces[0]))
-            self._piece = []
-            self._size = 0
+            pieces[0] = self._unfinished() + pieces[0]
             out = [self._passed(piece) for piece in pieces]
         if self._piece or MARK in rest:
             self._piece.append(rest)
@@ -215,16 +211,18 @@ class FramedInput:
         else:
             out.append(self.senders.other(rest))
         if self._size > LONGEST:  # no sender writes such a long piece
-            out.append(self.senders.other(b"".join(self._piece)))
-            self._piece = []
-            self._size = 0
+            out.append(self.senders.other(self._unfinished()))
         return batches(b"".join(out))
 
     def rest(self) -> list[bytes]:
         """Return the unfinished lines."""
-        last = b"".join(self._piece)
+        return self.senders.rest(self._unfinished())
+
+    def _unfinished(self) -> bytes:
+        piece = b"".join(self._piece)
         self._piece = []
-        return self.senders.rest(last)
+        self._size = 0
+        return piece
 
     def _passed(self, line: bytes) -> bytes:
         before, mark, piece = line.partition(MARK)
@@ -234,22 +232,20 @@ class FramedInput:
         return self.senders.other(before) + self.senders.join(sender, piece)
 
 
-class TaggedInput:
+class TaggedInput(Input):
     """Decoder of lines of `for_mpirun` that an MPI has cut and tagged. `tag` matches its tags.
 
     Output of ranks without a supervisor has no mark.
     """
 
-    pieces = staticmethod(batches)
     _LONGEST_TAG = 40  # bytes
     _TAG_BYTES = b"[],<>0123456789stdouterriag: "
+    _sender = b""  # sender of the last piece
+    _rest = b""  # bytes that may be the beginning of a tag
 
     def __init__(self, other: Lines, tag: Pattern[bytes]) -> None:
-        self.lines = other
-        self.senders = Demultiplexer(other, bytearray())
+        super().__init__(other, bytearray())
         self._tag = tag
-        self._sender = b""  # sender of the last piece
-        self._rest = b""  # bytes that may be the beginning of a tag
 
     def take(self, data: bytes) -> list[bytes]:
         """Return the lines that end in this data."""
@@ -273,7 +269,7 @@ class TaggedInput:
         before, mark, after = piece.partition(MARK)
         if mark:
             return self.senders.other(before) + self.senders.join(self._sender, after)
-        if self._sender not in self.senders:
+        if self._sender not in self.senders.held:
             return self.senders.other(piece)
         if b"\n" not in piece:
             return self.senders.join(self._sender, piece)

@@ -12,23 +12,9 @@ import time
 from entrypoint.system.descriptors import CHUNK, open_regular, reopened
 
 if False:  # only for type checkers: importing it is slow
-    from typing import Protocol
-
-    from entrypoint.output.lines import Lines
+    from entrypoint.output.framing import Framer
     from entrypoint.output.rotate import RotatingFile
     from entrypoint.output.steps import StepWatch
-
-    class Whole(Protocol):
-        """Encoder of output to pieces, each of which is written in one call (framing.py)."""
-
-        @property
-        def lines(self) -> Lines: ...
-
-        def take(self, data: bytes) -> list[bytes]: ...
-
-        def pieces(self, lines: bytes) -> list[bytes]: ...
-
-        def rest(self) -> list[bytes]: ...
 
 
 TAIL = 16384  # bytes kept; the reader uses their last lines
@@ -81,7 +67,7 @@ class Stream:
         target: int,
         label: bytes,
         copies: Copies,
-        lines: Whole | None = None,
+        lines: Framer | None = None,
     ) -> None:
         """`lines`, if any, makes the pieces that are written."""
         self.source = source

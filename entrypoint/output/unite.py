@@ -23,7 +23,7 @@ if False:  # only for type checkers: importing it is slow
 # an isolated Python does not find our package
 sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from entrypoint.output.framing import FramedInput, TaggedInput
+from entrypoint.output.framing import FramedInput, Input, TaggedInput
 from entrypoint.output.lines import Lines, shape
 from entrypoint.output.stream import NEVER, Copies, Stream
 from entrypoint.system.descriptors import CHUNK
@@ -85,9 +85,7 @@ class _Output(Stream):
     of our output.
     """
 
-    def __init__(
-        self, source: int, target: int, whole: FramedInput | TaggedInput, alone: bool
-    ) -> None:
+    def __init__(self, source: int, target: int, whole: Input, alone: bool) -> None:
         """`alone`: no message of the entrypoint comes between two pieces, so they can be written at
         once."""
         super().__init__(source, target, b"", Copies(bytearray()), whole)
@@ -127,7 +125,7 @@ class _Output(Stream):
         taken = super().read()
         if not self.open:
             self.close()
-            self.until = NEVER if self._whole.senders.any else time.monotonic() + _LAST
+            self.until = NEVER if self._whole.senders.held else time.monotonic() + _LAST
         return taken
 
 
@@ -142,7 +140,7 @@ def tag(through: str) -> Pattern[bytes] | None:
     return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % end)
 
 
-def _whole(options: dict[str, str], stream: str) -> FramedInput | TaggedInput:
+def _whole(options: dict[str, str], stream: str) -> Input:
     lines = Lines(shape(options, stream))
     tags = tag(options.get("--through", ""))
     return TaggedInput(lines, tags) if tags else FramedInput(lines, bytearray())

@@ -94,26 +94,20 @@ class NodeProbe:
         return tuple(dict.fromkeys(found))
 
     def _logged(self, minors: Mapping[str, int]) -> Iterator[DeviceFault]:
-        """Yield the faults in the kernel's log that tell of the ranks. What a program does to
-        itself, such as Xid 43, tells nothing of the programs after it."""
+        """Yield the faults in the kernel's log that tell of the ranks; none if this container may
+        not read it. What a program does to itself, such as Xid 43, tells nothing of the programs
+        after it."""
         from entrypoint.causes.measured import shown_by
         from entrypoint.system.smi import xids
 
-        for logged, line in _kernel_log(self._started - _EARLIER):
-            for fault in xids(line, minors):
+        for record in _records():
+            head, _, text = record.decode("utf-8", "replace").partition(";")
+            fields = head.split(",")
+            logged = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else 0.0
+            faults = xids(text.partition("\n")[0], minors) if "Xid" in text else ()
+            for fault in faults if logged >= self._started - _EARLIER else ():
                 if logged >= self._started or shown_by(fault) != "cuda-kernel-fault":
                     yield fault
-
-
-def _kernel_log(since: float) -> Iterator[tuple[float, str]]:
-    """Yield the lines about Xids that the kernel has logged since a time of the monotonic clock,
-    each with its time; no line if this container may not read them."""
-    for record in _records():
-        head, _, text = record.decode("utf-8", "replace").partition(";")
-        fields = head.split(",")
-        logged = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else 0.0
-        if logged >= since and "Xid" in text:
-            yield logged, text.partition("\n")[0]
 
 
 def _records(file: str = _KERNEL_LOG) -> Iterator[bytes]:

@@ -77,9 +77,9 @@ from entrypoint.system.proc import (
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
 
+    from entrypoint.output.framing import Framer
     from entrypoint.output.rotate import RotatingFile
     from entrypoint.output.steps import StepWatch
-    from entrypoint.output.stream import Whole
     from entrypoint.ranks.nested import NestedLaunchers
 
 # seconds without output until leftovers get SIGTERM; `tee`, for example, ends with its input
@@ -278,7 +278,7 @@ def _steps(options: dict[str, str]) -> StepWatch | None:
     return opened(options["--steps"], options["--run-dir"], options["--number"])
 
 
-def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Whole | None:
+def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Framer | None:
     """Return what shapes the lines of a stream; None for all bytes, or if they get only a label."""
     if "--lines" not in options or (options["--label"] and options["--lines"] == "whole"):
         return None

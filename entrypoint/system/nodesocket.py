@@ -67,9 +67,7 @@ class NodeSocket:
     def __init__(self, run_dir: RunDir) -> None:
         self._loop = asyncio.get_running_loop()
         self.kinds: dict[str, Begin] = {}  # what judges the processes of each kind
-        # Connections without and with a handler, the oldest first.
-        self._unknown: dict[Connection, None] = {}
-        self._known: dict[Connection, None] = {}
+        self._connections: dict[Connection, None] = {}  # the oldest first
         self._socket = run_dir.bind(NAME)
         self._socket.listen(_WAITING)
         self._socket.setblocking(False)
@@ -78,7 +76,7 @@ class NodeSocket:
     def read(self, kind: str = "") -> None:
         """Handle all lines that processes have sent so far; those of one kind alone if given."""
         self._accept()
-        for connection in (*self._unknown, *self._known):
+        for connection in list(self._connections):
             if not connection.kind:
                 self._receive(connection)
             if kind in ("", connection.kind) and connection.handler:
@@ -105,10 +103,11 @@ class NodeSocket:
                 continue
             accepted.setblocking(False)
             self._loop.add_reader(accepted, self._receive, connection)
-            self._unknown[connection] = None
+            self._connections[connection] = None
             self._receive(connection)
-            if len(self._unknown) > UNKNOWN:
-                self._close(next(iter(self._unknown)))
+            unknown = [other for other in self._connections if other.handler is None]
+            if len(unknown) > UNKNOWN:
+                self._close(unknown[0])
 
     def _receive(self, connection: Connection) -> None:
         try:
@@ -133,8 +132,6 @@ class NodeSocket:
         if connection.handler is None:  # rejected, but a supervisor takes a close for our end
             connection.lines.clear()
             self._loop.remove_reader(connection.socket)
-        elif connection in self._unknown:  # it may be closed already
-            self._known[connection] = self._unknown.pop(connection)
 
     def _handle(self, connection: Connection) -> None:
         while connection.lines and connection.handler:
@@ -142,8 +139,7 @@ class NodeSocket:
 
     def _close(self, connection: Connection) -> None:
         if connection.socket.fileno() >= 0:
-            self._unknown.pop(connection, None)
-            self._known.pop(connection, None)
+            self._connections.pop(connection, None)
             self._loop.remove_reader(connection.socket)
             connection.socket.close()
 
@@ -151,7 +147,7 @@ class NodeSocket:
         """Close all connections: processes that still hold one consider this process gone."""
         self._loop.remove_reader(self._socket)
         self._socket.close()
-        for connection in (*self._unknown, *self._known):
+        for connection in list(self._connections):
             connection.lines.clear()
             self._close(connection)
 
