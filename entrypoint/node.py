@@ -207,6 +207,9 @@ def _hello(spec: JobSpec, draft: Plan) -> messages.Hello:
 class Driver:
     """Gives the machine one event after the other and has its actions performed, until `over`."""
 
+    _alarm: asyncio.TimerHandle | None = None
+    _busy = False
+
     def __init__(
         self,
         machine: Leader | Worker,
@@ -220,9 +223,7 @@ class Driver:
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[Outcome] = self._loop.create_future()
-        self._alarm: asyncio.TimerHandle | None = None
         self._queue: list[Any] = []  # events that came while another was handled
-        self._busy = False
 
     def tell(self, event: Any) -> None:
         """Give the machine an event and perform its actions; one event after the other."""
@@ -266,6 +267,10 @@ class Loop:
     """One attempt on this node: the machine, and the parts that perform its actions and send it
     events."""
 
+    _calls: Any = None  # the leader's Caller, once this node is open for logins
+    _waiting: Waiting | None = None
+    _writing: asyncio.Task[None] | None = None  # of files into the log folder
+
     def __init__(
         self, attempt: AttemptInputs, signals: Signals, log: Logger, extensions: Extensions
     ) -> None:
@@ -281,9 +286,6 @@ class Loop:
         self.machine = _machine(attempt)
         self._driver = Driver(self.machine, self._observer, self._perform, self._failed)
         self.tell = self._driver.tell  # gives the machine an event
-        self._calls: Any = None  # the leader's Caller, once this node is open for logins
-        self._waiting: Waiting | None = None
-        self._writing: asyncio.Task[None] | None = None  # of files into the log folder
         self._run_dir = RunDir(draft.topology.run_dir)
         try:
             callbacks = Callbacks(log, self._here, self._background)

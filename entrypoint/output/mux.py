@@ -71,12 +71,13 @@ class Merge:
 class _Source:
     """The pipe with one stream of one node, which a thread reads."""
 
+    _size = 0  # bytes that were read
+    _is_over = False
+    unended = b""  # its last line, if that has no end
+
     def __init__(self, fd: int, target: _Target) -> None:
         self._fd = fd
         self.target = target
-        self._size = 0  # bytes that were read
-        self._is_over = False
-        self.unended = b""  # its last line, if that has no end
 
     def pass_on(self) -> None:
         """Pass on lines until the pipe ends."""

@@ -19,6 +19,9 @@ class Waiting:
     One per node, since a terminal has one live line.
     """
 
+    _closed = False
+    _pending: asyncio.TimerHandle | None = None
+
     def __init__(self, log: Log, limit: float, live: Log | None = None) -> None:
         """`limit` in seconds. `live` shows a text as a terminal's last line, instead of summaries
         (log.py)."""
@@ -28,8 +31,6 @@ class Waiting:
         self._begun = time.monotonic()
         self._states: dict[str, str] = {}  # what -> why it is missing; "" once it is there
         self._peers: set[str] = set()  # those of them that are peers
-        self._closed = False
-        self._pending: asyncio.TimerHandle | None = None
         self._wait()
 
     def _wait(self) -> None:

@@ -26,6 +26,10 @@ class RotatingFile:
     Raises OSError if it cannot be opened.
     """
 
+    _fd = -1
+    _size = 0
+    _ended = True  # whether its last line has ended
+
     def __init__(
         self, file: str, max_size: int, count: int, failed: Callable[[int], object]
     ) -> None:
@@ -33,10 +37,7 @@ class RotatingFile:
         self._max_size = max_size
         self._count = count
         self._failed = failed
-        self._fd = -1
-        self._size = 0
         self._open()
-        self._ended = True  # whether its last line has ended
 
     def write(self, data: bytes) -> None:
         """Append data. A line stays in one file, unless it is longer than a file or comes in

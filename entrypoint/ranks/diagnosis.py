@@ -38,16 +38,17 @@ class Failure:
 class Diagnostician:
     """Judges each failure with this node's measurements. The devices are asked once."""
 
+    _count = 0
+    _spent = 0.0  # seconds of CPU
+    _device_faults: asyncio.Task[tuple[DeviceFault, ...]] | None = None
+
     def __init__(self, probe: NodeProbe, callbacks: Callbacks) -> None:
         self._probe = probe
         self._log = callbacks.log
         self._tell = callbacks.tell
         self._background = callbacks.background
-        self._count = 0
         self._judging = asyncio.Lock()  # one at a time: each slows the event loop down
-        self._spent = 0.0  # seconds of CPU
         self._pending: set[asyncio.Task[Any]] = set()
-        self._device_faults: asyncio.Task[tuple[DeviceFault, ...]] | None = None
 
     def failed(self, failure: Failure, names_nodes: bool = False) -> None:
         """Begin the diagnosis of a failure, which may name the node that failed by its address. The

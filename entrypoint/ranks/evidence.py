@@ -33,14 +33,15 @@ _EARLIER = 60.0  # seconds before the start of the ranks in which a fault of a G
 class NodeProbe:
     """Measures this node; what it remembers is from the start of its programs."""
 
+    log_error = 0  # of a rank's log that could not be opened, which is its end
+    _has_reported_kill = False  # whether a kill for memory was the reason of an end
+
     def __init__(self, facts: Facts, topology: Topology) -> None:
         self._facts = facts
         self._topology = topology
         self._memory = Memory()
         self._processes = Processes()
         self._started = time.monotonic()
-        self.log_error = 0  # of a rank's log that could not be opened, which is its end
-        self._has_reported_kill = False  # whether a kill for memory was the reason of an end
 
     def why(self, what: str, status: int) -> str:
         """Return why a program ended with this status: what this container ran out of, or a whole

@@ -34,6 +34,9 @@ class Programs:
     """The programs of the job on this node. `do` executes an order; reports go to the callback
     `tell`, and `note` is that of ProgramReports."""
 
+    _leader_env: Mapping[str, str] | None = None
+    command = ""  # the command line that was started, for the record
+
     def __init__(
         self,
         spec: JobSpec,
@@ -53,9 +56,7 @@ class Programs:
         self._background = callbacks.background
         self._plan = draft  # until `prepare`
         self._members = draft.members
-        self._leader_env: Mapping[str, str] | None = None
         self._replaced: tuple[tuple[int, int], ...] = ()
-        self.command = ""  # the command line that was started, for the record
         process.show(process.WAITING)  # an earlier attempt may have set STARTED
         self.node = NodeSocket(run_dir)
         self.reports = ProgramReports(facts, draft, self.node, callbacks, note)

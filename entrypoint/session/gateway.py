@@ -25,6 +25,10 @@ class Gateway:
     `busy` is as in Endpoint. Events go to the callback `tell`.
     """
 
+    _sshd: Sshd | None = None
+    # of `ssh.port: auto`, once the keys are there
+    _seed = ""
+
     def __init__(
         self,
         spec: JobSpec,
@@ -49,9 +53,6 @@ class Gateway:
             callbacks.log,
             callbacks.background,
         )
-        self._sshd: Sshd | None = None
-        # of `ssh.port: auto`, once the keys are there
-        self._seed = ""
 
     async def open(self, keys: Keys) -> None:
         """Write the keys, open the control endpoint and start sshd.

@@ -249,6 +249,10 @@ class _Stream:
     """A connection with the interface that paramiko needs: recv() yields until bytes arrive, send()
     never waits."""
 
+    received = 0
+    _over = False
+    _closed = False
+
     def __init__(
         self,
         connection: socket.socket,
@@ -261,9 +265,6 @@ class _Stream:
         self._loop = asyncio.get_running_loop()
         self._arrived = bytearray()
         self._unsent = bytearray()
-        self.received = 0
-        self._over = False
-        self._closed = False
 
     def settimeout(self, seconds: float) -> None:
         """Ignore timeouts: no method waits."""

@@ -40,6 +40,10 @@ Begin = Callable[["Connection", Any], object]
 class Connection:
     """A process that has connected."""
 
+    kind = ""  # until its first line has come
+    handler: Handler | None = None  # of its other lines; None: not accepted as its kind
+    rest = b""  # the beginning of the next line
+
     def __init__(self, accepted: socket.socket) -> None:
         self.socket = accepted
         credentials = accepted.getsockopt(
@@ -47,10 +51,7 @@ class Connection:
         )
         self.pid: int = struct.unpack("3i", credentials)[0]
         self.user: int = struct.unpack("3i", credentials)[1]
-        self.kind = ""  # until its first line has come
-        self.handler: Handler | None = None  # of its other lines; None: not accepted as its kind
         self.lines: deque[bytes] = deque()  # received, but not handled
-        self.rest = b""  # the beginning of the next line
 
     def send(self, data: bytes) -> None:
         """Send what can be sent at once: the process may be gone, or not read."""

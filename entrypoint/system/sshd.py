@@ -36,6 +36,9 @@ def _make_run_folder() -> None:
 class Sshd:
     """The running sshd of this node."""
 
+    _probe = ""  # the test connection, as the log names it
+    _wanted = True
+
     def __init__(
         self,
         process: asyncio.subprocess.Process,
@@ -49,8 +52,6 @@ class Sshd:
         self._logged = logged
         self._last: deque[str] = deque(maxlen=3)  # lines of its log
         self._listening = asyncio.get_running_loop().create_future()
-        self._probe = ""  # the test connection, as the log names it
-        self._wanted = True
         self._reader = asyncio.create_task(self._read())
 
     @classmethod
