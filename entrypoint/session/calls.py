@@ -34,7 +34,7 @@ from entrypoint.session.resolve import pause, resolve
 from entrypoint.session.session import WORDS, Session
 from entrypoint.session.transport import Transport
 from entrypoint.system.keys import Keys
-from entrypoint.system.resolver import Address
+from entrypoint.system.network import Address
 from entrypoint.system.threads import rest
 
 _FROZEN = 500  # sessions that are hidden from the garbage collector together
@@ -42,22 +42,16 @@ _MIN_RTT = 148  # bytes before tcpi_min_rtt
 # Seconds of the first attempts to connect. A container's name resolves before its network is up,
 # and the kernel repeats a lost SYN only after a second (RFC 6298).
 _SOON = (0.2, 0.3)
+_STEP = 5.0  # seconds of silence in one step of one attempt
+_ATTEMPT = 15.0  # seconds for one attempt: a peer that freezes may come back elsewhere
+_GROWTH = 8  # times these limits at most: they double with each attempt that was too slow
+# Logins begun at the same time, so that answers do not wait for a thousand key exchanges.
+_LOGINS = 64
+# Seconds of silence until a login lets the next begin, so that a frozen peer delays no other.
+_TURN = 1.0
 
 # paramiko logs what we already report, with tracebacks.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
-
-
-@dataclass(frozen=True)
-class CallLimits:
-    """Limits of the calls to peers."""
-
-    step: float = 5.0  # seconds of silence in one step of one attempt
-    attempt: float = 15.0  # seconds for one attempt: a peer that freezes may come back elsewhere
-    growth: int = 8  # times these limits at most: they double with each attempt that was too slow
-    # begun at the same time, so that answers do not wait for a thousand key exchanges
-    logins: int = 64
-    # seconds of silence until a login lets the next begin, so that a frozen peer delays no other
-    turn: float = 1.0
 
 
 class AttemptFailed(Exception):
@@ -96,9 +90,7 @@ class Caller:
         keys: Keys,
         question: messages.Hello,
         callbacks: Callbacks,
-        limits: CallLimits = CallLimits(),  # noqa: B008
     ) -> None:
-        self._limits = limits
         self._nodes = nodes
         self._user = user
         self._key = paramiko.Ed25519Key.from_private_key(io.StringIO(keys.client_private.decode()))
@@ -109,7 +101,7 @@ class Caller:
         self._tell = callbacks.tell
         self._log = callbacks.log
         self._background = callbacks.background
-        self._logins = asyncio.Semaphore(limits.logins)
+        self._logins = asyncio.Semaphore(_LOGINS)
         self._tokens: defaultdict[int, str] = defaultdict(lambda: os.urandom(16).hex())
         self._patience: dict[int, int] = {}  # node -> factor of the limits of its next attempt
         self._calls: dict[int, asyncio.Task[None]] = {}
@@ -200,11 +192,11 @@ class Caller:
         """Return the session that one attempt opens, within its deadline. Raises AttemptFailed or
         ConfigError."""
         patience = self._patience.get(node.rank, 1)
-        attempt = _Attempt(self._limits.step * patience)
+        attempt = _Attempt(_STEP * patience)
         await self._logins.acquire()
         work = asyncio.create_task(self._attempt(attempt, node, addresses))
         self._background(self._take_turn(attempt, work))
-        limit = self._limits.attempt * patience
+        limit = _ATTEMPT * patience
         try:
             await asyncio.wait({work}, timeout=limit)
             if not work.done():
@@ -212,7 +204,7 @@ class Caller:
             session = work.result()
         except BaseException as error:
             if isinstance(error, AttemptFailed) and error.late:
-                self._patience[node.rank] = min(2 * patience, self._limits.growth)
+                self._patience[node.rank] = min(2 * patience, _GROWTH)
             work.cancel()
             work.add_done_callback(_discard)
             raise
@@ -228,7 +220,7 @@ class Caller:
         before = None
         while not work.done() and (now := attempt.progress()) != before:
             before = now
-            await asyncio.wait({work}, timeout=self._limits.turn)
+            await asyncio.wait({work}, timeout=_TURN)
         self._logins.release()
 
     async def _attempt(self, attempt: _Attempt, node: Node, addresses: list[Address]) -> Session:

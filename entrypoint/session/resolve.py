@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from entrypoint.base.errors import RetryError
-from entrypoint.system.resolver import Address, addresses
+from entrypoint.system.network import Address, addresses
 from entrypoint.system.threads import in_thread, rest
 
 _DISCARD = 9  # the discard port, which never answers, RFC 863

@@ -1,4 +1,4 @@
-"""The network interfaces of this host, as the kernel lists them."""
+"""The network interfaces of this host, as the kernel lists them, and its resolver of names."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 from entrypoint.base.model import Interface
 
@@ -20,6 +21,20 @@ _ENTRY = 40  # bytes of a struct ifreq
 _MOST = 256  # entries that are requested
 _UP = 0x1
 _LOOPBACK = 0x8
+
+Address = tuple[int, int, int, str, Any]  # as socket.getaddrinfo gives them
+
+
+def addresses(host: str, port: int | None) -> list[Address]:
+    """Return all addresses of the host, of either family, in the system's order of preference.
+
+    Raises LookupError if there is none now; a starting container may get its DNS entry later.
+    """
+    try:
+        # As bytes, since Python would import the IDNA tables for a string: host names are ASCII.
+        return list(socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM))
+    except (socket.gaierror, UnicodeError) as error:
+        raise LookupError(str(error)) from None
 
 
 def interfaces() -> tuple[Interface, ...]:

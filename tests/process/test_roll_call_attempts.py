@@ -14,7 +14,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import paramiko
@@ -29,10 +29,9 @@ from entrypoint.job import events, messages
 from entrypoint.output.log import Callbacks, Logger
 from entrypoint.session import calls as rollcall
 from entrypoint.session import codec, resolve
-from entrypoint.session.calls import CallLimits
 from entrypoint.system.keys import Keys
 
-BRIEF = CallLimits(attempt=0.6)
+BRIEF = {"attempt": 0.6}
 
 
 def new_key() -> str:
@@ -167,10 +166,10 @@ def call(
     known: str = "",
     address: str = "127.0.0.1",
     before: Sequence[Peer] = (),
-    limits: CallLimits = CallLimits(),  # noqa: B008
+    limits: Mapping[str, float] | None = None,
 ) -> NodeReport:
     """What this peer answers; `states` gets what it was said to miss, one after the other, and
-    whether it refused."""
+    whether it refused. `limits`: constants of calls.py, by their names in lower case."""
     keys = keys_of(peer, known)
     node = Node(1, "b", 1, address, ssh_port=peer.port)
 
@@ -188,7 +187,7 @@ def call(
             for rank, other in enumerate(before, start=2)
         ]
         callbacks = Callbacks(Logger(), tell, asyncio.create_task)
-        calls = rollcall.Caller((node, *others), "user", keys, HELLO, callbacks, limits)
+        calls = rollcall.Caller((node, *others), "user", keys, HELLO, callbacks)
         for each in (*others, node):
             calls.call(each)
         try:
@@ -197,7 +196,10 @@ def call(
             calls.stop()
             calls.close_all()
 
-    return asyncio.run(run())
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (limits or {}).items():
+            patch.setattr(rollcall, f"_{name.upper()}", value)
+        return asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -208,13 +210,13 @@ def call(
         ("command", BRIEF, "the start of a session at 127.0.0.1 took longer than"),
         ("answer", BRIEF, "the answer of 127.0.0.1 took longer than"),
         # silence in one step ends an attempt
-        ("banner", CallLimits(step=0.3), "sshd at 127.0.0.1 is slow to answer"),
+        ("banner", {"step": 0.3}, "sshd at 127.0.0.1 is slow to answer"),
         # a byte now and then does not hold up the first line: whoever has its port may send them
-        ("trickle", CallLimits(step=0.3), "sshd at 127.0.0.1 is slow to answer"),
+        ("trickle", {"step": 0.3}, "sshd at 127.0.0.1 is slow to answer"),
     ],
 )
 def test_a_peer_that_freezes_and_is_replaced_is_called_again(
-    step: str, limits: CallLimits, named: str, states: list[str]
+    step: str, limits: dict[str, float], named: str, states: list[str]
 ) -> None:
     with contextlib.closing(Peer(step)) as peer:
         assert call(peer, states, limits=limits).rank == 1
@@ -235,18 +237,17 @@ def test_a_peer_with_other_hosts_is_sent_them(states: list[str]) -> None:
 def test_a_login_that_is_slow_and_not_silent_keeps_the_next_one_waiting(states: list[str]) -> None:
     """One login may begin at one time. The first one takes longer than a turn, and none of its
     steps does."""
-    limits = CallLimits(logins=1, turn=0.6)
     with (
         contextlib.closing(Peer("", pause=0.3)) as slow,
         contextlib.closing(Peer("")) as peer,
     ):
-        assert call(peer, states, before=[slow], limits=limits).rank == 1
+        assert call(peer, states, before=[slow], limits={"logins": 1, "turn": 0.6}).rank == 1
         assert slow.answered < peer.answered
 
 
 def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str]) -> None:
     with contextlib.closing(Peer("answer", freezes=3)) as peer:
-        assert call(peer, states, limits=CallLimits(attempt=1.0, growth=2)).rank == 1
+        assert call(peer, states, limits={"attempt": 1.0, "growth": 2}).rank == 1
     assert states == [f"the answer of 127.0.0.1 took longer than {limit}s" for limit in (1, 2, 2)]
 
 
@@ -255,7 +256,7 @@ def test_a_peer_that_was_too_slow_gets_twice_the_time(states: list[str]) -> None
 def test_frozen_peers_hold_up_nobody(others: int, states: list[str]) -> None:
     """Two logins may begin at one time, and two peers accept a connection and say nothing; neither
     is given up meanwhile."""
-    limits = CallLimits(logins=2, turn=0.2, step=60.0, attempt=60.0)
+    limits = {"logins": 2, "turn": 0.2, "step": 60.0, "attempt": 60.0}
     with contextlib.ExitStack() as stack:
         frozen = [
             stack.enter_context(contextlib.closing(Peer("banner", freezes=9)))
@@ -269,7 +270,7 @@ def test_frozen_peers_hold_up_nobody(others: int, states: list[str]) -> None:
 
 def test_a_login_that_takes_too_long_is_not_a_wrong_key(states: list[str]) -> None:
     with contextlib.closing(Peer("login", freezes=3)) as peer:
-        assert call(peer, states, limits=CallLimits(step=0.3)).rank == 1
+        assert call(peer, states, limits={"step": 0.3}).rank == 1
     assert any("Authentication timeout" in state for state in states), states
     assert not any(state.startswith("refused") for state in states), states
 

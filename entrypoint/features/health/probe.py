@@ -20,7 +20,7 @@ from entrypoint.features.health import judge, kernel, programs
 from entrypoint.features.health.observation import Name, Named, Observation, Refusal
 from entrypoint.spec import JobSpec, fields
 from entrypoint.system import checks, preflight
-from entrypoint.system.resolver import addresses
+from entrypoint.system.network import addresses
 from entrypoint.system.threads import in_thread
 
 if TYPE_CHECKING:
