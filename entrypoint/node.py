@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
 from entrypoint.base.errors import EntrypointError, OsError, internal
-from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan, Topology
+from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.values import dataclass, replace
 from entrypoint.extensions import Extensions, Gate, LoopView, Observer
@@ -81,11 +81,11 @@ def execute(
     not_ready = failed or checks.machine(spec, facts, draft, log)
     if draft.mode == "coordinated":
         draft, unusable = checks.run_dir(spec, facts, draft)
-        not_ready = not_ready or unusable
-    if not_ready and draft.mode != "coordinated":
+        draft = replace(draft, inquiry=extensions.inquiry(spec))
+        if not_ready := not_ready or unusable:
+            log(f"{not_ready.reason}; the roll call tells the other nodes")
+    elif not_ready:
         return not_ready
-    if not_ready:
-        log(f"{not_ready.reason}; the roll call tells the other nodes")
     gate = extensions.gate(spec, facts, log)
     if draft.mode == "exec":
         if refused := gate.before_program(draft, signals):
@@ -94,8 +94,6 @@ def execute(
         env = environment(facts.env, (*draft.env, *program.env))
         extensions.observer.hand_over(command_line.of(draft.launch, spec.command))
         return process.replace(process.behind_init(program.argv, env), env, draft.workdir)
-    if draft.mode == "coordinated":
-        draft = replace(draft, inquiry=extensions.inquiry(spec))
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
@@ -143,11 +141,10 @@ def _attempts(
         team = None if isinstance(machine, Worker) else machine.membership.next_team()
         topology = replace(attempt.plan.topology, attempt=history.attempt)
         plan = replace(attempt.plan, topology=topology)
+        if machine.state.has_started and plan.inquiry:
+            plan = replace(plan, inquiry=replace(plan.inquiry, is_over=True))
         attempt = replace(attempt, history=history, plan=plan, team=team)
         log.attempt = history.attempt
-        if machine.state.has_started and attempt.plan.inquiry:
-            answered = replace(attempt.plan.inquiry, is_over=True)
-            attempt = replace(attempt, plan=replace(attempt.plan, inquiry=answered))
         extensions.observer.begin(attempt.plan)
 
 
@@ -204,23 +201,18 @@ def _hello(spec: JobSpec, draft: Plan) -> messages.Hello:
     )
 
 
+@dataclass
 class Driver:
     """Gives the machine one event after the other and has its actions performed, until `over`."""
 
+    machine: Leader | Worker
+    observer: Observer
+    perform: Callable[[Any], object]
+    failed: Callable[[Exception], object]
     _alarm: asyncio.TimerHandle | None = None
     _busy = False
 
-    def __init__(
-        self,
-        machine: Leader | Worker,
-        observer: Observer,
-        perform: Callable[[Any], object],
-        failed: Callable[[Exception], object],
-    ) -> None:
-        self._machine = machine
-        self._observer = observer
-        self._perform = perform
-        self._failed = failed
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[Outcome] = self._loop.create_future()
         self._queue: list[Any] = []  # events that came while another was handled
@@ -236,7 +228,7 @@ class Driver:
                 self._step(self._queue.pop(0))
         finally:
             self._busy = False
-        wake = math.inf if self.over.done() else self._machine.wake
+        wake = math.inf if self.over.done() else self.machine.wake
         if self._alarm is not None and (event is _TIMER or self._alarm.when() != wake):
             self._alarm.cancel()
             self._alarm = None
@@ -245,12 +237,12 @@ class Driver:
 
     def _step(self, event: Any) -> None:
         now = time.monotonic()
-        self._observer.saw(event, now)
+        self.observer.saw(event, now)
         try:
-            wanted = self._machine.handle(event, now)
+            wanted = self.machine.handle(event, now)
         except Exception as error:
-            if self._machine.outcome is None:
-                self._failed(error)
+            if self.machine.outcome is None:
+                self.failed(error)
             elif not self.over.done():
                 # A machine that has decided handles no failure: this node ends, and the others
                 # see it as lost.
@@ -258,9 +250,9 @@ class Driver:
             return
         for action in wanted:
             try:
-                self._perform(action)
+                self.perform(action)
             except Exception as error:
-                self._failed(error)
+                self.failed(error)
 
 
 class Loop:
@@ -278,6 +270,7 @@ class Loop:
         self._spec = spec
         self._facts = facts
         self._draft = draft
+        self._topology = draft.topology
         self._not_ready = attempt.not_ready
         self._log = log
         self._observer = extensions.observer
@@ -286,7 +279,7 @@ class Loop:
         self.machine = _machine(attempt)
         self._driver = Driver(self.machine, self._observer, self._perform, self._failed)
         self.tell = self._driver.tell  # gives the machine an event
-        self._run_dir = RunDir(draft.topology.run_dir)
+        self._run_dir = RunDir(self._topology.run_dir)
         try:
             callbacks = Callbacks(log, self._here, self._background)
             self._programs = Programs(spec, facts, draft, self._run_dir, callbacks, self.tell)
@@ -318,10 +311,6 @@ class Loop:
         self.tell(events.Started())
         return await self._driver.over
 
-    @property
-    def _topology(self) -> Topology:
-        return self._draft.topology
-
     def _view(self) -> LoopView:
         """Return what the observer asks for."""
         attempt, programs = self.machine.state.history.attempt, self._programs
@@ -334,13 +323,9 @@ class Loop:
 
     def _failed(self, error: Exception) -> None:
         """An error ends the job with its message; an unknown one is an internal error."""
-        if self._not_ready:  # it was known before, and may be the cause
-            outcome = self._not_ready
-        elif isinstance(error, EntrypointError):
-            outcome = error.outcome
-        else:
-            outcome = internal(error)
-        self.tell(events.Faulted(outcome))
+        outcome = error.outcome if isinstance(error, EntrypointError) else internal(error)
+        # what was known before may be the cause
+        self.tell(events.Faulted(self._not_ready or outcome))
 
     def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._failed(context.get("exception") or RuntimeError(context["message"]))

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from entrypoint.base.text import Log, named
+from entrypoint.base.values import dataclass
 
 _SUMMARY = 10.0  # seconds between two summaries
 _DELAY = 1.0  # seconds for which changes are collected
@@ -13,21 +14,20 @@ _LIVE = 1.0  # seconds between two updates of the live line
 _NAMED = 8  # missing ones named in one line; the last message names all
 
 
+@dataclass
 class Waiting:
     """Logs what is missing and why; peers among it are counted.
 
     One per node, since a terminal has one live line.
     """
 
+    log: Log
+    limit: float  # seconds
+    live: Log | None = None  # shows a text as a terminal's last line, instead of summaries (log.py)
     _closed = False
     _pending: asyncio.TimerHandle | None = None
 
-    def __init__(self, log: Log, limit: float, live: Log | None = None) -> None:
-        """`limit` in seconds. `live` shows a text as a terminal's last line, instead of summaries
-        (log.py)."""
-        self._log = log
-        self._limit = limit
-        self._live = live
+    def __post_init__(self) -> None:
         self._begun = time.monotonic()
         self._states: dict[str, str] = {}  # what -> why it is missing; "" once it is there
         self._peers: set[str] = set()  # those of them that are peers
@@ -35,18 +35,18 @@ class Waiting:
 
     def _wait(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(
-            _LIVE if self._live else _SUMMARY, self._summary
+            _LIVE if self.live else _SUMMARY, self._summary
         )
 
     def _summary(self) -> None:
         """Show a line such as `6 of 8 nodes are here, 12s of 600s | waiting for worker-5 (no DNS)`;
         without a live line, log one."""
-        if self._live:
+        if self.live:
             missing, peers = self._missing()
             nodes = len(self._peers) + 1
             here = f"{nodes - peers} of {nodes} nodes are here, " if self._peers else ""
-            times = f"{self.elapsed():.0f}s of {self._limit:.0f}s"
-            self._live(f"{here}{times} | waiting for {named(missing)}" if missing else "")
+            times = f"{self.elapsed():.0f}s of {self.limit:.0f}s"
+            self.live(f"{here}{times} | waiting for {named(missing)}" if missing else "")
         else:
             self._tell()
         self._wait()
@@ -64,8 +64,8 @@ class Waiting:
         missing, peers = self._missing()
         if missing:
             count = f"{peers} of {len(self._peers)} peers: " if peers else ""
-            times = f"{self.elapsed():.0f}s/{self._limit:.0f}s"
-            self._log(f"waiting for {count}{named(missing, _NAMED)} {times}")
+            times = f"{self.elapsed():.0f}s/{self.limit:.0f}s"
+            self.log(f"waiting for {count}{named(missing, _NAMED)} {times}")
 
     def update(self, what: str, state: str, is_peer: bool = False) -> None:
         """Note why it is missing ("" once it is there); all changes within a second make one
@@ -82,8 +82,8 @@ class Waiting:
 
     def close(self) -> None:
         self._closed = True
-        if self._live:
-            self._live("")
+        if self.live:
+            self.live("")
         self._timer.cancel()
         if self._pending is not None:
             self._pending.cancel()

@@ -102,18 +102,17 @@ def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
                     yield entry.path, entry.stat(follow_symlinks=False)
 
 
+@dataclass
 class CheckpointWatch:
     """Says once in an attempt that something new is finished there, and whenever it has changed."""
 
+    path: str
+    tell: Callable[[Progressed | Grew], None]
+    log: Log
     _before: Look | None = None  # what was there before the ranks started
     _last: Look | None = None  # the last look
     _has_progressed = False
     _stops = False  # whether ranks may be killed from now on
-
-    def __init__(self, path: str, tell: Callable[[Progressed | Grew], None], log: Log) -> None:
-        self._path = path
-        self._tell = tell
-        self._log = log
 
     async def begin(self) -> None:
         """Remember what is there before ranks start. If the look takes too long, what it finds
@@ -142,20 +141,20 @@ class CheckpointWatch:
 
     async def _look(self) -> None:
         try:
-            now = await in_thread(partial(look_at, self._path))
+            now = await in_thread(partial(look_at, self.path))
         except RetryError:
             return  # no thread can start now
         before, last, self._last = self._before, self._last, now
         if not before or not last:
             self._before = now
             if now.problem:
-                detail = f"{self._path}: {now.problem}"
+                detail = f"{self.path}: {now.problem}"
                 hint = "let this user read it, or name another path: no change there is seen"
-                self._log(f"warning: EP641 restarts.progress cannot be read | {detail} | {hint}")
+                self.log(f"warning: EP641 restarts.progress cannot be read | {detail} | {hint}")
             return
         if now.is_news_after(last):
-            self._tell(Grew())
+            self.tell(Grew())
         is_new = now.is_news_after(before) and not self._has_progressed
         if is_new and now.is_finished(before, None if self._stops else last):
             self._has_progressed = True
-            self._tell(Progressed())
+            self.tell(Progressed())

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoint.base.text import one_line
+from entrypoint.base.values import dataclass, field
 from entrypoint.base.wire import Invalid, read, to_json
 from entrypoint.job.messages import FROM_LEADER, FROM_WORKER, kind_of
 
@@ -78,18 +79,18 @@ def unpack(line: bytes, kinds: Kinds, toolkit: str = "") -> Any:
         raise Invalid(f"{error}{_excerpt(json.dumps(error.value).encode(), secret)}") from None
 
 
+@dataclass
 class Intake:
     """Decoder of the bytes that one peer sends. Too many bytes, or too long a line, raise
     Invalid."""
 
-    def __init__(self, kinds: Kinds, limit: int, now: float, toolkit: str = "") -> None:
-        self._kinds = kinds
-        self._limit = limit
-        self._toolkit = toolkit
-        self._buffer = bytearray()
-        self._budget = float(_BURST)
-        self._counted = now
-        self._banner: int | None = _BANNER  # bytes that remain of it; None after the first message
+    kinds: Kinds
+    limit: int  # bytes of a line
+    counted: float  # until when bytes were counted
+    toolkit: str = ""
+    _budget = float(_BURST)
+    _buffer: bytearray = field(default_factory=bytearray)
+    _banner: int | None = _BANNER  # bytes that remain of it; None after the first message
 
     def feed(self, data: bytes, now: float) -> list[Any]:
         """Return the messages that these bytes complete; they were received at `now` (seconds,
@@ -100,31 +101,27 @@ class Intake:
         """
         searched = len(self._buffer)
         self._buffer += data
-        if (end := self._buffer.rfind(b"\n", searched)) < 0:
-            self._check_length()
-            return []
-        lines = bytes(self._buffer[:end]).split(b"\n")
-        del self._buffer[: end + 1]
-        self.count(len(data) + _MESSAGE * len(lines), now)
-        messages = [message for line in lines if (message := self._unpack(line))]
-        self._check_length()
-        return messages
-
-    def _check_length(self) -> None:
-        limit = self._limit if self._banner is None else max(self._limit, _BANNER)
+        messages: list[Any] = []
+        if (end := self._buffer.rfind(b"\n", searched)) >= 0:
+            lines = bytes(self._buffer[:end]).split(b"\n")
+            del self._buffer[: end + 1]
+            self.count(len(data) + _MESSAGE * len(lines), now)
+            messages = [message for line in lines if (message := self._unpack(line))]
+        limit = self.limit if self._banner is None else max(self.limit, _BANNER)
         if len(self._buffer) > limit:
             raise Invalid(f"a line of more than {limit} bytes")
+        return messages
 
     def count(self, cost: int, now: float) -> None:
         """Count bytes against the rate. Raises Invalid if they exceed it."""
-        self._budget = min(_BURST, self._budget + _RATE * (now - self._counted)) - cost
-        self._counted = now
+        self._budget = min(_BURST, self._budget + _RATE * (now - self.counted)) - cost
+        self.counted = now
         if self._budget < 0:
             raise Invalid("more messages than any node has a reason to send")
 
     def _unpack(self, line: bytes) -> Any:
         try:
-            message = unpack(line, self._kinds, self._toolkit)
+            message = unpack(line, self.kinds, self.toolkit)
         except _NotAMessage:
             if self._banner is None:
                 raise

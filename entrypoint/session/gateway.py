@@ -7,6 +7,7 @@ from typing import Any
 
 from entrypoint.base.errors import OsError
 from entrypoint.base.model import Facts, Node, Outcome, Plan, of_task
+from entrypoint.base.values import dataclass
 from entrypoint.job import events
 from entrypoint.output.log import Callbacks
 from entrypoint.session.endpoint import Endpoint
@@ -19,39 +20,33 @@ from entrypoint.system.ports import holder, is_free
 from entrypoint.system.sshd import Sshd
 
 
+@dataclass
 class Gateway:
     """Lets the leader and MPI daemons of this job into the node, and nobody else.
 
     `busy` is as in Endpoint. Events go to the callback `tell`.
     """
 
+    spec: JobSpec
+    facts: Facts
+    draft: Plan
+    run_dir: RunDir
+    callbacks: Callbacks
+    busy: Callable[[Any], str]
     _sshd: Sshd | None = None
     # of `ssh.port: auto`, once the keys are there
     _seed = ""
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        facts: Facts,
-        draft: Plan,
-        run_dir: RunDir,
-        callbacks: Callbacks,
-        busy: Callable[[Any], str],
-    ) -> None:
-        self._spec = spec
-        self._facts = facts
-        self._draft = draft
-        self._topology = draft.topology
-        self._run_dir = run_dir
-        self._tell = callbacks.tell
-        self._background = callbacks.background
+    def __post_init__(self) -> None:
+        self._topology = self.draft.topology
+        self._tell = self.callbacks.tell
         self._endpoint = Endpoint(
             self._on_message,
             self._on_lost,
-            busy,
-            draft.topology.hosts,
-            callbacks.log,
-            callbacks.background,
+            self.busy,
+            self._topology.hosts,
+            self.callbacks.log,
+            self.callbacks.background,
         )
 
     async def open(self, keys: Keys) -> None:
@@ -61,38 +56,38 @@ class Gateway:
         """
         self._seed = f"{keys.client_public} {self._topology.job_id}"
         this = self._topology.this
-        planned = {file.name: file for file in self._draft.files}
+        planned = {file.name: file for file in self.draft.files}
         for name, content in keys.files().items():
             if name in planned:
-                self._run_dir.write(name, content, 0o600)
-        for name, content in account.files(self._facts).items():
-            self._run_dir.write(name, content, 0o600)
+                self.run_dir.write(name, content, 0o600)
+        for name, content in account.files(self.facts).items():
+            self.run_dir.write(name, content, 0o600)
         self._tell(events.KeysReady())
         config = planned["sshd_config"]
-        self._run_dir.write(config.name, config.text, config.mode)
-        self._endpoint.open(self._run_dir)
+        self.run_dir.write(config.name, config.text, config.mode)
+        self._endpoint.open(self.run_dir)
         port = self.port(this)
         if not is_free(port, this.address):
             raise OsError(
                 f"EP433 port {port} is taken (ssh.port)",
                 f"by {holder(port, this.address)}",
-                f"end it, or set another port: {self._spec.setting('ssh.port')}",
+                f"end it, or set another port: {self.spec.setting('ssh.port')}",
             )
         self._sshd = await Sshd.start(
-            self._facts,
-            self._run_dir.path / "sshd_config",
+            self.facts,
+            self.run_dir.path / "sshd_config",
             port,
             this.address,
             self._on_sshd_line,
             is_proven=self._topology.attempt > 1,
         )
-        self._background(
+        self.callbacks.background(
             self._sshd.watch(lambda why: self._tell(events.Faulted(Outcome(OsError.status, why))))
         )
 
     def port(self, node: Node) -> int:
         """Return the port of a node's sshd, once this node is open."""
-        return ssh_port(self._spec.network.ports, node, self._seed)
+        return ssh_port(self.spec.network.ports, node, self._seed)
 
     def send(self, message: Any) -> None:
         """Send a message to the leader that has called this node."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from entrypoint.base.errors import CantCreateError, ConfigError, OsError
 from entrypoint.base.model import Facts
 from entrypoint.base.secret import is_secret
+from entrypoint.base.values import dataclass
 from entrypoint.system import account, children, proc
 from entrypoint.system.signals import USERS, ignoring
 from entrypoint.system.threads import rest
@@ -33,23 +34,18 @@ def _make_run_folder() -> None:
         ) from None
 
 
+@dataclass
 class Sshd:
     """The running sshd of this node."""
 
+    process: asyncio.subprocess.Process
+    log: asyncio.StreamReader
+    port: int
+    logged: Callable[[str], None]  # gets each line of the log
     _probe = ""  # the test connection, as the log names it
     _wanted = True
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        log: asyncio.StreamReader,
-        port: int,
-        logged: Callable[[str], None],
-    ) -> None:
-        self._process = process
-        self._log = log
-        self.port = port
-        self._logged = logged
+    def __post_init__(self) -> None:
         self._last: deque[str] = deque(maxlen=3)  # lines of its log
         self._listening = asyncio.get_running_loop().create_future()
         self._reader = asyncio.create_task(self._read())
@@ -103,11 +99,11 @@ class Sshd:
 
     async def _prove(self, address: str) -> None:
         """Wait until it listens, and answers at this address, unless that is ""."""
-        ended = asyncio.create_task(self._process.wait())
+        ended = asyncio.create_task(self.process.wait())
         await asyncio.wait({ended, self._listening}, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             await self._reader
-            raise self._failure("sshd did not start", f"it exited with {self._process.returncode}")
+            raise self._failure("sshd did not start", f"it exited with {self.process.returncode}")
         ended.cancel()
         if not address:
             return
@@ -133,11 +129,11 @@ class Sshd:
                 writer.close()
 
     async def _read(self) -> None:
-        while line := await self._log.readline():
+        while line := await self.log.readline():
             text = line.decode(errors="replace").strip()
             self._last.append(text)
             if not self._probe or self._probe not in text:
-                self._logged(text)
+                self.logged(text)
             if text.startswith("Server listening on") and not self._listening.done():
                 self._listening.set_result(None)
 
@@ -147,7 +143,7 @@ class Sshd:
 
     async def watch(self, died: Callable[[str], None]) -> None:
         """Call `died` with a message if sshd ends before `stop`."""
-        status = await self._process.wait()
+        status = await self.process.wait()
         if self._wanted:
             died(str(self._failure("sshd died", f"it exited with {status}")))
 
@@ -155,11 +151,11 @@ class Sshd:
         """Stop the listener; `sweep` ends its sessions later."""
         self._wanted = False
         with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
+            self.process.terminate()
 
     async def ended(self) -> None:
         """Return when it has ended and its log is read."""
-        await self._process.wait()
+        await self.process.wait()
         self._reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._reader
