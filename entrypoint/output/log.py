@@ -76,10 +76,8 @@ class Logger:
 
     name = ""
     quiet = False  # whether only warnings and errors are logged
-    # Whose lines they are, in JSON; the first three once they are known.
-    job = ""
-    node = ""
-    host = ""
+    # Whose lines they are, in JSON: the names of job, node and host, once they are known.
+    _whose = ("", "", "")
     attempt = 1
     _is_json = False
     _timestamps = False
@@ -129,9 +127,7 @@ class Logger:
 
     def about(self, topology: Topology) -> None:
         """Name the job and this node in each JSON line from now on."""
-        self.job = topology.job
-        self.node = topology.this.label
-        self.host = topology.this.host
+        self._whose = topology.job, topology.this.label, topology.this.host
 
     @property
     def live(self) -> Callable[[str], None] | None:
@@ -172,7 +168,7 @@ class Logger:
 
             line = f"{lines.stamp(time.time())} {line}"
             if self._is_json:
-                whose = lines.origin(self.job, self.node, self.host, self.attempt)
+                whose = lines.origin(*self._whose, self.attempt)
                 line = lines.json_message(text, whose, fields or {})
         elif self._colour:
             line = f"\033[{33 if text.startswith('warning:') else 36}m{prefix}\033[m {text}"

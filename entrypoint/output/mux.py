@@ -37,10 +37,10 @@ class Merge:
         """Read `fd` until it ends, and then close it; write to `target`, which is 1 or 2.
 
         Raises RetryError if no thread can start."""
-        same = next((known for known in self._targets if os.path.sameopenfile(known, target)), None)
-        if same is None:
-            self._targets[target] = _Target(target)
-        source = _Source(fd, self._targets[target if same is None else same])
+        same = (known for known in self._targets if os.path.sameopenfile(known, target))
+        if (number := next(same, target)) not in self._targets:
+            self._targets[number] = _Target(number)
+        source = _Source(fd, self._targets[number])
         self._sources.append(source)
         self._passing.add(in_thread(source.pass_on))
 

@@ -111,11 +111,11 @@ class NodeProbe:
                     yield fault
 
 
-def _records(file: str = _KERNEL_LOG) -> Iterator[bytes]:
+def _records() -> Iterator[bytes]:
     def opener(path: str, flags: int) -> int:
         return os.open(path, flags | os.O_NONBLOCK)
 
-    with contextlib.suppress(OSError), open(file, "rb", 0, opener=opener) as log:
+    with contextlib.suppress(OSError), open(_KERNEL_LOG, "rb", 0, opener=opener) as log:
         for _ in range(_MOST_RECORDS):
             try:
                 record = log.read(_RECORD)

@@ -56,7 +56,9 @@ class NestedLaunchers:
         argv = _argv(line)
         variables = _variables(pid)
         is_launcher, name = launcher_of(argv)
-        if is_launcher and starts_own_job(argv) and not _joined_by(variables):
+        # torch's launcher joins launchers on other nodes
+        is_joined = variables.get("PET_NNODES", "") not in ("", "1", "1:1")
+        if is_launcher and starts_own_job(argv) and not is_joined:
             return name if not is_mpi(name) or self._by_shells(pid) else ""
         if name := _starter(variables):
             return name if not is_mpi(name) or self._by_shells(state(pid)[1]) else ""
@@ -110,11 +112,6 @@ def _variables(pid: int) -> dict[str, str]:
     """Return the environment with which a process has executed its program."""
     pairs = (os.fsdecode(entry).partition("=") for entry in _read(pid, "environ").split(b"\0"))
     return {name: value for name, _, value in pairs}
-
-
-def _joined_by(variables: dict[str, str]) -> bool:
-    """Return whether variables make torch's launcher join launchers on other nodes."""
-    return variables.get("PET_NNODES", "") not in ("", "1", "1:1")
 
 
 def message(name: str, rank: str) -> str:

@@ -197,13 +197,12 @@ class _Session:
     @property
     def caller(self) -> str:
         """The address from which the session came, as sshd tells its programs."""
-        try:
+        with contextlib.suppress(OSError):
             variables = Path(f"/proc/{self._pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            return "an unknown address"
-        values = (each for each in variables if each.startswith(b"SSH_CONNECTION="))
-        _, _, value = next(values, b"=an unknown address").partition(b"=")
-        return one_line(value.decode(errors="replace").partition(" ")[0], _WORDS)
+            for name, _, value in (variable.partition(b"=") for variable in variables):
+                if name == b"SSH_CONNECTION":
+                    return one_line(value.decode(errors="replace").partition(" ")[0], _WORDS)
+        return "an unknown address"
 
     def close(self) -> None:
         """Close the session; bytes already sent still arrive."""

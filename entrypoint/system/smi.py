@@ -227,8 +227,7 @@ async def readings(env: Mapping[str, str], seconds: float) -> list[Reading]:
             fields = await in_thread(partial(parse, answer.output))
         except ValueError as error:
             problem = answer.problem or str(error)
-        cards = fields.get("cards", ())
-        return Reading(name, noun, answer.output, problem, fields, cards)
+        return Reading(name, noun, answer.output, problem, fields, fields.get("cards", ()))
 
     asked = await asyncio.gather(*map(ask, _TOOLS))
     return [reading for reading in asked if reading]

@@ -143,19 +143,19 @@ class RankWatcher:
                 rank.rank, rank.what, pid, is_child, state, kernel, one_line(note, 100), frames
             )
 
-        wanted = []
-        gone = []
-        for rank in self._watched():
-            if not rank.supervisor:
-                gone.append(_gone(rank))
-                continue
-            processes = enumerate(_processes(rank.supervisor))
-            wanted += [(rank, pid, at > 0) for at, pid in processes]
-        room = PROCESSES - len(gone[:PROCESSES])
+        watched = self._watched()
+        gone = [_gone(rank) for rank in watched if not rank.supervisor][:PROCESSES]
+        wanted = [
+            (rank, pid, at > 0)
+            for rank in watched
+            if rank.supervisor
+            for at, pid in enumerate(_processes(rank.supervisor))
+        ]
         # Ranks first: where there is no room for all, data workers are left out.
-        wanted = sorted(wanted, key=lambda entry: entry[2])[: max(0, room)]
-        found = await asyncio.gather(*(read(*entry) for entry in wanted))
-        return (*gone[:PROCESSES], *found)
+        wanted.sort(key=lambda entry: entry[2])
+        room = PROCESSES - len(gone)
+        found = await asyncio.gather(*(read(*entry) for entry in wanted[:room]))
+        return (*gone, *found)
 
     async def _ask_recorder(self) -> Mapping[int, str]:
         """Return the operation of each rank here, where torch's flight recorder answers."""
