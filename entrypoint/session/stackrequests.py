@@ -46,20 +46,18 @@ def ask(run_dir: Path) -> list[str]:
 
     Raises UnavailableError if it does not answer, or cannot say anything.
     """
-    hint = "make sure that ranks run: entrypoint status"
     data = b""
     try:
         with contextlib.closing(connect(str(run_dir), '["stacks", null]', _PATIENCE)) as request:
             while data[-1:] != b"\n" and len(data) <= _MOST and (piece := request.recv(_MOST)):
                 data += piece
-    except OSError as error:
-        detail = f"{run_dir}: {error.strerror or error}"
-        raise UnavailableError("EP038 stacks cannot be read", detail, hint) from None
-    try:
         answer = from_json(data)
         lines, why = answer["lines"], answer["why"]
         if lines and all(isinstance(line, str) for line in lines):
             return [one_line(line, _LONGEST) for line in lines]
+    except OSError as error:
+        why = f"{run_dir}: {error.strerror or error}"
     except (ValueError, TypeError, LookupError):
         why = "the entrypoint has ended, or is another version"
+    hint = "make sure that ranks run: entrypoint status"
     raise UnavailableError("EP038 stacks cannot be read", one_line(str(why), _LONGEST), hint)

@@ -62,17 +62,12 @@ def _of_ipv4(query: socket.socket) -> Iterator[Interface]:
 
 
 def _of_ipv6(query: socket.socket) -> Iterator[Interface]:
-    text = ""
-    with contextlib.suppress(OSError), open("/proc/net/if_inet6") as file:
-        text = file.read()
-    for line in text.splitlines():
-        address, _, prefix, scope, _, name = line.split()
-        if scope == "00" and _is_up(query, name):  # 20 is link-local
-            yield _interface(
-                name,
-                socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address)),
-                str(int(prefix, 16)),
-            )
+    with contextlib.suppress(OSError), open("/proc/net/if_inet6") as lines:
+        for line in lines:
+            address, _, prefix, scope, _, name = line.split()
+            if scope == "00" and _is_up(query, name):  # 20 is link-local
+                shown = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address))
+                yield _interface(name, shown, str(int(prefix, 16)))
 
 
 def _is_up(query: socket.socket, name: str) -> bool:

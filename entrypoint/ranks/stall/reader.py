@@ -36,18 +36,15 @@ async def read(how: str, spy: str | None, pid: int, limit: float) -> tuple[tuple
     within `limit` seconds. `how` is the spec's `stall.stacks`; `spy` the path of py-spy, if any."""
     if how == "never":
         return (), "stall.stacks is never"
+    frames: tuple[Frame, ...] = ()
     why = "EP617 there is no py-spy on PATH"
     ends = time.monotonic() + limit
     if spy and how != "signal":
         frames, why = await _by_spy(spy, pid, limit / 2 if how == "auto" else limit)
-        if frames:
-            return chosen(frames), ""
-    if how != "py-spy":
+    if not frames and how != "py-spy":
         frames, reason = await _by_signal(pid, ends - time.monotonic())
-        if frames:
-            return chosen(frames), ""
         why = f"{why}; {reason}"
-    return (), why
+    return chosen(frames), "" if frames else why
 
 
 # --------------------------------------------------------------------------------------------------
