@@ -36,14 +36,6 @@ def test_ranks_land_on_every_node(cluster: Make) -> None:
     assert [path.name for path in job.folder.iterdir() if path.is_dir()] == []
 
 
-def test_unequal_slots_are_what_each_node_says(cluster: Make) -> None:
-    job = cluster(2)
-    job.start(1, "sh", "-c", WHERE, env={"ENTRYPOINT_SLOTS": "3"})
-    job.start(0, "sh", "-c", WHERE, env={"ENTRYPOINT_SLOTS": "1"})
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert placed(job) == [(0, 0), (1, 1), (2, 1), (3, 1)]
-
-
 DUMP = """
 import json, os, sys
 rank = os.environ["OMPI_COMM_WORLD_RANK"]

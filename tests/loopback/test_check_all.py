@@ -113,22 +113,3 @@ def test_nothing_wrong_is_0_and_strict_counts_warnings(cluster: Make) -> None:
     assert "worker-1" in line
     assert "--shm-size" in strict.out(0)
     assert "exit 78" in strict.err(1)
-
-
-@pytest.mark.promise(
-    "a node that is missing, hangs or sends nonsense is named; others have their table"
-)
-def test_a_missing_node_is_named_and_the_others_have_their_table(cluster: Make) -> None:
-    job = cluster(3)
-    for rank in (1, 0):
-        start(
-            job,
-            rank,
-            "--json",
-            code=SMALL if rank else BEGIN,
-            env={"ENTRYPOINT_TIMEOUTS_PEERS": "4"},
-        )
-    assert job.ends() == {0: 69, 1: 69}, job.both()
-    assert found(job) == {("error", "roll-call", ""), ("warning", "shared-memory", "worker-1")}
-    assert sorted(whole(job)["observed"]) == ["worker-0", "worker-1"]
-    assert "worker-2 (node-2, nothing listens there yet)" in whole(job)["reason"]

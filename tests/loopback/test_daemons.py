@@ -27,14 +27,3 @@ def test_mpirun_makes_no_login_of_its_own(cluster: Make) -> None:
     assert again.ends() == {0: 0, 1: 0}, again.both()
     assert again.out(0) == f"in as {os.geteuid()}\n"
     assert "node-1" in trace.read_text()
-
-
-def test_a_host_that_is_no_node_of_this_job_is_named(cluster: Make) -> None:
-    """A hostfile of the user's own may have one; nothing is sent there."""
-    job = cluster(2, slots=1)
-    hostfile = job.folder / "hosts"
-    hostfile.write_text("node-0 slots=1\nnode-7 slots=1\n")
-    job.start_all("true", env={"OPENMPI_HOST_FILE_PATH": str(hostfile)})
-    statuses = job.ends()
-    assert set(statuses.values()) & {0} == set(), job.both()
-    assert "mpirun's agent: EP650 node-7 is not a node of this job | see the hostfile" in job.err(0)

@@ -20,7 +20,6 @@ SAVES = (
     'trap "sleep 1; echo saved $OMPI_COMM_WORLD_RANK; exit 0" TERM; echo up; while :; do sleep 0.1;'
     " done"
 )
-STUBBORN = 'trap "" TERM; echo up; while :; do sleep 0.1; done'
 
 
 def all_up(job: Cluster) -> None:
@@ -53,18 +52,6 @@ def test_the_first_failing_rank_is_the_job_s_result_on_every_node(cluster: Make)
     assert job.survivors() == []
 
 
-def test_programs_have_their_grace_when_the_leader_is_killed(cluster: Make) -> None:
-    """Whoever prints may be gone, so each notes it in a file."""
-    job = cluster(2, slots=1)
-    saves = "trap 'sleep 1; echo saved >saved-$NODE; exit 0' TERM; echo up >up-$NODE"
-    job.start_all("sh", "-c", f"{saves}; while :; do sleep 0.1; done")
-    until(lambda: all((job.folder / f"up-{node}").exists() for node in (0, 1)), 60, "both up")
-    job.signal(0, signal.SIGKILL)
-    assert job.ends() == {0: -9, 1: 75}, job.both()
-    assert "worker-0 (node-0) is lost" in job.err(1)
-    assert (job.folder / "saved-1").exists(), job.both()
-
-
 @pytest.mark.promise("a stop gives every program SIGTERM, then the grace, then SIGKILL")
 @pytest.mark.control("a second signal skips the grace")
 def test_sigterm_gives_every_rank_the_grace_and_143_everywhere(cluster: Make) -> None:
@@ -91,23 +78,6 @@ def test_a_node_that_falls_silent_is_lost_after_the_heartbeat_timeout(cluster: M
     assert job.processes[0].returncode == 75, job.both()
     assert "EP602 worker-1 (node-1) is lost: nothing heard of it for" in job.err(0)
     job.signal(1, signal.SIGKILL)
-
-
-@pytest.mark.promise("a second signal skips the grace")
-def test_a_second_signal_skips_the_rest_of_the_grace(cluster: Make) -> None:
-    """A loss while all are stopping, as compose stops every container when one is killed, is told
-    at once, and skips nothing."""
-    job = cluster(2)
-    job.start_all("sh", "-c", STUBBORN, launcher="plain")
-    until(lambda: "up" in job.out(0) and "up" in job.out(1), 60, "both up")
-    job.signal(0, signal.SIGTERM)
-    until(lambda: "SIGTERM: stopping" in job.err(0), 60, "the first signal heard")
-    job.signal(1, signal.SIGKILL)
-    until(lambda: "] EP602 worker-1 (node-1) is lost: " in job.err(0), 60, "the loss")
-    assert job.processes[0].poll() is None
-    job.signal(0, signal.SIGTERM)
-    assert job.ends() == {0: 143, 1: -9}, job.both()
-    assert job.err(0).endswith("; exit 143\n")
 
 
 @pytest.mark.promise("no rank starts until every node has answered; missing nodes are named")

@@ -63,42 +63,9 @@ def test_a_node_with_errors_of_a_card_never_gets_a_rank(cluster: Make) -> None:
     assert started(job) == 0
 
 
-@pytest.mark.control("a node that does not pass its gate never gets a rank")
-def test_nodes_that_are_healthy_get_their_ranks(cluster: Make) -> None:
-    job = cluster(2, slots=1)
-    start(job, tools(job, 0, 0), launcher="mpirun")
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert started(job) == 2
-    assert [calls(job.folder / f"bin-{rank}") for rank in (0, 1)] == [1, 1]
-
-
 def test_a_job_that_cannot_start_again_asks_no_tool(cluster: Make) -> None:
     job = cluster(2, slots=1)
     env = [{**each, "ENTRYPOINT_RESTARTS": "0"} for each in tools(job, 0, 4)]
     start(job, env)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert calls(job.folder / "bin-1") == 0
-
-
-@pytest.mark.promise(
-    "an attempt waits until the memory of the cards is free, and says who holds it"
-)
-def test_memory_that_is_held_delays_the_start(cluster: Make) -> None:
-    job = cluster(2, slots=1)
-    start(job, tools(job, 0, 0, held=3))
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    words = "the memory of cards is not free: GPU 0: 20480 MiB in use: pid 77 python"
-    assert words in job.err(1)
-    assert words in job.err(0), "the leader says what it waits for"
-    assert calls(job.folder / "bin-1") > 1 == calls(job.folder / "bin-0"), "asked until it is free"
-    assert started(job) == 2
-
-
-@pytest.mark.parametrize(("script", "status"), [("echo it is hot; exit 1", 71), ("true", 0)])
-def test_one_node_alone_has_a_gate(cluster: Make, script: str, status: int) -> None:
-    """Also where the entrypoint becomes the program."""
-    job = cluster(1, slots=1)
-    start(job, [health(job, 0, script)])
-    assert job.ends() == {0: status}, job.both()
-    assert started(job) == (0 if status else 1)
-    assert ("EP460 a node is not healthy | 10-check: it is hot" in job.err(0)) == bool(status)

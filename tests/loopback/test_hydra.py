@@ -131,17 +131,3 @@ def test_sigterm_reaches_every_rank_which_has_its_grace(cluster: Make, path: str
     assert job.ends() == {0: 143, 1: 143}, job.both()
     assert sorted(re.findall(r"rank (\d) told", job.out(0))) == ["0", "1", "2", "3"], job.both()
     assert job.survivors() == []
-
-
-def test_a_daemon_that_is_killed_is_named_with_its_node(cluster: Make, path: str) -> None:
-    job = cluster(2)
-    kills = (
-        'if [ "$PMI_RANK" = 3 ]; then sleep 1; kill -9 $(ps -o ppid= -p $PPID); fi; exec sleep 60'
-    )
-    start(job, path, "sh", "-c", kills, ENTRYPOINT_TIMEOUTS_GRACE="2")
-    ends = job.ends()
-    assert ends == {0: 75, 1: 75}, job.both()
-    assert re.search(
-        r"EP608 mpiexec.hydra's daemon hydra_\w+ on worker-1 \(node-1\)", job.err(0)
-    ), job.both()
-    assert job.survivors() == []

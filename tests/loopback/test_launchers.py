@@ -52,17 +52,6 @@ def start(job: Cluster, launcher: str, *program: str, **more: str) -> None:
 # Without the library
 
 
-def test_every_process_of_jax_is_told_which_it_is(cluster: Make) -> None:
-    job = cluster(2)
-    show = 'echo "$JAX_PROCESS_ID of $JAX_NUM_PROCESSES at $JAX_COORDINATOR_ADDRESS"'
-    start(job, "jax", "sh", "-c", show)
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    for node in range(2):
-        said = re.findall(r"(?m)^\[rank (\d)\] (\d) of 4 at 127\.0\.0\.2:\d+$", job.out(node))
-        assert sorted(said) == [(str(rank), str(rank)) for rank in (2 * node, 2 * node + 1)]
-    assert job.survivors() == []
-
-
 def test_the_first_process_of_jax_that_fails_ends_all(cluster: Make) -> None:
     job = cluster(2)
     others_are_up = 'until [ "$(ls up-* 2>/dev/null | wc -l)" = 3 ]; do sleep 0.05; done'
@@ -74,16 +63,6 @@ def test_the_first_process_of_jax_that_fails_ends_all(cluster: Make) -> None:
     assert "last 1 line of rank 3 on worker-1 (node-1):\n" in job.err(0), job.both()
     last = "EP600 rank 3 on worker-1 (node-1) exited with 7; exit 7\n"
     assert all(job.err(node).endswith(last) for node in range(2)), job.both()
-    assert job.survivors() == []
-
-
-def test_sigterm_reaches_every_process_of_jax(cluster: Make) -> None:
-    job = cluster(2)
-    start(job, "jax", "sh", "-c", SAVES)
-    until(lambda: (job.out(0) + job.out(1)).count("up\n") == 4, 60, "four processes")
-    job.signal(1, signal.SIGTERM)
-    assert job.ends() == {0: 143, 1: 143}, job.both()
-    assert (job.out(0) + job.out(1)).count("saved\n") == 4, job.both()
     assert job.survivors() == []
 
 

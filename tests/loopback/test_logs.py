@@ -3,10 +3,8 @@ roll call."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -159,46 +157,6 @@ def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(
     assert (answer["broken"] > 0) == (ranks > 1)
     # a line that mpirun broke may begin with a number that is no rank's
     assert answer["ranks"] >= ranks
-
-
-def test_a_log_that_cannot_be_written_is_the_reason(cluster: Make) -> None:
-    job = cluster(2, slots=1)
-    logs = job.folder / "log"
-    (logs / "job-worker-1-rank-1.log").mkdir(parents=True)
-    env = {"ENTRYPOINT_LOGS_FILES": "ranks", "ENTRYPOINT_LOG_DIR": str(logs)}
-    job.start_all("sleep", "20", env=env)
-    assert job.ends() == {0: 73, 1: 73}, job.both()
-    for node in (0, 1):
-        last = job.err(node).splitlines()[-1]
-        assert "EP410 cannot write the log of " in last
-        assert f"{logs}: Is a directory" in last
-        record = json.loads(Path(f"{job.run_dir(node)}-state.json").read_text())
-        assert record["result"]["class"] == "config"
-
-
-@pytest.mark.promise("colour and the live line are for a terminal and never mix with output")
-def test_who_is_waited_for_is_the_last_line_of_a_terminal(cluster: Make) -> None:
-    """worker-1 comes late; then the ranks have the terminal to themselves. What is no terminal has
-    no such line: tests of process/test_logs.py."""
-    job = cluster(nodes=2, slots=1)
-    ours, theirs = os.openpty()
-    env = {"TERM": "xterm", "NO_COLOR": "1"}
-    job.start(0, "sh", "-c", "echo a rank >&2", env=env, stderr=theirs)
-    os.close(theirs)
-    # cut to the terminal's width; the second one counts on
-    line = re.compile(
-        rb"\r\x1b\[K1 of 2 nodes are here, \d+s of \d+s \| waiting for worker-1 \(node-1, [^)\r\n]+"
-    )
-    shown = b""
-    while len(set(line.findall(shown))) < 2:
-        shown += os.read(ours, 4096)
-    job.start(1, "true")
-    with contextlib.suppress(OSError):  # a terminal that nobody holds any more
-        while data := os.read(ours, 4096):
-            shown += data
-    os.close(ours)
-    assert job.ends() == {0: 0, 1: 0}
-    assert b"\r\x1b[K" not in shown.partition(b"a rank")[2], "nothing after a rank has written"
 
 
 def test_under_torchrun_each_line_has_its_rank_and_torch_s_own_have_none(

@@ -73,27 +73,6 @@ def test_all_pairs_are_measured_and_all_nodes_end_with_0(cluster: Make, start: S
 
 
 @pytest.mark.promise(
-    "JSON logs make a command's messages JSON and leave its answer unchanged",
-    control="the check before a job's program, in the same test",
-)
-def test_where_logs_are_json_its_answer_stays_one(cluster: Make, start: Start) -> None:
-    """Its messages are JSON; before a job's program, which is the control, all of its output is."""
-    job = cluster(2)
-    start(job, "netcheck", "--json", LOGS_FORMAT="json", LOGS_TIMESTAMPS="utc")
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    assert json.loads(job.out(0)) == seen(job)
-    assert job.out(1) == ""
-    said = [json.loads(line) for line in (job.err(0) + job.err(1)).splitlines()]
-    assert {each["node"] for each in said} == {"worker-0", "worker-1"}
-    assert any(each["text"].startswith("wrote ") for each in said)
-    control = cluster(2)
-    start(control, *RUN, LOGS_FORMAT="json", NETCHECK_WHEN="before")
-    assert control.ends() == {0: 0, 1: 0}, control.both()
-    lines = [json.loads(line) for line in (control.out(0) + control.err(0)).splitlines()]
-    assert any(each["text"].startswith("usual: ") for each in lines)
-
-
-@pytest.mark.promise(
     "a network limit ends the job on every node; what is not asked for costs nothing"
 )
 def test_a_limit_ends_the_job_on_every_node_before_the_program(cluster: Make, start: Start) -> None:
@@ -124,35 +103,6 @@ def test_the_program_runs_and_what_is_not_asked_for_is_not_measured(
     assert job.err(0).count("nodes are here") == 1, "one boot"
     assert ("usual: " in job.err(0)) == (when == "before")
     assert (job.folder / "log0").exists() == (when == "before")
-
-
-def test_without_torch_it_says_so(cluster: Make) -> None:
-    job = cluster(2)
-    empty = job.folder / "python"
-    empty.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    empty.chmod(0o755)
-    job.start_all(*RUN[4:], env={"PYTHON": str(empty), "ENTRYPOINT_NETCHECK_WHEN": "before"})
-    assert job.ends() == {0: 78, 1: 78}, job.both()
-    missing = "on no node: ModuleNotFoundError: No module named 'torch'"
-    for rank in (0, 1):
-        assert f"EP012 the network cannot be measured | {missing} | use an" in job.err(rank)
-
-
-def test_before_needs_a_roll_call_and_says_so(cluster: Make, start: Start) -> None:
-    job = cluster(2)
-    start(job, *RUN, NETCHECK_WHEN="before", SECRET="")
-    assert job.ends() == {0: 78, 1: 78}, job.both()
-    assert job.out(0) + job.out(1) == ""
-    assert "no secret and no key files" in job.err(0)
-
-
-def test_a_node_that_runs_the_job_meanwhile_is_named(cluster: Make) -> None:
-    job = cluster(2)
-    job.start(1, argv=(*OURS, "run", "--launcher", "plain", "--", "true"))
-    job.start(0, argv=(*OURS, "netcheck"))
-    assert job.ends() == {0: 78, 1: 78}, job.both()
-    assert "the nodes disagree on launcher" in job.err(0)
-    assert "plain (netcheck)" in job.err(0)
 
 
 def test_one_node_has_no_network(cluster: Make) -> None:
@@ -193,21 +143,6 @@ def test_a_node_that_ends_while_it_is_measured_ends_all(
     assert job.ends() == statuses, job.both()
     assert job.out(0) == ""
     until(lambda: not job.survivors(), 60, "what measured has ended")
-
-
-@pytest.mark.promise("a node that freezes, leaves or never comes is named, and no hang")
-def test_a_process_that_is_frozen_is_named_and_no_hang(cluster: Make, start: Start) -> None:
-    job = cluster(3)
-    start(job, "netcheck", TIMEOUTS_LAUNCH="30", TIMEOUTS_GRACE="1")
-    until(lambda: measuring(job, 2), 60, "its torch runs")
-    os.kill(measuring(job, 2), signal.SIGSTOP)
-    assert job.ends(300) == dict.fromkeys(range(3), 75), job.both()
-    assert "worker-2 (node-2) cannot take part: " in job.err(0)
-    errors = {(pair["a"], pair["b"]): pair["error"] for pair in seen(job)["pairs"]}
-    assert errors[0, 1] == ""
-    assert errors[0, 2]
-    assert errors[1, 2]
-    assert job.survivors() == []
 
 
 # --------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster, Make, free_port, until
+from tests.cluster import Cluster, Make, until
 
 pytestmark = pytest.mark.usefixtures("alone")  # they take the default ports of this machine
 
@@ -53,36 +53,6 @@ def taken(*ports: int) -> Iterator[None]:
         for address in itertools.product(("127.0.0.2", "127.0.0.3"), ports):
             until(functools.partial(listens, address), 60, f"to listen on {address}")
         yield
-
-
-def test_each_node_has_to_have_the_port_of_its_server(cluster: Make) -> None:
-    """2223 is the parameter server's alone."""
-    job = cluster(2, slots=1)
-    with socket.create_server(("0.0.0.0", 2223)):
-        job.start_all(
-            "sh", "-c", 'echo "$TF_CONFIG"', env={"ENTRYPOINT_TENSORFLOW_PS": "1"},
-            launcher="tensorflow",
-        )  # fmt: skip
-        assert job.ends()[0] == 0, job.both()
-    found = re.search(r'127.0.0.2:(\d+)"\], "ps": \["127.0.0.3:(\d+)"', job.out(0))
-    assert found, job.out(0)
-    assert 20000 <= int(found[1]) == int(found[2]) - 1 <= 20999
-    words = f"on ps-0 (node-1) by {own_name()}, which has port 2223; tensorflow.port is {found[1]}"
-    assert words in job.err(0), job.err(0)
-
-
-def test_a_port_that_the_user_has_set_is_kept_and_its_holder_is_named(cluster: Make) -> None:
-    job = cluster(2, slots=1)
-    port = free_port(2)
-    settings = {"ENTRYPOINT_TENSORFLOW_PORT": str(port), "ENTRYPOINT_TENSORFLOW_PS": "1"}
-    with socket.create_server(("0.0.0.0", port + 1)):
-        job.start_all("true", env=settings, launcher="tensorflow")
-        assert job.ends() == {0: 71, 1: 71}, job.both()
-    by = f"{own_name()}, which has port {port + 1}"
-    words = f"EP435 port {port} is taken (tensorflow.port) | by {by} | "
-    for rank in range(2):
-        assert words in job.err(rank)
-        assert " on ps-0 (node-1)" in job.err(rank)
 
 
 def test_a_port_of_sshd_that_is_taken_is_named_with_its_holder(cluster: Make) -> None:

@@ -58,30 +58,6 @@ def test_a_stderr_that_is_full_holds_up_nobody(cluster: Make) -> None:
 
 
 @pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
-def test_a_rank_that_fails_after_much_output(cluster: Make) -> None:
-    """All of it comes, though the reader takes longer for it than any deadline of the end is."""
-    job = cluster(nodes=2, slots=1)
-    lines, prefix = 120_000, {"ENTRYPOINT_LOGS_PREFIX": "{rank} "}
-    code = f"""
-import os, sys
-rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
-for number in range({lines} * rank):
-    sys.stdout.write("%d %s\\n" % (number, "x" * 90))
-sys.stdout.flush()
-os._exit(7 * rank) if rank else __import__("time").sleep(60)
-"""
-    program = (sys.executable, "-c", code)
-    reading = piped(job, *program, **prefix)
-    taken, slow = bytearray(), 0.03  # 64 KiB each time: 5 s for all
-    while data := os.read(reading, 65536):
-        taken += data
-        time.sleep(slow)
-    assert set(job.ends().values()) == {7}
-    numbers = re.findall(rb"(?m)^1 (\d+) x{90}$", bytes(taken))
-    assert list(map(int, numbers)) == list(range(lines)), job.err()
-
-
-@pytest.mark.promise("a failing job passes on all output, and a stuck reader ends nothing")
 def test_a_reader_that_pauses_while_a_rank_fails(cluster: Make) -> None:
     """mpirun has all of it meanwhile, and loses it with the daemon of a node that has left."""
     job = cluster(nodes=2, slots=1)

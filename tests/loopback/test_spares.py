@@ -76,41 +76,6 @@ def test_without_a_loss_the_spare_waits_and_ends_with_the_job(cluster: Make) -> 
     assert all("excluded" not in result for result in results(job, [0, 1, 2]))
 
 
-def test_a_spare_that_is_told_to_stop_leaves_alone(cluster: Make) -> None:
-    job = cluster(3, slots=1)
-    for rank in range(3):
-        start(job, rank, "plain")
-    until(lambda: "waits as a spare" in job.err(2), 60, "the spare")
-    job.signal(2, signal.SIGTERM)
-    assert job.processes.pop(2).wait() == 143, job.both()
-    assert "a spare leaves: worker-2 (node-2): EP611" in job.err(0), job.both()
-    (job.folder / "over").touch()
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-
-
-@pytest.mark.promise("a node whose rank hangs twice is replaced by a spare")
-def test_a_node_whose_rank_hangs_twice_is_replaced(cluster: Make) -> None:
-    """It prints no further step."""
-    job = cluster(3, slots=1)
-    goes_on = "for n in $(seq 600); do echo step $n; sleep 0.2; done"
-    program = (
-        f"[ $NODE = 1 ] && {{ echo step 1; exec sleep 600; }}; [ -e over ] && exit 0; {goes_on}"
-    )
-    stall = {"MINUTES": "0.05", "ACTION": "stop", "STACKS": "never", "LINE": "step {step}"}
-    env = {f"ENTRYPOINT_STALL_{name}": value for name, value in stall.items()}
-    argv = (*RUN, "--launcher", "plain", "--spares", "1", "--restarts", "3")
-    grace = {"ENTRYPOINT_TIMEOUTS_GRACE": "1", "ENTRYPOINT_TIMEOUTS_JOIN": "3"}
-    for rank in range(3):
-        job.start(rank, argv=(*argv, "--", "sh", "-c", program), env={**grace, **env})
-    until(lambda: "attempt 2 of 4 is over" in job.err(0), 60, "the second stall")
-    (job.folder / "over").touch()
-    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
-    said = (
-        "EP623 worker-2 (node-2) takes the place of worker-1 (node-1): EP610 the job stalled: 1 of"
-    )
-    assert said in job.err(0), job.both()
-
-
 @pytest.mark.control("a node whose rank hangs twice is replaced by a spare")
 def test_a_job_in_which_both_nodes_hang_replaces_none(cluster: Make) -> None:
     job = cluster(3, slots=1)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -73,24 +71,3 @@ def test_a_job_without_ranks_has_none(cluster: Make) -> None:
     late = stacks(job, 0)
     assert late.returncode in (66, 69), late
     assert re.search("EP03[08]", late.stderr)
-
-
-def test_many_who_ask_at_once_share_one_answer(cluster: Make) -> None:
-    """And one that asks and leaves costs the job nothing."""
-    job = cluster(1, slots=1)
-    job.start_all(sys.executable, "-c", STUCK, env={"PATH": VENV})
-    until(lambda: job.out(0).count("up") == 1, 60, "the rank")
-    path = str(job.run_dir(0) / "node")
-    requests = [socket.socket(socket.AF_UNIX) for _ in range(12)]
-    for request in requests:
-        request.settimeout(30)
-        request.connect(path)
-        request.send(b'["stacks", null]\n')
-    requests[0].close()
-    answers = [json.loads(request.makefile().readline()) for request in requests[1:]]
-    assert all("waits_for_nobody" in answer["lines"][0] for answer in answers), answers
-    for request in requests:
-        request.close()
-    assert job.processes[0].poll() is None
-    job.signal(0, signal.SIGTERM)
-    assert job.ends() == {0: 143}

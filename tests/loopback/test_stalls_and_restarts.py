@@ -9,7 +9,6 @@ import re
 import signal
 import sys
 from pathlib import Path
-from shlex import split
 
 import pytest
 
@@ -50,29 +49,6 @@ def test_a_silent_job_shows_every_rank_s_stack_and_ends_where_that_is_asked_for(
     assert "EP610 the job stalled: no rank has printed anything for" in job.err(1), job.both()
 
 
-@pytest.mark.promise("a rank that shows no step for stall.minutes has stalled")
-def test_a_rank_that_shows_no_step_is_named_though_it_prints(cluster: Make) -> None:
-    """By the signal, without the right to trace processes; rank 0 goes on."""
-    job = cluster(2, slots=1)
-    program = (
-        "import os, time\n"
-        "def loads(): print('loading', flush=True); time.sleep(0.2)\n"
-        "for step in range(1000):\n"
-        "    while step == 3 and os.environ['NODE'] == '1': loads()\n"
-        "    print('step', step, flush=True); time.sleep(0.3)\n"
-    )
-    more = {"STALL_LINE": "step {step}", "STALL_STACKS": "signal", "STALL_ACTION": "stop"}
-    env = {**SILENT, **{f"ENTRYPOINT_{name}": value for name, value in more.items()}}
-    job.start_all(sys.executable, "-c", program, env=env)
-    assert job.ends() == {0: 75, 1: 75}, job.both()
-    assert re.search(
-        r"EP610 1 of 2 ranks printed no line that stall.line matches for \S+; rank 1 on worker-1"
-        r" \(node-1\) is at 2; the others are at \d+; this is what they do:",
-        job.err(0),
-    ), job.both()
-    assert "loads (<string>:2)" in job.err(0), job.both()
-
-
 @pytest.mark.control("a job that prints nothing shows every rank's stack")
 def test_a_job_that_prints_is_left_alone(cluster: Make) -> None:
     """The control: one rank of one node prints, the others are silent. No file's time counts: a
@@ -106,31 +82,6 @@ def test_ranks_that_use_up_their_grace_are_shown(cluster: Make) -> None:
         )
         assert "waits_for_nobody" in job.err(rank), job.both()
     assert job.survivors() == []
-
-
-def test_a_lost_node_that_comes_back_is_another_attempt(cluster: Make) -> None:
-    job = cluster(3, slots=1)
-    program = "[ -e again ] && { echo done; exit 0; }; echo up; exec sleep 600"
-    words = split("--launcher mpirun --restarts 1 --log-format json -- sh -c")
-    env = {"ENTRYPOINT_TIMEOUTS_GRACE": "2"}
-    for rank in range(3):
-        job.start(rank, argv=(*RUN, *words, program), env=env)
-    up(job, 3)
-    (job.folder / "again").touch()
-    job.signal(1, signal.SIGKILL)
-    job.processes.pop(1).wait()
-    over = "attempt 1 of 2 is over"
-    until(lambda: over in job.err(0) and over in job.err(2), 60, "the end of the first attempt")
-    job.start(1, argv=(*RUN, *words, program), env=env)
-    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
-    lines = [json.loads(line) for rank in range(3) for line in job.out(rank).splitlines()]
-    attempts = [(line["text"], line["attempt"]) for line in lines if line["rank"] is not None]
-    assert attempts.count(("done", 2)) == 3, job.both()
-    assert set(attempts) <= {("up", 1), ("done", 2)}
-    assert "worker-1 (node-1) is lost" in job.err(0)
-    # Nobody was left on the lost node to end Open MPI's daemon, which ends itself some graces
-    # later.
-    until(lambda: job.survivors() == [], 60, "the end of the lost node's daemon")
 
 
 @pytest.mark.control("restarts are counted once for all nodes, and only retriable ends restart")

@@ -46,17 +46,6 @@ def test_the_job_ends_with_its_workers(cluster: Make) -> None:
     assert job.survivors() == []
 
 
-def test_a_server_and_a_worker_on_one_machine(cluster: Make) -> None:
-    """As on a host network, where both have the machine's address."""
-    job = cluster(2, slots=1)
-    hosts = "node-0=127.0.0.2,node-1=127.0.0.2"
-    port = start(job, 'echo "$*"', ENTRYPOINT_HOSTS=hosts)
-    assert job.ends() == {0: 0, 1: 0}, job.both()
-    flags = f"--ps_hosts 127.0.0.2:{port + 1} --worker_hosts 127.0.0.2:{port} "
-    assert flags in job.out(0), job.both()
-    assert job.survivors() == []
-
-
 @pytest.mark.parametrize(("server", "status"), [("exit 3", 3), ("exit 0", 0)])
 def test_a_server_that_fails_fails_the_job_and_one_that_just_ends_does_not(
     cluster: Make, server: str, status: int
@@ -65,13 +54,3 @@ def test_a_server_that_fails_fails_the_job_and_one_that_just_ends_does_not(
     start(job, "sleep 1; echo trained", server)
     assert job.ends() == {0: status, 1: status}, job.both()
     assert ("trained" in job.out(0)) == (status == 0)
-
-
-def test_with_a_chief_the_job_ends_when_it_does(cluster: Make) -> None:
-    job = cluster(3, slots=1)
-    worker = (
-        f'case "$TF_CONFIG" in *\'"type": "chief"\'*) sleep 0.5; echo done;; *) {SERVES};; esac'
-    )
-    start(job, worker, ENTRYPOINT_TENSORFLOW_CHIEF="worker-0")
-    assert job.ends() == {0: 0, 1: 0, 2: 0}, job.both()
-    assert [job.out(rank) for rank in range(3)] == ["done\n", "serving\n", "serving\n"]

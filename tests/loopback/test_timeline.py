@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
 from shlex import split
 
 import pytest
@@ -65,29 +62,6 @@ def test_all_phases_are_there_and_the_late_node_was_last(cluster: Make) -> None:
     report(job, "--html", str(job.folder / "page.html"), "--trace", str(job.folder / "trace.json"))
     assert (job.folder / "page.html").read_text().count('<section class="node') == 2
     assert json.loads((job.folder / "trace.json").read_text())["otherData"] == {"job": "job"}
-
-
-@pytest.fixture
-def busy() -> Iterator[None]:
-    """A loop beside the test for each core, and one more."""
-    loops = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        for _ in range((os.cpu_count() or 1) + 1)
-    ]
-    yield
-    for loop in loops:
-        loop.kill()
-        loop.wait()
-
-
-@pytest.mark.promise("a worker leaves when worker-0 has read its goodbye, or 2 s after it")
-def test_every_part_arrives_on_a_busy_machine(cluster: Make, busy: None) -> None:
-    # 14 parts: where workers left at once, one of six was missing, busy or not.
-    for _ in range(2):
-        job = cluster(8, slots=1)
-        job.start_all("echo", "up")
-        assert set(job.ends().values()) == {0}, job.both()
-        assert [bar.note for bar in reported(job).bars] == [""] * 8
 
 
 @pytest.mark.promise(

@@ -275,7 +275,10 @@ def test_a_node_that_lacks_nothing_and_a_program_s_own_end_show_nothing(
     assert "seen here" not in done.stderr
 
 
-@pytest.mark.promise("JSON logs make a command's messages JSON and leave its answer unchanged")
+@pytest.mark.promise(
+    "JSON logs make a command's messages JSON and leave its answer unchanged",
+    control="the check without them, in the same test",
+)
 def test_where_logs_are_json_its_messages_are_and_its_table_stays(node: Node) -> None:
     done = node.do("check", "--log-format", "json", "--", "true")
     said = [json.loads(line) for line in done.stderr.splitlines()]

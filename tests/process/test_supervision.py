@@ -178,6 +178,7 @@ def test_no_grace_at_all(bench: Bench) -> None:
     assert nothing_left(bench)
 
 
+@pytest.mark.promise("a second signal skips the grace")
 def test_a_second_signal_skips_the_grace(bench: Bench) -> None:
     process = bench.start("sh", "-c", STUBBORN, ENTRYPOINT_TIMEOUTS_GRACE="600")
     bench.await_notes("ready", "ready")

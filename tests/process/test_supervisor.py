@@ -165,7 +165,10 @@ APART = (
 )
 
 
-@pytest.mark.promise("lines of several ranks are whole by default, and prompts are shown")
+@pytest.mark.promise(
+    "lines of several ranks are whole by default, and prompts are shown",
+    control="its case `control`",
+)
 @pytest.mark.parametrize("zeros", [1, 50_000], ids=["short", "long"])
 @pytest.mark.parametrize("whole", [True, False], ids=["", "control"])
 def test_lines_that_come_in_pieces_do_not_mix(whole: bool, zeros: int) -> None:
