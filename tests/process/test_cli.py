@@ -537,34 +537,6 @@ def test_the_program_has_its_signals_as_they_are_by_default(cwd: Path) -> None:
     assert (done.stdout, done.stderr) == ("y\n", "")
 
 
-def test_workdir(cwd: Path) -> None:
-    assert entrypoint(cwd, "run", "--workdir", "/usr", "--", "pwd").stdout == "/usr\n"
-    done = entrypoint(cwd, "run", "--workdir", "/nope", "--", "pwd")
-    assert (done.returncode, done.stderr) == (
-        127,
-        "[entrypoint] EP440 cannot start pwd: /nope: No such file or directory; exit 127\n",
-    )
-
-
-@pytest.mark.parametrize("name", ["TERM", "SEGV", "PIPE"])
-def test_a_signal_stays_a_signal(name: str, cwd: Path) -> None:
-    """The kernel's own word of it; each signal's status: test_exit_tables.py."""
-    script = f"ulimit -c 0; kill -{name} $$"
-    done = entrypoint(cwd, "run", "--", "sh", "-c", script)
-    assert done.returncode == -signal.Signals[f"SIG{name}"]
-
-
-def test_signals_reach_the_program(cwd: Path) -> None:
-    with subprocess.Popen(
-        [*PROGRAM, "run", "--", "sh", "-c", 'trap "exit 9" TERM; echo ready; while :; do sleep 0.05; done'],
-        cwd=cwd, env=PATH, stdout=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        process.terminate()
-        assert process.wait(60) == 9
-
-
 @pytest.mark.parametrize(
     ("program", "status", "seen"),
     [

@@ -35,15 +35,6 @@ def test_the_leader_knows_every_host_before_it_calls(tmp_path: Path) -> None:
     ]
 
 
-def test_ssh_keygen_reads_what_we_wrote(tmp_path: Path) -> None:
-    made = make()
-    assert public_of(made.client_private, tmp_path) == made.client_public
-    assert (
-        public_of(made.host_private, tmp_path)
-        == make().known_hosts.splitlines()[0].split(" ", 1)[1]
-    )
-
-
 def keygen(path: Path, *options: str) -> str:
     """Make a key pair with ssh-keygen; the public key."""
     program = shutil.which("ssh-keygen")

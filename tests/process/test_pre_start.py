@@ -4,8 +4,6 @@ node."""
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 
 import pytest
@@ -99,20 +97,6 @@ def test_two_of_them(bench: Bench, refused: bool) -> None:
     assert (
         "several folders below MA_JOB_DIR have a script to run first | " in bench.err
     ) is not refused
-
-
-def test_a_stop_reaches_it(bench: Bench) -> None:
-    job = Job(
-        bench,
-        'trap \'echo tidy >>"$NOTES"; exit 0\' TERM; echo ready >>"$NOTES"; while :; do sleep 0.02;'
-        " done",
-    )
-    process = job.start()
-    bench.await_notes("ready")
-    os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(60) == 143
-    assert bench.notes == ["ready", "tidy"]
-    assert not bench.left()
 
 
 def test_it_sees_no_secret(bench: Bench) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import stat
 import sys
 from pathlib import Path
@@ -40,14 +39,6 @@ def test_the_programs_end(bench: Bench) -> None:
     assert bench.err.endswith(f"] {fields['reason']}; exit 7\n")
     assert bench.run("true", slots=1) == 0
     assert (result(bench)["status"], result(bench)["class"]) == (0, "success")
-
-
-def test_a_stop(bench: Bench) -> None:
-    process = bench.start("sh", "-c", 'echo ready >>"$NOTES"; exec sleep 600', slots=1)
-    bench.await_notes("ready")
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 143
-    assert (result(bench)["status"], result(bench)["class"]) == (143, "stopped")
 
 
 def test_an_error_before_anything_starts(bench: Bench) -> None:

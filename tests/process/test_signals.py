@@ -92,33 +92,6 @@ def test_a_start_hook_s_own_75_is_tried_once(bench: Bench) -> None:
     assert result(bench)["class"] == "job"
 
 
-STALLS = (
-    'trap \'echo told >>"$NOTES"; trap "" TERM; until test -e go; do sleep 0.02; done; exit 0\''
-    " TERM"
-)
-
-
-@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "control"])
-def test_a_stop_while_an_attempt_ends(bench: Bench, stopped: bool) -> None:
-    """The job stalls, which boots it again; a stop that comes while its ranks save is the end. The
-    control has none."""
-    program = f'{STALLS}; echo up >>"$NOTES"; test -e go && exit 0; while :; do sleep 0.02; done'
-    stall = {
-        "ENTRYPOINT_STALL_MINUTES": "0.01",
-        "ENTRYPOINT_STALL_ACTION": "stop",
-        "ENTRYPOINT_RESTARTS": "1",
-    }
-    process = bench.start("sh", "-c", program, slots=1, **stall)
-    bench.await_notes("told", "up")
-    if stopped:
-        process.terminate()
-        until(lambda: "SIGTERM: stopping\n" in bench.err, "the stop heard")
-    (bench.folder / "cwd/go").touch()
-    assert process.wait(60) == (143 if stopped else 0)
-    assert bench.notes == ["told", "up"] + ([] if stopped else ["up"])
-    assert ("starting again" in bench.err) is not stopped
-
-
 @pytest.mark.control("a stop is heard before anything slow, hooks included")
 def test_what_was_ignored_stays_ignored(bench: Bench) -> None:
     """As under nohup; other signals stop it all the same."""

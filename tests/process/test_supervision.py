@@ -99,16 +99,6 @@ def test_standard_streams_that_are_closed(closed: str, bench: Bench) -> None:
     assert bench.notes == ["x"]
 
 
-def test_a_failure_counts_more_than_an_end_that_was_heard_first(bench: Bench) -> None:
-    """Rank 0 is ended by SIGTERM, as launchers end ranks when another fails, and rank 1 tells of
-    its 7 only then."""
-    ended = 'test "$OMPI_COMM_WORLD_RANK" = 0 && { echo $$ >"$NOTES"; kill -TERM $$; }'
-    failed = 'until test -s "$NOTES" && ! kill -0 "$(cat "$NOTES")"; do sleep 0.02; done; exit 7'
-    assert bench.run("sh", "-c", f"{ended}; {failed}") == 7
-    assert "rank 1 on " in bench.err
-    assert nothing_left(bench)
-
-
 def test_a_wrapper_that_is_killed(bench: Bench) -> None:
     """It can tell nothing any more, and a launcher that hangs does not either."""
     program = ("sh", "-c", "kill -KILL $PPID; exec sleep 600")
@@ -215,25 +205,3 @@ def test_a_daemon_is_ended_too(program: str, bench: Bench) -> None:
     daemons = "sleep 600 & setsid sh -c 'sleep 600 & sleep 600' &"
     assert bench.run("sh", "-c", f"{daemons} {program}") == int(program[-1])
     assert nothing_left(bench)
-
-
-# --------------------------------------------------------------------------------------------------
-# What ranks know of themselves
-
-TORCH = "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $MASTER_PORT"
-
-
-def test_a_rank_is_told_in_torch_s_words_too(bench: Bench) -> None:
-    """Else many a script is a job of one process, as often as there are ranks; what the spec's env
-    sets stays, and the container's own numbers don't."""
-    ours, theirs = bench.others(2)
-    spec = bench.folder / "job.yaml"
-    spec.write_text("env: {RANK: '9'}\nplatform: local\n")
-    env = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "other", "MASTER_PORT": "7", "HOME": ""}
-    started = [
-        ours.start("sh", "-c", f'echo "{TORCH}"'),
-        theirs.start("sh", "-c", f'echo "{TORCH}"', flags=("--spec", str(spec)), **env),
-    ]
-    assert [each.wait(60) for each in started] == [0, 0]
-    assert sorted(ours.out.splitlines()) == ["0 2 0 2 0 127.0.0.1 6060", "1 2 1 2 0 127.0.0.1 6060"]
-    assert sorted(theirs.out.splitlines()) == ["9 2 0 2 0 127.0.0.1 7", "9 2 1 2 0 127.0.0.1 7"]

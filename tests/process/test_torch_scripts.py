@@ -472,16 +472,6 @@ def test_an_elastic_job_by_hand(bench: Bench) -> None:
     assert "EP650 torch.distributed.launch has no range of nodes | '1:2'" in got.error
 
 
-def test_no_secret_is_in_a_rendered_script(bench: Bench) -> None:
-    command = ["train.py", "--api-key", "do-not-write-this"]
-    env = {"HF_TOKEN": "do-not-write-this", "SHOWN": "x"}
-    bench.render(json.dumps({"command": command, "env": env, "torch": {"extra_args": command[1:]}}))
-    for script in ("torchrun", "torchlaunch"):
-        text = (bench.folder / f"{script}.sh").read_text()
-        assert ("do-not-write-this" in text, "export SHOWN=x" in text) == (False, True)
-        assert bench.run(script=script, bare=True).status == 78
-
-
 # --------------------------------------------------------------------------------------------------
 # Under the entrypoint: the command line
 
