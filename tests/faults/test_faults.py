@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import pty
 import re
-import subprocess
 import time
 
 import pytest
 
 from tests.containers import docker, engine, inspect, remove
 from tests.faults.faultjob import PAIR, TRAINS, UP, Job, Make
+from tests.process.bench import Process
 
 DONE = f"{UP}echo done"
 # A program that has something to save when it is told to stop.
@@ -54,7 +54,7 @@ def test_a_terminal_interrupts(make: Make) -> None:
     job.start("sh", "-c", SAVES, options={"worker-0": ("-it",)})
     job.up()
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
+    with Process(
         ["docker", "attach", job.boxes["worker-0"]],
         stdin=theirs,
         stdout=theirs,

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import BEGIN, SMALL, Cluster, Make
+from tests.process.bench import executable
 
 pytestmark = pytest.mark.see
 
@@ -65,11 +66,8 @@ def whole(job: Cluster) -> dict[str, Any]:
 
 def hanging(folder: Path) -> dict[str, str]:
     """A PATH whose nvidia-smi never answers."""
-    (folder / "bin").mkdir()
-    tool = folder / "bin/nvidia-smi"
-    tool.write_text("#!/bin/sh\nexec sleep 1000\n")
-    tool.chmod(0o755)
-    return {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
+    tool = executable(folder / "bin/nvidia-smi", "exec sleep 1000")
+    return {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
 
 
 @pytest.mark.promise(

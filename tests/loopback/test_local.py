@@ -9,7 +9,6 @@ import pty
 import re
 import select
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ from shlex import split
 import pytest
 
 from tests.cluster import clean_environment, until
+from tests.command import captured
 from tests.local import Make
 
 pytestmark = pytest.mark.see
@@ -241,9 +241,7 @@ def test_what_the_machine_lacks_is_one_error_that_names_all() -> None:
         "sys.argv = 'entrypoint local --nodes 2 --launcher mpirun -- true'.split()\n"
         "cli.script()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True
-    )
+    done = captured([sys.executable, "-c", code], env=clean_environment())
     assert done.returncode == 78
     assert (
         done.stderr

@@ -1,5 +1,4 @@
-"""A flood of lines through four ranks, and its rate beside a plain pipe's; and the live line of a
-roll call."""
+"""A flood of lines through four ranks, and its rate beside a plain pipe's."""
 
 from __future__ import annotations
 
@@ -16,6 +15,7 @@ import pytest
 
 from entrypoint.system import proc
 from tests.cluster import Make, clean_environment
+from tests.process.bench import Process
 
 FLOOD = str(Path(__file__).with_name("flood.py"))
 RANKS = 4
@@ -47,12 +47,12 @@ WAYS = {
 }  # fmt: skip
 
 
-def checker(*words: str) -> subprocess.Popen[bytes]:
+def checker(*words: str) -> Process[bytes]:
     argv = [sys.executable, FLOOD, "check", *words]
-    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return Process(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def found(check: subprocess.Popen[bytes]) -> dict[str, Any]:
+def found(check: Process[bytes]) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(check.communicate(timeout=800)[0])
     return answer
 
@@ -113,14 +113,13 @@ def test_nothing_is_lost_and_no_line_is_broken(
     job = cluster(nodes=nodes, slots=RANKS // nodes)
     program = (sys.executable, FLOOD, "write", str(size // RANKS))
     check = checker(*(["json"] if "JSON" in way else []))
-    assert check.stdin is not None
     if nodes > 1:
         job.start(1, *program, env=extra, launcher=launcher)
     hosts = {"ENTRYPOINT_HOSTS": "(unset)"} if nodes == 1 else {}
     stdout = check.stdin.fileno()
     job.start(0, *program, env={**extra, **hosts}, launcher=launcher, stdout=stdout)
     check.stdin.close()
-    check.stdin = None
+    check.stdin = None  # type: ignore[assignment]
     memory = Memory(lambda: [each.pid for each in job.processes.values()])
     answer = found(check)
     statuses, (most, grown) = job.ends(), memory.most()
@@ -148,9 +147,8 @@ def test_the_rate_of_a_plain_pipe_and_of_bare_mpirun(
     check = checker()
     argv = [*words, sys.executable, FLOOD, "write", str(size // ranks)]
     writer = subprocess.Popen(argv, env=clean_environment(), stdout=check.stdin)
-    assert check.stdin is not None
     check.stdin.close()
-    check.stdin = None
+    check.stdin = None  # type: ignore[assignment]
     answer = found(check)
     record_property("seen", words_of(answer))
     assert writer.wait(10) == 0

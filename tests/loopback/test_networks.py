@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster, Make
+from tests.command import captured
+from tests.process.bench import executable
 
 # In one write, since two ranks' pieces may mix on their way.
 SUM = (
@@ -122,10 +124,7 @@ def test_an_interface_that_a_start_hook_brings_up_counts(
     hook: str, cluster: Make, spaces: Callable[..., list[str]]
 ) -> None:
     job, places = cluster(2, slots=1), spaces(0, third="ib0")
-    folder = job.folder / "start.d"
-    folder.mkdir()
-    (folder / "10-up").write_text(f"#!/bin/sh\n{hook}\n")
-    (folder / "10-up").chmod(0o755)
+    folder = executable(job.folder / "start.d/10-up", hook).parent
     for place in places:
         subprocess.run(["ip", "-n", place, "link", "set", "ib0", "down"], check=True)
     start(job, places, "plain", "sh", "-c", ALL, asked="ib", hooks=folder)
@@ -140,9 +139,7 @@ def test_an_interface_that_a_start_hook_brings_up_counts(
 
 
 def major() -> int:
-    said = subprocess.run(
-        ["mpirun", "--version"], capture_output=True, text=True, check=True
-    ).stdout
+    said = captured(["mpirun", "--version"], check=True).stdout
     return int(said.split("(Open MPI) ")[1].split(".")[0])
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests import TREE
 from tests.cluster import RUN, Cluster, Make, until
+from tests.command import captured
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SERVED = set(range(6379, 6386))  # as docs/how-to/engines.md names them
@@ -54,9 +55,7 @@ class Job:
         """A command in a node's network, as somebody without the job's files would start it."""
         argv = ("ip", "netns", "exec", self.spaces[rank], *words)
         env = {"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(self.cluster.folder), **env}
-        return subprocess.run(
-            argv, env=env, capture_output=True, text=True, timeout=100, check=False
-        )
+        return captured(argv, env=env, timeout=100)
 
 
 @pytest.fixture

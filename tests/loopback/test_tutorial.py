@@ -12,6 +12,7 @@ import pytest
 from tests import TREE
 from tests.cluster import free_port
 from tests.command import captured
+from tests.process.bench import executable
 
 PAGE = TREE / "docs/tutorial/first-job.md"
 INSTALLS = "PATH=$(scripts/dev/venv demo)/bin:$PATH"  # makes an environment: here it is there
@@ -22,10 +23,8 @@ INSTALLS = "PATH=$(scripts/dev/venv demo)/bin:$PATH"  # makes an environment: he
 )
 @pytest.mark.see("words", "the tutorial is true, line for line")
 def test_it_says_what_happens(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin/entrypoint"
-    command.write_text(f'#!/bin/sh\nPYTHONPATH={TREE} exec {sys.executable} -m entrypoint "$@"\n')
-    command.chmod(0o755)
+    command = f'PYTHONPATH={TREE} exec {sys.executable} -m entrypoint "$@"'
+    executable(tmp_path / "bin/entrypoint", command)
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"))
     script = "\n".join(blocks)
     assert script.count(INSTALLS) == 1

@@ -15,13 +15,27 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import split
-from typing import Any
+from typing import IO, Any, AnyStr
 
 from tests.cluster import processes
 
 FAKE = Path(__file__).with_name("fake_mpirun.py")
 MARK = "TEST_MARK"  # in the environment of all that a test starts, so that nothing can hide
 _never = threading.Event()
+
+
+class Process(subprocess.Popen[AnyStr]):
+    """A process for `with`, which kills it where the test fails: it may never end by itself, and the
+    plain one would be waited for forever. Only the pipes that were asked for are there."""
+
+    stdin: IO[AnyStr]  # type: ignore[assignment]
+    stdout: IO[AnyStr]  # type: ignore[assignment]
+    stderr: IO[AnyStr]  # type: ignore[assignment]
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        if kind:
+            self.kill()
+        super().__exit__(kind, *error)
 
 
 def until(condition: Callable[[], Any], what: str, timeout: float = 60) -> Any:
@@ -31,6 +45,14 @@ def until(condition: Callable[[], Any], what: str, timeout: float = 60) -> Any:
         assert time.monotonic() < deadline, f"waited {timeout:g}s for {what}"
         _never.wait(0.01)
     return value
+
+
+def executable(file: Path, script: str, by: str = "/bin/sh") -> Path:
+    """Return this file, made an executable script for that program, and its folder if need be."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!{by}\n{script}\n")
+    file.chmod(0o755)
+    return file
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -60,9 +82,7 @@ class Bench:
             (self.folder / name).mkdir(parents=True)
         programs = {"mpirun": f"-IS {FAKE}", "entrypoint": "-m entrypoint"}
         for name, words in programs.items():
-            script = self.folder / "bin" / name
-            script.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
-            script.chmod(0o755)
+            executable(self.folder / "bin" / name, f'exec {sys.executable} {words} "$@"')
         self.env = {
             "PATH": f"{self.folder}/bin:/usr/local/bin:/usr/bin:/bin",
             MARK: self.mark,

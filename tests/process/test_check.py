@@ -19,6 +19,7 @@ from entrypoint.system import preflight
 from tests import command
 from tests.cluster import BEGIN, SMALL, free_port, until
 from tests.command import captured
+from tests.process.bench import executable
 
 pytestmark = pytest.mark.see
 
@@ -64,8 +65,7 @@ class Node:
 
     def program(self, name: str, text: str) -> None:
         """Put a shell script on PATH."""
-        (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (self.folder / "bin" / name).chmod(0o755)
+        executable(self.folder / "bin" / name, text)
 
     def library(self, name: str, text: str) -> None:
         """Put a Python module where the image's Python finds it."""

@@ -21,7 +21,9 @@ import pytest
 from entrypoint import cli
 from tests import apis
 from tests.cluster import free_port
+from tests.command import captured
 from tests.command import run as call
+from tests.process.bench import Process
 
 PROGRAM = (sys.executable, "-m", "entrypoint")
 SECRET = secrets.token_hex(32)
@@ -260,9 +262,7 @@ def test_a_relative_path_starts_where_it_was_written(path: str, cwd: Path) -> No
 
 def test_a_spec_that_is_no_file_has_paths_from_the_current_folder(cwd: Path) -> None:
     script = 'exec "$0" -m entrypoint plan --json --spec <(echo "workdir: sub") -- true'
-    done = subprocess.run(
-        ["bash", "-c", script, sys.executable], cwd=cwd, env=PATH, capture_output=True, text=True
-    )
+    done = captured(["bash", "-c", script, sys.executable], cwd=cwd, env=PATH)
     assert settings_of(done.stdout)["workdir"] == f"{cwd}/sub"
 
 
@@ -498,7 +498,7 @@ def test_render_where_it_cannot_write(cwd: Path) -> None:
 def test_the_program_takes_our_place(cwd: Path) -> None:
     """Its pid is ours, stdin and stdout are its alone, and we say nothing."""
     script = 'echo "$$ $*"; cat'
-    with subprocess.Popen(
+    with Process(
         [*PROGRAM, "run", "--", "sh", "-c", script, "sh", "a b", "--slots", "--", "$x", "*"],
         cwd=cwd, env=PATH, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -529,7 +529,7 @@ def test_the_program_has_its_signals_as_they_are_by_default(cwd: Path) -> None:
     """Python ignores SIGPIPE; a program that inherits that writes on into nothing."""
     look = ["grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"]
     # Whoever runs the tests may ignore or block some itself; those are not ours to give back.
-    without_us = subprocess.run(look, capture_output=True, text=True, check=True).stdout
+    without_us = captured(look, check=True).stdout
     assert started(cwd, "run", "--", *look).stdout == without_us
     ignored = int(without_us.splitlines()[1].split()[1], 16)
     assert not ignored >> (signal.SIGPIPE - 1) & 1

@@ -14,6 +14,7 @@ import pytest
 
 from entrypoint.base.render import render
 from tests.cluster import until
+from tests.command import captured
 
 # As deepspeed/launcher/launch.py of 0.19.8, but for what it prints and for its options.
 LAUNCH = """
@@ -132,7 +133,5 @@ def test_a_message_of_the_launcher_is_shown(tmp_path: Path) -> None:
         LAUNCH.replace("    args = parser.parse_args()\n", "    sys.exit('no such card')\n")
     )
     line = [sys.executable, "deepspeed_launch.py", "{}"]
-    done = subprocess.run(
-        line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = captured(line, cwd=tmp_path, timeout=60)
     assert (done.returncode, done.stderr) == (1, "no such card\n")

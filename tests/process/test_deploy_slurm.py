@@ -17,6 +17,7 @@ import pytest
 from entrypoint import spec as specs
 from entrypoint.tools.deploy import slurm
 from entrypoint.tools.deploy._options import Options
+from tests.command import captured
 from tests.golden_deploy import cases, made
 from tests.process.bench import until
 from tests.slurm import Slurm
@@ -87,9 +88,7 @@ def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
         pytest.skip("shellcheck is not installed")
     for case, text in SCRIPTS.items():
         (tmp_path / case).write_text(text)
-    checked = subprocess.run(
-        ["shellcheck", "--norc", *SCRIPTS], cwd=tmp_path, capture_output=True, text=True
-    )
+    checked = captured(["shellcheck", "--norc", *SCRIPTS], cwd=tmp_path)
     assert checked.stdout == ""
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,9 @@ import pytest
 
 from entrypoint.cli import NAMES
 from tests import TREE
+from tests.command import captured
 from tests.command import run as entrypoint
+from tests.process.bench import executable
 
 pytestmark = pytest.mark.see
 
@@ -95,10 +96,7 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def stand_in(folder: Path, name: str, called: str = "") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / name
-    file.write_text(f'#!/bin/sh\nexec {sys.executable} {SHIM} {called or name} "$@"\n')
-    file.chmod(0o755)
+    executable(folder / name, f'exec {sys.executable} {SHIM} {called or name} "$@"')
 
 
 def workplace(tmp_path: Path, page: str) -> Path:
@@ -118,10 +116,7 @@ def workplace(tmp_path: Path, page: str) -> Path:
     for name in ("pip", "entrypoint"):
         stand_in(tmp_path / "made/bin", name)
     (tmp_path / "made/bin/activate").write_text(f"PATH={tmp_path}/made/bin:$PATH\n")
-    (tmp_path / "bin/python3").write_text(
-        f'#!/bin/sh\n[ "$1" = -m ] && cp -r {tmp_path}/made "$3"\n'
-    )
-    (tmp_path / "bin/python3").chmod(0o755)
+    executable(tmp_path / "bin/python3", f'[ "$1" = -m ] && cp -r {tmp_path}/made "$3"')
     (here / "examples").symlink_to(TREE / "examples")
     own = PAGES_FILES.get(page, {})
     files: dict[str, str | None] = {
@@ -149,9 +144,7 @@ def run(tmp_path: Path, page: str, text: str) -> tuple[int, str, set[str]]:
         "DOCUMENT_CALLS": str(calls), "DOCUMENT_VENV": f"{tmp_path}/venv",
     }  # fmt: skip
     text = text.replace("/user/config/", f"{here}/")
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text], cwd=here, env=env, capture_output=True, text=True
-    )
+    done = captured(["bash", "-euo", "pipefail", "-c", text], cwd=here, env=env)
     return done.returncode, done.stdout[-300:] + done.stderr, set(calls.read_text().split())
 
 

@@ -21,7 +21,7 @@ from entrypoint.job import messages
 from entrypoint.session import codec
 from entrypoint.session.endpoint import Endpoint
 from entrypoint.system.files import RunDir
-from tests.process.bench import in_loop
+from tests.process.bench import Process, in_loop
 
 HELLO = codec.pack(messages.Start(1))
 SAID = "no entrypoint at work, or an sshd that gives its sessions no pipes\n"
@@ -76,7 +76,7 @@ class Leader:
         self.out, stdout = os.pipe()
         argv = (*shell.split(), str(folder / "attend"))
         env = {**os.environ, "SSH_CONNECTION": "10.0.0.9 40000 10.0.0.2 36666"}
-        self.attend = subprocess.Popen(
+        self.attend = Process(
             argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True, env=env
         )
         self._open = {self.into, self.out}
@@ -118,7 +118,6 @@ class Leader:
         self.close()
         self.attend.kill()
         self.attend.wait()
-        assert self.attend.stderr
         self.attend.stderr.close()
 
 
@@ -327,13 +326,12 @@ asyncio.run(listen())
 def test_a_killed_endpoint_leaves_no_session_and_holds_up_none_that_comes_later(
     folder: Path, shell: str
 ) -> None:
-    listens = subprocess.Popen([sys.executable, "-c", LISTENS, str(folder)], stdout=subprocess.PIPE)
-    assert listens.stdout
-    with listens.stdout as out:
-        assert out.readline() == b"open\n"
+    words = [sys.executable, "-c", LISTENS, str(folder)]
+    with Process(words, stdout=subprocess.PIPE) as listens:
+        assert listens.stdout.readline() == b"open\n"
         with Leader(folder, shell) as leader:
             leader.say(HELLO)
-            assert out.readline() == b"heard\n"
+            assert listens.stdout.readline() == b"heard\n"
             listens.kill()
             listens.wait()
             assert leader.attend.wait(60) == 1
@@ -342,6 +340,5 @@ def test_a_killed_endpoint_leaves_no_session_and_holds_up_none_that_comes_later(
     (folder / "attend.sessions").unlink()
     with Leader(folder, shell) as later:
         assert later.attend.wait(60) == 1
-        assert later.attend.stderr
         assert later.attend.stderr.read() == SAID
     assert not (folder / "attend.sessions").exists()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.system.files import RunDir, read
+from tests.process.bench import Process
 from tests.unit.test_files import held, refusal
 
 HOLDER = """\
@@ -28,10 +29,9 @@ sys.stdin.read()
 @pytest.mark.promise("the run directory is ours, private from its first byte, and of one job")
 def test_what_a_killed_holder_left_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    with subprocess.Popen(
+    with Process(
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         assert "EP414 another entrypoint uses" in refusal(path)
         holder.send_signal(signal.SIGKILL)
@@ -104,8 +104,9 @@ def test_a_file_and_a_pipe_are_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 100_000)
     assert read(str(tmp_path / "file")) == b"x" * 100_000
     assert read("/dev/null") == b""
-    os.mkfifo(tmp_path / "fifo")
-    writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(b"x" * 100_000))
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=lambda: fifo.write_bytes(b"x" * 100_000), daemon=True)
     writer.start()
-    assert read(str(tmp_path / "fifo")) == b"x" * 100_000
+    assert read(str(fifo)) == b"x" * 100_000
     writer.join()

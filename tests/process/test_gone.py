@@ -3,10 +3,11 @@ not before."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+
+from tests.command import captured
 
 # It holds a port and much memory, which the kernel takes back first.
 HOLDS = """
@@ -34,9 +35,7 @@ print("free")
     ids=["", "named"],
 )
 def test_what_killed_programs_held_is_free(how: str, printed: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ENDS, HOLDS, how], capture_output=True, text=True, timeout=60
-    )
+    done = captured([sys.executable, "-c", ENDS, HOLDS, how], timeout=60)
     assert done.stdout == printed, done.stderr
     assert (done.returncode == 0) is (how == "20")
     assert ("Address already in use" in done.stderr) is (how != "20")

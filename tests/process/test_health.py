@@ -18,6 +18,7 @@ import pytest
 
 from entrypoint.features.record import health
 from tests import TREE
+from tests.command import captured
 
 Check = Callable[[Path], tuple[bool, str]]
 COMMAND = TREE / "scripts/entrypoint"  # of an image
@@ -31,7 +32,7 @@ RUN = ("python3", "-m", "entrypoint", "run")
 def in_bash(proc: Path) -> tuple[bool, str]:
     """The answer of an image's command to what this folder shows."""
     words = ["bash", "-p", "-c", '. "$1"; health "$2"', "bash", str(COMMAND), str(proc)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = captured(words)
     assert (done.returncode in (0, 1), done.stderr) == (True, "")
     return done.returncode == 0, done.stdout.rstrip("\n")
 
@@ -161,9 +162,7 @@ for name in ("entrypoint:wait", "entrypoint:up"):
     alone = ("unshare", "--fork", "--pid", "--mount-proc")
     if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this user may make no namespace of processes")
-    done = subprocess.run(
-        [*alone, sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    done = captured([*alone, sys.executable, "-c", script], check=True)
     assert done.stdout.splitlines() == [f"0 {ALONE[1]}", f"1 {NOT_READY[1]}", f"0 {READY[1]}"]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from shlex import split
 
 import pytest
+
+from tests.command import captured
 
 SEEN = """
 import os, sys
@@ -99,9 +100,7 @@ def imported(words: tuple[str, ...], run_dir: Path) -> set[str]:
         env |= {"ENTRYPOINT_SECRET": os.urandom(16).hex(), "ENTRYPOINT_RUN_DIR": str(run_dir)}
         begin = NODE
     code = SEEN.format(words=list(words), begin=begin)
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code], env=env, capture_output=True, text=True, check=False
-    )
+    done = captured([sys.executable, "-I", "-c", code], env=env)
     assert done.returncode == 0, done.stderr
     return set(done.stderr.split("\n"))
 

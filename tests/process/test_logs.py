@@ -24,7 +24,7 @@ from entrypoint.base import supervised
 from entrypoint.output.log import Logger
 from entrypoint.spec.logs import LogsSpec
 from tests.cluster import clean_environment
-from tests.process.bench import until
+from tests.process.bench import Process, until
 
 KEEP = (sys.executable, "-I", "-S", supervised.FILE)
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
@@ -133,7 +133,7 @@ def test_a_file_s_name_is_always_there(tmp_path: Path) -> None:
     log.touch()
     program = "i=0; while [ $i -lt 40 ]; do seq 2000; i=$((i+1)); done"
     options = ("--log", str(log), "--log-max-size", "4096", "--log-max-files", "3")
-    with subprocess.Popen(
+    with Process(
         [*KEEP, *options, "--", "sh", "-c", program], stdout=subprocess.DEVNULL
     ) as process:
         looked = 0
@@ -156,12 +156,11 @@ def test_a_file_that_logrotate_rotates_goes_on(how: str, size: str, tmp_path: Pa
         "echo begin; read go; sleep 1.2; i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done;"
         " echo last"
     )
-    with subprocess.Popen(
+    with Process(
         [*KEEP, *options, "--", "sh", "-c", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
     ) as process:
-        assert process.stdin
         until(lambda: log.exists() and log.read_bytes() == b"begin\n", "its first line")
         if how == "copied and cut":
             moved.write_bytes(log.read_bytes())
@@ -228,11 +227,9 @@ def test_a_reader_that_reads_no_more_holds_up_no_stop(tmp_path: Path) -> None:
         "ENTRYPOINT_TIMEOUTS_GRACE": "600",
     }
     words = split("-m entrypoint run --launcher jax --slots 2 -- yes")
-    with subprocess.Popen(
+    with Process(
         [sys.executable, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout
-        assert process.stderr
         pipe = process.stdout.fileno()
         until(lambda: unread(pipe) > 60_000, "a pipe that is full")
         process.terminate()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from entrypoint.output.mux import Merge
+from entrypoint.system.threads import in_thread
 
 pytestmark = pytest.mark.see
 
@@ -45,11 +46,13 @@ def merged(writers: list[Callable[[int], object]], target: int) -> None:
             reading, writing = os.pipe()
             merge.add(reading, target)
             threads.append(
-                threading.Thread(target=lambda write=write, fd=writing: (write(fd), os.close(fd)))
+                threading.Thread(
+                    target=lambda write=write, fd=writing: (write(fd), os.close(fd)), daemon=True
+                )
             )
         for thread in threads:
             thread.start()
-        await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+        await in_thread(lambda: [thread.join() for thread in threads])
         await merge.finish()
 
     asyncio.run(run())
@@ -139,7 +142,7 @@ def test_a_line_that_never_ends_holds_up_nobody_for_long(stream: str) -> None:
 
         for each in {out[0], second[0]}:
             loop.add_reader(each, read if each == second[0] else lambda: os.read(out[0], 1 << 20))
-        await asyncio.to_thread(write_all, long_in, b"L" * (3 << 19))
+        await in_thread(lambda: write_all(long_in, b"L" * (3 << 19)))
         os.write(short_in, b"here\n")
         await asyncio.wait_for(here.wait(), 10)
         os.close(long_in)
@@ -162,7 +165,7 @@ def test_what_nobody_reads_is_given_up_and_counted(
     async def run() -> int:
         merge, (reading, writing) = Merge(), os.pipe()
         merge.add(reading, write)
-        await asyncio.to_thread(write_all, writing, b"line\n" * 4_000)
+        await in_thread(lambda: write_all(writing, b"line\n" * 4_000))
         os.close(writing)
         return await merge.finish()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import command
+from tests.process.bench import executable
 
 PACKAGES = {
     "torchrun": "torch",
@@ -26,9 +27,7 @@ PACKAGES = {
 @pytest.mark.parametrize("launcher", PACKAGES)
 def test_a_missing_package_is_the_last_line(launcher: str, tmp_path: Path) -> None:
     for name in ("python", "python3"):
-        python = tmp_path / name
-        python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # no site-packages
-        python.chmod(0o755)
+        executable(tmp_path / name, f'exec {sys.executable} -S "$@"')  # no site-packages
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "ENTRYPOINT_RUN_DIR": f"{tmp_path}/run"}
     words = ("run", "--launcher", launcher, "--", "python3", "-c", "print('ran')")
     done = command.run(tmp_path, *words, env=env)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from entrypoint.base.render import render
+from tests.command import captured
 
 MSRUN = """
 import subprocess, sys
@@ -48,9 +48,7 @@ def mindspore(folder: Path, api: str = API) -> list[str]:
 def test_the_status_is_that_of_the_process_that_failed_first(
     tmp_path: Path, failure: str, status: int
 ) -> None:
-    done = subprocess.run(
-        [*mindspore(tmp_path), failure], capture_output=True, text=True, timeout=60
-    )
+    done = captured([*mindspore(tmp_path), failure], timeout=60)
     assert done.returncode == status, done.stderr
     assert "Distributed job exited with exception." in done.stderr
 
@@ -59,7 +57,7 @@ def test_with_an_unknown_msrun_it_says_so_and_keeps_its_hands_off(tmp_path: Path
     api = API.replace("def kill_tail_log_processes(self): ...", "")
     line = mindspore(tmp_path, api)
     (tmp_path / "mindspore/parallel/cluster/run.py").write_text("raise RuntimeError('own end')")
-    done = subprocess.run([*line, "train.py"], capture_output=True, text=True, timeout=60)
+    done = captured([*line, "train.py"], timeout=60)
     assert done.returncode == 1
     assert "this MindSpore's msrun keeps its own habits" in done.stderr
     assert "own end" in done.stderr

@@ -12,6 +12,7 @@ from shlex import split
 import pytest
 
 from entrypoint.base import supervised
+from tests.command import captured
 
 KEEP = [sys.executable, "-I", "-S", supervised.FILE]
 LONG = "600"  # seconds that a launcher of these tests runs
@@ -52,9 +53,7 @@ def rank(folder: Path, number: str, program: str) -> tuple[int, str, float]:
         *split("--linger 1 -- bash"),
         str(script),
     ]
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False
-    )
+    done = captured(words, timeout=60, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
 
 

@@ -20,7 +20,7 @@ import pytest
 from entrypoint.base import registry
 from tests import command
 from tests.cluster import free_port
-from tests.process.bench import Bench
+from tests.process.bench import Bench, executable
 
 RECORDER = """\
 import json, os, sys, time
@@ -64,9 +64,7 @@ class Node:
     def __init__(self, bench: Bench, launcher: str, env: dict[str, str]) -> None:
         self.bench = bench
         for name in ("bash", "python", "mpiexec.hydra", "hydra_pmi_proxy", "prog"):
-            path = bench.folder / "bin" / name
-            path.write_text(f"#!{sys.executable} -IS\n{RECORDER}")
-            path.chmod(0o755)
+            executable(bench.folder / "bin" / name, RECORDER, f"{sys.executable} -IS")
         bench.env |= {
             "LC_ALL": "C.UTF-8",
             "ENTRYPOINT_TIMEOUTS_PEERS": "30",

@@ -15,7 +15,7 @@ import pytest
 
 from entrypoint.ranks import reaper
 from entrypoint.system import proc
-from tests.process.bench import until
+from tests.process.bench import Process, until
 
 # It starts a program, and prints the pid of that.
 PARENT = """
@@ -75,7 +75,7 @@ def test_a_child_whose_thread_ends_meanwhile_is_listed_once(
         until(lambda: not task.exists(), "the thread has ended")
         return io.StringIO(text)
 
-    thread = threading.Thread(target=starts_a_child)
+    thread = threading.Thread(target=starts_a_child, daemon=True)
     thread.start()
     task = Path(f"/proc/self/task/{thread.native_id}")
     child = started.get()
@@ -91,10 +91,7 @@ def test_a_child_whose_thread_ends_meanwhile_is_listed_once(
 def test_all_below_a_process_are_found(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kernel == "that does not":
         monkeypatch.setattr(proc, "children", unlisted)
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert parent.stdout is not None
+    parent = Process([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     below = int(parent.stdout.readline())
     try:
         assert proc.descendants(parent.pid) == [below]

@@ -15,6 +15,7 @@ import pytest
 
 from entrypoint.base.render import render
 from tests.cluster import free_port, until
+from tests.process.bench import Process
 
 # Listens as Ray's head does, or stays as a worker's Ray; ends by itself where a file says so.
 SCRIPTS = """
@@ -59,11 +60,9 @@ class Bed:
         run_dir = folder / "run"
         run_dir.mkdir()
         (run_dir / "ray_node.py").write_text(render("ray/ray_node.py", {}))
-        self.made: list[subprocess.Popen[str]] = []
+        self.made: list[Process[str]] = []
 
-    def start(
-        self, head: bool, *program: str, seconds: int = 20, **env: str
-    ) -> subprocess.Popen[str]:
+    def start(self, head: bool, *program: str, seconds: int = 20, **env: str) -> Process[str]:
         address = f"127.0.0.1:{self.port}"
         options = ("--head", f"--port={self.port}") if head else (f"--address={address}",)
         words = (
@@ -76,7 +75,7 @@ class Bed:
             "--",
             *program,
         )
-        process = subprocess.Popen(
+        process = Process(
             [sys.executable, *words],
             env={**os.environ, "PYTHONPATH": str(self.folder), "FOLDER": str(self.folder), **env},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -84,7 +83,7 @@ class Bed:
         self.made.append(process)
         return process
 
-    def ended(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    def ended(self, process: Process[str]) -> tuple[int, str, str]:
         out, err = process.communicate(timeout=60)
         return process.returncode, out, err
 
@@ -95,13 +94,14 @@ class Bed:
 
     def close(self) -> None:
         for process in self.made:
-            with contextlib.suppress(
-                ProcessLookupError
-            ):  # it may have left its program, which the entrypoint would end
+            # it may have left its program, which the entrypoint would end
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
         for pid in self.rays():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self.made:
+            process.communicate()
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_the_program_s_status_is_this_one_s(
 def test_the_program_starts_when_all_have_joined(bed: Bed) -> None:
     (bed.folder / "nodes").write_text("1")
     process = bed.start(True, "sh", "-c", 'echo "begun $(cat $FOLDER/nodes)"')
-    until(bed.rays, 10, "Ray is up")
+    until(bed.rays, 60, "Ray is up")
     assert process.poll() is None
     (bed.folder / "new").write_text("2")
     (bed.folder / "new").rename(bed.folder / "nodes")
@@ -151,7 +151,7 @@ def test_who_has_not_joined_in_time(bed: Bed) -> None:
 def test_a_ray_that_ends_before_the_job(bed: Bed, head: bool) -> None:
     leader = bed.start(True, "sleep", "60")
     process = leader if head else bed.start(False, "sleep", "60")
-    until(lambda: len(bed.rays()) == (1 if head else 2), 10, "Ray is up")
+    until(lambda: len(bed.rays()) == (1 if head else 2), 60, "Ray is up")
     (bed.folder / "crash").touch()
     # If the program had begun, it is left to the entrypoint, and holds the output open.
     process.wait(60)
@@ -177,9 +177,8 @@ def test_a_head_that_never_answers(bed: Bed) -> None:
 def test_at_a_stop_ray_stays_until_the_program_has_ended(bed: Bed) -> None:
     saves = "trap 'sleep 0.5; echo saved; exit 3' TERM; echo up; while :; do sleep 0.05; done"
     leader, worker = bed.start(True, "sh", "-c", saves), bed.start(False, "sh", "-c", saves)
-    assert leader.stdout
     assert leader.stdout.readline() == "up\n"
-    until(lambda: len(bed.rays()) == 2, 10, "both are up")
+    until(lambda: len(bed.rays()) == 2, 60, "both are up")
     os.killpg(worker.pid, signal.SIGTERM)
     os.killpg(leader.pid, signal.SIGTERM)
     assert leader.stdout.readline() == "saved\n"
@@ -197,7 +196,6 @@ def test_a_user_s_signal_is_for_the_program(bed: Bed) -> None:
     leader = bed.start(
         True, "sh", "-c", "trap 'echo heard; exit 0' USR1; echo up; while :; do sleep 0.05; done"
     )
-    assert leader.stdout
     assert leader.stdout.readline() == "up\n"
     os.killpg(leader.pid, signal.SIGUSR1)
     assert bed.ended(leader)[:2] == (0, "heard\n")

@@ -17,6 +17,8 @@ from entrypoint.base import supervised
 from entrypoint.ranks.stall.reader import read
 from entrypoint.system import proc
 from tests.cluster import until
+from tests.command import captured
+from tests.process.bench import Process, executable
 
 SPY = f"{sys.prefix}/bin/py-spy"
 PROGRAM = """
@@ -39,13 +41,12 @@ class Started:
     def __init__(self, folder: Path, *words: str, **env: str) -> None:
         (folder / "train.py").write_text(PROGRAM)
         path = {"PYTHONPATH": supervised.OWN_STACKS, **env}
-        self.process = subprocess.Popen(
+        self.process = Process(
             [sys.executable, *words[:1], str(folder / "train.py"), *words[1:]],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **path},
         )
-        assert self.process.stdout is not None
         assert self.process.stdout.readline() == "up\n"
 
     def read(self, how: str, spy: str | None = None, limit: float = 10.0) -> tuple[list[str], str]:
@@ -62,10 +63,7 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
 
 def script(folder: Path, text: str) -> str:
-    file = folder / "py-spy"
-    file.write_text(f"#!/bin/sh\n{text}\n")
-    file.chmod(0o755)
-    return str(file)
+    return str(executable(folder / "py-spy", text))
 
 
 @pytest.mark.promise("stacks are read without the right to trace processes")
@@ -128,10 +126,7 @@ def test_a_program_s_own_sitecustomize_still_runs(tmp_path: Path) -> None:
     (own / "sitecustomize.py").write_text("import sys\nsys.customized = __name__\n")
     code = "import sys; print(sys.customized, sys.modules['sitecustomize'].__file__, *sys.path[1:])"
     outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, text=True,
-            capture_output=True, check=True,
-        ).stdout
+        captured([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, check=True).stdout
         for path in (f"{supervised.OWN_STACKS}:{own}", str(own))
     }  # fmt: skip
     assert len(outputs) == 1, outputs

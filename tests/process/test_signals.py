@@ -16,7 +16,7 @@ from shlex import split
 import pytest
 
 from entrypoint.system.signals import Signals
-from tests.process.bench import Bench, until
+from tests.process.bench import Bench, executable, until
 
 RUN = "from entrypoint.cli import script; script()"
 # The folder of the hooks is the image's; here the first argument is.
@@ -32,11 +32,7 @@ def hooked(
     bench: Bench, script: str, *words: str, first: bool = False, **env: str
 ) -> subprocess.Popen[str]:
     """A job of one node, under a launcher that boots it, with this start hook."""
-    folder = bench.folder / "start.d"
-    folder.mkdir()
-    hook = folder / "10-hook"
-    hook.write_text(f"#!/bin/sh\n{script}\n")
-    hook.chmod(0o755)
+    folder = executable(bench.folder / "start.d/10-hook", script).parent
     job = (*split("run --launcher mpirun --slots 1"), *words, "--", *split("sh -c"))
     argv = [*(FIRST if first else ()), sys.executable, "-c", f"{HOOKED}; {RUN}", str(folder), *job]
     return bench.popen([*argv, 'echo job >>"$NOTES"'], env)

@@ -17,6 +17,7 @@ from entrypoint.causes.judge import judge
 from entrypoint.ranks.diagnosis import Failure
 from entrypoint.system import causes as site
 from tests import TREE
+from tests.command import captured
 from tests.process.test_diagnosis import causes
 
 PAGE = (TREE / "docs/how-to/why-did-my-job-stop.md").read_text(encoding="utf-8")
@@ -64,9 +65,7 @@ def test_explain_uses_the_table_of_the_page(folder: Path) -> None:
     argv = [sys.executable, "-c", FROM, str(folder), "explain", "-"]
 
     def answer() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            argv, input=f"{LOST}\n", capture_output=True, text=True, timeout=60, check=True
-        )
+        return captured(argv, input=f"{LOST}\n", timeout=60, check=True)
 
     assert answer().stdout.startswith("user-code\n")
     (folder / "10-acme.tsv").write_text(EXAMPLE)

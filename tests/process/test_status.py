@@ -42,7 +42,7 @@ from entrypoint.system.threads import in_thread
 from tests import command
 from tests.cluster import free_port
 from tests.command import captured
-from tests.process.bench import Bench, in_loop, until
+from tests.process.bench import Bench, Process, executable, in_loop, until
 from tests.simulation.world import plans
 
 pytestmark = pytest.mark.see
@@ -56,9 +56,9 @@ def ask(bench: Bench, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def watching(bench: Bench, *words: str, **how: Any) -> subprocess.Popen[Any]:
+def watching(bench: Bench, *words: str, **how: Any) -> Process[Any]:
     """`entrypoint status --watch` beside it, until it ends by itself or nobody reads."""
-    return subprocess.Popen([*STATUS, "--watch", *words], env=bench.env, **how)
+    return Process([*STATUS, "--watch", *words], env=bench.env, **how)
 
 
 @pytest.fixture
@@ -134,12 +134,10 @@ def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen
     ],
 )
 def test_the_command_is_known_after_the_end(bench: Bench, launcher: str, before: str) -> None:
-    python = bench.folder / "bin/python"
-    python.write_text("#!/bin/sh\nexit 3\n")
-    python.chmod(0o755)
-    program = ("sh", "-c", "exit 3", "sh", "--api-key", "planted-planted", "a b")
+    executable(bench.folder / "bin/python", "exit 3")
+    words = ("sh", "-c", "exit 3", "sh", "--api-key", "planted-planted", "a b")
     flags = ("--launcher", launcher, "--name", "demo", "--restarts", "0")
-    assert bench.run(*program, slots=1, flags=flags, ENTRYPOINT_LOGS_TIMESTAMPS="utc") == 3
+    assert bench.run(*words, slots=1, flags=flags, ENTRYPOINT_LOGS_TIMESTAMPS="utc") == 3
     shown = ask(bench)[1]
     ended, command = shown.splitlines()
     assert ended.startswith("ended: EP600 ")
@@ -367,7 +365,6 @@ def test_watch_ends_with_the_job_and_says_what_changed(bench: Bench) -> None:
     running = bench.start("sh", "-c", WAITS, slots=1, STATUS="7", flags=("--name", "demo"))
     until(lambda: record(bench).exists(), "its record")
     with watching(bench, stdout=subprocess.PIPE, text=True) as watch:
-        assert watch.stdout
         bench.await_notes("ready")
         lines = []
         while not any("running" in line for line in lines):
@@ -385,7 +382,6 @@ def test_watch_shows_that_it_does_not_answer_and_goes_on(
 ) -> None:
     """And ends at a signal, or where nobody reads it any more."""
     with watching(bench, "--json", stdout=subprocess.PIPE) as watch:
-        assert watch.stdout
         phases = [json.loads(watch.stdout.readline())["phase"]]
         running.send_signal(signal.SIGSTOP)
         while phases[-1] == "running":
@@ -395,7 +391,6 @@ def test_watch_shows_that_it_does_not_answer_and_goes_on(
             phases.append(json.loads(watch.stdout.readline())["phase"])
         assert (phases[0], phases[-1]) == ("running", "running")
         with watching(bench, "--json", stdout=subprocess.PIPE) as other:
-            assert other.stdout
             other.stdout.readline()
             other.send_signal(signal.SIGINT)
             assert other.wait(60) == 130

@@ -21,7 +21,7 @@ import pytest
 
 from entrypoint.base import supervised
 from entrypoint.output import stream
-from tests.process.bench import until
+from tests.process.bench import Process, executable, until
 
 KEEP = [sys.executable, "-I", "-S", supervised.FILE]
 
@@ -32,8 +32,8 @@ def keep(*words: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-def started(*words: str, **how: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*KEEP, *words], **{"stdout": subprocess.PIPE, **how})
+def started(*words: str, **how: Any) -> Process[bytes]:
+    return Process([*KEEP, *words], **{"stdout": subprocess.PIPE, **how})
 
 
 @pytest.mark.parametrize(
@@ -198,11 +198,7 @@ def test_a_prompt_is_shown(above: list[str], options: str, waits: bool) -> None:
     nobody does. A busy machine may delay some prompts, and not each of many."""
     program = "while printf 'name? ' && read name; do echo \"hello $name\"; done"
     words = [*above, *KEEP, *split(options), "--", "sh", "-c", program]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-    ) as process:
-        assert process.stdin
-        assert process.stdout
+    with Process(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout.read(6) == b"name? "
         for _ in range(50):
             begun = time.monotonic()
@@ -218,7 +214,6 @@ def test_a_prompt_is_shown(above: list[str], options: str, waits: bool) -> None:
 def test_dots_are_shown_though_they_never_stop() -> None:
     program = ("sh", "-c", "while sleep 0.3; do printf .; done")
     with started("--lines", "whole", "--", *program, start_new_session=True) as process:
-        assert process.stdout
         assert process.stdout.read(1) == b"."
         os.killpg(process.pid, signal.SIGTERM)
 
@@ -302,7 +297,7 @@ def listener(tmp_path: Path) -> Iterator[Listener]:
 
 def linger(
     tmp_path: Path, program: str, *options: str, grace: str = "600", **how: Any
-) -> subprocess.Popen[bytes]:
+) -> Process[bytes]:
     words = ("--run-dir", str(tmp_path), "--number", "2", "--linger", grace, *options)
     return started(*words, "--", "bash", "-c", program, start_new_session=True, **how)
 
@@ -317,7 +312,6 @@ def test_a_failure_is_told_at_once_and_what_is_left_is_heard_out(
         until(lambda: listener.told == told, "its end")
         assert process.poll() is None
         go.touch()
-        assert process.stdout is not None
         assert process.stdout.read() == b"early\nlate\n"
     assert process.returncode == 3
     assert listener.told[3:] == ["done 0"]
@@ -352,7 +346,6 @@ def test_success_is_told_when_nothing_is_left(tmp_path: Path, listener: Listener
         until(has_ended, "it")
         assert listener.told == ["rank 2"]
         go.touch()
-        assert process.stdout is not None
         assert len(process.stdout.read().split()) == 3000
     assert listener.tail == b"", "it has not failed"
     assert (process.returncode, listener.told[1:]) == (0, ["output 0", "end 0", "done 0"])
@@ -366,7 +359,6 @@ def test_what_stays_gets_term_then_the_grace_then_kill(tmp_path: Path, listener:
     program = f'(setsid bash -c "{saves}" &); (bash -c "{ignores}" &) | read; exit 0'
     begun = time.monotonic()
     with linger(tmp_path, program, grace="0.5") as process:
-        assert process.stdout is not None
         assert process.stdout.read() == b"up\n"
     took = time.monotonic() - begun
     assert (process.returncode, listener.told[1:]) == (0, ["output 0", "end 0", "done 0"])
@@ -381,10 +373,9 @@ def test_what_is_ended_while_it_prints_is_named(
     prints: bool, seconds: float, is_said: bool, tmp_path: Path, listener: Listener
 ) -> None:
     """Such as an upload in the background; one that prints nothing has half a second."""
-    upload = tmp_path / "upload"
     line = "echo up; sleep 0.1" if prints else "sleep 0.1"
-    upload.write_text(f"#!/bin/bash\nuntil (( SECONDS >= {seconds:.0f} )); do {line}; done\n")
-    upload.chmod(0o755)
+    lasts = f"until (( SECONDS >= {seconds:.0f} )); do {line}; done"
+    upload = executable(tmp_path / "upload", lasts, "/bin/bash")
     with linger(tmp_path, f"{upload} & exit 0", grace="2", stderr=subprocess.PIPE) as process:
         said = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 0
@@ -410,7 +401,6 @@ def test_one_that_ended_under_mpirun_stays_until_it_is_let_go(
     ends = "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"
     program, status = (ends, 0) if told else ("echo up; exit 7", 7)
     with linger(tmp_path, program, "--hold", "yes", grace="600" if let_go else "0.7") as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         if told:
             os.killpg(process.pid, signal.SIGTERM)
@@ -435,7 +425,6 @@ def test_an_end_after_sigterm_under_mpirun_is_told_before_what_is_left_has_ended
         " trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done"
     )
     with linger(tmp_path, program, "--hold", "yes", cwd=tmp_path) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         os.killpg(process.pid, signal.SIGTERM)
         until(lambda: listener.told[1:] == ["output 0", "end 0"], "its end")
@@ -448,7 +437,6 @@ def test_an_end_after_sigterm_under_mpirun_is_told_before_what_is_left_has_ended
 def test_output_that_nobody_takes_holds_up_no_report(tmp_path: Path, listener: Listener) -> None:
     with linger(tmp_path, "head -c 110000 /dev/zero; exit 7") as process:
         until(lambda: listener.told[1:] == ["output 0", "end 7"], "its end")
-        assert process.stdout is not None
         assert len(process.stdout.read()) == 110000
     assert process.returncode == 7
 
@@ -499,7 +487,6 @@ def test_a_supervisor_that_gets_no_process_says_so(tmp_path: Path, listener: Lis
 
 def test_killed_it_takes_the_program_with_it() -> None:
     with started("--", "sh", "-c", "echo $$; exec sleep 600") as process:
-        assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
     stat = Path(f"/proc/{pid}/stat")
@@ -558,7 +545,6 @@ def test_what_a_program_leaves_running_prints_on_when_its_supervisor_has_ended(
     process = started("--linger", "apart", "--", "sh", "-c", program, cwd=tmp_path)
     assert process.wait(60) == 3  # while what it left is still there
     (tmp_path / "go").touch()
-    assert process.stdout
     with process.stdout as out:
         assert out.read() == b"early\nlate\n"
 

@@ -30,6 +30,7 @@ from entrypoint.launchers import torchlaunch, torchrun
 from entrypoint.plan import settle
 from entrypoint.spec import JobSpec, Source
 from tests.command import captured
+from tests.process.bench import Process
 
 CPU = Device("cpu", 0, "no accelerator")
 NOBODY = Members(())
@@ -731,21 +732,14 @@ def test_ranks_are_told_to_stop_by_a_launcher_that_is_stuck(
     tmp_path: Path, wait: str, printed: str, status: int
 ) -> None:
     starter = Starter(tmp_path, STUCK.format(wait=wait))
-    with subprocess.Popen(
+    with Process(
         starter.argv(), env={"PATH": os.environ["PATH"]},
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        try:
-            assert process.stdout
-            os.kill(int(process.stdout.readline()), signal.SIGTERM)
-            out, error = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert (out.split(), process.returncode, "Traceback" in error) == (
-        printed.split(),
-        status,
-        False,
-    ), error
+        os.kill(int(process.stdout.readline()), signal.SIGTERM)
+        out, error = process.communicate(timeout=60)
+    found = (out.split(), process.returncode, "Traceback" in error)
+    assert found == (printed.split(), status, False), error
 
 
 # What torch raises when a program failed: torch.distributed.elastic's ChildFailedError.

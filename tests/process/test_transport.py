@@ -356,7 +356,7 @@ def test_a_stranger_that_says_too_much_is_left(says: bytes, words: str) -> None:
         with contextlib.suppress(OSError):
             theirs.sendall(says)
 
-    speaker = threading.Thread(target=say)
+    speaker = threading.Thread(target=say, daemon=True)
     speaker.start()
 
     async def run() -> None:

@@ -17,6 +17,7 @@ from packaging.version import Version
 
 import entrypoint
 from tests import TREE
+from tests.command import captured
 
 BUILT_FROM = (
     *split(
@@ -100,10 +101,10 @@ def test_what_is_built_says_its_version(tree: Path, tmp_path: Path) -> None:
                 *archive.namelist()
             }
     shutil.unpack_archive(wheels[0], tmp_path / "installed", "zip")
-    said = subprocess.run(
+    said = captured(
         [sys.executable, "-c", "from entrypoint.cli import main; main()", "--version"],
-        cwd=tmp_path / "installed", capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path / "installed",
+    )
     assert said.stdout == "entrypoint 3.1.4\n", said.stderr
 
 
@@ -111,9 +112,7 @@ def build(tree: Path, out: Path, *targets: str, **env: str) -> None:
     """Build with what is installed here, without an index."""
     wanted = [word for target in targets for word in ("--target", target)]
     argv = [sys.executable, "-m", "hatchling", "build", *wanted, "--directory", str(out)]
-    done = subprocess.run(
-        argv, cwd=tree, env=os.environ | env, capture_output=True, text=True, check=False
-    )
+    done = captured(argv, cwd=tree, env=os.environ | env)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

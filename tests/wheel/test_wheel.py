@@ -14,28 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from entrypoint import cli
 from tests import TREE
-from tests.command import run
+from tests.command import captured, run
 
 pytestmark = pytest.mark.timeout(600)  # the first one builds the wheel and its environment
-COMMANDS = [
-    "run",
-    "local",
-    "plan",
-    "check",
-    "netcheck",
-    "init",
-    "render",
-    "deploy",
-    "ranktable",
-    "health",
-    "status",
-    "stacks",
-    "report",
-    "explain",
-    "facts",
-    "schema",
-]
 SPECS = sorted(str(path.relative_to(TREE)) for path in TREE.glob("examples/*/*.yaml"))
 DEPLOYED = ("compose", "kubernetes", "modelarts", "slurm")
 ENV = {"PATH": os.environ["PATH"], "HOME": "/root", "LANG": "C.UTF-8"}
@@ -69,15 +52,11 @@ def command(made: Path) -> Path:
 
 
 def said(script: str, **env: str) -> str:
-    return subprocess.run(
-        [TREE / script], env={**os.environ, **env}, capture_output=True, text=True, check=True
-    ).stdout
+    return captured([TREE / script], env={**os.environ, **env}, check=True).stdout
 
 
 def installed(command: Path, cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [command, *words], cwd=cwd, env=ENV, capture_output=True, text=True, check=False
-    )
+    return captured([command, *words], cwd=cwd, env=ENV)
 
 
 def plain(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
@@ -98,10 +77,11 @@ def same(command: Path, cwd: Path, *words: str) -> str:
 
 
 def test_it_has_every_file_of_the_package_and_no_other(wheel: Path) -> None:
-    listed = subprocess.run(
+    listed = captured(
         ["git", "ls-files", "-co", "--exclude-standard", "entrypoint", "templates"],
-        cwd=TREE, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+        cwd=TREE,
+        check=True,
+    ).stdout.split()
     expected = {
         f"entrypoint/{path}" if path.startswith("templates/") else path
         for path in listed
@@ -115,21 +95,17 @@ def test_it_has_every_file_of_the_package_and_no_other(wheel: Path) -> None:
 def test_nothing_of_the_checkout_is_imported(command: Path, tmp_path: Path) -> None:
     code = "import entrypoint; print(entrypoint.__file__)"
     python = command.with_name("python")
-    done = subprocess.run(
-        [python, "-c", code], cwd=tmp_path, env=ENV, capture_output=True, text=True, check=True
-    )
+    done = captured([python, "-c", code], cwd=tmp_path, env=ENV, check=True)
     assert str(command.parents[1]) in done.stdout
 
 
 def test_its_version_is_the_trees(command: Path, tmp_path: Path) -> None:
-    version = subprocess.run(
-        [sys.executable, TREE / "scripts/version.py"], capture_output=True, text=True, check=True
-    ).stdout
+    version = captured([sys.executable, TREE / "scripts/version.py"], check=True).stdout
     said = installed(command, tmp_path, "--version").stdout
     assert said.split() == ["entrypoint", *version.split()]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", cli.NAMES)
 def test_help(name: str, command: Path, tmp_path: Path) -> None:
     assert same(command, tmp_path, name, "--help")
 
