@@ -13,6 +13,7 @@ from shlex import split
 import pytest
 
 from tests.cluster import SECRET, Cluster, Make, clean_environment
+from tests.process.bench import executable
 
 WHERE = 'echo "rank $OMPI_COMM_WORLD_RANK node $NODE"'
 
@@ -136,10 +137,8 @@ def test_what_dash_x_sets_by_value_wins_and_what_it_forwards_does_not(cluster: M
 
 def test_run_mpi_sh_by_hand_boots_the_whole_job(cluster: Make) -> None:
     job = cluster(2)
-    command = job.folder / "bin/entrypoint"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m entrypoint "$@"\n')
-    command.chmod(0o755)
+    script = f'exec {sys.executable} -m entrypoint "$@"'
+    command = executable(job.folder / "bin/entrypoint", script)
     words = [command, "render", "--out", job.folder]
     subprocess.run(words, env=clean_environment(), check=True, capture_output=True)
     unset = split("ENTRYPOINT_NODE_RANK ENTRYPOINT_SLOTS ENTRYPOINT_SSH_PORT")
@@ -221,3 +220,22 @@ def test_an_image_that_keeps_mpirun_on_its_own_node(
     assert sorted(nodes.out().splitlines()) == [
         f"{node} isolated" for node in range(count) for _ in range(2)
     ]
+
+
+def test_mpirun_makes_no_login_of_its_own(cluster: Make) -> None:
+    """An ssh client that leaves a trace is never run; control: by the setting for it, a job itself
+    may run it."""
+    job = cluster(2, slots=1)
+    trace = job.folder / "trace"
+    script = f'echo "$*" >>{trace}\nPATH={os.environ["PATH"]} exec ssh "$@"'
+    client = executable(job.folder / "bin/ssh", script)
+    path = {"PATH": f"{client.parent}:{os.environ['PATH']}"}
+    job.start_all("echo", "up", env=path)
+    assert job.ends() == {0: 0, 1: 0}, job.both()
+    assert not trace.exists(), trace.read_text()
+    again = cluster(2, slots=1)
+    login = '[ "$RANK" = 1 ] || sh "$ENTRYPOINT_RUN_DIR/ssh" node-1 "echo in as \\$(id -u)"'
+    again.start_all("sh", "-c", login, env={**path, "ENTRYPOINT_SSH_CLIENT": "files"})
+    assert again.ends() == {0: 0, 1: 0}, again.both()
+    assert again.out(0) == f"in as {os.geteuid()}\n"
+    assert "node-1" in trace.read_text()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import RUN, Cluster, Make, until
+from tests.process.bench import Process
 
 # Says that it is up, saves when it is told to stop, and needs a second for it.
 SAVES = (
@@ -50,6 +51,22 @@ def test_the_first_failing_rank_is_the_job_s_result_on_every_node(cluster: Make)
     assert sorted(lines) == sorted([*map(str, range(32, 51)), "why it failed"])
     assert "last 20 lines" not in head + job.err(1)
     assert job.survivors() == []
+
+
+@pytest.mark.promise(
+    "without mpirun too, a 1 gives way to the failure that caused it",
+    control="its case in which nothing else fails",
+)
+@pytest.mark.parametrize("last", ["exit 7", "sleep 300"])
+def test_a_1_that_may_be_the_consequence_waits_for_its_cause(cluster: Make, last: str) -> None:
+    job = cluster(2)
+    program = f"[ $NODE = 0 ] || exit 1; sleep 0.7; {last}"
+    job.start_all("sh", "-c", program, launcher="plain")
+    wanted = 7 if last == "exit 7" else 1
+    assert job.ends() == {0: wanted, 1: wanted}, job.both()
+    node = 0 if wanted == 7 else 1
+    where = f" on worker-{node} (node-{node}) exited with {wanted}; exit {wanted}"
+    assert where in job.err(1), job.both()
 
 
 @pytest.mark.promise("a stop gives every program SIGTERM, then the grace, then SIGKILL")
@@ -273,10 +290,7 @@ def test_such_a_rank_cannot_save_while_nobody_reads(tmp_path: Path) -> None:
     script = tmp_path / "saves.py"
     script.write_text(PRINTS_MUCH)
     saved = tmp_path / "saved"
-    with subprocess.Popen(
-        [sys.executable, str(script), str(saved)], stdout=subprocess.PIPE
-    ) as program:
-        assert program.stdout is not None
+    with Process([sys.executable, str(script), str(saved)], stdout=subprocess.PIPE) as program:
         assert program.stdout.readline() == b"up\n"
         program.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
