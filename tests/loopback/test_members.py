@@ -1,5 +1,5 @@
-"""What one node knows, all are told: failures of its own, who leaves and who comes again, who
-freezes, who leads."""
+"""What one node knows, all are told: failures of its own, and who leads. And what a node costs while
+training runs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ def passed(seconds: float) -> None:
     until(lambda: time.monotonic() - begun > seconds, seconds + 5, "time")
 
 
-# -- a node's own failure, after the leader has called it
-
-
 @pytest.mark.promise("a node that cannot write its files tells the others")
 def test_a_node_whose_run_directory_takes_no_files_tells_all(cluster: Make) -> None:
     job = cluster(3, slots=1)
@@ -34,15 +31,6 @@ def test_a_node_whose_run_directory_takes_no_files_tells_all(cluster: Make) -> N
     assert all(why in job.err(rank) for rank in range(3)), job.both()
     assert all(" on worker-1 (node-1); exit 73" in job.err(rank) for rank in range(3)), job.both()
     assert not list(Path("/dev/shm").glob(f"entrypoint-*-{job.port}-*"))
-
-
-# -- who leaves before the start
-
-
-# -- a node that stands still
-
-
-# -- who leads
 
 
 @pytest.mark.promise(
@@ -67,9 +55,6 @@ def test_a_second_leader_gets_no_node_of_a_running_job(cluster: Make) -> None:
     ), job.both()
     (job.folder / "go").touch()
     assert job.ends() == {0: 0, 1: 0, 2: 69}, job.both()
-
-
-# -- what a node costs while training runs
 
 
 @pytest.mark.promise(

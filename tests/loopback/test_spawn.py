@@ -73,10 +73,6 @@ def start(local: Make, notes: Path, nodes: int, what: str, saves: float) -> Loca
     return job
 
 
-def times(notes: Path, event: str) -> list[float]:
-    return [float(line.split()[2]) for line in notes.read_text().splitlines() if event in line]
-
-
 def who(notes: Path, event: str) -> list[str]:
     """Those that noted this, sorted; one that did so twice is there twice."""
     return sorted(

@@ -14,12 +14,12 @@ SERVES = "echo serving; while :; do sleep 0.05; done"
 ROLE = 'case "$*" in *"--job_name ps"*) {server};; *) {worker};; esac'
 
 
-def start(job: Cluster, worker: str, server: str = SERVES, **env: str) -> int:
+def start(job: Cluster, worker: str, server: str = SERVES) -> int:
     """Returns the workers' port; that of the servers follows it."""
     script = job.folder / "train.sh"
     script.write_text(ROLE.format(worker=worker, server=server) + "\n")
     port = free_port(2)  # another test may have the default ones
-    settings = {"ENTRYPOINT_TENSORFLOW_PS": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1.5", **env}
+    settings = {"ENTRYPOINT_TENSORFLOW_PS": "1", "ENTRYPOINT_TIMEOUTS_GRACE": "1.5"}
     settings["ENTRYPOINT_TENSORFLOW_PORT"] = str(port)
     job.start_all("sh", str(script), "mine", env=settings, launcher="tensorflow")
     return port
