@@ -3,6 +3,9 @@ node."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from entrypoint.base.phases import DNS, MEANING, Phase, Span
 from entrypoint.base.render import render
 from entrypoint.base.text import duration
@@ -58,8 +61,8 @@ class Axis:
         scale = (100 - _CUT) / max(self.whole - cut, 1e-6)
         return (seconds - inside) * scale + _CUT * inside / cut
 
-    def ticks(self) -> list[tuple[float, str]]:
-        """Return the ticks, their seconds and texts: round times, none of them within the cut."""
+    def ticks(self) -> list[dict[str, Any]]:
+        """Return the ticks: round times, none of them within the cut."""
         shown = self.whole - (self.on - self.cut)
         step = next(
             size * 10.0**power
@@ -71,47 +74,97 @@ class Axis:
         after = [number * step for number in range(1, int((self.whole - self.on) / step) + 1)]
         ticks = [(time, f"{time:g}s") for time in before]
         ticks += [(self.on + time, f"+{time:g}s") for time in after]
-        return [tick for tick in ticks if self(tick[0]) <= 94]
+        return [
+            {"left": f"{self(time):.3f}", "text": text} for time, text in ticks if self(time) <= 94
+        ]
 
 
 def page(timeline: Timeline) -> str:
     """Return the page's text."""
     axis = Axis.of(timeline)
     used = {phase.name for bar in timeline.bars for phase in (*bar.phases, *bar.spans)}
-    meanings = {name: meaning for name, meaning in _MEANING.items() if name in used}
-    legend = {kind: [name for name in meanings if _KIND_OF[name] == kind] for kind in _KINDS}
+    meanings = [
+        {"name": name, "kind": _KIND_OF[name], "text": meaning}
+        for name, meaning in _MEANING.items()
+        if name in used
+    ]
     cut = (
         f"The {duration(axis.on - axis.cut)} in which all nodes ran are drawn shorter, between the"
         " dashed lines."
     )
     is_cut = axis.on > axis.cut
     context = {
-        "timeline": timeline,
-        "axis": axis,
-        "duration": duration,
-        "kinds": _KIND_OF,
-        "legend": {kind: names for kind, names in legend.items() if names},
+        "job": timeline.job,
+        "seconds": duration(timeline.seconds),
+        "nodes": [_node(bar, timeline, axis) for bar in timeline.bars],
+        "legend": [
+            {
+                "name": "roll call" if kind == "call" else kind,
+                "kind": kind,
+                "phases": ", ".join(names),
+            }
+            for kind in _KINDS
+            if (names := [row["name"] for row in meanings if row["kind"] == kind])
+        ],
         "meanings": meanings,
-        "cut": [axis.cut, axis.on] if is_cut else [],
+        "ticks": axis.ticks(),
+        "cut": [f"{axis(axis.cut):.3f}", f"{axis(axis.on):.3f}"] if is_cut else [],
         "sentences": sentences(timeline),
         "notes": [*([cut] if is_cut else []), *notes(timeline)],
-        "rows": _rows,
-        "most_rows": _SPANS,
-        "most_told": _TOLD,
+        "outcome": timeline.outcome,
+        "failed": timeline.has_failed,
         "began": f"{stamp(timeline.began)[:19]}Z",
     }
     return render("report/timeline.html.j2", context)
 
 
-def _rows(bar: Bar) -> list[tuple[str, float, list[Span]]]:
-    """Return the peers and ranks of a node, with how long each waited and its phases: the slowest
-    first, as a node may have a thousand."""
+def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
     rows: dict[str, list[Span]] = {}
     for phase in bar.spans:
         rows.setdefault(phase.about, []).append(phase)
+    # The slowest peers and ranks first: a node may have a thousand.
     waits = {
         about: sum(phase.seconds for phase in spans if phase.name != Phase.RUNNING.timeline)
         for about, spans in rows.items()
     }
-    slowest = sorted(rows, key=lambda about: -waits[about])
-    return [(about, waits[about], rows[about]) for about in slowest]
+    slowest = sorted(rows, key=lambda about: -waits[about])[:_SPANS]
+    return {
+        "host": bar.name,
+        "last": bar is timeline.last,
+        "lost": bool(bar.note),
+        "note": bar.note,
+        "seconds": duration(bar.seconds) if bar.phases else "no part",
+        "parts": _parts(bar.phases, axis),
+        "table": [
+            {
+                "name": name,
+                "kind": _KIND_OF[name],
+                "seconds": duration(seconds),
+                "began": duration(next(span.start for span in bar.phases if span.name == name)),
+            }
+            for name, seconds in bar.totals.items()
+        ],
+        "rows": [
+            {
+                "about": about,
+                "parts": _parts(rows[about], axis),
+                "seconds": duration(waits[about]),
+                "text": "; ".join(part["title"] for part in _parts(rows[about][:_TOLD], axis)),
+            }
+            for about in slowest
+        ],
+        "more": len(rows) - len(slowest),
+    }
+
+
+def _parts(phases: Sequence[Span], axis: Axis) -> list[dict[str, str]]:
+    return [
+        {
+            "kind": _KIND_OF[phase.name],
+            "left": f"{axis(phase.start):.3f}",
+            "width": f"{axis(phase.end) - axis(phase.start):.3f}",
+            "title": f"{phase.name}: {duration(phase.seconds)}, from {duration(phase.start)}",
+        }
+        for phase in phases
+        if phase.seconds >= 0.0005
+    ]
