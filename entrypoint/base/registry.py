@@ -14,17 +14,21 @@ from entrypoint.base.model import Access, Facts
 # name of an adapter -> variables that are set where it is the one
 Marks = dict[str, tuple[tuple[str, ...], ...]]
 
-
-_TOOLS = {"deploy"}  # kinds of adapters that no job uses
+# kind of adapters -> the package whose modules they are
+PACKAGES = {
+    "platforms": "entrypoint.platforms",
+    "devices": "entrypoint.devices",
+    "launchers": "entrypoint.launchers",
+    "deploy": "entrypoint.tools.deploy",
+}
 
 
 def _package(kind: str) -> ModuleType:
-    """Return the package whose modules are the adapters of a kind."""
-    return importlib.import_module(f"entrypoint.{'tools.' * (kind in _TOOLS)}{kind}")
+    return importlib.import_module(PACKAGES[kind])
 
 
 def names(kind: str) -> list[str]:
-    """Names of all adapters of a kind (`platforms`, `devices`, `launchers`, `deploy`), sorted."""
+    """Names of all adapters of a kind (one of PACKAGES), sorted."""
     files = {file for folder in _package(kind).__path__ for file in listdir(folder)}
     return sorted(file[:-3] for file in files if file.endswith(".py") and not file.startswith("_"))
 
@@ -50,7 +54,7 @@ def load(kind: str, name: str) -> ModuleType:
         raise ConfigError(
             f"EP117 no such {kind.rstrip('s')}: {name}", "", f"use one of {', '.join(available)}"
         )
-    return importlib.import_module(f"{_package(kind).__name__}.{name}")
+    return importlib.import_module(f"{PACKAGES[kind]}.{name}")
 
 
 def choose(kind: str, asked: str | None, facts: Facts, fallback: str) -> ModuleType:

@@ -40,11 +40,11 @@ class Agents:
         self._served: set[str] = set()  # hosts whose command was passed on
         self._rest = b""  # the beginning of the next name
         self._pipes = contextlib.ExitStack()
-        if not hosts:
-            return
         # Open from the start, so that an agent never waits for the other side, and notices when
         # this process ends.
         self._replies = {rank: self._pipe(f"agent.{host}") for host, rank in hosts.items()}
+        if not hosts:
+            return
         self._names = self._pipe(ALL)
         loop = asyncio.get_running_loop()
         loop.add_reader(self._names, self._read)

@@ -17,15 +17,11 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from entrypoint.base.registry import PACKAGES
 from tests import TREE
 
 # kinds of adapters -> the folder of their modules
-KINDS = {
-    "platforms": "entrypoint/platforms/",
-    "launchers": "entrypoint/launchers/",
-    "devices": "entrypoint/devices/",
-    "deploy": "entrypoint/tools/deploy/",
-}
+KINDS = {kind: f"{package.replace('.', '/')}/" for kind, package in PACKAGES.items()}
 # What a start of the command imports, whatever it is told to do.
 COMMAND = (
     "entrypoint/__main__.py",
