@@ -16,6 +16,9 @@ _KILLED = 137
 class Reporter:
     """The connection to the entrypoint, which identifies the supervisor that reports.
 
+    Once this exists, the entrypoint has inspected the supervisor. It could not tell whose a
+    process was that is killed before, so no program may start earlier.
+
     Only the entrypoint has the other end, so an error on the connection means that the entrypoint
     is dead. The program does not inherit it, so it can neither write a report nor hold the
     connection open.
@@ -31,6 +34,11 @@ class Reporter:
         except OSError as error:
             if error.errno in _ENTRYPOINT_IS_GONE:
                 os._exit(_KILLED)  # it was killed before `poll` could notice
+            return
+        try:
+            os.read(self.fd, 1)
+        except OSError:
+            return  # the same, which `poll` notices
 
     def tell(self, event: str, value: int | str = 0) -> None:
         """Send a report; the socket buffer holds all reports of a supervisor, so this never
@@ -40,15 +48,6 @@ class Reporter:
                 write_all(self.fd, f'["{event}", {value}]\n'.encode())
             except OSError:
                 return  # the entrypoint is dead, which `poll` notices
-
-    def await_heard(self) -> None:
-        """Return when the entrypoint has inspected this process, which must still exist for
-        that."""
-        if self.fd >= 0:
-            try:
-                os.read(self.fd, 1)
-            except OSError:
-                return  # the entrypoint is dead
 
 
 def keep_open(fd: str) -> None:

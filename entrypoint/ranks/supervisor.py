@@ -153,7 +153,6 @@ def main(argv: list[str]) -> int:
         reporter.tell("end", status)
     if supervised is None:
         reporter.tell("done")
-        reporter.await_heard()
         return status
     return _leave(supervised, status, options, reporter, is_over)
 
@@ -207,7 +206,6 @@ def _leave(
     if not is_over:
         reporter.tell("end", status)
     reporter.tell("done")
-    reporter.await_heard()
     if apart and not os.fork():
         supervised.pass_on()
     if "--hold" in options and (status or supervised.terminated):

@@ -259,17 +259,18 @@ class Listener:
         self._socket.bind(f"/proc/self/fd/{self._folder}/node")
         self._socket.listen()
         self._text = b""
-        # whether the entrypoint looks at who connects; late, so that all is in `told`
+        # whether the entrypoint has inspected who connects
         self.looks = threading.Event()
         self.looks.set()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError), self._socket.accept()[0] as connection:
+            self._text += connection.recv(65536)
+            if self.looks.wait(10):
+                connection.send(b"\n")
             while data := connection.recv(65536):
                 self._text += data
-                if b"done" in data and self.looks.wait(10):
-                    connection.send(b"\n")
 
     @property
     def told(self) -> list[str]:
@@ -441,16 +442,21 @@ def test_output_that_nobody_takes_holds_up_no_report(tmp_path: Path, listener: L
     assert process.returncode == 7
 
 
-def test_it_stays_until_the_entrypoint_has_looked_at_it(tmp_path: Path, listener: Listener) -> None:
-    """Gone, it could not be told from a process of the program's that reports in its place."""
+def test_no_program_starts_before_the_entrypoint_has_inspected_its_supervisor(
+    tmp_path: Path, listener: Listener
+) -> None:
+    """Whose it was could not be told if it was killed before, and the job would wait for ever."""
     listener.looks.clear()
-    with linger(tmp_path, "exit 4") as process:
+    with linger(tmp_path, "touch started; exit 4", cwd=tmp_path) as process:
+        until(lambda: listener.told == ["rank 2"], "its first line")
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.5)
+            process.wait(0.3)
+        assert not (tmp_path / "started").exists()
         listener.looks.set()
         told = ["rank 2", "end 4", "done 0"]
         until(lambda: listener.told == told, "its lines")
     assert process.returncode == 4
+    assert (tmp_path / "started").exists()
 
 
 @pytest.mark.control("a program cannot report for its supervisor, and its failure is never 0")
