@@ -1,4 +1,4 @@
-"""Runs the job on this node: effects become events, and actions of the machine become effects.
+"""Runs the job on this node: puts its parts together, and performs the actions of its machine.
 
 If there is nothing to coordinate, this process becomes the program instead.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import math
 import os
 import signal
 import time
@@ -20,9 +19,10 @@ from entrypoint.base.errors import EntrypointError, OsError, internal
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.values import dataclass, replace
-from entrypoint.extensions import Extensions, Gate, LoopView, Observer
+from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
 from entrypoint.job.answer import node_info
+from entrypoint.job.driver import Driver
 from entrypoint.job.failure import ended, reopens
 from entrypoint.job.history import FIRST, History, described
 from entrypoint.job.worker import Worker
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
     from entrypoint.job.membership.team import Team
 
-_TIMER = events.TimerFired()
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder
 
 
@@ -201,60 +200,6 @@ def _hello(spec: JobSpec, draft: Plan) -> messages.Hello:
     )
 
 
-@dataclass
-class Driver:
-    """Gives the machine one event after the other and has its actions performed, until `over`."""
-
-    machine: Leader | Worker
-    observer: Observer
-    perform: Callable[[Any], object]
-    failed: Callable[[Exception], object]
-    _alarm: asyncio.TimerHandle | None = None
-    _busy = False
-
-    def __post_init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.over: asyncio.Future[Outcome] = self._loop.create_future()
-        self._queue: list[Any] = []  # events that came while another was handled
-
-    def tell(self, event: Any) -> None:
-        """Give the machine an event and perform its actions; one event after the other."""
-        self._queue.append(event)
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            while self._queue and not self.over.done():
-                self._step(self._queue.pop(0))
-        finally:
-            self._busy = False
-        wake = math.inf if self.over.done() else self.machine.wake
-        if self._alarm is not None and (event is _TIMER or self._alarm.when() != wake):
-            self._alarm.cancel()
-            self._alarm = None
-        if self._alarm is None and wake < math.inf:
-            self._alarm = self._loop.call_at(wake, self.tell, _TIMER)
-
-    def _step(self, event: Any) -> None:
-        now = time.monotonic()
-        self.observer.saw(event, now)
-        try:
-            wanted = self.machine.handle(event, now)
-        except Exception as error:
-            if self.machine.outcome is None:
-                self.failed(error)
-            elif not self.over.done():
-                # A machine that has decided handles no failure: this node ends, and the others
-                # see it as lost.
-                self.over.set_result(internal(error))
-            return
-        for action in wanted:
-            try:
-                self.perform(action)
-            except Exception as error:
-                self.failed(error)
-
-
 class Loop:
     """One attempt on this node: the machine, and the parts that perform its actions and send it
     events."""
@@ -277,16 +222,22 @@ class Loop:
         asyncio.get_running_loop().set_exception_handler(self._internal_error)
         self._tasks: set[asyncio.Task[Any]] = set()
         self.machine = _machine(attempt)
-        self._driver = Driver(self.machine, self._observer, self._perform, self._failed)
-        self.tell = self._driver.tell  # gives the machine an event
+        self._driver = driver = Driver(
+            self.machine,
+            self._observer.saw,
+            self._perform,
+            self._failed,
+            asyncio.get_running_loop(),
+        )
+        self._tell = driver.tell
         self._run_dir = RunDir(self._topology.run_dir)
         try:
-            callbacks = Callbacks(log, self._here, self._background)
-            self._programs = Programs(spec, facts, draft, self._run_dir, callbacks, self.tell)
+            callbacks = Callbacks(log, driver.here, self._background)
+            self._programs = Programs(spec, facts, draft, self._run_dir, callbacks, self._tell)
         except EntrypointError:
             self._run_dir.close()
             raise
-        self._callbacks = Callbacks(log, self.tell, self._background)
+        self._callbacks = Callbacks(log, self._tell, self._background)
         self._gateway = Gateway(spec, facts, draft, self._run_dir, self._callbacks, self._busy_with)
         self._respondent = extensions.respondent(spec, facts, draft, self._programs.env, callbacks)
         self._admission = attempt.gate.admission(draft, self._callbacks)
@@ -296,11 +247,11 @@ class Loop:
         self._agents = Agents(
             self._run_dir,
             hosts,
-            lambda rank, command: self.tell(events.DaemonWanted(rank, command)),
+            lambda rank, command: self._tell(events.DaemonWanted(rank, command)),
         )
         signals.take(
-            lambda signum, again: self.tell(events.Signalled(signum, again)),
-            lambda signum: self._here(messages.Signal(signal.Signals(signum).name)),
+            driver.signalled,
+            lambda signum: driver.here(messages.Signal(signal.Signals(signum).name)),
         )
 
     async def run(self) -> Outcome:
@@ -308,8 +259,9 @@ class Loop:
         it has to be opened for logins in another place.
         """
         self._observer.open(self._view)
-        self.tell(events.Started())
-        return await self._driver.over
+        self._tell(events.Started())
+        outcome: Outcome = await self._driver.over
+        return outcome
 
     def _view(self) -> LoopView:
         """Return what the observer asks for."""
@@ -318,14 +270,11 @@ class Loop:
 
     # -- events
 
-    def _here(self, message: Any) -> None:
-        self.tell(events.MessageReceived(self._topology.me, message))
-
     def _failed(self, error: Exception) -> None:
         """An error ends the job with its message; an unknown one is an internal error."""
         outcome = error.outcome if isinstance(error, EntrypointError) else internal(error)
         # what was known before may be the cause
-        self.tell(events.Faulted(self._not_ready or outcome))
+        self._tell(events.Faulted(self._not_ready or outcome))
 
     def _internal_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._failed(context.get("exception") or RuntimeError(context["message"]))
@@ -355,7 +304,7 @@ class Loop:
 
     def _stacks_wanted(self) -> None:
         if self._draft.leads:
-            self.tell(events.StacksWanted())
+            self._tell(events.StacksWanted())
         else:
             self._background(self._show_own_stacks())
 
@@ -404,10 +353,10 @@ class Loop:
 
     def _prepare(self, action: actions.Prepare) -> None:
         launch = self._programs.prepare(action.members, port=action.port, replaced=action.replaced)
-        self.tell(events.Prepared(launch.ranks.reported, launch.ends.awaited))
+        self._tell(events.Prepared(launch.ranks.reported, launch.ends.awaited))
 
     def _check_output_progress(self, action: actions.CheckOutputProgress) -> None:
-        self.tell(events.OutputProgress(self._programs.reports.written(), process.is_read(1, 2)))
+        self._tell(events.OutputProgress(self._programs.reports.written(), process.is_read(1, 2)))
 
     # -- what takes a while
 
@@ -443,7 +392,7 @@ class Loop:
             question = _hello(self._spec, self._draft)
             self._calls = Caller(nodes, user, keys, question, self._callbacks)
             report = self._offer_ports(report, question.leader)
-        self.tell(events.EndpointReady(report))
+        self._tell(events.EndpointReady(report))
 
     def _offer_ports(self, report: NodeReport, leader: str) -> NodeReport:
         """Return the report with the ports that the launcher's programs can have here."""
@@ -463,7 +412,7 @@ class Loop:
 
     async def _resolve(self, node: Node) -> None:
         def update(state: str) -> None:
-            self.tell(events.NameState(node.host, state))
+            self._tell(events.NameState(node.host, state))
 
         found = await resolve(node.where, None, update)
         update("")
@@ -508,7 +457,7 @@ class Loop:
 
     async def _await_launchers(self) -> None:
         await self._programs.reports.gone()
-        self.tell(events.LaunchersGone())
+        self._tell(events.LaunchersGone())
 
     async def close(self) -> None:
         """Nothing of ours outlives us: processes, socket, files."""
