@@ -11,11 +11,12 @@ from typing import Any
 
 from entrypoint.base.cause import Cause
 from entrypoint.base.text import Log
-from entrypoint.base.values import dataclass, replace
+from entrypoint.base.values import replace
 from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
 from entrypoint.ranks.evidence import TOOL_LIMIT, NodeProbe
+from entrypoint.ranks.reports import Failure
 from entrypoint.system.threads import in_thread
 
 # Seconds that a node waits for its diagnoses before it reports the stop: for a device's tool, and
@@ -24,15 +25,6 @@ LIMIT = TOOL_LIMIT + 1.0
 # Seconds of CPU in which the output of all failures of a node is judged: what fails later is judged
 # by its end alone. A usual output takes a hundredth of a second.
 MOST = 2.0
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The end of a rank or program that failed."""
-
-    name: str  # such as `rank 3`
-    status: int
-    lines: tuple[str, ...]  # the last that it printed
 
 
 class Diagnostician:
@@ -107,7 +99,7 @@ def _judged(
     lines: tuple[str, ...], status: int, evidence: Evidence | None, log: Log
 ) -> tuple[Cause, float]:
     """Return the cause, and the seconds of CPU that the judgement took."""
-    # Nothing of this is imported while nothing fails.
+    # Their tables take long to read: not in the event loop.
     from entrypoint.causes.judge import judge
     from entrypoint.system.causes import add_site
 

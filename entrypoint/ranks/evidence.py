@@ -10,16 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from entrypoint.base.errors import CantCreateError
 from entrypoint.base.model import Facts, Topology
 from entrypoint.causes.evidence import DeviceFault, Evidence
-from entrypoint.system.cgroups import Memory, Processes
-from entrypoint.system.files import cure
+from entrypoint.ranks.limits import NodeLimits
 from entrypoint.system.preflight import room, shared_memory
 
 TOOL_LIMIT = 5.0  # seconds for a device's tool
@@ -31,35 +27,12 @@ _EARLIER = 60.0  # seconds before the start of the ranks in which a fault of a G
 
 
 class NodeProbe:
-    """Measures this node; what it remembers is from the start of its programs."""
+    """Measures this node. `limits`: what its programs have met since their start."""
 
-    log_error = 0  # of a rank's log that could not be opened, which is its end
-    _has_reported_kill = False  # whether a kill for memory was the reason of an end
-
-    def __init__(self, facts: Facts, topology: Topology) -> None:
+    def __init__(self, facts: Facts, topology: Topology, limits: NodeLimits) -> None:
         self._facts = facts
         self._topology = topology
-        self._memory = Memory()
-        self._processes = Processes()
-        self._started = time.monotonic()
-
-    def why(self, what: str, status: int) -> str:
-        """Return why a program ended with this status: what this container ran out of, or a whole
-        message; "" if nothing is known."""
-        if self.log_error and status == CantCreateError.status:
-            error = OSError(self.log_error, os.strerror(self.log_error))
-            folder = Path(self._topology.log_dir)
-            hint = cure(error, folder / "log", "set log_dir to a place that this user can write")
-            return f"EP410 cannot write the log of {what} | {folder}: {error.strerror} | {hint}"
-        killed = status == 128 + signal.SIGKILL and self._memory.oom_killed()
-        self._has_reported_kill |= bool(killed)
-        return killed or (status != 0 and self._processes.refused()) or ""
-
-    def unreported_kill(self) -> str:
-        """Return a message if the kernel killed a process for memory, which explains no end."""
-        killed = None if self._has_reported_kill else self._memory.oom_killed()
-        hint = "no rank has ended by that: see what its own processes did"
-        return f"a process was ended by SIGKILL (137), {killed} | {hint}" if killed else ""
+        self._limits = limits
 
     def is_at(self, address: str) -> bool:
         """Return whether this node has this address."""
@@ -72,8 +45,8 @@ class NodeProbe:
         topology = self._topology
         folders = dict.fromkeys((topology.workdir, topology.log_dir, topology.run_dir, "/tmp"))
         return Evidence(
-            oom_kills=int(self._memory.oom_killed() is not None),
-            refused_processes=int(self._processes.refused() is not None),
+            oom_kills=int(self._limits.memory.oom_killed() is not None),
+            refused_processes=int(self._limits.processes.refused() is not None),
             shm_free=shm.get("shm_free"),
             shm_size=shm.get("shm_total"),
             disk_full=tuple(
@@ -84,7 +57,7 @@ class NodeProbe:
     def device_faults(self) -> tuple[DeviceFault, ...]:
         """Return what the devices' tools and the kernel's log report. Takes up to TOOL_LIMIT
         seconds."""
-        # only a failure needs it
+        # Most failures need no tool.
         from entrypoint.system.smi import faults, readings, xids
 
         minors = _minors()
@@ -105,9 +78,9 @@ class NodeProbe:
             head, _, text = record.decode("utf-8", "replace").partition(";")
             fields = head.split(",")
             logged = int(fields[2]) / 1e6 if len(fields) > 2 and fields[2].isdigit() else 0.0
-            faults = xids(text.partition("\n")[0], minors) if "Xid" in text else ()
-            for fault in faults if logged >= self._started - _EARLIER else ():
-                if logged >= self._started or shown_by(fault) != "cuda-kernel-fault":
+            logged_faults = xids(text.partition("\n")[0], minors) if "Xid" in text else ()
+            for fault in logged_faults if logged >= self._limits.started - _EARLIER else ():
+                if logged >= self._limits.started or shown_by(fault) != "cuda-kernel-fault":
                     yield fault
 
 

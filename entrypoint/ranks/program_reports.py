@@ -9,6 +9,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from entrypoint.base.model import Facts, Plan
 from entrypoint.base.supervised import OF_PROGRAM
@@ -17,14 +18,16 @@ from entrypoint.job import events, messages
 from entrypoint.job.failure import Failures, ProgramExit, ended
 from entrypoint.output.log import Callbacks
 from entrypoint.output.merger import LineMerger
-from entrypoint.ranks.diagnosis import Diagnostician, Failure
-from entrypoint.ranks.evidence import NodeProbe
+from entrypoint.ranks.limits import NodeLimits
 from entrypoint.ranks.reaper import Reaper
-from entrypoint.ranks.reports import Ranks, last_lines
+from entrypoint.ranks.reports import Failure, Ranks, last_lines
 from entrypoint.system import proc, process
 from entrypoint.system.cgroups import Processes
 from entrypoint.system.nodesocket import NodeSocket
 from entrypoint.system.threads import rest
+
+if TYPE_CHECKING:
+    from entrypoint.ranks.diagnosis import Diagnostician
 
 # seconds between two reads of the count of refused processes, which version 1 cgroups do not
 # announce
@@ -49,6 +52,7 @@ class ProgramReports:
     held_ends: list[messages.RankEnd] | None = None
     _met = False  # whether a rank of this node's launcher has started, in an elastic job
     _has_warned_of_copies = False
+    diagnostician: Diagnostician | None = None  # once a rank or program has failed
 
     def __init__(
         self,
@@ -58,7 +62,9 @@ class ProgramReports:
         callbacks: Callbacks,
         note: Callable[[events.RankChanged], None],
     ) -> None:
+        self._facts = facts
         self._draft = draft
+        self._callbacks = callbacks
         # Whether ranks report by themselves, and not this node's programs.
         self.by_ranks = draft.launch.ranks.reports == "ranks"
         self._log = callbacks.log
@@ -74,8 +80,7 @@ class ProgramReports:
         self.launcher_ends: Callable[[int], object] = lambda launcher: None
         # of programs' ranks, until the same rank starts again
         self._failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
-        self.probe = NodeProbe(facts, draft.topology)
-        self.diagnostician = Diagnostician(self.probe, callbacks)
+        self.limits = NodeLimits(draft.topology.log_dir)
         self._reaper = Reaper(self._daemon_ended)
 
     async def wait_for(self, program: asyncio.subprocess.Process, number: int) -> None:
@@ -111,7 +116,7 @@ class ProgramReports:
         else:
             failure = Failure(name, value, self.ranks.last_output(number))
             tail = last_lines(failure.lines)
-            end = messages.RankEnd(number, value, tail, self.probe.why(name, value))
+            end = messages.RankEnd(number, value, tail, self.limits.why(name, value))
             self._diagnose(failure)
             if self.held_ends is not None and not self.is_stopping:
                 # it is an effect of what the launcher is about to report
@@ -136,7 +141,7 @@ class ProgramReports:
     def _exit(self, failure: Failure) -> ProgramExit:
         """Return the end of a rank or program, with the reason if this node knows one."""
         name, status = failure.name, failure.status
-        reason = ended(name, status, self.probe.why(name, status))
+        reason = ended(name, status, self.limits.why(name, status))
         return ProgramExit(status, name, reason, last_lines(failure.lines))
 
     def _is_of_output(self, event: str, value: int) -> bool:
@@ -144,7 +149,7 @@ class ProgramReports:
         if event in _LOST:
             self.log_lost(value, event)
         elif event == "log":
-            self.probe.log_error = value
+            self.limits.log_error = value
         elif event != "copy":
             return False
         elif not self._has_warned_of_copies:
@@ -192,14 +197,22 @@ class ProgramReports:
     def _diagnose(self, failure: Failure) -> None:
         """Find out why a rank or program has failed, unless we have ended it."""
         is_ours = self.is_stopping and failure.status - 128 in _STOP_SIGNALS
-        if failure.status and not is_ours:
-            self.diagnostician.failed(failure, self._draft.launch.ends.names_nodes)
+        if not failure.status or is_ours:
+            return
+        if self.diagnostician is None:
+            # What judges failures is loaded only if there is one.
+            from entrypoint.ranks.diagnosis import Diagnostician
+            from entrypoint.ranks.evidence import NodeProbe
+
+            probe = NodeProbe(self._facts, self._draft.topology, self.limits)
+            self.diagnostician = Diagnostician(probe, self._callbacks)
+        self.diagnostician.failed(failure, self._draft.launch.ends.names_nodes)
 
     def _daemon_ended(self, name: str, wait: int) -> None:
         if not self.by_ranks:
             return  # a rank has started its own MPI job
         status = process.exit_status(os.waitstatus_to_exitcode(wait))
-        self._tell(messages.Daemon(name, status, self.probe.why(name, status)))
+        self._tell(messages.Daemon(name, status, self.limits.why(name, status)))
 
     async def watch_limit(self, slots: int, limit: float) -> None:
         """Report if the kernel refuses a process while ranks start: it may be a rank, which nobody

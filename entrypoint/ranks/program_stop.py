@@ -85,8 +85,9 @@ class ProgramStop:
                 self._log(f"{summary}; their stacks follow, then they are killed")
                 await self._watcher.show(_LAST_LOOK)
             self._ranks.kill()
-        if grace and not self._force.is_set():
-            await self._reports.diagnostician.settled(grace)
+        diagnostician = self._reports.diagnostician
+        if diagnostician is not None and grace and not self._force.is_set():
+            await diagnostician.settled(grace)
         if self.checkpoints is not None:
             await self.checkpoints.end()
         self._watcher.tell_steps(of_all=True)
@@ -140,7 +141,7 @@ class ProgramStop:
                 await self._reports.merger.ended(_UNREAD)
             if lost := await self._reports.merger.give_up():
                 self._reports.log_lost(lost)
-        if killed := self._reports.probe.unreported_kill():
+        if killed := self._reports.limits.unreported_kill():
             self._log(f"warning: EP601 {killed}")
         if remaining := await children.end_all(_GONE):
             hint = "find out what the kernel waits for"

@@ -51,6 +51,15 @@ class _Rank:
     last_output: tuple[str, ...] = ()  # lines, if it failed
 
 
+@dataclass(frozen=True)
+class Failure:
+    """The end of a rank or program that failed."""
+
+    name: str  # such as `rank 3`
+    status: int
+    lines: tuple[str, ...]  # the last that it printed
+
+
 class Ranks:
     """The ranks that are alive, of those whose supervisors report as this kind."""
 

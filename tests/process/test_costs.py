@@ -21,6 +21,7 @@ from entrypoint.features.record.live import phases_before
 from entrypoint.features.record.observer import JobObserver
 from entrypoint.job import actions, events, messages
 from entrypoint.ranks.evidence import NodeProbe
+from entrypoint.ranks.limits import NodeLimits
 from entrypoint.session import codec
 from tests.simulation.world import plans
 
@@ -99,7 +100,7 @@ def test_a_diagnosis_costs_little(record_property: Callable[[str, object], None]
     topology = SimpleNamespace(
         workdir="/", log_dir="/tmp", run_dir="/tmp", device=SimpleNamespace(count=0)
     )
-    probe = NodeProbe(SimpleNamespace(env={}), topology)  # type: ignore[arg-type]
+    probe = NodeProbe(SimpleNamespace(env={}), topology, NodeLimits("/tmp"))  # type: ignore[arg-type]
     found = [judge(lines, 1)]
     threads = threading.active_count()
     count = calls(lambda: found.append(judge(lines, 1, evidence=probe.counters())))

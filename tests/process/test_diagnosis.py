@@ -13,7 +13,8 @@ from entrypoint.causes.evidence import Evidence
 from entrypoint.job import messages
 from entrypoint.output.log import Callbacks
 from entrypoint.ranks import diagnosis
-from entrypoint.ranks.diagnosis import Diagnostician, Failure
+from entrypoint.ranks.diagnosis import Diagnostician
+from entrypoint.ranks.reports import Failure
 
 
 class Probe:

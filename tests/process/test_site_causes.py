@@ -14,7 +14,7 @@ import pytest
 from entrypoint.causes import judge as judging
 from entrypoint.causes import table
 from entrypoint.causes.judge import judge
-from entrypoint.ranks.diagnosis import Failure
+from entrypoint.ranks.reports import Failure
 from entrypoint.system import causes as site
 from tests import TREE
 from tests.command import captured

@@ -12,6 +12,7 @@ import yaml
 
 from entrypoint.ranks import evidence
 from entrypoint.ranks.evidence import NodeProbe
+from entrypoint.ranks.limits import NodeLimits
 from entrypoint.system import smi
 from entrypoint.system.smi import Card
 from tests import TREE
@@ -76,7 +77,7 @@ def test_xids_from_before_the_start(
 ) -> None:
     """Seen on an H200: after a program's Xid 43, the next program's own exception was blamed on
     that Xid."""
-    probe = NodeProbe(Values(), Values())  # type: ignore[arg-type]
+    probe = NodeProbe(Values(), Values(), NodeLimits("/tmp"))  # type: ignore[arg-type]
     logged = int((time.monotonic() - seconds_ago) * 1e6)
     record = f"4,1,{logged},-;NVRM: Xid (PCI:0000:2a:00): {number}, pid=77, name=python3\n"
     monkeypatch.setattr(evidence, "_records", lambda: [record.encode()])
