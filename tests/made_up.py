@@ -37,7 +37,7 @@ def recorded(
             "answered": answered,
             "started": began,
             "released": released,
-            "told": released + 0.001,
+            "reported": released + 0.001,
         }
         rows += [
             ("first output", began + 0.2, began + 3.2, f"rank {rank}"),
@@ -50,7 +50,7 @@ def recorded(
         peers[str(rank)] = {
             "part": None if rank in lost else {"phases": rows, **told},
             "answered": answered - own + 0.002, "started": began - own - 0.002, "released": released - own - 0.002,
-            "told": told["told"] - own + 0.002, "why": "its session ended" if rank in lost else "",
+            "reported": told["reported"] - own + 0.002, "why": "its session ended" if rank in lost else "",
         }  # fmt: skip
     names = [f"worker-{rank}" for rank in range(nodes)]
     return {

@@ -296,7 +296,7 @@ class Phases:
     answered: Time
     started: Time
     released: Time
-    told: Time
+    reported: Time
 
 
 @dataclass(frozen=True)

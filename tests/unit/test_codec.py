@@ -49,7 +49,7 @@ HELLO: dict[str, Any] = {
     "env": {"A": "\udcff"},
 }
 PHASES: dict[str, Any] = {"phases": [["keys", 1.5, 2.0, ""], ["run", 3.0, 4.0, "rank 0"]]}
-PHASES |= {"answered": 1.0, "started": 2.0, "released": 0.0, "told": 5.0}
+PHASES |= {"answered": 1.0, "started": 2.0, "released": 0.0, "reported": 5.0}
 PONG = pack(messages.Pong(1.0, 0))
 HELLO |= {"job": "4711.0", "heartbeat": 15.0, "leader": "a4", "token": "b5", "address": "10.0.0.7"}
 
@@ -189,7 +189,7 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
             {**PHASES, "phases": PHASES["phases"] * 5000},
             "phases.phases: not a list of at most 4096",
         ),
-        ("phases", {**PHASES, "told": None}, "phases.told: not a number"),
+        ("phases", {**PHASES, "reported": None}, "phases.reported: not a number"),
         ("hello", HELLO, "no kind of message"),
         ("", {}, "no kind of message"),
         ("diagnosis", {}, "cause: is missing"),

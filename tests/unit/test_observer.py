@@ -338,7 +338,12 @@ def test_a_worker() -> None:
         ("launch", 1), ("first output", 2), ("run", 7), ("end", 1), ("release", 3),
     ]  # fmt: skip
     told = seen.phases(125.0)
-    assert (told.answered, told.started, told.released, told.told) == (107.0, 111.0, 124.0, 125.0)
+    assert (told.answered, told.started, told.released, told.reported) == (
+        107.0,
+        111.0,
+        124.0,
+        125.0,
+    )
     assert told.phases[-2:] == (
         ("first output", 112.0, 114.0, "rank 0"),
         ("run", 114.0, 120.0, "rank 0"),
@@ -372,7 +377,7 @@ def test_a_leader_and_what_it_knows_of_others() -> None:
     ]  # fmt: skip
     one, two = seen.peers[1], seen.peers[2]
     expected = (part, 106.0, 108.0, 110.0, 111.0)
-    assert (one.part, one.answered, one.started, one.released, one.told) == expected
+    assert (one.part, one.answered, one.started, one.released, one.reported) == expected
     assert (two.part, two.answered, two.why) == (None, 0.0, "its session ended")
 
 

@@ -19,7 +19,7 @@ from tests.made_up import merged, recorded, timeline
 
 LOST = {"status": 75, "reason": "worker-2 is lost"}
 
-THEIRS = {"answered": 10.0, "started": 11.0, "released": 90.0, "told": 91.0}
+THEIRS = {"answered": 10.0, "started": 11.0, "released": 90.0, "reported": 91.0}
 
 
 def shifted(by: float, later: float = 0.0, way: float = 0.25) -> dict[str, float]:
@@ -29,7 +29,7 @@ def shifted(by: float, later: float = 0.0, way: float = 0.25) -> dict[str, float
         "answered": 10.0 + by + way,
         "started": 11.0 + by - way,
         "released": 90.0 + by + later - way,
-        "told": 91.0 + by + later + way,
+        "reported": 91.0 + by + later + way,
     }
 
 

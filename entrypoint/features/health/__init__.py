@@ -3,7 +3,7 @@
 - Before a boot, `run` and `plan` judge limits, /dev/shm and the run directory's disk, which each
   start pays with less than a millisecond: system/preflight.py reads, plan/limits.py judges.
 - Before an attempt, the gate (admission, gate) judges the same once more, asks the cards' tool,
-  waits for their memory and runs the site's executables, beside the roll call: twice `gate.seconds`
+  waits for their memory and runs the site's executables, during the roll call: twice `gate.seconds`
   and `gate.memory` at most. A job without restarts, spares and such a folder has no gate.
 - `entrypoint check` runs all probes (probe, kernel, programs) within `--limit` seconds; judge and
   cards judge a node, nodes what differs between them, findings has the texts, report prints. After

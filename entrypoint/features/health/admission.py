@@ -1,4 +1,4 @@
-"""Whether this node may take part in an attempt: its gate runs beside the roll call, and no program
+"""Whether this node may take part in an attempt: its gate runs during the roll call, and no program
 starts here before it has ended."""
 
 from __future__ import annotations

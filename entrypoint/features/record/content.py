@@ -100,7 +100,7 @@ class PeerTimes:
     answered: messages.Time = 0.0
     started: messages.Time = 0.0
     released: messages.Time = 0.0
-    told: messages.Time = 0.0
+    reported: messages.Time = 0.0
     why: messages.Sentence = ""  # why it is missing, as far as known
 
 

@@ -153,7 +153,7 @@ class JobObserver:
                 self.is_new = True
             case messages.Phases():
                 self.peers[node].part = message
-                self.peers[node].told = now
+                self.peers[node].reported = now
             case messages.Start():
                 own.started = own.started or now
             case messages.Release():
@@ -187,7 +187,7 @@ class JobObserver:
         """Return the phases as the message of a worker."""
         own = self.peers[self.me]
         rows = self.rows(now)[: messages.PHASES]
-        return messages.Phases(rows, own.answered, own.started, own.released, told=now)
+        return messages.Phases(rows, own.answered, own.started, own.released, reported=now)
 
     def rows(self, now: float) -> tuple[tuple[str, float, float, str], ...]:
         """Return all phases until now: the node's own without a gap, then those of peers and

@@ -15,7 +15,7 @@ from entrypoint.output.lines import stamp
 
 _CUT = 12.0  # per cent of the width for the time in which all nodes ran, if it would dwarf the boot
 _TICKS = 6
-_TOLD = 6  # phases of a peer or a rank that are told in words
+_IN_WORDS = 6  # phases of a peer or a rank that are written in words
 _SPANS = 40  # rows of peers and ranks that the page has for one node
 
 
@@ -149,7 +149,7 @@ def _node(bar: Bar, timeline: Timeline, axis: Axis) -> dict[str, Any]:
                 "about": about,
                 "parts": _parts(rows[about], axis),
                 "seconds": duration(waits[about]),
-                "text": "; ".join(part["title"] for part in _parts(rows[about][:_TOLD], axis)),
+                "text": "; ".join(part["title"] for part in _parts(rows[about][:_IN_WORDS], axis)),
             }
             for about in slowest
         ],

@@ -23,7 +23,7 @@ from entrypoint.features.record.content import PeerTimes, Record, Recording, Row
 _LOGIN = 1.0
 # Received from the node and sent to it, at its start and at its end.
 _FIRST = ("answered", "started")
-_LAST = ("told", "released")
+_LAST = ("reported", "released")
 _BEFORE = tuple(MEANING)[: tuple(MEANING).index(Phase.ROLL_CALL.timeline)]
 
 
@@ -32,7 +32,7 @@ class Bar:
     """One node. `phases` are its own, without a gap; `spans` those of its peers and ranks; `note`:
     missing parts.
 
-    `came`: when its sshd listened, or when worker-0 reached it, if that was much later.
+    `arrived`: when its sshd listened, or when worker-0 reached it, if that was much later.
     """
 
     rank: int
@@ -41,7 +41,7 @@ class Bar:
     spans: tuple[Span, ...] = ()
     error: float = 0.0  # largest error of its place on the axis, in seconds
     note: str = ""
-    came: float | None = None
+    arrived: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -120,7 +120,7 @@ class ClockShift:
         (first, error), (last, other) = (
             ((low + high) / 2, abs(high - low) / 2) for low, high in (pairs[0], pairs[-1])
         )
-        return cls(first, last, node["answered"], node["told"], max(error, other))
+        return cls(first, last, node["answered"], node["reported"], max(error, other))
 
 
 def merge(record: Record) -> Timeline:
@@ -145,10 +145,10 @@ def merge(record: Record) -> Timeline:
     zero = min(shift(rows[0][1]) for rows, shift in parts.values() if rows)
     here = _bar(me, recording, parts, zero)
     bars = tuple(
-        here if rank == me else _bar(rank, recording, parts, zero, here.came) for rank in ranks
+        here if rank == me else _bar(rank, recording, parts, zero, here.arrived) for rank in ranks
     )
-    arrived = [bar for bar in bars if bar.came is not None]
-    last = max(arrived, key=lambda bar: bar.came or 0.0) if len(arrived) > 1 else None
+    arrivals = [bar for bar in bars if bar.arrived is not None]
+    last = max(arrivals, key=lambda bar: bar.arrived or 0.0) if len(arrivals) > 1 else None
     result, outcome = record.result or {}, ""
     if result:
         outcome = f"ended with {result['status']}: {escaped(result['reason'])}"
@@ -178,19 +178,19 @@ def _bar(
     name, peer = recording.names[rank], recording.peers.get(str(rank), PeerTimes())
     reached = peer.answered - zero  # below 0 if it never was
     if rank not in parts:
-        came = reached if peer.answered else None
-        return Bar(rank, name, note=_note(recording, peer), came=came)
+        arrived = reached if peer.answered else None
+        return Bar(rank, name, note=_note(recording, peer), arrived=arrived)
     rows, shift = parts[rank]
     spans = [
         Span(phase, shift(start) - zero, shift(end) - zero, about)
         for phase, start, end, about in rows
     ]
     own = tuple(span for span in spans if not span.about)
-    came = next((span.start for span in own if span.name == Phase.ROLL_CALL.timeline), None)
-    if came is not None and listened is not None and reached - max(came, listened) > _LOGIN:
-        came = reached
+    arrived = next((span.start for span in own if span.name == Phase.ROLL_CALL.timeline), None)
+    if arrived is not None and listened is not None and reached - max(arrived, listened) > _LOGIN:
+        arrived = reached
     others = tuple(span for span in spans if span.about)
-    return Bar(rank, name, own, others, shift.error, came=came)
+    return Bar(rank, name, own, others, shift.error, arrived=arrived)
 
 
 def _note(recording: Recording, peer: PeerTimes) -> str:
@@ -213,12 +213,12 @@ def who_was_last(timeline: Timeline) -> str:
     """Return a sentence that names the node that came last, how much later than the others, and
     why."""
     last = timeline.last
-    if last is None or last.came is None:
+    if last is None or last.arrived is None:
         return ""
     others = [bar for bar in timeline.bars if bar.rank != last.rank]
-    behind = duration(last.came - max(bar.came for bar in others if bar.came is not None))
+    behind = duration(last.arrived - max(bar.arrived for bar in others if bar.arrived is not None))
     sentence = (
-        f"{last.name} was last: it was there at {duration(last.came)}, {behind} after the others"
+        f"{last.name} was last: it was there at {duration(last.arrived)}, {behind} after the others"
     )
     others = [bar for bar in others if bar.phases]
     if not last.phases or not others:
@@ -227,12 +227,12 @@ def who_was_last(timeline: Timeline) -> str:
     # The first roll call of each node.
     starts = {rank: span.start for rank, span in spans if span.name == Phase.ROLL_CALL.timeline}
     listened = max(starts.values(), default=0.0)
-    if last.came - listened > _LOGIN:
+    if last.arrived - listened > _LOGIN:
         calls = timeline.bars[timeline.me].spans
         dns = sum(call.seconds for call in calls if (call.name, call.about) == (DNS, last.name))
         part = f", {duration(dns)} of that for DNS" if dns >= 0.0005 else ""
         return (
-            f"{sentence}; worker-0 reached it {duration(last.came - listened)} after its sshd"
+            f"{sentence}; worker-0 reached it {duration(last.arrived - listened)} after its sshd"
             f" listened{part}."
         )
     late = last.phases[0].start - min(bar.phases[0].start for bar in others)
