@@ -353,7 +353,7 @@ class Loop:
 
     def _prepare(self, action: actions.Prepare) -> None:
         launch = self._programs.prepare(action.members, port=action.port, replaced=action.replaced)
-        self._tell(events.Prepared(launch.ranks.reported, launch.ends.awaited))
+        self._tell(events.Prepared(launch.ranks.reported, launch.awaited))
 
     def _check_output_progress(self, action: actions.CheckOutputProgress) -> None:
         self._tell(events.OutputProgress(self._programs.reports.written(), process.is_read(1, 2)))

@@ -198,7 +198,7 @@ def _launch(plan: Plan) -> str:
     launch = plan.launch
     lines = [
         f"launcher {plan.launcher}, roll call {plan.roll_call}, completion"
-        f" {launch.ends.completion}, in {plan.workdir}"
+        f" {launch.completion}, in {plan.workdir}"
     ]
     lines += ["no command: ranks are started from worker-0"] * (not launch.programs)
     lines += [f"rank    {_variable(var)}" for var in plan.env]

@@ -370,21 +370,6 @@ class Program:
 
 
 @dataclass(frozen=True)
-class LaunchStart:
-    """What must be there before a launcher's programs start on this node."""
-
-    needs_roll_call: bool = False  # many nodes cannot work without one
-    needs_programs: tuple[str, ...] = ()  # the launcher's own, which this node must have
-    needs_rank_table: bool = False  # starts when the platform has written it
-    # what fails where there is IPv6 alone, and what else to do about it
-    needs_ipv4: tuple[str, str] | None = None
-    # that are enough to start and to go on; others may come and go. None: all
-    min_nodes: int | None = None
-    # it is the user's program and nothing else: a node by itself becomes it
-    becomes_program: bool = False
-
-
-@dataclass(frozen=True)
 class LaunchRanks:
     """How a launcher starts ranks, and what it does with their output."""
 
@@ -403,8 +388,6 @@ class LaunchRanks:
     processes: int | None = None
     # for each rank its own; the value names the variable that it is taken from
     env_of_each: tuple[EnvVar, ...] = ()
-    # file of that name gets the environment of this node's ranks, NAME=VALUE and NUL each
-    env_file: str = ""
     agents: bool = False  # it asks here for daemons on other nodes, which their entrypoints start
     # what asks for a daemon is to end when the daemon does, and not once it has started
     agents_stay: bool = False
@@ -418,23 +401,6 @@ class LaunchRanks:
         """How many ranks the nodes report the start and the end of; 0 where only programs are
         reported."""
         return self.count or 0 if self.reports == "ranks" else 0
-
-
-@dataclass(frozen=True)
-class LaunchEnds:
-    """Whose end is the job's, and what a launcher's programs do at signals and at their end."""
-
-    # Whose exit status is the job's: the leader's program, or the first program of any node that
-    # fails.
-    completion: Literal["leader", "first-failure"] = "leader"
-    # nodes whose end is the job's; the others only serve them. None: all
-    awaited: tuple[int, ...] | None = None
-    # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
-    takes_signals: bool = True
-    # its programs are launchers, which tell the processes that they start of SIGTERM
-    forwards: bool = False
-    # the leader's program runs on all nodes, and names the one that failed by its address
-    names_nodes: bool = False
 
 
 @dataclass(frozen=True)
@@ -455,19 +421,35 @@ class LaunchPort:
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launcher answers: which programs start on this node, and how their ranks start and
-    end."""
+    """What a launcher answers: which programs start on this node, what they need, how their ranks
+    start, and whose end is the job's."""
 
     # none: ranks are started from elsewhere, this node waits until released
     programs: tuple[Program, ...] = ()
     files: tuple[File, ...] = ()
     folders: tuple[str, ...] = ()  # to be there before a program starts
-    coordinated_env: tuple[EnvVar, ...] = ()  # for its programs where the nodes hold a roll call
-    alone_env: tuple[EnvVar, ...] = ()  # for its programs where several nodes hold none
-    start: LaunchStart = LaunchStart()
     ranks: LaunchRanks = LaunchRanks()
-    ends: LaunchEnds = LaunchEnds()
     port: LaunchPort | None = None  # that all nodes have to agree on
+    needs_roll_call: bool = False  # many nodes cannot work without one
+    needs_programs: tuple[str, ...] = ()  # the launcher's own, which this node must have
+    needs_rank_table: bool = False  # starts when the platform has written it
+    # what fails where there is IPv6 alone, and what else to do about it
+    needs_ipv4: tuple[str, str] | None = None
+    # that are enough to start and to go on; others may come and go. None: all
+    min_nodes: int | None = None
+    # it is the user's program and nothing else: a node by itself becomes it
+    becomes_program: bool = False
+    # Whose exit status is the job's: the leader's program, or the first program of any node that
+    # fails.
+    completion: Literal["leader", "first-failure"] = "first-failure"
+    # nodes whose end is the job's; the others only serve them. None: all
+    awaited: tuple[int, ...] | None = None
+    # its programs are ranks, and no launcher that SIGUSR1 or SIGUSR2 would end
+    takes_signals: bool = True
+    # its programs are launchers, which tell the processes that they start of SIGTERM
+    forwards: bool = False
+    # the leader's program runs on all nodes, and names the one that failed by its address
+    names_nodes: bool = False
 
 
 @dataclass(frozen=True)
@@ -532,7 +514,7 @@ class Plan:
     @property
     def admits_late(self) -> bool:
         """Whether nodes may come later than the start."""
-        return self.launch.start.min_nodes is not None or self.topology.spares > 0
+        return self.launch.min_nodes is not None or self.topology.spares > 0
 
     @property
     def task(self) -> str:

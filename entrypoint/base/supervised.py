@@ -11,6 +11,8 @@ _PACKAGE = dirname(dirname(realpath(__file__)))
 FILE = join(_PACKAGE, "ranks", "supervise.py")
 # folder whose sitecustomize has a rank's Python print its stack on a signal
 OWN_STACKS = join(_PACKAGE, "ranks", "stall", "own_stacks")
+# file of the environment of a node's ranks, where daemons start them: NAME=VALUE and NUL each
+ENV_FILE = "rank.env"
 UNITE = join(_PACKAGE, "output", "unite.py")
 
 

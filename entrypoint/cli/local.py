@@ -162,7 +162,7 @@ def _check(args: argparse.Namespace, text: str, here: Facts) -> None:
     missing = ["sshd"] if many and "sshd" not in here.programs else []
     missing += [
         name
-        for name in plan.launch.start.needs_programs
+        for name in plan.launch.needs_programs
         if not process.which(name, here.env.get("PATH", ""))
     ]
     if missing:

@@ -164,7 +164,7 @@ class Attempt:
         if self._inquiry.begin(True, self._members, outcome):
             return  # it decides once more, when the answers are judged
         self.state.outcome = outcome
-        others = self.state.plan.launch.ends.awaited is not None or bool(self.membership.late())
+        others = self.state.plan.launch.awaited is not None or bool(self.membership.late())
         self.membership.note_present()
         has_ranks = self._monitor.runs_here or outcome.status != 0 or others
         self._ending.begin(outcome, has_ranks)

@@ -62,7 +62,7 @@ class EndMonitor(Part):
             self.verdict.failed(node)
         if node == self._state.me:
             self.runs_here = self.runs_here and not message.last
-        if self._launch.ends.completion == "leader":
+        if self._launch.completion == "leader":
             if self._launch.ranks.reports == "ranks":
                 self.ranks.launcher_ended(end)
             else:
@@ -87,7 +87,7 @@ class EndMonitor(Part):
             return
         if self._peers:
             nodes = [self._topology.nodes[it] for it in members.working if members.counts(it)]
-            where = everywhere(nodes, self._launch.ends.awaited)
+            where = everywhere(nodes, self._launch.awaited)
         end = on_node(end, host, where)
         if members.late():
             # Their launchers may have met the others.

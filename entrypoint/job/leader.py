@@ -177,7 +177,7 @@ class Leader(Attempt):
                 isinstance(message, messages.RankStart) or self._ranks.runs_on(rank, host)
             ),
             messages.OWN_RANKS: self._ranks.run_on(message, host),
-            messages.OWN_PROGRAM: launch.ends.completion != "leader",
+            messages.OWN_PROGRAM: launch.completion != "leader",
             messages.ELASTIC: isinstance(self.membership, Elastic),
             messages.ASKED: self._inquiry.has_asked(node, getattr(message, "number", 0)),
             messages.CHECKING: self._peers[node].report.checking,

@@ -29,7 +29,7 @@ class SignalRelay(Part):
         """A node has got this signal, which is for the ranks."""
         if not self.is_new(message.name, node, self._machine.now):
             return
-        if not self._state.plan.launch.ends.takes_signals:
+        if not self._state.plan.launch.takes_signals:
             why = f"since it would end {self._state.plan.launcher}"
             self._machine.log(f"EP614 {message.name}: not passed on, {why}")
             return

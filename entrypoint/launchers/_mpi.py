@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint.base import supervised
 from entrypoint.base.errors import Problem
-from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, LaunchStart, Members, Topology
+from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, Members, Topology
 from entrypoint.base.text import brief
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import file, meeting_port, place, problem
 from entrypoint.spec import JobSpec, logs
-
-_ENV_FILE = "rank.env"
 
 
 def launch(
@@ -36,7 +34,8 @@ def launch(
     )
     return Launch(
         files=(_rank_script(spec, topology, variables, number, (*options, *lines)),),
-        start=LaunchStart(needs_roll_call=topology.has_peers),
+        needs_roll_call=topology.has_peers,
+        completion="leader",
         ranks=replace(
             ranks,
             reports="ranks",
@@ -46,7 +45,6 @@ def launch(
                 EnvVar(name, f"${source}", f"each rank's own, from {ranks.name}", default=True)
                 for name, source in variables.items()
             ),
-            env_file=_ENV_FILE,
         ),
         port=meeting_port(spec, topology, "torch.port", "MASTER_PORT", needed=False),
     )
@@ -61,7 +59,7 @@ def _rank_script(
 ) -> File:
     """Return the script that the daemon starts for each rank on this node."""
     arguments = [
-        *("--env", f"{topology.run_dir}/{_ENV_FILE}", "--cwd", topology.workdir),
+        *("--env", f"{topology.run_dir}/{supervised.ENV_FILE}", "--cwd", topology.workdir),
         *("--colons", "escaped", "--linger", f"{spec.timeouts.grace:g}", "--nested", "{rank}"),
         *("--each", ",".join(f"{name}={source}" for name, source in variables.items())),
         *options,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from entrypoint.base import interfaces, supervised
-from entrypoint.base.model import EnvVar, File, Launch, LaunchEnds, LaunchRanks, Program, Topology
+from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, Program, Topology
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import (
     file,
@@ -74,17 +74,11 @@ def launch(
     # It replaces $ in every argument but the first; $$ comes out as $.
     words = [word.replace("$", "$$") for word in (f"{run_dir}/rank.sh", *command)]
     argv = (python, f"{run_dir}/{files[0].name}", *options, "--no_python", "--", "sh", *words)
-    # Nodes of the roll call are stopped together; without one, nothing is known of the others, so
-    # the wait is bounded.
-    barrier = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
-    bounded = EnvVar("EXIT_BARRIER", f"{spec.timeouts.peers:g}", "timeouts.peers", default=True)
     return Launch(
-        (Program(argv, _env(spec, topology)),),
+        (Program(argv, (*_env(spec, topology), *_barrier(spec, topology))),),
         files=(*files, rank_script(spec, topology)),
-        coordinated_env=(barrier,) if topology.is_leader else (),
-        alone_env=(bounded, EnvVar("EXIT_TOGETHER", "yes", "roll_call")),
         ranks=LaunchRanks(reports="both", count=topology.world_size),
-        ends=LaunchEnds("first-failure", forwards=True),
+        forwards=True,
         port=meeting_port(spec, topology, "torch.port", "MASTER_PORT"),
     )
 
@@ -117,6 +111,21 @@ def _env(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     stop = EnvVar("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", grace, "timeouts.grace", default=True)
     ours = [EnvVar(name, "0", "logs") for name in ("PET_REDIRECTS", "PET_TEE")]
     return (nodes, rank, logs, stop, *(ours if spec.logs.lines else ()))
+
+
+def _barrier(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
+    """Return the variables of how long worker-0 waits for the other nodes' ends."""
+    if not topology.has_peers:
+        return ()
+    if spec.calls(len(topology.nodes)):
+        # Nodes of the roll call are stopped together. But a lost node of an elastic job never
+        # reaches the barrier: the others wait as long as torch's default.
+        waits = topology.is_leader and not spec.nodes
+        forever = EnvVar("EXIT_BARRIER", str(_AS_LONG_AS_THE_JOB), "the roll call", default=True)
+        return (forever,) if waits else ()
+    # Nothing is known of the others, so the wait is bounded.
+    bounded = EnvVar("EXIT_BARRIER", f"{spec.timeouts.peers:g}", "timeouts.peers", default=True)
+    return (bounded, EnvVar("EXIT_TOGETHER", "yes", "roll_call"))
 
 
 def rank_script(spec: JobSpec, topology: Topology) -> File:

@@ -12,9 +12,7 @@ from entrypoint.base.model import (
     EnvVar,
     File,
     Launch,
-    LaunchEnds,
     LaunchRanks,
-    LaunchStart,
     Members,
     Program,
     Topology,
@@ -66,9 +64,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
             (File(_TABLE, cards.table, "the platform's rank table", mode=0o600),) if waits else ()
         ),
         folders=tuple(folders),
-        start=LaunchStart(needs_rank_table=waits),
+        needs_rank_table=waits,
         ranks=LaunchRanks(count=cards.size),
-        ends=LaunchEnds("first-failure"),
     )
 
 

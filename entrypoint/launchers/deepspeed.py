@@ -14,9 +14,7 @@ from collections.abc import Mapping
 from entrypoint.base.model import (
     EnvVar,
     Launch,
-    LaunchEnds,
     LaunchRanks,
-    LaunchStart,
     Members,
     Program,
     Topology,
@@ -72,7 +70,7 @@ def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch
         (Program(_line(spec, topology, options)),),
         files=(script, ranks),
         ranks=LaunchRanks(reports="both", count=sum(members.slots)),
-        ends=LaunchEnds("first-failure", forwards=True),
+        forwards=True,
     )
 
 
@@ -81,7 +79,7 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     the job ends."""
     ranks = LaunchRanks(count=sum(members.slots))
     if not topology.is_leader:
-        return Launch(start=LaunchStart(needs_roll_call=True), ranks=ranks)
+        return Launch(ranks=ranks, needs_roll_call=True, completion="leader")
     nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology, members)]
     run_dir = topology.run_dir
     hostfile = file("mpirun/hostfile.j2", {"nodes": nodes}, 0o644)
@@ -96,8 +94,10 @@ def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     return Launch(
         (program,),
         files=(hostfile,),
-        start=LaunchStart(needs_roll_call=True, needs_programs=("ssh",)),
         ranks=ranks,
+        needs_roll_call=True,
+        needs_programs=("ssh",),
+        completion="leader",
     )
 
 

@@ -78,7 +78,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     launch = _mpi.launch(
         spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", *_AT_A_RANKS_END, ranks=ranks
     )
-    launch = replace(launch, start=replace(launch.start, needs_programs=needs))
+    launch = replace(launch, needs_programs=needs)
     if not topology.is_leader:
         return launch
     nodes = [(f"{host}:{slots}",) for host, slots in _mpi.slots(topology, members)]

@@ -12,7 +12,6 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import (
     EnvVar,
     Launch,
-    LaunchEnds,
     LaunchRanks,
     Members,
     Program,
@@ -56,7 +55,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     return Launch(
         programs,
         ranks=LaunchRanks(count=size),
-        ends=LaunchEnds("first-failure"),
         port=meeting_port(spec, topology, "jax.port", "JAX_COORDINATOR_ADDRESS"),
     )
 

@@ -93,7 +93,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     ranks = _ranks(spec, _tags(spec, topology, members))
     launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, *_AT_A_RANKS_END, ranks=ranks)
     if many:
-        launch = replace(launch, start=replace(launch.start, needs_programs=needs, needs_ipv4=ipv4))
+        launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
     if not topology.is_leader:
         return launch
     nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology, members)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from entrypoint.base.model import Launch, LaunchEnds, LaunchRanks, Members, Program, Topology
+from entrypoint.base.model import Launch, LaunchRanks, Members, Program, Topology
 from entrypoint.launchers._common import equal_slots, file, master, meeting_port, refuse_options
 from entrypoint.spec import JobSpec
 
@@ -62,7 +62,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         files=(script,),
         folders=(topology.log_dir, logs),
         ranks=LaunchRanks(count=ranks),
-        ends=LaunchEnds("first-failure", takes_signals=False, forwards=True),
+        takes_signals=False,
+        forwards=True,
         port=meeting_port(spec, topology, "mindspore.port"),
     )
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from entrypoint.base.model import (
     EnvVar,
     Launch,
-    LaunchEnds,
-    LaunchStart,
     Members,
     Program,
     Topology,
@@ -48,7 +46,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     )
     return Launch(
         (Program(spec.command, env, rank=topology.me if is_rank else None),),
-        start=LaunchStart(becomes_program=True),
-        ends=LaunchEnds("first-failure"),
+        becomes_program=True,
         port=meeting_port(spec, topology, "torch.port", "MASTER_PORT", needed=False),
     )

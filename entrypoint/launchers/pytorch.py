@@ -3,7 +3,7 @@ mp.spawn."""
 
 from __future__ import annotations
 
-from entrypoint.base.model import Launch, LaunchEnds, Members, Program, Topology
+from entrypoint.base.model import Launch, Members, Program, Topology
 from entrypoint.launchers._common import endpoint, meeting_port, with_options
 from entrypoint.spec import DEFAULT, JobSpec
 
@@ -19,7 +19,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     return Launch(
         (Program(with_options(spec, _arguments(spec, topology), _SETTLED)),),
-        ends=LaunchEnds("first-failure"),
         port=meeting_port(spec, topology, "torch.port"),
     )
 

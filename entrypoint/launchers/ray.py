@@ -12,10 +12,8 @@ from entrypoint.base.model import (
     EnvVar,
     File,
     Launch,
-    LaunchEnds,
     LaunchPort,
     LaunchRanks,
-    LaunchStart,
     Members,
     Program,
     Topology,
@@ -83,10 +81,12 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     return Launch(
         (Program(argv, _settings(spec, topology, address)),),
         files=(script, token) if has_peers else (script,),
-        start=LaunchStart(needs_roll_call=has_peers),  # a worker's Ray never ends on its own
+        needs_roll_call=has_peers,  # a worker's Ray never ends on its own
         # Ray gives each task the threads of the CPUs that it asks for, and counts those of a quota.
         ranks=LaunchRanks(processes=0),
-        ends=LaunchEnds("first-failure", awaited=(0,), forwards=True, names_nodes=True),
+        awaited=(0,),
+        forwards=True,
+        names_nodes=True,
         port=_port(spec, topology) if has_peers else None,
     )
 

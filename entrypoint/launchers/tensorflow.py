@@ -12,7 +12,6 @@ import json
 from entrypoint.base.model import (
     EnvVar,
     Launch,
-    LaunchEnds,
     LaunchPort,
     LaunchRanks,
     Members,
@@ -44,7 +43,6 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         return Launch(
             (Program(with_python(spec.command)),),
             ranks=_ONE,
-            ends=LaunchEnds("first-failure"),
         )
     servers = any(node.task == "ps" for node in topology.nodes)
     workers = tuple(node.rank for node in topology.nodes if node.task != "ps")
@@ -61,7 +59,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
             ),
         ),
         ranks=_ONE,
-        ends=LaunchEnds("first-failure", awaited=(0,) if topology.chief else workers),
+        awaited=(0,) if topology.chief else workers,
         port=_port(spec, topology),
     )
 

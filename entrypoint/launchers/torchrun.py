@@ -47,10 +47,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     # With one store for all, a node that comes later is never told where it is (torch 2.13).
     share = EnvVar("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1", "nodes", default=True)
     programs = tuple(replace(each, env=(*each.env, share)) for each in launch.programs)
-    # A lost node never reaches the barrier at which the others wait: they wait as long as torch's
-    # default.
-    start = replace(launch.start, min_nodes=least)
-    return replace(launch, programs=programs, start=start, coordinated_env=())
+    return replace(launch, programs=programs, min_nodes=least)
 
 
 def _rendezvous(spec: JobSpec, topology: Topology, is_elastic: bool, conf: str) -> tuple[str, ...]:

@@ -65,11 +65,11 @@ def settle(
     name = launcher.__name__.rpartition(".")[2]
     places, placed = working(topology, members, replaced)
     launch = _launch(spec, launcher, name, places, placed)
-    if topology.spares and launch.start.needs_rank_table:  # which gives each node a fixed place
+    if topology.spares and launch.needs_rank_table:  # which gives each node a fixed place
         raise no_spares(spec, f"{name} takes each node's ranks from a rank table")
     mode, no_roll_call = _mode(spec, topology, launch, name)
     spec_env = spec.env if leader_env is None else leader_env
-    launch = _with_env(launch, facts, spec_env, mode, bool(no_roll_call))
+    launch = _with_env(launch, facts, spec_env)
     launch = _with_logs(launch, spec, topology)
     share = cpus.share(spec, facts, places, placed, launch, spec_env)
     env = _env(spec, facts, places, placed, launch, leader_env)
@@ -90,19 +90,16 @@ def settle(
     )
 
 
-def _with_env(
-    launch: Launch, facts: Facts, spec_env: Collection[str], mode: str, alone: bool
-) -> Launch:
+def _with_env(launch: Launch, facts: Facts, spec_env: Collection[str]) -> Launch:
     """Return the launch without the defaults for which the user has a value, and without the
     corrections of what the container does not have."""
     users = {*inherited(facts.env), *facts.mpi_params, *spec_env}
-    extra = launch.coordinated_env if mode == "coordinated" else launch.alone_env if alone else ()
     programs = tuple(
         replace(
             program,
             env=tuple(
                 var
-                for var in _effective((*program.env, *extra), users)
+                for var in _effective(program.env, users)
                 if not var.corrects or var.name in facts.env
             ),
         )
@@ -113,13 +110,13 @@ def _with_env(
 
 
 def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[File]:
-    """Return the file with the environment of this node's ranks, if the launcher asks for one."""
-    if not launch.ranks.env_file:
+    """Return the file with the environment of this node's ranks, if a daemon starts them."""
+    if launch.ranks.reports != "ranks":
         return []
     of_each = {var.name for var in launch.ranks.env_of_each}
     variables = environment(facts.env, env).items()
     text = "".join(f"{name}={value}\0" for name, value in variables if name not in of_each)
-    return [File(launch.ranks.env_file, text, "the environment", mode=0o600, secret=True)]
+    return [File(supervised.ENV_FILE, text, "the environment", mode=0o600, secret=True)]
 
 
 def unused_log_dir(spec: JobSpec, plan: Plan) -> str:
@@ -195,9 +192,9 @@ def with_supervisor(
     options = ["--number", str(number), "--linger", f"{spec.timeouts.grace:g}"]
     if program.label:
         options += ["--label", f"[{program.label}] "]
-    if program.rank and not launch.start.becomes_program:
+    if program.rank and not launch.becomes_program:
         options += ["--nested", str(program.rank)]
-    if launch.ends.forwards:
+    if launch.forwards:
         options += ["--signals", "group"]
     through = "pipe" if launch.ranks.unite else "ranks" if launch.ranks.reports == "both" else ""
     if launch.ranks.reports == "programs":
@@ -246,7 +243,7 @@ def _mode(
             hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
             raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
     has_supervisor = spec.logs.any or spec.stall.any
-    is_program = launch.start.becomes_program and not has_supervisor and not spec.restarts.most
+    is_program = launch.becomes_program and not has_supervisor and not spec.restarts.most
     return "exec" if is_program else "local", no_roll_call
 
 
@@ -254,7 +251,7 @@ def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
     """Return what cannot do without a roll call on several nodes, as its user knows it; "" for
     nothing."""
     needy = {
-        f"launcher {launcher}": launch.start.needs_roll_call,
+        f"launcher {launcher}": launch.needs_roll_call,
         "netcheck.when: before": spec.netcheck.when == "before",
         f"restarts: {spec.restarts.most}": spec.restarts.most > 0,
         f"spares: {spec.spares}": spec.spares > 0,
@@ -278,9 +275,9 @@ def _launch(
             "add: -- python train.py, or the spec that names it: --spec job.yaml",
         )
     launch = cast(Launch, launcher.plan(spec, topology, members))
-    if not launch.start.becomes_program:
+    if not launch.becomes_program:
         refuse_launcher(spec, name)
-    if spec.nodes and launch.start.min_nodes is None:
+    if spec.nodes and launch.min_nodes is None:
         raise ConfigError(
             f"EP120 only torchrun has elastic jobs ({spec.source('nodes')})",
             f"nodes: {spec.nodes}",
@@ -307,7 +304,7 @@ def _later(
 ) -> tuple[str, ...]:
     """What only the run can know, and what is done about it."""
     calls = mode == "coordinated"
-    least = launch.start.min_nodes
+    least = launch.min_nodes
     spare = "a spare takes the place of a lost node when the job boots again"
     if not spec.restarts.most:
         why = "the job never boots again (restarts)"
@@ -333,7 +330,7 @@ def _later(
             f"nodes: {topology.working} of these {len(topology.nodes)} work at a time; {spare}",
         ),
         (
-            launch.start.needs_rank_table and not members.cards,
+            launch.needs_rank_table and not members.cards,
             "ranks and devices: from the rank table once it is there; those shown are counted node"
             " by node",
         ),

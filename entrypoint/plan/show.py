@@ -46,7 +46,7 @@ def plan_json(spec: JobSpec, plan: Plan) -> str:
         "alone": plan.no_roll_call,
         "members_assumed": plan.members.assumed,
         "later": list(plan.later),
-        "completion": launch.ends.completion,
+        "completion": launch.completion,
         "programs": [
             {
                 "command": list(program.argv),

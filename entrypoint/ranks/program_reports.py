@@ -131,7 +131,7 @@ class ProgramReports:
         self._note(events.RankChanged(f"rank {rank}", event))
         if event == "start":
             self._failed_ranks.pop(rank, None)
-            if self._draft.launch.start.min_nodes is not None and not self._met:
+            if self._draft.launch.min_nodes is not None and not self._met:
                 self._met = True
                 self._tell(messages.Met())
         elif event == "end" and value:
@@ -206,7 +206,7 @@ class ProgramReports:
 
             probe = NodeProbe(self._facts, self._draft.topology, self.limits)
             self.diagnostician = Diagnostician(probe, self._callbacks)
-        self.diagnostician.failed(failure, self._draft.launch.ends.names_nodes)
+        self.diagnostician.failed(failure, self._draft.launch.names_nodes)
 
     def _daemon_ended(self, name: str, wait: int) -> None:
         if not self.by_ranks:

@@ -112,7 +112,7 @@ class Programs:
         self._leader_env = leader_env
         neighbours = members.reports[self._topology.me].neighbours
         self._take(messages.Start(self._topology.attempt, port, replaced, neighbours))
-        return self._draft.launch if self._draft.launch.start.needs_rank_table else self._prepare()
+        return self._draft.launch if self._draft.launch.needs_rank_table else self._prepare()
 
     def _take(self, order: messages.Start) -> bool:
         """Return whether the plan changes by what the roll call has brought."""
@@ -158,7 +158,7 @@ class Programs:
             self._prepare()
         if self._spec.logs.format == "json":  # supervisors read it
             self._run_dir.write(ATTEMPT, str(order.attempt), 0o600)
-        if self._draft.launch.start.needs_rank_table:
+        if self._draft.launch.needs_rank_table:
             from entrypoint.ranks import rank_table
 
             limit = self._spec.timeouts.peers
@@ -179,7 +179,7 @@ class Programs:
         process.show(process.STARTED)
         # Count all first: a program that ends before the next one starts is not the last.
         for number, program in enumerate(launch.programs):
-            name = program.argv[0] if launch.start.becomes_program else self._plan.launcher
+            name = program.argv[0] if launch.becomes_program else self._plan.launcher
             self.reports.running[number] = program.label or name
         if launch.ranks.unite:
             self.reports.merger = await LineMerger.start(launch.ranks.unite)

@@ -30,7 +30,7 @@ def dry_run(spec: JobSpec, facts: Facts, plan: Plan, log: Log) -> tuple[Plan, li
     """Return the plan as far as it is known without the other nodes, and everything that `run`
     would refuse."""
     refused = []
-    if plan.launch.start.needs_rank_table:
+    if plan.launch.needs_rank_table:
         from entrypoint.ranktable import NotReady
         from entrypoint.system import rank_table
 
@@ -104,15 +104,15 @@ def login(spec: JobSpec, facts: Facts, plan: Plan) -> Outcome | None:
 def launcher(facts: Facts, launch: Launch) -> Outcome | None:
     """Check that this node has what the launcher needs, at the roll call."""
     if (
-        launch.start.needs_ipv4
+        launch.needs_ipv4
         and facts.interfaces
         and all(":" in interface.address for interface in facts.interfaces)
     ):
-        summary, hint = launch.start.needs_ipv4
+        summary, hint = launch.needs_ipv4
         hint = f"give the containers IPv4 addresses, too, {hint}"
         return ConfigError(f"EP405 {summary}", _addresses(facts), hint).outcome
     path = with_installed(facts, launch.ranks.name).get("PATH", "")
-    for name in launch.start.needs_programs:
+    for name in launch.needs_programs:
         if refused := process.check((name,), {"PATH": path}, os.getcwd()):
             return refused
         if file := process.which(name, path):
@@ -162,7 +162,7 @@ def _check_device(spec: JobSpec, plan: Plan) -> None:
     if (
         0 < device.count < slots
         and plan.launch.ranks.count is not None
-        and not plan.launch.start.needs_rank_table
+        and not plan.launch.needs_rank_table
     ):
         summary = (
             f"EP401 {slots} ranks on this node, but fewer accelerators ({topology.origin('slots')})"

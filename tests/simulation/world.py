@@ -575,7 +575,7 @@ class Container:
     def _do_prepare(self, action: actions.Prepare) -> None:
         self._world.watch_choice(self)
         launch = self._world.plans[1].launch
-        prepared = events.Prepared(launch.ranks.reported, launch.ends.awaited)
+        prepared = events.Prepared(launch.ranks.reported, launch.awaited)
         self.gate.hold(lambda: self._soon(prepared))
 
     def _do_answeragent(self, action: actions.AnswerAgent) -> None:

@@ -29,7 +29,7 @@ def test_two_of_four(text: str) -> None:
     made = plan(text, **env)
     (program,) = made.launch.programs
     told = {var.name: var.value for var in program.env}
-    assert made.launch.start.min_nodes == 2
+    assert made.launch.min_nodes == 2
     assert {"--nnodes=2:4", "--max_restarts=3", "--rdzv_backend=c10d"} <= {*program.argv}
     conf = next(word for word in program.argv if word.startswith("--rdzv_conf="))
     assert conf.endswith(",last_call_timeout=10")
@@ -45,7 +45,7 @@ def test_without_nodes_all_are_needed() -> None:
     made = plan("")
     (program,) = made.launch.programs
     told = {var.name for var in program.env}
-    assert made.launch.start.min_nodes is None
+    assert made.launch.min_nodes is None
     assert "--nnodes=4" in program.argv
     assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE" not in told
     assert "EXIT_BARRIER" in told

@@ -254,7 +254,7 @@ def test_how_deepspeed_s_launcher_is_started(command: str, line: str) -> None:
         f"{RUN_DIR}/deepspeed_launch.py {slots} --node_rank=1 --master_addr=a --master_port=6060"
     )
     assert shlex.join(program.argv) == line.format(options)
-    assert (made.launch.ranks.reports, made.launch.ends.completion) == ("both", "first-failure")
+    assert (made.launch.ranks.reports, made.launch.completion) == ("both", "first-failure")
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -263,7 +263,7 @@ def test_with_an_ssh_client_deepspeed_logs_in_from_worker_0(node: int) -> None:
         f"launcher: deepspeed\nhosts: [a, b]\nslots: 2\nssh: {{client: files}}\nnode_rank: {node}"
     )
     launch = planned(text).launch
-    assert (launch.ends.completion, launch.start.needs_roll_call) == ("leader", True)
+    assert (launch.completion, launch.needs_roll_call) == ("leader", True)
     assert (launch.ranks.count, len(launch.programs)) == (4, 1 - node)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 import yaml
 
-from entrypoint.base import registry
+from entrypoint.base import registry, supervised
 from entrypoint.base.errors import ConfigError, EntrypointError
 from entrypoint.base.model import Facts, Topology
 from entrypoint.base.values import replace
@@ -203,7 +203,7 @@ def environments(launcher: str, text: str, container: Mapping[str, str]) -> list
     plan = settle(spec, given)
     found = [environment(given.env, (*plan.env, *each.env)) for each in plan.launch.programs]
     for file in plan.files:
-        if file.name == plan.launch.ranks.env_file:
+        if file.name == supervised.ENV_FILE:
             entries = [line.partition("=") for line in file.text.split("\0")[:-1]]
             found.append({name: value for name, _, value in entries})
     return found

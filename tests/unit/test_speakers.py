@@ -126,7 +126,7 @@ class Node:
 
     def start(self, *nodes: int) -> Node:
         self.answers(*(nodes or (1, 2)))
-        self.told(events.Prepared(self.launch.ranks.reported, self.launch.ends.awaited))
+        self.told(events.Prepared(self.launch.ranks.reported, self.launch.awaited))
         return self
 
     def waits(self, seconds: float) -> None:

@@ -74,7 +74,7 @@ def _mtu(observation: Observation, report: NodeReport | None) -> str:
 def _compared(id: str, values: Mapping[int, str], plan: Plan, name: str = "") -> Findings:
     """A line for each value that is not the one of most nodes; of two as frequent, it is the first
     node's. A launcher's own program and NCCL must be the same."""
-    level = "error" if id in ("nccl", *plan.launch.start.needs_programs) else "warning"
+    level = "error" if id in ("nccl", *plan.launch.needs_programs) else "warning"
     alike: dict[str, list[int]] = {}
     for rank, value in sorted(values.items()):
         if value:

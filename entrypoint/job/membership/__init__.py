@@ -508,7 +508,7 @@ class Elastic(Membership):
 
     def __init__(self, state: JobState, team: Team | None = None) -> None:
         super().__init__(state, team)
-        self._least = state.plan.launch.start.min_nodes or 0
+        self._least = state.plan.launch.min_nodes or 0
         # Nodes whose launchers have met.
         self._met: set[int] = set()
         # Whether enough had met before one of them was gone.
@@ -571,4 +571,4 @@ def of_job(state: JobState, team: Team | None = None) -> Membership:
     """Return the membership of an attempt of this job. `team`: as the last attempt left it."""
     if state.topology.spares:
         return Spares(state, team)
-    return (Fixed if state.plan.launch.start.min_nodes is None else Elastic)(state, team)
+    return (Fixed if state.plan.launch.min_nodes is None else Elastic)(state, team)
