@@ -275,6 +275,11 @@ class Topology:
         """Ranks in all."""
         return sum(node.slots for node in self.nodes[: self.working])
 
+    @property
+    def first_rank(self) -> int:
+        """How many ranks the nodes before this one have."""
+        return sum(node.slots for node in self.nodes[: self.me])
+
 
 @dataclass(frozen=True)
 class NodeReport:
@@ -322,11 +327,6 @@ class Members:
     reports: tuple[NodeReport, ...]
     assumed: bool = False
     cards: Cards | None = None  # once the rank table was there, for a launcher that waits for it
-
-    @property
-    def slots(self) -> list[int]:
-        """The ranks of each node."""
-        return [report.slots for report in self.reports]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from entrypoint.base.errors import ConfigError, Problem, SpecError
-from entrypoint.base.model import EnvVar, File, LaunchPort, Members, Topology
+from entrypoint.base.model import EnvVar, File, LaunchPort, Topology
 from entrypoint.base.render import render
 from entrypoint.base.text import brief
 from entrypoint.launchers._nested import (
@@ -192,16 +192,13 @@ def meeting_port(
     return LaunchPort(path, spec.value(path), here=here, needed=needed)
 
 
-def equal_slots(launcher: str, topology: Topology, members: Members) -> int:
+def equal_slots(launcher: str, topology: Topology) -> int:
     """Return the number of ranks. Raises ConfigError if one node has more slots than another."""
-    if len(set(members.slots)) > 1:
-        detail = ", ".join(
-            f"{node.name} has {count}"
-            for node, count in zip(topology.nodes, members.slots, strict=True)
-        )
+    if len({node.slots for node in topology.nodes}) > 1:
+        detail = ", ".join(f"{node.name} has {node.slots}" for node in topology.nodes)
         raise ConfigError(
             f"EP121 {launcher} needs the same number of processes on every node",
             detail,
             "set slots for all nodes",
         )
-    return sum(members.slots)
+    return topology.world_size

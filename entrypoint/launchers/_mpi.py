@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from entrypoint.base import supervised
 from entrypoint.base.errors import Problem
-from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, Members, Topology
+from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, Topology
 from entrypoint.base.text import brief
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import file, meeting_port, place, problem
@@ -17,7 +17,6 @@ from entrypoint.spec import JobSpec, logs
 def launch(
     spec: JobSpec,
     topology: Topology,
-    members: Members,
     variables: Mapping[str, str],
     number: str,
     *options: str,
@@ -30,7 +29,7 @@ def launch(
     MPI's own settings.
     """
     lines = logs.options(
-        spec.logs, topology, "{rank}", ranks.tagged, mixed=are_mixed(spec, topology, members)
+        spec.logs, topology, "{rank}", ranks.tagged, mixed=are_mixed(spec, topology)
     )
     return Launch(
         files=(_rank_script(spec, topology, variables, number, (*options, *lines)),),
@@ -39,7 +38,7 @@ def launch(
         ranks=replace(
             ranks,
             reports="ranks",
-            count=world_size(spec, members),
+            count=world_size(spec, topology),
             env=(*place(spec, topology), *ranks.env),
             env_of_each=tuple(
                 EnvVar(name, f"${source}", f"each rank's own, from {ranks.name}", default=True)
@@ -102,10 +101,10 @@ def agent(topology: Topology, after: str = "") -> File:
     return replace(script, name="agent")
 
 
-def are_mixed(spec: JobSpec, topology: Topology, members: Members) -> bool:
+def are_mixed(spec: JobSpec, topology: Topology) -> bool:
     """Return whether several ranks, or a rank and daemons, write to one stream, so that lines could
     mix."""
-    return topology.has_peers or world_size(spec, members) > 1
+    return topology.has_peers or world_size(spec, topology) > 1
 
 
 def hostfile(spec: JobSpec, topology: Topology) -> str:
@@ -113,12 +112,13 @@ def hostfile(spec: JobSpec, topology: Topology) -> str:
     return spec.mpi.hostfile or f"{topology.run_dir}/hostfile"
 
 
-def slots(topology: Topology, members: Members) -> list[tuple[str, int]]:
+def slots(topology: Topology) -> list[tuple[str, int]]:
     """Return the entries of the hostfile: each node, with the slots that it has counted."""
-    hosts = topology.hosts if topology.has_peers else ("localhost",)
-    return list(zip(hosts, members.slots, strict=True))
+    if not topology.has_peers:
+        return [("localhost", topology.this.slots)]
+    return [(node.host, node.slots) for node in topology.nodes]
 
 
-def world_size(spec: JobSpec, members: Members) -> int:
+def world_size(spec: JobSpec, topology: Topology) -> int:
     """Return the world size: mpi.np, or the sum of the slots that the nodes counted."""
-    return spec.mpi.np or sum(members.slots)
+    return spec.mpi.np or topology.world_size

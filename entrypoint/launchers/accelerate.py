@@ -35,7 +35,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     Raises SpecError if accelerate.extra_args has an option that the launcher sets, ConfigError if
     nodes have different numbers of slots, or for a rendezvous that it does not support.
     """
-    ranks = equal_slots("accelerate", topology, members)
+    ranks = equal_slots("accelerate", topology)
     if spec.torch.rdzv_backend == "c10d":
         raise ConfigError(
             "EP122 accelerate's nodes meet by the static rendezvous",

@@ -29,7 +29,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """Return one process a card, on every node; ranks and cards come from the rank table if there
     is one."""
     waits = spec.ascend.rank_table == "wait"
-    cards = members.cards or _assumed(topology, members)
+    cards = members.cards or _assumed(topology)
     job = EnvVar("JOB_ID", topology.job, str(topology.origins.get("name", DEFAULT)), default=True)
     table = EnvVar(
         "RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, as HCCL reads it"
@@ -75,10 +75,10 @@ def _numbers(rank: int, size: int, device: int, origin: str) -> tuple[EnvVar, ..
     return tuple(EnvVar(name, str(value), origin) for name, value in values.items())
 
 
-def _assumed(topology: Topology, members: Members) -> Cards:
+def _assumed(topology: Topology) -> Cards:
     """Return ranks counted node by node, for a job without a rank table, or before it is
     complete."""
-    before = sum(members.slots[: topology.me])
+    before = topology.first_rank
     slots = topology.this.slots
     ranks = tuple(range(before, before + slots))
-    return Cards("", ranks, tuple(range(slots)), sum(members.slots))
+    return Cards("", ranks, tuple(range(slots)), topology.world_size)

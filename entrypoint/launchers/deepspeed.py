@@ -57,30 +57,30 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     by_ssh = spec.ssh.client == "files" and topology.has_peers
     settled = _SETTLED if by_ssh else _SETTLED | _BY_SSH
     refuse_options(spec, "deepspeed.extra_args", spec.deepspeed.extra_args, settled, "the launcher")
-    launch = (_by_ssh if by_ssh else _on_each_node)(spec, topology, members)
+    launch = (_by_ssh if by_ssh else _on_each_node)(spec, topology)
     return replace(launch, port=meeting_port(spec, topology, "torch.port"))
 
 
-def _on_each_node(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def _on_each_node(spec: JobSpec, topology: Topology) -> Launch:
     ranks = _torch.rank_script(spec, topology)
     script = file("deepspeed/deepspeed_launch.py")
-    slots = dict(zip(topology.hosts, members.slots, strict=True))
+    slots = {node.host: node.slots for node in topology.nodes}
     options = (f"{topology.run_dir}/{script.name}", json.dumps(slots), f"--node_rank={topology.me}")
     return Launch(
         (Program(_line(spec, topology, options)),),
         files=(script, ranks),
-        ranks=LaunchRanks(reports="both", count=sum(members.slots)),
+        ranks=LaunchRanks(reports="both", count=topology.world_size),
         forwards=True,
     )
 
 
-def _by_ssh(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def _by_ssh(spec: JobSpec, topology: Topology) -> Launch:
     """Return `deepspeed`, which supervises its processes; on other nodes they are below sshd until
     the job ends."""
-    ranks = LaunchRanks(count=sum(members.slots))
+    ranks = LaunchRanks(count=topology.world_size)
     if not topology.is_leader:
         return Launch(ranks=ranks, needs_roll_call=True, completion="leader")
-    nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology, members)]
+    nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology)]
     run_dir = topology.run_dir
     hostfile = file("mpirun/hostfile.j2", {"nodes": nodes}, 0o644)
     options = (

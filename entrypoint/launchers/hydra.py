@@ -62,7 +62,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     _refuse(spec)
     many = topology.has_peers
-    tagged = _is_tagged(spec, topology, members)
+    tagged = _is_tagged(spec, topology)
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
     interface = interfaces.of_node(members.reports[topology.me], spec.network.interface)
     fabric = (
@@ -76,27 +76,27 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
         tagged="tags" if tagged else "",
     )
     launch = _mpi.launch(
-        spec, topology, members, _EACH_RANK, "${PMI_RANK:-0}", *_AT_A_RANKS_END, ranks=ranks
+        spec, topology, _EACH_RANK, "${PMI_RANK:-0}", *_AT_A_RANKS_END, ranks=ranks
     )
     launch = replace(launch, needs_programs=needs)
     if not topology.is_leader:
         return launch
-    nodes = [(f"{host}:{slots}",) for host, slots in _mpi.slots(topology, members)]
+    nodes = [(f"{host}:{slots}",) for host, slots in _mpi.slots(topology)]
     hostfile = file("mpirun/hostfile.j2", {"nodes": nodes})
     # The daemon stays in the foreground, so the command that starts it must run in the background.
     agent = (_mpi.agent(topology, " &"),) if many else ()
     return replace(
         launch,
-        programs=(Program(_line(spec, topology, members, tagged), _settings(topology)),),
+        programs=(Program(_line(spec, topology, tagged), _settings(topology)),),
         files=(hostfile, *launch.files, *agent),
         ranks=replace(launch.ranks, agents=many),
     )
 
 
-def _is_tagged(spec: JobSpec, topology: Topology, members: Members) -> bool:
+def _is_tagged(spec: JobSpec, topology: Topology) -> bool:
     """Return whether Hydra is to tag the output: not if the user's own options do that and `logs`
     needs no lines."""
-    if spec.logs.lines or not _mpi.are_mixed(spec, topology, members):
+    if spec.logs.lines or not _mpi.are_mixed(spec, topology):
         return spec.logs.lines
     return not _mpi.refused(spec, "hydra", _OUTPUT)
 
@@ -109,7 +109,7 @@ def _refuse(spec: JobSpec) -> None:
     refuse([*problems, *_mpi.refused(spec, "hydra", settled)])
 
 
-def _line(spec: JobSpec, topology: Topology, members: Members, tagged: bool) -> tuple[str, ...]:
+def _line(spec: JobSpec, topology: Topology, tagged: bool) -> tuple[str, ...]:
     """Return the argv of mpiexec.hydra."""
     # Hydra cuts the output of ranks; with this, each piece begins as those of Open MPI 4
     # (unite.py): group, rank.
@@ -124,7 +124,7 @@ def _line(spec: JobSpec, topology: Topology, members: Members, tagged: bool) -> 
     return (
         "mpiexec.hydra",
         *("-machinefile", _mpi.hostfile(spec, topology)),
-        *("-n", str(_mpi.world_size(spec, members))),
+        *("-n", str(_mpi.world_size(spec, topology))),
         # Daemons connect back to this node by this name; each rank has its own node's environment.
         # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for
         # a failure.

@@ -32,8 +32,8 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     refuse_env(spec, _SETTLED)
     slots = topology.this.slots
-    first = sum(members.slots[: topology.me])
-    size = sum(members.slots)
+    first = topology.first_rank
+    size = topology.world_size
     hosts = topology.origin("hosts") if topology.has_peers else "the only node"
     coordinator = EnvVar(
         "JAX_COORDINATOR_ADDRESS", endpoint(master(topology), spec.jax.port), hosts, default=True

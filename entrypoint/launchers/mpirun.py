@@ -91,12 +91,12 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     ipv4 = (why, "or use an image with Open MPI 4") if is_new else None
     number = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}"
     ranks = _ranks(spec, _tags(spec, topology, members))
-    launch = _mpi.launch(spec, topology, members, _EACH_RANK, number, *_AT_A_RANKS_END, ranks=ranks)
+    launch = _mpi.launch(spec, topology, _EACH_RANK, number, *_AT_A_RANKS_END, ranks=ranks)
     if many:
         launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
     if not topology.is_leader:
         return launch
-    nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology, members)]
+    nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology)]
     script = _script(spec, topology, members, ranks.tagged)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
@@ -131,7 +131,7 @@ def _tags(spec: JobSpec, topology: Topology, members: Members) -> str:
     turns that off.
     """
     major = members.reports[0].mpi.split(".")[0]
-    whole = _mpi.are_mixed(spec, topology, members) and not _mpi.refused(spec, "mpirun", _OUTPUT)
+    whole = _mpi.are_mixed(spec, topology) and not _mpi.refused(spec, "mpirun", _OUTPUT)
     if not (spec.logs.lines or whole) or not major.isdigit():
         return ""
     return "tags" if int(major) < 5 else "spaced-tags"
@@ -178,7 +178,7 @@ def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
 def _script(spec: JobSpec, topology: Topology, members: Members, tagged: str) -> File:
     """Return mpirun.sh with this job's values as the defaults of its variables."""
     context = {
-        "np": _mpi.world_size(spec, members),
+        "np": _mpi.world_size(spec, topology),
         "hostfile": _mpi.hostfile(spec, topology),
         "mpi_major": members.reports[0].mpi.split(".")[0],
         "agent": f"sh {topology.run_dir}/agent" if topology.has_peers else "",
@@ -194,7 +194,7 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
     count_source = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
     return (
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
-        EnvVar("OPENMPI_NP", str(_mpi.world_size(spec, members)), count_source),
+        EnvVar("OPENMPI_NP", str(_mpi.world_size(spec, topology)), count_source),
         EnvVar(
             "OPENMPI_HOST_FILE_PATH",
             _mpi.hostfile(spec, topology),

@@ -36,7 +36,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_options(
         spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher"
     )
-    ranks = equal_slots("msrun", topology, members)
+    ranks = equal_slots("msrun", topology)
     logs = f"{topology.log_dir}/{topology.job}-msrun{topology.of_attempt}"
     options = {
         "worker_num": ranks,

@@ -177,14 +177,19 @@ def working(
     topology: Topology, members: Members, replaced: Collection[tuple[int, int]] = ()
 ) -> tuple[Topology, Members]:
     """Return the topology and the members of a job that has only the nodes of this team, counted
-    anew. On a spare, it is one of them instead of the last."""
-    if not topology.spares:
-        return topology, members
+    anew, with the slots that each has reported. On a spare, it is one of them instead of the
+    last."""
     team = team_of(topology, replaced)
     if topology.me not in team:
         team = (*team[:-1], topology.me)
     nodes = [
-        replace(topology.nodes[node], rank=place, index=place) for place, node in enumerate(team)
+        replace(
+            topology.nodes[node],
+            rank=place,
+            index=topology.nodes[place].index,
+            slots=members.reports[node].slots,
+        )
+        for place, node in enumerate(team)
     ]
     reports = [replace(members.reports[node], rank=place) for place, node in enumerate(team)]
     return (

@@ -19,7 +19,6 @@ from entrypoint.job import actions, messages
 from entrypoint.job.launch import LaunchMonitor
 from entrypoint.job.outbox import Shared
 from entrypoint.job.scheduler import Scheduler
-from entrypoint.launchers import accelerate, msrun
 from entrypoint.spec import load
 from tests.unit.cases import FACTS, planned
 
@@ -147,12 +146,12 @@ def test_as_many_processes_are_needed_on_every_node(launcher: str) -> None:
     spec = load(f"launcher: {launcher}\n{LEADER}command: [train.py]", "job.yaml", {}, {})
     topology = planning.locate(spec, FACTS)
     first, second = planning.assume_members(topology, FACTS).reports
-    module = {"accelerate": accelerate, "msrun": msrun}[launcher]
+    members = Members((first, replace(second, slots=3)))
     with pytest.raises(
         ConfigError,
         match=r"the same number of processes on every node .* worker-0 \(a\) has 2, worker-1 \(b\) has 3 .* set slots",
     ):
-        module.plan(spec, topology, Members((first, replace(second, slots=3))))
+        planning.settle(spec, FACTS, topology, members)
 
 
 def test_a_rendezvous_that_accelerate_does_not_use_is_refused() -> None:

@@ -156,7 +156,7 @@ def test_the_launcher_sees_the_team_alone_counted_anew() -> None:
     places, reports = working(replace(JOB, me=4), members, ((1, 4),))
     assert places.hosts == ("h0", "h4", "h2")
     assert [node.label for node in places.nodes] == ["worker-0", "worker-1", "worker-2"]
-    assert (places.me, places.spares, places.world_size) == (1, 0, 3)
+    assert (places.me, places.spares, places.world_size) == (1, 0, 9)
     assert [report.slots for report in reports.reports] == [1, 5, 3]
     spare, _ = working(replace(JOB, me=4), members)
     assert (spare.hosts, spare.me) == (("h0", "h1", "h4"), 2), "it plans as one of them"
