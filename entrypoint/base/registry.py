@@ -11,8 +11,8 @@ from types import ModuleType
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Access, Facts
 
-# name of an adapter -> variables that are set where it is the one
-Marks = dict[str, tuple[tuple[str, ...], ...]]
+# name of an adapter -> variables, one of which is set where it is the one
+Marks = dict[str, tuple[str, ...]]
 
 # kind of adapters -> the package whose modules they are
 PACKAGES = {
@@ -87,11 +87,7 @@ def matching(kind: str, facts: Facts, fallback: str) -> Iterator[list[str]]:
         name for name in names(kind) if name != fallback and not any(name in line for line in lines)
     ]
     for line in lines:
-        marked = [name for name, marks in line.items() if _is_marked(marks, facts)]
+        marked = [name for name, marks in line.items() if any(map(facts.env.get, marks))]
         found = sorted([*marked, *unmarked])
         yield [name for name in found if getattr(load(kind, name), "matches", bool)(facts)]
         unmarked = []
-
-
-def _is_marked(marks: tuple[tuple[str, ...], ...], facts: Facts) -> bool:
-    return any(all(map(facts.env.get, mark)) for mark in marks)

@@ -15,7 +15,7 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
 from entrypoint.base.model import Facts
 from entrypoint.base.text import digits, from_json, some
-from entrypoint.platforms._hosts import listener
+from entrypoint.platforms._clues import listener
 from entrypoint.platforms._slurm import is_step, most
 
 # Numbers of nodes, of which PET_NNODES may be min:max.

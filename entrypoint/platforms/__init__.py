@@ -8,37 +8,33 @@ such as one that a user has added, is always called, and ranks with those of the
 
 from __future__ import annotations
 
-_INDEXED = ("JOB_COMPLETION_INDEX", "KUBERNETES_SERVICE_HOST")  # in each Pod of an Indexed Job
-# For each platform, alternatives of variables that are all set and not empty. Platforms of an
+# For each platform, alternatives of variables, one of which is set and not empty. Platforms of an
 # earlier line run on those of a later one, and win: SkyPilot and dstack start containers through
 # Kubernetes and Slurm, Kubeflow through Indexed Jobs. Two of one line are an error.
-MARKS: tuple[dict[str, tuple[tuple[str, ...], ...]], ...] = (
+MARKS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
-        "azureml": (("AZUREML_NODE_COUNT",), ("AZUREML_RUN_ID",)),
-        "dstack": (("DSTACK_NODE_RANK",), ("DSTACK_RUN_ID",)),
-        "modelarts": (("MA_JOB_DIR",), ("MA_VJ_NAME",), ("MA_NUM_HOSTS",)),
-        "sagemaker": (("TRAINING_JOB_NAME",), ("SM_HOSTS",)),
-        "skypilot": (("SKYPILOT_NODE_RANK",), ("SKYPILOT_TASK_ID",)),
-        "vertex": (("CLUSTER_SPEC",),),
-        "volcengine": (("MLP_ROLE",),),
+        "azureml": ("AZUREML_NODE_COUNT", "AZUREML_RUN_ID"),
+        "dstack": ("DSTACK_NODE_RANK", "DSTACK_RUN_ID"),
+        "modelarts": ("MA_JOB_DIR", "MA_VJ_NAME", "MA_NUM_HOSTS"),
+        "sagemaker": ("TRAINING_JOB_NAME", "SM_HOSTS"),
+        "skypilot": ("SKYPILOT_NODE_RANK", "SKYPILOT_TASK_ID"),
+        "vertex": ("CLUSTER_SPEC",),
+        "volcengine": ("MLP_ROLE",),
     },
-    {"mpijob": (("K_MPI_JOB_ROLE",),)},
+    {"mpijob": ("K_MPI_JOB_ROLE",)},
     {
-        "pytorchjob": (("PET_NNODES",), ("PET_RDZV_ENDPOINT",)),
+        "pytorchjob": ("PET_NNODES", "PET_RDZV_ENDPOINT"),
         "trainer": (
-            ("PET_NODE_RANK",),
-            ("JAX_COORDINATOR_ADDRESS",),
-            ("DMLC_TRACKER_URI",),
-            _INDEXED,
+            "PET_NODE_RANK",
+            "JAX_COORDINATOR_ADDRESS",
+            "DMLC_TRACKER_URI",
+            "JOB_COMPLETION_INDEX",
         ),
     },
-    {"tfjob": (("TF_CONFIG",),)},
-    {"volcano": (("VC_TASK_INDEX",), ("VK_TASK_INDEX",), ("KUBERNETES_SERVICE_HOST",))},
-    {"slurm": (("SLURM_JOB_ID",),)},
-    {
-        "jobset": (_INDEXED,),
-        "kubernetes": (_INDEXED,),
-    },
+    {"tfjob": ("TF_CONFIG",)},
+    {"volcano": ("VC_TASK_INDEX", "VK_TASK_INDEX", "KUBERNETES_SERVICE_HOST")},
+    {"slurm": ("SLURM_JOB_ID",)},
+    {"jobset": ("JOB_COMPLETION_INDEX",), "kubernetes": ("JOB_COMPLETION_INDEX",)},
 )
 # How users pass a secret to all nodes of a platform, for the message that there is none.
 _POD = "mount a Kubernetes Secret into every Pod, and name its file by ENTRYPOINT_SECRET_FILE"

@@ -14,8 +14,7 @@ from typing import Any
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.text import count, digits, from_json
 from entrypoint.base.values import dataclass
-from entrypoint.platforms._clues import Reason
-from entrypoint.platforms._hosts import Listener, listener
+from entrypoint.platforms._clues import Listener, Reason, listener
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts, Site
 from entrypoint.base.text import digits
 from entrypoint.base.values import dataclass
-from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._hosts import label, listener
+from entrypoint.platforms._clues import Clues, Reason, label, listener
 
 HOSTFILE = "/etc/mpi/hostfile"
 _Entry = tuple[str, int | None]

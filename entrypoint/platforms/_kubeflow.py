@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._hosts import label
+from entrypoint.platforms._clues import Clues, Reason, label
 
 # of a TrainJob's first node, by its runtime
 ADDRESSES = (

@@ -10,13 +10,12 @@ spec's hosts.
 from __future__ import annotations
 
 from entrypoint.base.model import Facts, Site
-from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._hosts import job_of, may_be_jobset
+from entrypoint.platforms._clues import Clues, job_of, may_be_jobset
 
 
 def matches(facts: Facts) -> bool:
-    """Return whether the host name can be that of a JobSet's Pod."""
-    return may_be_jobset(facts)
+    """Return whether this is a Pod whose host name can be that of a JobSet's."""
+    return "KUBERNETES_SERVICE_HOST" in facts.env and may_be_jobset(facts)
 
 
 def site(facts: Facts) -> Site:

@@ -10,8 +10,7 @@ ENTRYPOINT_HOSTS.
 from __future__ import annotations
 
 from entrypoint.base.model import Facts, Site
-from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._hosts import INDEX, job_of, may_be_jobset
+from entrypoint.platforms._clues import INDEX, Clues, job_of, may_be_jobset
 
 ALSO = ("k8s", "k3s")  # other names
 
@@ -19,7 +18,7 @@ ALSO = ("k8s", "k3s")  # other names
 def matches(facts: Facts) -> bool:
     """Return whether this is a Pod of a Job, and not of a JobSet, where each Job counts its Pods
     from 0 again."""
-    return not may_be_jobset(facts)
+    return "KUBERNETES_SERVICE_HOST" in facts.env and not may_be_jobset(facts)
 
 
 def site(facts: Facts) -> Site:

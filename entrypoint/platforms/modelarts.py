@@ -28,8 +28,7 @@ from __future__ import annotations
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts, Site
 from entrypoint.base.text import count, some
-from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._hosts import Listener, job_name, listener, ports, wrong_ports
+from entrypoint.platforms._clues import Clues, Listener, job_name, listener, ports, wrong_ports
 
 _INDEX = ("MA_TASK_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX")
 # "Ascend-Powered-Engine", MA_RUN_METHOD; unset means by rank table

@@ -17,9 +17,8 @@ from __future__ import annotations
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts, Site
 from entrypoint.platforms import _hostfile
-from entrypoint.platforms._clues import Reason
+from entrypoint.platforms._clues import Reason, job_name, label, numbered
 from entrypoint.platforms._hostfile import HOSTFILE, Hostfile
-from entrypoint.platforms._hosts import job_name, label, numbered
 
 _ROLE = "K_MPI_JOB_ROLE"
 _LAUNCHER = "-launcher"

@@ -17,8 +17,7 @@ from collections.abc import Mapping
 
 from entrypoint.base.model import Facts, Site
 from entrypoint.platforms import _kubeflow
-from entrypoint.platforms._clues import Clues, number
-from entrypoint.platforms._hosts import label, numbered
+from entrypoint.platforms._clues import Clues, label, number, numbered
 
 _NODES = "PET_NNODES"
 _RENDEZVOUS = "PET_RDZV_ENDPOINT"

@@ -13,8 +13,7 @@ from typing import Any
 
 from entrypoint.base.model import Facts, Site
 from entrypoint.base.text import from_json, some
-from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._hosts import by_number
+from entrypoint.platforms._clues import Clues, by_number
 
 _CONFIG = "/opt/ml/input/config/resourceconfig.json"
 

@@ -15,9 +15,8 @@ accelerators.
 from __future__ import annotations
 
 from entrypoint.base.model import Facts, Site
-from entrypoint.platforms._clues import Clues, Reason
+from entrypoint.platforms._clues import Clues, Reason, label
 from entrypoint.platforms._cluster import Cluster, names_hosts, parse
-from entrypoint.platforms._hosts import label
 
 _CONFIG = "TF_CONFIG"
 _CHIEFS = ("chief", "master")  # before version 2, TensorFlow's chief was master

@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from entrypoint.base.model import Facts, Site
 from entrypoint.platforms import _hostfile, _kubeflow
-from entrypoint.platforms._clues import Clues, Reason
-from entrypoint.platforms._hosts import label, numbered
+from entrypoint.platforms._clues import Clues, Reason, label, numbered
 
 _WORKERS = "DMLC_NUM_WORKER"
 # Of each runtime but torch's: the address -> what counts, this node's number, the launcher.

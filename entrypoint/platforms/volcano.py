@@ -17,8 +17,7 @@ from collections.abc import Mapping
 
 from entrypoint.base.model import Facts, Site
 from entrypoint.base.text import some
-from entrypoint.platforms._clues import Clues
-from entrypoint.platforms._hosts import by_number, label
+from entrypoint.platforms._clues import Clues, by_number, label
 
 _INDEX = ("VC_TASK_INDEX", "VK_TASK_INDEX")
 _FOLDER = "/etc/volcano/"

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 
 from entrypoint.base.model import Facts, Site
 from entrypoint.base.text import count, some
-from entrypoint.platforms._clues import Clues, names
-from entrypoint.platforms._hosts import is_port
+from entrypoint.platforms._clues import Clues, is_port, names
 
 # in the order of node ranks -> the task of each
 _ROLES = {

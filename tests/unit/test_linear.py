@@ -19,7 +19,7 @@ from entrypoint.features.health import cards, programs
 from entrypoint.launchers import _nested, mpirun
 from entrypoint.output import steps
 from entrypoint.platforms import _slurm, volcano
-from entrypoint.platforms._hosts import by_number
+from entrypoint.platforms._clues import by_number
 from entrypoint.ranks import command_line
 from entrypoint.ranks.stall import reader
 from entrypoint.ranktable import make, read, table
@@ -213,7 +213,7 @@ ELSEWHERE = {
     "ranks/program_reports.py": "a name of bounded length, then a class that ends at each |",
     "plan/__init__.py": "the launchers' own, above",
     "plan/numbering.py": "names of variables: literals around one repetition, or one class",
-    "platforms/_hosts.py": "a job's name, above",
+    "platforms/_clues.py": "a job's name, above",
     "output/lines.py": "literals and digits",
     "output/log.py": "literals and digits",
     "output/unite.py": "classes that have no character in common",
