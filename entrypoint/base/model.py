@@ -94,7 +94,6 @@ class Site:
     index: int | None = None
     slots: int | None = None
     job: str | None = None
-    hostname: str = ""
     # field of JobSpec -> variable it came from
     origins: Mapping[str, str] = field(default_factory=dict)
     # Field of JobSpec that the platform should say and does not -> what failed, what was seen, what

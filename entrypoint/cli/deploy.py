@@ -104,7 +104,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
             f"EP128 secrets in the spec | {', '.join(secrets)} | everybody who reads the file has"
             " them: give them to the containers instead"
         )
-    outputs.note_left_out(specs.kept_back(spec), log)
+    outputs.note_left_out(specs.given(spec)[1], log)
     for line in module.notes(spec, options) if hasattr(module, "notes") else ():
         log(line)
     return outputs.give(rendered, args.out, log)

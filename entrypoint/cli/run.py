@@ -120,7 +120,8 @@ def _describes_job(spec: JobSpec, facts: Facts) -> bool:
 
     # Torch's own variables do not count: programs that start on their own have MASTER_PORT and the
     # like, too.
-    settings = [name for name in specs.given(spec) if not name.startswith("ENTRYPOINT_TORCH_")]
-    if settings or specs.settings_in(inputs.environ()) or specs.kept_back(spec):
+    given, secrets = specs.given(spec)
+    settings = [name for name in given if not name.startswith("ENTRYPOINT_TORCH_")]
+    if settings or specs.settings_in(inputs.environ()) or secrets:
         return True
     return not starts_any_program(spec.platform, facts)

@@ -86,7 +86,7 @@ def mpi(facts: Facts) -> dict[str, Any]:
 
 def site(site: Site) -> dict[str, Any]:
     """Return a site's fields that differ from their defaults, as plain lists and mappings."""
-    default = Site(platform=site.platform, hostname=site.hostname)
+    default = Site(site.platform)
     values = {field.name: getattr(site, field.name) for field in fields(Site)}
     set_values = {name: value for name, value in values.items() if value != getattr(default, name)}
     return json.loads(json.dumps(set_values))  # type: ignore[no-any-return]

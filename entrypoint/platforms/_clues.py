@@ -32,7 +32,7 @@ class Clues:
         self.env = facts.env
         self.origins: dict[str, str] = {}  # as Site.origins
         self.unknown: dict[str, Reason] = {}  # as Site.unknown
-        self._values: dict[str, Any] = {"platform": platform, "hostname": facts.hostname}
+        self._values: dict[str, Any] = {"platform": platform}
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from entrypoint.spec.table import (
     fields,
     for_script,
     given,
-    kept_back,
     left_out,
     settings_in,
     written,
@@ -29,6 +28,6 @@ from entrypoint.spec.table import (
 __all__ = [
     "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "HostEntry",
     "JobSpec", "Override", "Source", "carried", "check_host", "expanded", "fields",
-    "for_script", "given", "kept_back", "left_out", "letters_of", "load", "plain_path", "removed",
+    "for_script", "given", "left_out", "letters_of", "load", "plain_path", "removed",
     "settings_in", "written",
 ]  # fmt: skip

@@ -164,18 +164,13 @@ _OF_OTHERS = re.compile(
 )
 
 
-def given(spec: JobSpec) -> dict[str, str]:
-    """Return the user's settings as variables: without this node's index and secrets; the spec as
-    its file."""
-    values, _ = _public(spec, _OF_STARTS, "node_rank", "command")
+def given(spec: JobSpec) -> tuple[dict[str, str], list[str]]:
+    """Return the user's settings as variables, without this node's index, the spec as its file; and
+    the names of the secrets that they leave out."""
+    values, kept = _public(spec, _OF_STARTS, "node_rank", "command")
     files = [source.where for source in spec._sources.values() if source.origin == "spec"]
     file = {"ENTRYPOINT_SPEC": files[0].rsplit(":", 2)[0]} if files else {}
-    return file | {field.env: _text(value) for field, value in values}
-
-
-def kept_back(spec: JobSpec) -> list[str]:
-    """Return the names of the secrets that `given` leaves out."""
-    return _public(spec, _OF_STARTS, "command")[1]
+    return file | {field.env: _text(value) for field, value in values}, kept
 
 
 def written(spec: JobSpec) -> tuple[dict[str, str], list[str]]:

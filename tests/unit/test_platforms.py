@@ -36,7 +36,7 @@ def test_case(name: str, folder: Path) -> None:
             platform.site(facts)
         assert {"error": str(caught.value), "status": caught.value.status} == expected
     else:
-        assert platform.site(facts) == as_site(name, facts.hostname, expected)
+        assert platform.site(facts) == as_site(name, expected)
 
 
 def test_a_report_names_the_matches_before_the_platform_and_what_it_read() -> None:
@@ -44,8 +44,8 @@ def test_a_report_names_the_matches_before_the_platform_and_what_it_read() -> No
     assert list(yaml.safe_load(text(report))) == ["matches", "platform", "site", "facts"]
 
 
-def as_site(name: str, hostname: str, fields: dict[str, Any]) -> Site:
+def as_site(name: str, fields: dict[str, Any]) -> Site:
     for many in ("hosts", "tasks", "ports"):
         fields[many] = tuple(fields.get(many, ()))
     fields["unknown"] = {field: tuple(error) for field, error in fields.get("unknown", {}).items()}
-    return Site(platform=name, hostname=hostname, **fields)
+    return Site(platform=name, **fields)

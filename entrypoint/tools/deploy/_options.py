@@ -48,7 +48,7 @@ def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
         )
     return {
         **variables,
-        **given(spec),
+        **given(spec)[0],
         **variables,
     }
 
