@@ -197,90 +197,6 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Topology:
-    """Where every process of the job runs, seen from node `me`."""
-
-    job: str
-    nodes: tuple[Node, ...]
-    me: int
-    platform: str
-    device: Device
-    run_dir: str  # this node's own; another node's may lie elsewhere
-    user: str  # who ssh logs in as
-    log_dir: str = ""  # this node's own
-    workdir: str = "/"  # of this node's programs
-    python: str = "python3"  # the interpreter that this node's supervisors run in
-    interpreter: str = "python"  # the one of the job's programs, where they name none
-    naming: str = ""  # library that gives ssh a name for this node's uid, where it has none
-    # the platform's script for this node, to run after its other start hooks; "" for none
-    pre_start: str = ""
-    launcher: str | None = None  # what platform or device ask for
-    chief: bool = False  # worker-0 is TensorFlow's chief
-    job_id: str = ""  # the scheduler's number of this job, where it has one
-    attempt: int = 1  # of this boot among those that `restarts` allows
-    spares: int = 0  # how many of the nodes wait at a time, for one that is lost
-    origins: Mapping[str, Source] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        assert [node.rank for node in self.nodes] == list(range(len(self.nodes)))
-        assert 0 <= self.me < len(self.nodes)
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """The hosts of all nodes, in rank order."""
-        return tuple([node.host for node in self.nodes])
-
-    @property
-    def of_attempt(self) -> str:
-        """What the names of this attempt's logs end with: nothing for the first one."""
-        return f"-attempt-{self.attempt}" if self.attempt > 1 else ""
-
-    @property
-    def leader(self) -> Node:
-        return self.nodes[0]
-
-    @property
-    def this(self) -> Node:
-        return self.nodes[self.me]
-
-    @property
-    def is_leader(self) -> bool:
-        return self.me == 0
-
-    @property
-    def has_peers(self) -> bool:
-        return len(self.nodes) > 1
-
-    def origin(self, field: str) -> str:
-        """Where a field comes from; "" where that is not known."""
-        return str(self.origins.get(field, ""))
-
-    def name(self, rank: int) -> str:
-        """What messages call a node: `worker-3 (gpu-17)`; the only one of a job by its host."""
-        return self.nodes[rank].name if self.has_peers else self.nodes[rank].host
-
-    @property
-    def peers(self) -> tuple[Node, ...]:
-        """Every node but this one."""
-        return tuple(node for node in self.nodes if node.rank != self.me)
-
-    @property
-    def working(self) -> int:
-        """How many nodes work at a time."""
-        return len(self.nodes) - self.spares
-
-    @property
-    def world_size(self) -> int:
-        """Ranks in all."""
-        return sum(node.slots for node in self.nodes[: self.working])
-
-    @property
-    def first_rank(self) -> int:
-        """How many ranks the nodes before this one have."""
-        return sum(node.slots for node in self.nodes[: self.me])
-
-
-@dataclass(frozen=True)
 class NodeReport:
     """What one node said of itself at the roll call."""
 
@@ -326,6 +242,96 @@ class Members:
     reports: tuple[NodeReport, ...]
     assumed: bool = False
     cards: Cards | None = None  # once the rank table was there, for a launcher that waits for it
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Where every process of the job runs, seen from node `me`."""
+
+    job: str
+    nodes: tuple[Node, ...]
+    me: int
+    platform: str
+    device: Device
+    run_dir: str  # this node's own; another node's may lie elsewhere
+    user: str  # who ssh logs in as
+    log_dir: str = ""  # this node's own
+    workdir: str = "/"  # of this node's programs
+    python: str = "python3"  # the interpreter that this node's supervisors run in
+    interpreter: str = "python"  # the one of the job's programs, where they name none
+    naming: str = ""  # library that gives ssh a name for this node's uid, where it has none
+    # the platform's script for this node, to run after its other start hooks; "" for none
+    pre_start: str = ""
+    launcher: str | None = None  # what platform or device ask for
+    chief: bool = False  # worker-0 is TensorFlow's chief
+    job_id: str = ""  # the scheduler's number of this job, where it has one
+    attempt: int = 1  # of this boot among those that `restarts` allows
+    spares: int = 0  # how many of the nodes wait at a time, for one that is lost
+    members: Members = Members(())  # of an attempt, whose nodes these are; a launcher's view
+    origins: Mapping[str, Source] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert [node.rank for node in self.nodes] == list(range(len(self.nodes)))
+        assert 0 <= self.me < len(self.nodes)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of all nodes, in rank order."""
+        return tuple([node.host for node in self.nodes])
+
+    @property
+    def of_attempt(self) -> str:
+        """What the names of this attempt's logs end with: nothing for the first one."""
+        return f"-attempt-{self.attempt}" if self.attempt > 1 else ""
+
+    @property
+    def leader(self) -> Node:
+        return self.nodes[0]
+
+    @property
+    def this(self) -> Node:
+        return self.nodes[self.me]
+
+    @property
+    def report(self) -> NodeReport:
+        """What this node said at the roll call."""
+        return self.members.reports[self.me]
+
+    @property
+    def is_leader(self) -> bool:
+        return self.me == 0
+
+    @property
+    def has_peers(self) -> bool:
+        return len(self.nodes) > 1
+
+    def origin(self, field: str) -> str:
+        """Where a field comes from; "" where that is not known."""
+        return str(self.origins.get(field, ""))
+
+    def name(self, rank: int) -> str:
+        """What messages call a node: `worker-3 (gpu-17)`; the only one of a job by its host."""
+        return self.nodes[rank].name if self.has_peers else self.nodes[rank].host
+
+    @property
+    def peers(self) -> tuple[Node, ...]:
+        """Every node but this one."""
+        return tuple(node for node in self.nodes if node.rank != self.me)
+
+    @property
+    def working(self) -> int:
+        """How many nodes work at a time."""
+        return len(self.nodes) - self.spares
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return sum(node.slots for node in self.nodes[: self.working])
+
+    @property
+    def first_rank(self) -> int:
+        """How many ranks the nodes before this one have."""
+        return sum(node.slots for node in self.nodes[: self.me])
 
 
 @dataclass(frozen=True)

@@ -1,2 +1,2 @@
-"""The launchers that start the ranks. One module for each, with `plan(spec, topology, members)` ->
+"""The launchers that start the ranks. One module for each, with `plan(spec, topology)` ->
 Launch."""

@@ -9,7 +9,7 @@ Source: accelerate/commands/launch.py and state.py of Accelerate 1.15. A program
 from __future__ import annotations
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import Launch, Members, Topology
+from entrypoint.base.model import Launch, Topology
 from entrypoint.launchers import _torch
 from entrypoint.launchers._common import equal_slots, master
 from entrypoint.spec import JobSpec
@@ -29,7 +29,7 @@ _SETTLED = {
 }
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return `accelerate launch` on every node, with the command in its own form.
 
     Raises SpecError if accelerate.extra_args has an option that the launcher sets, ConfigError if

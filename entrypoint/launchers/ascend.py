@@ -13,7 +13,6 @@ from entrypoint.base.model import (
     File,
     Launch,
     LaunchRanks,
-    Members,
     Program,
     Topology,
 )
@@ -25,11 +24,11 @@ ALSO = ("npu", "ranktable")  # other names
 _TABLE = "jobstart_hccl.json"
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return one process a card, on every node; ranks and cards come from the rank table if there
     is one."""
     waits = spec.ascend.rank_table == "wait"
-    cards = members.cards or _assumed(topology)
+    cards = topology.members.cards or _assumed(topology)
     job = EnvVar("JOB_ID", topology.job, str(topology.origins.get("name", DEFAULT)), default=True)
     table = EnvVar(
         "RANK_TABLE_FILE", f"{topology.run_dir}/{_TABLE}", "the rank table, as HCCL reads it"
@@ -37,7 +36,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     logs = f"{topology.log_dir}/{topology.job}"
     origin = "hosts and slots"
     if waits:
-        origin = "the rank table" if members.cards else "assumed, the rank table decides"
+        origin = "the rank table" if topology.members.cards else "assumed, the rank table decides"
     programs = []
     folders = [topology.log_dir]
     for rank, device in zip(cards.ranks, cards.devices, strict=True):

@@ -15,7 +15,6 @@ from entrypoint.base.model import (
     EnvVar,
     Launch,
     LaunchRanks,
-    Members,
     Program,
     Topology,
 )
@@ -48,7 +47,7 @@ _FORMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return deepspeed_launch.py on every node, or `deepspeed` on worker-0, with the command as
     arguments.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from entrypoint.base import interfaces
-from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Members, Program, Topology
+from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
 from entrypoint.launchers._common import file, master, problem, refuse
@@ -54,7 +54,7 @@ _OUTPUT = {
 _OF_OPEN_MPI = ("mpi.tune_file", "mpi.x_args", "mpi.mca_args")
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return mpiexec.hydra on the leader, nothing on the others; the hostfile has the slots that
     the nodes counted.
 
@@ -64,7 +64,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     many = topology.has_peers
     tagged = _is_tagged(spec, topology)
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
-    interface = interfaces.of_node(members.reports[topology.me], spec.network.interface)
+    interface = interfaces.of_node(topology.report, spec.network.interface)
     fabric = (
         (EnvVar("FI_TCP_IFACE", interface, "network.interface", default=True),) if interface else ()
     )

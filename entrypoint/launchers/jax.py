@@ -13,7 +13,6 @@ from entrypoint.base.model import (
     EnvVar,
     Launch,
     LaunchRanks,
-    Members,
     Program,
     Topology,
 )
@@ -23,7 +22,7 @@ from entrypoint.spec import JobSpec
 _SETTLED = {"JAX_NUM_PROCESSES": "hosts and slots", "JAX_PROCESS_ID": "hosts and slots"}
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return one process for each slot, with its share of this node's cards; a single slot has all
     of them.
 

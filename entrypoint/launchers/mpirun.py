@@ -14,7 +14,6 @@ from entrypoint.base.model import (
     Interface,
     Launch,
     LaunchRanks,
-    Members,
     Program,
     Topology,
 )
@@ -69,7 +68,7 @@ _EACH_RANK = {
 }
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return mpirun.sh on the leader, nothing on the others; the hostfile has the slots that the
     nodes counted.
 
@@ -78,9 +77,9 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     """
     if spec.logs.lines:
         refuse(_mpi.refused(spec, "mpirun", _OUTPUT))
-    _check_majors(topology, members)
+    _check_majors(topology)
     many = topology.has_peers
-    mpi = members.reports[topology.me].mpi
+    mpi = topology.report.mpi
     is_new = bool(mpi) and int(mpi.split(".")[0]) >= 5
     if mpi and not is_new:
         _check_names(topology)
@@ -90,18 +89,18 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     why = f"Open MPI {mpi} cannot start ranks over IPv6 alone"
     ipv4 = (why, "or use an image with Open MPI 4") if is_new else None
     number = "${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-0}}"
-    ranks = _ranks(spec, _tags(spec, topology, members))
+    ranks = _ranks(spec, _tags(spec, topology))
     launch = _mpi.launch(spec, topology, _EACH_RANK, number, *_AT_A_RANKS_END, ranks=ranks)
     if many:
         launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
     if not topology.is_leader:
         return launch
     nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology)]
-    script = _script(spec, topology, members, ranks.tagged)
+    script = _script(spec, topology, ranks.tagged)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
         launch,
-        programs=(Program(argv, _settings(spec, topology, members), script=script.name),),
+        programs=(Program(argv, _settings(spec, topology), script=script.name),),
         files=(
             file("mpirun/hostfile.j2", {"nodes": nodes}),
             script,
@@ -122,7 +121,7 @@ def _ranks(spec: JobSpec, tagged: str) -> LaunchRanks:
     )
 
 
-def _tags(spec: JobSpec, topology: Topology, members: Members) -> str:
+def _tags(spec: JobSpec, topology: Topology) -> str:
     """Return how mpirun tags the pieces of output by rank, since it cuts lines.
 
     "" if only one rank prints, or if the user's own options tag them and `logs` needs no lines.
@@ -130,16 +129,16 @@ def _tags(spec: JobSpec, topology: Topology, members: Members) -> str:
     pmix_iof_write_output: `PMIX_CHECK_PROCID(name, &res->name) || (stream & res->stream)`): `raw`
     turns that off.
     """
-    major = members.reports[0].mpi.split(".")[0]
+    major = topology.members.reports[0].mpi.split(".")[0]
     whole = _mpi.are_mixed(spec, topology) and not _mpi.refused(spec, "mpirun", _OUTPUT)
     if not (spec.logs.lines or whole) or not major.isdigit():
         return ""
     return "tags" if int(major) < 5 else "spaced-tags"
 
 
-def _check_majors(topology: Topology, members: Members) -> None:
+def _check_majors(topology: Topology) -> None:
     majors: dict[str, list[str]] = {}
-    for node, report in zip(topology.nodes, members.reports, strict=True):
+    for node, report in zip(topology.nodes, topology.members.reports, strict=True):
         majors.setdefault(report.mpi.split(".")[0], []).append(
             f"{node.name} has {report.mpi or 'none'}"
         )
@@ -175,12 +174,12 @@ def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
     return (file("mpirun/run_mpi.sh.j2", context, 0o755),)
 
 
-def _script(spec: JobSpec, topology: Topology, members: Members, tagged: str) -> File:
+def _script(spec: JobSpec, topology: Topology, tagged: str) -> File:
     """Return mpirun.sh with this job's values as the defaults of its variables."""
     context = {
         "np": _mpi.world_size(spec, topology),
         "hostfile": _mpi.hostfile(spec, topology),
-        "mpi_major": members.reports[0].mpi.split(".")[0],
+        "mpi_major": topology.members.reports[0].mpi.split(".")[0],
         "agent": f"sh {topology.run_dir}/agent" if topology.has_peers else "",
         "run_dir": topology.run_dir,
         "tags": _TAGS[tagged],
@@ -188,7 +187,7 @@ def _script(spec: JobSpec, topology: Topology, members: Members, tagged: str) ->
     return file("mpirun/mpirun.sh.j2", context, 0o700)
 
 
-def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
+def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     """Return the script's variables, so that a flag wins over a variable of the container."""
     is_asked = spec.network.interface != interfaces.AUTO
     count_source = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
@@ -200,9 +199,9 @@ def _settings(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvV
             _mpi.hostfile(spec, topology),
             str(spec.source("mpi.hostfile")),
         ),
-        *((_LISTED,) if _lists_names(members.reports[0].mpi) else ()),
+        *((_LISTED,) if _lists_names(topology.members.reports[0].mpi) else ()),
         *_settled(spec, *(() if is_asked else ("mpi.interface",)), *_OPTIONS),
-        *_interfaces(spec, topology, members),
+        *_interfaces(spec, topology),
     )
 
 
@@ -238,7 +237,7 @@ def _names_differ(topology: Topology, found: Sequence[Interface | None]) -> Conf
     )
 
 
-def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[EnvVar, ...]:
+def _interfaces(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     """Return the configured interface, or, if a node has several, those of the roll call.
 
     Raises ConfigError if Open MPI cannot express the configured one.
@@ -253,8 +252,8 @@ def _interfaces(spec: JobSpec, topology: Topology, members: Members) -> tuple[En
         or (not is_asked and (mpi.interface or mpi.tune_file))
     ):
         return ()
-    chosen = interfaces.of_all(members.reports, wanted)
-    all_interfaces = [report.interface for report in members.reports]
+    chosen = interfaces.of_all(topology.members.reports, wanted)
+    all_interfaces = [report.interface for report in topology.members.reports]
     if is_asked and not chosen and all(all_interfaces):
         raise _names_differ(topology, all_interfaces)
     if not chosen:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from entrypoint.base.model import Launch, LaunchRanks, Members, Program, Topology
+from entrypoint.base.model import Launch, LaunchRanks, Program, Topology
 from entrypoint.launchers._common import equal_slots, file, master, meeting_port, refuse_options
 from entrypoint.spec import JobSpec
 
@@ -27,7 +27,7 @@ _SETTLED = {
 }
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return msrun on every node, with the command as arguments.
 
     Raises SpecError if mindspore.extra_args has an option that the launcher sets, ConfigError if

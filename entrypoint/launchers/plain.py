@@ -5,7 +5,6 @@ from __future__ import annotations
 from entrypoint.base.model import (
     EnvVar,
     Launch,
-    Members,
     Program,
     Topology,
 )
@@ -16,7 +15,7 @@ from entrypoint.spec import JobSpec
 ALSO = ("none", "single", "python")  # other names
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return the unchanged command; on several nodes, variables tell each its place among them.
 
     If each node has one slot, the program is the rank of its node, and gets the variables of

@@ -3,7 +3,7 @@ mp.spawn."""
 
 from __future__ import annotations
 
-from entrypoint.base.model import Launch, Members, Program, Topology
+from entrypoint.base.model import Launch, Program, Topology
 from entrypoint.launchers._common import endpoint, meeting_port, with_options
 from entrypoint.spec import DEFAULT, JobSpec
 
@@ -12,7 +12,7 @@ ALSO = ("spawn", "mp.spawn")  # other names
 _SETTLED = {"init_method": "hosts and torch.port", "rank": "node_rank", "world_size": "hosts"}
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return the command on every node, with the arguments for its topology right after the script.
 
     Raises SpecError if the command already has one of them.

@@ -14,7 +14,6 @@ from entrypoint.base.model import (
     Launch,
     LaunchPort,
     LaunchRanks,
-    Members,
     Program,
     Topology,
 )
@@ -54,7 +53,7 @@ _SETTLED = {
 _DASHBOARD = 8265
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return ray_node.py on every node: `ray start`, and on worker-0 the program, whose end is the
     job's.
 
@@ -64,7 +63,7 @@ def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
     refuse_options(spec, "ray.extra_args", spec.ray.extra_args, _SETTLED, "the launcher")
     refuse_env(spec, {"RAY_ADDRESS": "launcher: plain, where a cluster is there already"})
     has_peers = topology.has_peers
-    interface = members.reports[topology.me].interface
+    interface = topology.report.interface
     command = with_python(spec.command)
     address = endpoint(master(topology), spec.ray.port)
     own_address = interface.address if interface else topology.this.where

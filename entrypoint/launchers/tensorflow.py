@@ -14,7 +14,6 @@ from entrypoint.base.model import (
     Launch,
     LaunchPort,
     LaunchRanks,
-    Members,
     Program,
     Topology,
     of_task,
@@ -33,7 +32,7 @@ _SETTLED = {
 }
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return the command on every node. Parameter servers never end: they are released with the
     workers' result.
 

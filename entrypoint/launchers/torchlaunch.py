@@ -3,7 +3,7 @@ master."""
 
 from __future__ import annotations
 
-from entrypoint.base.model import File, Launch, Members, Topology
+from entrypoint.base.model import File, Launch, Topology
 from entrypoint.launchers import _torch
 from entrypoint.launchers._common import master
 from entrypoint.spec import JobSpec
@@ -11,7 +11,7 @@ from entrypoint.spec import JobSpec
 ALSO = ("torch.distributed.launch",)  # other names
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return torch.distributed.launch on every node, with the command in its own form."""
     options = (
         "torch.distributed.launch",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from entrypoint.base.errors import SpecError
-from entrypoint.base.model import EnvVar, File, Launch, Members, Topology
+from entrypoint.base.model import EnvVar, File, Launch, Topology
 from entrypoint.base.text import count
 from entrypoint.base.values import replace
 from entrypoint.launchers import _torch
@@ -24,7 +24,7 @@ ALSO = (
 )
 
 
-def plan(spec: JobSpec, topology: Topology, members: Members) -> Launch:
+def plan(spec: JobSpec, topology: Topology) -> Launch:
     """Return torch.distributed.run on every node, with the command in its own form.
 
     Raises SpecError if `nodes` does not match the hosts or the rendezvous.

@@ -63,16 +63,16 @@ def settle(
     check_networks(spec, facts, topology, members, replaced)
     launcher = _launcher(spec, topology)
     name = launcher.__name__.rpartition(".")[2]
-    places, placed = working(topology, members, replaced)
-    launch = _launch(spec, launcher, name, places, placed)
+    places = working(topology, members, replaced)
+    launch = _launch(spec, launcher, name, places)
     if topology.spares and launch.needs_rank_table:  # which gives each node a fixed place
         raise no_spares(spec, f"{name} takes each node's ranks from a rank table")
     mode, no_roll_call = _mode(spec, topology, launch, name)
     spec_env = spec.env if leader_env is None else leader_env
     launch = _with_env(launch, facts, spec_env)
     launch = _with_logs(launch, spec, topology)
-    share = cpus.share(spec, facts, places, placed, launch, spec_env)
-    env = _env(spec, facts, places, placed, launch, leader_env)
+    share = cpus.share(spec, facts, places, launch, spec_env)
+    env = _env(spec, facts, places, launch, leader_env)
     env = _effective((*share, *env), {*inherited(facts.env), *facts.mpi_params})
     files = [*launch.files, *_env_files(launch, facts, env)]
     if mode == "coordinated":
@@ -260,9 +260,7 @@ def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
     return next((name for name, needs in needy.items() if needs), "")
 
 
-def _launch(
-    spec: JobSpec, launcher: ModuleType, name: str, topology: Topology, members: Members
-) -> Launch:
+def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) -> Launch:
     """Return what the launcher of this name starts.
 
     Raises ConfigError if there is no program, or if the launcher has no elastic jobs, SpecError if
@@ -274,7 +272,7 @@ def _launch(
             "no command in the spec, none after --",
             "add: -- python train.py, or the spec that names it: --spec job.yaml",
         )
-    launch = cast(Launch, launcher.plan(spec, topology, members))
+    launch = cast(Launch, launcher.plan(spec, topology))
     if not launch.becomes_program:
         refuse_launcher(spec, name)
     if spec.nodes and launch.min_nodes is None:
@@ -358,7 +356,6 @@ def _env(
     spec: JobSpec,
     facts: Facts,
     topology: Topology,
-    members: Members,
     launch: Launch,
     leader_env: Mapping[str, str] | None,
 ) -> tuple[EnvVar, ...]:
@@ -375,7 +372,7 @@ def _env(
     return (
         *device,
         *installed(facts, launch.ranks.name),
-        *network(spec, facts, members.reports[topology.me]),
+        *network(spec, facts, topology.report),
         *launch.ranks.env,
         *spec_env,
         *_own_stacks(spec, facts, spec_env),

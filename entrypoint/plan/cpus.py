@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from entrypoint.base.model import EnvVar, Facts, Launch, Members, Topology
+from entrypoint.base.model import EnvVar, Facts, Launch, Topology
 from entrypoint.base.text import count
 from entrypoint.spec import JobSpec
 
@@ -26,13 +26,12 @@ def share(
     spec: JobSpec,
     facts: Facts,
     topology: Topology,
-    members: Members,
     launch: Launch,
     spec_env: Mapping[str, str],
 ) -> tuple[EnvVar, ...]:
     """Return the variables for the number of threads, and those of the launcher if there are more
     processes than CPUs."""
-    neighbours = members.reports[topology.me].neighbours
+    neighbours = topology.report.neighbours
     ranks = _processes(launch, topology, neighbours)
     if not facts.cpus or not ranks:
         return ()

@@ -175,10 +175,9 @@ def is_team(topology: Topology, replaced: Collection[tuple[int, int]]) -> bool:
 
 def working(
     topology: Topology, members: Members, replaced: Collection[tuple[int, int]] = ()
-) -> tuple[Topology, Members]:
-    """Return the topology and the members of a job that has only the nodes of this team, counted
-    anew, with the slots that each has reported. On a spare, it is one of them instead of the
-    last."""
+) -> Topology:
+    """Return the topology of a job that has only the nodes of this team, counted anew, with what
+    each has reported. On a spare, it is one of them instead of the last."""
     team = team_of(topology, replaced)
     if topology.me not in team:
         team = (*team[:-1], topology.me)
@@ -192,9 +191,12 @@ def working(
         for place, node in enumerate(team)
     ]
     reports = [replace(members.reports[node], rank=place) for place, node in enumerate(team)]
-    return (
-        replace(topology, nodes=tuple(nodes), me=team.index(topology.me), spares=0),
-        replace(members, reports=tuple(reports)),
+    return replace(
+        topology,
+        nodes=tuple(nodes),
+        me=team.index(topology.me),
+        spares=0,
+        members=replace(members, reports=tuple(reports)),
     )
 
 

@@ -33,7 +33,6 @@ from tests.command import captured
 from tests.process.bench import Process
 
 CPU = Device("cpu", 0, "no accelerator")
-NOBODY = Members(())
 AWKWARD = (
     *("", "a b", "it's", '"q"', *split("$HOME $$ ${local_rank} $(id) `id`"), "a\nb", "*", "ü\\"),
     *("--", "--nnodes=9", "-m"),
@@ -486,7 +485,7 @@ def argv_of(
     """The launcher's command line for this job, whose program is train.py unless it names one."""
     text = text if "command:" in text else f"command: [train.py]\n{text}"
     spec = job(f"name: job-7\n{text}", env)
-    argv: tuple[str, ...] = launcher.plan(spec, at or topology(), NOBODY).programs[0].argv
+    argv: tuple[str, ...] = launcher.plan(spec, at or topology()).programs[0].argv
     return argv
 
 
@@ -518,7 +517,7 @@ def test_every_process_starts_through_the_node_s_own_script(
         argv = argv_of(f"command: {command}", launcher=launcher)
         assert argv[:2] == (python, "/run/$x/torch_launch.py")
         assert argv[argv.index("--") + 1 :] == ("sh", "/run/$$x/rank.sh", *program)
-        launch = launcher.plan(job("command: [train.py]"), topology(me=1), NOBODY)
+        launch = launcher.plan(job("command: [train.py]"), topology(me=1))
         assert (launch.ranks.reports, launch.needs_roll_call) == ("both", False)
 
 
@@ -627,7 +626,7 @@ def test_torch_writes_no_lines_of_its_own_where_logs_has_the_form(option: str, l
     with pytest.raises(SpecError, match=r"EP119 --\w+ is set by logs"):
         argv_of(f"{text}logs: {{{logs}}}")
     assert option in options_of(text)  # the control
-    launch = torchrun.plan(job(f"command: [x]\nlogs: {{{logs}}}"), topology(), NOBODY)
+    launch = torchrun.plan(job(f"command: [x]\nlogs: {{{logs}}}"), topology())
     assert {"PET_TEE": "0", "PET_REDIRECTS": "0"}.items() <= settings(launch).items()
 
 
@@ -669,7 +668,7 @@ class Starter:
 
     def __init__(self, folder: Path, text: str) -> None:
         self.folder = folder
-        launch = torchrun.plan(job("command: [train.py]"), topology(), NOBODY)
+        launch = torchrun.plan(job("command: [train.py]"), topology())
         for file in launch.files:
             (folder / file.name).write_text(file.text)
         package = folder / "torch" / "distributed"

@@ -153,12 +153,12 @@ def test_a_team_that_the_job_can_have(
 
 def test_the_launcher_sees_the_team_alone_counted_anew() -> None:
     members = Members(tuple(NodeReport(rank, rank + 1, "") for rank in range(5)))
-    places, reports = working(replace(JOB, me=4), members, ((1, 4),))
+    places = working(replace(JOB, me=4), members, ((1, 4),))
     assert places.hosts == ("h0", "h4", "h2")
     assert [node.label for node in places.nodes] == ["worker-0", "worker-1", "worker-2"]
     assert (places.me, places.spares, places.world_size) == (1, 0, 9)
-    assert [report.slots for report in reports.reports] == [1, 5, 3]
-    spare, _ = working(replace(JOB, me=4), members)
+    assert [report.slots for report in places.members.reports] == [1, 5, 3]
+    spare = working(replace(JOB, me=4), members)
     assert (spare.hosts, spare.me) == (("h0", "h1", "h4"), 2), "it plans as one of them"
 
 
