@@ -15,6 +15,7 @@ from entrypoint.base.text import count, some
 from entrypoint.base.values import replace
 from entrypoint.plan import numbering
 from entrypoint.platforms import ANY_PROGRAM
+from entrypoint.platforms._clues import read
 from entrypoint.spec import (
     DEFAULT,
     MAX_NODES,
@@ -40,7 +41,7 @@ def site_of(platform: str | None, facts: Facts) -> Site:
     Raises ConfigError as the platform's module does, or if this is one of several starts on this
     node. With the platform `local` by choice, no variable counts.
     """
-    site: Site = choose("platforms", platform, facts, "local").site(facts)
+    site = read(choose("platforms", platform, facts, "local"), facts)
     if platform == "local":
         return site
     numbering.refuse_several_starts(facts)

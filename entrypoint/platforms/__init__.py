@@ -1,5 +1,5 @@
 """The platforms that start the containers: Facts -> Site. One module per platform, with
-`site(facts)`.
+`read(clues)`.
 
 `MARKS` identifies the platform before any of these modules is loaded. If that is not sufficient, a
 module also has `matches(facts)`, which is called if its marks are present. A module without marks,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 from entrypoint.base.errors import ConfigError
@@ -28,11 +29,12 @@ _SPEC_FIELDS = {"index": "node_rank", "job": "name"}  # a Site's name for a fiel
 class Clues:
     """Values from a platform's variables and files, and the reasons for missing ones."""
 
-    def __init__(self, platform: str, facts: Facts) -> None:
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
         self.env = facts.env
         self.origins: dict[str, str] = {}  # as Site.origins
         self.unknown: dict[str, Reason] = {}  # as Site.unknown
-        self._values: dict[str, Any] = {"platform": platform}
+        self._values: dict[str, Any] = {}
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -44,10 +46,9 @@ class Clues:
         """The index that was taken."""
         return self._values.get("index")
 
-    def site(self, **values: Any) -> Site:
-        """Return the Site; `values` are fields without an origin, or that replace taken values."""
-        fields = {**self._values, **values}
-        return Site(**fields, origins=self.origins, unknown=self.unknown)
+    def site(self, platform: str) -> Site:
+        """Return the Site of this platform."""
+        return Site(platform, **self._values, origins=self.origins, unknown=self.unknown)
 
     def first(self, *names: str) -> str:
         """Return the first of these variables that is set; the first of all if none is."""
@@ -57,7 +58,7 @@ class Clues:
         """Return the variable's number, as `number` does."""
         return number(self.env, name)
 
-    def take(self, field: str, value: Any, origin: str) -> None:
+    def take(self, field: str, value: Any, origin: str = "") -> None:
         """Take a value for a field of the Site, unless it is empty.
 
         `origin` is the variable or file that it is from; "" if it follows from other values.
@@ -67,6 +68,10 @@ class Clues:
         self._values[field] = value
         if origin:
             self.origins[_SPEC_FIELDS.get(field, field)] = origin
+
+    def drop(self, field: str) -> None:
+        """Take the value of a field back."""
+        self._values.pop(field, None)
 
     def no_hosts(self, summary: str, detail: str, hint: str) -> None:
         """Note why the hosts are unknown."""
@@ -122,7 +127,7 @@ class Clues:
                 "set ENTRYPOINT_NODE_RANK (0 for worker-0)",
             )
         elif hosts:  # without hosts none: the spec may name many, and they can't all be node 0
-            self.take("index", 0, "")
+            self.take("index", 0)
 
     def beyond(self, name: str, index: int, lists: str, hosts: str, last: str = "host") -> None:
         """Note that this node's index is larger than that of the last host that `lists` names."""
@@ -140,6 +145,13 @@ class Clues:
     def take_job(self, origin: str, name: str | None = None) -> None:
         """Take the job's name, by default the variable's value, if a job here can have it."""
         self.take("job", job_name(self.env.get(origin, "") if name is None else name), origin)
+
+
+def read(platform: ModuleType, facts: Facts) -> Site:
+    """Return the Site that this platform's module takes from the facts. Raises its ConfigError."""
+    clues = Clues(facts)
+    platform.read(clues)
+    return clues.site(platform.__name__.rpartition(".")[2])
 
 
 def names(text: str) -> tuple[str, ...]:

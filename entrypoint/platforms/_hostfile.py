@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import Facts, Site
+from entrypoint.base.model import Facts
 from entrypoint.base.text import digits
 from entrypoint.base.values import dataclass
 from entrypoint.platforms._clues import Clues, Reason, label, listener
@@ -44,9 +44,8 @@ def read(facts: Facts) -> Hostfile:
     )
 
 
-def site(platform: str, facts: Facts, file: Hostfile, job: str, unknown: Reason | None) -> Site:
-    """Return the site of a job with this file and this name, unless its nodes are unknown."""
-    clues = Clues(platform, facts)
+def take(clues: Clues, file: Hostfile, job: str, unknown: Reason | None) -> None:
+    """Take the nodes of a job with this file and this name, unless they are unknown."""
     if unknown:
         clues.unknown["hosts"] = unknown
     else:
@@ -54,7 +53,6 @@ def site(platform: str, facts: Facts, file: Hostfile, job: str, unknown: Reason 
     clues.take("index", file.index, HOSTFILE)
     clues.take("slots", file.slots, HOSTFILE)
     clues.take_job(HOSTFILE if file.hosts else "host name", job)
-    return clues.site()
 
 
 def _lines(files: Mapping[str, str]) -> list[str]:

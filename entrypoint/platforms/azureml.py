@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.base.model import Facts, Site
 from entrypoint.platforms._clues import Clues, names
 
 _LISTS = ("AZ_BATCH_HOST_LIST", "AZ_BATCH_NODE_LIST", "VC_WORKER_HOSTS")
@@ -23,21 +22,19 @@ _MASTERS = ("AZ_BATCH_MASTER_NODE", "MASTER_ADDR")
 _RANKS = ("NODE_RANK", "AZ_BATCHAI_TASK_INDEX", "OMPI_COMM_WORLD_RANK")
 
 
-def site(facts: Facts) -> Site:
-    """Return the hosts and this node's rank, as far as the kind of compute provides them.
+def read(clues: Clues) -> None:
+    """Take the hosts and this node's rank, as far as the kind of compute provides them.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
-    clues = Clues("azureml", facts)
     lists = next(
-        (name for name in _LISTS if facts.env.get(name)),
+        (name for name in _LISTS if clues.env.get(name)),
         f"{_LISTS[0]} (or {', '.join(_LISTS[1:])})",
     )
-    hosts = _master_first(names(facts.env.get(lists, "").replace(";", ",")), facts.env)
+    hosts = _master_first(names(clues.env.get(lists, "").replace(";", ",")), clues.env)
     clues.take_hosts(lists, "AZUREML_NODE_COUNT", hosts)
     clues.take_index(clues.first(*_RANKS))
     clues.take_job("AZUREML_RUN_ID")
-    return clues.site()
 
 
 def _master_first(listed: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:

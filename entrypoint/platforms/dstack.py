@@ -10,30 +10,28 @@ first one is DSTACK_MASTER_NODE_IP.
 from __future__ import annotations
 
 from entrypoint.base.interfaces import ip
-from entrypoint.base.model import Facts, Site
 from entrypoint.platforms._clues import Clues
 
 
-def site(facts: Facts) -> Site:
-    """Return the nodes' addresses, this node's rank and its GPUs, from dstack's variables.
+def read(clues: Clues) -> None:
+    """Take the nodes' addresses, this node's rank and its GPUs, from dstack's variables.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
-    clues = Clues("dstack", facts)
     clues.take_hosts("DSTACK_NODES_IPS", "DSTACK_NODES_NUM")
     clues.take_index("DSTACK_NODE_RANK")
     clues.take_slots("DSTACK_GPUS_PER_NODE")
     clues.take_job("DSTACK_RUN_NAME")
-    master = facts.env.get("DSTACK_MASTER_NODE_IP", "").strip()
+    master = clues.env.get("DSTACK_MASTER_NODE_IP", "").strip()
     if not (clues.hosts and master) or _same(clues.hosts[0], master):
-        return clues.site()
+        return
     clues.no_hosts(
         "the platform names another master than the first host",
         f"DSTACK_NODES_IPS begins with {clues.hosts[0][:60]}, DSTACK_MASTER_NODE_IP is"
         f" {master[:60]}",
         "set ENTRYPOINT_HOSTS, the master first",
     )
-    return clues.site(hosts=())
+    clues.drop("hosts")
 
 
 def _same(one: str, other: str) -> bool:

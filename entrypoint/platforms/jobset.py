@@ -9,7 +9,7 @@ spec's hosts.
 
 from __future__ import annotations
 
-from entrypoint.base.model import Facts, Site
+from entrypoint.base.model import Facts
 from entrypoint.platforms._clues import Clues, job_of, may_be_jobset
 
 
@@ -18,14 +18,12 @@ def matches(facts: Facts) -> bool:
     return "KUBERNETES_SERVICE_HOST" in facts.env and may_be_jobset(facts)
 
 
-def site(facts: Facts) -> Site:
-    """Return the host name, and what the spec has to set."""
-    front = job_of(facts).rpartition("-")[0] or "JOBSET-JOBS"
-    clues = Clues("jobset", facts)
+def read(clues: Clues) -> None:
+    """Note what the spec has to set."""
+    front = job_of(clues.facts).rpartition("-")[0] or "JOBSET-JOBS"
     clues.no_hosts(
         "a JobSet does not say which Pods it has, and neither does a Job",
-        f"host name {facts.hostname[:80]!r}",
+        f"host name {clues.facts.hostname[:80]!r}",
         f"set ENTRYPOINT_HOSTS to {front}-0-0.SERVICE,{front}-0-1.SERVICE,... alike in all Pods,"
         f" or, for one Pod, {front}-0-0",
     )
-    return clues.site()

@@ -9,7 +9,7 @@ ENTRYPOINT_HOSTS.
 
 from __future__ import annotations
 
-from entrypoint.base.model import Facts, Site
+from entrypoint.base.model import Facts
 from entrypoint.platforms._clues import INDEX, Clues, job_of, may_be_jobset
 
 ALSO = ("k8s", "k3s")  # other names
@@ -21,16 +21,15 @@ def matches(facts: Facts) -> bool:
     return "KUBERNETES_SERVICE_HOST" in facts.env and not may_be_jobset(facts)
 
 
-def site(facts: Facts) -> Site:
-    """Return this Pod's index. The spec has to set the hosts.
+def read(clues: Clues) -> None:
+    """Take this Pod's index. The spec has to set the hosts.
 
     Raises ConfigError if the index is not a number.
     """
-    clues = Clues("kubernetes", facts)
-    job = job_of(facts)
+    job = job_of(clues.facts)
     pod = job or "POD"
-    index = facts.env.get(INDEX, "").strip() or "unset"
-    detail = f"host name {facts.hostname[:80]!r}, {INDEX} is {index}"
+    index = clues.env.get(INDEX, "").strip() or "unset"
+    detail = f"host name {clues.facts.hostname[:80]!r}, {INDEX} is {index}"
     clues.no_hosts(
         "Kubernetes does not say how many Pods this Job has",
         detail,
@@ -47,4 +46,3 @@ def site(facts: Facts) -> Site:
             detail,
             f"set ENTRYPOINT_NODE_RANK; in a Job by itself it is $({INDEX})",
         )
-    return clues.site()

@@ -26,7 +26,6 @@ directory below MA_JOB_DIR.
 from __future__ import annotations
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import Facts, Site
 from entrypoint.base.text import count, some
 from entrypoint.platforms._clues import Clues, Listener, job_name, listener, ports, wrong_ports
 
@@ -40,13 +39,12 @@ _PS_MARKS = ("TF_PS_HOSTS", "VC_PS_HOSTS", "VC_PS_NUM")  # set in the containers
 _NO_ORDER = "RANK_AFTER_ACC tells no node the order of all"
 
 
-def site(facts: Facts) -> Site:
-    """Return the hosts, this node's index and the accelerators of each node, from the platform's
+def read(clues: Clues) -> None:
+    """Take the hosts, this node's index and the accelerators of each node, from the platform's
     variables.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
-    clues = Clues("modelarts", facts)
     workers = _workers(clues)
     servers = _servers(clues)
     listeners = (*workers, *servers)
@@ -69,12 +67,11 @@ def site(facts: Facts) -> Site:
     if mount := clues.env.get("MA_MOUNT_PATH"):
         clues.take("log_dir", f"{mount}/log", "MA_MOUNT_PATH")
     clues.take("log_dir", clues.env.get("MA_LOG_DIR"), "MA_LOG_DIR")
-    _take_pre_start(clues, facts.scripts)
-    return clues.site(
-        hosts=tuple(host for host, _ in listeners),
-        ports=ports(listeners),
-        tasks=("worker",) * len(workers) + ("ps",) * len(servers) if servers else (),
-    )
+    _take_pre_start(clues)
+    clues.take("hosts", tuple(host for host, _ in listeners))
+    clues.take("ports", ports(listeners))
+    if servers:
+        clues.take("tasks", ("worker",) * len(workers) + ("ps",) * len(servers))
 
 
 def _take_job(clues: Clues) -> None:
@@ -103,8 +100,9 @@ def _take_launcher(clues: Clues) -> None:
         clues.take("launcher", "tensorflow", lists)
 
 
-def _take_pre_start(clues: Clues, scripts: tuple[str, ...]) -> None:
+def _take_pre_start(clues: Clues) -> None:
     """Take the script of the code directory."""
+    scripts = clues.facts.scripts
     if len(scripts) == 1:
         clues.take("pre_start", scripts[0], "MA_JOB_DIR")
     elif scripts:
@@ -205,4 +203,4 @@ def _take_index(clues: Clues, workers: int, servers: int) -> None:
     elif (
         workers + servers
     ):  # without hosts none: the spec may name many, and they can't all be node 0
-        clues.take("index", 0, "")
+        clues.take("index", 0)

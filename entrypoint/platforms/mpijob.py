@@ -15,32 +15,30 @@ not documented: it is derived from the host names.
 from __future__ import annotations
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import Facts, Site
 from entrypoint.platforms import _hostfile
-from entrypoint.platforms._clues import Reason, job_name, label, numbered
+from entrypoint.platforms._clues import Clues, Reason, job_name, label, numbered
 from entrypoint.platforms._hostfile import HOSTFILE, Hostfile
 
 _ROLE = "K_MPI_JOB_ROLE"
 _LAUNCHER = "-launcher"
 
 
-def site(facts: Facts) -> Site:
-    """Return the hosts of the hostfile, and this node's place and slots in it.
+def read(clues: Clues) -> None:
+    """Take the hosts of the hostfile, and this node's place and slots in it.
 
     Raises ConfigError if the role is unknown, or a line of the hostfile cannot be parsed.
     """
-    role = facts.env.get(_ROLE, "")
+    role = clues.env.get(_ROLE, "")
     if role not in ("launcher", "worker"):
         raise ConfigError(
             f"EP207 {_ROLE} is not a role of an MPIJob",
             repr(role[:60]),
             "set it to launcher or worker",
         )
-    file = _hostfile.read(facts)
-    job = job_name(_job(file.hosts[0] if file.hosts else facts.hostname)) or ""
-    return _hostfile.site(
-        "mpijob", facts, file, job, _unknown(role, file, job or "JOB", facts.hostname)
-    )
+    file = _hostfile.read(clues.facts)
+    hostname = clues.facts.hostname
+    job = job_name(_job(file.hosts[0] if file.hosts else hostname)) or ""
+    _hostfile.take(clues, file, job, _unknown(role, file, job or "JOB", hostname))
 
 
 def _unknown(role: str, file: Hostfile, job: str, hostname: str) -> Reason | None:

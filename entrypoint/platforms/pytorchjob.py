@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.base.model import Facts, Site
+from entrypoint.base.model import Facts
 from entrypoint.platforms import _kubeflow
 from entrypoint.platforms._clues import Clues, label, number, numbered
 
@@ -41,15 +41,14 @@ def matches(facts: Facts) -> bool:
     return bool(elastic) and not any(others)
 
 
-def site(facts: Facts) -> Site:
-    """Return the master, then the workers; of an elastic job only the workers.
+def read(clues: Clues) -> None:
+    """Take the master, then the workers; of an elastic job only the workers.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
-    clues = Clues("pytorchjob", facts)
-    env = facts.env
+    env = clues.env
     master = _master(env)
-    replica = _replica(facts)
+    replica = _replica(clues.facts)
     _take_rank(clues, bool(master))
     if not env.get(_RENDEZVOUS):
         _take_hosts(clues, master)
@@ -61,7 +60,6 @@ def site(facts: Facts) -> Site:
         clues.take_job("MASTER_ADDR", master)
     elif replica:
         clues.take_job("host name", replica[0])
-    return clues.site()
 
 
 def _master(env: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from entrypoint.base.model import Facts, Site
+from entrypoint.base.model import Facts
 from entrypoint.base.text import from_json, some
 from entrypoint.platforms._clues import Clues, by_number
 
@@ -23,20 +23,18 @@ def matches(facts: Facts) -> bool:
     return _CONFIG in facts.files or bool(facts.env.get("SM_HOSTS"))
 
 
-def site(facts: Facts) -> Site:
-    """Return the hosts, the place of this one and its GPUs, from the file or the toolkit's
+def read(clues: Clues) -> None:
+    """Take the hosts, the place of this one and its GPUs, from the file or the toolkit's
     variables.
 
     Raises ConfigError if SM_NUM_GPUS is not the number it has to be.
     """
-    clues = Clues("sagemaker", facts)
-    if _CONFIG in facts.files:
-        _read_file(clues, facts.files[_CONFIG])
-    elif facts.env.get("SM_HOSTS"):
+    if _CONFIG in clues.facts.files:
+        _read_file(clues, clues.facts.files[_CONFIG])
+    elif clues.env.get("SM_HOSTS"):
         _read_toolkit(clues)
     clues.take_slots("SM_NUM_GPUS")
     clues.take_job("TRAINING_JOB_NAME")
-    return clues.site()
 
 
 def _read_file(clues: Clues, text: str) -> None:

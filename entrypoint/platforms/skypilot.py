@@ -9,17 +9,14 @@ order, are not read. No variable has a valid name for the job: SKYPILOT_TASK_ID 
 
 from __future__ import annotations
 
-from entrypoint.base.model import Facts, Site
 from entrypoint.platforms._clues import Clues
 
 
-def site(facts: Facts) -> Site:
-    """Return the nodes' addresses, this node's rank and its GPUs, from SkyPilot's variables.
+def read(clues: Clues) -> None:
+    """Take the nodes' addresses, this node's rank and its GPUs, from SkyPilot's variables.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
-    clues = Clues("skypilot", facts)
     clues.take_hosts("SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES")
     clues.take_index("SKYPILOT_NODE_RANK")
     clues.take_slots("SKYPILOT_NUM_GPUS_PER_NODE")
-    return clues.site()

@@ -10,7 +10,7 @@ SLURM_NNODES may be the whole job's.
 from __future__ import annotations
 
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import Facts, Site
+from entrypoint.base.model import Facts
 from entrypoint.platforms._clues import Clues, Reason
 from entrypoint.platforms._slurm import expand, is_step
 
@@ -26,18 +26,16 @@ def matches(facts: Facts) -> bool:
     return bool(is_step(facts.env) or facts.env.get("SLURM_NODEID"))
 
 
-def site(facts: Facts) -> Site:
-    """Return the nodes of the step, this node's index among them and its GPUs.
+def read(clues: Clues) -> None:
+    """Take the nodes of the step, this node's index among them and its GPUs.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
-    clues = Clues("slurm", facts)
     _take_hosts(clues)
     clues.take_index("SLURM_NODEID")
-    is_other = _is_other_node(clues)
+    _check_place(clues)
     _take_slots(clues)
     clues.take_job("SLURM_JOB_NAME")
-    return clues.site(index=None) if is_other else clues.site()
 
 
 def _take_hosts(clues: Clues) -> None:
@@ -86,12 +84,13 @@ def _missing(clues: Clues, name: str) -> Reason | None:
     return None
 
 
-def _is_other_node(clues: Clues) -> bool:
-    """Return whether the list of nodes has another node in this one's place."""
+def _check_place(clues: Clues) -> None:
+    """Drop the index if the list of nodes has another node in this one's place."""
     index = clues.index
     name = clues.env.get("SLURMD_NODENAME", "").strip()
     if index is None or not clues.hosts or name in ("", clues.hosts[index]):
-        return False
+        return
+    clues.drop("index")
     clues.origins.pop("node_rank", None)
     clues.no_index(
         f"{clues.origins['hosts']} has another node in this one's place",
@@ -99,7 +98,6 @@ def _is_other_node(clues: Clues) -> bool:
         f" {name[:60]}",
         "set ENTRYPOINT_NODE_RANK",
     )
-    return True
 
 
 def _take_slots(clues: Clues) -> None:

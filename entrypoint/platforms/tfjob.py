@@ -14,7 +14,7 @@ accelerators.
 
 from __future__ import annotations
 
-from entrypoint.base.model import Facts, Site
+from entrypoint.base.model import Facts
 from entrypoint.platforms._clues import Clues, Reason, label
 from entrypoint.platforms._cluster import Cluster, names_hosts, parse
 
@@ -31,23 +31,22 @@ def matches(facts: Facts) -> bool:
     return names_hosts(facts.env, _CONFIG)
 
 
-def site(facts: Facts) -> Site:
-    """Return the chief, the workers, then the parameter servers of TF_CONFIG; an evaluator is a job
+def read(clues: Clues) -> None:
+    """Take the chief, the workers, then the parameter servers of TF_CONFIG; an evaluator is a job
     of its own.
 
     Raises ConfigError if TF_CONFIG is not valid for TensorFlow.
     """
-    cluster = parse(facts.env, _CONFIG)
-    clues = Clues("tfjob", facts)
+    cluster = parse(clues.env, _CONFIG)
     clues.take("launcher", "tensorflow", _CONFIG)
     if cluster.task == _ALONE:
-        return clues.site()
+        return
     listeners = cluster.hosts(_TASKS) if cluster.complete else ()
     clues.take_listeners(listeners, _CONFIG)
     if not clues.unknown and (reason := _unknown(cluster)):
         clues.unknown["hosts"] = reason
     if not listeners:
-        return clues.site()
+        return
     clues.take("index", cluster.place(_TASKS), _CONFIG)
     if clues.index is None:
         clues.unknown["node_rank"] = cluster.beyond
@@ -55,8 +54,9 @@ def site(facts: Facts) -> Site:
     servers = cluster.hosts(("ps",))
     chiefs = cluster.hosts(_CHIEFS)
     workers = len(cluster.hosts(_WORKERS))
-    tasks = ("worker",) * workers + ("ps",) * len(servers) if servers else ()
-    return clues.site(tasks=tasks, chief=bool(servers and chiefs))
+    if servers:
+        clues.take("tasks", ("worker",) * workers + ("ps",) * len(servers))
+        clues.take("chief", bool(chiefs))
 
 
 def _unknown(cluster: Cluster) -> Reason | None:

@@ -19,7 +19,7 @@ that of the runtime's replicatedJobs.
 
 from __future__ import annotations
 
-from entrypoint.base.model import Facts, Site
+from entrypoint.base.model import Facts
 from entrypoint.platforms import _hostfile, _kubeflow
 from entrypoint.platforms._clues import Clues, Reason, label, numbered
 
@@ -38,15 +38,16 @@ def matches(facts: Facts) -> bool:
     return bool(_kubeflow.trainjob(facts.env)[0] or _of_mpi(facts))
 
 
-def site(facts: Facts) -> Site:
-    """Return the nodes of the TrainJob, from its name and their number.
+def read(clues: Clues) -> None:
+    """Take the nodes of the TrainJob, from its name and their number.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
+    facts = clues.facts
     job, address = _kubeflow.trainjob(facts.env)
     if not job and (job := _of_mpi(facts)):
-        return _mpi_site(facts, job)
-    clues = Clues("trainer", facts)
+        _take_mpi(clues, job)
+        return
     counter, rank, launcher = _VARIABLES.get(address, ("PET_NNODES", "PET_NODE_RANK", ""))
     count = clues.number(counter)
     clues.take("index", clues.number(rank), rank)
@@ -67,7 +68,6 @@ def site(facts: Facts) -> Site:
     else:
         _kubeflow.take_slots(clues)
     clues.take_job(address, job)
-    return clues.site()
 
 
 def _uneven(workers: int, cards: int) -> Reason | None:
@@ -92,7 +92,8 @@ def _of_mpi(facts: Facts) -> str:
     return ""
 
 
-def _mpi_site(facts: Facts, job: str) -> Site:
+def _take_mpi(clues: Clues, job: str) -> None:
+    facts = clues.facts
     file = _hostfile.read(facts)
     reason = None
     if file.index is None and label(facts.hostname) == job + _LAUNCHER:
@@ -102,7 +103,7 @@ def _mpi_site(facts: Facts, job: str) -> Site:
             "set runLauncherAsNode: true in the runtime, or name it in ENTRYPOINT_HOSTS on all"
             " nodes",
         )
-    return _hostfile.site("trainer", facts, file, job, reason)
+    _hostfile.take(clues, file, job, reason)
 
 
 def _unknown(facts: Facts, job: str, count: int | None, counter: str) -> Reason | None:

@@ -15,7 +15,7 @@ ENTRYPOINT_SSH_PORT=2222.
 
 from __future__ import annotations
 
-from entrypoint.base.model import Facts, Site
+from entrypoint.base.model import Facts
 from entrypoint.platforms._clues import Clues
 from entrypoint.platforms._cluster import parse
 
@@ -29,13 +29,12 @@ def matches(facts: Facts) -> bool:
     return _POOLS[0] in facts.env.get(_SPEC, "")
 
 
-def site(facts: Facts) -> Site:
-    """Return the site: the primary replica, then the workers.
+def read(clues: Clues) -> None:
+    """Take the hosts: the primary replica, then the workers.
 
     Raises ConfigError if CLUSTER_SPEC is not as documented.
     """
-    cluster = parse(facts.env, _SPEC)
-    clues = Clues("vertex", facts)
+    cluster = parse(clues.env, _SPEC)
     clues.take_listeners(cluster.hosts(_POOLS), _SPEC)
     clues.take("index", cluster.place(_POOLS), _SPEC)
     clues.take_job("CLOUD_ML_JOB_ID")
@@ -47,4 +46,3 @@ def site(facts: Facts) -> Site:
         )
     elif clues.index is None:
         clues.unknown["node_rank"] = cluster.beyond
-    return clues.site()

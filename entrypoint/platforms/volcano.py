@@ -15,7 +15,7 @@ import itertools
 import re
 from collections.abc import Mapping
 
-from entrypoint.base.model import Facts, Site
+from entrypoint.base.model import Facts
 from entrypoint.base.text import some
 from entrypoint.platforms._clues import Clues, by_number, label
 
@@ -33,26 +33,24 @@ def matches(facts: Facts) -> bool:
     return any(map(facts.env.get, _INDEX)) or any(map(_is_list, facts.files))
 
 
-def site(facts: Facts) -> Site:
-    """Return the hosts of all tasks, and this node's index among them.
+def read(clues: Clues) -> None:
+    """Take the hosts of all tasks, and this node's index among them.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
-    clues = Clues("volcano", facts)
-    tasks = _tasks(clues, facts)
-    _take_index(clues, facts.hostname, tasks)
+    tasks = _tasks(clues)
+    _take_index(clues, tasks)
     _take_job(clues)
     if clues.hosts and "PS" in tasks and len(tasks) > 1:
         kinds = ("ps" if task == "PS" else "worker" for task in tasks for _ in tasks[task])
-        return clues.site(tasks=tuple(kinds))
-    return clues.site()
+        clues.take("tasks", tuple(kinds))
 
 
-def _tasks(clues: Clues, facts: Facts) -> _Tasks:
+def _tasks(clues: Clues) -> _Tasks:
     """Return the tasks that have hosts, or should have, in the order of their nodes."""
-    lists = _lists(facts.env)
-    files = _files(facts.files)
-    names = {match[1] for name in facts.env if (match := _LISTED.fullmatch(name))}
+    lists = _lists(clues.env)
+    files = _files(clues.facts.files)
+    names = {match[1] for name in clues.env if (match := _LISTED.fullmatch(name))}
     tasks: _Tasks = {}
     sources: list[str] = []
     for task in sorted({*names, *lists, *files}, key=lambda task: (task == "PS", by_number(task))):
@@ -115,11 +113,12 @@ def _variable(task: str) -> str:
     return task.upper().replace("-", "_")
 
 
-def _take_index(clues: Clues, hostname: str, tasks: _Tasks) -> None:
+def _take_index(clues: Clues, tasks: _Tasks) -> None:
     """Take this node's place among all nodes, by its host name; the variables count within its
     task."""
     name = clues.first(*_INDEX)
     index = clues.number(name)
+    hostname = clues.facts.hostname
     pod = label(hostname)
     matches = [rank for rank, host in enumerate(clues.hosts) if label(host) == pod]
     if len(tasks) == 1 and len(matches) != 1:

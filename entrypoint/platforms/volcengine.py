@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoint.base.model import Facts, Site
 from entrypoint.base.text import count, some
 from entrypoint.platforms._clues import Clues, is_port, names
 
@@ -28,14 +27,13 @@ _OTHERS = ("SERVER", "SCHEDULER", "EVALUATOR")
 _Roles = Mapping[str, tuple[str, ...]]  # role -> its hosts
 
 
-def site(facts: Facts) -> Site:
-    """Return the hosts of all roles, this node's place among them and its GPUs, from the platform's
+def read(clues: Clues) -> None:
+    """Take the hosts of all roles, this node's place among them and its GPUs, from the platform's
     variables.
 
     Raises ConfigError if a variable is not the number it has to be.
     """
-    clues = Clues("volcengine", facts)
-    role = facts.env.get("MLP_ROLE", "").strip().upper()
+    role = clues.env.get("MLP_ROLE", "").strip().upper()
     roles = {name: _hosts(clues, name) for name in _ROLES}
     _check_roles(clues, roles)
     if "hosts" in clues.unknown:
@@ -46,11 +44,12 @@ def site(facts: Facts) -> Site:
     clues.take_slots(f"MLP_{role}_GPU", "MLP_GPU")
     clues.take_job("MLP_TASK_ID")
     if "PS" not in lists:
-        return clues.site()
+        return
     tasks = tuple(_ROLES[name] for name, hosts in roles.items() for _ in hosts)
     clues.take("launcher", "tensorflow", lists["PS"])
     clues.origins["tensorflow.ps"] = lists["PS"]
-    return clues.site(tasks=tasks, ports=_ports(clues, roles))
+    clues.take("tasks", tasks)
+    clues.take("ports", _ports(clues, roles))
 
 
 def _list(env: Mapping[str, str], role: str) -> str:

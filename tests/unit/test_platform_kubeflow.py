@@ -16,6 +16,7 @@ from entrypoint.base.model import Device, Facts
 from entrypoint.base.values import replace
 from entrypoint.plan import topology
 from entrypoint.platforms import mpijob, pytorchjob, trainer
+from entrypoint.platforms._clues import read
 from entrypoint.spec import load
 from tests import TREE
 
@@ -59,7 +60,7 @@ def test_a_worker_without_a_rank_is_found_among_the_hosts_of_the_spec(
 ) -> None:
     """Its own number says nothing about its place there."""
     container = facts("a-worker-1", ELASTIC | {"K_MPI_JOB_ROLE": "worker"})
-    site = {"mpijob": mpijob, "pytorchjob": pytorchjob}[platform].site(container)
+    site = read({"mpijob": mpijob, "pytorchjob": pytorchjob}[platform], container)
     assert (site.hosts, site.index, list(site.unknown)) == ((), None, ["hosts"])
     made = topology.build(
         load(f"hosts: [{hosts}]", "job.yaml", {}, {}), container, site, Device("cpu", 0, "none")

@@ -19,6 +19,7 @@ from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Site
 from entrypoint.plan.recognition import recognize, text
+from entrypoint.platforms._clues import read
 from tests.unit.cases import as_facts, chosen, collect, read_expected, read_facts
 
 
@@ -33,10 +34,10 @@ def test_case(name: str, folder: Path) -> None:
     platform = registry.load("platforms", name)
     if "error" in expected:
         with pytest.raises(ConfigError) as caught:
-            platform.site(facts)
+            read(platform, facts)
         assert {"error": str(caught.value), "status": caught.value.status} == expected
     else:
-        assert platform.site(facts) == as_site(name, expected)
+        assert read(platform, facts) == as_site(name, expected)
 
 
 def test_a_report_names_the_matches_before_the_platform_and_what_it_read() -> None:

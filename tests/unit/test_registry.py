@@ -55,7 +55,7 @@ def test_names_are_the_folder(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "functions"),
     [
-        ("platforms", ["site"]),
+        ("platforms", ["read"]),
         ("devices", ["matches", "device"]),
         ("launchers", ["plan"]),
         ("deploy", ["render"]),

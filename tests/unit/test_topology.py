@@ -13,6 +13,7 @@ from entrypoint.base.errors import ConfigError, SpecError
 from entrypoint.base.model import Device, Facts, Node, Site, Topology
 from entrypoint.base.values import replace
 from entrypoint.plan import topology
+from entrypoint.platforms._clues import read
 from entrypoint.spec import JobSpec, Override, Source, load
 from entrypoint.spec.jobspec import SshSpec
 from tests.growth import grows_too_fast
@@ -313,7 +314,7 @@ def test_platform_without_origins_is_named_itself() -> None:
 
 
 def modelarts(text: str = "", flags: Mapping[str, str] | None = None, **env: str) -> Topology:
-    site = registry.load("platforms", "modelarts").site(facts("c-1", env=env))
+    site = read(registry.load("platforms", "modelarts"), facts("c-1", env=env))
     return build(text, site, hostname="c-1", **(flags or {}))
 
 
@@ -391,7 +392,7 @@ def test_the_spec_can_say_what_a_platform_does_not(name: str, folder: Path) -> N
     asks for them."""
     if not (folder / "expect.yaml").exists() or "error" in read_expected(folder):
         return
-    site = registry.load("platforms", name).site(read_facts(folder))
+    site = read(registry.load("platforms", name), read_facts(folder))
     assert [do for _, _, do in site.unknown.values() if "ENTRYPOINT_" not in do] == []
     text = "pre_start: skip" if "pre_start" in site.unknown else ""
     made = build(text, site, hosts="x,y", node_rank="1")
