@@ -15,7 +15,6 @@ from entrypoint.base.model import Interface, NodeReport
 if TYPE_CHECKING:
     import ipaddress
 
-AUTO = "auto"  # the roll call decides
 ANY = "^lo,docker"  # NCCL's own choice, in its words
 
 
@@ -83,14 +82,14 @@ def names(interfaces: Iterable[Interface]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(interface.name for interface in interfaces))
 
 
-def of_node(report: NodeReport, wanted: str = AUTO) -> str:
+def of_node(report: NodeReport, wanted: str = "") -> str:
     """The name of the interface that programs of this node should take; "" where nobody asked and
     it has no other."""
-    is_asked = wanted != AUTO or len(report.interfaces) > 1
+    is_asked = wanted or len(report.interfaces) > 1
     return report.interface.name if report.interface and is_asked else ""
 
 
-def of_all(reports: Sequence[NodeReport], wanted: str = AUTO) -> str:
+def of_all(reports: Sequence[NodeReport], wanted: str = "") -> str:
     """What Open MPI takes them by on all nodes: one name, else networks, since names differ. "" for
     no choice."""
     chosen = [report.interface for report in reports if report.interface]

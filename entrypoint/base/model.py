@@ -224,6 +224,11 @@ class NodeReport:
     cpu_pool: str = ""  # as in Facts
     neighbours: tuple[int, ...] = ()  # slots of each other node of the job that shares its CPUs
 
+    @property
+    def mpi_major(self) -> str:
+        """The first number of the version of Open MPI there."""
+        return self.mpi.split(".")[0]
+
 
 @dataclass(frozen=True)
 class Cards:

@@ -1,2 +1,2 @@
-"""The accelerators of the ranks: Facts -> Device. One module per kind, with `matches(facts)` and
-`device(facts)`."""
+"""The accelerators of the ranks: Facts -> Device. One module per kind, with `device(facts)`
+and, unless it is the default, `matches(facts)`."""

@@ -5,11 +5,6 @@ from __future__ import annotations
 from entrypoint.base.model import Device, Facts
 
 
-def matches(facts: Facts) -> bool:
-    """Return False: this is the default if no other device matches."""
-    return False
-
-
 def device(facts: Facts) -> Device:
     """Return the device of a node without accelerators."""
     return Device(kind="cpu", count=0, origin="no accelerator")

@@ -107,16 +107,20 @@ def are_mixed(spec: JobSpec, topology: Topology) -> bool:
     return topology.has_peers or world_size(spec, topology) > 1
 
 
-def hostfile(spec: JobSpec, topology: Topology) -> str:
+def hostfile_path(spec: JobSpec, topology: Topology) -> str:
     """Return the path of the user's hostfile, or of ours."""
     return spec.mpi.hostfile or f"{topology.run_dir}/hostfile"
 
 
-def slots(topology: Topology) -> list[tuple[str, int]]:
-    """Return the entries of the hostfile: each node, with the slots that it has counted."""
-    if not topology.has_peers:
-        return [("localhost", topology.this.slots)]
-    return [(node.host, node.slots) for node in topology.nodes]
+def hostfile(topology: Topology, entry: str, mode: int = 0o600) -> File:
+    """Return our hostfile: an entry of this form for each node, with the slots that it has
+    counted."""
+    hosts = topology.hosts if topology.has_peers else ("localhost",)
+    nodes = [
+        entry.format(host, node.slots).split()
+        for host, node in zip(hosts, topology.nodes, strict=True)
+    ]
+    return file("mpirun/hostfile.j2", {"nodes": nodes}, mode)
 
 
 def world_size(spec: JobSpec, topology: Topology) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from entrypoint.base import interfaces, supervised
+from entrypoint.base import supervised
 from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, Program, Topology
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import (
@@ -151,11 +151,10 @@ def script(spec: JobSpec, topology: Topology, name: str, origin: str) -> File:
     # One node meets no others, and a platform may start several with a script for one.
     is_named = is_given and (topology.has_peers or bool(elastic))
     slots = [node.slots for node in topology.nodes]
-    is_asked = spec.network.interface != interfaces.AUTO
-    interface = spec.network.interface if is_asked else spec.mpi.interface or ""
+    interface = spec.network.asked or spec.mpi.interface or ""
     unfit: list[str] = []
     if "/" in interface:  # neither NCCL nor Gloo takes a network
-        unfit = ["network.interface" if is_asked else "mpi.interface"]
+        unfit = ["network.interface" if spec.network.asked else "mpi.interface"]
     not_carried: Sequence[str] = _OF_TORCHRUN
     if is_torchrun:
         not_carried = () if elastic else ("timeouts.join",)

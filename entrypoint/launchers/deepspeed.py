@@ -79,9 +79,7 @@ def _by_ssh(spec: JobSpec, topology: Topology) -> Launch:
     ranks = LaunchRanks(count=topology.world_size)
     if not topology.is_leader:
         return Launch(ranks=ranks, needs_roll_call=True, completion="leader")
-    nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology)]
     run_dir = topology.run_dir
-    hostfile = file("mpirun/hostfile.j2", {"nodes": nodes}, 0o644)
     options = (
         "-m",
         "deepspeed.launcher.runner",
@@ -92,7 +90,7 @@ def _by_ssh(spec: JobSpec, topology: Topology) -> Launch:
     program = Program(_line(spec, topology, options), (pdsh,))
     return Launch(
         (program,),
-        files=(hostfile,),
+        files=(_mpi.hostfile(topology, "{} slots={}", 0o644),),
         ranks=ranks,
         needs_roll_call=True,
         needs_programs=("ssh",),

@@ -14,7 +14,7 @@ from entrypoint.base import interfaces
 from entrypoint.base.model import EnvVar, Launch, LaunchRanks, Program, Topology
 from entrypoint.base.values import replace
 from entrypoint.launchers import _mpi
-from entrypoint.launchers._common import file, master, problem, refuse
+from entrypoint.launchers._common import master, problem, refuse
 from entrypoint.spec import JobSpec
 
 ALSO = ("mpich", "impi", "intelmpi", "mpiexec.hydra")  # other names
@@ -64,7 +64,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     many = topology.has_peers
     tagged = _is_tagged(spec, topology)
     needs = ("mpiexec.hydra", "hydra_pmi_proxy") if many else ("mpiexec.hydra",)
-    interface = interfaces.of_node(topology.report, spec.network.interface)
+    interface = interfaces.of_node(topology.report, spec.network.asked)
     fabric = (
         (EnvVar("FI_TCP_IFACE", interface, "network.interface", default=True),) if interface else ()
     )
@@ -81,14 +81,12 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     launch = replace(launch, needs_programs=needs)
     if not topology.is_leader:
         return launch
-    nodes = [(f"{host}:{slots}",) for host, slots in _mpi.slots(topology)]
-    hostfile = file("mpirun/hostfile.j2", {"nodes": nodes})
     # The daemon stays in the foreground, so the command that starts it must run in the background.
     agent = (_mpi.agent(topology, " &"),) if many else ()
     return replace(
         launch,
         programs=(Program(_line(spec, topology, tagged), _settings(topology)),),
-        files=(hostfile, *launch.files, *agent),
+        files=(_mpi.hostfile(topology, "{}:{}"), *launch.files, *agent),
         ranks=replace(launch.ranks, agents=many),
     )
 
@@ -123,7 +121,7 @@ def _line(spec: JobSpec, topology: Topology, tagged: bool) -> tuple[str, ...]:
     )
     return (
         "mpiexec.hydra",
-        *("-machinefile", _mpi.hostfile(spec, topology)),
+        *("-machinefile", _mpi.hostfile_path(spec, topology)),
         *("-n", str(_mpi.world_size(spec, topology))),
         # Daemons connect back to this node by this name; each rank has its own node's environment.
         # Never -disable-auto-cleanup: with it, daemons of MPICH 4.2 take a rank's ordinary end for

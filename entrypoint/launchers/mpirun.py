@@ -80,7 +80,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     _check_majors(topology)
     many = topology.has_peers
     mpi = topology.report.mpi
-    is_new = bool(mpi) and int(mpi.split(".")[0]) >= 5
+    is_new = bool(mpi) and int(topology.report.mpi_major) >= 5
     if mpi and not is_new:
         _check_names(topology)
     before_5, since_5 = OPENMPI
@@ -95,14 +95,13 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         launch = replace(launch, needs_programs=needs, needs_ipv4=ipv4)
     if not topology.is_leader:
         return launch
-    nodes = [(host, f"slots={slots}") for host, slots in _mpi.slots(topology)]
     script = _script(spec, topology, ranks.tagged)
     argv = ("bash", f"{topology.run_dir}/{script.name}", *spec.command)
     return replace(
         launch,
         programs=(Program(argv, _settings(spec, topology), script=script.name),),
         files=(
-            file("mpirun/hostfile.j2", {"nodes": nodes}),
+            _mpi.hostfile(topology, "{} slots={}"),
             script,
             *launch.files,
             *((_mpi.agent(topology),) if many else ()),
@@ -129,7 +128,7 @@ def _tags(spec: JobSpec, topology: Topology) -> str:
     pmix_iof_write_output: `PMIX_CHECK_PROCID(name, &res->name) || (stream & res->stream)`): `raw`
     turns that off.
     """
-    major = topology.members.reports[0].mpi.split(".")[0]
+    major = topology.members.reports[0].mpi_major
     whole = _mpi.are_mixed(spec, topology) and not _mpi.refused(spec, "mpirun", _OUTPUT)
     if not (spec.logs.lines or whole) or not major.isdigit():
         return ""
@@ -139,9 +138,7 @@ def _tags(spec: JobSpec, topology: Topology) -> str:
 def _check_majors(topology: Topology) -> None:
     majors: dict[str, list[str]] = {}
     for node, report in zip(topology.nodes, topology.members.reports, strict=True):
-        majors.setdefault(report.mpi.split(".")[0], []).append(
-            f"{node.name} has {report.mpi or 'none'}"
-        )
+        majors.setdefault(report.mpi_major, []).append(f"{node.name} has {report.mpi or 'none'}")
     if len(majors) > 1:
         raise ConfigError(
             "EP450 the nodes have different major versions of Open MPI",
@@ -178,8 +175,8 @@ def _script(spec: JobSpec, topology: Topology, tagged: str) -> File:
     """Return mpirun.sh with this job's values as the defaults of its variables."""
     context = {
         "np": _mpi.world_size(spec, topology),
-        "hostfile": _mpi.hostfile(spec, topology),
-        "mpi_major": topology.members.reports[0].mpi.split(".")[0],
+        "hostfile": _mpi.hostfile_path(spec, topology),
+        "mpi_major": topology.members.reports[0].mpi_major,
         "agent": f"sh {topology.run_dir}/agent" if topology.has_peers else "",
         "run_dir": topology.run_dir,
         "tags": _TAGS[tagged],
@@ -189,18 +186,17 @@ def _script(spec: JobSpec, topology: Topology, tagged: str) -> File:
 
 def _settings(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     """Return the script's variables, so that a flag wins over a variable of the container."""
-    is_asked = spec.network.interface != interfaces.AUTO
     count_source = str(spec.source("mpi.np")) if spec.mpi.np else "slots of the roll call"
     return (
         EnvVar("ENTRYPOINT_RUN_DIR", topology.run_dir, str(spec.source("run_dir"))),
         EnvVar("OPENMPI_NP", str(_mpi.world_size(spec, topology)), count_source),
         EnvVar(
             "OPENMPI_HOST_FILE_PATH",
-            _mpi.hostfile(spec, topology),
+            _mpi.hostfile_path(spec, topology),
             str(spec.source("mpi.hostfile")),
         ),
         *((_LISTED,) if _lists_names(topology.members.reports[0].mpi) else ()),
-        *_settled(spec, *(() if is_asked else ("mpi.interface",)), *_OPTIONS),
+        *_settled(spec, *(() if spec.network.asked else ("mpi.interface",)), *_OPTIONS),
         *_interfaces(spec, topology),
     )
 
@@ -243,18 +239,17 @@ def _interfaces(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
     Raises ConfigError if Open MPI cannot express the configured one.
     """
     mpi = spec.mpi
-    wanted = spec.network.interface
-    is_asked = wanted != interfaces.AUTO
+    wanted = spec.network.asked
     options = " ".join(filter(None, (mpi.mca_args, mpi.extra_args)))
     if (
         "tcp_if_" in options
         or "prte_if_" in options
-        or (not is_asked and (mpi.interface or mpi.tune_file))
+        or (not wanted and (mpi.interface or mpi.tune_file))
     ):
         return ()
     chosen = interfaces.of_all(topology.members.reports, wanted)
     all_interfaces = [report.interface for report in topology.members.reports]
-    if is_asked and not chosen and all(all_interfaces):
+    if wanted and not chosen and all(all_interfaces):
         raise _names_differ(topology, all_interfaces)
     if not chosen:
         # By default mpirun passes the leader's interface to NCCL, which fails on nodes without it.
@@ -266,7 +261,7 @@ def _interfaces(spec: JobSpec, topology: Topology) -> tuple[EnvVar, ...]:
         )
     # mpirun's value for NCCL must suit all ranks; a node with several interfaces has its own value,
     # which wins.
-    origin = str(spec.source("network.interface")) if is_asked else "the roll call"
+    origin = str(spec.source("network.interface")) if wanted else "the roll call"
     nccl = interfaces.ANY if "/" in chosen else f"={chosen}"
     return (
         # Open MPI accepts no second setting next to some that have the same meaning.

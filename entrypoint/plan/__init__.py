@@ -59,7 +59,7 @@ def settle(
     cannot be planned.
     """
     topology = topology or locate(spec, facts)
-    members = members or assume_members(topology, facts, spec.network.interface)
+    members = members or assume_members(topology, facts, spec.network.asked)
     check_networks(spec, facts, topology, members, replaced)
     launcher = _launcher(spec, topology)
     name = launcher.__name__.rpartition(".")[2]
@@ -285,11 +285,10 @@ def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) 
 
 
 def _interface_note(spec: JobSpec, report: NodeReport) -> str:
-    is_asked = spec.network.interface != interfaces.AUTO
-    if is_asked and report.interface:
+    if spec.network.asked and report.interface:
         name = report.interface.name
         return f"network interface: {name} here; the roll call brings the other nodes' names"
-    if len(report.interfaces) > 1 and not is_asked and not spec.mpi.interface:
+    if len(report.interfaces) > 1 and not spec.network.asked and not spec.mpi.interface:
         return (
             "network interface: from the roll call, the one that it comes over, of"
             f" {', '.join(report.interfaces)}; or set network.interface"
@@ -396,16 +395,14 @@ def network(spec: JobSpec, facts: Facts, report: NodeReport) -> list[EnvVar]:
     """Return the interface that libraries take: the configured one, otherwise the roll call's if
     there are several. Gloo would listen where this host's own name leads, which may be loopback, so
     it always gets the roll call's."""
-    setting = spec.network.interface
-    if setting == interfaces.AUTO and (patterns := spec.mpi.interface):
+    setting = spec.network.asked
+    if not setting and (patterns := spec.mpi.interface):
         origin = str(spec.source("mpi.interface"))
         # Networks are for Open MPI alone; Gloo fails where one of several names is not there.
         names = ["NCCL_SOCKET_IFNAME"] if "/" not in patterns else []
         names += ["GLOO_SOCKET_IFNAME"] if not set(patterns) & set("/,") else []
         return [EnvVar(name, patterns, origin, default=True) for name in names]
-    origin = (
-        "the roll call" if setting == interfaces.AUTO else str(spec.source("network.interface"))
-    )
+    origin = str(spec.source("network.interface")) if setting else "the roll call"
     name = report.interface.name if report.interface else ""
     values = {"GLOO_SOCKET_IFNAME": name} if name else {}
     # NCCL and HCCL take a name without `=` for the beginning of one

@@ -18,12 +18,12 @@ from entrypoint.spec import JobSpec
 _SHOWN = 4  # interfaces in one line
 
 
-def assume_members(topology: Topology, facts: Facts, interface: str = interfaces.AUTO) -> Members:
+def assume_members(topology: Topology, facts: Facts, interface: str = "") -> Members:
     """What every node would answer if all were like this one: for a dry run, and before the roll
     call."""
     names, chosen = interfaces.names(facts.interfaces), None
     local = [node for node in topology.nodes if (node.address or "").startswith("127.")]
-    if interface != interfaces.AUTO:
+    if interface:
         chosen = interfaces.pick(facts.interfaces, interface)
     return Members(
         tuple(
@@ -51,8 +51,8 @@ def with_interface(
 ) -> Members:
     """The members, with this node's interface: the one asked for, else the one with the roll call's
     addresses here."""
-    chosen, wanted = interfaces.of_address(facts.interfaces, addresses), spec.network.interface
-    if wanted != interfaces.AUTO:
+    chosen, wanted = interfaces.of_address(facts.interfaces, addresses), spec.network.asked
+    if wanted:
         chosen = interfaces.pick(facts.interfaces, wanted, chosen)
     return with_report(members, rank, interface=chosen)
 
@@ -82,7 +82,7 @@ def with_report(members: Members, rank: int, **changes: Any) -> Members:
 def interface_words(spec: JobSpec, members: Members) -> list[str]:
     """What all nodes' traffic takes where one was asked for; a warning where some have IPv4 there
     and others IPv6."""
-    if spec.network.interface == interfaces.AUTO:
+    if not spec.network.asked:
         return []
     addresses = list(
         dict.fromkeys(
@@ -113,8 +113,8 @@ def check_networks(
 
     Interfaces in networks that a router joins are no mistake. Raises ConfigError.
     """
-    local, wanted = members.reports[topology.me].interface, spec.network.interface
-    if members.assumed or local is None or wanted == interfaces.AUTO:
+    local, wanted = members.reports[topology.me].interface, spec.network.asked
+    if members.assumed or local is None or not wanted:
         return
     others = {
         interface.network: interface.name

@@ -87,6 +87,11 @@ class NetworkSpec:
     interface: Annotated[str, INTERFACE, "--network-interface"] = "auto"
     ports: Annotated[str, PORTS] = "20000-20999"
 
+    @property
+    def asked(self) -> str:
+        """Return the interface that is asked for; "" if the roll call decides."""
+        return "" if self.interface == "auto" else self.interface
+
 
 @dataclass(frozen=True)
 class MpiSpec:

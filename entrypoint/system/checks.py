@@ -174,8 +174,8 @@ def _check_device(spec: JobSpec, plan: Plan) -> None:
 def _check_interface(spec: JobSpec, facts: Facts, plan: Plan) -> None:
     """Refuse a node without the configured network interface: its ranks would wait for the others,
     or fail."""
-    name = spec.network.interface
-    if name != interfaces.AUTO and interfaces.pick(facts.interfaces, name) is None:
+    name = spec.network.asked
+    if name and interfaces.pick(facts.interfaces, name) is None:
         summary = (
             f"EP403 {plan.topology.name(plan.topology.me)} has no network interface {name}"
             f" ({spec.source('network.interface')})"

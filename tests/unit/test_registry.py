@@ -56,7 +56,7 @@ def test_names_are_the_folder(kind: str) -> None:
     ("kind", "functions"),
     [
         ("platforms", ["read"]),
-        ("devices", ["matches", "device"]),
+        ("devices", ["device"]),
         ("launchers", ["plan"]),
         ("deploy", ["render"]),
     ],

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from entrypoint.base import interfaces
 from entrypoint.base.errors import ConfigError, RetryError
 from entrypoint.base.model import NodeReport, Outcome, Topology
 from entrypoint.base.text import count, json_document, one_line
@@ -218,7 +217,7 @@ class Coordinator:
         """Return where others reach it: on the interface that was asked for, else where the roll
         call did."""
         report = self._reports[node]
-        if self._spec.network.interface != interfaces.AUTO and report.interface:
+        if self._spec.network.asked and report.interface:
             return report.interface.address
         return report.address or self._topology.nodes[node].where
 
