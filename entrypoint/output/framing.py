@@ -121,20 +121,16 @@ def for_mpirun(lines: Lines) -> Framer:
 # Input from all supervisors
 
 
-class Demultiplexer:
-    """Joins the pieces of each sender to lines. Other text, such as the launcher's, goes through
-    `other`; `tail` gets its last bytes."""
+class Input(Framer):
+    """Decoder of pieces, which joins those of each sender to lines. Other text, such as the
+    launcher's, goes through `lines`; `tail` gets its last bytes."""
 
-    def __init__(self, other: Lines, tail: bytearray) -> None:
-        self._other = other
+    def __init__(self, lines: Lines, tail: bytearray) -> None:
+        super().__init__(lines, batches)
         self._tail = tail
         self.held: dict[bytes, list[bytes]] = {}  # sender -> pieces of its unfinished line
         # sender whose line was passed on without its end: a prompt, or a last line
         self._open: bytes | None = None
-
-    def is_within_line(self, sender: bytes) -> bool:
-        """Return whether a line of this sender has begun, and not ended."""
-        return any(self.held[sender])
 
     def join(self, sender: bytes, piece: bytes) -> bytes:
         """Return the lines of this sender that end in this piece."""
@@ -164,72 +160,49 @@ class Demultiplexer:
             return b""
         self._tail += data
         del self._tail[:-TAIL]
-        lines = self._other.take(data)
+        lines = self.lines.take(data)
         return self._end_of_another(None) + lines if lines else b""
 
-    def rest(self, data: bytes) -> list[bytes]:
+    def remaining(self, data: bytes) -> list[bytes]:
         """Return unfinished lines, also those of killed supervisors; `data` has no sender."""
         unfinished = [
             self._end_of_another(sender) + decoded(b"".join(held)) + b"\n"
             for sender, held in self.held.items()
             if any(held)
         ]
-        other = self.other(data) + self._other.rest()
+        other = self.other(data) + self.lines.rest()
         return [
             line for line in (*unfinished, other and self._end_of_another(None) + other) if line
         ]
 
 
-class Input(Framer):
-    """Decoder of pieces. `other` splits text that no supervisor has sent; `tail` gets its last
-    bytes."""
-
-    def __init__(self, other: Lines, tail: bytearray) -> None:
-        super().__init__(other, batches)
-        self.senders = Demultiplexer(other, tail)
-
-
 class FramedInput(Input):
     """Decoder of the pieces of `marked`."""
 
-    _size = 0  # of the unfinished piece
-
-    def __init__(self, other: Lines, tail: bytearray) -> None:
-        super().__init__(other, tail)
-        self._piece: list[bytes] = []  # the unfinished piece
+    _piece = b""  # the unfinished piece
 
     def take(self, data: bytes) -> list[bytes]:
         """Return the lines that end in this data."""
-        *pieces, rest = data.split(b"\n")
-        out = []
-        if pieces:
-            pieces[0] = self._unfinished() + pieces[0]
-            out = [self._passed(piece) for piece in pieces]
-        if self._piece or MARK in rest:
-            self._piece.append(rest)
-            self._size += len(rest)
-        else:
-            out.append(self.senders.other(rest))
-        if self._size > LONGEST:  # no sender writes such a long piece
-            out.append(self.senders.other(self._unfinished()))
+        *pieces, rest = (self._piece + data).split(b"\n")
+        # no sender writes a longer piece
+        self._piece = rest if MARK in rest and len(rest) <= LONGEST else b""
+        out = [self._passed(piece) for piece in pieces]
+        if not self._piece:
+            out.append(self.other(rest))
         return batches(b"".join(out))
 
     def rest(self) -> list[bytes]:
         """Return the unfinished lines."""
-        return self.senders.rest(self._unfinished())
-
-    def _unfinished(self) -> bytes:
-        piece = b"".join(self._piece)
-        self._piece = []
-        self._size = 0
-        return piece
+        last = self._piece
+        self._piece = b""
+        return self.remaining(last)
 
     def _passed(self, line: bytes) -> bytes:
         before, mark, piece = line.partition(MARK)
         if not mark:
-            return self.senders.other(line + b"\n")
+            return self.other(line + b"\n")
         sender, _, piece = piece.partition(b":")
-        return self.senders.other(before) + self.senders.join(sender, piece)
+        return self.other(before) + self.join(sender, piece)
 
 
 class TaggedInput(Input):
@@ -243,8 +216,8 @@ class TaggedInput(Input):
     _sender = b""  # sender of the last piece
     _rest = b""  # bytes that may be the beginning of a tag
 
-    def __init__(self, other: Lines, tag: Pattern[bytes]) -> None:
-        super().__init__(other, bytearray())
+    def __init__(self, lines: Lines, tag: Pattern[bytes]) -> None:
+        super().__init__(lines, bytearray())
         self._tag = tag
 
     def take(self, data: bytes) -> list[bytes]:
@@ -268,24 +241,24 @@ class TaggedInput(Input):
     def _piece(self, piece: bytes) -> bytes:
         before, mark, after = piece.partition(MARK)
         if mark:
-            return self.senders.other(before) + self.senders.join(self._sender, after)
-        if self._sender not in self.senders.held:
-            return self.senders.other(piece)
+            return self.other(before) + self.join(self._sender, after)
+        if self._sender not in self.held:
+            return self.other(piece)
         if b"\n" not in piece:
-            return self.senders.join(self._sender, piece)
+            return self.join(self._sender, piece)
         # A line that has an end is mpirun's. It begins after the rank's last whole line, or after
         # an unfinished one.
         resume = piece.find(b"\n")
         end = max(piece.rfind(END, 0, resume), piece.rfind(OPEN, 0, resume)) + 1
-        if not end and self.senders.is_within_line(self._sender):
+        if not end and any(self.held[self._sender]):
             end = resume
             resume += 1
         else:
             resume = end
-        return self.senders.join(self._sender, piece[:end]) + self.senders.other(piece[resume:])
+        return self.join(self._sender, piece[:end]) + self.other(piece[resume:])
 
     def rest(self) -> list[bytes]:
         """Return the unfinished lines."""
         last = self._rest
         self._rest = b""
-        return [line for line in (self._passed(last), *self.senders.rest(b"")) if line]
+        return [line for line in (self._passed(last), *self.remaining(b"")) if line]

@@ -125,7 +125,7 @@ class _Output(Stream):
         taken = super().read()
         if not self.open:
             self.close()
-            self.until = NEVER if self._whole.senders.held else time.monotonic() + _LAST
+            self.until = NEVER if self._whole.held else time.monotonic() + _LAST
         return taken
 
 
