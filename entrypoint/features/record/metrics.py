@@ -23,27 +23,25 @@ _RETRY = 1.0  # seconds until it accepts again after this process had no free fi
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
-# Name -> type and help text. docs/how-to/observe.md has the same table.
-METRICS: Mapping[str, tuple[str, str]] = {
-    "entrypoint_info": ("gauge", "Always 1; its labels say what this is."),
-    "entrypoint_nodes": ("gauge", "Nodes of the job."),
+# Name -> help text. docs/how-to/observe.md has the same table.
+METRICS: Mapping[str, str] = {
+    "entrypoint_info": "Always 1; its labels say what this is.",
+    "entrypoint_nodes": "Nodes of the job.",
     "entrypoint_node_up": (
-        "gauge",
-        "Whether this node reaches that node: 1, or 0 where it is missing or lost.",
+        "Whether this node reaches that node: 1, or 0 where it is missing or lost."
     ),
-    "entrypoint_phase": ("gauge", "1 for the phase that this node is in, 0 for all others."),
-    "entrypoint_phase_seconds": ("gauge", "How long a node has been in its phase, in seconds."),
-    "entrypoint_heartbeat_age_seconds": ("gauge", "Seconds since another node was last heard."),
+    "entrypoint_phase": "1 for the phase that this node is in, 0 for all others.",
+    "entrypoint_phase_seconds": "How long a node has been in its phase, in seconds.",
+    "entrypoint_heartbeat_age_seconds": "Seconds since another node was last heard.",
     "entrypoint_ranks": (
-        "gauge",
-        "Ranks, or programs, that a node has started, by whether they run or have ended.",
+        "Ranks, or programs, that a node has started, by whether they run or have ended."
     ),
-    "entrypoint_idle_seconds": ("gauge", "Seconds since a rank of a node printed something."),
-    "entrypoint_up_seconds": ("gauge", "Seconds since this attempt of the boot began."),
-    "entrypoint_boot_seconds": ("gauge", "Seconds from then until the ranks of this node ran."),
-    "entrypoint_attempt": ("gauge", "The attempt that this is: 1, and one more for each restart."),
-    "entrypoint_log_lines_lost_total": ("counter", "Lines of the toolkit that nobody could read."),
-    "entrypoint_exit_status": ("gauge", "The job's exit status, once it is known."),
+    "entrypoint_idle_seconds": "Seconds since a rank of a node printed something.",
+    "entrypoint_up_seconds": "Seconds since this attempt of the boot began.",
+    "entrypoint_boot_seconds": "Seconds from then until the ranks of this node ran.",
+    "entrypoint_attempt": "The attempt that this is: 1, and one more for each restart.",
+    "entrypoint_log_lines_lost_total": "Lines of the toolkit that nobody could read.",
+    "entrypoint_exit_status": "The job's exit status, once it is known.",
 }
 
 
@@ -57,10 +55,16 @@ def text(status: JobStatus, lost_lines: int) -> str:
         )
         samples[name].append(f"{name}{{{','.join(pairs)}}} {value:.15g}\n")
     return "".join(
-        f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n{''.join(samples[name])}"
-        for name, (kind, help_text) in METRICS.items()
+        f"# HELP {name} {help_text}\n# TYPE {name} {kind_of(name)}\n{''.join(samples[name])}"
+        for name, help_text in METRICS.items()
         if samples[name]
     )
+
+
+def kind_of(name: str) -> str:
+    """Return the type of a metric, by the naming rules of Prometheus: only a counter's name ends
+    with `_total`."""
+    return "counter" if name.endswith("_total") else "gauge"
 
 
 def _samples(status: JobStatus, lost_lines: int) -> Iterator[tuple[str, dict[str, str], float]]:
