@@ -53,9 +53,9 @@ def test_all_phases_are_there_and_the_late_node_was_last(cluster: Make) -> None:
     assert first < second
     assert made.last is not None
     assert made.last.name == "worker-1 (node-1)"
-    assert re.search(
-        r"(?m)^worker-1 \(node-1\) was last: .* started .* after the first\.$", report(job)
-    )
+    # A machine that is busy takes more than a second for the login, which is the reason then.
+    why = r"(started .* after the first|worker-0 reached it .* after its sshd listened.*)"
+    assert re.search(rf"(?m)^worker-1 \(node-1\) was last: .* {why}\.$", report(job))
     # A worker's own file has its own part alone.
     assert [bool(bar.phases) for bar in reported(job, rank=1).bars] == [False, True]
 
