@@ -1,7 +1,7 @@
 """Golden files of `entrypoint deploy`, under tests/deploy/<target>/<case>/ and read by people.
 
     job.yaml        the spec
-    options.yaml    image, nodes, resources, kind, and the command after -- where one is given
+    options.yaml    image, nodes, resource, kind, and the command after -- where one is given
     rendered.yaml   what comes out; for slurm rendered.sh, for modelarts rendered.json
     rendered.diff   instead, where they are less than half of it, the lines that differ from the case `two` of this
                     target, or from the one that is named as its kind

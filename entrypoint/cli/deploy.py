@@ -9,6 +9,7 @@ from typing import Any
 
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, UsageError
+from entrypoint.base.text import digits
 from entrypoint.base.values import replace
 from entrypoint.cli import inputs, outputs
 from entrypoint.cli.parser import PROGRAM, Command
@@ -47,9 +48,10 @@ def _mount(text: str) -> str:
 
 def _number(text: str) -> int:
     """Return the value of --nodes. Raises UsageError if it is no number."""
-    if not text.isdecimal() or len(text) > 8 or not int(text):
+    number = digits(text)
+    if not number:
         raise UsageError("EP800 --nodes is not a number of nodes", text, "write --nodes 2")
-    return int(text)
+    return number
 
 
 COMMAND = Command(
@@ -87,10 +89,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         spec = replace(spec, secret_file=spec.secret_file and os.path.abspath(spec.secret_file))
     if args.nodes and spec.hosts and args.nodes != len(spec.hosts):
         spec = _resized(spec, args.nodes, args.target, getattr(module, "NEEDS_NAMES", False))
-    given = {"image": "", **_options(args, module)}
-    resources, mounts = (tuple(given.pop(name, ())) for name in ("resource", "mount"))
-    place = {"folder": folder, "spec_name": name, "spec_text": text}
-    options = Options(**place, resources=resources, mounts=mounts, **given)
+    options = Options(folder=folder, spec_name=name, spec_text=text, **_options(args, module))
     secrets = specs.written(spec)[1]
     if "secret_file" in secrets:  # its value would be a path in the rendered file
         raise ConfigError(

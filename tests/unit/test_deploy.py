@@ -73,7 +73,7 @@ def test_compose_gives_each_node_cards_of_its_own() -> None:
     """Those of a spec, and their device files, are in tests/deploy/compose."""
 
     def services(text: str, *resources: str) -> list[dict[str, Any]]:
-        made = rendered("compose", text, resources=resources, mounts=("/data/$x:/out:ro",))
+        made = rendered("compose", text, resource=resources, mount=("/data/$x:/out:ro",))
         return list(yaml.safe_load(made)["services"].values())
 
     def gpus(text: str, *resources: str) -> list[Any]:
@@ -155,7 +155,7 @@ def sbatch(text: str) -> dict[str, str]:
 
 def test_what_a_slurm_job_asks_for() -> None:
     asked = ("cpu=8", "memory=64Gi", "nvidia.com/gpu=2", "shard:b=1")
-    shared = rendered("slurm", "", resources=asked, time="2-12")
+    shared = rendered("slurm", "", resource=asked, time="2-12")
     assert sbatch(shared) == {
         "job-name": "job", "nodes": "2", "ntasks-per-node": "1", "cpus-per-task": "8", "mem": "64G",
         "gres": "gpu:2,shard:b:1", "time": "2-12", "signal": "TERM@60", "requeue": "", "open-mode": "append",

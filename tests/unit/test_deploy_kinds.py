@@ -135,7 +135,7 @@ def test_each_pod_has_the_slots_of_its_host(kind: str) -> None:
 @pytest.mark.promise("what a kind cannot express is said")
 def test_a_trainjob_has_all_of_the_pod_that_it_can_and_names_the_rest() -> None:
     (pod,) = templates(objects("job", 3)["job"])
-    made = objects("trainjob", 3, resources=("nvidia.com/gpu=2",))["job"]["spec"]
+    made = objects("trainjob", 3, resource=("nvidia.com/gpu=2",))["job"]["spec"]
     (note,) = [each for each in kubernetes.notes(*request("trainjob")) if "left out" in each]
     left_out = note.partition("left out: ")[2].partition(" | ")[0].split(", ")
     (patched,) = templates(made["runtimePatches"])

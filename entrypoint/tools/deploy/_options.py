@@ -4,7 +4,7 @@ containers."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from entrypoint.base.errors import ConfigError, UsageError
 from entrypoint.base.values import dataclass
@@ -17,14 +17,15 @@ RESTARTS = 3  # of the whole job
 
 @dataclass(frozen=True)
 class Options:
-    """Options from the command line of `entrypoint deploy`."""
+    """Options from the command line of `entrypoint deploy`, by the names of their flags, and the
+    spec's file."""
 
-    image: str  # "" only for a target that needs none: NEEDS_IMAGE = False
+    image: str = ""  # "" only for a target that needs none: NEEDS_IMAGE = False
     folder: str = ""  # absolute path of the folder that holds the spec
     spec_name: str = "job.yaml"  # name of the spec's file in that folder
     spec_text: str = ""
     nodes: int | None = None  # if the spec names no hosts
-    resources: tuple[str, ...] = ()  # NAME=QUANTITY of each node
+    resource: Sequence[str] = ()  # NAME=QUANTITY of each node
     runtime: str = ""  # the container runtime, if the target has a choice
     time: str = ""  # the job's time limit, in the target's form
     flavor: str = ""  # the platform's name for a kind of instance
@@ -32,7 +33,7 @@ class Options:
     code: str = ""  # folder of an object store with the program
     logs: str = ""  # folder of an object store for logs
     kind: str = ""  # form of the job, if the platform has several
-    mounts: tuple[str, ...] = ()  # HOST:PATH: folders of this machine in each container
+    mount: Sequence[str] = ()  # HOST:PATH: folders of this machine in each container
 
 
 def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
@@ -120,7 +121,7 @@ def resources(options: Options) -> dict[str, str]:
     Raises UsageError if one is not NAME=QUANTITY.
     """
     invalid = [
-        text for text in options.resources if not re.fullmatch(r"[^=\s]+=[0-9.]+[A-Za-z]*", text)
+        text for text in options.resource if not re.fullmatch(r"[^=\s]+=[0-9.]+[A-Za-z]*", text)
     ]
     if invalid:
         raise UsageError(
@@ -128,4 +129,4 @@ def resources(options: Options) -> dict[str, str]:
             ", ".join(invalid),
             "write --resource nvidia.com/gpu=8",
         )
-    return dict(text.split("=") for text in options.resources)
+    return dict(text.split("=") for text in options.resource)

@@ -59,7 +59,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "settings": settings(spec, variables),
             "image": options.image,
             "folder": options.folder,
-            "mounts": list(options.mounts),
+            "mounts": list(options.mount),
             "command": start_command(spec),
             "shm_size": "1gb",
             "stop_grace": f"{round(spec.timeouts.grace) + 10}s",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from entrypoint.base.errors import UsageError
+from entrypoint.base.text import digits
 from entrypoint.spec import HostEntry, JobSpec, Override, fields
 
 MOST = 64  # nodes: each is a Python and an sshd
@@ -34,11 +35,11 @@ def node_count(spec: JobSpec, requested: str | None) -> int:
     text = str(len(spec.hosts)) if requested is None else requested
     if requested is None and not spec.hosts:
         raise UsageError("EP020 number of nodes unknown", "the spec has no hosts", "add --nodes 2")
-    is_number = text.isdecimal() and len(text) < 9
-    if not is_number or not 1 <= int(text) <= MOST:
-        hint = "one machine cannot run more" if is_number else "write --nodes 3"
+    number = digits(text)
+    if number is None or not 1 <= number <= MOST:
+        hint = "write --nodes 3" if number is None else "one machine cannot run more"
         raise UsageError(f"EP020 --nodes is a number from 1 to {MOST}", text, hint)
-    return int(text)
+    return number
 
 
 def refuse(paths: Iterable[str]) -> None:
