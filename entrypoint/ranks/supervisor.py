@@ -30,7 +30,7 @@ Run alone and isolated, for each rank and each program of a node:
                take the colon itself
     --last-output  file to write the time into when the program prints, once a second at most
     --steps    the text of lines that show progress: note their steps (output/steps.py)
-    --label    begin every line that the program prints with this; `${rank}` in it is the number
+    --label    begin every line that the program prints with this
     --log      file that gets what the program prints, too; `{rank}` in it is the number
     --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept,
                with that
@@ -163,7 +163,6 @@ def _read(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     options = dict(zip(argv[:end:2], argv[1:end:2], strict=True))
     program = argv[end + 1 :]
     rank = options.setdefault("--number", "0")
-    options["--label"] = options.get("--label", "").replace("${rank}", rank)
     for name in {"--log", "--rank", "--nested"} & options.keys():
         options[name] = options[name].replace("{rank}", rank)
     if "--colons" in options:
@@ -278,7 +277,7 @@ def _steps(options: dict[str, str]) -> StepWatch | None:
 
 def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Framer | None:
     """Return what shapes the lines of a stream; None for all bytes, or if they get only a label."""
-    if "--lines" not in options or (options["--label"] and options["--lines"] == "whole"):
+    if "--lines" not in options or ("--label" in options and options["--lines"] == "whole"):
         return None
     from entrypoint.output import framing
     from entrypoint.output.lines import Lines, shape
@@ -301,7 +300,7 @@ def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Framer | None:
 def _start(
     program: list[str], options: dict[str, str], tail: bytearray, reporter: Reporter, mask: set[int]
 ) -> Supervised:
-    label = os.fsencode(options["--label"])
+    label = os.fsencode(options.get("--label", ""))
     log = _copy(options, reporter) if "--log" in options else None
     one = os.path.sameopenfile(1, 2)  # then a common pipe keeps the order of both
     passed = {1: 1, 2: 1 if one else 2}

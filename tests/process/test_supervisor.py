@@ -555,9 +555,9 @@ def test_what_a_program_leaves_running_prints_on_when_its_supervisor_has_ended(
         assert out.read() == b"early\nlate\n"
 
 
-def test_a_label_with_the_rank_and_another_kind(tmp_path: Path, listener: Listener) -> None:
+def test_a_label_and_another_kind(tmp_path: Path, listener: Listener) -> None:
     words = ("--run-dir", str(tmp_path), *split("--kind program-rank --number 3 --label"))
-    assert keep(*words, "[rank ${rank}] ", "--", "echo", "up").stdout == b"[rank 3] up\n"
+    assert keep(*words, "[chief] ", "--", "echo", "up").stdout == b"[chief] up\n"
     assert listener.told == ["program-rank 3", "output 0", "end 0", "done 0"]
 
 
