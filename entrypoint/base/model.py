@@ -347,7 +347,7 @@ class File:
     name: str
     text: str
     origin: str  # the template it was rendered from
-    mode: int = 0o644
+    mode: int = 0o600
     secret: bool = False
 
 

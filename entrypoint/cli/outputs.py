@@ -21,7 +21,7 @@ def give(text: str, out: str | None, log: Logger, hint: str = "") -> int:
     """
     if out:
         path = Path(out)
-        write(path.parent, [File(path.name, text, "")])
+        write(path.parent, [File(path.name, text, "", mode=0o644)])
         log(f"wrote {out}{f' | {hint}' if hint else ''}")
     else:
         answer(text)

@@ -6,7 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from entrypoint.base import supervised
-from entrypoint.base.model import EnvVar, File, Launch, LaunchRanks, Program, Topology
+from entrypoint.base.model import (
+    DEFAULT,
+    EnvVar,
+    File,
+    Launch,
+    LaunchRanks,
+    Program,
+    Source,
+    Topology,
+)
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import (
     file,
@@ -17,7 +26,7 @@ from entrypoint.launchers._common import (
     split_python,
 )
 from entrypoint.launchers._nested import is_python
-from entrypoint.spec import DEFAULT, JobSpec, Source, carried, for_script, logs
+from entrypoint.spec import JobSpec, carried, for_script, logs
 
 # Options that the launcher sets, and the fields that their values come from.
 SETTLED = {

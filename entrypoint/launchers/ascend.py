@@ -8,6 +8,7 @@ Source: ModelArts' boot tool for Ascend (develop-modelarts-0120), whose variable
 from __future__ import annotations
 
 from entrypoint.base.model import (
+    DEFAULT,
     Cards,
     EnvVar,
     File,
@@ -17,7 +18,7 @@ from entrypoint.base.model import (
     Topology,
 )
 from entrypoint.launchers._common import with_python
-from entrypoint.spec import DEFAULT, JobSpec
+from entrypoint.spec import JobSpec
 
 ALSO = ("npu", "ranktable")  # other names
 
@@ -59,9 +60,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     return Launch(
         programs=tuple(programs),
         # A regular file: torch_npu accepts no symbolic link, as platforms mount it.
-        files=(
-            (File(_TABLE, cards.table, "the platform's rank table", mode=0o600),) if waits else ()
-        ),
+        files=((File(_TABLE, cards.table, "the platform's rank table"),) if waits else ()),
         folders=tuple(folders),
         needs_rank_table=waits,
         ranks=LaunchRanks(count=cards.size),

@@ -3,9 +3,9 @@ mp.spawn."""
 
 from __future__ import annotations
 
-from entrypoint.base.model import Launch, Program, Topology
+from entrypoint.base.model import DEFAULT, Launch, Program, Topology
 from entrypoint.launchers._common import endpoint, meeting_port, with_options
-from entrypoint.spec import DEFAULT, JobSpec
+from entrypoint.spec import JobSpec
 
 ALSO = ("spawn", "mp.spawn")  # other names
 

@@ -76,7 +76,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     )
     options = _options(spec, topology, address)
     argv = ("python", f"{topology.run_dir}/{script.name}", *values, *options, "--", *command)
-    token = File(_TOKEN, "", "this job's keys", mode=0o600, secret=True)
+    token = File(_TOKEN, "", "this job's keys", secret=True)
     return Launch(
         (Program(argv, _settings(spec, topology, address)),),
         files=(script, token) if has_peers else (script,),

@@ -13,9 +13,9 @@ from entrypoint.base import heartbeat, interfaces, supervised
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import EnvVar, Facts, File, Launch, Members, NodeReport, Plan, Topology
 from entrypoint.base.registry import choose, load, names
-from entrypoint.base.render import quote_ssh, render
+from entrypoint.base.render import quote_ssh
 from entrypoint.base.values import replace
-from entrypoint.launchers._common import refuse_launcher
+from entrypoint.launchers._common import file, refuse_launcher
 from entrypoint.plan import cpus
 from entrypoint.plan.members import assume_members, attempt_env, check_networks, working
 from entrypoint.plan.numbering import inherited
@@ -116,7 +116,7 @@ def _env_files(launch: Launch, facts: Facts, env: tuple[EnvVar, ...]) -> list[Fi
     of_each = {var.name for var in launch.ranks.env_of_each}
     variables = environment(facts.env, env).items()
     text = "".join(f"{name}={value}\0" for name, value in variables if name not in of_each)
-    return [File(supervised.ENV_FILE, text, "the environment", mode=0o600, secret=True)]
+    return [File(supervised.ENV_FILE, text, "the environment", secret=True)]
 
 
 def unused_log_dir(spec: JobSpec, plan: Plan) -> str:
@@ -209,10 +209,7 @@ def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
     """What `entrypoint render` writes: the scripts of all launchers that have one, and sshd's
     configuration."""
     topology = locate(spec, facts)
-    # Of a session's environment the rest is this machine's, and the scripts are for others.
-    env = {name: value for name, value in session_env(facts, topology).items() if name in _FOLDERS}
-    config = _sshd_config(spec, facts, topology, _SAMPLE, env, origin)
-    files = [File("sshd_config", config, "ssh/sshd_config.j2")]
+    files = [_sshd_config(spec, facts, topology, origin)]
     for name in names("launchers"):
         if write := getattr(load("launchers", name), "scripts", None):
             files += write(spec, topology, origin)
@@ -435,14 +432,13 @@ def session_env(facts: Facts, topology: Topology, launcher: str = "") -> dict[st
 
 
 def _ssh_files(spec: JobSpec, facts: Facts, topology: Topology, members: Members) -> list[File]:
-    config = _sshd_config(spec, facts, topology, _OWN, session_env(facts, topology))
     files = [
-        File("sshd_config", config, "ssh/sshd_config.j2", mode=0o600),
-        File("host_key", "", "this job's keys", mode=0o600, secret=True),
-        File("authorized_keys", "", "this job's keys", mode=0o600),
+        _sshd_config(spec, facts, topology),
+        File("host_key", "", "this job's keys", secret=True),
+        File("authorized_keys", "", "this job's keys"),
     ]
     if topology.naming:
-        files.append(File("passwd", "", "a name for this uid, for sshd and ssh alone", mode=0o600))
+        files.append(File("passwd", "", "a name for this uid, for sshd and ssh alone"))
     if spec.ssh.client == "files" and topology.is_leader:
         files += _client_files(spec, topology, members)
     return files
@@ -463,14 +459,11 @@ def _client_files(spec: JobSpec, topology: Topology, members: Members) -> list[F
         "peers": peers,
         "library": topology.naming,
     }
-    templates = (("ssh_config", "ssh/ssh_config.j2", 0o600), ("ssh", "ssh/ssh.sh.j2", 0o700))
     return [
-        *(
-            File(name, render(template, context), template, mode=mode)
-            for name, template, mode in templates
-        ),
-        File("client_key", "", "this job's keys", mode=0o600, secret=True),
-        File("known_hosts", "", "this job's keys", mode=0o600),
+        file("ssh/ssh_config.j2", context),
+        replace(file("ssh/ssh.sh.j2", context, 0o700), name="ssh"),
+        File("client_key", "", "this job's keys", secret=True),
+        File("known_hosts", "", "this job's keys"),
     ]
 
 
@@ -484,34 +477,28 @@ _SAMPLE = (
     "A sample: `entrypoint run` does not read this file; it renders its own at each start, with"
     " keys from the job's secret."
 )
-_FOLDERS = ("ENTRYPOINT_RUN_DIR", "TMPDIR")
 _BY_HAND = "ssh-keygen -t ed25519 -N '' -f host_key"
 
 
-def _sshd_config(
-    spec: JobSpec,
-    facts: Facts,
-    topology: Topology,
-    about: str,
-    env: Mapping[str, str],
-    origin: str = "the job's spec",
-) -> str:
-    return render(
-        "ssh/sshd_config.j2",
-        {
-            "origin": origin,
-            "about": about,
-            "user": topology.user,
-            "run_dir": topology.run_dir,
-            "host_key": f"a copy of {spec.ssh.host_key}" if spec.ssh.host_key else _BY_HAND,
-            "alive_interval": _alive_interval(spec),
-            "root_login": "no" if facts.uid else "prohibit-password",
-            "startups": max(256, 2 * len(topology.nodes)),
-            "login_grace": 15,
-            "session_env": env,
-            "more": _more_for_sshd(spec, topology),
-        },
-    )
+def _sshd_config(spec: JobSpec, facts: Facts, topology: Topology, sample: str = "") -> File:
+    """Return sshd's configuration on this node, or a sample of it with this origin."""
+    env = session_env(facts, topology)
+    if sample:  # the rest of a session's environment is this machine's, and a sample is for others
+        env = {name: env[name] for name in ("ENTRYPOINT_RUN_DIR", "TMPDIR")}
+    context = {
+        "origin": sample or "the job's spec",
+        "about": _SAMPLE if sample else _OWN,
+        "user": topology.user,
+        "run_dir": topology.run_dir,
+        "host_key": f"a copy of {spec.ssh.host_key}" if spec.ssh.host_key else _BY_HAND,
+        "alive_interval": _alive_interval(spec),
+        "root_login": "no" if facts.uid else "prohibit-password",
+        "startups": max(256, 2 * len(topology.nodes)),
+        "login_grace": 15,
+        "session_env": env,
+        "more": _more_for_sshd(spec, topology),
+    }
+    return file("ssh/sshd_config.j2", context, 0o644 if sample else 0o600)
 
 
 def _more_for_sshd(spec: JobSpec, topology: Topology) -> str:

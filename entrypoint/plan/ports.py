@@ -4,10 +4,10 @@ Every node computes the same ones."""
 from __future__ import annotations
 
 from entrypoint.base.errors import OsError
-from entrypoint.base.model import LaunchPort, Members, Source, Topology
+from entrypoint.base.model import DEFAULT, LaunchPort, Members, Source, Topology
 from entrypoint.base.text import some
 from entrypoint.base.values import replace
-from entrypoint.spec import DEFAULT, JobSpec
+from entrypoint.spec import JobSpec
 from entrypoint.spec.rules import port_blocks
 
 EVERYWHERE = 8  # ports that every node of a job offers

@@ -9,7 +9,17 @@ from collections.abc import Iterator, Sequence
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.interfaces import ip
-from entrypoint.base.model import SSH_PORT, Device, Facts, Node, Site, Topology, of_task
+from entrypoint.base.model import (
+    DEFAULT,
+    SSH_PORT,
+    Device,
+    Facts,
+    Node,
+    Site,
+    Source,
+    Topology,
+    of_task,
+)
 from entrypoint.base.registry import choose
 from entrypoint.base.text import count, some
 from entrypoint.base.values import replace
@@ -17,12 +27,10 @@ from entrypoint.plan import numbering
 from entrypoint.platforms import ANY_PROGRAM
 from entrypoint.platforms._clues import read
 from entrypoint.spec import (
-    DEFAULT,
     MAX_NODES,
     MAX_SLOTS,
     HostEntry,
     JobSpec,
-    Source,
     check_host,
     plain_path,
 )

@@ -3,7 +3,6 @@
 yamlfile, loading --> Items --rules--> values --loading--> JobSpec  (table: its fields, their rules)
 """
 
-from entrypoint.base.model import DEFAULT, Source
 from entrypoint.spec.jobspec import JobSpec
 from entrypoint.spec.loading import Override, letters_of, load, removed
 from entrypoint.spec.rules import (
@@ -26,8 +25,8 @@ from entrypoint.spec.table import (
 )
 
 __all__ = [
-    "DEFAULT", "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "HostEntry",
-    "JobSpec", "Override", "Source", "carried", "check_host", "expanded", "fields",
+    "JOB_NAME", "MAX_NODES", "MAX_SLOTS", "HostEntry",
+    "JobSpec", "Override", "carried", "check_host", "expanded", "fields",
     "for_script", "given", "left_out", "letters_of", "load", "plain_path", "removed",
     "settings_in", "written",
 ]  # fmt: skip

@@ -24,11 +24,11 @@ import pytest
 
 from entrypoint import spec as specs
 from entrypoint.base.errors import SpecError
-from entrypoint.base.model import Device, Facts, Launch, Members, Node, NodeReport, Topology
+from entrypoint.base.model import Device, Facts, Launch, Members, Node, NodeReport, Source, Topology
 from entrypoint.base.values import replace
 from entrypoint.launchers import torchlaunch, torchrun
 from entrypoint.plan import settle
-from entrypoint.spec import JobSpec, Source
+from entrypoint.spec import JobSpec
 from tests.command import captured
 from tests.process.bench import Process
 

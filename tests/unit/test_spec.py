@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from entrypoint import spec
 from entrypoint.base import registry
 from entrypoint.base.errors import SpecError
-from entrypoint.spec import JobSpec, Override, Source, check_host, fields, load
+from entrypoint.base.model import Source
+from entrypoint.spec import JobSpec, Override, check_host, fields, load
 from entrypoint.spec.schema import schema
 from tests import apis
 

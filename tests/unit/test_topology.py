@@ -10,11 +10,11 @@ import pytest
 
 from entrypoint.base import registry
 from entrypoint.base.errors import ConfigError, SpecError
-from entrypoint.base.model import Device, Facts, Node, Site, Topology
+from entrypoint.base.model import Device, Facts, Node, Site, Source, Topology
 from entrypoint.base.values import replace
 from entrypoint.plan import topology
 from entrypoint.platforms._clues import read
-from entrypoint.spec import JobSpec, Override, Source, load
+from entrypoint.spec import JobSpec, Override, load
 from entrypoint.spec.jobspec import SshSpec
 from tests.growth import grows_too_fast
 from tests.unit.cases import collect, read_expected, read_facts
