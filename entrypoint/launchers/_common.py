@@ -3,7 +3,8 @@ variables for a node's place among the others; files of templates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 from entrypoint.base.errors import ConfigError, Problem, SpecError
@@ -113,12 +114,16 @@ def with_options(
 
 
 def refuse_options(
-    spec: JobSpec, path: str, argv: Sequence[str], settled: Mapping[str, str], setter: str
+    spec: JobSpec,
+    path: str,
+    settled: Mapping[str, str],
+    setter: str = "the launcher",
+    spellings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Refuse options in the spec's field `path` that `setter` sets.
 
-    `settled` names the fields of the options' values. argparse accepts any beginning of an option
-    for the option. Raises SpecError.
+    `settled` names the fields of the options' values; `spellings` has the long forms of short
+    options. argparse accepts any beginning of an option for the option. Raises SpecError.
     """
     refuse(
         problem(
@@ -128,8 +133,8 @@ def refuse_options(
             f"`{brief(argument)}`",
             f"set {settled[option]}",
         )
-        for argument in argv
-        if (name := _option(argument)) is not None
+        for word in spec.value(path)
+        if (name := _option(argument := spellings.get(word[:2], word))) is not None
         and (option := next((option for option in settled if option.startswith(name)), ""))
     )
 

@@ -94,10 +94,9 @@ def launch(
 
 def _refuse(spec: JobSpec, name: str, extra: str, settled: Mapping[str, str]) -> None:
     refuse_env(spec, {"RDZV_BACKEND": "torch.rdzv_backend", "MAX_RESTARTS": "torch.max_restarts"})
-    options = [_SHORT.get(word[:2], word) for word in spec.value(extra)]
-    refuse_options(spec, extra, options, settled, f"launcher {name}")
+    refuse_options(spec, extra, settled, f"launcher {name}", _SHORT)
     if spec.logs.lines:
-        refuse_options(spec, extra, options, _OF_OUTPUT, "logs")
+        refuse_options(spec, extra, _OF_OUTPUT, "logs", _SHORT)
 
 
 def _command(spec: JobSpec, topology: Topology) -> tuple[str, tuple[str, ...]]:

@@ -55,7 +55,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     """
     by_ssh = spec.ssh.client == "files" and topology.has_peers
     settled = _SETTLED if by_ssh else _SETTLED | _BY_SSH
-    refuse_options(spec, "deepspeed.extra_args", spec.deepspeed.extra_args, settled, "the launcher")
+    refuse_options(spec, "deepspeed.extra_args", settled)
     launch = (_by_ssh if by_ssh else _on_each_node)(spec, topology)
     return replace(launch, port=meeting_port(spec, topology, "torch.port"))
 

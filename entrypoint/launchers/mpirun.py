@@ -156,8 +156,8 @@ def _check_names(topology: Topology) -> None:
         )
 
 
-def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
-    """Return the files that `entrypoint render` writes for this launcher."""
+def script(spec: JobSpec, topology: Topology, origin: str) -> File:
+    """Return the file that `entrypoint render` writes for this launcher."""
     settings = [
         f"  export {name}=${{{name}:-{quote_sh(value)}}}"
         for name, value in for_script(spec)[0].items()
@@ -168,7 +168,7 @@ def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
         "nodes": spec.nodes,
         **carried(spec),
     }
-    return (file("mpirun/run_mpi.sh.j2", context, 0o755),)
+    return file("mpirun/run_mpi.sh.j2", context, 0o755)
 
 
 def _script(spec: JobSpec, topology: Topology, tagged: str) -> File:

@@ -33,9 +33,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     Raises SpecError if mindspore.extra_args has an option that the launcher sets, ConfigError if
     the nodes have different numbers of slots.
     """
-    refuse_options(
-        spec, "mindspore.extra_args", spec.mindspore.extra_args, _SETTLED, "the launcher"
-    )
+    refuse_options(spec, "mindspore.extra_args", _SETTLED)
     ranks = equal_slots("msrun", topology)
     logs = f"{topology.log_dir}/{topology.job}-msrun{topology.of_attempt}"
     options = {

@@ -60,7 +60,7 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     Raises SpecError if ray.extra_args has an option that the launcher sets, or env the address of
     another cluster.
     """
-    refuse_options(spec, "ray.extra_args", spec.ray.extra_args, _SETTLED, "the launcher")
+    refuse_options(spec, "ray.extra_args", _SETTLED)
     refuse_env(spec, {"RAY_ADDRESS": "launcher: plain, where a cluster is there already"})
     has_peers = topology.has_peers
     interface = topology.report.interface

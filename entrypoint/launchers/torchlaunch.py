@@ -27,6 +27,6 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
     return _torch.launch(spec, topology, "torchlaunch", options)
 
 
-def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
-    """Return the files that `entrypoint render` writes for this launcher."""
-    return (_torch.script(spec, topology, "torchlaunch", origin),)
+def script(spec: JobSpec, topology: Topology, origin: str) -> File:
+    """Return the file that `entrypoint render` writes for this launcher."""
+    return _torch.script(spec, topology, "torchlaunch", origin)

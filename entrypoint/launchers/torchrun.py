@@ -113,7 +113,7 @@ def _least(spec: JobSpec, topology: Topology) -> int | None:
     raise SpecError([problem(spec, "nodes", summary, detail, hint)])
 
 
-def scripts(spec: JobSpec, topology: Topology, origin: str) -> tuple[File, ...]:
-    """Return the files that `entrypoint render` writes for this launcher."""
+def script(spec: JobSpec, topology: Topology, origin: str) -> File:
+    """Return the file that `entrypoint render` writes for this launcher."""
     _least(spec, topology)
-    return (_torch.script(spec, topology, "torchrun", origin),)
+    return _torch.script(spec, topology, "torchrun", origin)

@@ -206,13 +206,13 @@ def with_supervisor(
 
 
 def rendered(spec: JobSpec, facts: Facts, origin: str) -> list[File]:
-    """What `entrypoint render` writes: the scripts of all launchers that have one, and sshd's
+    """What `entrypoint render` writes: the script of each launcher that has one, and sshd's
     configuration."""
     topology = locate(spec, facts)
     files = [_sshd_config(spec, facts, topology, origin)]
     for name in names("launchers"):
-        if write := getattr(load("launchers", name), "scripts", None):
-            files += write(spec, topology, origin)
+        if write := getattr(load("launchers", name), "script", None):
+            files.append(write(spec, topology, origin))
     return files
 
 

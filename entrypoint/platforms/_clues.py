@@ -9,7 +9,7 @@ Kubernetes, Pods with an index are named `<job>-<index>`; a JobSet's Job is name
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -56,7 +56,7 @@ class Clues:
 
     def number(self, name: str) -> int | None:
         """Return the variable's number, as `number` does."""
-        return number(self.env, name)
+        return number(self.env.get(name, ""), name)
 
     def take(self, field: str, value: Any, origin: str = "") -> None:
         """Take a value for a field of the Site, unless it is empty.
@@ -165,12 +165,12 @@ def _bare(host: str) -> str:
     return inner if host == f"[{inner}]" and ip(inner) else host
 
 
-def number(env: Mapping[str, str], name: str) -> int | None:
-    """Return the variable's number; None if it is unset or empty.
+def number(text: str, name: str) -> int | None:
+    """Return the number in the variable's text; None if it is empty.
 
     Raises ConfigError if it is no whole number, or larger than in any job.
     """
-    text = env.get(name, "").strip()
+    text = text.strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit()):

@@ -94,8 +94,8 @@ def _workers(clues: Clues, job: str) -> tuple[str, ...]:
     """Return the nodes of an elastic job, if their number is fixed."""
     text = clues.env.get(_NODES, "").strip()
     low, colon, high = text.partition(":")
-    least = number({_NODES: low}, _NODES)
-    most = number({_NODES: high if colon else low}, _NODES)
+    least = number(low, _NODES)
+    most = number(high if colon else low, _NODES)
     if job and least and least == most:
         return tuple(f"{job}-worker-{index}" for index in range(least))
     clues.no_hosts(

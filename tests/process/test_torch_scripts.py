@@ -85,8 +85,8 @@ class Bench:
 
     def render(self, text: str = "", at: Topology | None = None) -> None:
         for launcher in (torchrun, torchlaunch):
-            for file in launcher.scripts(job(text), at or topology(), "a test"):
-                (self.folder / file.name).write_text(file.text)
+            file = launcher.script(job(text), at or topology(), "a test")
+            (self.folder / file.name).write_text(file.text)
 
     def run(
         self, *words: str, script: str = "torchrun", bare: bool = False, **env: str
