@@ -4,7 +4,6 @@ is."""
 from __future__ import annotations
 
 import fcntl
-import functools
 import os
 import shutil
 import signal
@@ -23,7 +22,6 @@ from tests.composed import Compose
 from tests.containers import IMAGE, IMAGES, engine, missing, new_network
 from tests.faults.faultjob import Job
 from tests.modelarts import ModelArts
-from tests.networks.pods import Pods
 from tests.process.bench import Bench
 from tests.proof.areas import area_of
 from tests.rows import ended, said
@@ -39,7 +37,7 @@ NOT_HERE = [name for name in ("mpirun", "ssh") if not shutil.which(name)] + (
 )
 Ran = tuple[dict[str, str], str]  # host -> container, and all they said
 
-CONTAINERS = ("bake", "compose", "engines", "faults", "image", "networks", "restarts", "sbatch")
+CONTAINERS = ("bake", "compose", "engines", "faults", "image", "restarts", "sbatch")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -95,7 +93,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     reason = None
     if folder == "loopback" and NOT_HERE:
         reason = f"not on this machine: {', '.join(NOT_HERE)}"
-    if folder in ("compose", "engines", "faults", "networks", "restarts", "sbatch"):
+    if folder in ("compose", "engines", "faults", "restarts", "sbatch"):
         params = getattr(item, "callspec", None)
         image = getattr(item.module, "IMAGE", IMAGE)  # type: ignore[attr-defined]
         reason = missing(str(params.params.get("image", image) if params else image))
@@ -205,21 +203,6 @@ def network() -> Iterator[str]:
     name = new_network()
     yield name
     engine().networks.get(name).remove()
-
-
-@pytest.fixture(scope="module")
-def lay_out() -> Iterator[Callable[..., Pods]]:
-    """Nodes with networks as a test wants them; the tests of a file share those that are alike."""
-    with ExitStack() as made:
-
-        @functools.cache
-        def pods(*nodes: str, ipv6: bool = False) -> Pods:
-            laid_out = Pods(nodes, ipv6)
-            made.callback(laid_out.close)
-            laid_out.lay_out()
-            return laid_out
-
-        yield pods
 
 
 @pytest.fixture

@@ -30,7 +30,6 @@ EXERCISED = {
     "launchers": ["entrypoint/launchers/deepspeed.py", "templates/ray/ray_node.py", "examples/jax/", "Dockerfile.gpu"],
     "faults": ["entrypoint/job/failure.py", "entrypoint/launchers/torchrun.py", "tests/faults/faultjob.py"],
     "restarts": ["entrypoint/job/", "entrypoint/launchers/torchrun.py", "Dockerfile.gpu"],
-    "networks": ["entrypoint/base/interfaces.py", "tests/networks/pods.py"],
     "slurm": ["entrypoint/platforms/slurm.py", "tests/sbatch/realslurm.py", "Dockerfile.gpu"],
     "bake": ["scripts/image/install", "tests/bake/layouts/", "entrypoint/launchers/mpirun.py"],
     "wheel": ["scripts/version.py", "scripts/build_hook.py", "templates/slurm/job.sh.j2", "entrypoint/causes/", "pyproject.toml"],
