@@ -1,5 +1,5 @@
-"""Memory cgroups of both versions, as files; a real kernel's is in
-tests/compose/test_memory_limit.py."""
+"""Memory cgroups of both versions, as files; a real kernel's: tests/loopback/test_staged_failures.py
+and tests/faults."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def v1(root: Path, **files: object) -> Path:
     return folder
 
 
+@pytest.mark.promise("a kill for memory is told with limit and peak")
 def test_version_2(tmp_path: Path) -> None:
     folder = v2(tmp_path)
     memory = Memory(tmp_path)
@@ -62,6 +63,7 @@ def test_version_2(tmp_path: Path) -> None:
     assert memory.oom_killed() == "out of memory: limit 512 MiB, peak 511 MiB"
 
 
+@pytest.mark.promise("a kill for memory is told with limit and peak")
 def test_version_1_and_kills_before_the_watch_do_not_count(tmp_path: Path) -> None:
     folder = v1(tmp_path)
     memory = Memory(tmp_path)
@@ -97,6 +99,7 @@ def test_no_limit_means_the_machine(version: int, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.control("a kill for memory is told with limit and peak")
 def test_nothing_to_read_is_nothing_said(tmp_path: Path) -> None:
     assert Memory(tmp_path).oom_killed() is None
     proc(tmp_path, "0::/", "30 29 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw")
