@@ -22,7 +22,7 @@ EXERCISED = {
     "pages": ["templates/report/timeline.html.j2", "docs/how-to/docker.md", "scripts/docs"],
     "loopback": ["entrypoint/job/leader.py", "entrypoint/launchers/ray.py", "templates/mpirun/mpirun.sh.j2", "tests/cluster.py"],
     "stalls": ["entrypoint/ranks/stall/", "entrypoint/launchers/torchrun.py", "tests/stalls/train.py"],
-    "cpus": ["entrypoint/launchers/mpirun.py", "entrypoint/system/threads.py", "tests/cpus/probe.py"],
+    "cpus": ["entrypoint/launchers/mpirun.py", "entrypoint/system/threads.py"],
     "security": ["entrypoint/session/", "templates/ssh/sshd_config.j2", "docs/explanation/security.md"],
     "image": ["Dockerfile.gpu", "Dockerfile.ascend", "scripts/image/", "scripts/image-entry", "docs/reference/image-contract.md", "entrypoint/job/leader.py"],
     "compose": ["entrypoint/tools/deploy/compose.py", "templates/compose/compose.yaml.j2", "entrypoint/platforms/kubernetes.py", "Dockerfile.gpu"],
