@@ -2,8 +2,7 @@
 starts it.
 
 Here a recorder stands for Python, or a module for torch. With the real one:
-tests/loopback/test_torch.py and, in the image, tests/engines/test_pytorch_engine.py and
-test_plain_torch.py.
+tests/loopback/test_torch.py and, in the image, tests/engines/test_pytorch_engine.py.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,6 +81,9 @@ class Bench:
         self.python = folder / "recorder"
         self.python.write_text(RECORDER.format(python=sys.executable))
         self.python.chmod(0o755)
+        (folder / "bin").mkdir()
+        for name in ("bash", "dirname", "env", "hostname", "sed", "tr"):  # and no entrypoint
+            (folder / "bin" / name).symlink_to(str(shutil.which(name)))
         self.render()
 
     def render(self, text: str = "", at: Topology | None = None) -> None:
@@ -93,7 +96,7 @@ class Bench:
     ) -> Recorded:
         """What worker-0's script starts for this program, for train.py where there is none, or for
         none (`bare`)."""
-        base = {"PATH": os.environ["PATH"], "PYTHON": str(self.python), "NODE_RANK": "0"}
+        base = {"PATH": f"{self.folder}/bin", "PYTHON": str(self.python), "NODE_RANK": "0"}
         done = subprocess.run(
             ["bash", f"{self.folder}/{script}.sh", *(words or (() if bare else ("train.py",)))],
             env={**base, **env}, cwd=self.folder, capture_output=True, text=True, timeout=60,
@@ -118,6 +121,7 @@ BOTH = pytest.mark.parametrize("script", ["torchrun", "torchlaunch"])
 # By hand: the command line
 
 
+@pytest.mark.promise("`torchrun.sh` and `run_mpi.sh` work without the toolkit")
 def test_torchrun_by_itself(bench: Bench) -> None:
     got = bench.run("train.py", "--epochs", "5")
     assert got.argv == [
@@ -128,12 +132,19 @@ def test_torchrun_by_itself(bench: Bench) -> None:
     ]
 
 
+@pytest.mark.promise("`torchrun.sh` and `run_mpi.sh` work without the toolkit")
 def test_torchlaunch_by_itself(bench: Bench) -> None:
     assert bench.run("train.py", script="torchlaunch").argv == [
         *("-m", "torch.distributed.launch", "--nnodes=2", "--node_rank=0", "--nproc_per_node=2"),
         *("--master_addr=w-0", "--master_port=6060", "--use_env", "--no_python", "--"),
         *(str(bench.python), "train.py"),
     ]
+
+
+@pytest.mark.control("`torchrun.sh` and `run_mpi.sh` work without the toolkit")
+def test_there_is_no_toolkit_beside_them(bench: Bench) -> None:
+    assert shutil.which("entrypoint") or shutil.which("entrypoint", path=f"{sys.prefix}/bin")
+    assert not shutil.which("entrypoint", path=f"{bench.folder}/bin")
 
 
 @BOTH
