@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -78,25 +77,3 @@ def test_what_a_machine_lacks_is_named_before_ranks_start() -> None:
         assert [words[: len(line) + 13] for words in before] == (
             [f"[entrypoint] {line}"] if line else []
         ), name
-
-
-def test_little_lockable_memory_matters_with_rdma_alone(folder: Path) -> None:
-    (folder / "uverbs0").touch()
-    limit, devices = ["--ulimit", "memlock=65536:65536"], ["-v", f"{folder}:/dev/infiniband:ro"]
-    may_lock = ["--user", "0", "--cap-add", "IPC_LOCK"]
-    said = {}
-    for name, options in {
-        "limit": [*limit, *devices],
-        "no RDMA": limit,
-        "may lock": [*devices, *may_lock],
-    }.items():
-        process = start(*options)
-        _, said[name] = process.communicate(timeout=60)
-    line = (
-        "EP423 little memory can be locked | 64 KiB, needed: no limit, with RDMA devices in"
-        " /dev/infiniband | "
-    )
-    assert f"[entrypoint] warning: {line}" in said.pop("limit")
-    assert {name: "memory can be locked" in words for name, words in said.items()} == {
-        "no RDMA": False, "may lock": False,
-    }  # fmt: skip

@@ -41,13 +41,3 @@ def test_three_containers_train_and_end_together(compose: Compose) -> None:
     assert float(losses[2]) < float(losses[1])
     running = [name for name in compose.containers().values() if inspect(name)["State"]["Running"]]
     assert not running, "a container is still running"
-
-
-def test_a_program_that_fails_fails_every_container_with_its_status(compose: Compose) -> None:
-    compose.render(SPEC, "python", "train.py", "--fail", "7")
-    log = run(compose)
-    containers = compose.containers()
-    assert {name: exit_code(each) for name, each in containers.items()} == dict.fromkeys(
-        containers, 7
-    ), log
-    assert re.search(r"rank \d on worker-\d exited with 7", log)

@@ -6,11 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tests import TREE
-from tests.composed import Compose
 from tests.containers import TENSORFLOW, logs
 from tests.modelarts import ModelArts
-from tests.rows import agrees, ended, said
+from tests.rows import agrees
 
 IMAGE = TENSORFLOW
 Run = Callable[..., tuple[dict[str, str], str]]
@@ -64,12 +62,3 @@ def test_parameter_server_strategy(variables: Run, modelarts: ModelArts) -> None
         assert re.search(rf"{name} computed [1-9]\d* of 160 shares", log), log
     assert re.search(rf"chief 0 on {workers[0]}, pid", logs(containers[workers[0]])), log
     agrees(log, "1e-10")
-
-
-def test_a_worker_that_fails_gives_every_container_its_status(compose: Compose) -> None:
-    spec = TREE / "examples/tensorflow/between-graph.yaml"
-    compose.render(spec, "between_graph.py", "--fail", "5", "--fail-rank", "1", image=TENSORFLOW)
-    compose.run("up", "-d")
-    containers = compose.containers()
-    statuses = ended(containers)
-    assert statuses == dict.fromkeys(["ps-0", "worker-0", "worker-1"], 5), said(containers)

@@ -17,6 +17,7 @@ from entrypoint.tools.deploy._kinds import KINDS
 from tests.unit.test_deploy_kinds import templates
 
 SPEC = "name: demo\nslots: 2\ncommand: [python, train.py]\n"
+JOB = "{{kind: Job, spec: {{template: {{spec: {{containers: [{{{}}}]}}}}}}}}"
 
 
 def of_compose(text: str) -> Iterator[list[str]]:
@@ -82,3 +83,11 @@ def test_each_target_starts_the_toolkit_by_name(
     for words in starts:
         assert words[:2] == ["entrypoint", "run"]
         assert words[2:3] in ([], ["--"])
+
+
+@pytest.mark.control("a rendered file starts the toolkit, whatever the image starts by itself")
+def test_arguments_alone_leave_the_start_to_the_image() -> None:
+    (words,) = of_kubernetes(JOB.format("command: [entrypoint], args: [run]"))
+    assert words == ["entrypoint", "run"]
+    with pytest.raises(KeyError):
+        [*of_kubernetes(JOB.format("args: [entrypoint, run]"))]
