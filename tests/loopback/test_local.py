@@ -107,17 +107,6 @@ def test_ctrl_c_stops_the_job_and_each_node_has_its_grace(local: Make) -> None:
     assert sorted(job.out.splitlines()[2:]) == ["saved worker-0", "saved worker-1"]
 
 
-def test_timeout_s_two_signals_are_one(local: Make) -> None:
-    """timeout(1) signals its child, and then the group."""
-    job = local("--nodes", "2", *PLAIN, "--", "sh", "-c", UP)
-    job.says("up worker", 2)
-    job.process.terminate()
-    os.killpg(job.process.pid, signal.SIGTERM)
-    assert job.ends() == 143
-    assert "again" not in job.err
-    assert sorted(job.out.splitlines()[2:]) == ["saved worker-0", "saved worker-1"]
-
-
 def test_a_quick_second_ctrl_c_counts() -> None:
     """A terminal sends each to the whole group, whoever is the parent."""
     stubborn = "trap '' TERM; echo up; while :; do sleep 0.1; done"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import hashlib
-import itertools
 import os
 import re
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster, Make, until
+from tests.cluster import Cluster, Make
 
 pytestmark = pytest.mark.usefixtures("alone")  # they take the default ports of this machine
 
@@ -34,25 +30,6 @@ def cluster(cluster: Make) -> Make:
 
 def own_name() -> str:
     return f"{Path('/proc/self/comm').read_text().strip()} (pid {os.getpid()})"
-
-
-@contextlib.contextmanager
-def taken(*ports: int) -> Iterator[None]:
-    """Listen on these ports of both nodes, each as soon as nobody else does.
-
-    Not at all addresses: 36666 may be the port of a connection from another one (ip(7)).
-    """
-    with contextlib.ExitStack() as stack:
-
-        def listens(address: tuple[str, int]) -> bool:
-            with contextlib.suppress(OSError):
-                stack.enter_context(socket.create_server(address))
-                return True
-            return False
-
-        for address in itertools.product(("127.0.0.2", "127.0.0.3"), ports):
-            until(functools.partial(listens, address), 60, f"to listen on {address}")
-        yield
 
 
 def test_a_port_of_sshd_that_is_taken_is_named_with_its_holder(cluster: Make) -> None:
@@ -129,22 +106,3 @@ def test_jobs_that_a_scheduler_starts_at_once_on_one_host_network(
     assert len(ports) == len(set(ports)) == len(jobs), chosen
     assert not any("is taken" in job.both() for job in jobs)
     assert [job.survivors() for job in jobs] == [[]] * len(jobs)
-
-
-def test_a_job_runs_with_a_foreign_listener_at_every_default_port(cluster: Make) -> None:
-    settings = {
-        "plain": "torch.port",
-        "mpirun": "torch.port",
-        "jax": "jax.port",
-        "tensorflow": "tensorflow.port",
-        "pytorch": "torch.port",
-    }
-    with taken(6060, 6070, 8118, 2222, 2223, *range(6379, 6386), 8265):
-        for launcher, setting in settings.items():
-            job = cluster(2, slots=1)
-            (job.folder / "meet.py").write_text(MEET)
-            job.start_all("python3", "meet.py", launcher=launcher)
-            assert job.ends() == {0: 0, 1: 0}, job.both()
-            assert re.search(
-                rf" by {re.escape(own_name())}.*; {setting} is 20\d\d\d$", job.err(0), re.M
-            )

@@ -17,7 +17,6 @@ WARNING = (
     "[entrypoint worker-0] warning: EP506 no roll call, roll_call: none (env ENTRYPOINT_ROLL_CALL)"
     " | nobody notices"
 )
-NEEDY = ("hydra", "mpirun", "ray")
 
 
 def entrypoint(
@@ -74,35 +73,6 @@ def test_a_job_that_asks_for_none_runs_and_is_warned(launcher: str, tmp_path: Pa
     if launcher == "pytorch":  # the end of one node is not called the job's
         last = "[entrypoint worker-0] this node's part is done: pytorch exited with 0"
         assert said.splitlines()[-1] == last
-
-
-def test_a_spec_asks_for_it_too(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("roll_call: none\nlauncher: plain\ncommand: ['true']\n")
-    status, said = entrypoint(tmp_path, "run", "--spec", "job.yaml")
-    assert status == 0, said
-    assert "warning: EP506 no roll call, roll_call: none (spec job.yaml:1:12) | " in said
-
-
-@pytest.mark.parametrize(
-    ("what", "argv", "env"),
-    [
-        *((f"launcher {name}", ("--launcher", name), {}) for name in NEEDY),
-        ("ssh.client: files", ("--launcher", "plain"), {"ENTRYPOINT_SSH_CLIENT": "files"}),
-    ],
-)
-def test_what_needs_the_roll_call_is_refused_with_it(
-    what: str, argv: tuple[str, ...], env: dict[str, str], tmp_path: Path
-) -> None:
-    for command in ("plan", "run"):
-        status, said = entrypoint(tmp_path, command, *argv, "--", "true", **NONE, **env)
-        assert status == 78, said
-        assert (
-            f"EP313 {what} needs the roll call | roll_call: none (env ENTRYPOINT_ROLL_CALL) | "
-            in said
-        )
-        # The control: a node alone holds none, whatever is asked for.
-        alone = entrypoint(tmp_path, "plan", *argv, "--", "true", hosts="worker-0", **NONE, **env)
-        assert "EP313" not in alone[1]
 
 
 @pytest.mark.control("several nodes without a secret do not start unless `roll_call: none`")

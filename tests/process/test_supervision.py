@@ -56,18 +56,6 @@ def test_the_bench_sees_what_is_left(bench: Bench) -> None:
 # Exit statuses
 
 
-def test_the_launcher_s_status_is_the_job_s(bench: Bench) -> None:
-    """Each status: test_exit_tables.py."""
-    exits, killed = bench.others(2)
-    started = exits.start("prog", FAKE_EXIT="137"), killed.start("prog", FAKE_KILL="9")
-    assert [process.wait(60) for process in started] == [137, 137]
-    assert (exits.out, killed.out) == ("", "")
-    for said in (exits.err.splitlines(), killed.err.splitlines()):
-        first = "[entrypoint] started: mpirun with 2 ranks | whole line: "
-        assert said[0].startswith(first)
-        assert said[1:] == ["[entrypoint] EP601 mpirun was ended by SIGKILL (137); exit 137"]
-
-
 def test_a_launcher_that_sleeps_when_every_rank_has_ended_well_is_ended(bench: Bench) -> None:
     """But not one that still passes on what ranks said, which takes longer here."""
     asleep, talks = bench.others(2)

@@ -36,21 +36,6 @@ def started(*words: str, **how: Any) -> Process[bytes]:
     return Process([*KEEP, *words], **{"stdout": subprocess.PIPE, **how})
 
 
-@pytest.mark.parametrize(
-    ("program", "status"),
-    [
-        ("exit 0", 0),
-        ("exit 7", 7),
-        ("exit 255", 255),
-        ("kill -9 $$", 137),
-        ("kill -SEGV $$", 139),
-        ("kill $$", 143),
-    ],
-)
-def test_the_status_is_the_program_s(program: str, status: int) -> None:
-    assert keep("--", "sh", "-c", program).returncode == status
-
-
 @pytest.mark.parametrize(("program", "status"), [("/no/such", 127), ("/tmp", 126)])
 def test_what_cannot_be_started(program: str, status: int) -> None:
     done = keep("--", program)
@@ -141,21 +126,6 @@ def test_a_line_without_an_end_comes_in_several_and_the_log_has_it_whole(tmp_pat
     assert max(map(len, lines)) < 4096  # a pipe takes so much at once
     assert sum(line.count(b"x") for line in lines) == 33554432
     assert log.stat().st_size == 33554432 + 3
-
-
-def test_lines_of_different_ranks_do_not_mix() -> None:
-    program = "import os\nfor i in range(400): os.write(1, (b'%c' % (97 + i % 26)) * 3000 + b'\\n')"
-    ours, theirs = os.pipe()
-    ranks = [
-        started("--label", f"[rank {rank}] ", "--", sys.executable, "-c", program, stdout=theirs)
-        for rank in range(3)
-    ]
-    os.close(theirs)
-    with open(ours, "rb") as together:
-        lines = together.read().split(b"\n")[:-1]
-    assert [rank.wait(60) for rank in ranks] == [0, 0, 0]
-    assert len(lines) == 3 * 400
-    assert [line[:60] for line in lines if len(line) != 3009 or len(set(line[9:])) != 1] == []
 
 
 # What a line of a rank comes in, and seconds between its pieces.

@@ -549,21 +549,6 @@ def test_the_python_of_a_program_that_names_none(
     assert made.launch.programs[0].argv[0] == python
 
 
-@pytest.mark.promise("torchrun's nodes are numbered in the order of `hosts`")
-@pytest.mark.parametrize("hosts", [["w-0", "w-1"], [f"w-{node}" for node in range(11)]])
-def test_nodes_keep_the_order_of_the_hosts(hosts: list[str]) -> None:
-    """What c10d makes of them: tests/loopback/test_torch.py."""
-    for node in range(2):
-        at = topology(hosts, me=node)
-        assert "--rdzv_backend=static" in options_of(at=at)
-        for text in (
-            "torch: {max_restarts: 1}",
-            "torch: {rdzv_backend: c10d}",
-            f"nodes: 1:{len(hosts)}",
-        ):
-            assert "--rdzv_backend=c10d" in options_of(text, at=at)
-
-
 def test_a_rendezvous_by_c10d() -> None:
     hosts = ["fd00::1", "fd00::2"]
     text = "torch: {rdzv_backend: c10d, extra_args: [--rdzv_conf=a=1, --role, x, --rdzv-conf, b=2]}"

@@ -151,19 +151,6 @@ def test_a_mistake_in_an_object_is_refused(manifest: dict[str, Any]) -> None:
     assert [what for what, wrong in spoilt(manifest) if not apis.mistakes(wrong, NEWEST)] == []
 
 
-def test_names_and_labels_are_what_a_server_takes() -> None:
-    service = next(
-        each for case in of("kubernetes") for each in objects(case) if each["kind"] == "Service"
-    )
-    for wrong in (
-        {"name": "Demo"},
-        {"name": "a_b"},
-        {"labels": {"queue": "a b"}},
-        {"labels": {"queue": "a" * 64}},
-    ):
-        assert apis.mistakes({**service, "metadata": {"name": "demo", **wrong}}, NEWEST), wrong
-
-
 @pytest.mark.promise("a deployed file is valid by its reader's own schema")
 @pytest.mark.deployed("modelarts", "{case.name}", f"{MODELARTS}: CreateTrainingJob")
 @pytest.mark.parametrize("case", of("modelarts"), ids=lambda case: case.name)

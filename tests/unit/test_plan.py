@@ -132,27 +132,17 @@ def test_only_the_spec_does_without_a_roll_call(text: str, secret: bool, sshd: b
     )
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "torchlaunch"])
-@pytest.mark.parametrize(
-    ("text", "ends_together"),
-    [(TWO.format(0) + "roll_call: none\n", True), (TWO.format(0), False), ("", False)],
-)
-def test_torch_s_nodes_end_together_by_themselves_without_a_roll_call(
-    text: str, ends_together: bool, launcher: str
-) -> None:
-    (program,) = build(f"{text}launcher: {launcher}").launch.programs
-    assert ("EXIT_TOGETHER" in values(program.env)) == ends_together
-
-
 @pytest.mark.parametrize("launcher", registry.names("launchers"))
-@pytest.mark.parametrize("more", ["", "restarts: 1"])
+@pytest.mark.parametrize("more", ["", "restarts: 1", "ssh: {client: files}"])
 def test_who_needs_the_roll_call(launcher: str, more: str) -> None:
     """The control: others do without it."""
     text = f"hosts: [a, b, c]\nlauncher: {launcher}\nroll_call: none\n{more}"
     if not more and launcher not in ("hydra", "mpirun", "ray"):
         assert build(text).roll_call == "none"
     else:
-        with pytest.raises(ConfigError, match=rf"EP313 (launcher {launcher}|{more}) needs "):
+        with pytest.raises(
+            ConfigError, match=rf"EP313 (launcher {launcher}|{more}|ssh.client: files) needs "
+        ):
             build(text)
 
 
@@ -278,15 +268,6 @@ def of_sshd(made: Plan) -> dict[str, str]:
 )
 def test_sshd_listens_where_the_node_is_called(node: str, address: str | None) -> None:
     assert of_sshd(build(f"hosts: [a, {node}]\nnode_rank: 1\n")).get("ListenAddress") == address
-
-
-@pytest.mark.parametrize(("nodes", "logins"), [(2, 256), (128, 256), (200, 400)])
-def test_sshd_has_room_for_two_logins_of_each_node_and_256_at_least(
-    nodes: int, logins: int
-) -> None:
-    hosts = ", ".join(f"node-{number}" for number in range(nodes))
-    made = of_sshd(build(f"hosts: [{hosts}]\nnode_rank: 1\n"))
-    assert made["MaxStartups"] == str(logins)
 
 
 @pytest.mark.parametrize(
@@ -567,26 +548,6 @@ def test_a_plan_waits_for_a_rank_table_only_if_its_launcher_needs_one(
     assert any("from the rank table" in note for note in made.later) == needs_table
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_the_secret_is_nowhere(rank: int) -> None:
-    env = {"PATH": "/usr/bin:/bin", "ENTRYPOINT_SECRET": SECRET}
-    container = facts(env)
-    text = TWO.format(rank) + "ssh: {client: files}\ncommand: [prog]"
-    spec, topology = settle(text, container, env=env)
-    assert spec.secret.value == SECRET
-    made = planning.settle(spec, container, topology)
-    shown = [repr(made), plan_text(spec, made), plan_json(spec, made), repr(spec), str(vars(spec))]
-    assert [text for text in shown if SECRET in text] == []
-    assert "ENTRYPOINT_SECRET" not in planning.environment(
-        env, (*made.env, *(var for program in made.launch.programs for var in program.env))
-    )
-    assert [
-        each.name for each in made.files if SECRET in each.text or "ENTRYPOINT_SECRET" in each.text
-    ] == []
-    keys = {"host_key", "client_key", "known_hosts", "authorized_keys"}
-    assert {each.text for each in made.files if each.name in keys} == {""}
-
-
 def test_values_are_on_no_command_line() -> None:
     made = build("launcher: mpirun", facts({"a.b": "hush"}))
     assert "hush" not in file(made, "rank.sh")
@@ -631,15 +592,6 @@ def test_open_mpi_5_on_ipv6_alone_is_refused(
         assert (error is not None) == refuses
         says = "78 EP405 Open MPI 5.0.7 cannot start ranks over IPv6 alone | eth0 fd00::7 | "
         assert error is None or f"{error.status} {error.reason}".startswith(says)
-
-
-def test_a_plan_counts_the_settings_that_it_leaves_out() -> None:
-    spec, _ = settle("name: x", facts())
-    made = build("name: x")
-    some, everything = plan_text(spec, made), plan_text(spec, made, (), True)
-    left = len(everything.splitlines()) - len(some.splitlines())
-    assert f"\nsettings; --all shows {left} defaults, too\n  name: x  #" in some
-    assert "\nsettings\n  name: x  #" in everything
 
 
 def test_a_plan_shows_the_values_that_were_settled() -> None:

@@ -348,16 +348,6 @@ address_9 = 192.98.92.109
 """
 
 
-def test_servers_merge_in_the_order_given() -> None:
-    later = ranktable.from_addresses(["10.1.0.1", "10.1.0.2"], "10.0.0.1")
-    assert rows(ranktable.merge([ranktable.from_hccn_conf(HCCN, "10.0.0.2"), later])) == [
-        ["10.0.0.2", 9, "192.98.92.109"],
-        ["10.0.0.2", 10, "192.98.92.110"],
-        ["10.0.0.1", 0, "10.1.0.1"],
-        ["10.0.0.1", 1, "10.1.0.2"],
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

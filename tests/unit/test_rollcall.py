@@ -347,3 +347,16 @@ def test_an_elastic_job_starts_with_enough_nodes_when_the_roll_call_ends() -> No
     node.waits(6)
     assert node.outcome is None
     assert node.is_prepared
+
+
+@pytest.mark.fault("16", "clocks minutes apart", launcher="all")
+@pytest.mark.parametrize(("clock", "named"), [(300.0, True), (100.0, False)])
+def test_clocks_minutes_apart_are_said_before_ranks_start(clock: float, named: bool) -> None:
+    node = speakers.Node()
+    node.told(events.NameState("a", ""))
+    for rank in (1, 2):
+        report = NodeReport(rank, 2, __version__, "4.1.4", clock=clock * (rank == 1))
+        node.told(events.Answered(rank, report, "10.0.0.1"))
+    said = "\n".join(speakers.logged(node.done))
+    assert ("EP424 clocks differ | worker-1 (b) is 300s ahead of the others | " in said) == named
+    assert node.is_prepared
