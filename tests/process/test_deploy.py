@@ -238,20 +238,6 @@ def test_the_number_of_nodes_wins(
     assert (status, shown in out) == (0, True), err
 
 
-@pytest.mark.promise(
-    "what a kind cannot express is said", control="the kinds that express all, in the same test"
-)
-@pytest.mark.deployed("kubernetes", "--kind {kind}: what it lacks", "is said on stderr")
-@pytest.mark.parametrize(
-    ("kind", "lines"),
-    [("job", 0), ("jobset", 0), ("mpijob", 2), ("trainjob", 2), ("volcano", 1)],
-)
-def test_what_a_kind_cannot_express_is_on_stderr(kind: str, lines: int, deploy: Deploy) -> None:
-    status, out, err = deploy("kubernetes", "--kind", kind, spec=f"slots: 2\n{TWO}")
-    assert (status, err.count("\n"), err.count("EP808 ")) == (0, lines, lines), err
-    assert out.startswith("# Rendered by entrypoint ")
-
-
 @pytest.mark.parametrize("target", ["compose", "kubernetes", "modelarts"])
 def test_who_needs_an_image_says_so(target: str, deploy: Deploy) -> None:
     status, _, err = deploy(target, "--image", "")

@@ -156,6 +156,10 @@ def request(kind: str, text: str = SPEC, **options: Any) -> tuple[Any, Any]:
     return load(text, "job.yaml", {}, {}), Options(image="image", nodes=3, kind=kind, **options)
 
 
+@pytest.mark.promise(
+    "what a kind cannot express is said", control="the kinds that express all, in the same test"
+)
+@pytest.mark.deployed("kubernetes", "what a --kind lacks", "is said on stderr")
 def test_what_a_kind_cannot_express_is_said() -> None:
     words = {kind: " ".join(kubernetes.notes(*request(kind))) for kind in KINDS}
     assert words["job"] == words["jobset"] == ""
