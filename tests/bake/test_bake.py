@@ -185,12 +185,7 @@ def build(
             "0",
             "RUN dnf install -y nss_wrapper openmpi openssh-clients openssh-server",
         ),
-        (
-            "",
-            "mv /usr/bin/apt-get /usr/bin/apk; ",
-            "0",
-            "RUN apk add nss_wrapper openmpi openssh before this line",
-        ),
+        ("", "mv /usr/bin/apt-get /usr/bin/apk; ", "0", "RUN apk add nss_wrapper openmpi openssh before this line"),
         ("", "mv /usr/bin/apt-get /usr/bin/other; ", "0", "no package manager that we know"),
         ("", "", "0", "apt-get could not install"),
         ("", "", "1000", "only root can install | uid is 1000"),
@@ -202,7 +197,7 @@ def build(
         ),
         ("--witout sshd", "", "0", "unknown argument | --witout"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_installed_is_named(words: str, before: str, user: str, says: str) -> None:
     """what is missing and cannot be had fails the build, with what to do; --without does without"""
     status, text = build(words, before, network="none", user=user)

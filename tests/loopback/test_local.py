@@ -201,11 +201,7 @@ def test_json_is_all_that_is_printed(local: Make) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (
-            ("--", "true"),
-            64,
-            "EP020 number of nodes unknown | the spec has no hosts | add --nodes 2",
-        ),
+        (("--", "true"), 64, "EP020 number of nodes unknown | the spec has no hosts | add --nodes 2"),
         (
             ("--nodes", "2", "--hosts", "a,b", "--ssh-port", "1", "--", "true"),
             64,
@@ -213,7 +209,7 @@ def test_json_is_all_that_is_printed(local: Make) -> None:
         ),
         (("--nodes", "2"), 78, "there is no program to run"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_error(
     local: Make, words: tuple[str, ...], status: int, message: str
 ) -> None:

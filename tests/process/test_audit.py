@@ -40,14 +40,10 @@ def audit(folder: Path, text: str) -> tuple[int, str]:
         ([KNOWN], 0, "[audit] 1 packages, none with a known vulnerability"),
         ([KNOWN, BAD], 1, "[audit] jinja2 3.1.6: PYSEC-1, fixed in 3.1.7"),
         ([SKIPPED, BAD], 1, "[audit] jinja2 3.1.6: PYSEC-1, fixed in 3.1.7"),
-        (
-            [KNOWN, SKIPPED],
-            75,
-            "[audit] NOT RUN: pip-audit's service cannot be asked | it does not know pyyaml | ",
-        ),
+        ([KNOWN, SKIPPED], 75, "[audit] NOT RUN: pip-audit's service cannot be asked | it does not know pyyaml | "),
         ([], 75, "[audit] NOT RUN: pip-audit's service cannot be asked | it does not answer | "),
     ],
-)
+)  # fmt: skip
 def test_status(packages: list[dict[str, Any]], status: int, words: str, tmp_path: Path) -> None:
     """0 where every package is known and good, 1 where one has a vulnerability, 75 where nobody
     knows."""

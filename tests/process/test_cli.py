@@ -63,18 +63,11 @@ def tree(folder: Path) -> list[str]:
         ({"MASTER_PORT": "7070"}, False),
         ({"MY_MPI_SLOTS": "1"}, True),
         ({"JOB_COMPLETION_INDEX": "3", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, False),
-        (
-            {
-                "SKYPILOT_NODE_RANK": "0",
-                "SKYPILOT_NUM_NODES": "1",
-                "SKYPILOT_NODE_IPS": "127.0.0.1",
-            },
-            True,
-        ),
+        ({"SKYPILOT_NODE_RANK": "0", "SKYPILOT_NUM_NODES": "1", "SKYPILOT_NODE_IPS": "127.0.0.1"}, True),
         ({"ENTRYPOINT_SECRET": "", "ENTRYPOINT_CACHE": "/x", "ENTRYPOINT_TRACE": "1"}, False),
         ({"ENTRYPOINT_CACHE": "/x", "ENTRYPOINT_NODE_RANK": "0"}, True),
     ],
-)
+)  # fmt: skip
 def test_only_what_describes_a_job_makes_one_of_a_program(
     env: dict[str, str], is_job: bool, cwd: Path
 ) -> None:

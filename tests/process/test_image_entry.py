@@ -33,22 +33,16 @@ ODD = {
         (["--version"], ["--version"]),
         (["--spec", "job.yaml"], ["run", "--spec", "job.yaml"]),
         (["--", "true"], ["run", "--", "true"]),
-        (
-            ["python", "train.py", "--help"],
-            ["run", "--passthrough", "--", "python", "train.py", "--help"],
-        ),
+        (["python", "train.py", "--help"], ["run", "--passthrough", "--", "python", "train.py", "--help"]),
         (["run"], ["run", "--passthrough", "--", "run"]),
         ([""], ["run", ""]),
         (["entrypoint", "plan"], None),
         (["bash", "run_mpi.sh", "--help"], None),
         (["./torchrun.sh"], None),
         (["/home/ma-user/torchlaunch.sh", "x"], None),
-        (
-            ["python", "train.py", "run_mpi.sh"],
-            ["run", "--passthrough", "--", "python", "train.py", "run_mpi.sh"],
-        ),
+        (["python", "train.py", "run_mpi.sh"], ["run", "--passthrough", "--", "python", "train.py", "run_mpi.sh"]),
     ],
-)
+)  # fmt: skip
 def test_what_the_words_of_an_image_mean(given: list[str], wanted: list[str] | None) -> None:
     assert of_image(given) == wanted
 

@@ -67,12 +67,8 @@ HOSTS = ("--hosts", "worker-0=127.0.0.1,worker-1=127.0.0.2")
 COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "--version": (("--version",), (*PARSING, *LOOP, *OWN, *AWAY, *PACKAGES, *NEVER)),
     "health": (("health",), ("entrypoint.plan", *LOOP, *OWN, *PACKAGES, *NEVER)),
-    "status": (
-        ("status", "--run-dir", "/nowhere"), ("entrypoint.plan", *LOOP, *OWN, *PACKAGES, *NEVER),
-    ),
-    "worker": (
-        ("run", *HOSTS, "--node-rank", "1", "--", "true"), (*OWN, *PACKAGES, "bcrypt", *NEVER),
-    ),
+    "status": (("status", "--run-dir", "/nowhere"), ("entrypoint.plan", *LOOP, *OWN, *PACKAGES, *NEVER)),
+    "worker": (("run", *HOSTS, "--node-rank", "1", "--", "true"), (*OWN, *PACKAGES, "bcrypt", *NEVER)),
     "a program alone": (
         ("run", "--passthrough", "--", "true"),
         (*LOOP, *OWN, "entrypoint.job.worker", *AWAY, "ipaddress", *PACKAGES, *NEVER),
@@ -85,9 +81,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("run", "--launcher", "mpirun", "--", "true"),
         ("entrypoint.session.calls", "entrypoint.tools.deploy", "entrypoint.ranktable", *PACKAGES, *NEVER),
     ),
-    "plan": (
-        ("plan", *HOSTS, "--node-rank", "1", "--", "true"), (YAML, SSH, "entrypoint.session", "ssl"),
-    ),
+    "plan": (("plan", *HOSTS, "--node-rank", "1", "--", "true"), (YAML, SSH, "entrypoint.session", "ssl")),
 }  # fmt: skip
 
 

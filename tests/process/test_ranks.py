@@ -91,17 +91,13 @@ def without_pids(got: Heard) -> Heard:
 @pytest.mark.parametrize(
     "junk",
     [
-        sent(
-            "end 256", "end -1", "end true", "end 0.0", 'end "0"', "end [0]", "done 1", "lost 1e9"
-        ),
+        sent("end 256", "end -1", "end true", "end 0.0", 'end "0"', "end [0]", "done 1", "lost 1e9"),
         sent("rank 1", "program-rank 1", 'agent "node-0"', "stacks null", "unknown 0"),
-        'end 0 0\\n[]\\n{}\\n0\\n["end"]\\n["end", 0, 0]\\n[["end"], 0]\\n\\0\\xff\\n\\n'
-        + "[" * 10000
-        + "\\n",
+        'end 0 0\\n[]\\n{}\\n0\\n["end"]\\n["end", 0, 0]\\n[["end"], 0]\\n\\0\\xff\\n\\n' + "[" * 10000 + "\\n",
         sent("end 9" + "9" * 5000, "output NaN", "tail 0", 'tail "x"'),
     ],
     ids=["values", "names", "no-lines", "numbers"],
-)
+)  # fmt: skip
 def test_what_is_no_line_of_a_supervisor_changes_nothing(junk: str, tmp_path: Path) -> None:
     lines = f"{sent('rank 0')}{junk}{sent('end 7', 'end 0', 'done 0')}"
     got = heard(tmp_path, lambda: [speaks(tmp_path, lines)], reports=2)

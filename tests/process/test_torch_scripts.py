@@ -709,20 +709,12 @@ WAIT = "for _ in range(2): libc.pthread_mutex_lock(lock)"
     [
         (WAIT, "told saved", 143),
         # Threads that end while they are looked at have nothing more to tell of their children.
-        (
-            f"for _ in range(8): threading.Thread(target=come_and_go, daemon=True).start()\n{WAIT}",
-            "told saved",
-            143,
-        ),
+        (f"for _ in range(8): threading.Thread(target=come_and_go, daemon=True).start()\n{WAIT}", "told saved", 143),
         # The control: one that handles the signal tells its ranks itself, and once.
-        (
-            "while not heard: time.sleep(0.02)\nrank.terminate(); rank.wait()",
-            "handled told saved",
-            0,
-        ),
+        ("while not heard: time.sleep(0.02)\nrank.terminate(); rank.wait()", "handled told saved", 0),
     ],
     ids=["stuck", "busy", "well"],
-)
+)  # fmt: skip
 def test_ranks_are_told_to_stop_by_a_launcher_that_is_stuck(
     tmp_path: Path, wait: str, printed: str, status: int
 ) -> None:

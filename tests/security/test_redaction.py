@@ -84,34 +84,22 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "plan, JSON": (0, ("plan", "--spec", "job.yaml", "--json", *FLAG, "--", *WORDS)),
     "plan, one node": (0, ("plan", "--launcher", "plain", "--hosts", "a", *FLAG, "--", *WORDS)),
     "render": (0, ("render", "--spec", "job.yaml", "--out", "rendered", *FLAG)),
-    "deploy": (
-        0,
-        ("deploy", "compose", "--spec", "job.yaml", "--image", "i", "--out", "made.yaml", *FLAG),
-    ),
+    "deploy": (0, ("deploy", "compose", "--spec", "job.yaml", "--image", "i", "--out", "made.yaml", *FLAG)),
     "deploy, printed": (0, ("deploy", "compose", "--spec", "job.yaml", "--image", "i", *FLAG)),
     "deploy slurm": (0, ("deploy", "slurm", "--spec", "job.yaml", "--nodes", "2", *FLAG)),
     "schema": (0, ("schema",)),
-    "ranktable": (
-        0,
-        ("ranktable", "make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1,10.1.0.2"),
-    ),
+    "ranktable": (0, ("ranktable", "make", "--server-id", "10.0.0.1", "--addresses", "10.1.0.1,10.1.0.2")),
     "--help": (0, ("--help",)),
     "run --help": (0, ("run", "--help")),
     "--version": (0, ("--version",)),
-    "a body for all to read": (
-        78,
-        ("deploy", "modelarts", "--spec", "job.yaml", "--image", "i", "--flavor", "f"),
-    ),
+    "a body for all to read": (78, ("deploy", "modelarts", "--spec", "job.yaml", "--image", "i", "--flavor", "f")),
     "no such flag": (64, ("run", "--spec", "job.yaml", f"--token={BY_FLAG}", "--secret", BY_WORD)),
     "a flag's value": (65, ("run", "--spec", "job.yaml", *FLAG, "--slots", "many", "--", *WORDS)),
-    "a flag that is no NAME=VALUE": (
-        65,
-        ("run", "--spec", "job.yaml", "--env", f"MY_TOKEN:{BY_FLAG}"),
-    ),
+    "a flag that is no NAME=VALUE": (65, ("run", "--spec", "job.yaml", "--env", f"MY_TOKEN:{BY_FLAG}")),
     "no such file": (66, ("run", "--spec", "none.yaml", *FLAG, "--", *WORDS)),
     "a broken spec": (65, ("run", "--spec", "broken.yaml", *FLAG)),
     "nobody there": (69, ("run", "--spec", "job.yaml", "--timeout", "0.2", *FLAG, "--", *WORDS)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COMMANDS)

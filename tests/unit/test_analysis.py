@@ -139,18 +139,13 @@ def failed(cause: Cause | None = None, status: int = 1) -> Outcome:
         (LOST, 1, STOP, STOP),
         (LOST, 3, STOP, LOST),  # known before the stop came
         # A program's own 75, and all that another attempt would meet as well.
-        (
-            Outcome(75, "rank 0 exited with 75", program=True),
-            1,
-            None,
-            Outcome(75, "rank 0 exited with 75", True),
-        ),
+        (Outcome(75, "rank 0 exited with 75", program=True), 1, None, Outcome(75, "rank 0 exited with 75", True)),
         (Outcome(0, "done"), 1, None, Outcome(0, "done")),
         (Outcome(0, "done"), 1, STOP, Outcome(0, "done")),
         (Outcome(69, "nobody came"), 1, None, Outcome(69, "nobody came")),
         (STOP, 1, STOP, STOP),
     ],
-)
+)  # fmt: skip
 def test_what_follows_an_attempt(
     outcome: Outcome, attempt: int, stop: Outcome | None, then: Outcome
 ) -> None:

@@ -96,11 +96,7 @@ def _cause(slug: str, row: Signature | None = None, device: str = "") -> Cause:
             "an accelerator of worker-3 reported an uncorrectable ECC error in rank 5 (device; retry"
             " elsewhere)",
         ),
-        (
-            _cause("shm-full"),
-            "5",
-            "/dev/shm was full in rank 5 on worker-3 (platform; a retry does not help)",
-        ),
+        (_cause("shm-full"), "5", "/dev/shm was full in rank 5 on worker-3 (platform; a retry does not help)"),
         (
             _cause("killed-unknown"),
             "",
@@ -108,7 +104,7 @@ def _cause(slug: str, row: Signature | None = None, device: str = "") -> Cause:
             " unknown; not certain)",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_phrase(cause: Cause, rank: str, text: str) -> None:
     assert phrase(placed(cause, "worker-3", rank)) == text
 

@@ -133,11 +133,7 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("node_info", {**FACTS, "not_ready": [73, "x", 0]}, "neither true nor false"),
         ("node_info", {**FACTS, "attempt": 0}, "node_info.attempt: not a whole number from 1"),
         ("node_info", {**FACTS, "not_ready": [73]}, "node_info.not_ready: not a list of 3: [73]"),
-        (
-            "failed",
-            {"status": 0, "reason": "x"},
-            "failed.status: not a whole number from 1 to 255: 0",
-        ),
+        ("failed", {"status": 0, "reason": "x"}, "failed.status: not a whole number from 1 to 255: 0"),
         ("failed", {"status": 256, "reason": "x"}, "from 1 to 255: 256"),
         ("failed", {"status": -1, "reason": "x"}, "from 1 to 255: -1"),
         ("failed", {"status": 1.0, "reason": "x"}, "from 1 to 255"),
@@ -145,11 +141,7 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("failed", {"status": 1}, "failed.reason: is missing: {"),
         ("ended", {**ENDED, "status": 256}, "from 0 to 255"),
         ("ended", {**ENDED, "last": 1}, "neither true nor false"),
-        (
-            "rank_end",
-            {**RANK, "status": 256},
-            "rank_end.status: not a whole number from 0 to 255: 256",
-        ),
+        ("rank_end", {**RANK, "status": 256}, "rank_end.status: not a whole number from 0 to 255: 256"),
         ("rank_end", {**RANK, "rank": -1}, "rank_end.rank: not a whole number"),
         ("rank_end", {**RANK, "rank": 10**23}, "rank_end.rank: not a whole number"),
         ("rank_end", {**RANK, "tail": "no list"}, "not a list of at most 20"),
@@ -157,11 +149,7 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("rank_end", {**RANK, "tail": [["x"]]}, "not a text"),
         ("rank_start", {"rank": 3, "pid": -1}, "rank_start.pid: not a whole number"),
         ("signal", {"name": ["SIGUSR1"]}, "signal.name: none of SIGUSR1, SIGUSR2"),
-        (
-            "node_info",
-            {**FACTS, "interface": ["eth0 -x", "a", "b"]},
-            "node_info.interface[0]: no name or address",
-        ),
+        ("node_info", {**FACTS, "interface": ["eth0 -x", "a", "b"]}, "node_info.interface[0]: no name or address"),
         ("node_info", {**FACTS, "interface": ["eth0"]}, "node_info.interface: not a list of 3"),
         ("node_info", {**FACTS, "ports": [0]}, "node_info.ports[0]: not a whole number from 1"),
         ("node_info", {**FACTS, "ports": [65536]}, "node_info.ports[0]: not a whole number"),
@@ -173,22 +161,10 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("node_info", {**FACTS, "clock": float("nan")}, "node_info.clock: not a number"),
         ("pong", {"idle": float("inf")}, "pong.idle: not a number"),
         ("pong", {"idle": 10**400}, "pong.idle: not a number"),
-        (
-            "phases",
-            {**PHASES, "phases": [["lunch", 1.0, 2.0, ""]]},
-            "phases.phases[0][0]: none of container start",
-        ),
-        (
-            "phases",
-            {**PHASES, "phases": [["run", 1.0, float("nan"), ""]]},
-            "phases.phases[0][2]: not a number",
-        ),
+        ("phases", {**PHASES, "phases": [["lunch", 1.0, 2.0, ""]]}, "phases.phases[0][0]: none of container start"),
+        ("phases", {**PHASES, "phases": [["run", 1.0, float("nan"), ""]]}, "phases.phases[0][2]: not a number"),
         ("phases", {**PHASES, "phases": [["run", 1.0]]}, "phases.phases[0]: not a list of 4"),
-        (
-            "phases",
-            {**PHASES, "phases": PHASES["phases"] * 5000},
-            "phases.phases: not a list of at most 4096",
-        ),
+        ("phases", {**PHASES, "phases": PHASES["phases"] * 5000}, "phases.phases: not a list of at most 4096"),
         ("phases", {**PHASES, "reported": None}, "phases.reported: not a number"),
         ("hello", HELLO, "no kind of message"),
         ("", {}, "no kind of message"),
@@ -198,7 +174,7 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
         ("diagnosis", {"cause": CAUSE | {"retry": "always"}}, "cause.retry: none of no, same"),
         ("diagnosis", {"cause": CAUSE | {"lines": ["x"] * 4}}, "cause.lines: not a list of at"),
     ],
-)
+)  # fmt: skip
 def test_what_no_worker_says_is_refused(kind: str, fields: dict[str, Any], seen: str) -> None:
     with pytest.raises(Invalid) as caught:
         worker(kind, **fields)

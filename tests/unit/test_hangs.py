@@ -125,14 +125,8 @@ def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: s
 @pytest.mark.parametrize(
     ("stacks", "words"),
     [
-        (
-            [rank(n) for n in range(4)],
-            "all 4 ranks wait in all_reduce, train.py:88: no rank differs",
-        ),
-        (
-            [rank(n, READ) for n in range(4)],
-            "all 4 ranks are in read(), data.py:31: no rank differs",
-        ),
+        ([rank(n) for n in range(4)], "all 4 ranks wait in all_reduce, train.py:88: no rank differs"),
+        ([rank(n, READ) for n in range(4)], "all 4 ranks are in read(), data.py:31: no rank differs"),
         (
             [rank(0), *(rank(n, READ) for n in (1, 2, 3))],
             "3 of 4 ranks are in read(), data.py:31: no rank is clearly behind the others",
@@ -145,19 +139,13 @@ def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: s
         ([rank(n, (), "T") for n in range(2)], "all 2 ranks are suspended by a signal"),
         ([rank(0, READ), LEFT], "the only rank is in read(), data.py:31: no rank differs"),
         ([rank(0, READ), rank(1, READ), LEFT], "all 2 ranks are in read(), data.py:31: no rank"),
-        (
-            [rank(0), rank(1, READ), rank(2, READ), LEFT],
-            "2 of 3 ranks are in read(), data.py:31: no",
-        ),
+        ([rank(0), rank(1, READ), rank(2, READ), LEFT], "2 of 3 ranks are in read(), data.py:31: no"),
         ([LEFT, replace(LEFT, rank=0)], "all 2 ranks have left (exited with 0): no rank differs"),
         ([BLIND, replace(BLIND, rank=1)], "all 2 ranks sleep: no rank differs"),
-        (
-            [BLIND, replace(BLIND, rank=1, state="R")],
-            "1 of 2 ranks sleeps: no rank is clearly behind",
-        ),
+        ([BLIND, replace(BLIND, rank=1, state="R")], "1 of 2 ranks sleeps: no rank is clearly behind"),
         ([], "no rank runs"),
     ],
-)
+)  # fmt: skip
 def test_nobody_is_blamed_where_none_is_behind(stacks: list[ProcessStack], words: str) -> None:
     verdict = judged({0: stacks})
     assert verdict.lines[0].startswith(words)

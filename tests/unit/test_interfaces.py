@@ -358,15 +358,10 @@ def test_a_node_without_it_is_refused_and_says_what_it_has(
     [
         (ETH0, ETH0, "eth0", "network interface: eth0 10.0.0.0/24"),
         (ETH0, ETH1, "eth", "network interface: eth0 10.0.0.0/24, eth1 10.9.0.0/24"),
-        (
-            ETH0,
-            V6,
-            "eth0",
-            "warning: EP407 some nodes have IPv4 on the interface and others IPv6 | eth0 10.0.0.0/24,",
-        ),
+        (ETH0, V6, "eth0", "warning: EP407 some nodes have IPv4 on the interface and others IPv6 | eth0 10.0.0.0/24,"),
         (ETH0, ETH1, "auto", ""),
     ],
-)
+)  # fmt: skip
 def test_the_leader_says_what_the_nodes_take(
     own: Interface, other: Interface, wanted: str, words: str
 ) -> None:

@@ -26,22 +26,13 @@ def line(text: str, command: str, env: dict[str, str] | None = None) -> str:
     [
         ("", ""),
         ("slots: 8", INIT),
-        (
-            "torch: {rank_args: always, port: 7}",
-            "--init_method tcp://127.0.0.1:7 --rank 0 --world_size 1",
-        ),
+        ("torch: {rank_args: always, port: 7}", "--init_method tcp://127.0.0.1:7 --rank 0 --world_size 1"),
         ("hosts: [a]\nslots: 8", "--init_method tcp://a:6060"),
         (TWO + "slots: 8", NODES),
-        (
-            "hosts: [a=10.0.0.1, b]\nnode_rank: 0",
-            "--init_method tcp://10.0.0.1:6060 --rank 0 --world_size 2",
-        ),
-        (
-            'hosts: ["a=fd00::1", b]\nnode_rank: 0',
-            "--init_method 'tcp://[fd00::1]:6060' --rank 0 --world_size 2",
-        ),
+        ("hosts: [a=10.0.0.1, b]\nnode_rank: 0", "--init_method tcp://10.0.0.1:6060 --rank 0 --world_size 2"),
+        ('hosts: ["a=fd00::1", b]\nnode_rank: 0', "--init_method 'tcp://[fd00::1]:6060' --rank 0 --world_size 2"),
     ],
-)
+)  # fmt: skip
 def test_what_is_added(text: str, added: str) -> None:
     assert line(text, "python train.py --epochs 5") == " ".join(
         f"python train.py {added} --epochs 5".split()

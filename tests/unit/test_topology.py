@@ -212,15 +212,10 @@ INDEX_ORIGIN = {"node_rank": "VC_TASK_INDEX"}
         ("", Site("p", (), 1), {}, "platform VC_TASK_INDEX) | 1, with 1 host (default this c"),
         ("", Site("p", ("a",), 5), {}, "platform VC_TASK_INDEX) | 5, with 1 host (platform p)"),
         (hosts("a"), Site("p", (), 1), {}, "platform VC_TASK_INDEX) | 1, with 1 host (spec job.y"),
-        (
-            "",
-            Site("p", ("a", "b"), 2),
-            {},
-            "platform VC_TASK_INDEX) | 2, with 2 hosts (platform p)",
-        ),
+        ("", Site("p", ("a", "b"), 2), {}, "platform VC_TASK_INDEX) | 2, with 2 hosts (platform p)"),
         ("", Site("p", ("a", "b"), 0), {"node_rank": "2"}, "flag --node_rank) | 2, with 2 hosts"),
     ],
-)
+)  # fmt: skip
 def test_an_index_beyond_the_last_node_is_refused(
     text: str, site: Site, flags: dict[str, str], seen: str
 ) -> None:
@@ -422,22 +417,16 @@ def test_hosts_of_the_spec_on_a_platform_that_knows_none() -> None:
             "EP206 a host is named twice (platform VC_WORKER_HOSTS) | a, b | name each node once",
         ),
         # DNS knows no case: sshd's keys and the hostfile would name one machine twice.
-        (
-            ("Node-0", "node-0"),
-            "EP206 a host is named twice (platform VC_WORKER_HOSTS) | node-0 | name each node once",
-        ),
+        (("Node-0", "node-0"), "EP206 a host is named twice (platform VC_WORKER_HOSTS) | node-0 | name each node once"),
         (
             ("10.0.0.1", "10.0.0.1"),
             "EP206 two hosts have one address (platform VC_WORKER_HOSTS) | node-0 and node-1 are"
             " both 10.0.0.1 | give each node an address of its own",
         ),
-        (
-            ("h",) * 16385,
-            "EP204 too many hosts (platform VC_WORKER_HOSTS) | 16385 | a job has 16384 at most",
-        ),
+        (("h",) * 16385, "EP204 too many hosts (platform VC_WORKER_HOSTS) | 16385 | a job has 16384 at most"),
     ],
     ids=["a long label", "twice", "twice in another case", "one address", "too many"],
-)
+)  # fmt: skip
 def test_hosts_of_a_platform_that_cannot_be(names: tuple[str, ...], message: str) -> None:
     site = Site("p", hosts=names, index=0, origins={"hosts": "VC_WORKER_HOSTS"})
     assert refusal("", site) == message

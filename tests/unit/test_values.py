@@ -41,12 +41,7 @@ DEEDS: dict[str, Callable[[Any, Any], Any]] = {
     "a default of its own": lambda by, P: P(1).tags is not P(1).tags,
     "a default on the class": lambda by, P: (P.y, hasattr(P, "x")),
     "repr": lambda by, P: repr(P(1)).rpartition(".")[2],
-    "equal": lambda by, P: (
-        P(1) == P(1),
-        P(1) == P(2),
-        P(1, where="a") == P(1),
-        P(1) == (1, 2, [], ""),
-    ),
+    "equal": lambda by, P: (P(1) == P(1), P(1) == P(2), P(1, where="a") == P(1), P(1) == (1, 2, [], "")),
     "hash": lambda by, P: hash(P(1, tags=())),
     "set": lambda by, P: setattr(P(1), "x", 2),
     "delete": lambda by, P: delattr(P(1), "x"),
@@ -61,7 +56,7 @@ DEEDS: dict[str, Callable[[Any, Any], Any]] = {
     "unknown": lambda by, P: P(1, z=5),
     "twice": lambda by, P: P(1, x=1),
     "checked": lambda by, P: P(-1),
-}
+}  # fmt: skip
 
 
 def seen(deed: Callable[[Any, Any], Any], by: Any, frozen: bool) -> Any:
