@@ -179,22 +179,12 @@ def build(
 @pytest.mark.parametrize(
     ("words", "before", "user", "says"),
     [
-        (
-            "",
-            "mv /usr/bin/apt-get /usr/bin/dnf; ",
-            "0",
-            "RUN dnf install -y nss_wrapper openmpi openssh-clients openssh-server",
-        ),
+        ("", "mv /usr/bin/apt-get /usr/bin/dnf; ", "0", "RUN dnf install -y nss_wrapper openmpi openssh-clients openssh-server"),
         ("", "mv /usr/bin/apt-get /usr/bin/apk; ", "0", "RUN apk add nss_wrapper openmpi openssh before this line"),
         ("", "mv /usr/bin/apt-get /usr/bin/other; ", "0", "no package manager that we know"),
         ("", "", "0", "apt-get could not install"),
         ("", "", "1000", "only root can install | uid is 1000"),
-        (
-            "",
-            "echo mine >/usr/local/bin/entrypoint; ",
-            "0",
-            "another program has this place | /usr/local/bin/entrypoint",
-        ),
+        ("", "echo mine >/usr/local/bin/entrypoint; ", "0", "another program has this place | /usr/local/bin/entrypoint"),
         ("--witout sshd", "", "0", "unknown argument | --witout"),
     ],
 )  # fmt: skip

@@ -26,19 +26,14 @@ def handles(soft: int, hard: int) -> list[str]:
 # What the container is given -> status, times that a rank ran, what is said of it before ranks
 # start.
 CASES = {
-    "handles": (
-        handles(70, 70), 71, 0, "EP420 too few file handles | 70 may be open, needed: 80 (nodes: 1, ranks here: 2) |",
-    ),
+    "handles": (handles(70, 70), 71, 0, "EP420 too few file handles | 70 may be open, needed: 80 (nodes: 1, ranks here: 2) |"),
     "handles-to-be-had": (handles(70, 1024), 0, 2, ""),
     "shm": (
         ["--shm-size", "64k"], 0, 2,
         "warning: EP422 little shared memory | 64 KiB free of 64 KiB in /dev/shm, needed: 8 MiB |",
     ),
     "shm-enough": (["--shm-size", "8m"], 0, 2, ""),
-    "disk": (
-        tmpfs("size=64k,mode=777"), 73, 0,
-        "EP410 cannot write /run/job/run | 64 KiB free at /run/job, needed: 1 MiB |",
-    ),
+    "disk": (tmpfs("size=64k,mode=777"), 73, 0, "EP410 cannot write /run/job/run | 64 KiB free at /run/job, needed: 1 MiB |"),
     "inodes": (
         tmpfs("size=8m,nr_inodes=1,mode=777"), 73, 0,
         "EP410 cannot write /run/job/run | room for 0 files at /run/job, needed: 1 file |",

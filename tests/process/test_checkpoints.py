@@ -61,16 +61,13 @@ CHANGES: dict[str, tuple[Callable[[Path], Any], bool]] = {
     "its size": (lambda folder: saved(folder / "step-1/model"), True),
     "its time": (lambda folder: os.utime(folder / "step-1/model", ns=(1, 1)), True),
     "a step file": (lambda folder: (folder / "step").write_text("7"), True),
-    "a link": (
-        lambda folder: ((folder / "latest").unlink(), (folder / "latest").symlink_to("step-2")),
-        True,
-    ),
+    "a link": (lambda folder: ((folder / "latest").unlink(), (folder / "latest").symlink_to("step-2")), True),
     "nothing": (lambda folder: None, False),
     "removed": (lambda folder: (folder / "step-1/model").unlink(), False),
     "read": (lambda folder: (folder / "step-1/model").read_text(), False),
     "an empty folder": (lambda folder: (folder / "empty").mkdir(), False),
     "the folder's time": (os.utime, False),
-}
+}  # fmt: skip
 
 
 @pytest.mark.promise(

@@ -73,10 +73,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("run", "--passthrough", "--", "true"),
         (*LOOP, *OWN, "entrypoint.job.worker", *AWAY, "ipaddress", *PACKAGES, *NEVER),
     ),
-    "leader": (
-        ("run", *HOSTS, "--node-rank", "0", "--", "true"),
-        (YAML, "entrypoint.tools.deploy", "ssl", "invoke", JINJA),
-    ),
+    "leader": (("run", *HOSTS, "--node-rank", "0", "--", "true"), (YAML, "entrypoint.tools.deploy", "ssl", "invoke", JINJA)),
     "one rank under mpirun": (
         ("run", "--launcher", "mpirun", "--", "true"),
         ("entrypoint.session.calls", "entrypoint.tools.deploy", "entrypoint.ranktable", *PACKAGES, *NEVER),

@@ -69,15 +69,9 @@ SETTINGS: list[tuple[dict[str, str], dict[str, Any]]] = [
     ({"OPENMPI_NP": "5"}, {"np": "5"}),
     ({"OPENMPI_HOST_FILE_PATH": "/my/hosts"}, {"hostfile": "/my/hosts"}),
     ({"TUNE_ENV_FILE": "/my/tune file"}, {"tune": ("-tune", "/my/tune file")}),
-    (
-        {"OPENMPI_BIND_ARGS": "--bind-to core  --map-by ppr:2:node"},
-        {"bind": ["--bind-to", "core", "--map-by", "ppr:2:node"]},
-    ),
+    ({"OPENMPI_BIND_ARGS": "--bind-to core  --map-by ppr:2:node"}, {"bind": ["--bind-to", "core", "--map-by", "ppr:2:node"]}),
     ({"OPENMPI_X_ARGS": "-x A=1 -x PATH"}, {"x": ["-x", "A=1", "-x", "PATH"]}),
-    (
-        {"OPENMPI_MCA_ARGS": "-mca pml ^ucx\n-mca btl self,*"},
-        {"mca": ["-mca", "pml", "^ucx", "-mca", "btl", "self,*"]},
-    ),
+    ({"OPENMPI_MCA_ARGS": "-mca pml ^ucx\n-mca btl self,*"}, {"mca": ["-mca", "pml", "^ucx", "-mca", "btl", "self,*"]}),
     ({"OPENMPI_EXTRA_ARGS": "-display-map $(id) *"}, {"extra": ("-display-map", "$(id)", "*")}),
     ({"MY_MPI_SLOTS": "3"}, {"np": "3"}),
     (
@@ -99,7 +93,7 @@ SETTINGS: list[tuple[dict[str, str], dict[str, Any]]] = [
     ),
     # Ours win over the documented names.
     ({"ENTRYPOINT_MPI_NP": "6", "OPENMPI_NP": "5"}, {"np": "6"}),
-]
+]  # fmt: skip
 
 
 def test_every_documented_setting(bench: Bench) -> None:

@@ -342,13 +342,10 @@ TOO_MUCH = "more than 262144 bytes before a login"
     [
         (b"x" * (1 << 20), TOO_MUCH),
         (b"SSH-2.0-x\r\n" + packet(b"\x02" + bytes(1000)) * 1000, TOO_MUCH),
-        (
-            b"SSH-2.0-x\r\n" + struct.pack(">IB", (1 << 31) + 4, 5) + bytes(20),
-            "a packet of more than 262144 bytes",
-        ),
+        (b"SSH-2.0-x\r\n" + struct.pack(">IB", (1 << 31) + 4, 5) + bytes(20), "a packet of more than 262144 bytes"),
     ],
     ids=["no line", "no end", "a huge packet"],
-)
+)  # fmt: skip
 def test_a_stranger_that_says_too_much_is_left(says: bytes, words: str) -> None:
     ours, theirs = tcp_pair()
 

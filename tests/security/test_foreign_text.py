@@ -31,10 +31,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "a command that there is not": ([EVIL], {}),
     "a launcher": (["run", "--launcher", EVIL, "--", "true"], {}),
     "a program": (["run", "--launcher", "plain", "--slots", "2", "--", f"./{EVIL}"], {}),
-    "a program that we become": (
-        ["run", "--launcher", "plain", "--slots", "1", "--", f"./{EVIL}"],
-        {},
-    ),
+    "a program that we become": (["run", "--launcher", "plain", "--slots", "1", "--", f"./{EVIL}"], {}),
     "a variable's name": (["plan", "--", "true"], {f"ENTRYPOINT_{EVIL}": "x"}),
     "a workdir": (["plan", "--", "true"], {"ENTRYPOINT_WORKDIR": f"/{EVIL}"}),
     "a spec": (["plan", "--spec", f"/{EVIL}"], {}),
@@ -48,7 +45,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
     "facts": (["facts"], SAGEMAKER),
     "a check": (["check", "--", EVIL], {}),
     "as JSON": (["plan", "--json", "--", EVIL], {}),
-}
+}  # fmt: skip
 
 
 def said(folder: Path, words: list[str], env: dict[str, str]) -> tuple[int, str]:

@@ -132,22 +132,13 @@ def sbom() -> ModuleType:
 @pytest.mark.parametrize(
     ("text", "licenses"),
     [
-        (
-            (
-                "Format: https://...\n\nLicense: Expat\n\nFiles: debian/*\nLicense: GPL-2+ or MIT"
-                " \n text\n"
-            ),
-            "Expat|GPL-2+ or MIT",
-        ),
+        (("Format: https://...\n\nLicense: Expat\n\nFiles: debian/*\nLicense: GPL-2+ or MIT \n text\n"), "Expat|GPL-2+ or MIT"),
         ("License: Expat\nLicense: Expat\n", "Expat"),
-        (
-            "It is in `/usr/share/common-licenses/GPL-2', or in /usr/share/common-licenses/LGPL.\n",
-            "GPL-2|LGPL",
-        ),
+        ("It is in `/usr/share/common-licenses/GPL-2', or in /usr/share/common-licenses/LGPL.\n", "GPL-2|LGPL"),
         ("Permission is hereby granted ...", "see its copyright file"),
         ("", "not stated"),
     ],
-)
+)  # fmt: skip
 def test_licenses_of_a_package_of_debian(text: str, licenses: str) -> None:
     """By the file's fields, else by the texts that it points to."""
     assert sbom().debian_licenses(text) == licenses.split("|")

@@ -183,17 +183,14 @@ HARMLESS = (
     " CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
     "ls: cannot access '/data/extra': No such file or directory",
     "mkdir: cannot create directory '/logs': Permission denied",
-    "urllib3.connectionpool - WARNING - Retrying (Retry(total=4)) after connection broken by"
-    " 'ConnectTimeoutError': /api/models",
+    "urllib3.connectionpool - WARNING - Retrying (Retry(total=4)) after connection broken by 'ConnectTimeoutError': /api/models",
     "wandb: Network error (ConnectionError), entering retry loop.",
     '"OOMKilled": false,',
     "preemption: false, spot: true, preempted runs: 0",
     "GPU 0: DRAM Uncorrectable ECC : 0",
     "| Fan  Temp  Perf  Pwr:Usage/Cap |  Memory-Usage | Volatile Uncorr. ECC |",
-    "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node-0]:29500 (errno: 111 -"
-    " Connection refused).",
-    "[W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 -"
-    " Address already in use).",
+    "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node-0]:29500 (errno: 111 - Connection refused).",
+    "[W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
     "node-0:57:57 [0] NCCL INFO NET/IB : No device found.",
     "node-0:57:57 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]",
     "[rank0]:[W1229 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not"
@@ -211,7 +208,7 @@ HARMLESS = (
     "timeout: 1800, retries: 3, port: 29500, killed: 0, errors: 0",
     "slurmstepd: error: Exceeded step memory limit at some point.",
     "PMIX ERROR: UNREACHABLE in file server/pmix_server.c at line 2147",
-)
+)  # fmt: skip
 
 
 @pytest.mark.promise("labelled failures are judged rightly, and no mistake is retried")

@@ -82,10 +82,7 @@ def worker(kind: str, **fields: Any) -> Any:
     ("kind", "fields"),
     [
         ("node_info", FACTS),
-        (
-            "node_info",
-            {**FACTS, "not_ready": [73, "disk full", False], "clock": 0, "interface": None},
-        ),
+        ("node_info", {**FACTS, "not_ready": [73, "disk full", False], "clock": 0, "interface": None}),
         ("rank_end", RANK),
         ("rank_start", {"rank": 3, "pid": 4_000_000}),
         ("ended", ENDED),
@@ -101,7 +98,7 @@ def worker(kind: str, **fields: Any) -> Any:
         ("phases", PHASES),
         ("diagnosis", {"cause": CAUSE}),
     ],
-)
+)  # fmt: skip
 def test_what_a_worker_says_arrives_as_it_is(kind: str, fields: dict[str, Any]) -> None:
     assert worker(kind, **fields) == {"kind": kind, **fields}
 
@@ -122,11 +119,7 @@ def test_what_a_leader_says_arrives_byte_for_byte() -> None:
     ("kind", "fields", "seen"),
     [
         # A failure is never 0, nor a number that an exit status cuts to 0.
-        (
-            "node_info",
-            {**FACTS, "not_ready": [0, "x", True]},
-            "node_info.not_ready[0]: not a whole number from 1 to 255: 0",
-        ),
+        ("node_info", {**FACTS, "not_ready": [0, "x", True]}, "node_info.not_ready[0]: not a whole number from 1 to 255: 0"),
         ("node_info", {**FACTS, "not_ready": [256, "x", True]}, "from 1 to 255"),
         ("node_info", {**FACTS, "not_ready": [True, "x", True]}, "from 1 to 255"),
         ("node_info", {**FACTS, "not_ready": "x"}, "node_info.not_ready: not a list of 3: "),

@@ -217,10 +217,7 @@ def test_the_site_s_page_has_every_message() -> None:
     [
         ("EP300", "EP300  (exit 78)"),
         ("ep300", "EP300  (exit 78)"),
-        (
-            "[entrypoint worker-1] EP602 worker-0 is lost: its session ended; exit 75",
-            "EP602  (exit 75)",
-        ),
+        ("[entrypoint worker-1] EP602 worker-0 is lost: its session ended; exit 75", "EP602  (exit 75)"),
         ("no network interface", "EP403  (exit 78)"),
         ("Shared memory", "EP422  (a warning: the job continues)"),
         ("nothing listens there yet", "  cause    the node is up, but its sshd is not"),
@@ -233,7 +230,7 @@ def test_the_site_s_page_has_every_message() -> None:
         ("200", "the program's own"),
         ("", "\n  EP900  internal error: …"),
     ],
-)
+)  # fmt: skip
 def test_what_is_answered(asked: str, said: str) -> None:
     assert said in explain.explanation(asked, 100)
 

@@ -394,14 +394,11 @@ def test_what_has_no_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("kind", "hint"),
     [
-        (
-            errno.EROFS,
-            "start the container with --tmpfs {} (in Kubernetes, an emptyDir there), or x",
-        ),
+        (errno.EROFS, "start the container with --tmpfs {} (in Kubernetes, an emptyDir there), or x"),
         (errno.ENOSPC, "make room at {}, or x"),
         (errno.EACCES, "x"),
     ],
-)
+)  # fmt: skip
 def test_the_cure_is_that_of_the_error(kind: int, hint: str, tmp_path: Path) -> None:
     error = OSError(kind, os.strerror(kind))
     assert files.cure(error, tmp_path / "not/there", "x") == hint.format(tmp_path)

@@ -71,10 +71,7 @@ THREE = "3 of 4 ranks wait in all_reduce, train.py:88; rank 3 on worker-1 (node-
         ([rank(3, (), "T")], f"{THREE}is suspended by a signal"),
         ([LEFT], f"{THREE}has left (exited with 0)"),
         ([rank(3, BROADCAST)], f"{THREE}waits in broadcast, train.py:90"),
-        (
-            [replace(rank(3, READ, "D"), kernel="nfs_wait")],
-            f"{THREE}is in read(), data.py:31 (the kernel waits in nfs_wait)",
-        ),
+        ([replace(rank(3, READ, "D"), kernel="nfs_wait")], f"{THREE}is in read(), data.py:31 (the kernel waits in nfs_wait)"),
         ([rank(3, NEXT), child(3, IDLE)], f"{THREE}is in __next__(), train.py:80"),
         (
             [rank(3, NEXT), child(3, (*READ[:1], *IDLE)), child(3, IDLE)],
@@ -86,10 +83,7 @@ THREE = "3 of 4 ranks wait in all_reduce, train.py:88; rank 3 on worker-1 (node-
             "2 of 4 ranks wait in all_reduce, train.py:88; rank 2 on worker-1 (node-1) is in read(),"
             " data.py:31; rank 3 on worker-1 (node-1) is in read(), data.py:31",
         ),
-        (
-            [replace(rank(3, ()), kernel="pipe_read")],
-            f"{THREE}sleeps in the kernel's pipe_read",
-        ),
+        ([replace(rank(3, ()), kernel="pipe_read")], f"{THREE}sleeps in the kernel's pipe_read"),
         (
             [rank(1, READ), rank(2, READ), rank(3, READ, "T")],
             "2 of 4 ranks are in read(), data.py:31; rank 3 on worker-1 (node-1) is suspended by a"
@@ -113,7 +107,7 @@ THREE = "3 of 4 ranks wait in all_reduce, train.py:88; rank 3 on worker-1 (node-
             " signal, in read(), data.py:31",
         ),
     ],
-)
+)  # fmt: skip
 def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: str) -> None:
     verdict = report(*changed)
     assert verdict.lines[0] == words
@@ -254,10 +248,7 @@ def test_ranks_that_are_behind_are_named_with_their_step() -> None:
     ("steps", "words"),
     [
         (table(), "no rank has printed a line that stall.line matches for 1m40s"),
-        (
-            table((0, 7, 80.0), (1, 7, 90.0)),
-            "no rank has printed a line that stall.line matches for 1m30s; all are at 7",
-        ),
+        (table((0, 7, 80.0), (1, 7, 90.0)), "no rank has printed a line that stall.line matches for 1m30s; all are at 7"),
         (
             table((0, 42, 90.0), (1, 41, 90.2), (2, 42, 90.1)),
             "no rank has printed a line that stall.line matches for 1m30s; all are at 41 to 42",
@@ -274,7 +265,7 @@ def test_ranks_that_are_behind_are_named_with_their_step() -> None:
             " 2 more are behind; the others are at 7",
         ),
     ],
-)
+)  # fmt: skip
 def test_what_is_said_of_steps(steps: StepTable, words: str) -> None:
     assert steps.words(100.0, 60.0, 0.0, host) == words
 

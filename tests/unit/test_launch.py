@@ -100,13 +100,9 @@ def test_a_launcher_that_fails_after_a_rank_leaves_others_their_time_to_report()
         (1, "", None),
         (128, "", None),
         (137, "", "75 EP608 mpirun's daemon orted on worker-1 (b) was ended by SIGKILL (137)"),
-        (
-            137,
-            "out of memory",
-            "75 EP608 mpirun's daemon orted on worker-1 (b) was ended by SIGKILL (137), out of memory",
-        ),
+        (137, "out of memory", "75 EP608 mpirun's daemon orted on worker-1 (b) was ended by SIGKILL (137), out of memory"),
     ],
-)
+)  # fmt: skip
 def test_a_daemon_that_was_killed_ends_the_job_at_once(
     status: int, why: str, said: str | None
 ) -> None:
@@ -134,13 +130,9 @@ def test_the_launcher_s_agent_gets_the_status_of_its_daemon_s_start() -> None:
     [
         (0, "1 EP600 mpirun exited with 1"),
         (127, "1 EP600 mpirun exited with 1"),  # as mpirun then says itself
-        (
-            5,
-            "75 EP608 the start of mpirun's daemon failed on worker-1 (b) | its shell exited with 5 |"
-            " see that node's log",
-        ),
+        (5,"75 EP608 the start of mpirun's daemon failed on worker-1 (b) | its shell exited with 5 | see that node's log"),
     ],
-)
+)  # fmt: skip
 def test_a_daemon_that_could_not_start_is_why_the_launcher_failed(status: int, said: str) -> None:
     node = Node().start()
     node.told(events.DaemonWanted(1, "orted -x"))

@@ -254,14 +254,10 @@ def test_what_has_no_end_is_not_continued_by_another() -> None:
             {"rank": "3"},
             "--lines text --node worker-0 --rank 3 --timestamps yes --prefix job-a-{rank}",
         ),
-        (
-            LogsSpec(files="ranks"),
-            {"rank": "3"},
-            "--log-max-size 10485760 --log-max-files 5 --log /logs/job-worker-0-rank-3.log",
-        ),
+        (LogsSpec(files="ranks"), {"rank": "3"}, "--log-max-size 10485760 --log-max-files 5 --log /logs/job-worker-0-rank-3.log"),
         (LogsSpec(files="ranks"), {"through": "ranks"}, ""),
     ],
-)
+)  # fmt: skip
 def test_options_of_a_supervisor(logs: LogsSpec, given: dict[str, Any], expected: str) -> None:
     device = Device("cpu", 0, "")
     here = Topology("job", (Node(0, "a", 1),), 0, "local", device, "/r", "u", log_dir="/logs")

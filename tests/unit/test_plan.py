@@ -672,16 +672,10 @@ def test_a_plan_shows_each_program_with_its_label_and_log_and_no_text_of_a_secre
         ("hosts: [a, b]\nspares: 2", "spares is 2, with 2 hosts"),
         ("hosts: [a]\nspares: 1", "spares is 1, with 1 host"),
         ("hosts: [a, b, c]\nspares: 1\nnodes: 1:3\nlauncher: torchrun", "nodes: 1:3 already lets"),
-        (
-            "hosts: [a, b, c]\nspares: 1\ntensorflow: {ps: 1}\nlauncher: tensorflow",
-            "parameter servers have nodes of their own",
-        ),
-        (
-            "hosts: [a, b, c]\nspares: 1\nlauncher: ascend",
-            "ascend takes each node's ranks from a rank table",
-        ),
+        ("hosts: [a, b, c]\nspares: 1\ntensorflow: {ps: 1}\nlauncher: tensorflow", "parameter servers have nodes of their own"),
+        ("hosts: [a, b, c]\nspares: 1\nlauncher: ascend", "ascend takes each node's ranks from a rank table"),
     ],
-)
+)  # fmt: skip
 def test_a_job_that_cannot_have_spares(text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=r"^EP211 .* \(spec job.yaml:2:9\)") as error:
         build(f"{text}\nnode_rank: 0\nsecret_file: /none\n")

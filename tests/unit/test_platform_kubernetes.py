@@ -46,11 +46,7 @@ def test_a_pod_of_a_jobset_is_found_by_its_whole_name() -> None:
         (pod("train-0", 0), "", "EP201 Kubernetes does not say how many Pods this Job has"),
         (pod("js-w-0-0", 0), "", "EP201 a JobSet does not say which Pods it has, and neither does a Job"),
         (pod("train-2", 2), "hosts: [a, b]", "EP203 node_rank is beyond the last node"),
-        (
-            pod("machine", 1),
-            "hosts: [a, b]",
-            "EP202 the host name does not say whether this Pod is a Job's, or a JobSet's",
-        ),
+        (pod("machine", 1), "hosts: [a, b]", "EP202 the host name does not say whether this Pod is a Job's, or a JobSet's"),
         (pod("js-w-1-0", 0), "hosts: [a, b]", "EP202 node index unknown: 2 nodes are given and no index"),
     ],
 )  # fmt: skip

@@ -79,15 +79,9 @@ TOKENS = Override(["MODE=fast", "HF_TOKEN=hf_0123"], "--env")
         (None, {}, {"env": TOKENS}, {"ENTRYPOINT_ENV": '{"MODE": "fast"}'}, ["HF_TOKEN"]),
         (None, {}, {"env": Override(["HF_TOKEN=hf_0123"], "--env")}, {}, ["HF_TOKEN"]),
         # the spec's own secrets are in its file
-        (
-            SPEC,
-            {},
-            {"env": TOKENS},
-            {"ENTRYPOINT_SPEC": "jobs/a:1.yaml", "ENTRYPOINT_ENV": '{"MODE": "fast"}'},
-            ["HF_TOKEN"],
-        ),
+        (SPEC, {}, {"env": TOKENS}, {"ENTRYPOINT_SPEC": "jobs/a:1.yaml", "ENTRYPOINT_ENV": '{"MODE": "fast"}'}, ["HF_TOKEN"]),
     ],
-)
+)  # fmt: skip
 def test_a_container_gets_the_settings_but_for_secrets_and_this_node_s_index(
     text: str | None,
     env: dict[str, str],

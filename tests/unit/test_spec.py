@@ -168,22 +168,14 @@ def test_a_file_that_is_no_yaml_hides_no_other_mistake() -> None:
         ("env: {ENTRYPOINT_SECRET: hunter2hunter2}", {}, {}),
         ("env: {DB_PASSWORD: [hunter2hunter2]}", {}, {}),
         (None, {"ENTRYPOINT_SECRET": "hunter2hunter2"}, {}),
-        (
-            None,
-            {
-                "ENTRYPOINT_SECRET": "hunter2hunter2" * 2,
-                "ENTRYPOINT_SECRET_FILE": "/s",
-                "ENTRYPOINT_SLOTS": "x",
-            },
-            {},
-        ),
+        (None, {"ENTRYPOINT_SECRET": "hunter2hunter2" * 2, "ENTRYPOINT_SECRET_FILE": "/s", "ENTRYPOINT_SLOTS": "x"}, {}),
         (None, {"ENTRYPOINT_SECRT": "hunter2hunter2"}, {}),
         (None, {"ENTRYPOINT_ENV": '{"PASSWORD": hunter2hunter2}'}, {}),
         (None, {"ENTRYPOINT_COMMAND": "train.py --password 'hunter2hunter2"}, {}),
         (None, {}, {"env": Override(["ENTRYPOINT_SECRET=hunter2hunter2"], "--env")}),
         (None, {}, {"env": Override(["MY_TOKEN hunter2hunter2"], "--env")}),
     ],
-)
+)  # fmt: skip
 def test_no_message_shows_a_secret(
     text: str | None, env: dict[str, str], flags: dict[str, Override]
 ) -> None:

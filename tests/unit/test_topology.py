@@ -412,10 +412,7 @@ def test_hosts_of_the_spec_on_a_platform_that_knows_none() -> None:
             f"EP205 1 of 2 host names are invalid (platform VC_WORKER_HOSTS) | {'b' * 64}.job (a"
             " label of it has 64 characters, DNS allows 63) | shorten the job's name",
         ),
-        (
-            ("a", "b", "a", "b", "c"),
-            "EP206 a host is named twice (platform VC_WORKER_HOSTS) | a, b | name each node once",
-        ),
+        (("a", "b", "a", "b", "c"), "EP206 a host is named twice (platform VC_WORKER_HOSTS) | a, b | name each node once"),
         # DNS knows no case: sshd's keys and the hostfile would name one machine twice.
         (("Node-0", "node-0"), "EP206 a host is named twice (platform VC_WORKER_HOSTS) | node-0 | name each node once"),
         (

@@ -54,26 +54,20 @@ def test_every_value_knows_its_place() -> None:
         ("a: b\r\nc: d\r\n", {"a": "b", "c": "d"}),
         ("a: '5'\nb: !!str 5\nc: \"no\"\nd: !!int 5", {"a": "5", "b": "5", "c": "no", "d": "5"}),
         ("a:\nb: ~\nc: null\nd: Null\ne: NULL", dict.fromkeys("abcde")),
-        (
-            "a: ''\nb: '~'\nc: \"null\"\nd: nUll\ne: !!str null",
-            {"a": "", "b": "~", "c": "null", "d": "nUll", "e": "null"},
-        ),
+        ("a: ''\nb: '~'\nc: \"null\"\nd: nUll\ne: !!str null", {"a": "", "b": "~", "c": "null", "d": "nUll", "e": "null"}),
         ("a: =\nb: <<", {"a": "=", "b": "<<"}),
         ("N: a\ny: b\n1: c\nno: d\n~: e", {"N": "a", "y": "b", "1": "c", "no": "d", "~": "e"}),
         ("a: y\nb: 2024-13-45", {"a": "y", "b": "2024-13-45"}),
         ("a: |\n  \tx\n  y\n", {"a": "\tx\ny\n"}),
         ("a: &x [1]\nb: *x", {"a": ["1"], "b": ["1"]}),
-        (
-            "a: &x {p: 1, q: 2}\nb: {<<: *x, q: 3}",
-            {"a": {"p": "1", "q": "2"}, "b": {"p": "1", "q": "3"}},
-        ),
+        ("a: &x {p: 1, q: 2}\nb: {<<: *x, q: 3}", {"a": {"p": "1", "q": "2"}, "b": {"p": "1", "q": "3"}}),
         ("a: {'<<': 1}", {"a": {"<<": "1"}}),
         (
             "a: &x {p: 1}\nb: &y {p: 2, q: 2}\nc: {<<: [*x, *y]}",
             {"a": {"p": "1"}, "b": {"p": "2", "q": "2"}, "c": {"p": "1", "q": "2"}},
         ),
     ],
-)
+)  # fmt: skip
 def test_values(text: str, expected: object) -> None:
     assert value(text) == expected
 
