@@ -59,10 +59,7 @@ def run(
 @pytest.mark.promise("a rank has its share of threads, and the hard limits")
 @pytest.mark.parametrize("launcher", ["mpirun", "hydra", "jax", "torchrun", "torchlaunch"])
 def test_each_rank_has_its_threads_and_limits(
-    launcher: str,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    python_with: Callable[[str], str],
+    launcher: str, tmp_path: Path, request: pytest.FixtureRequest, python_with: Callable[[str], str]
 ) -> None:
     python, path = "python3", ""
     if launcher.startswith("torch"):

@@ -19,10 +19,7 @@ Run = Callable[..., tuple[dict[str, str], str]]
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("command", "env"),
-    [
-        (("sh", "ranks.sh", "python", "train.py"), {}),
-        (("train.py",), {"MA_RUN_METHOD": "msrun"}),
-    ],
+    [(("sh", "ranks.sh", "python", "train.py"), {}), (("train.py",), {"MA_RUN_METHOD": "msrun"})],
     ids=["mpirun", "msrun"],
 )
 def test_two_nodes_train_as_one_process_would(

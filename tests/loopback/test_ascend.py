@@ -25,11 +25,7 @@ def table() -> str:
         }
         for node in (1, 0)
     ]
-    group = {
-        "group_name": "job-worker",
-        "device_count": "4",
-        "instance_count": "2",
-    }
+    group = {"group_name": "job-worker", "device_count": "4", "instance_count": "2"}
     return json.dumps(
         {
             "status": "completed",

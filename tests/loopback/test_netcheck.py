@@ -195,10 +195,7 @@ def nodes_of_a_switch() -> Iterator[Callable[[int, int], list[str]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 2])
 def test_a_node_whose_packets_are_late_is_named_with_its_cause(
-    late: int,
-    cluster: Make,
-    torch_python: str,
-    nodes_of_a_switch: Callable[[int, int], list[str]],
+    late: int, cluster: Make, torch_python: str, nodes_of_a_switch: Callable[[int, int], list[str]]
 ) -> None:
     job, spaces = cluster(4), nodes_of_a_switch(4, late)
     hosts = ",".join(f"node-{rank}=10.77.0.{rank + 1}" for rank in range(4))

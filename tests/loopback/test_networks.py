@@ -72,11 +72,7 @@ def start(
     control="their case `auto`",
 )
 @pytest.mark.parametrize(
-    ("asked", "there", "busy"),
-    [
-        ("auto", "ib0", "eth1 eth1"),
-        ("10.79.0.0/24", "hca", "ib0 hca"),
-    ],
+    ("asked", "there", "busy"), [("auto", "ib0", "eth1 eth1"), ("10.79.0.0/24", "hca", "ib0 hca")]
 )
 def test_mpi_s_traffic_takes_what_was_asked_for(
     asked: str, there: str, busy: str, cluster: Make, spaces: Callable[..., list[str]]
@@ -148,11 +144,7 @@ def major() -> int:
 )
 @pytest.mark.parametrize(
     ("launcher", "asked", "there"),
-    [
-        ("mpirun", "auto", "eth1"),
-        ("mpirun", "fd77::/64", "net7"),
-        ("plain", "fd77::/64", "net7"),
-    ],
+    [("mpirun", "auto", "eth1"), ("mpirun", "fd77::/64", "net7"), ("plain", "fd77::/64", "net7")],
 )
 def test_ipv6_alone(
     asked: str, there: str, launcher: str, cluster: Make, spaces: Callable[..., list[str]]

@@ -149,9 +149,7 @@ def stage(cluster: Make, request: pytest.FixtureRequest) -> Iterator[Callable[[S
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_staged_failure(
-    row: Staged,
-    stage: Callable[[Staged], Cluster],
-    record_property: Callable[[str, object], None],
+    row: Staged, stage: Callable[[Staged], Cluster], record_property: Callable[[str, object], None]
 ) -> None:
     job = stage(row)
     job.ends(120)

@@ -125,8 +125,7 @@ SHELLS = pytest.mark.parametrize(
     "shell",
     [
         pytest.param(
-            words,
-            marks=pytest.mark.skipif(not shutil.which(words.split()[0]), reason="not here"),
+            words, marks=pytest.mark.skipif(not shutil.which(words.split()[0]), reason="not here")
         )
         for words in ("sh", "dash", "bash --posix", "busybox sh")
     ],

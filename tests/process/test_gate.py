@@ -207,10 +207,7 @@ def test_a_card_with_errors_is_named(tmp_path: Path) -> None:
 @pytest.mark.promise("a gate that is slow or missing stops no job")
 @pytest.mark.parametrize(
     ("before", "why"),
-    [
-        ("echo no driver; exit 9", "ends with 9: no driver"),
-        ("exec sleep 60", "no answer within "),
-    ],
+    [("echo no driver; exit 9", "ends with 9: no driver"), ("exec sleep 60", "no answer within ")],
 )
 def test_a_tool_that_is_of_no_use_is_said_once(tmp_path: Path, before: str, why: str) -> None:
     gate = Gate(tmp_path, device=1, seconds=1)

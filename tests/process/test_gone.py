@@ -30,9 +30,7 @@ print("free")
 
 
 @pytest.mark.parametrize(
-    ("how", "printed"),
-    [("20", "True False\nfree\n"), ("0", "False True\n")],
-    ids=["", "named"],
+    ("how", "printed"), [("20", "True False\nfree\n"), ("0", "False True\n")], ids=["", "named"]
 )
 def test_what_killed_programs_held_is_free(how: str, printed: str) -> None:
     for _ in range(5):  # the kernel may be faster than our look at once

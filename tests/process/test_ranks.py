@@ -50,10 +50,7 @@ def speaks(folder: Path, lines: str, stays: str = "yes") -> subprocess.Popen[byt
 
 
 def heard(
-    tmp_path: Path,
-    work: Callable[[], list[subprocess.Popen[bytes]]],
-    *,
-    reports: int,
+    tmp_path: Path, work: Callable[[], list[subprocess.Popen[bytes]]], *, reports: int
 ) -> Heard:
     """All that is reported of the processes that `work` starts, until there are so many reports and
     all have ended."""

@@ -83,10 +83,7 @@ def test_torch_scripts_hold_any_value(folder: Path, text: str) -> None:
         "MASTER_ADDR": "m",
     }
     word = os.fsencode(text)
-    for name, wanted in (
-        ("torchrun", [b"--rdzv_id=" + word, word]),
-        ("torchlaunch", [word]),
-    ):
+    for name, wanted in (("torchrun", [b"--rdzv_id=" + word, word]), ("torchlaunch", [word])):
         script = folder / f"{name}.sh"
         named = {**context, "name": name}
         script.write_text(render(f"{name}/{name}.sh.j2", named), "utf-8", "surrogateescape")
@@ -181,10 +178,5 @@ def test_ssh_takes_the_rendered_file(folder: Path) -> None:
 
 
 def test_a_comment_cannot_leave_its_line(sshd: str, folder: Path) -> None:
-    read = sshd_reads(
-        sshd,
-        folder,
-        origin="x\nPort 22\r\nPort 22\u2028Port 22",
-        more="Port 36666",
-    )
+    read = sshd_reads(sshd, folder, origin="x\nPort 22\r\nPort 22\u2028Port 22", more="Port 36666")
     assert read["port"] == b"36666"

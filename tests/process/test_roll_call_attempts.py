@@ -237,10 +237,7 @@ def test_a_peer_with_other_hosts_is_sent_them(states: list[str]) -> None:
 def test_a_login_that_is_slow_and_not_silent_keeps_the_next_one_waiting(states: list[str]) -> None:
     """One login may begin at one time. The first one takes longer than a turn, and none of its
     steps does."""
-    with (
-        contextlib.closing(Peer("", pause=0.3)) as slow,
-        contextlib.closing(Peer("")) as peer,
-    ):
+    with contextlib.closing(Peer("", pause=0.3)) as slow, contextlib.closing(Peer("")) as peer:
         assert call(peer, states, before=[slow], limits={"logins": 1, "turn": 0.6}).rank == 1
         assert slow.answered < peer.answered
 

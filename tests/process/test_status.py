@@ -127,11 +127,7 @@ def test_while_it_runs_and_after_its_end(bench: Bench, running: subprocess.Popen
 @pytest.mark.promise("the command that ran is in the record, without secrets")
 @pytest.mark.parametrize(
     ("launcher", "before"),
-    [
-        ("plain", ""),
-        ("torchrun", r"\S*python \S+/torch_launch\.py .* "),
-        ("mpirun", "mpirun .* "),
-    ],
+    [("plain", ""), ("torchrun", r"\S*python \S+/torch_launch\.py .* "), ("mpirun", "mpirun .* ")],
 )
 def test_the_command_is_known_after_the_end(bench: Bench, launcher: str, before: str) -> None:
     executable(bench.folder / "bin/python", "exit 3")

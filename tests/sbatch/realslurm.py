@@ -45,12 +45,7 @@ class Slurm:
         secret = ("-v", f"{key}:/etc/munge")
         folders = ("-v", f"{shared}:/shared", "-v", f"{TREE}/examples:/examples:ro")
         docker(
-            "run",
-            "--rm",
-            *secret,
-            *split("--user munge --entrypoint mungekey"),
-            IMAGE,
-            "--create",
+            "run", "--rm", *secret, *split("--user munge --entrypoint mungekey"), IMAGE, "--create"
         )
         for name, box in self.boxes.items():
             where = ("--hostname", name, "--network", self.network, "--network-alias", name)

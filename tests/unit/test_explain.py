@@ -38,9 +38,7 @@ PASSED_ON = {
     "job/worker.py": ["*wrong", "**vars(message)"],
     "features/netcheck/coordinator.py": ["message"],  # all is well
     "session/gateway.py": ["why"],  # sshd's failure
-    "session/calls.py": [
-        "f'{node.name}: {answer.summary}'",
-    ],
+    "session/calls.py": ["f'{node.name}: {answer.summary}'"],
     "job/answer.py": ["*answer.not_ready"],
     "job/failure.py": ["f'{id}{end.reason}'"],
 }

@@ -12,15 +12,7 @@ from entrypoint.base.errors import RETRIED, NoProgressError
 from entrypoint.base.model import NodeReport, Outcome
 from entrypoint.base.values import replace
 from entrypoint.job import actions, events, messages
-from entrypoint.job.history import (
-    FIRST,
-    History,
-    described,
-    follow,
-    latest,
-    no_progress,
-    pays_off,
-)
+from entrypoint.job.history import FIRST, History, described, follow, latest, no_progress, pays_off
 from entrypoint.job.state import JobState
 from entrypoint.spec.jobspec import RestartsSpec
 from tests.unit.test_analysis import ECC

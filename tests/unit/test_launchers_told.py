@@ -277,12 +277,7 @@ def test_an_agent_ends_with_its_daemon(stays: bool) -> None:
     machine, outbox = Scheduler(), SimpleNamespace(tell=lambda node, message: None)
     plan = SimpleNamespace(launch=Launch(ranks=LaunchRanks(agents_stay=stays)))
     state = SimpleNamespace(
-        scheduler=machine,
-        spec=job,
-        topology=planning.locate(job, FACTS),
-        plan=plan,
-        me=0,
-        peers={},
+        scheduler=machine, spec=job, topology=planning.locate(job, FACTS), plan=plan, me=0, peers={}
     )
     shared = Shared(cast(Any, state), cast(Any, outbox), Mock(), lambda outcome: None)
     watch = LaunchMonitor(shared, [], lambda end: None)

@@ -88,12 +88,7 @@ def test_a_stop_is_the_answer_once_all_have_heard_of_it(settings: dict[str, Any]
 
 @pytest.mark.parametrize(
     ("settings", "lost", "answer"),
-    [
-        (FIXED, 1, End(LOST)),
-        (SPARES, 1, End(LOST)),
-        (SPARES, 2, GoOn(2)),
-        (ELASTIC, 1, GoOn(2)),
-    ],
+    [(FIXED, 1, End(LOST)), (SPARES, 1, End(LOST)), (SPARES, 2, GoOn(2)), (ELASTIC, 1, GoOn(2))],
 )
 def test_a_loss_while_the_job_runs(settings: dict[str, Any], lost: int, answer: Any) -> None:
     node = Node(**settings).start()

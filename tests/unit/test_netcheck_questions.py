@@ -108,12 +108,7 @@ def test_all_start_torch_then_pairs_reduce_round_by_round_then_all_together() ->
     check = Check(4, "netcheck: {seconds: 2}")
     end = check.run()
     assert [node for node, _ in check.order[0]] == [0, 1, 2, 3]
-    assert groups(check) == [
-        [[0, 3], [1, 2]],
-        [[0, 2], [1, 3]],
-        [[0, 1], [2, 3]],
-        [[0, 1, 2, 3]],
-    ]
+    assert groups(check) == [[[0, 3], [1, 2]], [[0, 2], [1, 3]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]]
     asked = [it for step in check.order for it in step]
     assert (3, Reduce(1, 2, "10.0.0.2", 7, "gloo", 2.0)) in asked
     assert (end.outcome.status, end.outcome.reason) == (

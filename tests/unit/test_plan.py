@@ -638,11 +638,7 @@ def test_a_plan_shows_which_nodes_work_and_which_are_spares() -> None:
     assert "  1    worker-1 (b)  slots 1\n  2    worker-2 (c)  slots 1  spare\n" in shown
     assert "no spare takes the place of a lost node, since the job never boots again" in shown
     nodes = json.loads(plan_json(spec, made))["nodes"]
-    assert [node["role"] for node in nodes] == [
-        "leader",
-        "worker",
-        "spare",
-    ]
+    assert [node["role"] for node in nodes] == ["leader", "worker", "spare"]
     assert values(made.launch.programs[0].env)["NNODES"] == "2", "the spare is none of them"
     again, _ = settle(text + "restarts: 2\n", facts())
     assert "a spare takes the place of a lost node when the job boots again" in plan_text(

@@ -151,11 +151,7 @@ def test_a_result_that_cannot_be_written_is_said(shared: Path) -> None:
 
 @pytest.mark.parametrize(
     ("before", "status", "after"),
-    [
-        (None, 75, "worker-1 is lost\n"),
-        ("mine", 75, "mine"),
-        (None, 0, None),
-    ],
+    [(None, 75, "worker-1 is lost\n"), ("mine", 75, "mine"), (None, 0, None)],
     ids=["failed", "the-program-s-own", "succeeded"],
 )
 def test_the_file_that_sagemaker_reads(

@@ -29,8 +29,7 @@ def test_a_field_that_names_an_adapter_takes_its_name_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [("A", "x", {"A": "x"}), ("A", None, None), ("1A", "x", None)],
+    ("name", "text", "value"), [("A", "x", {"A": "x"}), ("A", None, None), ("1A", "x", None)]
 )
 def test_a_mapping_with_a_wrong_entry_has_no_value(
     name: str, text: str | None, value: dict[str, str] | None

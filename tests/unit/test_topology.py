@@ -279,11 +279,7 @@ BY_FLAG = {
 
 @pytest.mark.parametrize(
     ("text", "flags", "expected"),
-    [
-        ("", {}, BY_PLATFORM),
-        (TEXT, {}, BY_SPEC),
-        (TEXT, FLAGS, BY_FLAG),
-    ],
+    [("", {}, BY_PLATFORM), (TEXT, {}, BY_SPEC), (TEXT, FLAGS, BY_FLAG)],
     ids=["platform over default", "spec over platform", "flag over all"],
 )
 def test_what_wins(text: str, flags: dict[str, str], expected: dict[str, Any]) -> None:

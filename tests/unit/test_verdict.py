@@ -59,12 +59,7 @@ class FailedJob(Node):
 
 @pytest.mark.promise("the cause of a failure is the first root cause that a node reports")
 @pytest.mark.parametrize(
-    "causes",
-    [
-        [(2, ECC)],
-        [(0, LOST_PEER), (2, ECC)],
-        [(2, ECC), (0, LOST_PEER), (1, LOST_PEER)],
-    ],
+    "causes", [[(2, ECC)], [(0, LOST_PEER), (2, ECC)], [(2, ECC), (0, LOST_PEER), (1, LOST_PEER)]]
 )
 def test_the_root_cause_is_the_job_s(causes: list[tuple[int, Cause]]) -> None:
     outcome = FailedJob().fails(*causes)
