@@ -178,6 +178,9 @@ def working(
 ) -> Topology:
     """Return the topology of a job that has only the nodes of this team, counted anew, with what
     each has reported. On a spare, it is one of them instead of the last."""
+    slots = [report.slots for report in members.reports]
+    if not topology.spares and slots == [node.slots for node in topology.nodes]:
+        return replace(topology, members=members)  # as planned: so it is in most large jobs
     team = team_of(topology, replaced)
     if topology.me not in team:
         team = (*team[:-1], topology.me)
@@ -186,7 +189,7 @@ def working(
             topology.nodes[node],
             rank=place,
             index=topology.nodes[place].index,
-            slots=members.reports[node].slots,
+            slots=slots[node],
         )
         for place, node in enumerate(team)
     ]
