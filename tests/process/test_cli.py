@@ -17,9 +17,10 @@ from shlex import split
 from typing import Any
 
 import pytest
+import yaml
 
 from entrypoint import cli
-from tests import apis
+from tests import TREE, apis
 from tests.cluster import free_port
 from tests.command import captured
 from tests.command import run as call
@@ -192,36 +193,7 @@ def test_schema_is_a_json_schema(cwd: Path) -> None:
 # What is wrong
 
 
-WRONG = {
-    "-- train.py": r"EP110 the following arguments are required: COMMAND \| try: entrypoint --help",
-    "run --bogus -- true": r".*--bogus.*",
-    "plan --jso -- true": r".*--jso \| did you mean `--json`\?.*",
-    "run --lau mpirun": r".*--lau mpirun \| did you mean `--launcher`\?.*",
-    "run --node-rnak=1": r".*--node-rnak=1 \| did you mean `--node-rank`\?.*",
-    "run --dry-run -- true": r".* \| use `entrypoint plan`: it prints what run will do",
-    "plan --secret x": (
-        r".*--secret \(not shown\) \| a secret .*: use --secret-file FILE, or ENTRYPOINT_SECRET"
-    ),
-    "status --log-format json": (r".*--log-format json \| remove it: it is a setting of a job, .*"),
-    "plan --ssh.port 3": r".*--ssh\.port 3 \| use --ssh-port",
-    "plan --node_rank=3": r".*--node_rank=3 \| use --node-rank",
-    "plan --torch.port=3": (
-        r".*--torch\.port=3 \| set torch\.port in the spec, or ENTRYPOINT_TORCH_PORT"
-    ),
-    "run --cpu-bind core -- true": (
-        r".*--cpu-bind core \| leave it out: torchrun and MPI bind by their own options .*"
-    ),
-    "plan --torch.version=2.1": (
-        r".*--torch\.version=2\.1 \| remove it: the launcher asks the installed torch"
-    ),
-    "plan --epochs 3": r".*--epochs 3 \| put -- before the program: -- python train\.py",
-    "fly": r"EP110 there is no such command \| fly \| use one of run, local, .*",
-    "help runn": r"EP110 there is no such command \| runn \| did you mean `run`\?",
-    "ranktable mak": r"EP110 there is no such command \| mak \| did you mean `make`\?",
-    "deploy k8s": r"EP110 there is no such target \| k8s \| did you mean `kubernetes`\?",
-    "ranktable convert t.json --to v1": r"EP110 there is no such value of --to \| v1 \| .*",
-    "render": r".*--out.*",
-}
+WRONG: dict[str, str] = yaml.safe_load((TREE / "tests/tables/flags.yaml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("words", WRONG)

@@ -18,6 +18,7 @@ from pathlib import Path
 from shlex import split
 
 import pytest
+import yaml
 
 from entrypoint.cli import NAMES
 from tests import TREE
@@ -39,38 +40,7 @@ PAGES = [
 TUTORIAL, TRANSLATED = "docs/tutorial/first-job.md", "docs/zh/first-job.md"
 
 # What a stand-in is held to, and which test runs the real thing.
-HELD = {
-    "entrypoint": (
-        "real; `run` as `plan`, which needs no other node. tests/loopback runs `run`, or what is"
-        " parsed"
-    ),
-    "make": (
-        "the target and its settings, by `make -n`; what a target does takes up to an hour, or an"
-        " engine"
-    ),
-    "scripts/": "the script is there and may be executed, and so are the tests that it is given",
-    "docker": (
-        "needs an engine: `run` is planned as the image would start it, `build` is held to its"
-        " Dockerfile. tests/image and tests/compose run the images"
-    ),
-    "kubectl": (
-        "needs a cluster: the shell's syntax alone. tests/unit/test_deploy_schemas.py checks what"
-        " it is given"
-    ),
-    "curl": (
-        "needs ModelArts: the shell's syntax alone. tests/unit/test_deploy_schemas.py checks the"
-        " body"
-    ),
-    "jq": "the shell's syntax alone, since curl reads it",
-    "sbatch": "needs a cluster. tests/sbatch submits to a real Slurm",
-    "scancel": "needs a cluster. tests/sbatch cancels on a real Slurm",
-    "apptainer": "needs user namespaces. `scripts/test release apptainer` runs an image",
-    "pip": "needs a wheel of this tree. scripts/wheel installs it",
-    "openssl": "gives a fixed secret",
-    "python3": "`-m venv` makes a folder with stand-ins",
-    "run_mpi.sh": "tests/process/test_mpirun_line.py runs the rendered one",
-    "torchrun.sh": "tests/process/test_torch_scripts.py runs the rendered one",
-}
+HELD: dict[str, str] = yaml.safe_load((TREE / "tests/tables/held.yaml").read_text("utf-8"))
 # what a page takes for granted: the spec that stands on it, or beside it; None if it has none
 PAGES_FILES: dict[str, dict[str, str | None]] = {
     "docs/how-to/compose.md": {

@@ -6,6 +6,7 @@ import itertools
 import re
 
 import pytest
+import yaml
 
 from entrypoint.base.cause import Cause
 from entrypoint.base.values import replace
@@ -13,6 +14,7 @@ from entrypoint.causes.evidence import DeviceFault, Evidence
 from entrypoint.causes.judge import judge
 from entrypoint.causes.phrase import first_cause, phrase
 from entrypoint.causes.table import KINDS, Signature, signatures
+from tests import TREE
 
 KEY_ERROR = ["Traceback (most recent call last):", '  File "train.py", line 3', "KeyError: 'a'"]
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -176,39 +178,7 @@ def test_a_device_is_certain_only_if_nothing_speaks_against_it(
 
 
 # What healthy jobs print, too. A mistake after it stays the program's.
-HARMLESS = (
-    "W tensorflow/stream_executor/platform/default/dso_loader.cc:64] Could not load dynamic library"
-    " 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object file: No such file",
-    "E tensorflow/stream_executor/cuda/cuda_driver.cc:271] failed call to cuInit:"
-    " CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
-    "ls: cannot access '/data/extra': No such file or directory",
-    "mkdir: cannot create directory '/logs': Permission denied",
-    "urllib3.connectionpool - WARNING - Retrying (Retry(total=4)) after connection broken by 'ConnectTimeoutError': /api/models",
-    "wandb: Network error (ConnectionError), entering retry loop.",
-    '"OOMKilled": false,',
-    "preemption: false, spot: true, preempted runs: 0",
-    "GPU 0: DRAM Uncorrectable ECC : 0",
-    "| Fan  Temp  Perf  Pwr:Usage/Cap |  Memory-Usage | Volatile Uncorr. ECC |",
-    "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node-0]:29500 (errno: 111 - Connection refused).",
-    "[W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
-    "node-0:57:57 [0] NCCL INFO NET/IB : No device found.",
-    "node-0:57:57 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]",
-    "[rank0]:[W1229 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not"
-    " called before program exit, which can leak resources.",
-    "huggingface/tokenizers: The current process just got forked, after parallelism has already been"
-    " used. Disabling parallelism to avoid deadlocks...",
-    "resource_tracker: There appear to be 30 leaked semaphore objects to clean up at shutdown",
-    "train.py:3: FutureWarning: The module torch.distributed.launch is deprecated and will be removed",
-    "Some weights of BertModel were not initialized from the model checkpoint and are newly initialized",
-    "--------------------------------------------------------------------------",
-    "This container image and its contents are governed by the NVIDIA Deep Learning Container License.",
-    "A copy of this license is made available in this container at /NGC-DL-CONTAINER-LICENSE",
-    "UserWarning: The dataloader does not have many workers which may be a bottleneck.",
-    "I0712 gradient overflow, reducing loss scale to 32768.0",
-    "timeout: 1800, retries: 3, port: 29500, killed: 0, errors: 0",
-    "slurmstepd: error: Exceeded step memory limit at some point.",
-    "PMIX ERROR: UNREACHABLE in file server/pmix_server.c at line 2147",
-)  # fmt: skip
+HARMLESS: list[str] = yaml.safe_load((TREE / "tests/tables/harmless.yaml").read_text("utf-8"))
 
 
 @pytest.mark.promise("labelled failures are judged rightly, and no mistake is retried")
