@@ -37,12 +37,23 @@ script()
 """
 # Four million bytes to all, then the interfaces that sent at least one million.
 MOST = """
-import os, re
+import os
 from mpi4py import MPI
 MPI.COMM_WORLD.allreduce(bytearray(4000000), op=MPI.Op.Create(lambda a, b, _: a))
+"""
+BUSY = """
 sent = [line.replace(":", " ").split() for line in open("/proc/net/dev").readlines()[2:]]
 busy = [words[0] for words in sent if int(words[9]) > 1000000 and words[0] != "lo"]
 os.write(1, f"busy {busy}\\n".encode())
+"""
+# The same by torch with Gloo.
+REDUCED = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+sums = torch.ones(2000000)
+dist.all_reduce(sums)
+assert sums[0] == 2
+dist.barrier()
 """
 
 
@@ -54,6 +65,7 @@ def start(
     asked: str = "",
     ipv6: bool = False,
     hooks: Path | None = None,
+    **more: str,
 ) -> None:
     for rank in (1, 0):
         program = ("-c", HOOKED, str(hooks)) if hooks else ("-m", "entrypoint")
@@ -63,6 +75,7 @@ def start(
             "ENTRYPOINT_HOSTS": hosts,
             "ENTRYPOINT_TIMEOUTS_LAUNCH": "15",
             "ENTRYPOINT_NETWORK_INTERFACE": asked,
+            **more,
         }
         job.start(rank, argv=(*argv, "--launcher", launcher, "--", *command), env=env)
 
@@ -78,9 +91,32 @@ def test_mpi_s_traffic_takes_what_was_asked_for(
     asked: str, there: str, busy: str, cluster: Make, spaces: Callable[..., list[str]]
 ) -> None:
     job = cluster(2, slots=1)
-    start(job, spaces(2, third=there), "mpirun", sys.executable, "-c", MOST, asked=asked)
+    start(job, spaces(2, third=there), "mpirun", sys.executable, "-c", MOST + BUSY, asked=asked)
     assert job.ends() == {0: 0, 1: 0}, job.both()
     assert sorted(job.out(0).splitlines()) == sorted(f"busy ['{name}']" for name in busy.split())
+
+
+@pytest.mark.promise("training uses the network interface that was asked for, else the roll call's")
+@pytest.mark.parametrize(
+    ("asked", "ipv6", "busy"),
+    [("10.79.0.0/24", False, "ib0 hca"), ("auto", True, "eth1 eth1")],
+)
+def test_torch_s_traffic_takes_what_was_asked_for(
+    asked: str,
+    ipv6: bool,
+    busy: str,
+    cluster: Make,
+    spaces: Callable[..., list[str]],
+    torch_python: str,
+) -> None:
+    """By name and address on two networks; over IPv6 alone."""
+    job = cluster(2, slots=1)
+    command = (torch_python, "-c", f"{REDUCED}{BUSY}dist.destroy_process_group()")
+    made = spaces(0, ipv6=True) if ipv6 else spaces(2, third="hca")
+    start(job, made, "torchrun", *command, asked=asked, ipv6=ipv6, PYTHON=torch_python)
+    assert job.ends(120) == {0: 0, 1: 0}, job.both()
+    found = (job.out(0) + job.out(1)).splitlines()
+    assert sorted(found) == sorted(f"busy ['{name}']" for name in busy.split())
 
 
 @pytest.mark.control("a node without the interface that was asked for is named before ranks start")
