@@ -229,17 +229,25 @@ class Listener:
         self._socket.bind(f"/proc/self/fd/{self._folder}/node")
         self._socket.listen()
         self._text = b""
+        self._connection: socket.socket | None = None  # once the supervisor has been inspected
         # whether the entrypoint has inspected who connects
         self.looks = threading.Event()
         self.looks.set()
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._inspect, daemon=True).start()
 
-    def _listen(self) -> None:
-        with contextlib.suppress(OSError), self._socket.accept()[0] as connection:
-            self._text += connection.recv(65536)
-            if self.looks.wait(10):
-                connection.send(b"\n")
-            while data := connection.recv(65536):
+    def _inspect(self) -> None:
+        with contextlib.suppress(OSError):
+            connection = self._socket.accept()[0]
+            self._text = connection.recv(65536)
+            self.looks.wait(10)
+            connection.setblocking(False)
+            self._connection = connection
+            connection.send(b"\n")
+
+    def _read(self) -> None:
+        """Take what the supervisor has sent: all of it, if it has ended."""
+        with contextlib.suppress(BlockingIOError):
+            while self._connection and (data := self._connection.recv(65536)):
                 self._text += data
 
     @property
@@ -252,11 +260,14 @@ class Listener:
 
     @property
     def _lines(self) -> list[tuple[str, Any]]:
+        self._read()
         return [json.loads(line) for line in self._text.split(b"\n")[:-1]]
 
     def close(self) -> None:
         os.close(self._folder)
         self._socket.close()
+        if self._connection:
+            self._connection.close()
 
 
 @pytest.fixture
