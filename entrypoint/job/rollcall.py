@@ -52,7 +52,7 @@ class RollCall(Part):
         now = self._machine.now
         if not self._state.is_calling:
             return
-        if len(self._rejected) + len(self._peers) == len(self._topology.peers):
+        if len(self._rejected) + len(self._peers) == len(self._topology.nodes) - 1:
             self._disagree()
         for node in self._membership.overdue(now):
             self._show_gate(node, "")

@@ -9,7 +9,7 @@ from typing import Any
 from entrypoint import __version__
 from entrypoint.base import interfaces
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import EnvVar, Facts, Members, NodeReport, Topology
+from entrypoint.base.model import EnvVar, Facts, Members, Node, NodeReport, Topology
 from entrypoint.base.text import some
 from entrypoint.base.values import replace
 from entrypoint.plan.limits import CLOCKS_OF_RUN, clocks_apart
@@ -22,9 +22,11 @@ def assume_members(topology: Topology, facts: Facts, interface: str = "") -> Mem
     """What every node would answer if all were like this one: for a dry run, and before the roll
     call."""
     names, chosen = interfaces.names(facts.interfaces), None
-    local = [node for node in topology.nodes if (node.address or "").startswith("127.")]
     if interface:
         chosen = interfaces.pick(facts.interfaces, interface)
+    # Nodes of a loopback address share this node's CPUs if it has one, too.
+    local = {node.rank: node.slots for node in topology.nodes if _is_loopback(node)}
+    neighbours = () if local.pop(topology.me, None) is None else tuple(local.values())
     return Members(
         tuple(
             NodeReport(
@@ -36,14 +38,16 @@ def assume_members(topology: Topology, facts: Facts, interface: str = "") -> Mem
                 interface=chosen,
                 interfaces=names,
                 cpu_pool=facts.cpu_pool if node.rank == topology.me else "",
-                neighbours=tuple(other.slots for other in local if other is not node)
-                if node in local
-                else (),
+                neighbours=neighbours if node.rank == topology.me else (),
             )
             for node in topology.nodes
         ),
         assumed=topology.has_peers,
     )
+
+
+def _is_loopback(node: Node) -> bool:
+    return (node.address or "").startswith("127.")
 
 
 def with_interface(
