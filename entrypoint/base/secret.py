@@ -45,6 +45,8 @@ _SECRET = f"(?i){_NAME}"
 # and digits in a row.
 _FOLDERS = ("/", "./", "../", "~/", "$")
 _RANDOM = r"(?<![a-zA-Z0-9+=])(?=[a-zA-Z+=]{0,40}\d)[a-zA-Z0-9+=]{%d,}"
+# Base64 of 24 bytes and more, also with slashes in it: a path has other characters, or one case.
+_BASE64 = r"(?=.*[a-z])(?=.*[A-Z])[a-zA-Z0-9+/]{32,}={0,2}"
 _IN_URL = r"(://[^/\s:@]*):[^/\s@]+@"
 # What samples are made of. Of a good secret enough is left without it.
 _SAMPLE = (
@@ -77,7 +79,8 @@ def hides(name: str, value: str) -> bool:
     if value.startswith(_FOLDERS):
         return bool(re.search(_RANDOM % 20, value))
     could_be_one = "/" not in value and weakness(value.encode(errors="surrogateescape")) is None
-    return could_be_one or value.endswith("=") or bool(re.search(_RANDOM % 12, value))
+    is_base64 = value.endswith("=") or bool(re.fullmatch(_BASE64, value))
+    return could_be_one or is_base64 or bool(re.search(_RANDOM % 12, value))
 
 
 def _assigned(space: str, value: str) -> str:
