@@ -9,7 +9,7 @@ from typing import Any
 from entrypoint import __version__
 from entrypoint.base import interfaces
 from entrypoint.base.errors import ConfigError
-from entrypoint.base.model import EnvVar, Facts, Members, Node, NodeReport, Topology
+from entrypoint.base.model import EnvVar, Facts, Members, NodeReport, Topology
 from entrypoint.base.text import some
 from entrypoint.base.values import replace
 from entrypoint.plan.limits import CLOCKS_OF_RUN, clocks_apart
@@ -25,7 +25,9 @@ def assume_members(topology: Topology, facts: Facts, interface: str = "") -> Mem
     if interface:
         chosen = interfaces.pick(facts.interfaces, interface)
     # Nodes of a loopback address share this node's CPUs if it has one, too.
-    local = {node.rank: node.slots for node in topology.nodes if _is_loopback(node)}
+    local = {
+        node.rank: node.slots for node in topology.nodes if (node.address or "").startswith("127.")
+    }
     neighbours = () if local.pop(topology.me, None) is None else tuple(local.values())
     return Members(
         tuple(
@@ -44,10 +46,6 @@ def assume_members(topology: Topology, facts: Facts, interface: str = "") -> Mem
         ),
         assumed=topology.has_peers,
     )
-
-
-def _is_loopback(node: Node) -> bool:
-    return (node.address or "").startswith("127.")
 
 
 def with_interface(

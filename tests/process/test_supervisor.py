@@ -426,7 +426,7 @@ def test_output_that_nobody_takes_holds_up_no_report(tmp_path: Path, listener: L
 def test_no_program_starts_before_the_entrypoint_has_inspected_its_supervisor(
     tmp_path: Path, listener: Listener
 ) -> None:
-    """Whose it was could not be told if it was killed before, and the job would wait for ever."""
+    """Whose it was could not be told if it was killed before, and the job would wait forever."""
     listener.looks.clear()
     with linger(tmp_path, "touch started; exit 4", cwd=tmp_path) as process:
         until(lambda: listener.told == ["rank 2"], "its first line")
