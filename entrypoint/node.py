@@ -459,6 +459,12 @@ class Loop:
         await self._programs.reports.gone()
         self._tell(events.LaunchersGone())
 
+    def _has_succeeded(self) -> bool:
+        """Return whether the job has. Its sessions then end with this process: the ends of the
+        workers' containers take time that worker-0's own end would wait for."""
+        outcome = self.machine.outcome
+        return outcome is not None and outcome.status == 0
+
     async def close(self) -> None:
         """Nothing of ours outlives us: processes, socket, files."""
         if self._waiting:
@@ -467,7 +473,7 @@ class Loop:
             await asyncio.wait({self._writing}, timeout=_WRITE_LIMIT)
         for task in list(self._tasks):
             task.cancel()
-        if self._calls is not None:
+        if self._calls is not None and not self._has_succeeded():
             self._calls.close_all()
         self._gateway.stop()
         self._stack_requests.answer((), "the entrypoint ends")

@@ -232,7 +232,6 @@ class Leader(Attempt):
     def _goodbye(self, node: int) -> None:
         """A node has got the outcome, or was turned away."""
         if self.state.is_released and self._peers.is_alive(node):
-            self._act(actions.CloseSession(node))  # it stays until it sees that
             self._ending.left(node)
         else:
             self._end_session(node)

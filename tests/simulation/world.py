@@ -117,6 +117,7 @@ class Session:
         self._last = {0: 0.0, worker.rank: 0.0}  # when the last message of a side arrives
         self.worker, self.open = worker.rank, True
         self.silent = False  # a side of it is gone, and the other has heard nothing of that
+        self.closes = math.inf  # when the worker hears that the leader has ended it
         self._told: set[int] = set()  # who has heard that it ended
         self._swept: set[int] = set()  # whose messages on their way are lost
         self.answered = False  # whether the worker's answer has arrived at the leader
@@ -162,6 +163,8 @@ class Session:
             container, boot = self._ends[receiver]
             lost = events.SessionLost(sender, why)
             arrives = max(self._last[sender], self._world.now + self._latency)
+            if sender == 0:
+                self.closes = arrives
             self._world.at(arrives, lambda: self._ended(container, boot, lost))
 
     def leave(self) -> None:
@@ -1091,11 +1094,12 @@ class World:
         return failed or stalls.has_hung(self)
 
     def watch_last_word(self, worker: Container) -> None:
-        """A released worker stays until its last word has arrived, and no longer."""
+        """A released worker stays until its leader ends, and no longer."""
         self.last_words.append((worker.rank, worker.sessions[0].leader_boot()))
-        stayed, limit = self.now - max(worker.spoke, worker.stopped), KILL_MARGIN
+        since = max(worker.spoke, worker.stopped)
+        stayed, limit = self.now - since, KILL_MARGIN
         if not self.is_disturbed(0, worker.rank):
-            limit = 2 * self.schedule.latency
+            limit = min(limit, max(0, worker.sessions[0].closes - since))
         limit += sum(
             fault.seconds for fault in self.schedule.of("freeze") if fault.node == worker.rank
         )
