@@ -124,4 +124,4 @@ def _describes_job(spec: JobSpec, facts: Facts) -> bool:
     settings = [name for name in given if not name.startswith("ENTRYPOINT_TORCH_")]
     if settings or specs.settings_in(inputs.environ()) or secrets:
         return True
-    return not starts_any_program(spec.platform, facts)
+    return not starts_any_program(facts)

@@ -71,7 +71,7 @@ class RankReports:
     """What nodes reported of the ranks that a launcher starts: where each runs, and its status once
     it has ended."""
 
-    asked: int  # ranks that the launcher was told to start
+    asked: int = 0  # ranks that the launcher was told to start; 0: not known yet
     placed: dict[int, str] = field(default_factory=dict)  # rank -> host
     ended: dict[int, int] = field(default_factory=dict)  # rank -> status
     # host -> ranks that the hostfile gives it, in its order

@@ -44,7 +44,7 @@ class LaunchMonitor(Part):
         self._own = self._host(self._state.me)
         self._failures = failures
         self._settle = settle
-        self.heard = RankReports(0)
+        self.heard = RankReports()
         self._launch = self._state.plan.launch.ranks
         self._name = self._launch.name
         self._asked: set[int] = set()  # nodes whose agent waits for an answer

@@ -120,7 +120,7 @@ class Leader(Attempt):
         Then a stop of one node stops all; before, the others wait for that node to come back.
         """
         reports = self._peers.reports().values()
-        return max(self.state.history.attempt, *(it.attempt for it in reports), 0) > 1
+        return max([self.state.history.attempt, *(it.attempt for it in reports)]) > 1
 
     # -- roll call
 

@@ -59,9 +59,9 @@ def site_of(platform: str | None, facts: Facts) -> Site:
     return replace(site, unknown={**site.unknown, "hosts": reason}) if reason else site
 
 
-def starts_any_program(platform: str | None, facts: Facts) -> bool:
-    """Return whether this platform, or the recognised one, starts programs of every kind."""
-    name = choose("platforms", platform, facts, "local").__name__
+def starts_any_program(facts: Facts) -> bool:
+    """Return whether the recognised platform starts programs of every kind."""
+    name = choose("platforms", None, facts, "local").__name__
     return name.rpartition(".")[2] in ANY_PROGRAM
 
 

@@ -85,6 +85,8 @@ def test_one_rank_needs_no_shared_memory_and_one_node_no_name() -> None:
     alone = plan("[a]", slots=1, launcher="plain")
     seen = replace(GOOD, shm_free=0, own=Name("a", (), "unknown"), no_link=True, links=())
     assert [each for each in judge.judge(seen, alone, 0) if each.level != "ok"] == []
+    memory = [each for each in judge.judge(seen, alone, 0) if each.id.endswith("-memory")]
+    assert [each.needed for each in memory] == ["", ""], "nor locked memory, without RDMA"
 
 
 def test_what_is_shown_after_a_failed_boot() -> None:

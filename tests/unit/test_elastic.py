@@ -225,6 +225,17 @@ def test_a_node_that_goes_before_it_counts_takes_nobody_with_it(how: str) -> Non
     assert job.outcome == WELL
 
 
+def test_the_end_of_worker_0_is_no_success_if_too_few_others_that_met_it_are_left() -> None:
+    job = Job()
+    job.meet(0, 1)
+    job.comes()
+    job.told(events.SessionLost(1, "killed"))
+    job.ends(0, 0)
+    job.all_answer()
+    said = "worker-1 (b) is lost: worker-0 has ended, and too few others have met it"
+    assert job.reason == f"EP602 {said}"
+
+
 def test_a_job_says_of_how_many_nodes_it_is_when_one_comes_or_goes() -> None:
     job = Job()
     job.comes()

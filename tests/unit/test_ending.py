@@ -96,6 +96,41 @@ def test_a_leader_that_was_suspended_asks_all_nodes_once_before_it_decides() -> 
     assert job.reason == "EP600 rank 4 on worker-2 (c) exited with 7"
 
 
+@pytest.mark.parametrize(
+    ("why", "reason", "has_cause"),
+    [
+        ("", "EP603 worker-0 (a) was suspended for 37s, and its peers wait for 15s", False),
+        ("it sent nonsense", "EP602 worker-1 (b) is lost: it sent nonsense", True),
+    ],
+)
+def test_a_node_is_not_to_blame_for_a_loss_after_the_leader_was_suspended(
+    why: str, reason: str, has_cause: bool
+) -> None:
+    """Unless something else is known of it."""
+    job = Running()
+    job.now += 40.0
+    job.told(events.SessionLost(1, why))
+    assert (job.reason, job.outcome.cause is not None) == (reason, has_cause)
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+def test_a_node_that_comes_back_is_awaited_again_at_the_end(has_started: bool) -> None:
+    """Whatever it has said before it was lost."""
+    node = Node(launcher="elastic")
+    if has_started:
+        node.start()
+    node.answers(1)
+    node.hears(messages.Stopped())
+    node.told(events.SessionLost(1))
+    node.answers(1)
+    if not has_started:
+        node.start(2)
+    node.told(events.Faulted(Outcome(71, "its sshd ended")))
+    for sender, goes_on in ((0, False), (2, False), (1, True)):
+        done = node.hears(messages.Stopped(), sender=sender)
+        assert bool(sent(done, messages.ReleaseFailedRanks)) == goes_on
+
+
 @pytest.mark.parametrize("before", [False, True])
 def test_a_killed_rank_is_the_cause_once_every_node_has_answered_twice(before: bool) -> None:
     """Unless another one had failed before it."""

@@ -131,6 +131,15 @@ def test_an_elastic_job_does_not_wait_for_the_gate_of_a_lost_node() -> None:
     assert node.is_prepared
 
 
+def test_the_gate_of_a_node_that_never_works_again_is_not_awaited() -> None:
+    node = Node(spares=1)
+    members = node.machine.membership
+    members.team = members.team.fault(1, "it hangs").fault(1, "it hangs")
+    node.told(events.Answered(1, checking(1), "10.0.0.1"))
+    node.answers(2)
+    assert node.is_prepared
+
+
 def test_a_node_that_answers_again_has_another_gate() -> None:
     node = leader(1)
     node.hears(messages.Checked(""), sender=2)

@@ -161,6 +161,8 @@ def test_the_users_choice_wins_and_is_for_every_launcher(launcher: str) -> None:
     several = (ETH1, 2), (ETH1, 2)
     asked = planned(launcher, *several, "mpi: {interface: ib0}")
     assert network(asked.env) == {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0"}
+    origins = {each.origin for each in asked.env if "IFNAME" in each.name}
+    assert [origin.partition(":")[0] for origin in origins] == ["spec job.yaml"]
     own = planned(launcher, *several, "mpi: {interface: ib0}", GLOO_SOCKET_IFNAME="eth9")
     assert network(own.env) == {"NCCL_SOCKET_IFNAME": "ib0"}, "a library's own variable"
     two = planned(launcher, *several, "mpi: {interface: 'eth0,bond0'}")

@@ -102,6 +102,16 @@ def test_what_others_do_too_late_changes_nothing() -> None:
     assert own.of(2) is Phase.ENDED
 
 
+def test_the_first_start_here_and_the_first_output_change_the_phase() -> None:
+    own = state()
+    for phase in (Phase.FILES, Phase.LAUNCHING):
+        own.enter(phase)
+    phases = (Phase.OUTPUT, Phase.OUTPUT, Phase.RUNNING)
+    for change, phase in zip(("start", "start", "output"), phases, strict=True):
+        own.rank_changed(change)
+        assert own.phase is phase
+
+
 def test_who_watches_hears_each_change_once() -> None:
     own = state()
 

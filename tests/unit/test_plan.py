@@ -355,6 +355,7 @@ def test_a_program_s_supervisor_knows_its_number_and_where_its_lines_go(
     spec, _ = settle(text, facts())
     words = planning.with_supervisor(made.launch, number, spec, made.topology)
     assert words[words.index("--number") + 1] == str(number)
+    assert ("--rank 1" in " ".join(words)) == (launcher == "jax")
     assert (words[words.index("--through") + 1] if "--through" in words else None) == through
     unite = made.launch.ranks.unite
     assert bool(unite) == (through == "pipe")
@@ -394,14 +395,11 @@ def test_ssh_goes_where_the_roll_call_went() -> None:
     spec, topology = settle(TWO.format(0) + "command: [prog]\nssh: {client: files}", facts())
     called = members((1, "4.1.4"), (1, "4.1.4"))
     called = Members((called.reports[0], replace(called.reports[1], address="10.9.9.9")))
-    lines = [
-        line.split()
-        for line in file(
-            planning.settle(spec, facts(), topology, called), "ssh_config"
-        ).splitlines()
-    ]
-    start = lines.index(["Host", "b"])
-    assert lines[start + 1 : start + 3] == [["HostName", "10.9.9.9"], ["HostKeyAlias", "b"]]
+    for answers, address in ((called, "10.9.9.9"), (None, "10.0.0.2")):  # or is expected to go
+        config = file(planning.settle(spec, facts(), topology, answers), "ssh_config")
+        lines = [line.split() for line in config.splitlines()]
+        start = lines.index(["Host", "b"])
+        assert lines[start + 1 : start + 3] == [["HostName", address], ["HostKeyAlias", "b"]]
 
 
 THREE = "hosts: [a, b, c]\nlauncher: mpirun\ncommand: [prog]"
@@ -446,6 +444,12 @@ def test_defaults_yield_and_the_rest_wins() -> None:
     assert {"JOB_ID", logs} & values(program.env).keys() == set(), (
         "what has no effect is not in the plan"
     )
+
+
+def test_a_user_s_value_wins_over_the_number_that_each_rank_gets() -> None:
+    made = build("slots: 2\nenv: {RANK: '7'}")
+    assert "RANK" not in values(made.launch.ranks.env_of_each)
+    assert "RANK=7" in file(made, "rank.env").split("\0")
 
 
 def test_order_of_the_plan_s_variables() -> None:
@@ -666,7 +670,7 @@ def test_a_plan_shows_each_program_with_its_label_and_log_and_no_text_of_a_secre
     ("text", "reason"),
     [
         ("hosts: [a, b]\nspares: 2", "spares is 2, with 2 hosts"),
-        ("hosts: [a]\nspares: 1", "spares is 1, with 1 host"),
+        ("hosts: [a]\nspares: 1", "spares is 1, with 1 host | name the spares in hosts, too, after the nodes"),
         ("hosts: [a, b, c]\nspares: 1\nnodes: 1:3\nlauncher: torchrun", "nodes: 1:3 already lets"),
         ("hosts: [a, b, c]\nspares: 1\ntensorflow: {ps: 1}\nlauncher: tensorflow", "parameter servers have nodes of their own"),
         ("hosts: [a, b, c]\nspares: 1\nlauncher: ascend", "ascend takes each node's ranks from a rank table"),

@@ -163,6 +163,7 @@ def test_a_node_that_disagrees_is_named_with_those_that_are_missing(
     node = speakers.Node()
     node.answers(*here)
     node.told(rejected(2))
+    assert (node.outcome is None) == (not here), "another one may disagree, too"
     node.waits(3)
     assert node.outcome == Outcome(
         78, f"EP504 the nodes disagree on toolkit | c has 2.0{also} | one image"
@@ -175,6 +176,7 @@ def test_a_peer_that_is_not_the_one_called_is_a_mistake_after_ten_seconds(is_our
     node = speakers.Node()
     node.told(events.NameState("a", ""))
     node.told(events.Unreachable(2, "no DNS"))
+    assert node.shown("worker-2 (c)") == ["not reached yet", "no DNS"]
     begun = node.now
     for seconds in (0, SURE + 0.1, SURE + 5, SURE + 5.1) if is_ours else (0, SURE, SURE + 0.1):
         assert node.outcome is None
@@ -191,6 +193,8 @@ def test_a_second_leader_is_rejected_and_this_one_ends() -> None:
     """Its list of hosts has another order."""
     node = speakers.Node()
     node.told(events.NameState("a", ""))
+    answer = messages.Taken("that is worker-0 of this job")
+    assert node.told(events.LeaderCalled(node.hello)) == [actions.Answer(answer)], "for worker-1"
     done = node.told(events.LeaderCalled(replace(node.hello, hosts=("b", "a", "c"))))
     (answer,) = [each.message for each in done if isinstance(each, actions.Answer)]
     assert answer.summary == "EP504 two nodes act as worker-0"
@@ -275,14 +279,25 @@ def test_a_worker_says_in_what_it_differs_from_its_leader() -> None:
     assert [each.message for each in sends if not each.node] == [rejection]
 
 
-def test_a_worker_that_nobody_calls_says_what_it_has_seen() -> None:
+@pytest.mark.parametrize(
+    ("refused", "why", "also", "hint"),
+    [
+        (0, "it has not called yet", "", "see its log, or wait longer: timeouts.peers (job.yaml:6:19), in seconds"),
+        (2, "another key", "; 2 logins refused", "give all nodes the same secret and job name; see its log"),
+    ],
+)  # fmt: skip
+def test_a_worker_that_nobody_calls_says_what_it_has_seen(
+    refused: int, why: str, also: str, hint: str
+) -> None:
     node = speakers.Node(me=1, timeouts="{peers: 5}")
     node.told(events.NameState("a", "no address yet"))
+    for _ in range(refused):
+        node.told(events.Unreachable(0, why))
     node.waits(6)
     assert node.outcome == Outcome(
         69,
-        "EP501 worker-0 (a) did not call within 5s | worker-0 (a): it has not called yet, the name a:"
-        " no address yet | see its log, or wait longer: timeouts.peers (job.yaml:6:19), in seconds",
+        f"EP501 worker-0 (a) did not call within 5s | worker-0 (a): {why}, the name a: no address yet"
+        f"{also} | {hint}",
     )
 
 

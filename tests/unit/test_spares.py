@@ -105,7 +105,8 @@ def test_the_next_attempt_waits_for_the_ranks_of_a_node_that_is_cut_off() -> Non
     node.told(events.Unreachable(1, "no answer from 10.0.0.2"))
     node.waits(49)
     assert not node.is_prepared
-    assert [text for text in logged(node.done) if "the start waits for 50s at most" in text]
+    said = [text for text in logged(node.done) if "the start waits for" in text]
+    assert [text[:31] for text in said] == ["the start waits for 50s at most"], "once"
     node.waits(2)
     assert node.is_prepared
 
@@ -146,7 +147,10 @@ def test_a_node_that_has_lost_its_session_may_run_for_its_grace(why: str) -> Non
     for lost, may_run in ((1, {1: (1032.0, False)}), (2, {})):
         node = running(1, 2)
         node.told(events.SessionLost(lost, why))
-        assert node.machine.membership.next_team().may_run == may_run
+        members = node.machine.membership
+        assert members.next_team().may_run == may_run
+        excluded = members.conclude(Outcome(75, "EP602")).excluded
+        assert [each.host for each in excluded] == (["b"] if lost == 1 else [])
 
 
 def test_a_silent_node_may_run_until_it_has_noticed_that_by_its_own_clock() -> None:

@@ -282,6 +282,14 @@ def test_a_check_hears_a_node_s_own_answer_once() -> None:
     assert node.outcome == Outcome(0, "check of 3 nodes: nothing is wrong")
 
 
+def test_a_check_asks_the_nodes_that_are_there_even_if_others_are_missing() -> None:
+    node = Node(check=True, timeouts="{peers: 5}")
+    node.answers(1)
+    node.waits(6)
+    assert node.outcome is None
+    assert [each.node for each in sent(node.done, messages.Question)] == [0, 1]
+
+
 def test_an_answer_is_for_the_leader_that_has_asked() -> None:
     node = Node(me=1, check=True)
     reply = messages.Reply(0, {})
@@ -409,6 +417,13 @@ def test_ranks_that_nobody_asked_for_do_not_count_as_started() -> None:
     node.hears(*ends(0, 1), sender=0)
     node.waits(20)
     assert node.outcome is None
+
+
+def test_a_failed_start_hook_of_a_node_counts_as_a_failure_of_the_program() -> None:
+    """Then only `restarts.on` has the job boot again."""
+    node = Node().start()
+    node.hears(messages.Failed(75, "EP441 it failed", True, False))
+    assert node.outcome == Outcome(75, "worker-1 (b): EP441 it failed", program=True)
 
 
 @pytest.mark.parametrize("of_leader", [1, 2])

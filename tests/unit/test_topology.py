@@ -487,6 +487,13 @@ def test_supervisors_run_in_the_interpreter_that_we_run_in() -> None:
     assert topology.build(spec, here, LOCAL, CPU).python == "/opt/py/bin/python3"
 
 
+def test_only_some_platforms_start_programs_that_are_no_jobs() -> None:
+    """On the others, a command without a spec is a job, too."""
+    pod, step = {"KUBERNETES_SERVICE_HOST": "::1"}, {"SLURM_JOB_ID": "7", "SLURM_NODEID": "0"}
+    answers = [topology.starts_any_program(facts(env=env)) for env in ({}, pod, step)]
+    assert answers == [True, True, False]
+
+
 # --------------------------------------------------------------------------------------------------
 # Directories
 
@@ -543,8 +550,9 @@ def test_many_nodes_at_loopback_addresses_cost_little() -> None:
         made = build(site=Site("modelarts", tuple(f"h{number}" for number in range(size)), index=1))
         return replace(made, nodes=tuple(replace(it, address="127.0.0.2") for it in made.nodes))
 
-    assumed = assume_members(local(3), facts("h1"))
+    assumed = assume_members(local(3), facts("h1", cpu_pool="0-7"))
     assert [len(report.neighbours) for report in assumed.reports] == [0, 2, 0]
+    assert [report.cpu_pool for report in assumed.reports] == ["", "0-7", ""]
     short, long = local(1024), local(4096)
     assert not grows_too_fast(lambda given: assume_members(given, facts("h1")), short, long)
 
