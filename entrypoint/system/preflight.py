@@ -60,10 +60,11 @@ def shared_memory(root: Path = ROOT) -> dict[str, Any]:
         return {"shm_problem": f"/dev/shm: {error.strerror}"}
     if not os.access(place, os.W_OK):
         return {"shm_problem": "/dev/shm cannot be written"}
-    return {
-        "shm_free": disk.f_bavail * disk.f_frsize,
-        "shm_total": disk.f_blocks * disk.f_frsize,
-    }
+    free, total, block = disk.f_bavail, disk.f_blocks, disk.f_frsize
+    if not total:  # mounted with size=0: as much as there is memory
+        free, total = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PHYS_PAGES")
+        block = os.sysconf("SC_PAGESIZE")
+    return {"shm_free": free * block, "shm_total": total * block}
 
 
 def locked_memory(root: Path = ROOT) -> dict[str, Any]:

@@ -3,6 +3,7 @@ the containers."""
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -70,6 +71,15 @@ def test_an_ordinary_machine_is_told_nothing(root: Path, handles: list[int]) -> 
     assert preflight.check(draft(topology(root / "run")), root) == []
     assert handles == [1024, 1024]
     assert not (root / "run").exists()
+
+
+def test_shared_memory_without_a_limit_is_what_memory_there_is(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tmpfs that is mounted with size=0 counts no blocks."""
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result((4096, 4096, *[0] * 9)))
+    shared = preflight.shared_memory(root)
+    assert 0 < shared["shm_free"] < shared["shm_total"]
 
 
 def test_no_shared_memory(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from ..figures import Goal
 from ..table import Row, Table
 
 BARE, HAND = "bare mpirun", "torchrun by hand"
-FIRST, END = "first rank", "end"
+FIRST, END, LAST = "first rank", "end", "last node's end"
 _SCRIPT = "/bench/rank.py"
 
 
@@ -28,7 +28,7 @@ def many_ranks(table: Table) -> None:
 
 def _compare(table: Table, case: str, nodes: int, slots: int = 1) -> None:
     network = table.engine.network()
-    units = {case: "s", f"{case}: {FIRST}": "s", f"{case}: {END}": "s"}
+    units = dict.fromkeys((case, *(f"{case}: {part}" for part in (FIRST, END, LAST))), "s")
 
     def by_hand(floor: Bare) -> tuple[float, ...]:
         return _parts(floor.run(f"python3 {_SCRIPT}", slots), nodes, slots)
@@ -52,9 +52,11 @@ def _job(
 
 
 def _parts(job: Job, nodes: int, slots: int) -> tuple[float, ...]:
-    """Return the seconds of the whole, until the first rank, and from the last one to the end."""
+    """Return the seconds of the whole, until the first rank, and from the last one to worker-0's
+    end and to the last node's."""
     ranks = _ranks(job.out, nodes, slots)
-    return job.ended - job.begun, min(ranks) - job.begun, job.over - max(ranks)
+    last = max(ranks)
+    return job.ended - job.begun, min(ranks) - job.begun, job.ended - last, job.over - last
 
 
 def _ranks(out: str, nodes: int, slots: int = 1) -> list[float]:
