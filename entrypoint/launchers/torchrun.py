@@ -41,7 +41,8 @@ def plan(spec: JobSpec, topology: Topology) -> Launch:
         f"--max_restarts={_torch.restarts(spec)}",
         *extra,
     )
-    launch = _torch.launch(spec, topology, "torchrun", options)
+    settled = {**_torch.SETTLED, "max_restarts": "torch.max_restarts"}
+    launch = _torch.launch(spec, topology, "torchrun", options, settled=settled)
     if least is None:
         return launch
     # With one store for all, a node that comes later is never told where it is (torch 2.13).
