@@ -86,6 +86,20 @@ def written() -> set[str]:
     return {path.relative_to(COMPLETE).as_posix() for path in COMPLETE.rglob("*") if path.is_file()}
 
 
+def changed(case: Path, section: str, **values: object) -> Plan:
+    """Return the plan of node 0 with other values in a section of the spec; None leaves one out."""
+    _, facts = _inputs(case, 0)
+    document = yaml.safe_load((case / "job.yaml").read_text())
+    merged = {**document.get(section, {}), **values}
+    document[section] = {name: value for name, value in merged.items() if value is not None}
+    return settle(specs.load(yaml.safe_dump(document), "job.yaml", facts.env, {}), facts)
+
+
+def start(made: Plan) -> list[str]:
+    """Return what a node starts, and the files for it, without the places that values come from."""
+    return [_launch(made), *(comparable(file.text) for file in made.files)]
+
+
 def expectation(case: Path) -> str:
     """Return the text of expect.yaml as it comes out now."""
     return "".join(f"{part}:\n{_part(case, part)}" for part in shown(case))

@@ -103,7 +103,7 @@ def _fields_of(section: Any, prefix: str) -> Iterator[FieldInfo]:
             rule,
             choices,
             default,
-            meanings[name],
+            meanings.get(name, ""),
             variable(path),
             aliases,
             flags,

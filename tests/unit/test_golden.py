@@ -3,23 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from entrypoint.base.errors import SpecError
+from entrypoint.base.model import Plan
+from entrypoint.spec import fields
 from tests import golden_pages
 from tests.golden import (
     CASES,
     COMPLETE,
     COUNTED,
     cases,
+    changed,
     compared,
     counted,
     expectation,
     golden,
+    plan,
+    start,
     written,
 )
 
 READ = "run `make golden` and read the difference"
+
+
+def document(case: Path) -> dict[str, Any]:
+    """Return the spec of a case."""
+    found: dict[str, Any] = yaml.safe_load((case / "job.yaml").read_text("utf-8"))
+    return found
+
+
+def options(made: Plan) -> set[str]:
+    """Return the options with a value that the programs of a node start with."""
+    return {word for program in made.launch.programs for word in program.argv if "=" in word}
+
+
+def is_passed_on(case: Path, section: str, option: str) -> bool:
+    """Return whether the section's `extra_args` may set an option to another value."""
+    other = f"{option.partition('=')[0]}=none"
+    try:
+        return other in options(changed(case, section, extra_args=[other]))
+    except SpecError:
+        return False
 
 
 def name(path: Path) -> str:
@@ -38,6 +66,37 @@ def test_golden(case: Path) -> None:
     assert expectation(case) == (case / "expect.yaml").read_text(encoding="utf-8"), (
         f"{name(case)}: {READ}"
     )
+
+
+# The sections of launchers. process/test_mpirun_line.py has that of mpi, and
+# process/test_torch_scripts.py has torch.rdzv_backend.
+SECTIONS = ["torch", "accelerate", "deepspeed", "jax", "tensorflow", "mindspore", "ray", "ascend"]
+OF_LAUNCHERS = [
+    field.path
+    for field in fields()
+    if field.path.partition(".")[0] in SECTIONS and field.path != "torch.rdzv_backend"
+]
+
+
+@pytest.mark.parametrize("path", OF_LAUNCHERS)
+def test_every_field_of_a_launcher_changes_a_case(path: str) -> None:
+    """A field that no case has or that its launcher does not use is named, with what is missing;
+    so is an option that the field sets and that `extra_args` could set, too."""
+    section, _, name = path.partition(".")
+    those = [case for case in cases() if name in (document(case).get(section) or {})]
+    assert those, f"give {path} a value in a job.yaml of tests/launchers"
+    plans = [(case, plan(case, "node-0"), changed(case, section, **{name: None})) for case in those]
+    assert any(start(with_it) != start(without) for _, with_it, without in plans), (
+        f"use {path} in entrypoint/launchers: no case changes without it"
+    )
+    both = [
+        option
+        for case, with_it, without in plans
+        for option in sorted(options(with_it) - options(without))
+        if f"{section}.extra_args" in {*OF_LAUNCHERS} - {path}
+        and is_passed_on(case, section, option)
+    ]
+    assert both == [], f"have {section}.extra_args refuse the options of {path}: _SETTLED"
 
 
 @pytest.mark.parametrize("path", sorted(golden()))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import operator
+import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -373,7 +375,8 @@ WITH = {
 
 @pytest.mark.parametrize("field", fields(), ids=lambda field: str(field.path))
 def test_every_field_has_its_variables(field: spec.FieldInfo) -> None:
-    assert FULL.source(field.path).origin == "spec", "the full example sets every field"
+    assert field.description, f"describe {field.path} in the docstring of its section"
+    assert FULL.source(field.path).origin == "spec", f"add {field.path} to examples/spec/full.yaml"
     value = at(FULL, field.path)
     text = json.dumps(value) if field.kind in ("list", "mapping") else str(value)
     assert field.env == "ENTRYPOINT_" + field.path.upper().replace(".", "_")
@@ -381,8 +384,30 @@ def test_every_field_has_its_variables(field: spec.FieldInfo) -> None:
         result = job(None, {variable: text, **WITH.get(field.path, {})})
         assert at(result, field.path) == value
         assert result.source(field.path) == Source("env", variable)
-    assert field.description
     assert field.default == at(JobSpec(), field.path)
+
+
+# Attributes that are read, such as `spec.slots`; not what tells a user to set `slots`.
+READ = {
+    node.attr
+    for path in (ROOT / "entrypoint").rglob("*.py")
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.Attribute)
+}
+DOCS = "".join(
+    path.read_text()
+    for folder in ("tutorial", "how-to", "reference", "explanation")
+    for path in (ROOT / "docs" / folder).glob("*.md")
+    if path.name != "spec.md"
+)
+
+
+@pytest.mark.parametrize("field", fields(), ids=lambda field: str(field.path))
+def test_every_field_is_used_and_described(field: spec.FieldInfo) -> None:
+    name = field.path.rpartition(".")[2]
+    is_described = re.search(rf"\b({name}|{field.env})\b", DOCS)
+    assert name in READ, f"use {field.path} where its value takes effect"
+    assert is_described is not None, f"describe {field.path} on a page of docs/"
 
 
 @pytest.mark.parametrize(
