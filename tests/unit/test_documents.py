@@ -47,6 +47,32 @@ def test_every_link_leads_somewhere() -> None:
     assert dead_links(TREE / "README.md", links) == ["gone.md", "#gone", "CHANGELOG.md#nowhere"]
 
 
+FIRST = re.compile(r"<!-- (Translation of|Follows) (\S+) as of [0-9a-f]{8,40}(, for [\w ]+)? -->\n")
+CHINESE = sorted([*TREE.glob("*.zh-CN.md"), *TREE.glob("docs/zh/*.md")])
+
+
+def code(text: str) -> list[str]:
+    """The lines of a page's blocks of code."""
+    return "".join(re.findall(r"(?ms)^ *```\w*\n(.*?)^ *```$", text)).splitlines()
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: str(page.name))
+def test_a_chinese_page_has_the_code_of_its_english_page(page: Path) -> None:
+    """The first line names that page; one that follows a page may have a part of its code."""
+    text = page.read_text()
+    first = FIRST.match(text)
+    assert first, f"{page}: the first line names the English page and its commit"
+    english = (TREE / first[2]).read_text()
+    if first[1] == "Follows":
+        assert [line for line in code(text) if line not in code(english)] == []
+    else:
+        assert code(text) == code(english)
+    link = r"English \| \[简体中文\]\((\S+)\)"
+    target = re.search(link, english)
+    assert target, f"no link to {page}"
+    assert (TREE / first[2]).parent.joinpath(target[1]).resolve() == page.resolve()
+
+
 # Of a page: what docs/extending/ and platforms.md make up, and what CHANGELOG.md tells of earlier
 # versions.
 MADE_UP = re.compile(r"/(acme|lumen|beacon|cli/hosts|NAME)\b")
