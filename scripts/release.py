@@ -62,7 +62,7 @@ def notes(changelog: str, name: str) -> str:
         sections = [each for each in sections if each[0] == name and each[1][:1].isdigit()]
     if not sections:
         raise LookupError(f"CHANGELOG.md has no section `## [{name}] - YYYY-MM-DD`")
-    text = LINK.sub(r"\1 (\2)", sections[0][2])
+    text = LINK.sub(r"\1: \2", sections[0][2])
     return f"# training-entrypoint {name}\n\n{text.rstrip()}\n"
 
 
@@ -198,7 +198,7 @@ def main() -> int:
     try:
         told = notes((TREE / "CHANGELOG.md").read_text(), name)
     except LookupError as error:
-        say(f"nothing says what is in this version | {error.args[0]} | docs/extending/release.md")
+        say(f"this version has no release notes | {error.args[0]} | docs/extending/release.md")
         return 1
     epoch = int(run("git", "log", "-1", "--format=%ct"))
     shutil.rmtree(out, ignore_errors=True)

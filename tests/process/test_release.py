@@ -122,7 +122,7 @@ def test_the_notes_are_the_section_of_the_version() -> None:
     )
     assert release.notes(CHANGELOG, "1.2.4.dev1+g0123456789") == (
         "# training-entrypoint 1.2.4.dev1+g0123456789\n\n"
-        "More (how (docs/more.md#so), [form](https://example.invalid/)).\n"
+        "More (how: docs/more.md#so, [form](https://example.invalid/)).\n"
     )
     for name in ("1.2.2", "1.2.4"):
         with pytest.raises(LookupError, match=re.escape(f"`## [{name}] - YYYY-MM-DD`")):
