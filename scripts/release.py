@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,8 @@ import version
 TREE = Path(__file__).resolve().parent.parent
 LOCKS = ("scripts/image/toolkit.lock", "scripts/image/build.lock")
 NAMESPACE = "training-entrypoint-release"  # a signature for another purpose is not accepted
+SECTION = re.compile(r"(?ms)^## \[([^]]+)\](?: - (\S+))?\n+(.*?)(?=^## |\Z)")
+LINK = re.compile(r"\[([^]]+)\]\((?!https?:)([^)]+)\)")
 
 
 def say(text: str) -> None:
@@ -49,6 +52,18 @@ def run(*words: str | Path, cwd: Path = TREE, **env: str) -> str:
 def write(file: Path, document: dict[str, Any]) -> None:
     """Write a document as JSON."""
     file.write_text(json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def notes(changelog: str, name: str) -> str:
+    """Return what CHANGELOG.md says of a version, without links into the repository. Between two
+    releases it is what stands first. Raises LookupError if a release has no dated section."""
+    sections = SECTION.findall(changelog)
+    if "dev" not in name:
+        sections = [each for each in sections if each[0] == name and each[1][:1].isdigit()]
+    if not sections:
+        raise LookupError(f"CHANGELOG.md has no section `## [{name}] - YYYY-MM-DD`")
+    text = LINK.sub(r"\1: \2", sections[0][2])
+    return f"# training-entrypoint {name}\n\n{text.rstrip()}\n"
 
 
 def digests(folder: Path, names: Iterable[str]) -> list[dict[str, Any]]:
@@ -84,6 +99,7 @@ def package(out: Path, work: Path, name: str, epoch: int) -> None:
     )  # fmt: skip
     for program in ("image-entry", "entrypoint"):
         shutil.copy(source / "scripts" / program, out)
+    shutil.copy(source / LOCKS[0], out)
     (wheel,) = out.glob("*.whl")
     installed = environment(work / "installed", TREE / LOCKS[0])
     # not by its path, which would be in the list
@@ -179,10 +195,16 @@ def main() -> int:
         return 1
     out, images = options.out.resolve(), options.images.split()
     name = version.version(TREE)
+    try:
+        told = notes((TREE / "CHANGELOG.md").read_text(), name)
+    except LookupError as error:
+        say(f"this version has no release notes | {error.args[0]} | docs/extending/release.md")
+        return 1
     epoch = int(run("git", "log", "-1", "--format=%ct"))
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     say(f"version {name}")
+    (out / "notes.md").write_text(told)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         package(out, work, name, epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import os
 import random
 import secrets
@@ -16,6 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import split
+
+import pytest
 
 SECRET = secrets.token_hex(32)
 RUN = (sys.executable, "-m", "entrypoint", "run")
@@ -30,6 +33,20 @@ def statvfs(path):
 os.statvfs = statvfs
 {BEGIN}
 """
+
+
+@functools.cache
+def mpi_major() -> int:
+    """Return the major version of this machine's Open MPI: Debian 12 has 4, Debian 13 has 5."""
+    argv = ["mpirun", "--version"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return int(said.split("(Open MPI) ")[1].split(".")[0])
+
+
+def skip_with_open_mpi_5(why: str) -> None:
+    """Skip a test of what Open MPI 4 does and 5 does not."""
+    if mpi_major() >= 5:
+        pytest.skip(f"Open MPI 5: {why}")
 
 
 def until(condition: Callable[[], object], seconds: float, what: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import RUN, Cluster, Make, until
+from tests.cluster import RUN, Cluster, Make, skip_with_open_mpi_5, until
 from tests.process.bench import Process
 
 # Says that it is up, saves when it is told to stop, and needs a second for it.
@@ -72,6 +72,7 @@ def test_a_1_that_may_be_the_consequence_waits_for_its_cause(cluster: Make, last
 @pytest.mark.promise("a stop gives every program SIGTERM, then the grace, then SIGKILL")
 @pytest.mark.control("a second signal skips the grace")
 def test_sigterm_gives_every_rank_the_grace_and_143_everywhere(cluster: Make) -> None:
+    skip_with_open_mpi_5("it drops what ranks print after SIGTERM, which EP628 says")
     job = cluster(2)
     job.start_all("sh", "-c", SAVES)
     all_up(job)
@@ -121,6 +122,7 @@ def test_an_sshd_that_dies_is_never_silent(cluster: Make) -> None:
 
 @pytest.mark.promise("a launcher that starts too few ranks is no success")
 def test_an_mpirun_that_is_told_to_start_too_few_ranks_is_no_success(cluster: Make) -> None:
+    skip_with_open_mpi_5("of two -np it takes the first")
     job = cluster(2, slots=1)
     job.start_all("true", env={"OPENMPI_EXTRA_ARGS": "-np 1"})
     assert job.ends() == {0: 78, 1: 78}, job.both()
@@ -130,6 +132,7 @@ def test_an_mpirun_that_is_told_to_start_too_few_ranks_is_no_success(cluster: Ma
 
 @pytest.mark.promise("a dead login or daemon of mpirun is named at once")
 def test_a_daemon_that_is_killed_is_named_at_once_with_its_node(cluster: Make) -> None:
+    skip_with_open_mpi_5("its daemon is no child of the entrypoint")
     job = cluster(3, slots=1)
     job.start_all("sh", "-c", SAVES.replace("sleep 1;", ""))
     all_up(job)
@@ -248,7 +251,7 @@ def test_sigusr1_reaches_every_rank_and_ends_nobody(cluster: Make) -> None:
 
 
 PRINTS_MUCH = """\
-import signal, sys, time
+import os, signal, sys, time
 def save(*_):
     for number in range(26):
         print("saves", number, "x" * 6000, flush=True)
@@ -256,7 +259,7 @@ def save(*_):
     open(sys.argv[1], "a").write("saved\\n")
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
-print("up", flush=True)
+os.write(1, b"up\\n")  # a handler may not print while a print is interrupted
 while True:
     time.sleep(1)
 """

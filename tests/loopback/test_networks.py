@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, Make
-from tests.command import captured
+from tests.cluster import Cluster, Make, mpi_major
 from tests.process.bench import executable
 
 # In one write, since two ranks' pieces may mix on their way.
@@ -170,11 +169,6 @@ def test_an_interface_that_a_start_hook_brings_up_counts(
     ]
 
 
-def major() -> int:
-    said = captured(["mpirun", "--version"], check=True).stdout
-    return int(said.split("(Open MPI) ")[1].split(".")[0])
-
-
 @pytest.mark.promise(
     "a job boots over IPv6 alone, or says why it cannot", control="its case of two names"
 )
@@ -189,7 +183,7 @@ def test_ipv6_alone(
     command = ALL if launcher == "plain" else f'{sys.executable} -c "{SUM}"; {ALL}'
     start(job, spaces(0, there, ipv6=True), launcher, "sh", "-c", command, asked=asked, ipv6=True)
     refused = ""
-    if launcher == "mpirun" and major() >= 5:
+    if launcher == "mpirun" and mpi_major() >= 5:
         refused = " cannot start ranks over IPv6 alone"
     elif launcher == "mpirun" and there != "eth1":
         refused = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import clean_environment, until
+from tests.cluster import clean_environment, skip_with_open_mpi_5, until
 from tests.local import Local, Make
 
 # All ranks together spawn a process, which fails with the first argument or "stays". SIGTERM: each
@@ -101,6 +101,7 @@ def test_bare_mpirun_kills_ranks_when_a_spawned_process_fails(notes: Path) -> No
 
 
 def test_a_spawned_process_hears_sigterm_once_and_has_the_grace(local: Make, notes: Path) -> None:
+    skip_with_open_mpi_5("it does not always spawn on another node")
     job = start(local, notes, 2, "stays", 4)
     until(lambda: len(who(notes, "up")) == 4, 60, "every rank")
     job.process.send_signal(signal.SIGTERM)

@@ -316,10 +316,11 @@ def test_plan_as_text(cwd: Path) -> None:
 def test_plan_shows_what_mpirun_s_script_starts(cwd: Path) -> None:
     """Lines of other launchers: tests/launchers."""
     (cwd / "train.py").touch()
-    env = {**PATH, "OPENMPI_X_ARGS": "-x API_TOKEN=planted-planted"}
-    words = split("plan --launcher mpirun --slots 2 --run-dir /run/job -- python train.py")
+    # Open MPI 5 says nothing without a HOME
+    env = {**PATH, "HOME": "/", "OPENMPI_X_ARGS": "-x API_TOKEN=planted-planted"}
+    words = split("plan --launcher mpirun --slots 2 --run-dir /run/job -- python3 train.py")
     done = entrypoint(cwd, *words, env=env)
-    line = r"  which starts: mpirun .*-np 2 .* rank python train\.py"
+    line = r"  which starts: mpirun .*-np 2 .* rank python3 train\.py"
     assert re.search(rf"\n{line}\n", done.stdout), done
     assert "planted" not in done.stdout + done.stderr
     assert tree(cwd) == ["train.py"]

@@ -63,7 +63,7 @@ class Node:
 
     def __init__(self, bench: Bench, launcher: str, env: dict[str, str]) -> None:
         self.bench = bench
-        for name in ("bash", "python", "mpiexec.hydra", "hydra_pmi_proxy", "prog"):
+        for name in ("bash", "python", "mpiexec.hydra", "hydra_pmi_proxy", "orted", "prog"):
             executable(bench.folder / "bin" / name, RECORDER, f"{sys.executable} -IS")
         bench.env |= {
             "LC_ALL": "C.UTF-8",

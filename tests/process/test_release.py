@@ -94,6 +94,41 @@ def test_a_release_is_whose_signature_it_has(made: Path, tmp_path: Path) -> None
     assert not is_checked(made, others)
 
 
+CHANGELOG = """# Changelog
+
+## [Unreleased]
+
+More ([how](docs/more.md#so), [form](https://example.invalid/)).
+
+## [1.2.3] - 2026-01-31
+
+- One.
+
+### Removed
+
+- Two.
+
+## [1.2.2] - unreleased
+
+- Three.
+"""
+
+
+def test_the_notes_are_the_section_of_the_version() -> None:
+    """They stand alone. A version has to have a section with a date; a commit between two has what
+    comes first."""
+    assert release.notes(CHANGELOG, "1.2.3") == (
+        "# training-entrypoint 1.2.3\n\n- One.\n\n### Removed\n\n- Two.\n"
+    )
+    assert release.notes(CHANGELOG, "1.2.4.dev1+g0123456789") == (
+        "# training-entrypoint 1.2.4.dev1+g0123456789\n\n"
+        "More (how: docs/more.md#so, [form](https://example.invalid/)).\n"
+    )
+    for name in ("1.2.2", "1.2.4"):
+        with pytest.raises(LookupError, match=re.escape(f"`## [{name}] - YYYY-MM-DD`")):
+            release.notes(CHANGELOG, name)
+
+
 def clone(tmp_path: Path) -> Path:
     """The commit that is checked out here, elsewhere."""
     tree = tmp_path / "clone"

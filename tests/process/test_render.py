@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from entrypoint.base.render import quote_sh, quote_ssh, render
@@ -149,6 +149,7 @@ def test_sshd_reads_values_back(sshd: str, folder: Path, text: str) -> None:
 def test_ssh_reads_values_back(folder: Path, text: str) -> None:
     if shutil.which("ssh") is None:
         pytest.skip("there is no ssh on this machine")
+    assume("%" not in text and "$" not in text)  # OpenSSH 10 replaces them in this option
     config = folder / "ssh_config"
     config.write_text(f"Host *\n  SetEnv {quote_ssh('V=' + text)}\n", "utf-8", "surrogateescape")
     done = subprocess.run(["ssh", "-TG", "-F", config, "somewhere"], capture_output=True)

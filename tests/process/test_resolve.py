@@ -52,7 +52,10 @@ def test_a_greeting_is_one_empty_packet(host: str, monkeypatch: pytest.MonkeyPat
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as heard:
         heard.settimeout(10)
-        heard.bind((host, 0))
+        try:
+            heard.bind((host, 0))
+        except OSError:
+            pytest.skip(f"no {host} here")
         monkeypatch.setattr(resolve, "_DISCARD", heard.getsockname()[1])
         unreachable = resolve.addresses("255.255.255.255", None)
         resolve.greet([*unreachable, *resolve.addresses(host, None)])

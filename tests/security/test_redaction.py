@@ -37,10 +37,10 @@ node_rank: 0
 slots: 2
 env: {{HF_SPEC_TOKEN: {BY_SPEC}, NCCL_DEBUG: INFO}}
 mpi: {{x_args: "-x OTHER_TOKEN={BY_OPTION} -x NCCL_DEBUG"}}
-command: [python, train.py]
+command: [python3, train.py]
 """
 WORDS = [
-    "python",
+    "python3",
     "train.py",
     "--password",
     BY_WORD,
@@ -214,7 +214,7 @@ def test_a_running_job_shows_no_secret(cluster: Make) -> None:
         until(lambda: len(list(job.folder.glob("up-*"))) == 2, 60, f"two ranks\n{job.both()}")
         ours = [entry for entry in processes() if os.fsencode(job.folder) in entry[1] + entry[2]]
         lines = [line for _, line, _ in ours]
-        assert any(b"mpirun" in line for line in lines)
+        assert any(b"mpirun" in line or b"prterun" in line for line in lines)
         assert sum(b"sshd_config" in line for line in lines) == 2
         everyone = " ".join(line.decode(errors="replace") for _, line, _ in processes())
         assert leaks(everyone) == []
