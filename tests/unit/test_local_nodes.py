@@ -70,6 +70,7 @@ def test_a_node_knows_itself_and_the_others() -> None:
         "ENTRYPOINT_SECRET_FILE": "/tmp/x/secret",
         "ENTRYPOINT_PLATFORM": "local",
         "ENTRYPOINT_NETWORK_INTERFACE": "auto",
+        "ENTRYPOINT_METRICS_ADDRESS": "127.0.0.3",
         "ENTRYPOINT_MPI_INTERFACE": "lo",
         "ENTRYPOINT_SSH_PORT": "20000",
         "ENTRYPOINT_TORCH_PORT": "20001",

@@ -47,6 +47,8 @@ def render(spec: JobSpec, options: Options) -> str:
         ),
         "ENTRYPOINT_SECRET_FILE": _SECRET,
     }
+    if spec.metrics.port and spec.source("metrics.address").origin == "default":
+        variables["ENTRYPOINT_METRICS_ADDRESS"] = "0.0.0.0"  # for a Prometheus of this network
     counts = _counts(spec, options, len(hosts))
     return render_template(
         "compose/compose.yaml.j2",

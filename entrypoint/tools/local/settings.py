@@ -3,7 +3,7 @@ ports.
 
 Nodes on one machine share resources that containers have on their own. So these settings replace
 those of the spec, flags and variables: hosts, node_rank, run_dir, secret_file, platform,
-network.interface, and each launcher's port.
+network.interface, each launcher's port, and the address of the metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _PORTS = {
     "tensorflow.port": 4,
     "ray.port": 6,
 }
-OWN = ("hosts", "node_rank", "run_dir", "secret_file", "platform", "network.interface", *_PORTS)
+OWN = (
+    "hosts", "node_rank", "run_dir", "secret_file", "platform", "network.interface",
+    "metrics.address", *_PORTS,
+)  # fmt: skip
 """The fields that this command sets."""
 _SECRET = "ENTRYPOINT_SECRET"
 
@@ -86,6 +89,7 @@ def settings(spec: JobSpec, nodes: int, node: int, folder: str, port: int) -> di
         "secret_file": f"{folder}/secret",
         "platform": "local",
         "network.interface": "auto",
+        "metrics.address": address(node),  # so that `metrics.port` is free on each node
         **{path: str(port + offset) for path, offset in _PORTS.items()},
     }
     if spec.log_dir is None:
