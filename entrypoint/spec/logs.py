@@ -103,6 +103,9 @@ def options(
         argv += ["--node", topology.this.label]
         if logs.format == "json":
             argv += ["--job", topology.job, "--host", topology.this.host]
+    if rank and (logs.lines or logs.show != ALL):
+        argv += ["--rank", rank]
+    if logs.lines:
         argv += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
         if logs.prefix is not None:
             names = {"job": topology.job, "node": topology.this.label, "host": topology.this.host}
@@ -110,8 +113,6 @@ def options(
                 "--prefix",
                 _NAME.sub(lambda match: names.get(match[1], match[0]), logs.prefix),
             ]
-    if rank and (logs.lines or logs.show != ALL):
-        argv += ["--rank", rank]
     if rank and logs.show != ALL:
         argv += ["--show", logs.show]
     if logs.files == "ranks" and through != "ranks":  # these have their own files

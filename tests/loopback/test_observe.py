@@ -104,7 +104,7 @@ def test_a_wrong_dashboard_is_noticed() -> None:
 
 
 def test_the_pod_monitor_selects_rendered_pods() -> None:
-    monitor, pod = yaml.safe_load((OBSERVE / "podmonitor.yaml").read_text())["spec"], rendered_pod()
+    monitor, pod = yaml.safe_load((OBSERVE / "podmonitor.yml").read_text())["spec"], rendered_pod()
     assert monitor["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     (endpoint,) = monitor["podMetricsEndpoints"]
     ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
