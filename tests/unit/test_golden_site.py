@@ -28,7 +28,7 @@ def test_the_navigation_is_the_index() -> None:
         "Start", "Run", "Keep it training", "When it fails", "Reference", "Extend", "中文",
     ]  # fmt: skip
     assert "how-to/kubernetes.md" in dict(sections[1])["Run"]
-    assert "## Documentation\n" in golden_site.front()
+    assert "\n## Documentation" in golden_site.front()
 
 
 def test_a_cell_has_the_head_of_its_column() -> None:
