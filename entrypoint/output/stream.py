@@ -68,14 +68,17 @@ class Stream:
         label: bytes,
         copies: Copies,
         lines: Framer | None = None,
+        is_shown: bool = True,
     ) -> None:
-        """`lines`, if any, makes the pieces that are written."""
+        """`lines`, if any, makes the pieces that are written; only `copies` get the output of one
+        that is not shown."""
         self.source = source
         self._label = label
         self._tail = copies.tail
         self._log = copies.log
         self._steps = copies.steps
         self._lines = lines
+        self._is_shown = is_shown
         # File for the time of the last output; -1 without one.
         self._last_output = _opened(copies.last_output) if copies.last_output else -1
         self._marks = target  # bytes of that file that tell whether the last line has ended
@@ -133,6 +136,8 @@ class Stream:
             self._log.write(data)
         if self._steps is not None:
             self._steps.take(data)
+        if not self._is_shown:
+            return
         if self._lines is not None:
             self._wait_for_room(self._lines.take(data))
         elif self._label:

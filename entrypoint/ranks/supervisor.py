@@ -39,6 +39,8 @@ Run alone and isolated, for each rank and each program of a node:
     --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one,
                `{rank}` in it is the number; what begins each line, where not --label; yes: the
                time does
+    --show     ranks whose output is printed, such as 0,8-15: this program's is not, if --rank is
+               not one of them
     --job, --host  the job's name and the node's host name, for JSON lines
     --through  how lines reach the one who prints them (framing.py). pipe: in pieces that others'
                do not mix with; tags, spaced-tags: as an MPI cuts and tags them; ranks: others'
@@ -275,6 +277,15 @@ def _steps(options: dict[str, str]) -> StepWatch | None:
     return opened(options["--steps"], options["--run-dir"], options["--number"])
 
 
+def _is_shown(options: dict[str, str]) -> bool:
+    """Return whether the program's output is printed."""
+    if "--show" not in options:
+        return True
+    rank = int(options["--rank"])
+    ranges = [each.partition("-") for each in options["--show"].split(",")]
+    return any(int(first) <= rank <= int(last or first) for first, _, last in ranges)
+
+
 def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Framer | None:
     """Return what shapes the lines of a stream; None for all bytes, or if they get only a label."""
     if "--lines" not in options or ("--label" in options and options["--lines"] == "whole"):
@@ -325,7 +336,8 @@ def _start(
         # The common tail would contain pieces of other ranks.
         last = bytearray() if options.get("--through") == "ranks" else tail
         copies = Copies(last, log, options.get("--last-output", ""), _steps(options))
-        streams.append(Stream(source, fd, label, copies, _lines(options, fd, tail)))
+        lines = _lines(options, fd, tail)
+        streams.append(Stream(source, fd, label, copies, lines, _is_shown(options)))
     return Supervised(child, streams, reporter, woken)
 
 

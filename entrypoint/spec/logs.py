@@ -9,7 +9,9 @@ from entrypoint.base.values import dataclass
 from entrypoint.spec.rules import Rule
 
 NAMES = ("job", "node", "host", "rank", "stream")  # that a prefix may hold in braces
+ALL = "all"
 _NAME = re.compile(r"\{(\w*)\}")
+_RANKS = r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*"
 
 
 def _check_prefix(text: str) -> tuple[str, str] | None:
@@ -23,6 +25,12 @@ def _check_prefix(text: str) -> tuple[str, str] | None:
     return None
 
 
+def _check_show(text: str) -> tuple[str, str] | None:
+    if text == ALL or re.fullmatch(_RANKS, text):
+        return None
+    return "these are no ranks", f"use {ALL}, or numbers and ranges such as 0,8-15"
+
+
 @dataclass(frozen=True)
 class LogsSpec:
     """How output is printed and copied. By default each line stays as it is.
@@ -34,6 +42,9 @@ class LogsSpec:
       Beginning of each line that a rank prints, such as `"[{node} {rank}] "`: text with {job},
       {node} (`worker-1`), {host}, {rank} (`-` if it is not a rank's line) and {stream} (stdout or
       stderr) in it.
+    show: Ranks whose output is printed: `all`, or numbers and ranges such as `0,8-15`. The output
+      of all others only goes into their `files`; the last lines of a rank that fails are printed in
+      any case.
     level: Minimum level of the toolkit's own messages: `warning` leaves out the progress of the
       boot, and keeps warnings, errors and the last lines of a failed rank.
     timestamps: With `utc`, each line of a rank or of the toolkit begins with the time (RFC 3339,
@@ -51,6 +62,9 @@ class LogsSpec:
         str | None, Rule("text with {node} or {rank} in it", check=_check_prefix), "--log-prefix"
     ] = None
     timestamps: Annotated[Literal["none", "utc"], "--log-timestamps"] = "none"
+    show: Annotated[
+        str, Rule("`all`, or ranks such as 0,8-15", check=_check_show), "--log-show"
+    ] = ALL
     level: Annotated[Literal["info", "warning"], "--log-level"] = "info"
     files: Annotated[Literal["none", "ranks"], "--log-files"] = "none"
     max_size: Annotated[int, Rule(ge=4096), "--log-max-size"] = 10 << 20
@@ -64,7 +78,7 @@ class LogsSpec:
     @property
     def any(self) -> bool:
         """Return whether a program's output must pass through a supervisor."""
-        return self.lines or self.files == "ranks"
+        return self.lines or self.files == "ranks" or self.show != ALL
 
 
 def options(
@@ -89,7 +103,6 @@ def options(
         argv += ["--node", topology.this.label]
         if logs.format == "json":
             argv += ["--job", topology.job, "--host", topology.this.host]
-        argv += ["--rank", rank] if rank else []
         argv += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
         if logs.prefix is not None:
             names = {"job": topology.job, "node": topology.this.label, "host": topology.this.host}
@@ -97,6 +110,10 @@ def options(
                 "--prefix",
                 _NAME.sub(lambda match: names.get(match[1], match[0]), logs.prefix),
             ]
+    if rank and (logs.lines or logs.show != ALL):
+        argv += ["--rank", rank]
+    if rank and logs.show != ALL:
+        argv += ["--show", logs.show]
     if logs.files == "ranks" and through != "ranks":  # these have their own files
         number = f"-rank-{rank}" if rank else ""
         name = f"{topology.job}-{topology.this.label}{number}{topology.of_attempt}.log"

@@ -95,6 +95,18 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     assert all("level" not in each for each in found if each not in ours)
 
 
+@pytest.mark.parametrize(("show", "is_shown"), [("0", True), ("1,3-7", False), ("4,0-2", True)])
+def test_only_the_output_of_some_ranks_is_printed(
+    show: str, is_shown: bool, tmp_path: Path
+) -> None:
+    done = run(tmp_path, "--log-show", show, "--log-files", "ranks", "--", "sh", "-c", PROGRAM)
+    assert done.stdout == (b"one\n1%\r2%\rlast" if is_shown else b"")
+    assert (b"\nerror\n" in b"\n" + done.stderr) == is_shown
+    assert re.search(rb"\[entrypoint\]   \| .*error\n", done.stderr), "its last lines, as it fails"
+    written = (tmp_path / "log" / "job-worker-0-rank-0.log").read_bytes()
+    assert sorted(written) == sorted(b"one\n1%\r2%\rlasterror\n")
+
+
 @pytest.mark.control(
     "rotating files keep their size and name, and a full disk costs the file alone"
 )

@@ -659,7 +659,10 @@ def test_a_plan_shows_each_program_with_its_label_and_log_and_no_text_of_a_secre
         Program(("three",)),
     )
     shown = plan_text(spec, replace(made, launch=replace(made.launch, programs=programs)))
-    assert "  one 'a b'  # the head, also into /logs/head\n  two  # the rest\n  three\n" in shown
+    lines = "  one 'a b'  # the head, also into /logs/head\n  two  # the rest\n  three\n"
+    assert f"\ncommand\n{lines}" in shown
+    waits = plan_text(spec, replace(made, launch=replace(made.launch, programs=())))
+    assert "\ncommand\n  none: waits until worker-0 releases it\n" in waits
     assert "every node is assumed to be like this one" in shown
     files = json.loads(plan_json(spec, made))["files"]
     assert {each["name"] for each in files if each["secret"] and "text" in each} == set()
