@@ -37,8 +37,8 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
     (wheel,) = Path(sys.prefix, "mermaid").glob("*.whl")  # scripts/docs downloads it
     with zipfile.ZipFile(wheel) as archive:
         for uri, name in ((_MERMAID, "mermaid.min.js"), (f"{_MERMAID}.LICENSE", "LICENSE")):
-            content = archive.read(f"sphinx_immaterial/bundles/mermaid/{name}")
-            files.append(File.generated(config, uri, content=content))
+            library = archive.read(f"sphinx_immaterial/bundles/mermaid/{name}")
+            files.append(File.generated(config, uri, content=library))
     return files
 
 
