@@ -1,4 +1,4 @@
-"""The table and the picture of docs/performance.md, from the raw numbers alone."""
+"""The tables and the picture of docs/performance.md, from the raw numbers alone."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from .table import Row
 BEGIN = "<!-- figures: `make bench` writes these, do not edit -->"
 END = "<!-- end of the figures -->"
 _GREY = "#6e7781"  # can be read on a light and on a dark page
+_HEAD = (
+    "| row | case | measured | compared with | result | goal | reached |",
+    "|---|---|---|---|---|---|---|",
+)
 _STYLES = {OURS: ("#1f77b4", "-"), BARE: ("#d95f02", "--")}
 
 
@@ -24,23 +28,16 @@ def laid(page: str, figures: str) -> str:
 
 
 def text(rows: Sequence[Row], kept: Mapping[str, Any]) -> str:
-    """Return the table of all goals of rows that were measured, and on which machines they were."""
-    lines = [
-        "| row | case | measured | compared with | result | goal | reached |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    machines: dict[str, list[str]] = {}
+    """Return a table of all goals of rows that were measured, for each machine that measured."""
+    tables: dict[str, list[str]] = {}
     for row in rows:
         if row.name in kept:
-            data = data_of(kept[row.name])
-            lines += [_line(row, goal, data) for goal in row.goals]
-            facts = ", ".join(
-                f"{name} {value}" for name, value in kept[row.name]["machine"].items()
-            )
-            on = f"{kept[row.name]['at'].partition(' ')[0]}, {facts}"
-            machines.setdefault(on, []).append(f"`{row.name}`")
-    on_each = [f"- {', '.join(names)}: {machine}." for machine, names in machines.items()]
-    return "\n".join([*lines, "", "Medians, each measured on the host of its row:", "", *on_each])
+            found = kept[row.name]
+            facts = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
+            on = f"Medians of {found['at'].partition(' ')[0]}: {facts}.\n"
+            tables.setdefault(on, [on, *_HEAD])
+            tables[on] += [_line(row, goal, data_of(found)) for goal in row.goals]
+    return "\n\n".join("\n".join(lines) for lines in tables.values())
 
 
 def _line(row: Row, goal: Goal, data: Data) -> str:

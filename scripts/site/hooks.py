@@ -1,63 +1,58 @@
-"""The docs site's hooks: pages that are generated here, and links that only work in the repository.
+"""The docs site's hooks: MkDocs gets its pages from tests/golden_site.py.
 
-A page names a generated page by its path on the site in backquotes, which becomes a link here: the
-repository has no such file. A link that leaves docs/ shows the file's path instead: the site has no
-copy of the sources, and the repository has no address yet that a link could have. A translated page
-loses the comment at its top, since MkDocs takes a title from the first line only.
+A file outside docs/ that a page links to becomes a page below repo/, since the repository has no
+address yet that a link could have. Mermaid's library is one of the site's own files, so that no
+request leaves the reader's network; pages with a diagram load it.
 """
 
 from __future__ import annotations
 
 import posixpath
-import re
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File  # type: ignore[import-not-found]
 
-from tests import golden_messages
+from tests import golden_site
 
-_GENERATED = {"reference/messages.md": golden_messages.markdown}
-_SCRIPT = "search-input.js"
-_COMMENT = re.compile(r"(?s)\A<!--.*?-->\s*")
-_LINK = re.compile(r"(?<!!)\[([^]]+)\]\(((?:\.\./)+[^)\s#]*)(#[^)\s]*)?\)")
+_MERMAID = "assets/mermaid.min.js"
 
 
 def on_config(config: Any, **_: Any) -> Any:
-    """Return the settings, without links to sources if the repository's address is not given."""
+    """Return the settings with the navigation, and without links to sources if the repository's
+    address is not given."""
+    config.nav = golden_site.navigation()
     if not config.repo_url:
         config.edit_uri = None
     return config
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
-    """Return the files of the site with the generated pages and the script for the search box."""
-    for path, render in _GENERATED.items():
-        files.append(File.generated(config, path, content=render()))
-    script = (Path(__file__).parent / _SCRIPT).read_text("utf-8")
-    files.append(File.generated(config, f"assets/{_SCRIPT}", content=script))
+    """Return the files of the site with those that docs/ has not."""
+    for path in (*golden_site.GENERATED, *golden_site.outside()):
+        content = golden_site.page(path)
+        files.append(File.generated(config, golden_site.address(path), content=content))
+    (wheel,) = Path(sys.prefix, "mermaid").glob("*.whl")  # scripts/docs downloads it
+    with zipfile.ZipFile(wheel) as archive:
+        for uri, name in ((_MERMAID, "mermaid.min.js"), (f"{_MERMAID}.LICENSE", "LICENSE")):
+            library = archive.read(f"sphinx_immaterial/bundles/mermaid/{name}")
+            files.append(File.generated(config, uri, content=library))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return the page's text with links to generated pages, and each link to a file outside docs/
-    as text and path."""
-    folder = posixpath.dirname(page.file.src_uri)
-
-    def inside(link: re.Match[str]) -> str:
-        path = posixpath.normpath(posixpath.join("docs", folder, link[2]))
-        return link[0] if path.startswith("docs/") else f"{link[1]} (`{path}`)"
-
-    text = _LINK.sub(inside, _COMMENT.sub("", markdown))
-    for path in _GENERATED:
-        name = f"`{path.removesuffix('.md')}.html`"
-        text = text.replace(name, f"[{name}]({posixpath.relpath(path, folder or '.')})")
-    return text
+    """Return the page's text as the site has it."""
+    uri = page.file.src_uri
+    if uri == "README.md":
+        return golden_site.front()
+    return markdown if page.file.generated_by else golden_site.page(f"docs/{uri}")
 
 
-def on_nav(nav: Any, **_: Any) -> Any:
-    """Return the navigation, with a Chinese name for the folder of the Chinese pages."""
-    for item in nav.items:
-        if item.is_section and item.title == "Zh":
-            item.title = "中文"
-    return nav
+def on_page_content(content: str, page: Any, **_: Any) -> str:
+    """Return the page's HTML with tables for narrow screens, and what draws its diagrams."""
+    if 'class="mermaid"' in content:
+        folder = posixpath.dirname(page.file.dest_uri) or "."
+        content += f'<script src="{posixpath.relpath(_MERMAID, folder)}"></script>'
+    return golden_site.labelled(content)

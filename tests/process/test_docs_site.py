@@ -39,9 +39,19 @@ def test_the_docs_site_builds_without_dead_links() -> None:
     texts = {page: page.read_text("utf-8") for page in SITE.rglob("*.html")}
     texts.pop(SITE / "404.html")
     made = {page.relative_to(SITE).with_suffix("").as_posix() for page in texts}
+    sources = {page for page in made if page.startswith("repo/")}
+    assert {"repo/CONTRIBUTING", "repo/examples/spec/full.yaml"} < sources
     docs = TREE / "docs"
     wanted = {page.relative_to(docs).with_suffix("").as_posix() for page in docs.rglob("*.md")}
-    assert made - {"index"} == (wanted | {"reference/messages"}) - {"README"}
+    assert made - sources - {"index"} == (wanted | {"reference/messages"}) - {"README"}
+    front = texts[SITE / "index.html"]
+    assert re.search(r"(?s)Start.*Run.*Keep it training.*When it fails.*Reference.*Extend", front)
+    assert 'data-label="field"' in texts[SITE / "reference/spec.html"]
+    # A diagram is drawn without another host.
+    drawn = texts[SITE / "architecture.html"]
+    assert '<pre class="mermaid">' in drawn
+    assert 'src="assets/mermaid.min.js"' in drawn
+    assert (SITE / "assets/mermaid.min.js").stat().st_size > 1_000_000
     ids = {page: set(re.findall(r'\bid="([^"]*)"', text)) for page, text in texts.items()}
     assert {page: wrong for page, text in texts.items() if (wrong := dead(page, text, ids))} == {}
     # Control

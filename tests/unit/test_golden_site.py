@@ -1,0 +1,42 @@
+"""The docs site's pages: links that lead somewhere on the site, and tables for narrow screens."""
+
+from __future__ import annotations
+
+from tests import golden_site
+
+
+def test_a_link_out_of_the_documents_is_a_page_of_the_site() -> None:
+    assert "[examples/spec/full.yaml](../repo/examples/spec/full.yaml.md)" in golden_site.page(
+        "docs/reference/spec.md"
+    )
+    found = golden_site.outside()
+    assert {"CONTRIBUTING.md", "examples/spec/full.yaml", "examples/ascend"} <= {*found}
+    assert "## job.yaml\n\n~~~~~~ yaml\n" in golden_site.page("examples/ascend")
+    assert golden_site.address("docs/README.md") == golden_site.address("README.md")
+
+
+def test_a_link_has_the_title_of_its_page() -> None:
+    text = golden_site.page("CONTRIBUTING.md")
+    assert "[Add a platform](../extending/platform.md)" in text
+    assert "[platform.md]" not in text
+
+
+def test_the_navigation_is_the_index() -> None:
+    sections = [each for each in golden_site.navigation() if isinstance(each, dict)]
+    names = [name for section in sections for name in section]
+    assert names == [
+        "Start", "Run", "Keep it training", "When it fails", "Reference", "Extend", "中文",
+    ]  # fmt: skip
+    assert "how-to/kubernetes.md" in dict(sections[1])["Run"]
+    assert "\n## Documentation" in golden_site.front()
+
+
+def test_a_cell_has_the_head_of_its_column() -> None:
+    row = "<tr><td>1</td><td></td></tr>"
+    table = (
+        f'<table><tr><th>a</th><th style="x"><code>b</code> &amp; "c"</th></tr>{row}{row}</table>'
+    )
+    cells = '<tr><td data-label="a">1</td><td data-label="b &amp; &quot;c&quot;"></td></tr>'
+    assert golden_site.labelled(f"{row}{table}") == (
+        row + table.replace(f"{row}{row}", f"{cells}{cells}")
+    )
