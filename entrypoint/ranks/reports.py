@@ -75,9 +75,10 @@ class Ranks:
         if not _is_number(rank, MAX_RANKS - 1):
             return
         running = self._ranks.get(rank)
-        if running and proc.has_ended(running.pid):
-            self._lose(rank)  # its end was not noticed yet, and torch has started this rank again
-            running = None
+        if running and running.pid != supervisor.pid and proc.has_ended(running.pid):
+            # its end was not noticed yet, and torch has started this rank again
+            self._died(rank, running.pid)
+            running = self._ranks.get(rank)
         if running is None and self._is_outside(supervisor.pid):
             died = partial(self._died, rank, supervisor.pid)
             state = _Rank(supervisor.pid, children.on_end(supervisor.pid, died))

@@ -132,6 +132,44 @@ def test_a_program_cannot_report_for_its_supervisor(
     assert without_pids(got) == [("start", 1, 0), ("end", 1, 7)]
 
 
+@pytest.mark.parametrize("is_another", [False, True], ids=["the-same", "another"])
+def test_what_a_supervisor_said_before_its_end_counts_first(
+    is_another: bool, tmp_path: Path
+) -> None:
+    """It has ended before anybody could read; its second connection is no rank that has started
+    again, as another process is."""
+
+    async def listen() -> Heard:
+        got: Heard = []
+        run_dir = RunDir(str(tmp_path / "run"))
+        node = NodeSocket(run_dir)
+        ranks = Ranks(node, lambda *report: got.append(report))
+        path, again = str(tmp_path / "run/node"), sent("rank 1", "end 0", "done 0")
+        lies = sent("rank 7") if is_another else again
+        slow = LIES.replace("told.recv(1)", "told.recv(1); __import__('time').sleep(0.2)")
+        first = subprocess.Popen([sys.executable, "-c", slow, path, SPEAKS, lies, "False"])
+        while not got:
+            await asyncio.sleep(0.01)
+        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # the loop stands still
+        second = [speaks(tmp_path, again, "heard")] if is_another else []
+        if second:
+            time.sleep(1)  # until it has connected
+        while len(got) < 2 + 2 * is_another:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        for process in (first, *second):
+            process.kill()
+            process.wait()
+        ranks.close()
+        node.close()
+        run_dir.close()
+        return got
+
+    got = without_pids(asyncio.run(asyncio.wait_for(listen(), 20)))
+    assert got[:2] == [("start", 1, 0), ("end", 1, 7)]
+    assert got[2:] == [("start", 1, 0), ("end", 1, 0)] * is_another
+
+
 AWAY = (
     "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid)"
 )
