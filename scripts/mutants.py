@@ -130,7 +130,8 @@ def main() -> int:
     left = [change(name) for name in names if found[name] in (0, 33)]
     unknown = [row for row in left if tuple(row.values()) not in known]
     kinds = Counter(_KINDS.get(found[name], "killed") for name in names)
-    print(f"score {kinds['killed'] / max(1, len(names)):.1%}: {dict(kinds)}; {len(unknown)} are new")
+    score = kinds["killed"] / max(1, len(names))
+    print(f"score {score:.1%}: {dict(kinds)}; {len(unknown)} are new")
     if unknown:
         print(yaml.safe_dump(unknown, sort_keys=False, width=200, allow_unicode=True))
     return 1 if unknown else 0
