@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import split
 
@@ -49,6 +50,20 @@ def speaks(folder: Path, lines: str, stays: str = "yes") -> subprocess.Popen[byt
     return subprocess.Popen([sys.executable, "-c", SPEAKS, *words])
 
 
+@contextmanager
+def listening(tmp_path: Path, report: Callable[[str, int, int], None]) -> Iterator[Ranks]:
+    """An entrypoint's node socket and its ranks, of which `report` gets the starts and ends."""
+    run_dir = RunDir(str(tmp_path / "run"))
+    node = NodeSocket(run_dir)
+    ranks = Ranks(node, report)
+    try:
+        yield ranks
+    finally:
+        ranks.close()
+        node.close()
+        run_dir.close()
+
+
 def heard(
     tmp_path: Path, work: Callable[[], list[subprocess.Popen[bytes]]], *, reports: int
 ) -> Heard:
@@ -64,18 +79,13 @@ def heard(
             if len(got) >= reports:
                 enough.set()
 
-        run_dir = RunDir(str(tmp_path / "run"))
-        node = NodeSocket(run_dir)
-        ranks = Ranks(node, report)
-        processes = work()
-        await asyncio.wait_for(enough.wait(), 10)
-        for process in processes:
-            process.kill()
-            process.wait()
-        await asyncio.wait_for(ranks.gone(), 10)
-        ranks.close()
-        node.close()
-        run_dir.close()
+        with listening(tmp_path, report) as ranks:
+            processes = work()
+            await asyncio.wait_for(enough.wait(), 10)
+            for process in processes:
+                process.kill()
+                process.wait()
+            await asyncio.wait_for(ranks.gone(), 10)
         return got
 
     return asyncio.run(listen())
@@ -141,28 +151,23 @@ def test_what_a_supervisor_said_before_its_end_counts_first(
 
     async def listen() -> Heard:
         got: Heard = []
-        run_dir = RunDir(str(tmp_path / "run"))
-        node = NodeSocket(run_dir)
-        ranks = Ranks(node, lambda *report: got.append(report))
-        path, again = str(tmp_path / "run/node"), sent("rank 1", "end 0", "done 0")
-        lies = sent("rank 7") if is_another else again
-        slow = LIES.replace("told.recv(1)", "told.recv(1); __import__('time').sleep(0.2)")
-        first = subprocess.Popen([sys.executable, "-c", slow, path, SPEAKS, lies, "False"])
-        while not got:
-            await asyncio.sleep(0.01)
-        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # the loop stands still
-        second = [speaks(tmp_path, again, "heard")] if is_another else []
-        if second:
-            time.sleep(1)  # until it has connected
-        while len(got) < 2 + 2 * is_another:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
-        for process in (first, *second):
-            process.kill()
-            process.wait()
-        ranks.close()
-        node.close()
-        run_dir.close()
+        with listening(tmp_path, lambda *report: got.append(report)):
+            path, again = str(tmp_path / "run/node"), sent("rank 1", "end 0", "done 0")
+            lies = sent("rank 7") if is_another else again
+            slow = LIES.replace("told.recv(1)", "told.recv(1); __import__('time').sleep(0.2)")
+            first = subprocess.Popen([sys.executable, "-c", slow, path, SPEAKS, lies, "False"])
+            while not got:
+                await asyncio.sleep(0.01)
+            os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # the loop stands still
+            second = [speaks(tmp_path, again, "heard")] if is_another else []
+            if second:
+                time.sleep(1)  # until it has connected
+            while len(got) < 2 + 2 * is_another:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            for process in (first, *second):
+                process.kill()
+                process.wait()
         return got
 
     got = without_pids(asyncio.run(asyncio.wait_for(listen(), 20)))
@@ -198,23 +203,18 @@ def test_a_rank_that_starts_again_before_its_end_was_noticed(tmp_path: Path) -> 
 
     async def listen() -> Heard:
         got: Heard = []
-        run_dir = RunDir(str(tmp_path / "run"))
-        node = NodeSocket(run_dir)
-        ranks = Ranks(node, lambda *report: got.append(report))
-        first = speaks(tmp_path, sent("rank 0"))
-        while not got:
-            await asyncio.sleep(0.01)
-        first.kill()
-        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # nobody has waited for it
-        second = speaks(tmp_path, sent("rank 0", "end 5", "done 0"))
-        while len(got) < 4:
-            await asyncio.sleep(0.01)
-        for process in (first, second):
-            process.kill()
-            process.wait()
-        ranks.close()
-        node.close()
-        run_dir.close()
+        with listening(tmp_path, lambda *report: got.append(report)):
+            first = speaks(tmp_path, sent("rank 0"))
+            while not got:
+                await asyncio.sleep(0.01)
+            first.kill()
+            os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)  # nobody has waited for it
+            second = speaks(tmp_path, sent("rank 0", "end 5", "done 0"))
+            while len(got) < 4:
+                await asyncio.sleep(0.01)
+            for process in (first, second):
+                process.kill()
+                process.wait()
         return got
 
     got = without_pids(asyncio.run(asyncio.wait_for(listen(), 20)))
@@ -228,32 +228,27 @@ def test_sixty_four_ranks_that_start_while_nobody_reads(tmp_path: Path) -> None:
 
     async def listen() -> tuple[Heard, list[int | None]]:
         got: Heard = []
-        run_dir = RunDir(str(tmp_path / "run"))
-        node = NodeSocket(run_dir)
 
         def report(event: str, rank: int, value: int) -> None:
             got.append((event, rank, value))
             if event == "end":
                 lengths.add(len("".join(ranks.last_output(rank))) if rank else 16384)
 
-        ranks = Ranks(node, report)
-        keep = [sys.executable, "-I", "-S", supervised.FILE, "--run-dir", str(run_dir.path)]
-        keep += ["--linger", "1", "--number"]
-        started = [
-            subprocess.Popen(
-                [*keep, str(rank), "--", "sh", "-c", f"head -c 20000 /dev/zero; exit {rank}"],
-                stdout=subprocess.DEVNULL,
-            )
-            for rank in range(64)
-        ]
-        time.sleep(5)
-        early = [process.poll() for process in started]
-        while sum(event == "end" for event, _, _ in got) < 64:
-            await asyncio.sleep(0.05)
-        assert [process.wait(60) for process in started] == list(range(64))
-        ranks.close()
-        node.close()
-        run_dir.close()
+        with listening(tmp_path, report) as ranks:
+            keep = [sys.executable, "-I", "-S", supervised.FILE, "--run-dir", str(tmp_path / "run")]
+            keep += ["--linger", "1", "--number"]
+            started = [
+                subprocess.Popen(
+                    [*keep, str(rank), "--", "sh", "-c", f"head -c 20000 /dev/zero; exit {rank}"],
+                    stdout=subprocess.DEVNULL,
+                )
+                for rank in range(64)
+            ]
+            time.sleep(5)
+            early = [process.poll() for process in started]
+            while sum(event == "end" for event, _, _ in got) < 64:
+                await asyncio.sleep(0.05)
+            assert [process.wait(60) for process in started] == list(range(64))
         return got, early
 
     lengths: set[int] = set()
