@@ -94,6 +94,13 @@ def relative_paths(spec: JobSpec) -> dict[str, str]:
     }
 
 
+def metrics_address(spec: JobSpec) -> dict[str, str]:
+    """Return the variable with which each node serves its metrics to a Prometheus elsewhere, unless
+    the spec has an address."""
+    is_default = spec.source("metrics.address").origin == "default"
+    return {"ENTRYPOINT_METRICS_ADDRESS": "0.0.0.0"} if spec.metrics.port and is_default else {}
+
+
 def same_slots(
     spec: JobSpec, summary: str, hint: str = "give all hosts as many slots"
 ) -> int | None:

@@ -13,6 +13,7 @@ from entrypoint.spec import HostEntry, JobSpec
 from entrypoint.tools.deploy._options import (
     DEFAULT,
     Options,
+    metrics_address,
     resources,
     settings,
     start_command,
@@ -46,9 +47,8 @@ def render(spec: JobSpec, options: Options) -> str:
             host.name + (f":{host.slots}" if host.slots else "") for host in hosts
         ),
         "ENTRYPOINT_SECRET_FILE": _SECRET,
+        **metrics_address(spec),
     }
-    if spec.metrics.port and spec.source("metrics.address").origin == "default":
-        variables["ENTRYPOINT_METRICS_ADDRESS"] = "0.0.0.0"  # for a Prometheus of this network
     counts = _counts(spec, options, len(hosts))
     return render_template(
         "compose/compose.yaml.j2",

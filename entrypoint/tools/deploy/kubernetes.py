@@ -25,6 +25,7 @@ from entrypoint.tools.deploy._kinds import KINDS, Kind, host_names
 from entrypoint.tools.deploy._options import (
     RESTARTS,
     Options,
+    metrics_address,
     number_of_nodes,
     relative_paths,
     resources,
@@ -221,8 +222,7 @@ def _settings(spec: JobSpec, hosts: list[str]) -> dict[str, str]:
         )
     # The folder of the spec, where its relative paths start, is not in the Pods.
     variables = {name: path for name, path in relative_paths(spec).items() if name not in _OWN}
-    if _metrics(spec) and spec.source("metrics.address").origin == "default":
-        variables["ENTRYPOINT_METRICS_ADDRESS"] = "0.0.0.0"  # Prometheus calls the Pod's address
+    variables |= metrics_address(spec)
     variables |= {"ENTRYPOINT_NAME": spec.name, "ENTRYPOINT_HOSTS": ",".join(hosts)}
     if spec.calls(len(hosts)):
         variables["ENTRYPOINT_SECRET_FILE"] = f"{_SECRET}/secret"
