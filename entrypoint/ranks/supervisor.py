@@ -330,6 +330,7 @@ def _start(
     for signum in _signal.sigpending() - {_LAUNCHER_ENDS}:
         os.kill(child, signum)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+    is_shown = _is_shown(options)
     streams = []
     for fd, (source, sink) in pipes.items():
         os.close(sink)
@@ -337,7 +338,7 @@ def _start(
         last = bytearray() if options.get("--through") == "ranks" else tail
         copies = Copies(last, log, options.get("--last-output", ""), _steps(options))
         lines = _lines(options, fd, tail)
-        streams.append(Stream(source, fd, label, copies, lines, _is_shown(options)))
+        streams.append(Stream(source, fd, label, copies, lines, is_shown))
     return Supervised(child, streams, reporter, woken)
 
 
