@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -144,12 +145,19 @@ def test_sshd_reads_values_back(sshd: str, folder: Path, text: str) -> None:
     assert sshd_reads(sshd, folder, session_env={"V": text})["setenv"] == os.fsencode(f"V={text}")
 
 
+@functools.cache
+def openssh() -> int:
+    """Return the major version of this machine's ssh: `OpenSSH_9.2p1 ...`."""
+    said = subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=True).stderr
+    return int(said.partition("_")[2].partition(".")[0])
+
+
 @given(text=one_line)
 @settings(max_examples=FEW, suppress_health_check=list(HealthCheck))
 def test_ssh_reads_values_back(folder: Path, text: str) -> None:
     if shutil.which("ssh") is None:
         pytest.skip("there is no ssh on this machine")
-    assume("%" not in text and "$" not in text)  # OpenSSH 10 replaces them in this option
+    assume(openssh() < 10 or not {*"%$"} & {*text})  # OpenSSH 10 replaces them in this option
     config = folder / "ssh_config"
     config.write_text(f"Host *\n  SetEnv {quote_ssh('V=' + text)}\n", "utf-8", "surrogateescape")
     done = subprocess.run(["ssh", "-TG", "-F", config, "somewhere"], capture_output=True)
