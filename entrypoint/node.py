@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import signal
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from entrypoint import __version__
-from entrypoint.base.errors import EntrypointError, OsError, internal
+from entrypoint.base.errors import DeadlineError, EntrypointError, OsError, internal
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
 from entrypoint.base.values import dataclass, replace
@@ -25,6 +26,7 @@ from entrypoint.job.answer import node_info
 from entrypoint.job.driver import Driver
 from entrypoint.job.failure import ended, reopens
 from entrypoint.job.history import FIRST, History, described
+from entrypoint.job.waits import KILL_MARGIN
 from entrypoint.job.worker import Worker
 from entrypoint.output.log import Callbacks, Logger
 from entrypoint.output.progress import Waiting
@@ -48,18 +50,22 @@ if TYPE_CHECKING:
     from entrypoint.job.leader import Leader
     from entrypoint.job.membership.team import Team
 
+# seconds for killed programs and the result, between the end of the grace and the platform's limit
+_END_MARGIN = 10.0
 _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the log folder
 
 
 @dataclass(frozen=True)
 class AttemptInputs:
     """What one attempt starts from. `gate`: checks this node before each attempt; `not_ready`: why
-    it cannot take part, as is known already."""
+    it cannot take part, as is known already. `deadline`: when the job is stopped (seconds of the
+    monotonic clock)."""
 
     spec: JobSpec
     facts: Facts
     plan: Plan
     gate: Gate
+    deadline: float
     not_ready: Outcome | None = None
     history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
@@ -74,6 +80,7 @@ def execute(
     Raises EntrypointError when the job cannot start, StoppedBySignal when a signal stops it before
     that.
     """
+    deadline = _deadline(spec, draft.topology.ends)
     _check_secret(spec, draft, log)
     failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
     extensions.observer.begin(draft)
@@ -96,8 +103,19 @@ def execute(
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
-    attempt = AttemptInputs(spec, facts, draft, gate, not_ready)
+    attempt = AttemptInputs(spec, facts, draft, gate, deadline, not_ready)
     return _attempts(attempt, signals, log, extensions)
+
+
+def _deadline(spec: JobSpec, ends: int) -> float:
+    """Return when the job is stopped (seconds of the monotonic clock); the platform `ends` it then
+    (Unix time), if the spec asks for its limit."""
+    limit = spec.timeouts.job
+    if limit is None:
+        return math.inf
+    if isinstance(limit, str):
+        limit = ends - time.time() - spec.timeouts.grace - _END_MARGIN
+    return time.monotonic() + limit
 
 
 def _check_secret(spec: JobSpec, draft: Plan, log: Logger) -> None:
@@ -217,6 +235,7 @@ class Loop:
         self._draft = draft
         self._topology = draft.topology
         self._not_ready = attempt.not_ready
+        self._deadline = attempt.deadline
         self._log = log
         self._observer = extensions.observer
         asyncio.get_running_loop().set_exception_handler(self._internal_error)
@@ -259,6 +278,10 @@ class Loop:
         it has to be opened for logins in another place.
         """
         self._observer.open(self._view)
+        if self._deadline < math.inf:
+            # The leader's deadline comes first, unless a worker started long before it.
+            later = 0.0 if self._topology.is_leader else KILL_MARGIN
+            asyncio.get_running_loop().call_at(self._deadline + later, self._end_in_time)
         self._tell(events.Started())
         outcome: Outcome = await self._driver.over
         return outcome
@@ -269,6 +292,15 @@ class Loop:
         return LoopView(attempt, self.machine.outcome, programs.idle(), programs.command)
 
     # -- events
+
+    def _end_in_time(self) -> None:
+        limit = self._spec.timeouts.job
+        words = limit if isinstance(limit, str) else f"{limit:g} s"
+        hint = "start it again to go on from its last checkpoint, or raise timeouts.job"
+        reason = DeadlineError("EP652 the job's deadline has passed", words, hint)
+        if self.machine.outcome is None:
+            self._log(f"{reason}; stopping the job")
+        self._tell(events.Faulted(reason.outcome))
 
     def _failed(self, error: Exception) -> None:
         """An error ends the job with its message; an unknown one is an internal error."""

@@ -9,6 +9,7 @@ Exit statuses of `entrypoint` (the job's own status always wins once the job has
     69       UNAVAILABLE  peers did not answer before the deadline
     70       SOFTWARE     an internal error
     71       OS           the host refused something (sshd did not start, too few file handles)
+    72       DEADLINE     the job's deadline has passed (timeouts.job)
     73       CANT_CREATE  a file could not be written
     75       RETRY        a peer or the infrastructure failed; a retry may help
     77       REFUSED      a peer rejected the leader's key, or its host key is not this job's
@@ -25,6 +26,7 @@ The tree:
     |- NoInputError      66
     |- UnavailableError  69
     |- OsError           71
+    |- DeadlineError     72
     |- CantCreateError   73
     |- RetryError        75
     |- RefusedError      77
@@ -127,6 +129,10 @@ class OsError(EntrypointError):
     status = 71
 
 
+class DeadlineError(EntrypointError):
+    status = 72
+
+
 class CantCreateError(EntrypointError):
     status = 73
 
@@ -155,6 +161,6 @@ RETRIED = tuple(kind.status for kind in _INFRASTRUCTURE)
 these."""
 
 CLASSES = {EXIT_SOFTWARE: "defect"}
-CLASSES |= {NoProgressError.status: "job"}
+CLASSES |= {NoProgressError.status: "job", DeadlineError.status: "stopped"}
 CLASSES |= {kind.status: "config" for kind in _CONFIG} | dict.fromkeys(RETRIED, "infrastructure")
 """Whose it is to fix, of each status of ours."""

@@ -164,7 +164,9 @@ class Attempt:
         if self._inquiry.begin(True, self._members, outcome):
             return  # it decides once more, when the answers are judged
         self.state.outcome = outcome
-        others = self.state.plan.launch.awaited is not None or bool(self.membership.late())
+        launch = self.state.plan.launch
+        serves = launch.awaited is not None or launch.ends_with_first
+        others = serves or bool(self.membership.late())
         self.membership.note_present()
         has_ranks = self._monitor.runs_here or outcome.status != 0 or others
         self._ending.begin(outcome, has_ranks)

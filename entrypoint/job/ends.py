@@ -41,6 +41,8 @@ class EndMonitor(Part):
         self.ranks.heard.end(message.rank, message.status)
         if self.ranks.heard.all_well():
             self.ranks.all_well()
+        elif message.rank == message.status == 0:
+            self.settle_by_first()
         elif message.status != 0:
             name = f"rank {message.rank} on {host}"
             is_whole = message.why.startswith("EP")
@@ -54,6 +56,18 @@ class EndMonitor(Part):
             if seconds is not None and end.status == KILLED:
                 # A rank that failed before, and is why the launcher killed this one, is known then.
                 self._talk.await_reports(lambda: self.settle(end))
+
+    def settle_by_first(self) -> None:
+        """With `success: first`, the job has succeeded once every rank has started and rank 0 has
+        ended with 0, unless another one is reported to have failed before."""
+        heard = self.ranks.heard
+        if self._launch.ends_with_first and heard.all_started() and heard.ended.get(0) == 0:
+            self._settle_first(heard.placed[0], "rank 0")
+
+    def _settle_first(self, host: str, what: str) -> None:
+        """The first rank has ended well: a success, unless another one has failed before that."""
+        end = ProgramExit(0, what, f"{what} on {host} exited with 0 (success: first)")
+        self._talk.await_reports(lambda: self.settle(end))  # it may be on its way
 
     def program(self, node: int, message: messages.Ended) -> None:
         """A program of that node has ended."""
@@ -82,6 +96,10 @@ class EndMonitor(Part):
             others_run = bool(members.awaited) or not message.last
             members.has_failed = True
             self._settle_in(self._failures.of_program(end, others_run), end)
+            return
+        if self._launch.ends_with_first:
+            if node == self._state.me and message.last:
+                self._settle_first(host, end.what)
             return
         if any(map(members.counts, members.awaited)):
             return

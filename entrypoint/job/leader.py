@@ -207,6 +207,7 @@ class Leader(Attempt):
         run_all = self._ranks.heard.all_started()
         if run_all:
             self._progress_made.begin()
+            self._monitor.settle_by_first()
         for each in self.membership.here if run_all else {node} - {self.state.me}:
             if self.state.of(each) is Phase.LAUNCHING:
                 self.state.enter(Phase.RUNNING, each)

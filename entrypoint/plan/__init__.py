@@ -239,7 +239,7 @@ def _mode(
         if needy := _needs_roll_call(spec, launch, launcher):
             hint = f"remove roll_call, and give all nodes a secret; or do without {needy}"
             raise ConfigError(f"EP313 {needy} needs the roll call", no_roll_call, hint)
-    has_supervisor = spec.logs.any or spec.stall.any
+    has_supervisor = spec.logs.any or spec.stall.any or spec.timeouts.job is not None
     is_program = launch.becomes_program and not has_supervisor and not spec.restarts.most
     return "exec" if is_program else "local", no_roll_call
 
@@ -252,6 +252,7 @@ def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
         "netcheck.when: before": spec.netcheck.when == "before",
         f"restarts: {spec.restarts.most}": spec.restarts.most > 0,
         f"spares: {spec.spares}": spec.spares > 0,
+        "success: first": spec.success == "first",
         "ssh.client: files": spec.ssh.client == "files",
     }
     return next((name for name, needs in needy.items() if needs), "")
@@ -260,8 +261,8 @@ def _needs_roll_call(spec: JobSpec, launch: Launch, launcher: str) -> str:
 def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) -> Launch:
     """Return what the launcher of this name starts.
 
-    Raises ConfigError if there is no program, or if the launcher has no elastic jobs, SpecError if
-    the program is a launcher itself.
+    Raises ConfigError if there is no program, or if the launcher cannot do what is asked for,
+    SpecError if the program is a launcher itself.
     """
     if not (spec.command and spec.command[0]):
         raise ConfigError(
@@ -278,7 +279,16 @@ def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) 
             f"nodes: {spec.nodes}",
             "set launcher: torchrun, or remove nodes",
         )
-    return launch
+    if spec.success == "all":
+        return launch
+    is_unknown = launch.completion == "leader" and launch.ranks.reports == "programs"
+    if is_unknown or spec.nodes:
+        raise ConfigError(
+            f"EP120 it is not known which rank is the first ({spec.source('success')})",
+            f"success: first, {'the launcher starts ranks by ssh' if is_unknown else 'nodes'}",
+            f"remove success, or {'ssh.client' if is_unknown else 'nodes'}",
+        )
+    return replace(launch, ends_with_first=True)
 
 
 def _interface_note(spec: JobSpec, report: NodeReport) -> str:

@@ -106,6 +106,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
         launcher=launcher,
         chief=chief,
         job_id=job_id,
+        ends=_ends(spec, site),
         spares=_spares(spec, tasks),
         user=login(facts),
         origins={field: source for field, source in origins.items() if source},
@@ -358,6 +359,20 @@ def _log_dir(spec: JobSpec, site: Site, run_dir: str) -> tuple[str, Source]:
             "set log_dir to another directory",
         )
     return spec.log_dir or f"{run_dir}-log", source
+
+
+def _ends(spec: JobSpec, site: Site) -> int:
+    """Return when the platform ends the job (Unix time), if that is the job's deadline; else 0."""
+    if spec.timeouts.job != "scheduler":
+        return 0
+    if site.ends is None:
+        where = f"timeouts.job: scheduler ({spec.source('timeouts.job')})"
+        raise ConfigError(
+            "EP212 the platform does not tell the job's time limit",
+            f"{where}; platform {site.platform}, SLURM_JOB_END_TIME is unset",
+            "set timeouts.job to seconds",
+        )
+    return site.ends
 
 
 def _pre_start(spec: JobSpec, site: Site) -> str:

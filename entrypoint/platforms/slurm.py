@@ -36,6 +36,7 @@ def read(clues: Clues) -> None:
     _check_place(clues)
     _take_slots(clues)
     clues.take_job("SLURM_JOB_NAME")
+    clues.take("ends", clues.number("SLURM_JOB_END_TIME"), "SLURM_JOB_END_TIME")
 
 
 def _take_hosts(clues: Clues) -> None:

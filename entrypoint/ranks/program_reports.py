@@ -67,6 +67,8 @@ class ProgramReports:
         self._callbacks = callbacks
         # Whether ranks report by themselves, and not this node's programs.
         self.by_ranks = draft.launch.ranks.reports == "ranks"
+        # Whether the end of rank 0, which is here, is the job's success.
+        self._ends_with_first = draft.launch.ends_with_first and draft.topology.is_leader
         self._log = callbacks.log
         self._tell = callbacks.tell
         self._background = callbacks.background
@@ -137,6 +139,8 @@ class ProgramReports:
         elif event == "end" and value:
             failure = Failure(f"rank {rank}", value, self.program_ranks.last_output(rank))
             self._failed_ranks[rank] = self._exit(failure), failure
+        elif event == "end" and self._ends_with_first and not (rank or self._failed_ranks):
+            self._tell(messages.Ended(0, "rank 0", "rank 0 exited with 0", (), last=True))
 
     def _exit(self, failure: Failure) -> ProgramExit:
         """Return the end of a rank or program, with the reason if this node knows one."""
@@ -184,8 +188,10 @@ class ProgramReports:
                 for _, of_rank in self._failed_ranks.values():
                     self._diagnose(of_rank)
                 self._diagnose(failure)
-        message = messages.Ended(**vars(end), last=not self.running)
-        if message.last and not status and self.merger is not None and not self.by_ranks:
+        is_first = self._ends_with_first and not number and not status
+        message = messages.Ended(**vars(end), last=is_first or not self.running)
+        has_ended = not self.running and not status
+        if has_ended and self.merger is not None and not self.by_ranks:
             self._background(self._tell_after_output(message, self.merger))
         else:
             self._tell(message)

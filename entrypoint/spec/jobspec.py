@@ -331,6 +331,10 @@ class TimeoutSpec:
     launch: Seconds in which mpirun must have started every rank, once all nodes are there.
     heartbeat: Seconds of silence after which a peer counts as lost.
     grace: Seconds between SIGTERM and SIGKILL when the job is stopped.
+    job:
+      Seconds from the start of the first node's entrypoint until the job is stopped, restarts
+      included: SIGTERM, the grace, and 72 on every node. With `scheduler`, early enough that the
+      grace is over before the time limit that Slurm gives the job (SLURM_JOB_END_TIME).
     """
 
     peers: Annotated[float, Rule(gt=0), "--timeout"] = 600.0
@@ -338,6 +342,7 @@ class TimeoutSpec:
     launch: Annotated[float, Rule(gt=0)] = 120.0
     heartbeat: Annotated[float, Rule(ge=1)] = 15.0
     grace: Annotated[float, Rule(ge=0)] = 30.0
+    job: Annotated[float | Literal["scheduler"] | None, Rule(gt=0, word="scheduler")] = None
 
 
 @dataclass(frozen=True)
@@ -447,6 +452,10 @@ class JobSpec:
       `none` allows several nodes without a secret: no node then notices that another is missing,
       fails or is lost, each node exits with a status of its own, and every start warns. `mpirun`,
       `hydra` and `ray` on several nodes need the roll call.
+    success:
+      Whose end is the job's success. `all`: every rank has exited with 0. `first`: rank 0 has; all
+      others then get SIGTERM and the grace, however they end. A rank that fails before ends the job
+      either way.
     run_dir: Private directory for the toolkit's files; /tmp/entrypoint-UID-PORT if not given.
     log_dir: Directory for logs that outlive the job; the platform's, else the run directory's name
       with `-log`.
@@ -477,6 +486,7 @@ class JobSpec:
     roll_call: Literal["required", "none"] = "required"
     restarts: RestartsSpec = RestartsSpec()
     failures: FailuresSpec = FailuresSpec()
+    success: Literal["all", "first"] = "all"
     gate: GateSpec = GateSpec()
     run_dir: Annotated[str | None, RUN_DIR, "--run-dir"] = None
     log_dir: Annotated[str | None, Rule(is_path=True), "--log-dir"] = None

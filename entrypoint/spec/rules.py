@@ -72,9 +72,10 @@ class FieldInfo:
     @property
     def example(self) -> str:  # an allowed value
         if self.default is None:
+            least = max(self.rule.ge, self.rule.gt + 1)
             return (
-                f"{self.rule.ge:g}"
-                if self.rule.ge > -inf
+                f"{least:g}"
+                if least > -inf
                 else f'"{self.rule.text.rpartition(" ")[2]}"'
             )
         return str(self.default).removesuffix(".0")

@@ -21,7 +21,7 @@ launcher: {launcher}
 slots: 2
 command: [{command}]
 env: {{OMP_NUM_THREADS: "1"}}
-timeouts: {{peers: 60, grace: 10, heartbeat: 3}}
+timeouts: {{peers: 60, grace: 10, heartbeat: 3{timeouts}}}
 """
 # It trains until it is told to stop, and then needs three seconds to save. Started again, it goes
 # on and ends.
@@ -73,10 +73,11 @@ def submit(slurm: Slurm) -> Iterator[Submit]:
         launcher: str = "mpirun",
         command: str = "python, train.py",
         fields: str = "",
+        timeouts: str = "",
         train: str = TRAIN,
         **more: str,
     ) -> Job:
-        spec = SPEC.format(launcher=launcher, command=command) + fields
+        spec = SPEC.format(launcher=launcher, command=command, timeouts=timeouts) + fields
         files = {} if more else {"job.yaml": spec, "train.py": train}
         nodes = () if more else ("--nodes", "2")
         jobs.append(slurm.submit(*nodes, *options, files=files, **more))
@@ -209,15 +210,18 @@ def test_a_user_s_signal_reaches_every_rank(submit: Submit, seen: Seen) -> None:
 
 
 @pytest.mark.promise("a real Slurm runs, stops, requeues and limits jobs as the batch script says")
-@pytest.mark.slurm("7", "time limit of 2 minutes: SIGTERM comes before it")
-def test_the_time_limit_is_told_before_it_comes(submit: Submit, seen: Seen) -> None:
-    job = submit("--time", "2")
+@pytest.mark.parametrize(("timeouts", "status"), [("", 143), (", job: scheduler", 72)])
+@pytest.mark.slurm("7", "time limit of 2 minutes{timeouts}: SIGTERM comes before it")
+def test_the_time_limit_is_told_before_it_comes(
+    timeouts: str, status: int, submit: Submit, seen: Seen
+) -> None:
+    job = submit("--time", "2", timeouts=timeouts)
     trains(job)
-    assert job.ends() == ("FAILED", "143:0")
+    assert job.ends() == ("FAILED", f"{status}:0")
     assert set(SAVED) <= set(job.files())
     ran = job.show()["RunTime"]
     assert ran < "00:02:00"
-    seen(f"FAILED 143:0 after {ran[3:]}, {ALL} of {ALL} ranks saved")
+    seen(f"FAILED {status}:0 after {ran[3:]}, {ALL} of {ALL} ranks saved")
 
 
 @pytest.mark.slurm("8", "two jobs share both nodes, each with its own --ssh-port")

@@ -69,8 +69,11 @@ def check(
     late = [f"node-{each.rank}" for each in world.containers if not each.over]
     if late and not wrong:
         wrong.append(f"{', '.join(late)} did not end within {bound(schedule):.0f} s")
+    if not wrong and schedule.deadline is not None:  # which may come before all else
+        return world, [*_one_status(schedule, world), *_overdue(schedule, world)]
     if not wrong:
         wrong += _one_status(schedule, world)
+        wrong += _first(schedule, world)
         wrong += _cause(schedule, world)
         wrong += wrong_stalls(schedule, world)
         wrong += _reported_cause(schedule, world)
@@ -84,6 +87,39 @@ def check(
         wrong += _unhealthy(schedule, world)
         wrong += _spares(schedule, world)
     return world, wrong
+
+
+def _overdue(schedule: Schedule, world: World) -> list[str]:
+    """A job ends soon after its deadline, with 72 if it has not ended before, and for good."""
+    assert schedule.deadline is not None
+    wrong = [
+        f"node-{each.rank} boots again after its deadline"
+        for each in world.containers
+        for _, outcome in each.outcomes
+        if outcome.status == 72 and outcome.again
+    ]
+    if schedule.faults or not _is_usual(schedule) or NEVER in schedule.starts:
+        return wrong
+    for each in world.containers:
+        ended, status, reason = _final(world, each.rank)
+        limit = each.began + schedule.deadline
+        by = limit + KILL_MARGIN + _patience(schedule) + GRACE + _MARGIN
+        is_late = not each.rank and each.decided > max(limit, each.booted) + 0.01
+        if ended > by or is_late:
+            wrong.append(
+                f"node-{each.rank} ended at {ended:.1f} s, not by {by:.1f} s, with {status}"
+                f" ({reason})"
+            )
+    return wrong
+
+
+def _first(schedule: Schedule, world: World) -> list[str]:
+    """Where nothing goes wrong, a job whose first rank decides ends soon after it."""
+    if schedule.after_first is None or schedule.faults or schedule.status or schedule.spares:
+        return []
+    ended, status, _ = _final(world, 0)
+    by = world.began + 2 + schedule.duration + GRACE + schedule.passes + _MARGIN
+    return [f"rank 0 has ended, and the job at {ended:.1f} s"] if not status and ended > by else []
 
 
 def _final(world: World, rank: int) -> tuple[float, int, str]:
@@ -412,6 +448,8 @@ def _cause(schedule: Schedule, world: World) -> list[str]:
             if status == schedule.status
             else [f"nothing went wrong, and the status is {status} ({reason})"]
         )
+    if schedule.after_first is not None and not status and world.all_well():
+        return []  # before the leader knew of it
     (fault,) = schedule.faults
     blamed = [
         outcome.reason

@@ -200,6 +200,8 @@ class Programs:
         else:
             is_sick = schedule.sick == self._container.rank
             seconds, status = (1.0, 7) if is_sick else (schedule.duration, schedule.status)
+            if rank and schedule.after_first is not None:
+                seconds += schedule.after_first
             self._world.after(seconds, lambda: self._finish(process, status, by_itself=True))
 
     def _save(self) -> None:
@@ -245,9 +247,9 @@ class Programs:
         return False
 
     def _finish(self, process: Process, status: int, by_itself: bool = False) -> None:
-        if process.ended is not None or (
-            by_itself and (process.told is not None or self._world.hangs(self.leader_boot))
-        ):
+        is_first = self._world.schedule.after_first is not None and not process.rank
+        hangs = self._world.hangs(self.leader_boot) and not is_first  # which waits for nobody
+        if process.ended is not None or (by_itself and (process.told is not None or hangs)):
             return
         # else it met nobody
         if by_itself and status and not (self._world.schedule.least and status == 1):
@@ -256,6 +258,8 @@ class Programs:
             self._diagnose(status)
         process.ended = status
         if status == 0:
+            if is_first and any(boot == self.leader_boot for boot, _, _ in self._world.failures):
+                self._world.too_late.add(self.leader_boot)
             self._world.well.setdefault(self.leader_boot, set()).add(process.rank)
         if self._by_ranks:
             self._tell(messages.RankEnd(process.rank, status, (), ""))
@@ -296,7 +300,9 @@ class Programs:
             self._grace = grace
             self._stop_began = self._world.now
             self._world.after(DIAGNOSIS, self._look)
-            hurried = self._container.spoke or self._world.hurried
+            # After the release all have had their grace: but for those that a success leaves.
+            has_had = self._container.spoke and self._world.schedule.after_first is None
+            hurried = has_had or self._world.hurried
             if grace < GRACE and self._running() and not hurried:
                 self._world.violate(
                     f"programs on node-{self._container.rank} get {grace:.0f} s of grace"

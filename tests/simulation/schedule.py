@@ -118,6 +118,9 @@ class Schedule:
     liar: int | None = None  # a worker that then speaks for the ranks of all nodes
     asked: tuple[float, ...] = ()  # when a user of worker-0 asks what the ranks do
     gates: tuple[Gate, ...] = ()  # of each node; empty: there are none
+    # seconds that the other ranks run longer than the first, whose success is the job's
+    after_first: float | None = None
+    deadline: float | None = None  # seconds from the start of a container to that of the job
 
     @property
     def unhealthy(self) -> int | None:
@@ -151,6 +154,7 @@ def draw(random: Random, nodes: int | None = None, seed: int = 0) -> Schedule:
     schedule = _gated(Random(f"gates {seed}"), schedule)
     schedule = _stalled(Random(f"stall {seed}"), schedule)
     schedule = _crashing(Random(f"crashes {seed}"), schedule)
+    schedule = _limited(Random(f"limits {seed}"), schedule)
     source = Random(f"ports {seed}")
     if source.random() > 0.1 or schedule.spares:
         return schedule
@@ -392,6 +396,27 @@ def _crashing(random: Random, schedule: Schedule) -> Schedule:
         saves_late=random.random() < 0.5,
         gates=schedule.gates if all(gate.healthy for gate in schedule.gates) else (),
     )
+
+
+def _limited(random: Random, schedule: Schedule) -> Schedule:
+    """The same job, or one with a deadline, or one that has succeeded when its first rank has."""
+    odd = schedule.least or schedule.look is not None or schedule.stuck is not None
+    if odd or random.random() > 0.1:
+        return schedule
+    last = max(start for start in schedule.starts if start < NEVER)
+    if random.random() < 0.5:
+        deadline = random.uniform(0.0, last + schedule.duration + GRACE)
+        faults = schedule.faults if random.random() < 0.4 else ()
+        return replace(schedule, deadline=deadline, faults=faults)
+    if schedule.empty is not None or schedule.mpirun or schedule.without_progress:
+        return schedule
+    schedule = replace(schedule, after_first=random.choice((0.1, 5.0, 60.0)))
+    if schedule.spares or schedule.cause or random.random() < 0.7:
+        return schedule
+    # Another one fails while the first ends.
+    at = last + 1.0 + schedule.duration + random.uniform(-0.5, 0.5)
+    failure = Fault(at, "fail", random.randrange(1, schedule.nodes), status=7)
+    return replace(schedule, faults=(failure,), latency=0.3, status=0)
 
 
 def _measured(random: Random, schedule: Schedule, begun: float) -> Schedule:

@@ -60,6 +60,7 @@ _FACTS = Facts(
 # All of the table of a job of more nodes is looked at only so often (seconds).
 _LARGE, _LOOK = 1000, 0.1
 NOT_READY, UNWRITABLE = Outcome(73, "the disk is full"), Outcome(73, "no room for the session")
+OVERDUE = Outcome(72, "the job's deadline has passed")
 
 
 @lru_cache(maxsize=64)
@@ -235,6 +236,9 @@ class Container:
         self.sessions: dict[int, Session] = {}
         self.outcomes: list[tuple[float, Outcome]] = []  # of each boot that ended by itself
         self.over = self.killed = False
+        # when its container has started, and this boot
+        self.began = self.booted = 0.0
+        self.decided = math.inf  # when this boot knew its outcome
         self.has_started = self.measured = (
             False  # whether an attempt has, and its network was measured, in this container
         )
@@ -257,7 +261,10 @@ class Container:
             asked = replace(leader.inquiry, is_over=True)
             leader, worker = (replace(plan, inquiry=asked) for plan in (leader, worker))
         self.boots += 1
+        self.booted, self.decided = self._world.now, math.inf
         self.killed = False
+        if not self.between:
+            self.began = self._world.now
         self.programs = Programs(self._world, self)
         self.gate = SimulatedGate(self._world, self)
         self.door = False
@@ -278,6 +285,9 @@ class Container:
         self.spoke = self.stopped = 0.0
         self.between = False
         self.give(events.Started())
+        if (deadline := self._world.schedule.deadline) is not None:
+            deadline += self.began + (KILL_MARGIN if self.rank else 0.0)
+            self._soon(events.Faulted(OVERDUE), deadline - self._world.now)
         for number in range(self.stops):  # those of earlier attempts, too
             self.give(events.Signalled(15, number > 0))
 
@@ -344,6 +354,8 @@ class Container:
         try:
             self.observer.saw(event, self._world.now)
             wanted = machine.handle(event, self._world.now)
+            if machine.outcome is not None:
+                self.decided = min(self.decided, self._world.now)
             for action in wanted:
                 self.observer.saw(action, self._world.now)
             self._world.watch_observer(self.observer, machine, wanted)
@@ -653,7 +665,8 @@ class World:
             schedule.restarts_on,
             schedule.spares,
             schedule.without_progress,
-            stalls.SPEC if schedule.stalls else "",
+            (stalls.SPEC if schedule.stalls else "")
+            + ("success: first\n" if schedule.after_first is not None else ""),
         )
         self.hosts = self.plans[1].topology.hosts
         self.needed = schedule.least or ranks or schedule.nodes - schedule.spares
@@ -697,6 +710,8 @@ class World:
         self.known_attempts: dict[int, int] = {}  # those of them that a worker knew, too
         self.progressed: dict[int, float] = {}  # attempt -> when a node saw its progress
         self.well: dict[int, set[int]] = {}  # boot of the leader -> ranks that ended with 0
+        # boots of the leader whose first rank ended with 0 after another one had failed
+        self.too_late: set[int] = set()
         self.gone: set[int] = set()  # boots of the leader in which a node has gone
         self.must_hear: set[int] = set()  # nodes that were there when the last result was told
         self.mpirun: Mpirun | None = None
@@ -758,7 +773,9 @@ class World:
 
     def all_well(self) -> bool:
         """Whether a program has run on every node that the leader's last attempt needs, and all
-        have ended with 0."""
+        have ended with 0; or the first has, if that decides."""
+        if self.schedule.after_first is not None:
+            return 0 in self.well.get(self.containers[0].boots, ())
         return len(self.well.get(self.containers[0].boots, ())) >= self.needed
 
     def is_disturbed(self, *nodes: int) -> bool:
@@ -882,6 +899,8 @@ class World:
                 "kill", "vanish", "cut", "reboot", "blink", "lie", "forge", "freeze"
             )
             sure = sure and container.rank in self.team  # a spare that is stopped leaves
+            # else the first rank may end before the leader is told
+            sure = sure and (container.rank == 0 or self.schedule.after_first is None)
             if sure and self.began and not self._done_with() and self.hit_running:
                 self.stopped.add(self.containers[0].boots)
             boot, leads = self.containers[0].boots, container.rank == 0 and container.is_awake()
@@ -1060,6 +1079,8 @@ class World:
                 self.violate("what ranks have printed is lost")
             if action.message.status == 0 and self.schedule.look is None and not self.all_well():
                 self.violate("the job's result is 0, and not every program has ended with 0")
+            if action.message.status == 0 and self.containers[0].boots in self.too_late:
+                self.violate("the first rank ended after a failure, and the result is 0")
             meeting = self.meetings.get(self.containers[0].boots)
             if action.message.status == 0 and meeting and meeting.unfinished():
                 self.violate(

@@ -82,6 +82,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "memory": memory,
             "time": _time(spec, options),
             "notice": _notice(spec),
+            "deadline": spec.timeouts.job == "scheduler",
             "spares": spec.spares > 0,
             "settings": exported,
             "named_hosts": bool(spec.hosts),
