@@ -65,10 +65,10 @@ class AttemptInputs:
     facts: Facts
     plan: Plan
     gate: Gate
-    deadline: float
     not_ready: Outcome | None = None
     history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
+    deadline: float = math.inf
 
 
 def execute(
@@ -103,7 +103,7 @@ def execute(
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
-    attempt = AttemptInputs(spec, facts, draft, gate, deadline, not_ready)
+    attempt = AttemptInputs(spec, facts, draft, gate, not_ready, deadline=deadline)
     return _attempts(attempt, signals, log, extensions)
 
 
@@ -177,7 +177,7 @@ async def boot(
         try:
             loop = Loop(attempt, signals, log, extensions)
             try:
-                return await loop.run(), loop.machine
+                return await loop.run(attempt.deadline), loop.machine
             finally:
                 await loop.close()
         except EntrypointError as error:
@@ -235,7 +235,6 @@ class Loop:
         self._draft = draft
         self._topology = draft.topology
         self._not_ready = attempt.not_ready
-        self._deadline = attempt.deadline
         self._log = log
         self._observer = extensions.observer
         asyncio.get_running_loop().set_exception_handler(self._internal_error)
@@ -273,15 +272,16 @@ class Loop:
             lambda signum: driver.here(messages.Signal(signal.Signals(signum).name)),
         )
 
-    async def run(self) -> Outcome:
-        """From this node's start to its end, with the job's outcome. Raises EntrypointError where
-        it has to be opened for logins in another place.
+    async def run(self, deadline: float) -> Outcome:
+        """From this node's start to its end, with the job's outcome; at the deadline (seconds of
+        the monotonic clock) the job is stopped. Raises EntrypointError where it has to be opened
+        for logins in another place.
         """
         self._observer.open(self._view)
-        if self._deadline < math.inf:
+        if deadline < math.inf:
             # The leader's deadline comes first, unless a worker started long before it.
             later = 0.0 if self._topology.is_leader else KILL_MARGIN
-            asyncio.get_running_loop().call_at(self._deadline + later, self._end_in_time)
+            asyncio.get_running_loop().call_at(deadline + later, self._end_in_time)
         self._tell(events.Started())
         outcome: Outcome = await self._driver.over
         return outcome

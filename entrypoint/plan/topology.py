@@ -84,8 +84,7 @@ def build(spec: JobSpec, facts: Facts, site: Site, device: Device) -> Topology:
     ssh_ports = [_ssh_port(spec, task, job_id) for task in tasks]
     run_dir, origins["run_dir"] = _run_dir(spec, facts, tasks[me])
     nodes = _nodes(hosts, slots, tasks, () if spec.hosts else site.ports, ssh_ports)
-    if len(nodes) > 1:
-        _check_addresses(nodes, hosts_source)
+    _check_addresses(nodes, hosts_source)
     job, origins["name"] = _job(spec, site)
     log_dir, origins["log_dir"] = _log_dir(spec, site, run_dir)
     launcher, origins["launcher"] = _launcher(site, device)

@@ -73,11 +73,7 @@ class FieldInfo:
     def example(self) -> str:  # an allowed value
         if self.default is None:
             least = max(self.rule.ge, self.rule.gt + 1)
-            return (
-                f"{least:g}"
-                if least > -inf
-                else f'"{self.rule.text.rpartition(" ")[2]}"'
-            )
+            return f"{least:g}" if least > -inf else f'"{self.rule.text.rpartition(" ")[2]}"'
         return str(self.default).removesuffix(".0")
 
     @property
