@@ -4,10 +4,12 @@ Sources: slurm.schedmd.com, "srun" and "sbatch" (output environment variables) a
   Jobs"; Slurm's
 src/common/env.c and slurmstepd for the variables that a step sets: SLURM_STEP_* and SLURM_NODEID,
 which in a step of several components of a heterogeneous job count all its nodes. SLURM_JOB_* and
-SLURM_NNODES may be the whole job's.
+SLURM_NNODES may be the whole job's. SLURM_JOB_END_TIME is in Unix time, since Slurm 23.02.
 """
 
 from __future__ import annotations
+
+import re
 
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts
@@ -36,7 +38,8 @@ def read(clues: Clues) -> None:
     _check_place(clues)
     _take_slots(clues)
     clues.take_job("SLURM_JOB_NAME")
-    clues.take("ends", clues.number("SLURM_JOB_END_TIME"), "SLURM_JOB_END_TIME")
+    if re.fullmatch(r"[0-9]{1,12}", ends := clues.env.get("SLURM_JOB_END_TIME", "").strip()):
+        clues.take("ends", int(ends))
 
 
 def _take_hosts(clues: Clues) -> None:

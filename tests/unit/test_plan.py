@@ -153,6 +153,7 @@ def test_who_needs_the_roll_call(launcher: str, more: str) -> None:
         ("logs: {files: ranks}", "local"),
         ("stall: {minutes: 5}", "local"),
         ("restarts: 1", "local"),
+        ("timeouts: {job: 60}", "local"),
         ("launcher: mpirun", "local"),
     ],
 )
@@ -648,6 +649,28 @@ def test_a_plan_shows_which_nodes_work_and_which_are_spares() -> None:
     assert "a spare takes the place of a lost node when the job boots again" in plan_text(
         again, build(text + "restarts: 2\n")
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("success: first\nnodes: 1:2\nlauncher: torchrun", "EP120 .* success: first, nodes | remove"),
+        ("success: first\nssh: {client: files}\nlauncher: deepspeed", "EP120 .* starts ranks by ssh"),
+        ("success: first\nroll_call: none\nlauncher: jax", "EP313 success: first needs the roll call"),
+        ("timeouts: {job: scheduler}", "EP212 .* SLURM_JOB_END_TIME is unset"),
+    ],
+)  # fmt: skip
+def test_a_job_whose_end_cannot_be_known(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        build(f"{text}\nhosts: [a, b]\nnode_rank: 0\nsecret_file: /none\n")
+
+
+def test_the_scheduler_s_limit_is_the_job_s_deadline() -> None:
+    step = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NODEID": "0"}
+    limited = {**step, "SLURM_STEP_NODELIST": "n1", "SLURM_JOB_END_TIME": "1795871290"}
+    asked = load("timeouts: {job: scheduler}", "job.yaml", {}, {})
+    assert planning.locate(asked, facts(env=limited)).ends == 1795871290
+    assert planning.locate(JobSpec(), facts(env=limited)).ends == 0
 
 
 def test_a_plan_shows_each_program_with_its_label_and_log_and_no_text_of_a_secret_file() -> None:
