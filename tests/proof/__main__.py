@@ -266,6 +266,9 @@ def prove(tier: str, areas: Sequence[Area], changed: bool, rounds: int) -> int:
         if step.alone:
             status = max(status, take(step, tier))
     print(of_run(read(FOLDER), run, here, known, time.monotonic() - begun))
+    if (now := commit()) != here:
+        say(f"the checkout changed under the tests | from {here} to {now} | run them again")
+        status = 1
     if lacking:
         say(f"could not be had here, and its tests were skipped: {', '.join(lacking)}")
     # `make test` has to pass on a machine without an engine; the other tiers claim more.
