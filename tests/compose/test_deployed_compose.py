@@ -38,8 +38,8 @@ def tool(request: pytest.FixtureRequest) -> tuple[str, ...]:
         version = "none"
     if not version.startswith(number):
         pytest.skip(
-            f"{' '.join(words)} is {version or 'none'}, not {number}*; run"
-            " scripts/dev/setup-compose-v1"
+            f"{' '.join(words)} is {version or 'none'}, not {number}*; Debian 12's package"
+            " docker-compose is 1.29"
         )
     return words
 
