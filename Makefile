@@ -40,6 +40,10 @@ wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of
 release:  ## wheel, source archive, images, lists, provenance, checksums, in build/release; KEY=~/.ssh/id_ed25519 signs; IMAGES= for none
 	@$$(scripts/dev/venv test lint demo)/bin/python scripts/release.py $(if $(KEY),--key $(KEY)) $(if $(filter undefined,$(origin IMAGES)),,--images "$(IMAGES)")
 
+.PHONY: verify
+verify:  ## check build/release before you publish it: its files, KEY's signature, this commit; a first run without a network
+	@RELEASE=$(CURDIR)/build/release scripts/test -m "" tests/process/test_release.py -k artefacts
+
 .PHONY: size
 size:  ## lines and tokens of each package, what a job loads, settings, messages, commands, tests, scripts; TREE=FOLDER of another checkout
 	@$$(scripts/dev/venv test lint demo)/bin/python scripts/size.py $(TREE)

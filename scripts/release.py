@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """release.py [--images "gpu ascend toolkit"] [--key FILE] [--out FOLDER] - make a release of the
 commit that is checked out, in build/release. docs/how-to/upgrade.md lists its files, and shows how
-to check it.
+to check it; `make verify` checks it before it is published.
 
 The same commit gives the same bytes: times are the commit's, packages those of the lock files, an
 image is the one that the engine has built of this commit (layers of Debian's packages differ if
@@ -55,15 +55,19 @@ def write(file: Path, document: dict[str, Any]) -> None:
 
 
 def notes(changelog: str, name: str) -> str:
-    """Return what CHANGELOG.md says of a version, without links into the repository. Between two
-    releases it is what stands first. Raises LookupError if a release has no dated section."""
+    """Return what CHANGELOG.md says of a version, and upgrade.md of a release's files, with paths
+    for links into the repository. Between two releases it is the first section of CHANGELOG.md.
+    Raises LookupError if a release has no dated section."""
     sections = SECTION.findall(changelog)
     if "dev" not in name:
         sections = [each for each in sections if each[0] == name and each[1][:1].isdigit()]
     if not sections:
         raise LookupError(f"CHANGELOG.md has no section `## [{name}] - YYYY-MM-DD`")
-    text = LINK.sub(r"\1: \2", sections[0][2])
-    return f"# training-entrypoint {name}\n\n{text.rstrip()}\n"
+    text = LINK.sub(r"\1: \2", sections[0][2].rstrip())
+    page = (TREE / "docs/how-to/upgrade.md").read_text()
+    checked = page.partition("\n## Check a release\n")[2].partition("\n## ")[0].rstrip()
+    checked = LINK.sub(r"\1: docs/how-to/\2", checked)
+    return f"# training-entrypoint {name}\n\n{text}\n\n### Check a release\n{checked}\n"
 
 
 def digests(folder: Path, names: Iterable[str]) -> list[dict[str, Any]]:
@@ -87,7 +91,7 @@ def install(python: Path, *words: str | Path) -> None:
 
 
 def package(out: Path, work: Path, name: str, epoch: int) -> None:
-    """Build wheel and source archive of what is committed, try the wheel, and list its packages."""
+    """Build wheel and source archive of what is committed, and list the wheel's packages."""
     source = work / "source"
     source.mkdir()
     run("git", "archive", "--output", work / "source.tar", "HEAD")
@@ -105,10 +109,6 @@ def package(out: Path, work: Path, name: str, epoch: int) -> None:
     # not by its path, which would be in the list
     by_name = ("--find-links", out, f"training-entrypoint=={name}")
     install(installed, "--no-deps", "--no-index", *by_name)
-    printed = run(installed.parent / "entrypoint", "--version", cwd=work)
-    if printed != f"entrypoint {name}":
-        say(f"the wheel has another version | {printed} | {name} was built")
-        raise SystemExit(1)
     (digest,) = digests(out, [wheel.name])
     document = sbom.python_packages(installed)
     sbom.describe(document, "file", wheel.name, name, digest["digest"]["sha256"])
@@ -119,15 +119,14 @@ def image(kind: str, out: Path, work: Path, name: str, epoch: int) -> None:
     """Write an image of this commit as an OCI layout, and the list of its packages."""
     run(TREE / "scripts/build-image", kind)
     stem = f"entrypoint-{kind}-{name}"
-    write(out / f"{stem}.cdx.json", sbom.of_image(f"entrypoint-{kind}:dev"))
-    saved, layout = work / f"{kind}.tar", work / kind
-    run("docker", "save", "--output", saved, f"entrypoint-{kind}:dev")
-    # no policy on signatures: the images are of this machine's engine
+    document, layout = sbom.of_image(f"entrypoint-{kind}:dev"), work / kind
+    document["metadata"]["component"]["version"] = name
+    write(out / f"{stem}.cdx.json", document)
+    # no policy on signatures: it is of this machine's engine. `podman load` gives it this name.
     run(
-        "skopeo", "--insecure-policy", "copy", "--quiet",
-        f"docker-archive:{saved}", f"oci:{layout}:{name}",
+        "skopeo", "--insecure-policy", "copy", "--quiet", f"docker-daemon:entrypoint-{kind}:dev",
+        f"oci:{layout}:entrypoint-{kind}:{name.replace('+', '-')}",
     )  # fmt: skip
-    saved.unlink()
     pack(layout, out / f"{stem}.oci.tar", epoch)
     shutil.rmtree(layout)
 
