@@ -216,7 +216,10 @@ def test_artefacts_are_all_there_and_no_other(artefacts: Path) -> None:
     extra"""
     names = sorted({path.name for path in artefacts.iterdir()} - {"SHA256SUMS", "SHA256SUMS.sig"})
     actual = release.run("sha256sum", "--", *names, cwd=artefacts).splitlines()
-    assert (artefacts / "SHA256SUMS").read_text().splitlines() == actual
+    listed = (artefacts / "SHA256SUMS").read_text().splitlines()
+    wrong = sorted({line[66:] for line in {*listed} ^ {*actual}})
+    assert not wrong, f"missing, altered or extra: {', '.join(wrong)}"
+    assert listed == actual
     names.remove("provenance.json")
     told = json.loads((artefacts / "provenance.json").read_text())
     assert told["subject"] == release.digests(artefacts, names)
