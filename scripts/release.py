@@ -115,27 +115,17 @@ def package(out: Path, work: Path, name: str, epoch: int) -> None:
     write(out / f"{wheel.name}.cdx.json", document)
 
 
-def image(kind: str, out: Path, work: Path, name: str, epoch: int) -> None:
-    """Write an image of this commit as an OCI layout, and the list of its packages."""
+def image(kind: str, out: Path, name: str) -> None:
+    """Write an image of this commit for `docker load`, and the list of its packages."""
     run(TREE / "scripts/build-image", kind)
+    named = f"entrypoint-{kind}:{name.replace('+', '-')}"
     stem = f"entrypoint-{kind}-{name}"
-    document, layout = sbom.of_image(f"entrypoint-{kind}:dev"), work / kind
-    document["metadata"]["component"]["version"] = name
-    write(out / f"{stem}.cdx.json", document)
-    # no policy on signatures: it is of this machine's engine. `podman load` gives it this name.
-    run(
-        "skopeo", "--insecure-policy", "copy", "--quiet", f"docker-daemon:entrypoint-{kind}:dev",
-        f"oci:{layout}:entrypoint-{kind}:{name.replace('+', '-')}",
-    )  # fmt: skip
-    pack(layout, out / f"{stem}.oci.tar", epoch)
-    shutil.rmtree(layout)
-
-
-def pack(folder: Path, archive: Path, epoch: int) -> None:
-    """Write a tar archive of a folder that depends on names, contents and a time alone."""
-    same = f"--sort=name --format=gnu --owner=0 --group=0 --numeric-owner --mtime=@{epoch}"
-    names = sorted(path.name for path in folder.iterdir())
-    run("tar", *same.split(), "--mode=u+rwX,go=rX", "-cf", archive, "-C", folder, "--", *names)
+    run("docker", "tag", f"entrypoint-{kind}:dev", named)
+    write(out / f"{stem}.cdx.json", sbom.of_image(named))
+    # not in OCI's form, which has no HEALTHCHECK
+    save = f"docker save {named} | gzip -n >{stem}.image.tar.gz"
+    run("bash", "-o", "pipefail", "-c", save, cwd=out)
+    run("docker", "rmi", named)
 
 
 def provenance(out: Path, name: str, epoch: int, images: list[str]) -> dict[str, Any]:
@@ -205,12 +195,9 @@ def main() -> int:
     say(f"version {name}")
     (out / "notes.md").write_text(told)
     with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        package(out, work, name, epoch)
-        if images:
-            run(TREE / "scripts/dev/need", "skopeo")
-        for kind in images:
-            image(kind, out, work, name, epoch)
+        package(out, Path(folder), name, epoch)
+    for kind in images:
+        image(kind, out, name)
     write(out / "provenance.json", provenance(out, name, epoch, images))
     seal(out, options.key)
     print((out / "SHA256SUMS").read_text(), end="")
