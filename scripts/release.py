@@ -67,7 +67,8 @@ def notes(changelog: str, name: str) -> str:
     page = (TREE / "docs/how-to/upgrade.md").read_text()
     checked = page.partition("\n## Check a release\n")[2].partition("\n## ")[0].rstrip()
     checked = LINK.sub(r"\1: docs/how-to/\2", checked)
-    return f"# training-entrypoint {name}\n\n{text}\n\n### Check a release\n{checked}\n"
+    paths = "Paths, such as docs/how-to/docker.md, are those of the source archive."
+    return f"# training-entrypoint {name}\n\n{text}\n\n### Check a release\n{checked}\n\n{paths}\n"
 
 
 def digests(folder: Path, names: Iterable[str]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import random
 import re
 import subprocess
 import sys
+import tarfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -138,7 +139,7 @@ def test_the_notes_are_the_section_of_the_version() -> None:
     assert text == "# training-entrypoint 1.2.3\n\n- One.\n\n### Removed\n\n- Two."
     assert "$ sha256sum --check" in files
     assert "](" not in files
-    assert files.endswith(" |\n")
+    assert files.endswith("source archive.\n")
     assert release.notes(CHANGELOG, "1.2.4.dev1+g0123456789").startswith(
         "# training-entrypoint 1.2.4.dev1+g0123456789\n\n"
         "More (how: docs/more.md#so, [form](https://example.invalid/)).\n\n### Check"
@@ -253,6 +254,11 @@ def test_artefacts_are_of_this_commit(artefacts: Path) -> None:
     archives = {path.name for path in artefacts.glob("*.image.tar.gz")}
     assert archives == {f"{stem}.image.tar.gz" for stem in images}
     assert [path.name for path in artefacts.glob("*.whl")] == [wheel]
+    with tarfile.open(artefacts / f"training_entrypoint-{name}.tar.gz") as source:
+        members = {member.partition("/")[2] for member in source.getnames()}
+    paths = set(re.findall(r"[\w./-]+\.md\b", (artefacts / "notes.md").read_text()))
+    assert len(paths) > 9
+    assert paths - {"notes.md"} <= members
 
 
 @pytest.fixture
