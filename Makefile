@@ -42,7 +42,7 @@ release:  ## wheel, source archive, images, lists, provenance, checksums, in bui
 
 .PHONY: verify
 verify:  ## check build/release before you publish it: its files, KEY's signature, this commit; a first run without a network
-	@RELEASE=$(CURDIR)/build/release scripts/test -m "" -v -rs tests/process/test_release.py -k artefacts
+	@RELEASE=$(CURDIR)/build/release scripts/test -m "" -p no:randomly -x -v -rs tests/process/test_release.py -k artefacts
 
 .PHONY: size
 size:  ## lines and tokens of each package, what a job loads, settings, messages, commands, tests, scripts; TREE=FOLDER of another checkout
