@@ -9,8 +9,6 @@ SLURM_NNODES may be the whole job's. SLURM_JOB_END_TIME is in Unix time, since S
 
 from __future__ import annotations
 
-import re
-
 from entrypoint.base.errors import ConfigError
 from entrypoint.base.model import Facts
 from entrypoint.platforms._clues import Clues, Reason
@@ -19,6 +17,7 @@ from entrypoint.platforms._slurm import expand, is_step
 _LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _COUNTS = ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 _COMPONENTS = ("SLURM_HET_SIZE", "SLURM_PACK_SIZE")  # the second is the old name
+_LONGEST_TIME = 12  # digits
 _SRUN = "srun --ntasks-per-node=1"
 
 
@@ -38,7 +37,8 @@ def read(clues: Clues) -> None:
     _check_place(clues)
     _take_slots(clues)
     clues.take_job("SLURM_JOB_NAME")
-    if re.fullmatch(r"[0-9]{1,12}", ends := clues.env.get("SLURM_JOB_END_TIME", "").strip()):
+    ends = clues.env.get("SLURM_JOB_END_TIME", "").strip()
+    if ends.isascii() and ends.isdigit() and len(ends) <= _LONGEST_TIME:
         clues.take("ends", int(ends))
 
 
