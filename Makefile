@@ -32,10 +32,6 @@ images:  ## build entrypoint-gpu:dev and entrypoint-ascend:dev on a Debian base
 	@scripts/build-image gpu
 	@scripts/build-image ascend
 
-.PHONY: wheel
-wheel:  ## the toolkit as a Python wheel, in build/: to install into an image of your own, docs/how-to/images.md
-	@scripts/wheel
-
 .PHONY: release
 release:  ## wheel, source archive, images, lists, provenance, checksums, in build/release; KEY=~/.ssh/id_ed25519 signs; IMAGES= for none
 	@$$(scripts/dev/venv test lint demo)/bin/python scripts/release.py $(if $(KEY),--key $(KEY)) $(if $(filter undefined,$(origin IMAGES)),,--images "$(IMAGES)")
@@ -51,6 +47,11 @@ size:  ## lines and tokens of each package, what a job loads, settings, messages
 .PHONY: docs
 docs:  ## the docs site, in build/docs: search, light and dark; a dead link or anchor fails
 	@scripts/docs
+
+.PHONY: screenshots
+screenshots:  ## pictures of the timeline and of the docs site in a real Chromium, in docs/images: look at them before you commit
+	@scripts/dev/need chromium fonts-dejavu-core fonts-wqy-microhei pngquant && scripts/docs && scripts/test screenshots
+	@pngquant --force --ext .png 64 -- docs/images/site/*.png
 
 .PHONY: bench
 bench:  ## every row of docs/performance.md next to its comparison, and that page from it (an hour); ROWS="boot ranks" RUNS=3

@@ -5,7 +5,7 @@
     v1.2.3 on an earlier one                  1.2.4.dev5+g0123456789, five commits later
     no tag                                    0.1.0.dev0+g0123456789
     uncommitted changes                       .dirty after that
-    a source archive, made by `make wheel`    the version that it was made as
+    a source archive, by scripts/wheel        the version that it was made as
     no git                                    0.0.0.dev0
 
 hatchling asks this file for the version and writes it into the wheel as `__version__`, so that a

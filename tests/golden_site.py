@@ -9,6 +9,7 @@ import itertools
 import posixpath
 import re
 from collections.abc import Callable
+from typing import Any
 
 from tests import TREE, golden_messages
 
@@ -97,15 +98,15 @@ def front() -> str:
     return f"{page('README.md')}\n\n{re.sub('(?m)^#', '##', page(INDEX))}"
 
 
-def navigation() -> list[str | dict[str, list[str]]]:
+def navigation() -> list[dict[str, Any]]:
     """Return the site's navigation, which is the index: its headings, and the links below each."""
-    sections: dict[str, list[str]] = {}
+    sections: dict[str, Any] = {"Home": "README.md"}
     for heading, link in re.findall(r"(?m)^## (.+)|\]\(([^)#:]+)", page(INDEX)):
         if heading:
             sections[heading] = []
         else:
             sections[[*sections][-1]].append(link)
-    return ["README.md", *({heading: links} for heading, links in sections.items())]
+    return [{heading: links} for heading, links in sections.items()]
 
 
 def labelled(content: str) -> str:
@@ -118,6 +119,16 @@ def labelled(content: str) -> str:
         return re.sub(r"<td\b", lambda _: f'<td data-label="{next(label)}"', table[0])
 
     return re.sub(r"(?s)<table>.*?</table>", cells, content)
+
+
+def with_whole_flags(content: str) -> str:
+    """Return the HTML with each flag in its code in a span, since a browser breaks a line after any
+    hyphen of `--log-prefix` (docs/assets/site.css)."""
+
+    def flags(code: re.Match[str]) -> str:
+        return re.sub(r"(?<=[\s>;(\[])-[\w-]+", r'<span class="flag">\g<0></span>', code[0])
+
+    return re.sub(r"(?s)<code>.*?</code>", flags, content)
 
 
 def _source(path: str) -> str:

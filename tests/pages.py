@@ -1,12 +1,13 @@
 """The pages that the toolkit makes: a row each, tried in a real browser by
 tests/process/test_pages.py.
 
-`python -m tests.pages FOLDER` makes their screenshots: scripts/test screenshots.
+`python -m tests.pages FOLDER` makes their screenshots, and those of the docs site: make screenshots.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import sys
 import tempfile
@@ -14,8 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from tests import made_up
+from tests import TREE, made_up
 
 LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1000, 400)]
 
@@ -32,6 +34,8 @@ class Page:
 
 
 PAGES = (Page("timeline", made_up.timeline_page, "main > .node > .bar", 4),)
+SITE = TREE / "build/docs"
+SITE_PAGES = ("index", "reference/spec", "performance", "reference/messages")
 
 
 def missing() -> str:
@@ -77,5 +81,22 @@ def main(folder: Path) -> None:
                 print(folder / f"{page.name}-{name}.png")
 
 
+def of_site(folder: Path) -> None:
+    """Write PAGE-WIDTH-SCHEME.png: the first screens of the site's main pages. They have an address of
+    http, since the theme shows the search only there."""
+
+    def answer(route: Any) -> None:
+        route.fulfill(path=f"{SITE}{urlsplit(route.request.url).path}")
+
+    with browser() as chromium:
+        for page, width, scheme in itertools.product(SITE_PAGES, (1280, 400), ("light", "dark")):
+            view = {"width": width, "height": 1600 if width > 400 else 2400}
+            tab = chromium.new_page(viewport=view, color_scheme=scheme, reduced_motion="reduce")
+            tab.route("http://site/**", answer)
+            tab.goto(f"http://site/{page}.html", wait_until="networkidle")
+            tab.screenshot(path=folder / f"{Path(page).name}-{width}-{scheme}.png")
+
+
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    of_site(Path(sys.argv[1]) / "site")

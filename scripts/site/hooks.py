@@ -8,6 +8,7 @@ request leaves the reader's network; pages with a diagram load it.
 from __future__ import annotations
 
 import posixpath
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -17,6 +18,7 @@ from mkdocs.structure.files import File  # type: ignore[import-not-found]
 
 from tests import golden_site
 
+_MANY = 100  # anchors, as the page of the messages has
 _MERMAID = "assets/mermaid.min.js"
 
 
@@ -51,8 +53,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Return the page's HTML with tables for narrow screens, and what draws its diagrams."""
-    if 'class="mermaid"' in content:
+    """Return the page's HTML for screens of any width, with what draws its diagrams. Of a page of
+    many headings, the navigation has only the sections."""
+    if len(page.present_anchor_ids) > _MANY:
+        for section in (each for title in page.toc for each in title.children):
+            section.children = []
+    diagram = r'(?s)<pre class="mermaid">.*?</pre>'
+    content, drawn = re.subn(diagram, r'<div class="diagram">\g<0></div>', content)
+    if drawn:
         folder = posixpath.dirname(page.file.dest_uri) or "."
         content += f'<script src="{posixpath.relpath(_MERMAID, folder)}"></script>'
-    return golden_site.labelled(content)
+    return golden_site.labelled(golden_site.with_whole_flags(content))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -14,6 +16,16 @@ from tests import TREE
 from tests.command import captured
 
 SITE = TREE / "build/docs"
+# Words that users search for, and where they have to find them.
+FOUND = {
+    "rollback": "how-to/adopt-and-remove",
+    "uninstall": "how-to/adopt-and-remove",
+    "air-gapped": "how-to/adopt-and-remove",
+    "Prometheus": "how-to/observe",
+    "checkpoint": "how-to/keep-it-training",
+    "libuv": "reference/torchrun",
+    "NCCL": "reference/mpirun",
+}
 
 
 def dead(page: Path, text: str, ids: dict[Path, set[str]]) -> list[str]:
@@ -27,6 +39,18 @@ def dead(page: Path, text: str, ids: dict[Path, set[str]]) -> list[str]:
         if not re.match(r"[a-z]+:", address) and not (there.exists() and is_known):
             found.append(written)
     return found
+
+
+def not_found(index: dict[str, Any]) -> list[str]:
+    """Return the words of FOUND that the search's index has no page of, or not theirs."""
+    separator = index["config"]["separator"]
+    words: dict[str, set[str]] = {}
+    for part in index["docs"]:
+        page = part["location"].partition(".html")[0]
+        words.setdefault(page, set()).update(re.split(separator, f"{part['title']} {part['text']}"))
+    return [
+        word for word, page in FOUND.items() if not set(re.split(separator, word)) <= words[page]
+    ]
 
 
 @pytest.mark.see
@@ -54,6 +78,10 @@ def test_the_docs_site_builds_without_dead_links() -> None:
     assert (SITE / "assets/mermaid.min.js").stat().st_size > 1_000_000
     ids = {page: set(re.findall(r'\bid="([^"]*)"', text)) for page, text in texts.items()}
     assert {page: wrong for page, text in texts.items() if (wrong := dead(page, text, ids))} == {}
-    # Control
+    index = json.loads((SITE / "search/search_index.json").read_text("utf-8"))
+    assert not_found(index) == []
+    # Controls
+    index["config"]["separator"] = r"[\s\-]+"
+    assert "rollback" in not_found(index)
     wrong = '<a href="gone.html">a</a> <a href="index.html#gone">b</a> <a href="index.html">c</a>'
     assert dead(SITE / "index.html", wrong, ids) == ["gone.html", "index.html#gone"]

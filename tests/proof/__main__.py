@@ -9,7 +9,7 @@
     scripts/test mutants --help             wrong changes of spec, plan and job that no fast test notices (10 minutes of CPU)
     scripts/test failures                   how well failures are judged: precision and recall
     scripts/test promises                   what is promised, by which tests, and what their controls are
-    scripts/test screenshots                the pictures of our pages, into docs/images
+    scripts/test screenshots                the pictures of our pages, into docs/images: make screenshots
 
 Options of the first three:
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests import golden_site
 
 
@@ -22,12 +24,12 @@ def test_a_link_has_the_title_of_its_page() -> None:
 
 
 def test_the_navigation_is_the_index() -> None:
-    sections = [each for each in golden_site.navigation() if isinstance(each, dict)]
+    sections = golden_site.navigation()
     names = [name for section in sections for name in section]
     assert names == [
-        "Start", "Run", "Keep it training", "When it fails", "Reference", "Extend", "中文",
+        "Home", "Start", "Run", "Keep it training", "When it fails", "Reference", "Extend", "中文",
     ]  # fmt: skip
-    assert "how-to/kubernetes.md" in dict(sections[1])["Run"]
+    assert "how-to/kubernetes.md" in sections[2]["Run"]
     assert "\n## Documentation" in golden_site.front()
 
 
@@ -40,3 +42,10 @@ def test_a_cell_has_the_head_of_its_column() -> None:
     assert golden_site.labelled(f"{row}{table}") == (
         row + table.replace(f"{row}{row}", f"{cells}{cells}")
     )
+
+
+def test_a_flag_in_code_stays_whole() -> None:
+    code = '<code><span class="w"> </span>--log-prefix a-b -l [--all]</code>'
+    whole = golden_site.with_whole_flags(f"{code} --not-code")
+    assert re.findall('<span class="flag">(.+?)</span>', whole) == ["--log-prefix", "-l", "--all"]
+    assert re.sub('<span class="flag">(.+?)</span>', r"\1", whole) == f"{code} --not-code"
