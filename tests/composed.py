@@ -24,13 +24,16 @@ class Compose:
         self.tool = tool
         self.file = folder / "compose.yaml"
 
-    def render(self, spec: Path, *command: str, image: str = IMAGE) -> None:
+    def render(
+        self, spec: Path, *command: str, image: str = IMAGE, options: Sequence[str] = ()
+    ) -> None:
         skip_without(image)
         secret = self.folder / "secret"
         secret.write_text(secrets.token_hex(32))
         secret.chmod(0o444)  # the container's user is not this one
         argv = [sys.executable, "-m", "entrypoint", "deploy", "compose", "--image", image]
-        argv += ["--spec", str(spec), "--out", str(self.file), *(["--", *command] * bool(command))]
+        argv += ["--spec", str(spec), "--out", str(self.file), *options]
+        argv += ["--", *command] if command else []
         subprocess.run(argv, check=True)
 
     def run(self, *words: str, timeout: float = 150) -> str:

@@ -1,7 +1,7 @@
 """Golden files of `entrypoint deploy`, under tests/deploy/<target>/<case>/ and read by people.
 
     job.yaml        the spec
-    options.yaml    image, nodes, resource, kind, and the command after -- where one is given
+    options.yaml    image, nodes, resource, kind, mount, and the command after -- where one is given
     rendered.yaml   what comes out; for slurm rendered.sh, for modelarts rendered.json
     rendered.diff   instead, where they are less than half of it, the lines that differ from the case `two` of this
                     target, or from the one that is named as its kind
@@ -19,7 +19,7 @@ import yaml
 from entrypoint import __version__
 from entrypoint import spec as specs
 from entrypoint.base import registry
-from entrypoint.tools.deploy._options import Options
+from entrypoint.tools.deploy._options import Options, mounts
 from tests.golden import differences
 
 CASES = Path(__file__).resolve().parent / "deploy"
@@ -52,6 +52,7 @@ def made(case: Path) -> str:
     }
     spec = specs.load(text, "job.yaml", {}, overrides)
     module = registry.load("deploy", case.parent.name)
+    given["mount"] = mounts(given.get("mount", ()))
     options = Options(**{"folder": "/home/me/job", "spec_text": text, **given})
     text = module.render(spec, options)
     return str(text).replace(f"entrypoint {__version__}", "entrypoint VERSION")

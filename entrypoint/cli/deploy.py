@@ -21,8 +21,9 @@ OPTIONS = {
     "nodes": "N  number of nodes; wins over the number of hosts in the spec",
     "resource": "NAME=N ...  resource of each node: nvidia.com/gpu=8; not for modelarts; may be"
     " repeated",
-    "mount": "HOST:PATH ...  folder of this host in each container, such as for checkpoints; may be"
-    " repeated (compose)",
+    "mount": "SOURCE:PATH ...  storage in each container, such as for checkpoints; may be repeated."
+    " SOURCE is a folder (compose, slurm), a PersistentVolumeClaim (kubernetes), or SERVER:/FOLDER"
+    " of NFS, obs://FOLDER or pfs://FOLDER (modelarts); :ro at the end makes it read-only",
     "kind": "KIND  kind of object: job, jobset, mpijob, trainjob or volcano; job if not given"
     " (kubernetes)",
     "runtime": "NAME  program that starts the image: pyxis or apptainer; none without an image"
@@ -35,15 +36,6 @@ OPTIONS = {
 }
 """The options of this command in addition to the job's. A target lists those it takes in
 `TAKES`."""
-
-
-def _mount(text: str) -> str:
-    """Return the value of --mount with an absolute path of this machine. Raises UsageError if it is
-    not HOST:PATH."""
-    host, _, path = text.removesuffix(":ro").partition(":")
-    if not host or not path.startswith("/") or ":" in path:
-        raise UsageError("EP804 a mount is HOST:PATH", text, "write --mount ./out:/out")
-    return f"{os.path.abspath(host)}:{path}{':ro' * text.endswith(':ro')}"
 
 
 def _number(text: str) -> int:
@@ -65,7 +57,6 @@ COMMAND = Command(
     more={
         "target": {"choices": registry.names("deploy")},
         "nodes": {"type": _number},
-        "mount": {"type": _mount},
     },
 )
 
@@ -84,7 +75,7 @@ def act(args: argparse.Namespace, log: Logger) -> int:
         )
     module = registry.load("deploy", args.target)
     folder, name = os.path.split(os.path.abspath(args.spec))
-    if getattr(module, "SECRET_IS_HERE", False) and spec.source("secret_file").origin != "spec":
+    if getattr(module, "FILES_ARE_HERE", False) and spec.source("secret_file").origin != "spec":
         # as everywhere, a flag's path starts at the current folder
         spec = replace(spec, secret_file=spec.secret_file and os.path.abspath(spec.secret_file))
     if args.nodes and spec.hosts and args.nodes != len(spec.hosts):
@@ -134,7 +125,7 @@ def _resized(spec: JobSpec, nodes: int, target: str, needs_names: bool) -> JobSp
 def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
     """Return deploy's own options. Raises UsageError for one that the target cannot express, and if
     an image is missing."""
-    from entrypoint.tools.deploy._options import DEFAULT
+    from entrypoint.tools.deploy._options import DEFAULT, mounts
 
     options = {name: value for name in OPTIONS if (value := getattr(args, name)) is not None}
     takes = getattr(target, "TAKES", DEFAULT)
@@ -147,4 +138,9 @@ def _options(args: argparse.Namespace, target: ModuleType) -> dict[str, Any]:
         raise UsageError(
             f"EP805 the target {args.target} needs an image", "no --image", "add --image IMAGE"
         )
+    options["mount"] = mounts(args.mount or ())
+    if getattr(target, "FILES_ARE_HERE", False):
+        options["mount"] = [
+            replace(mount, source=os.path.abspath(mount.source)) for mount in options["mount"]
+        ]
     return options

@@ -5,6 +5,7 @@ each reads in every case, and a job of two nodes under the real mpirun.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 import yaml
 
 from tests import TREE
+from tests.cluster import until
 from tests.composed import Compose
+from tests.containers import IMAGE as GPU
 from tests.containers import MPI4, engine
 from tests.golden_deploy import cases, made
-from tests.rows import expected, places, said
+from tests.rows import agrees, expected, places, said
 
 IMAGE = MPI4
 SPEC = TREE / "examples/mpi/containers.yaml"
@@ -140,3 +143,27 @@ def test_a_failing_program_gives_its_status(project: Compose) -> None:
     )
     up = project.call("up", "--exit-code-from", "worker-0")
     assert up.returncode == 7, up.stdout + up.stderr
+
+
+@pytest.mark.promise("a program saves where --mount says, and the next run goes on from there")
+@pytest.mark.deployed("compose", "--mount: killed, and run again", "it goes on from its checkpoint")
+@pytest.mark.timeout(300)
+def test_a_job_goes_on_from_its_checkpoint(compose: Compose) -> None:
+    out = compose.folder / "out"
+    out.mkdir()
+    out.chmod(0o777)  # the container's user is not this one
+    program = ["train.py", "--steps", "40", "--pause", "0.1", "--checkpoint", "/out/checkpoint.pt"]
+    spec = TREE / "examples/pytorch/torchrun.yaml"
+    compose.render(spec, *program, image=GPU, options=["--mount", f"{out}:/out"])
+    compose.run("up", "--detach")
+    until(lambda: "step 10 loss" in said(compose.containers()), 60, "ten steps")
+    assert "from step 0" in said(compose.containers())  # the control
+    compose.run("kill")
+    compose.run("down")
+    assert [file.name for file in out.iterdir()] == ["checkpoint.pt"]
+    up = compose.call("up", "--exit-code-from", "worker-0")
+    assert up.returncode == 0, up.stdout + up.stderr
+    log = said(compose.containers())
+    steps = {int(step) for step in re.findall(r", from step (\d+)", log)}
+    assert (len(steps), 10 <= min(steps) < 40) == (1, True), log
+    agrees(log, "1e-10")

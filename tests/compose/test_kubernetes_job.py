@@ -26,6 +26,12 @@ slots: 2
 command: [sh, -c, 'echo "rank $OMPI_COMM_WORLD_RANK on $(hostname)"']
 timeouts: {peers: 40, grace: 5}
 """
+# Saves, and waits; started again, it goes on and ends.
+SAVES = """\
+rank=$OMPI_COMM_WORLD_RANK
+[ ! -e "/out/$rank" ] || { echo "rank $rank goes on from its checkpoint"; exit 0; }
+touch "/out/$rank" && echo "rank $rank saved" && exec sleep 600
+"""
 WAITS = 'echo "rank $OMPI_COMM_WORLD_RANK runs"; exec sleep 600'
 
 
@@ -36,7 +42,7 @@ class Kubelet:
         self.folder, self.network = folder, network
         self.containers: list[str] = []
 
-    def apply(self, *command: str) -> None:
+    def apply(self, *command: str, mount: str = "") -> None:
         (self.folder / "job.yaml").write_text(SPEC)
         words = [
             "deploy",
@@ -48,6 +54,7 @@ class Kubelet:
             "--nodes",
             "2",
         ]
+        words += ["--mount", mount] if mount else []
         words += ["--", *command] if command else []
         rendered = subprocess.run(
             [sys.executable, "-m", "entrypoint", *words],
@@ -63,6 +70,16 @@ class Kubelet:
             for name, text in content.items():
                 (self.folder / kind / name).write_text(text)
         (self.folder / "secret/secret").chmod(self.volume("secret")["secret"]["defaultMode"])
+
+    def claim(self, name: str, group: int) -> Path:
+        """The folder that stands for a PersistentVolumeClaim, which outlives the Pods."""
+        folder = self.folder / name
+        if not folder.exists():
+            folder.mkdir()
+            if os.geteuid() == 0:
+                os.chown(folder, 0, group)
+            folder.chmod(0o2775 if os.geteuid() == 0 else 0o777)
+        return folder
 
     def volume(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = next(each for each in self.pod["volumes"] if each["name"] == name)
@@ -101,6 +118,9 @@ class Kubelet:
             (kind,) = (kind for kind in self.volume(mount["name"]) if kind != "name")
             if kind == "emptyDir":  # as the kubelet makes it for fsGroup: no sticky bit
                 words += ["--tmpfs", f"{mount['mountPath']}:size=1g,mode=2777,gid={group}"]
+            elif kind == "persistentVolumeClaim":
+                claim = self.claim(self.volume(mount["name"])[kind]["claimName"], group)
+                words += ["-v", f"{claim}:{mount['mountPath']}{':ro' * mount['readOnly']}"]
             else:
                 words += ["-v", f"{self.folder / kind}:{mount['mountPath']}:ro"]
         log = self.folder / f"termination-{index}"
@@ -166,3 +186,23 @@ def test_probes_and_what_a_lost_pod_makes_of_the_others(kubelet: Kubelet) -> Non
     result = kubelet.result(0)
     assert (result["status"], result["class"]) == (75, "infrastructure")
     assert "worker-1 (demo-1.demo) is lost" in result["reason"]
+
+
+@pytest.mark.promise(
+    "a program saves where --mount says, and the next run goes on from there",
+    control="a read-only claim, in the same test",
+)
+@pytest.mark.parametrize("access", ["", ":ro"], ids=["writable", "control: read-only"])
+def test_pods_save_in_a_claim(access: str, kubelet: Kubelet) -> None:
+    kubelet.apply("sh", "-c", SAVES, mount=f"checkpoints:/out{access}")
+    first = [kubelet.start(1), kubelet.start(0)]
+    if access:
+        wait(*first, timeout=60)
+        assert "Read-only file system" in kubelet.said()
+        return
+    until(lambda: kubelet.said().count(" saved\n") == 4, 30, "four checkpoints")
+    docker("kill", *first, check=False)  # one may have ended, since the other is lost
+    again = [kubelet.start(1), kubelet.start(0)]
+    wait(*again, timeout=60)
+    assert [exit_code(each) for each in again] == [0, 0], kubelet.said()
+    assert kubelet.said().count(" goes on from its checkpoint\n") == 4

@@ -1,5 +1,5 @@
 """examples/observe/ with the real programs: Prometheus scrapes a running job of two nodes, promtool
-checks the alerts, and the dashboard asks for metrics that exist."""
+checks the alerts, the dashboard asks for metrics that exist, and Fluent Bit reads the log of a job."""
 
 from __future__ import annotations
 
@@ -310,3 +310,110 @@ def test_prometheus_scrapes_a_running_job(local: Make, scrape: Scrape) -> None:
             seen(functools.partial(prometheus.samples, asked), expression)
     job.interrupt()
     assert job.ends() == 143
+
+
+# --------------------------------------------------------------------------------------------------
+# A real Fluent Bit
+
+FAILS = """\
+import os
+print("step 1", flush=True)
+if os.environ["RANK"] == "1":
+    print("x" * 100_000, flush=True)
+    raise RuntimeError("no such shard")
+__import__("time").sleep(60)
+"""
+END = "slurmstepd: the last line, no JSON"
+Record = dict[str, Any]
+
+
+def containerd(line: str) -> str:
+    return f"2026-11-28T12:00:00.123456789Z stdout F {line}"
+
+
+def docker(line: str) -> str:
+    return json.dumps({"log": f"{line}\n", "stream": "stdout", "time": "2026-11-28T12:00:00.1Z"})
+
+
+def collected(
+    program: str, folder: Path, logs: Mapping[str, list[str]], change: tuple[str, str] = ("", "")
+) -> list[Record]:
+    """The records that Fluent Bit makes of these log files, by their paths on a host. Each of them
+    ends with END."""
+    for name in ("fluent-bit.conf", "fluent-bit-parsers.conf"):
+        text = (OBSERVE / name).read_text().replace(*change)
+        (folder / name).write_text(text.replace(" /var/", f" {folder}/var/"))
+    (folder / "var/lib/fluent-bit").mkdir(parents=True)
+    for path, lines in logs.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("".join(f"{line}\n" for line in lines))
+    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
+        argv = [program, "-c", str(folder / "fluent-bit.conf")]
+        process = subprocess.Popen(argv, stdout=out, stderr=err)
+    try:
+        written = folder / "out"
+        until(lambda: written.read_text().count(END) == len(logs), 60, "the last record")
+    finally:
+        process.kill()
+        process.wait()
+    return [json.loads(line) for line in written.read_text().splitlines()]
+
+
+@pytest.fixture
+def fluent_bit(python_with: Callable[[str], str]) -> str:
+    """The path that scripts/dev/fluent-bit prints."""
+    return python_with("fluent-bit")
+
+
+@pytest.mark.slow
+@pytest.mark.promise("Fluent Bit makes a record of each line of a job, with its time and its rank")
+def test_fluent_bit_makes_records(local: Make, fluent_bit: str, tmp_path: Path) -> None:
+    words = ("--nodes", "2", "--slots", "1", "--launcher", "plain", "--log-format", "json")
+    job = local(*words, "--", "python3", "-c", FAILS)
+    assert job.ends() == 1, job.err
+    lines = [*job.out.splitlines(), *job.err.splitlines()]
+    short = [line for line in lines if len(line) < 16_000]  # longer ones come in pieces
+    assert len(short) < len(lines)
+    logs = {
+        "var/log/entrypoint/job.log": [*lines, END],
+        "var/log/containers/pod.log": [containerd(line) for line in (*short, END)],
+        "var/log/containers/other.log": [docker(line) for line in (*short, END)],
+    }
+    records = collected(fluent_bit, tmp_path, logs)
+
+    # each line once from each file, field by field, with its time as the record's
+    texts = [record for record in records if END in record["text"]]
+    assert (len(texts), sum("rank" in record for record in texts)) == (3, 0)
+    found = [record for record in records if record not in texts]
+    expected = [json.loads(line) for line in (*lines, *short, *short)]
+    key = functools.partial(json.dumps, sort_keys=True)
+    assert sorted(map(key, found)) == sorted(
+        key({**each, "date": each["time"]}) for each in expected
+    )
+    # a traceback's lines stay lines of their rank; an error has its id
+    (trace,) = [each for each in expected[: len(lines)] if each["text"].startswith("RuntimeError")]
+    assert (trace["rank"], trace["node"], trace["stream"]) == (1, "worker-1", "stderr")
+    assert {each["id"] for each in expected if each.get("level") == "error"} == {"EP600"}
+
+
+@pytest.mark.slow
+@pytest.mark.control("Fluent Bit makes a record of each line of a job, with its time and its rank")
+@pytest.mark.parametrize(
+    ("right", "wrong", "seen"),
+    [
+        ("", "", [3, "x", True]),
+        ("Key_Name         log", "Key_Name         text", [None, None, False]),
+        ("%S.%L%z", "%S%z", [3, "x", False]),
+        ("Rename           log text", "Rename           log other", [3, "x", True]),
+    ],
+)
+def test_a_wrong_configuration_makes_others(
+    right: str, wrong: str, seen: list[object], fluent_bit: str, tmp_path: Path
+) -> None:
+    """The control; its first case is the configuration as it is."""
+    row = {"time": "2026-11-22T16:35:54.551611Z", "rank": 3, "text": "x"}
+    logs = {"var/log/entrypoint/job.log": [json.dumps(row), END]}
+    first, last = collected(fluent_bit, tmp_path, logs, (right, wrong))
+    fields = [first.get("rank"), first["text"] if "rank" in first else None]
+    assert [*fields, first["date"] == row["time"]] == seen
+    assert ("text" in last) == ("other" not in wrong)

@@ -165,7 +165,14 @@ OWN = {
     "code": ("obs://bucket/code", {"modelarts"}),
     "logs": ("obs://bucket/logs", {"modelarts"}),
     "kind": ("jobset", {"kubernetes"}),
-    "mount": ("./out:/out", {"compose"}),
+    "mount": ("{mount}:/out", {*TARGETS}),
+}
+# What a target mounts.
+MOUNTS = {
+    "compose": "./out",
+    "kubernetes": "out",
+    "modelarts": "obs://bucket/out",
+    "slurm": "./out",
 }
 
 
@@ -182,7 +189,7 @@ def test_what_a_target_cannot_express_is_refused_by_name(
     name: str, target: str, deploy: Deploy
 ) -> None:
     value, takes = OWN[name]
-    status, out, err = deploy(target, f"--{name}", value)
+    status, out, err = deploy(target, f"--{name}", value.format(mount=MOUNTS[target]))
     if target in takes:
         assert status == 0, err
         return
@@ -204,6 +211,15 @@ def test_what_a_target_cannot_express_is_refused_by_name(
         ("compose", TWO, "--resource nvidia.com/gpu=1.5", 64, ["1.5", "--resource nvidia.com/gpu="]),
         ("compose", TWO, "--nodes=4", 64, ["EP800 --nodes 4 contradicts 2 hosts", "compose needs a name for each node"]),
         ("compose", f"device: ascend\n{TWO}", "", 78, ["number of cards", "device: ascend"]),
+        ("compose", TWO, "--mount=out", 64, ["EP804 a mount is SOURCE:PATH | out | write --mount SOURCE:/out"]),
+        ("compose", TWO, "--mount=:/out --mount=./out:out --mount=out:/:ro", 64, [":/out, ./out:out, out:/:ro"]),
+        ("compose", TWO, "--mount=server:/out:/out", 64, ["EP806 this path", "server:/out:/out | use a folder of this host"]),
+        ("kubernetes", TWO, "--mount=a:/a --mount=./out:/out:ro", 64, ["EP806 this path", "| ./out:/out:ro | write --mount CLAIM:/out"]),
+        ("slurm", TWO, "--mount=a,b:/out", 64, ["EP806 this path", "a,b | use a path without , and :"]),
+        ("slurm", TWO, "--mount=./out:/a,b", 64, ["EP806 this path", "/a,b | use a path without , and :"]),
+        ("slurm", TWO, "--image= --runtime=none --mount=/out:/out", 64, ["EP806 this path", "/out:/out | leave --mount out"]),
+        ("modelarts", TWO, "--mount=./out:/out", 64, ["EP806 this path", "./out:/out | write SERVER:/folder:/out"]),
+        ("modelarts", TWO, "--mount=obs://b/out:/out:ro", 64, ["EP806 this path", "obs://b/out:/out:ro | write SERVER"]),
         ("kubernetes", UNEQUAL, "--nodes=4", 64, ["EP800 --nodes 4 contradicts 2 hosts", "they have different slots"]),
         ("kubernetes", TWO, "--nodes=4 --hosts=a,b", 64, ["EP800 --nodes 4 contradicts 2 hosts | --hosts | "]),
         ("kubernetes", TWO, "--nodes=many", 64, ["EP800 --nodes is not a number of nodes | many | "]),
@@ -251,6 +267,14 @@ def test_modelarts_names_boot_command_and_missing_secret_beside_the_body(deploy:
     assert "boot command | entrypoint run | " in err
     said = "EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to the job"
     assert said in err
+
+
+def test_a_mounted_folder_is_that_of_the_current_folder(deploy: Deploy) -> None:
+    for target in ("compose", "slurm"):
+        _, out, _ = deploy(target, "--mount", "./out:/out/:ro", "--mount", "/a/../data:/data")
+        assert f"{Path.cwd()}/out:/out:ro" in out
+        assert "/data:/data" in out
+        assert "/a/" not in out
 
 
 # Every target, and every kind of the one that has several.

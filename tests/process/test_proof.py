@@ -21,7 +21,7 @@ EXERCISED = {
     "process": ["entrypoint/cli/plan.py", "entrypoint/ranks/", "entrypoint/features/explain/messages.yaml", "README.md"],
     "pages": ["templates/report/timeline.html.j2", "docs/how-to/docker.md", "scripts/docs"],
     "loopback": ["entrypoint/job/leader.py", "entrypoint/launchers/ray.py", "templates/mpirun/mpirun.sh.j2", "tests/cluster.py"],
-    "observe": ["examples/observe/", "examples/local/work.py", "entrypoint/features/record/metrics.py", "templates/kubernetes/pod.yaml.j2", "tests/samples/observe/"],
+    "observe": ["examples/observe/", "scripts/dev/fluent-bit", "examples/local/work.py", "entrypoint/features/record/metrics.py", "templates/kubernetes/pod.yaml.j2", "tests/samples/observe/"],
     "stalls": ["entrypoint/ranks/stall/", "entrypoint/launchers/torchrun.py", "tests/stalls/train.py"],
     "cpus": ["entrypoint/launchers/mpirun.py", "entrypoint/system/threads.py"],
     "security": ["entrypoint/session/", "templates/ssh/sshd_config.j2", "docs/explanation/security.md"],

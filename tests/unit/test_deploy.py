@@ -14,7 +14,7 @@ from entrypoint import spec as specs
 from entrypoint.base import errors, registry
 from entrypoint.base.errors import EntrypointError
 from entrypoint.tools.deploy import kubernetes, modelarts
-from entrypoint.tools.deploy._options import Options
+from entrypoint.tools.deploy._options import Options, mounts
 from tests import TREE
 from tests.golden_deploy import CASES, cases, golden, made
 
@@ -73,7 +73,7 @@ def test_compose_gives_each_node_cards_of_its_own() -> None:
     """Those of a spec, and their device files, are in tests/deploy/compose."""
 
     def services(text: str, *resources: str) -> list[dict[str, Any]]:
-        made = rendered("compose", text, resource=resources, mount=("/data/$x:/out:ro",))
+        made = rendered("compose", text, resource=resources, mount=mounts(["/data/$x:/out:ro"]))
         return list(yaml.safe_load(made)["services"].values())
 
     def gpus(text: str, *resources: str) -> list[Any]:
@@ -186,7 +186,7 @@ def test_an_image_is_named_as_its_runtime_does(image: str, runtime: str, words: 
 def test_an_apptainer_sees_the_cards_and_what_the_script_names() -> None:
     text = "secret_file: /keys/secret\ndevice: nvidia\nslots: 1"
     assert (
-        "apptainer exec --nv --bind=/job --bind=/keys/secret --pwd=/job docker://i \\\n"
+        "apptainer exec --nv --bind=/job:/job --bind=/keys/secret:/keys/secret --pwd=/job docker://i \\\n"
         "    entrypoint run\n" in rendered("slurm", text, image="i", runtime="apptainer")
     )
 

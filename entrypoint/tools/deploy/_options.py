@@ -16,6 +16,18 @@ RESTARTS = 3  # of the whole job
 
 
 @dataclass(frozen=True)
+class Mount:
+    """Storage in each container, such as for checkpoints."""
+
+    source: str  # the target's name for it
+    path: str  # in the containers
+    read_only: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.path}{':ro' * self.read_only}"
+
+
+@dataclass(frozen=True)
 class Options:
     """Options from the command line of `entrypoint deploy`, by the names of their flags, and the
     spec's file."""
@@ -33,7 +45,7 @@ class Options:
     code: str = ""  # folder of an object store with the program
     logs: str = ""  # folder of an object store for logs
     kind: str = ""  # form of the job, if the platform has several
-    mount: Sequence[str] = ()  # HOST:PATH: folders of this machine in each container
+    mount: Sequence[Mount] = ()
 
 
 def settings(spec: JobSpec, variables: Mapping[str, str]) -> dict[str, str]:
@@ -120,6 +132,20 @@ def unknown_cards(device: str | None, hint: str) -> ConfigError:
     """Return the error of a job whose cards the target has to count, and cannot."""
     detail = f"device: {device}, and no slots"
     return ConfigError("EP801 number of cards per node unknown", detail, hint)
+
+
+def mounts(texts: Sequence[str]) -> list[Mount]:
+    """Return the values of --mount. Raises UsageError if one is not SOURCE:PATH."""
+    found = {text: re.fullmatch(r"(.+):(/[^:\s]+?)/?(:ro)?", text) for text in texts}
+    if invalid := [text for text, match in found.items() if not match]:
+        hint = "write --mount SOURCE:/out; `entrypoint deploy --help` says what SOURCE is"
+        raise UsageError("EP804 a mount is SOURCE:PATH", ", ".join(invalid), hint)
+    return [Mount(match[1], match[2], bool(match[3])) for match in found.values() if match]
+
+
+def unmountable(mounts: Sequence[object], hint: str) -> UsageError:
+    """Return the error of mounts whose source the target cannot mount."""
+    return UsageError("EP806 this path cannot be mounted", ", ".join(map(str, mounts)), hint)
 
 
 def resources(options: Options) -> dict[str, str]:

@@ -18,11 +18,12 @@ from entrypoint.tools.deploy._options import (
     settings,
     start_command,
     unknown_cards,
+    unmountable,
 )
 
 TAKES = (*DEFAULT, "mount")
 NEEDS_NAMES = True  # each node is a service of its own
-SECRET_IS_HERE = True  # the secret's file is mounted from this machine
+FILES_ARE_HERE = True  # the secret and what is mounted are files of this machine
 _SECRET = "/run/secrets/entrypoint"
 
 
@@ -41,6 +42,8 @@ def render(spec: JobSpec, options: Options) -> str:
             "the spec has no hosts",
             "add: hosts: [worker-0, worker-1]",
         )
+    if invalid := [mount for mount in options.mount if ":" in mount.source]:
+        raise unmountable(invalid, "use a folder of this host whose path has no :")
     variables = {
         "ENTRYPOINT_SPEC": f"/job/{options.spec_name}",
         "ENTRYPOINT_HOSTS": ",".join(
@@ -61,7 +64,7 @@ def render(spec: JobSpec, options: Options) -> str:
             "settings": settings(spec, variables),
             "image": options.image,
             "folder": options.folder,
-            "mounts": list(options.mount),
+            "mounts": list(map(str, options.mount)),
             "command": start_command(spec),
             "shm_size": "1gb",
             "stop_grace": f"{round(spec.timeouts.grace) + 10}s",

@@ -33,10 +33,11 @@ from entrypoint.tools.deploy._options import (
     settings,
     start_command,
     unknown_cards,
+    unmountable,
 )
 
 ALSO = ("k8s", "k3s")  # other names
-TAKES = ("image", "nodes", "resource", "kind")
+TAKES = ("image", "nodes", "resource", "kind", "mount")
 
 _SECRET = "/run/secrets/entrypoint"
 _SPEC = "/etc/entrypoint/job"
@@ -54,6 +55,7 @@ _POD = ("containers", "securityContext", "volumes")
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _NOT_TEXT = {"y", "n", "yes", "no", "true", "false", "on", "off", "null"}  # for some readers
 _WIDTH = 1 << 20  # no line is folded
+_CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def render(spec: JobSpec, options: Options) -> str:
@@ -185,6 +187,8 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "port": 0 if spec.ssh.port == "auto" else spec.ssh.port,
         "metrics": _metrics(spec),
         "limits": _limits(spec, options),
+        "claims": _claims(options),
+        "mounts": options.mount,
         "grace": round(spec.timeouts.grace) + 10,
         "restarted": [*_RESTARTED, *([_KILLED] if keeps else [])],
         "keeps": keeps,
@@ -192,6 +196,18 @@ def _context(spec: JobSpec, options: Options) -> dict[str, Any]:
         "probe": _PROBE,
         "probes": math.ceil((spec.timeouts.peers + _HOOKS) / _PROBE),
     }
+
+
+def _claims(options: Options) -> dict[str, str]:
+    """Return PersistentVolumeClaim -> the name of its volume; a Pod has each claim once.
+
+    Raises UsageError for a source of --mount that cannot be a claim's name.
+    """
+    if invalid := [mount for mount in options.mount if not _CLAIM.fullmatch(mount.source)]:
+        hint = "write --mount CLAIM:/out, with the name of a PersistentVolumeClaim"
+        raise unmountable(invalid, hint)
+    claims = dict.fromkeys(mount.source for mount in options.mount)
+    return {claim: f"mount-{number}" for number, claim in enumerate(claims)}
 
 
 def _metrics(spec: JobSpec) -> int | None:

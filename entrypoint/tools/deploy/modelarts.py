@@ -11,18 +11,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from entrypoint.base.errors import ConfigError, UsageError
 from entrypoint.spec import JobSpec, written
 from entrypoint.tools.deploy._options import (
+    Mount,
     Options,
     number_of_nodes,
     own_command,
     same_slots,
     settings,
+    unmountable,
 )
 
-TAKES = ("image", "nodes", "flavor", "pool", "code", "logs")
+TAKES = ("image", "nodes", "flavor", "pool", "code", "logs", "mount")
 
 # MA_JOB_DIR as an absolute path, since some boot commands get no shell
 _CODE = "/home/ma-user/modelarts/user-job-dir"
@@ -65,6 +68,7 @@ def render(spec: JobSpec, options: Options) -> str:
                 if options.logs
                 else {}
             ),
+            **({"volumes": list(map(_volume, options.mount))} if options.mount else {}),
         },
     }
     return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
@@ -97,6 +101,18 @@ def _environments(spec: JobSpec, from_spec: Mapping[str, str], options: Options)
     if slots is not None:
         variables["ENTRYPOINT_SLOTS"] = str(slots)
     return {name: value for name, value in variables.items() if name not in _PLATFORM}
+
+
+def _volume(mount: Mount) -> dict[str, dict[str, Any]]:
+    """Return a volume of the job: a folder of NFS, of OBS or of a parallel file system of OBS."""
+    obs = re.fullmatch(r"(obs|pfs):/((/[^/\s]+)+/?)", mount.source)
+    if obs and not mount.read_only:
+        return {obs[1]: {f"{obs[1]}_path": obs[2], "local_path": mount.path}}
+    if obs or not re.fullmatch(r"[^:/\s]+:/[^/\s]\S*", mount.source):
+        hint = "write SERVER:/folder:/out, with or without :ro, obs://bucket/folder:/out or pfs://"
+        raise unmountable([mount], hint)
+    nfs = {"nfs_server_path": mount.source, "local_path": mount.path}
+    return {"nfs": {**nfs, "read_only": mount.read_only}}
 
 
 def _obs(path: str, flag: str) -> str:

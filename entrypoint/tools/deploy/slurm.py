@@ -22,6 +22,7 @@ from entrypoint.spec import HostEntry, JobSpec
 from entrypoint.tools.deploy._options import (
     DEFAULT,
     RESTARTS,
+    Mount,
     Options,
     number_of_nodes,
     resources,
@@ -29,11 +30,13 @@ from entrypoint.tools.deploy._options import (
     settings,
     start_command,
     unknown_cards,
+    unmountable,
 )
 
 ALSO = ("sbatch",)  # other names
-TAKES = (*DEFAULT, "runtime", "time")
-SECRET_IS_HERE = True  # the secret's file is in a folder that the nodes share
+TAKES = (*DEFAULT, "runtime", "time", "mount")
+# the secret and what is mounted are files in folders that the nodes share
+FILES_ARE_HERE = True
 NEEDS_IMAGE = False  # the toolkit may be installed on the nodes
 
 _RUNTIMES = ("none", "pyxis", "apptainer")
@@ -208,11 +211,14 @@ def _container(
     --container-env.
     """
     if runtime == "none":
+        if options.mount:
+            hint = "leave --mount out: without an image, programs see the folders of their node"
+            raise unmountable(options.mount, hint)
         return []
-    if invalid := [path for path in paths if re.search("[,:]", path)]:
-        raise UsageError(
-            "EP806 this path cannot be mounted", ", ".join(invalid), "use a path without , and :"
-        )
+    mounted = [part for mount in options.mount for part in (mount.source, mount.path)]
+    if invalid := [path for path in (*paths, *mounted) if re.search("[,:]", path)]:
+        raise unmountable(invalid, "use a path without , and :")
+    binds = [*map(str, [*(Mount(path, path) for path in paths), *options.mount])]
     if runtime == "apptainer":
         is_complete = (
             "://" in options.image
@@ -220,11 +226,11 @@ def _container(
             or options.image.endswith(".sif")
         )
         image = options.image if is_complete else f"docker://{options.image}"
-        binds = [f"--bind={path}" for path in paths]
-        return ["apptainer", "exec", *["--nv"] * gpus, *binds, f"--pwd={options.folder}", image]
+        flags = [*["--nv"] * gpus, *(f"--bind={bind}" for bind in binds)]
+        return ["apptainer", "exec", *flags, f"--pwd={options.folder}", image]
     return [
         f"--container-image={_enroot(options.image)}",
-        f"--container-mounts={','.join(f'{path}:{path}' for path in paths)}",
+        f"--container-mounts={','.join(binds)}",
         f"--container-workdir={options.folder}",
         f"--container-env={','.join(names)}",
         "--no-container-remap-root",
