@@ -63,6 +63,7 @@ class Secret:
     value: str = field(repr=False)
 
 
+@functools.lru_cache(maxsize=1024)  # the ranks of a node have the same variables
 def is_secret(name: str) -> bool:
     """Whether a value of that name may be a secret, so that nothing shows it."""
     return bool(re.search(_SECRET, name)) and not re.fullmatch(_NO_SECRET, name)

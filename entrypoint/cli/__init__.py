@@ -31,6 +31,7 @@ NAMES = (
     "health",
     "status",
     "stacks",
+    "rerun",
     "report",
     "explain",
     "facts",

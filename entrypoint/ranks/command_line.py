@@ -1,13 +1,16 @@
-"""A launcher's own command line, which its script builds: how it is recorded and shown."""
+"""Command lines of a launcher, which its script builds, and of ranks: how they are recorded."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 from collections.abc import Sequence
 
-from entrypoint.base.model import Launch, Plan
-from entrypoint.base.secret import masked_words
+from entrypoint.base.model import Launch, Plan, Topology
+from entrypoint.base.secret import HIDDEN, hides, masked_words, scrubbed
 from entrypoint.base.text import count
+from entrypoint.system.files import is_private, put, ranks_of
 
 RECORD = "line"  # file in the run directory with the argv, as mpirun's script writes it
 TEXT = "started.txt"  # file in the run directory with the command line for people
@@ -44,6 +47,25 @@ def of(launch: Launch, command: Sequence[str]) -> str:
     another node starts the launcher, or a script builds its line."""
     started = next((each.argv for each in launch.programs if not each.script), tuple(command))
     return shown("".join(f"{word}\0" for word in started).encode(errors="replace"))
+
+
+def store(topology: Topology, launch: Launch, number: int, program: str) -> None:
+    """Store a rank's program without secrets, as its supervisor has reported it; a node's program
+    that is no rank by the node's number. If there is no room for it, the job continues."""
+    if launch.ranks.reports == "programs":
+        rank = launch.programs[number].rank
+        number = topology.me if rank is None else rank
+    size, *words = os.fsdecode(bytes.fromhex(program)).split("\0")
+    argv, env = words[: int(size)], dict(word.split("=", 1) for word in words[int(size) :])
+    safe = [topology.job, str(topology.attempt), topology.workdir, size, *masked_words(argv)]
+    for name, value in env.items():  # Open MPI has the whole command in one variable
+        is_open = not hides(name, value) and masked_words(value.split()) == value.split()
+        safe.append(f"{name}={value if is_open else HIDDEN}")
+    place = ranks_of(topology.run_dir)
+    with contextlib.suppress(OSError):
+        place.mkdir(mode=0o700, exist_ok=True)
+        if is_private(place):
+            put(place / str(number), os.fsencode(scrubbed("\0".join(safe), env)), 0o600)
 
 
 def _shell_quoted(argument: str) -> str:

@@ -22,7 +22,7 @@ from entrypoint.base.values import dataclass
 from entrypoint.job.messages import LINE, LINES, MAX_RANKS
 from entrypoint.launchers._daemons import DAEMONS
 from entrypoint.system import children, proc, process
-from entrypoint.system.nodesocket import Connection, NodeSocket
+from entrypoint.system.nodesocket import Connection, NodeSocket, ignore
 
 # Event ("start", or one of `_LARGEST` except "done"), rank, and value; that of "start" is the
 # supervisor's pid.
@@ -69,6 +69,7 @@ class Ranks:
         self.statuses: dict[int, int] = {}  # rank -> status of those that have ended
         self._changed = asyncio.Event()
         self._read = node.read
+        self.store: Callable[[int, Any], object] = ignore  # gets the program of each rank
         node.kinds[kind] = self._begin
 
     def _begin(self, supervisor: Connection, rank: Any) -> None:
@@ -97,6 +98,8 @@ class Ranks:
         return pid == os.getpid()
 
     def _handle(self, rank: int, state: _Rank, event: str, value: Any) -> None:
+        if event == "program":
+            self.store(rank, value)
         if event == "tail":
             state.last_output = _lines(value)
         if self._ranks.get(rank) is not state or not _is_number(value, _LARGEST.get(event, -1)):

@@ -61,6 +61,8 @@ class Programs:
         self.node = NodeSocket(run_dir)
         self.reports = ProgramReports(facts, draft, self.node, callbacks, note)
         ranks = (self.reports.ranks, self.reports.program_ranks)
+        for each in ranks:
+            each.store = lambda *rank: command_line.store(self._topology, self._plan.launch, *rank)
         self.watcher = RankWatcher(spec.stall, facts, draft, callbacks, ranks)
         self._stop = ProgramStop(self.reports, self.watcher, spec.timeouts.grace, callbacks)
 

@@ -138,6 +138,8 @@ def main(argv: list[str]) -> int:
         undo_launcher()
         if "--env" in options:
             _load(options["--env"], options.get("--each", ""))
+        if "--signals" not in options:
+            _tell_program(program, reporter)
         supervised = _start(program, options, tail, reporter, mask)
         supervised.launcher = launcher
         supervised.everywhere = "--signals" not in options
@@ -259,6 +261,14 @@ def _load(file: str, aliases: str) -> None:
     for name, _, source in (pair.partition("=") for pair in aliases.split(",")):
         if source in os.environ and name not in set_names:
             os.environ[name] = os.environ[source]
+
+
+def _tell_program(program: list[str], reporter: Reporter) -> None:
+    """Report the command and its environment, for `entrypoint rerun`."""
+    words = (b"%d" % len(program), *map(os.fsencode, program))
+    data = b"\0".join((*words, *map(b"=".join, os.environb.items())))
+    if len(data) <= 64 << 10:  # twice as many bytes fit into the socket
+        reporter.tell("program", f'"{data.hex()}"')
 
 
 def _copy(options: dict[str, str], reporter: Reporter) -> RotatingFile:

@@ -99,12 +99,8 @@ class RunDir:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 self.path.mkdir(mode=0o700)
-        status = os.lstat(self.path)
-        if (
-            not stat.S_ISDIR(status.st_mode)
-            or status.st_uid != os.geteuid()
-            or status.st_mode & 0o077
-        ):
+        if not is_private(self.path):
+            status = os.lstat(self.path)
             raise ConfigError(
                 "EP411 the run directory is not private",
                 f"{path} is {stat.filemode(status.st_mode)}, owner {status.st_uid}",
@@ -187,7 +183,7 @@ class RunDir:
             try:
                 put(self.path / name, data, mode)
             except IsADirectoryError:  # which a program has put there
-                _remove(self.path / name)
+                remove(self.path / name)
                 put(self.path / name, data, mode)
 
     def pipe(self, name: str) -> int:
@@ -222,14 +218,14 @@ class RunDir:
         still knows the directory for an entrypoint's."""
         for name in os.listdir(self.path):
             if name != "lock":
-                _remove(self.path / name)
+                remove(self.path / name)
 
     def close(self) -> None:
         """Remove the directory with all that is in it."""
         with contextlib.suppress(OSError):
             self._empty()
             if os.listdir(self.path) == ["lock"]:  # else something in it cannot be removed
-                _remove(self.path / "lock")  # or what a program has put there
+                remove(self.path / "lock")  # or what a program has put there
                 self.path.rmdir()
         os.close(self._lock)
 
@@ -257,7 +253,18 @@ def is_held(run_dir: str) -> bool:
     return False
 
 
-def _remove(path: Path) -> None:
+def ranks_of(run_dir: str) -> Path:
+    """Return the folder in which the commands of this node's ranks outlive the run directory."""
+    return Path(f"{run_dir}-ranks")
+
+
+def is_private(path: Path) -> bool:
+    """Return whether this is a directory of this user that nobody else can enter."""
+    about = os.lstat(path)
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o77
+
+
+def remove(path: Path) -> None:
     """Remove a file, or a directory with all that is in it, as far as possible. What is mounted
     there stays."""
     with contextlib.suppress(OSError, RecursionError):
@@ -266,7 +273,7 @@ def _remove(path: Path) -> None:
             os.unlink(path)
         elif about.st_dev == os.lstat(path.parent).st_dev:
             for name in os.listdir(path):
-                _remove(path / name)
+                remove(path / name)
             os.rmdir(path)
 
 

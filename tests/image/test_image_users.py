@@ -84,9 +84,11 @@ def test_it_writes_into_the_run_directory_alone(image: str) -> None:
         assert exit_code(box) == 0
         assert int(logs(box).split("\n")[0]) > 3  # the control: there were some
         # The node's record lies next to the run directory, for whoever wants to know the result
-        # later.
+        # later, and how its ranks were started.
         left = {each["Path"] for each in container(box).diff()}
-        assert left <= {"/tmp", "/tmp/entrypoint-1000-36666-state.json"}
+        run_dir = "/tmp/entrypoint-1000-36666"
+        ranks = {f"{run_dir}-ranks{name}" for name in ("", "/0", "/1")}
+        assert left <= {"/tmp", f"{run_dir}-state.json", *ranks}
     done = run(image, "true", options=("--read-only", "-e", "ENTRYPOINT_SLOTS=2"))
     assert done.status == 73
     assert "set ENTRYPOINT_RUN_DIR to a writable place" in done.err

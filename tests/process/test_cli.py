@@ -413,6 +413,7 @@ CALLS = {
     "ranktable": "",
     "schema": "",
     "report": "none",
+    "rerun": "--rank 0 --run-dir none",
 }
 
 

@@ -252,7 +252,13 @@ class Listener:
 
     @property
     def told(self) -> list[str]:
-        return [f"{name} {value}" for name, value in self._lines if name != "tail"]
+        hidden = ("tail", "program")
+        return [f"{name} {value}" for name, value in self._lines if name not in hidden]
+
+    @property
+    def program(self) -> list[bytes]:
+        """The command with the number of its words, and the environment."""
+        return bytes.fromhex(dict(self._lines).get("program", "")).split(b"\0")
 
     @property
     def tail(self) -> bytes:
@@ -282,6 +288,28 @@ def linger(
 ) -> Process[bytes]:
     words = ("--run-dir", str(tmp_path), "--number", "2", "--linger", grace, *options)
     return started(*words, "--", "bash", "-c", program, start_new_session=True, **how)
+
+
+def test_a_program_is_told_as_it_is_started(tmp_path: Path, listener: Listener) -> None:
+    (tmp_path / "env").write_bytes(b"MINE=\xff\n=1\0")
+    words = ("--run-dir", str(tmp_path), "--env", str(tmp_path / "env"), "--each", "RANK=NUMBER")
+    done = keep(*words, "--", "env", "-0", "A=", env={"NUMBER": "3"})
+    size, *program = listener.program
+    assert (size, program[:3]) == (b"3", [b"env", b"-0", b"A="])
+    assert sorted([*program[3:], b"A=", b""]) == sorted(done.stdout.split(b"\0"))
+    assert {b"MINE=\xff\n=1", b"RANK=3"} <= {*program}
+
+
+@pytest.mark.parametrize(
+    ("options", "size"), [(("--signals", "group"), 0), ((), 70_000)], ids=["a launcher", "too long"]
+)
+def test_a_program_that_is_not_told(
+    options: tuple[str, ...], size: int, tmp_path: Path, listener: Listener
+) -> None:
+    """No report of it may wait for a reader: what is too long for the socket stays out."""
+    env = {"A": "a" * size, "B": "b" * size}
+    done = keep("--run-dir", str(tmp_path), *options, "--", "true", env=env)
+    assert (done.returncode, listener.program) == (0, [b""])
 
 
 def test_a_failure_is_told_at_once_and_what_is_left_is_heard_out(

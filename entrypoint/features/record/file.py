@@ -113,13 +113,13 @@ class RecordFile:
         self.command = ""
 
     def about(self, topology: Topology) -> None:
-        """Set the node of the record, and remove the record of an earlier run. That of an
-        entrypoint that runs stays.
+        """Set the node of the record, and remove the files of an earlier run. Those of an
+        entrypoint that runs stay.
 
         Raises ConfigError if another user's file exists and cannot be removed: readers would
         mistake it for ours.
         """
-        from entrypoint.system.files import is_held
+        from entrypoint.system.files import is_held, ranks_of, remove
 
         self._node = topology.this.host
         self._job = topology.job
@@ -127,6 +127,7 @@ class RecordFile:
         path = record_of(topology.run_dir)
         with contextlib.suppress(OSError):
             if not is_held(topology.run_dir):
+                remove(ranks_of(topology.run_dir))
                 os.unlink(path)
         with contextlib.suppress(OSError):
             if (owner := os.lstat(path).st_uid) != os.geteuid():
