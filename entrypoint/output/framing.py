@@ -10,9 +10,10 @@ or not.
 from __future__ import annotations
 
 import os
+import time
 
-from entrypoint.output.lines import LONGEST, Lines
-from entrypoint.output.stream import END, OPEN, PIECE, TAIL
+from entrypoint.output.lines import FIELD, LONGEST, Lines
+from entrypoint.output.stream import END, NEVER, OPEN, PIECE, TAIL
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
@@ -78,6 +79,7 @@ class Framer:
     def __init__(self, lines: Lines, pieces: Callable[[bytes], list[bytes]]) -> None:
         self.lines = lines
         self.pieces = pieces
+        self.due = NEVER  # when the next line that is held is passed on
 
     def take(self, data: bytes) -> list[bytes]:
         """Return the lines that end in this data."""
@@ -262,3 +264,75 @@ class TaggedInput(Input):
         last = self._rest
         self._rest = b""
         return [line for line in (self._passed(last), *self.remaining(b"")) if line]
+
+
+# A time, and glog's thread behind it; NCCL's host:pid:thread [device]; `rank 3`, but no fraction.
+VARIABLE = (
+    rb"(?<![\w:])(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d?:\d\d:\d\d(?!:\d)(?:[.,]\d{1,9})?"
+    rb"(?: +\d+(?= [\w./-]{1,255}:\d+\]))?|(?<![\w.-])[\w.-]{1,255}:\d+:\d+ \[[\d#]+\]"
+    rb"|((?i:rank|[pt]id|process|device|[gn]pu|cuda|worker|node|host)[ :=#_[(-]*)\d+(?!\.?\d)"
+)
+
+
+class Collapser(Framer):
+    """Holds the lines of `whole` for a second: those of other ranks join them. A line that joins
+    none follows the last one of its rank, whose next ones can still join those behind it."""
+
+    def __init__(self, whole: Input, options: dict[str, str]) -> None:
+        super().__init__(whole.lines, batches)
+        self.held, self._whole, self._is_json = whole.held, whole, options["--lines"] == "json"
+        # Sorted: place, bytes up to its arrival, when it is due, prefix, text, ranks.
+        self._lines: list[tuple[int, int, float, bytes, bytes, list[bytes]]] = []
+        self._alike: dict[bytes, list[tuple[int, int, float, bytes, bytes, list[bytes]]]] = {}
+        self._last: dict[bytes, tuple[int, int]] = {}  # rank -> place and bytes of its last line
+        self._passed, self._size = (0, 0), 0  # the last line that was passed on; bytes of all
+
+    def take(self, data: bytes) -> list[bytes]:
+        """Return the lines that are due."""
+        return self._pass(self._whole.take(data), time.monotonic())
+
+    def rest(self) -> list[bytes]:
+        """Return all lines."""
+        return self._pass(self._whole.rest(), NEVER)
+
+    def _pass(self, pieces: list[bytes], now: float) -> list[bytes]:
+        import re  # slow to import, as what follows
+        from bisect import bisect
+
+        for line in b"".join(pieces).splitlines(keepends=True):
+            self._size += len(line) + 200
+            parts = line.split(FIELD.encode(), 2)
+            prefix, rank, text = parts if len(parts) == 3 else (line, b"", b"")
+            is_one = len(text) > PIECE or not rank.isdigit() or text.endswith(b"\r")
+            own = b"" if is_one else text.replace(b"[%b]" % rank, b"[#]")
+            alike = self._alike.setdefault(re.sub(VARIABLE, rb"\1#", own), []) if own else []
+            last = max(self._last.get(rank, self._passed), self._passed)
+            at = bisect(alike, last, key=lambda line: line[:2])
+            if at == len(alike):
+                end = self._lines[-1][0] if self._lines else last[0]
+                order = (last[0] if rank and last[0] < end else end + 1, self._size)
+                behind = bisect(self._lines, order, key=lambda line: line[:2])
+                due = min([now + 1, *(line[2] for line in self._lines[behind : behind + 1])])
+                alike.append((*order, due, prefix, text, []))
+                self._lines.insert(behind, alike[-1])
+            self._last[rank] = alike[at][:2]
+            alike[at][-1].append(rank)
+        from entrypoint.base.text import spans
+
+        out = []
+        ends = bisect(
+            self._lines, NEVER if self._size > 4 * LONGEST else now, key=lambda line: line[2]
+        )
+        for place, size, _, prefix, text, ranks in self._lines[:ends]:
+            self._passed = place, size
+            if len(ranks) > 1:
+                names = ",".join(spans(sorted(map(int, ranks)))).encode()
+                note = b',"count":%d,"ranks":"%b"' if self._is_json else b" [x%d: ranks %b]"
+                body = text.rstrip(b"}\n" if self._is_json else b"\r\n")
+                text = body + note % (len(ranks), names) + text[len(body) :]
+            out.append(prefix + text)
+        del self._lines[:ends]
+        self.due = self._lines[0][2] if self._lines else NEVER
+        if not self._lines:
+            self._alike, self._last, self._passed, self._size = {}, {}, (0, 0), 0
+        return batches(b"".join(out))
