@@ -275,13 +275,12 @@ VARIABLE = (
 
 
 class Collapser(Framer):
-    """Holds the lines of `whole` for a second: those of other ranks join them. A line that joins
-    none follows the last one of its rank, whose next ones can still join those behind it."""
+    """Holds the lines of `whole` for a second: those of other ranks join them, or follow the last
+    line of their rank. `_lines`: place, bytes up to its arrival, when due, prefix, text, ranks."""
 
     def __init__(self, whole: Input, options: dict[str, str]) -> None:
         super().__init__(whole.lines, batches)
         self.held, self._whole, self._is_json = whole.held, whole, options["--lines"] == "json"
-        # Sorted: place, bytes up to its arrival, when it is due, prefix, text, ranks.
         self._lines: list[tuple[int, int, float, bytes, bytes, list[bytes]]] = []
         self._alike: dict[bytes, list[tuple[int, int, float, bytes, bytes, list[bytes]]]] = {}
         self._last: dict[bytes, tuple[int, int]] = {}  # rank -> place and bytes of its last line
