@@ -280,11 +280,14 @@ class Collapser(Framer):
 
     def __init__(self, whole: Input, options: dict[str, str]) -> None:
         super().__init__(whole.lines, batches)
-        self.held, self._whole, self._is_json = whole.held, whole, options["--lines"] == "json"
+        self.held = whole.held
+        self._whole = whole
+        self._is_json = options["--lines"] == "json"
         self._lines: list[tuple[int, int, float, bytes, bytes, list[bytes]]] = []
         self._alike: dict[bytes, list[tuple[int, int, float, bytes, bytes, list[bytes]]]] = {}
         self._last: dict[bytes, tuple[int, int]] = {}  # rank -> place and bytes of its last line
-        self._passed, self._size = (0, 0), 0  # the last line that was passed on; bytes of all
+        self._passed = (0, 0)  # place and bytes of the last line that was passed on
+        self._size = 0  # bytes of all lines since none was held
 
     def take(self, data: bytes) -> list[bytes]:
         """Return the lines that are due."""
@@ -333,5 +336,8 @@ class Collapser(Framer):
         del self._lines[:ends]
         self.due = self._lines[0][2] if self._lines else NEVER
         if not self._lines:
-            self._alike, self._last, self._passed, self._size = {}, {}, (0, 0), 0
+            self._alike.clear()
+            self._last.clear()
+            self._passed = (0, 0)
+            self._size = 0
         return batches(b"".join(out))
