@@ -12,6 +12,7 @@ from entrypoint.system.descriptors import read_regular
 
 ATTEMPT = "attempt"  # file in the run directory with the number of the attempt, for JSON lines
 LONGEST = 2 << 20  # bytes of a line without an end; the bytes after them are a line of their own
+FIELD = "\x1c"  # before and after the rank, behind a line's prefix (--collapse)
 
 if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable, Mapping
@@ -101,9 +102,9 @@ def origin(job: str, node: str, host: str, number: int) -> str:
     return f'{",".join(named)},"attempt":{number}'
 
 
-def json(whose: str, rank: str, stream: str) -> Shape:
+def json(whose: str, rank: str, stream: str, field: str = "") -> Shape:
     """Return the shape of JSON lines: time, what `origin` gives (job, node, host, attempt), rank (a
-    number or null), stream, text; at need:
+    number or null), stream, `field`, text; at need:
 
     base64   the bytes of a line that is not UTF-8, whose text has U+FFFD for invalid bytes
     partial  true if no `\\n` ended the line: a progress bar's, one cut at LONGEST, and the last
@@ -113,7 +114,7 @@ def json(whose: str, rank: str, stream: str) -> Shape:
     # The module `json` takes longer to import than a supervisor takes to start.
     from _json import encode_basestring as quote
 
-    head = f'{whose},"rank":{rank or "null"},"stream":{quote(stream)},"text":'
+    head = f'{whose},"rank":{rank or "null"},"stream":{quote(stream)},"text":{field}'
 
     def shape(lines: list[bytes]) -> bytes:
         begin = f'{{"time":"{stamp(time.time())}",{head}'
@@ -173,10 +174,12 @@ def shape(options: dict[str, str], stream: str) -> Shape:
     if options["--lines"] == "whole":
         return as_it_is
     rank = options.get("--rank", "")
+    field = f"{FIELD}{rank}{FIELD}" if "--collapse" in options else ""
     if options["--lines"] == "json":
         job, node, host = (options.get(name, "") for name in ("--job", "--node", "--host"))
-        return json(origin(job, node, host, attempt(options.get("--run-dir", ""))), rank, stream)
+        whose = origin(job, node, host, attempt(options.get("--run-dir", "")))
+        return json(whose, rank, stream, field)
     prefix = options.get("--prefix") or options.get("--label", "")
     for name, value in (("{rank}", rank or "-"), ("{stream}", stream)):
         prefix = prefix.replace(name, value)
-    return text(prefix.encode("utf-8", "surrogateescape"), "--timestamps" in options)
+    return text(f"{prefix}{field}".encode("utf-8", "surrogateescape"), "--timestamps" in options)

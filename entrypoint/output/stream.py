@@ -160,8 +160,8 @@ class Stream:
 
     def pass_late(self) -> None:
         """Pass on a line whose end has not come in time."""
-        if self._lines is not None and time.monotonic() >= self.due:
-            self._wait_for_room(self._lines.pieces(self._lines.lines.rest()))
+        if (lines := self._lines) is not None and time.monotonic() >= self.due:
+            self._wait_for_room(lines.take(b"") or lines.pieces(lines.lines.rest()))
             self.write()
 
     def _take(self) -> bytes:
@@ -207,7 +207,8 @@ class Stream:
         self._write()
         now = time.monotonic()
         if self._lines is None or self.waiting or not self._lines.lines.open:
-            self.due = NEVER  # nothing is read while pieces wait, so the end cannot arrive
+            # nothing is read while pieces wait, so the end cannot arrive
+            self.due = NEVER if self._lines is None or self.waiting else self._lines.due
             return
         self._opened = now if self.due == NEVER else self._opened
         self.due = min(now + QUIET, self._opened + OPEN_FOR)

@@ -23,7 +23,7 @@ if False:  # only for type checkers: importing it is slow
 # an isolated Python does not find our package
 sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from entrypoint.output.framing import FramedInput, Input, TaggedInput
+from entrypoint.output.framing import Collapser, FramedInput, Input, TaggedInput
 from entrypoint.output.lines import Lines, shape
 from entrypoint.output.stream import NEVER, Copies, Stream
 from entrypoint.system.descriptors import CHUNK
@@ -85,7 +85,7 @@ class _Output(Stream):
     of our output.
     """
 
-    def __init__(self, source: int, target: int, whole: Input, alone: bool) -> None:
+    def __init__(self, source: int, target: int, whole: Input | Collapser, alone: bool) -> None:
         """`alone`: no message of the entrypoint comes between two pieces, so they can be written at
         once."""
         super().__init__(source, target, b"", Copies(bytearray()), whole)
@@ -114,10 +114,8 @@ class _Output(Stream):
             except OSError:
                 break  # no more bytes
             self.open = bool(data)
-            lost += sum(map(len, self._whole.take(data) if data else self._whole.rest()))
-            if not data:
-                break
-        return lost
+            lost += sum(map(len, self._whole.take(data)))
+        return lost + sum(map(len, self._whole.rest()))
 
     def read(self) -> int:
         """Read the available bytes. At the end, output of ranks waits for a reader; the launcher's
@@ -140,10 +138,11 @@ def tag(through: str) -> Pattern[bytes] | None:
     return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % end)
 
 
-def _whole(options: dict[str, str], stream: str) -> Input:
+def _whole(options: dict[str, str], stream: str) -> Input | Collapser:
     lines = Lines(shape(options, stream))
     tags = tag(options.get("--through", ""))
-    return TaggedInput(lines, tags) if tags else FramedInput(lines, bytearray())
+    whole = TaggedInput(lines, tags) if tags else FramedInput(lines, bytearray())
+    return Collapser(whole, options) if "--collapse" in options else whole
 
 
 if __name__ == "__main__":

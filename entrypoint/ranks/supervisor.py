@@ -35,7 +35,7 @@ Run alone and isolated, for each rank and each program of a node:
     --log-max-size  bytes after which the next one is begun; --log-max-files: how many are kept,
                with that
     --lines    whole: pass on whole lines, as they are; text or json: each as these ask for
-               (output/lines.py)
+               (output/lines.py); --collapse yes: lines of ranks that are alike become one
     --node, --rank, --prefix, --timestamps  the node's name; the rank's number, where it has one,
                `{rank}` in it is the number; what begins each line, where not --label; yes: the
                time does
@@ -303,19 +303,19 @@ def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Framer | None:
     from entrypoint.output import framing
     from entrypoint.output.lines import Lines, shape
 
-    lines = Lines(shape(options, "stdout" if fd == 1 else "stderr"))
     through = options.get("--through")
     # for example with torchrun --redirects
-    has_own_file = os.stat(fd).st_mode & 0o170000 == 0o100000
+    if has_own_file := through == "pipe" and os.stat(fd).st_mode & 0o170000 == 0o100000:
+        options.pop("--collapse", None)
+    lines = Lines(shape(options, "stdout" if fd == 1 else "stderr"))
     if through == "pipe" and not has_own_file:
         return framing.marked(lines, fd)
     if through in ("tags", "spaced-tags"):
         return framing.for_mpirun(lines)
-    return (
-        framing.FramedInput(lines, tail)
-        if through == "ranks"
-        else framing.Framer(lines, framing.batches)
-    )
+    if through != "ranks":
+        return framing.Framer(lines, framing.batches)
+    whole = framing.FramedInput(lines, tail)
+    return framing.Collapser(whole, options) if "--collapse" in options else whole
 
 
 def _start(

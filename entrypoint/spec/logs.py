@@ -42,6 +42,7 @@ class LogsSpec:
       Beginning of each line that a rank prints, such as `"[{node} {rank}] "`: text with {job},
       {node} (`worker-1`), {host}, {rank} (`-` if it is not a rank's line) and {stream} (stdout or
       stderr) in it.
+    collapse: With `yes`, lines of several ranks that differ only by rank, pid or time become one.
     show: Ranks whose output is printed: `all`, or numbers and ranges such as `0,8-15`. The output
       of all others only goes into their `files`; the last lines of a rank that fails are printed in
       any case.
@@ -65,6 +66,7 @@ class LogsSpec:
     show: Annotated[
         str, Rule("`all`, or ranks such as 0,8-15", check=_check_show), "--log-show"
     ] = ALL
+    collapse: Annotated[Literal["no", "yes"], "--log-collapse"] = "no"
     level: Annotated[Literal["info", "warning"], "--log-level"] = "info"
     files: Annotated[Literal["none", "ranks"], "--log-files"] = "none"
     max_size: Annotated[int, Rule(ge=4096), "--log-max-size"] = 10 << 20
@@ -73,7 +75,8 @@ class LogsSpec:
     @property
     def lines(self) -> bool:
         """Return whether the lines of ranks are changed."""
-        return self.format != "text" or self.prefix is not None or self.timestamps == "utc"
+        asked = (self.format, self.prefix, self.timestamps, self.collapse)
+        return asked != ("text", None, "none", "no")
 
     @property
     def any(self) -> bool:
@@ -106,6 +109,7 @@ def options(
     if rank and (logs.lines or logs.show != ALL):
         argv += ["--rank", rank]
     if logs.lines:
+        argv += ["--collapse", "yes"] if logs.collapse == "yes" and through else []
         argv += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
         if logs.prefix is not None:
             names = {"job": topology.job, "node": topology.this.label, "host": topology.this.host}

@@ -28,7 +28,7 @@ FLAGS = {
     "--hosts": "x,y", "--node-rank": "1", "--slots": "3", "--secret-file": "key/secret", "--restarts": "2",
     "--run-dir": "/run/job", "--log-dir": "/logs", "--ssh-port": "2222", "--timeout": "77", "--env": "A=b $c",
     "--network-interface": "ib", "--log-format": "json", "--log-prefix": "[{node} {rank}] ", "--log-timestamps": "utc", "--log-level": "warning",
-    "--log-files": "ranks", "--log-show": "0,8-15", "--log-max-size": "99999", "--log-max-files": "3",
+    "--log-files": "ranks", "--log-show": "0,8-15", "--log-collapse": "yes", "--log-max-size": "99999", "--log-max-files": "3",
     "--spares": "1",
 }  # fmt: skip
 TARGETS = registry.names("deploy")

@@ -107,6 +107,18 @@ def test_only_the_output_of_some_ranks_is_printed(
     assert sorted(written) == sorted(b"one\n1%\r2%\rlasterror\n")
 
 
+def test_a_line_of_several_ranks_is_printed_once(tmp_path: Path) -> None:
+    """What each of them printed is in its file."""
+    words = split("--launcher jax --slots 3 --log-collapse yes --log-files ranks -- sh -c")
+    done = run(tmp_path, *words, "echo process $JAX_PROCESS_ID of 3; echo loss $JAX_PROCESS_ID")
+    first, *losses = sorted(done.stdout.decode().splitlines(), key=lambda line: "loss" in line)
+    assert re.fullmatch(r"\[rank (\d)\] process \1 of 3 \[x3: ranks 0-2\]", first)
+    assert sorted(losses) == [f"[rank {rank}] loss {rank}" for rank in range(3)]
+    for rank in range(3):
+        written = (tmp_path / "log" / f"job-worker-0-rank-{rank}.log").read_text()
+        assert written == f"process {rank} of 3\nloss {rank}\n"
+
+
 @pytest.mark.control(
     "rotating files keep their size and name, and a full disk costs the file alone"
 )
