@@ -82,7 +82,7 @@ def execute(
     """
     deadline = _deadline(spec, draft.topology.ends)
     _check_secret(spec, draft, log)
-    failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
+    failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log, deadline)
     extensions.observer.begin(draft)
     not_ready = failed or checks.machine(spec, facts, draft, log)
     if draft.mode == "coordinated":
@@ -278,11 +278,13 @@ class Loop:
         for logins in another place.
         """
         self._observer.open(self._view)
-        if deadline < math.inf:
+        self._tell(events.Started())
+        if time.monotonic() >= deadline:  # the hooks, or an earlier attempt, took so long
+            self._end_in_time()
+        elif deadline < math.inf:
             # The leader's deadline comes first, unless a worker started long before it.
             later = 0.0 if self._topology.is_leader else KILL_MARGIN
             asyncio.get_running_loop().call_at(deadline + later, self._end_in_time)
-        self._tell(events.Started())
         outcome: Outcome = await self._driver.over
         return outcome
 

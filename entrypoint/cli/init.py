@@ -19,7 +19,7 @@ COMMAND = Command(
 
 def act(args: argparse.Namespace, log: Logger) -> int:
     """Write the file. Returns 0."""
-    from entrypoint.plan import locate
+    from entrypoint.plan import locate, without_boot_script
     from entrypoint.spec import left_out
     from entrypoint.tools.adopt.init import document, head, settings
 
@@ -27,8 +27,9 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     if args.node_rank is None:
         args.node_rank = "0"
     spec, facts = inputs.job(args)
+    spec, replaced = without_boot_script(spec)
     topology = locate(spec, facts)
-    text = document(head(topology), list(settings(spec, topology, os.curdir)))
+    text = document(head(topology), list(settings(spec, topology, os.curdir, replaced)))
     outputs.note_left_out(left_out(spec), log)
     hint = f"try: entrypoint plan --spec {args.out}"
     return outputs.give(text, "" if args.out == "-" else args.out, log, hint)

@@ -22,7 +22,9 @@ _TRAINING = {
     "horovodrun": "mpirun",
     "msrun": "msrun",
 }
-_LAUNCHERS = {**_MPI, **_TRAINING, "ray": "ray"}
+# The boot scripts of platforms' documents, which are rendered from templates/.
+_SCRIPTS = {"torchrun.sh": "torchrun", "torchlaunch.sh": "torchlaunch", "run_mpi.sh": "mpirun"}
+_LAUNCHERS = {**_MPI, **_TRAINING, **_SCRIPTS, "ray": "ray"}
 # Python modules that are launchers: the beginnings of their names.
 _PACKAGES = {
     "torch.distributed.run": "torchrun",
@@ -100,6 +102,9 @@ def launcher_of(argv: Sequence[str]) -> tuple[str, str]:
 def _parsed(argv: Sequence[str]) -> tuple[str, str, int]:
     """Return the same as `launcher_of`, and the number of entries before its arguments."""
     name = _name(argv[0]) if argv else ""
+    if is_shell(name):
+        option, program, at = program_of(argv)
+        return _SCRIPTS.get(_name(program), "") if not option else "", _name(program), at
     if not is_python(name):
         return _LAUNCHERS.get(name, ""), name, 1
     option, program, at = program_of(argv)
@@ -109,6 +114,14 @@ def _parsed(argv: Sequence[str]) -> tuple[str, str, int]:
     if program.endswith(".py"):
         return _of_module(program[:-3].replace("/", ".")), script, at
     return _LAUNCHERS.get(script, "") if "/" in program else "", script, at
+
+
+def boot_script(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the launcher that replaces a boot script, and the command behind it; "" and the same
+    command if it is none."""
+    argv = unwrapped(argv)
+    launcher, name, at = _parsed(argv)
+    return (launcher, argv[at:]) if name in _SCRIPTS and argv[at:] else ("", argv)
 
 
 def program_of(argv: Sequence[str]) -> tuple[str, str, int]:

@@ -16,6 +16,7 @@ from entrypoint.base.registry import choose, load, names
 from entrypoint.base.render import quote_ssh
 from entrypoint.base.values import replace
 from entrypoint.launchers._common import file, refuse_launcher
+from entrypoint.launchers._nested import boot_script
 from entrypoint.plan import cpus
 from entrypoint.plan.members import assume_members, attempt_env, check_networks, working
 from entrypoint.plan.numbering import inherited
@@ -41,6 +42,13 @@ def locate(spec: JobSpec, facts: Facts) -> Topology:
     """
     device = choose("devices", spec.device, facts, "cpu").device(facts)
     return build(spec, facts, site_of(spec.platform, facts), device)
+
+
+def without_boot_script(spec: JobSpec) -> tuple[JobSpec, str]:
+    """Return the spec without a boot script, such as torchrun.sh, before its command, and the
+    launcher that replaces it; "" if there is none."""
+    launcher, command = boot_script(spec.command)
+    return (replace(spec, command=tuple(command)), launcher) if launcher else (spec, "")
 
 
 def settle(

@@ -7,7 +7,9 @@ They run once, whatever the value of `restarts` is.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,18 +35,19 @@ _OF_SHELLS = {b"_", b"PWD", b"OLDPWD", b"SHLVL"}  # changed by every shell
 
 
 def run_all(
-    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log
+    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log, deadline: float
 ) -> tuple[Outcome | None, Facts, Plan]:
     """Run the start hooks. Return the outcome of the first that fails, and facts and plan as the
-    hooks changed them."""
+    hooks changed them. At the deadline (seconds of the monotonic clock) the hook that runs is
+    stopped, as by a signal."""
     env = environment(facts.env, draft.env)
     grace = spec.timeouts.grace
     script = draft.topology.pre_start
     changed: dict[str, str | None] = {}
     with signals.held():
-        failed = run(env, draft.workdir, grace, signals, log)
-        if script and not (failed or signals.stopped):
-            failed, changed = source(script, env, grace, signals, log)
+        failed = run(env, draft.workdir, grace, signals, log, deadline)
+        if script and not (failed or signals.stopped or time.monotonic() >= deadline):
+            failed, changed = source(script, env, grace, signals, log, deadline)
     variables = {
         name: value for name, value in {**facts.env, **changed}.items() if value is not None
     }
@@ -56,7 +59,12 @@ def run_all(
 
 
 def run(
-    env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log
+    env: Mapping[str, str],
+    cwd: str,
+    grace: float,
+    signals: Signals,
+    log: Log,
+    deadline: float = math.inf,
 ) -> Outcome | None:
     """Run the folder's executables one after another, by name. Return the outcome of the first that
     fails, or None.
@@ -73,7 +81,7 @@ def run(
         detail = f"{FOLDER}: {error.strerror} | let this user read it"
         return Outcome(126, f"EP442 cannot read the start hooks | {detail}")
     for hook in entries:
-        if signals.stopped:
+        if signals.stopped or time.monotonic() >= deadline:
             break
         if not (hook.is_file() and os.access(hook, os.X_OK)):
             hint = (
@@ -86,13 +94,19 @@ def run(
             )
             continue
         log(f"start hook {hook.name}")
-        if failed := asyncio.run(_run_one(hook.name, [str(hook)], env, cwd, grace, signals)):
+        one = _run_one(hook.name, [str(hook)], env, cwd, grace, signals, deadline)
+        if failed := asyncio.run(one):
             return failed
     return None
 
 
 def source(
-    script: str, env: Mapping[str, str], grace: float, signals: Signals, log: Log
+    script: str,
+    env: Mapping[str, str],
+    grace: float,
+    signals: Signals,
+    log: Log,
+    deadline: float = math.inf,
 ) -> tuple[Outcome | None, dict[str, str | None]]:
     """Run a platform's shell script in the parent of its folder, as `run` runs a hook.
 
@@ -105,7 +119,7 @@ def source(
         argv = ["bash", "-c", _SOURCE.format(file.fileno()), script]
         cwd = os.path.dirname(os.path.dirname(script))
         failed = asyncio.run(
-            _run_one(name, argv, env, cwd, grace, signals, pass_fds=(file.fileno(),))
+            _run_one(name, argv, env, cwd, grace, signals, deadline, pass_fds=(file.fileno(),))
         )
         file.seek(0)
         changed = _changed(file.read())
@@ -134,6 +148,7 @@ async def _run_one(
     cwd: str,
     grace: float,
     signals: Signals,
+    deadline: float,
     **more: Any,
 ) -> Outcome | None:
     """Run one hook to its end. Return its outcome if it fails, and was not stopped."""
@@ -147,7 +162,8 @@ async def _run_one(
     except OSError as error:
         return process.cannot_start(argv, error)
     end, stopped, forced = map(asyncio.create_task, (hook.wait(), stop.wait(), force.wait()))
-    await asyncio.wait({end, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    left = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+    await asyncio.wait({end, stopped}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
     if not end.done():  # all processes that it has started get the grace, too
         all_ended = asyncio.create_task(children.gone({hook.pid, *terminate_tree(hook.pid)}))
         await asyncio.wait({all_ended, forced}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
@@ -156,6 +172,6 @@ async def _run_one(
     stopped.cancel()
     forced.cancel()
     status = process.exit_status(await end)
-    if status != 0 and not signals.stopped:
+    if status != 0 and not signals.stopped and time.monotonic() < deadline:
         return Outcome(status, f"EP441 {ended(f'start hook {name}', status)}", program=True)
     return None

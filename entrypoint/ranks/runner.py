@@ -190,7 +190,8 @@ class Programs:
                 await self._start(number)
         if self.reports.merger is not None:
             self.reports.merger.close()
-        self.show_line()
+        if self.reports.started:
+            self.show_line()
 
     async def _start(self, number: int) -> None:
         plan = self._plan

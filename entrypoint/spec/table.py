@@ -25,6 +25,7 @@ RESERVED = {
     "ENTRYPOINT_IMAGE_START": (
         "`no` leaves out the image's own start, which `install` has kept; once it has run, `done`."
     ),
+    "ENTRYPOINT_USER": "For the file of `deploy compose`: the user that its containers run as.",
     "ENTRYPOINT_CACHE": (
         "Internal: the directory in which the demo and the tests keep their downloads."
     ),
@@ -33,7 +34,7 @@ RESERVED = {
 
 _BASH_READONLY = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")
 # Those that describe no job.
-_OF_NO_JOB = {"ENTRYPOINT_CACHE", "ENTRYPOINT_IMAGE_START"}
+_OF_NO_JOB = {"ENTRYPOINT_CACHE", "ENTRYPOINT_IMAGE_START", "ENTRYPOINT_USER"}
 
 # Variables that Kubernetes sets in every container for each Service of its namespace
 # (kubernetes.io, "Service", environment variables): those of a Service named entrypoint,

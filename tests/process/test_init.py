@@ -53,6 +53,21 @@ def test_a_script_in_the_folder_tells_command_and_launcher(
     assert not job
 
 
+@pytest.mark.parametrize(
+    ("words", "launcher", "command"),
+    [
+        ("bash torchrun.sh train.py --lr 1", "torchrun", ["train.py", "--lr", "1"]),
+        ("./run_mpi.sh python train.py", "mpirun", ["python", "train.py"]),
+    ],
+)
+def test_a_boot_script_tells_the_launcher(
+    words: str, launcher: str, command: list[str], tmp_path: Path
+) -> None:
+    assert init(tmp_path, "--", *words.split()).returncode == 0
+    job = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert job == {"command": command, "launcher": launcher}
+
+
 def test_flags_are_written_and_what_a_platform_tells_is_a_comment(tmp_path: Path) -> None:
     flags = ("--ssh-port", "40000", "-e", "A=no", "--name", "n", "--node-rank", "1")
     done = init(tmp_path, *flags, "--", "python", "t.py", "--lr=1", **MODELARTS)

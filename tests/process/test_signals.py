@@ -68,6 +68,16 @@ def test_a_stop_during_a_start_hook(bench: Bench, first: bool) -> None:
     assert not bench.left()
 
 
+@pytest.mark.promise("a deadline stops the job with 72 and its grace, under every launcher")
+def test_a_deadline_during_a_start_hook(bench: Bench) -> None:
+    """The hook gets SIGTERM, and no rank starts."""
+    tidies = "trap 'echo tidy >>\"$NOTES\"; exit 0' TERM; while :; do sleep 0.02; done"
+    process = hooked(bench, tidies, ENTRYPOINT_TIMEOUTS_JOB="1")
+    assert process.wait(60) == 72
+    assert bench.notes == ["tidy"]
+    assert (result(bench)["status"], result(bench)["class"]) == (72, "stopped")
+
+
 def test_a_start_hook_that_does_not_stop(bench: Bench) -> None:
     """A second signal ends it, and what it started."""
     stays = "trap '' TERM; sleep 600 & setsid sleep 600 & echo ready >>\"$NOTES\"; wait; wait"

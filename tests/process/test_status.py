@@ -469,7 +469,14 @@ async def test_what_is_asked(request_: bytes, answer: bytes) -> None:
 )
 @in_loop
 async def test_slow_ones_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some say nothing, some read nothing; the loop goes on, and then the next have a turn."""
+    """Some say nothing, some read nothing, one says a byte at a time; the loop goes on, and then the
+    next have a turn."""
+
+    async def drip(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while connection.send(b"x"):
+                await asyncio.sleep(0.05)
+
     monkeypatch.setattr(metrics_of._Handler, "timeout", 0.2)
     with served(lambda: "x" * 8_000_000) as port:
         slow = []
@@ -479,8 +486,10 @@ async def test_slow_ones_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None
             if number % 2:
                 connection.send(b"GET /metrics HTTP/1.1\r\n\r\n")
             slow.append(connection)
+        dripping = asyncio.create_task(drip(slow[0]))
         assert (await talk(port, b"GET /none HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.0 404 ")
-        assert slow[0].recv(1) == b"", "the control: the slow ones had their time"
+        await dripping
+        assert slow[2].recv(1) == b"", "the control: the slow ones had their time"
         for connection in slow:
             connection.close()
 

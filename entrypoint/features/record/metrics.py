@@ -103,6 +103,16 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = 5.0  # seconds in which something must arrive or be read
 
+    def handle(self) -> None:
+        """Serve one request, within the same time in all: others wait for it."""
+        limit = threading.Timer(self.timeout, self.connection.shutdown, (socket.SHUT_RDWR,))
+        limit.daemon = True
+        limit.start()
+        try:
+            super().handle()
+        finally:
+            limit.cancel()
+
     def do_GET(self) -> None:
         if self.path.partition("?")[0] != "/metrics":
             self.send_error(404)

@@ -100,15 +100,21 @@ def head(topology: Topology) -> list[str]:
     ]
 
 
-def settings(spec: JobSpec, topology: Topology, folder: str) -> Iterator[Setting]:
-    """Yield the file's settings: what flags set, what a script in `folder` tells, and proposals."""
+def settings(
+    spec: JobSpec, topology: Topology, folder: str, replaced: str = ""
+) -> Iterator[Setting]:
+    """Yield the file's settings: what flags set, what a script in `folder` tells, and proposals.
+    `replaced`: the launcher of the boot script that stood before the command."""
     script, why_script = _script(spec.command, folder)
     launcher, why_launcher = launcher_of(_text(folder, script) if script else "")
+    reason = f"{brief(script)}: {why_launcher}"
+    if replaced:
+        reason = "the boot script's"
     proposals = {
         "command": (["python", script] if script and not spec.command else None, why_script),
         "launcher": (
-            launcher if not topology.launcher else None,
-            f"{brief(script)}: {why_launcher}",
+            replaced or (launcher if not topology.launcher else None),
+            reason,
         ),
     }
     for field in fields():

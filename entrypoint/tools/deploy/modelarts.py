@@ -30,8 +30,11 @@ TAKES = ("image", "nodes", "flavor", "pool", "code", "logs", "mount")
 # MA_JOB_DIR as an absolute path, since some boot commands get no shell
 _CODE = "/home/ma-user/modelarts/user-job-dir"
 _BOOT = "entrypoint run"
-# Set by the platform for each node.
-_PLATFORM = ("ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SPEC")
+# Set by the platform for each node; and a file of this machine, which the containers do not have.
+_LEFT_OUT = (
+    *("ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SPEC"),
+    "ENTRYPOINT_SECRET_FILE",
+)
 
 
 def render(spec: JobSpec, options: Options) -> str:
@@ -80,7 +83,7 @@ def notes(spec: JobSpec, options: Options) -> list[str]:
     lines = [
         f"boot command | {_BOOT} | paste it where the console asks for it; the body has it already"
     ]
-    if spec.calls(len(spec.hosts) or options.nodes or 1) and not spec.secret_file:
+    if spec.calls(len(spec.hosts) or options.nodes or 1):
         lines.append(
             "EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to"
             " the job"
@@ -100,7 +103,7 @@ def _environments(spec: JobSpec, from_spec: Mapping[str, str], options: Options)
     slots = same_slots(spec, "all instances of a training job are alike")
     if slots is not None:
         variables["ENTRYPOINT_SLOTS"] = str(slots)
-    return {name: value for name, value in variables.items() if name not in _PLATFORM}
+    return {name: value for name, value in variables.items() if name not in _LEFT_OUT}
 
 
 def _volume(mount: Mount) -> dict[str, dict[str, Any]]:
