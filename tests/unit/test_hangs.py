@@ -24,6 +24,7 @@ MAIN = Frame("main", "/w/train.py", 88, False)
 REDUCE = (Frame("all_reduce", C10D, 1, True), Frame("wrapper", C10D, 2, True), MAIN)
 BROADCAST = (Frame("broadcast", C10D, 3, True), replace(MAIN, line=90))
 READ = (Frame("read", "/w/data.py", 31, False), MAIN)
+LATER = (Frame("read", "/w/data.py", 35, False), MAIN)
 NEXT = (
     Frame("wait", "multiprocessing/connection.py", 9, True),
     Frame("__next__", "site-packages/torch/utils/data/dataloader.py", 7, True),
@@ -121,6 +122,7 @@ def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: s
     [
         ([rank(n) for n in range(4)], "all 4 ranks wait in all_reduce, train.py:88: no rank differs"),
         ([rank(n, READ) for n in range(4)], "all 4 ranks are in read(), data.py:31: no rank differs"),
+        ([rank(0, READ), rank(1, LATER)], "all 2 ranks are in read(), data.py, lines 31,35: no rank"),
         (
             [rank(0), *(rank(n, READ) for n in (1, 2, 3))],
             "3 of 4 ranks are in read(), data.py:31: no rank is clearly behind the others",

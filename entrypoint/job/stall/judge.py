@@ -244,13 +244,23 @@ def _head(
 
 
 def _of_many(group: Sequence[StackedRank], total: int) -> str:
-    words = group[0].position.words
+    words = _words(group)
     if total == 1:
         return f"the only rank {words}"
     if len(group) == 1:
         return f"1 of {total} ranks {words}"
     amount = f"all {total}" if len(group) == total else f"{len(group)} of {total}"
     return f"{amount} ranks {_plural(words)}"
+
+
+def _words(group: Sequence[StackedRank]) -> str:
+    """Return where these ranks are: in one function, of which they may be at several lines."""
+    words = group[0].position.words
+    place, _, line = words.rpartition(":")
+    lines = {rank.position.words.removeprefix(f"{place}:") for rank in group}
+    if len(lines) == 1 or not all(map(str.isdigit, lines)):
+        return words
+    return f"{place}, lines {some(spans(sorted(map(int, lines))), _SPANS)}"
 
 
 def _plural(words: str) -> str:
@@ -287,7 +297,7 @@ def _details(
     guilty = {id(rank) for rank in blamed}
     ordered = sorted(groups, key=lambda group: id(group[0]) not in guilty)
     for group in ordered[:_GROUPS]:
-        lines.append(f"  {_who(group, host)}: {group[0].position.words}")
+        lines.append(f"  {_who(group, host)}: {_words(group)}")
         if shown < _EXAMPLES and group[0].stack.frames:
             shown += 1
             lines += _stack(group[0].stack)
