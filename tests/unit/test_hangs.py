@@ -122,7 +122,7 @@ def test_the_rank_that_the_others_wait_for(changed: list[ProcessStack], words: s
     [
         ([rank(n) for n in range(4)], "all 4 ranks wait in all_reduce, train.py:88: no rank differs"),
         ([rank(n, READ) for n in range(4)], "all 4 ranks are in read(), data.py:31: no rank differs"),
-        ([rank(0, READ), rank(1, LATER)], "all 2 ranks are in read(), data.py, lines 31,35: no rank"),
+        ([rank(0, READ), rank(1, LATER)], "all 2 ranks are in read(), data.py, lines 31, 35: no rank"),
         (
             [rank(0), *(rank(n, READ) for n in (1, 2, 3))],
             "3 of 4 ranks are in read(), data.py:31: no rank is clearly behind the others",

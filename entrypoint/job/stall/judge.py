@@ -256,7 +256,7 @@ def _of_many(group: Sequence[StackedRank], total: int) -> str:
 def _words(group: Sequence[StackedRank]) -> str:
     """Return where these ranks are: in one function, of which they may be at several lines."""
     words = group[0].position.words
-    place, _, line = words.rpartition(":")
+    place = words.rpartition(":")[0]
     lines = {rank.position.words.removeprefix(f"{place}:") for rank in group}
     if len(lines) == 1 or not all(map(str.isdigit, lines)):
         return words
