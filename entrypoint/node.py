@@ -58,8 +58,7 @@ _WRITE_LIMIT = 5.0  # seconds that the end waits for files on their way into the
 @dataclass(frozen=True)
 class AttemptInputs:
     """What one attempt starts from. `gate`: checks this node before each attempt; `not_ready`: why
-    it cannot take part, as is known already. `deadline`: when the job is stopped (seconds of the
-    monotonic clock)."""
+    it cannot take part, as is known already."""
 
     spec: JobSpec
     facts: Facts
@@ -68,7 +67,6 @@ class AttemptInputs:
     not_ready: Outcome | None = None
     history: History = FIRST
     team: Team | None = None  # of the leader of a job with spares, after the first attempt
-    deadline: float = math.inf
 
 
 def execute(
@@ -80,9 +78,9 @@ def execute(
     Raises EntrypointError when the job cannot start, StoppedBySignal when a signal stops it before
     that.
     """
-    deadline = _deadline(spec, draft.topology.ends)
+    signals.deadline = _deadline(spec, draft.topology.ends)
     _check_secret(spec, draft, log)
-    failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log, deadline)
+    failed, facts, draft = hooks.run_all(spec, facts, draft, signals, log)
     extensions.observer.begin(draft)
     not_ready = failed or checks.machine(spec, facts, draft, log)
     if draft.mode == "coordinated":
@@ -103,7 +101,7 @@ def execute(
     gc.freeze()  # all that was imported stays, so no collection needs to look at it
     gc.enable()
     signals.hold()
-    attempt = AttemptInputs(spec, facts, draft, gate, not_ready, deadline=deadline)
+    attempt = AttemptInputs(spec, facts, draft, gate, not_ready)
     return _attempts(attempt, signals, log, extensions)
 
 
@@ -177,7 +175,7 @@ async def boot(
         try:
             loop = Loop(attempt, signals, log, extensions)
             try:
-                return await loop.run(attempt.deadline), loop.machine
+                return await loop.run(signals), loop.machine
             finally:
                 await loop.close()
         except EntrypointError as error:
@@ -272,19 +270,18 @@ class Loop:
             lambda signum: driver.here(messages.Signal(signal.Signals(signum).name)),
         )
 
-    async def run(self, deadline: float) -> Outcome:
-        """From this node's start to its end, with the job's outcome; at the deadline (seconds of
-        the monotonic clock) the job is stopped. Raises EntrypointError where it has to be opened
-        for logins in another place.
+    async def run(self, signals: Signals) -> Outcome:
+        """From this node's start to its end, with the job's outcome. Raises EntrypointError where
+        it has to be opened for logins in another place.
         """
         self._observer.open(self._view)
         self._tell(events.Started())
-        if time.monotonic() >= deadline:  # the hooks, or an earlier attempt, took so long
+        if signals.left == 0:  # the hooks, or an earlier attempt, took so long
             self._end_in_time()
-        elif deadline < math.inf:
+        elif signals.left is not None:
             # The leader's deadline comes first, unless a worker started long before it.
             later = 0.0 if self._topology.is_leader else KILL_MARGIN
-            asyncio.get_running_loop().call_at(deadline + later, self._end_in_time)
+            asyncio.get_running_loop().call_at(signals.deadline + later, self._end_in_time)
         outcome: Outcome = await self._driver.over
         return outcome
 

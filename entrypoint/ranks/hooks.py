@@ -7,9 +7,7 @@ They run once, whatever the value of `restarts` is.
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,19 +33,18 @@ _OF_SHELLS = {b"_", b"PWD", b"OLDPWD", b"SHLVL"}  # changed by every shell
 
 
 def run_all(
-    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log, deadline: float
+    spec: JobSpec, facts: Facts, draft: Plan, signals: Signals, log: Log
 ) -> tuple[Outcome | None, Facts, Plan]:
     """Run the start hooks. Return the outcome of the first that fails, and facts and plan as the
-    hooks changed them. At the deadline (seconds of the monotonic clock) the hook that runs is
-    stopped, as by a signal."""
+    hooks changed them."""
     env = environment(facts.env, draft.env)
     grace = spec.timeouts.grace
     script = draft.topology.pre_start
     changed: dict[str, str | None] = {}
     with signals.held():
-        failed = run(env, draft.workdir, grace, signals, log, deadline)
-        if script and not (failed or signals.stopped or time.monotonic() >= deadline):
-            failed, changed = source(script, env, grace, signals, log, deadline)
+        failed = run(env, draft.workdir, grace, signals, log)
+        if script and not (failed or signals.is_over):
+            failed, changed = source(script, env, grace, signals, log)
     variables = {
         name: value for name, value in {**facts.env, **changed}.items() if value is not None
     }
@@ -59,19 +56,14 @@ def run_all(
 
 
 def run(
-    env: Mapping[str, str],
-    cwd: str,
-    grace: float,
-    signals: Signals,
-    log: Log,
-    deadline: float = math.inf,
+    env: Mapping[str, str], cwd: str, grace: float, signals: Signals, log: Log
 ) -> Outcome | None:
     """Run the folder's executables one after another, by name. Return the outcome of the first that
     fails, or None.
 
-    A signal that stops this node stops the hook, which gets the grace (seconds), and no other hook
-    is run. Their output goes to stderr, since stdout is the job's. Names that begin with a dot are
-    ignored: Kubernetes creates such files in mounted folders.
+    A signal that stops this node, or the deadline, stops the hook, which gets the grace (seconds),
+    and no other hook is run. Their output goes to stderr, since stdout is the job's. Names that
+    begin with a dot are ignored: Kubernetes creates such files in mounted folders.
     """
     try:
         entries = sorted(entry for entry in FOLDER.iterdir() if not entry.name.startswith("."))
@@ -81,7 +73,7 @@ def run(
         detail = f"{FOLDER}: {error.strerror} | let this user read it"
         return Outcome(126, f"EP442 cannot read the start hooks | {detail}")
     for hook in entries:
-        if signals.stopped or time.monotonic() >= deadline:
+        if signals.is_over:
             break
         if not (hook.is_file() and os.access(hook, os.X_OK)):
             hint = (
@@ -94,19 +86,13 @@ def run(
             )
             continue
         log(f"start hook {hook.name}")
-        one = _run_one(hook.name, [str(hook)], env, cwd, grace, signals, deadline)
-        if failed := asyncio.run(one):
+        if failed := asyncio.run(_run_one(hook.name, [str(hook)], env, cwd, grace, signals)):
             return failed
     return None
 
 
 def source(
-    script: str,
-    env: Mapping[str, str],
-    grace: float,
-    signals: Signals,
-    log: Log,
-    deadline: float = math.inf,
+    script: str, env: Mapping[str, str], grace: float, signals: Signals, log: Log
 ) -> tuple[Outcome | None, dict[str, str | None]]:
     """Run a platform's shell script in the parent of its folder, as `run` runs a hook.
 
@@ -119,7 +105,7 @@ def source(
         argv = ["bash", "-c", _SOURCE.format(file.fileno()), script]
         cwd = os.path.dirname(os.path.dirname(script))
         failed = asyncio.run(
-            _run_one(name, argv, env, cwd, grace, signals, deadline, pass_fds=(file.fileno(),))
+            _run_one(name, argv, env, cwd, grace, signals, pass_fds=(file.fileno(),))
         )
         file.seek(0)
         changed = _changed(file.read())
@@ -148,7 +134,6 @@ async def _run_one(
     cwd: str,
     grace: float,
     signals: Signals,
-    deadline: float,
     **more: Any,
 ) -> Outcome | None:
     """Run one hook to its end. Return its outcome if it fails, and was not stopped."""
@@ -162,8 +147,7 @@ async def _run_one(
     except OSError as error:
         return process.cannot_start(argv, error)
     end, stopped, forced = map(asyncio.create_task, (hook.wait(), stop.wait(), force.wait()))
-    left = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
-    await asyncio.wait({end, stopped}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({end, stopped}, timeout=signals.left, return_when=asyncio.FIRST_COMPLETED)
     if not end.done():  # all processes that it has started get the grace, too
         all_ended = asyncio.create_task(children.gone({hook.pid, *terminate_tree(hook.pid)}))
         await asyncio.wait({all_ended, forced}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
@@ -172,6 +156,6 @@ async def _run_one(
     stopped.cancel()
     forced.cancel()
     status = process.exit_status(await end)
-    if status != 0 and not signals.stopped and time.monotonic() < deadline:
+    if status != 0 and not signals.is_over:
         return Outcome(status, f"EP441 {ended(f'start hook {name}', status)}", program=True)
     return None

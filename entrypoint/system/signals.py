@@ -52,6 +52,8 @@ class Signals:
     Ctrl-C counts.
     """
 
+    # When the job is stopped in any case, by the monotonic clock (`timeouts.job`).
+    deadline = float("inf")
     _delivered = 0  # how many of them were passed to `take`'s function
     _shown = 0  # how many of them were logged
     _held = False
@@ -75,6 +77,16 @@ class Signals:
     def stopped(self) -> int | None:
         """The first stop signal, if any."""
         return self._stops[0] if self._stops else None
+
+    @property
+    def left(self) -> float | None:
+        """Return the seconds until the deadline; None if there is none."""
+        return None if self.deadline == float("inf") else max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether a signal or the deadline has stopped this node."""
+        return bool(self._stops) or self.left == 0
 
     def hold(self) -> None:
         """Raise no exception on a signal from now on: use `take` or `stopped`."""

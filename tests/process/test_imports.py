@@ -31,7 +31,7 @@ NODE = """
     from entrypoint import node
     from entrypoint.system import keys
     from entrypoint.base.model import Outcome
-    async def end(self, deadline):
+    async def end(self, signals):
         if len(self._topology.nodes) > 1:
             keys.load(self._spec, self._topology)
             if self._topology.is_leader:
