@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from entrypoint.base.cause import Cause
-from entrypoint.base.errors import CantCreateError, OsError, RetryError
+from entrypoint.base.errors import CantCreateError, OsError, RetryError, message_parts
 from entrypoint.base.model import Members, Node, Outcome, Topology
 from entrypoint.base.text import count, one_line, signal_name, spans
 from entrypoint.base.values import dataclass, field, replace
@@ -251,11 +251,15 @@ def on_node(end: ProgramExit, host: str, where: str) -> ProgramExit:
 
 
 def _placed(reason: str, where: str) -> str:
-    """Return a sentence with its place: before its verb, if that is the end of a program."""
+    """Return a message with its place: before its verb, if that is the end of a program, else
+    before its hint, which is not for that place alone."""
     for verb in _VERBS:
         subject, _, rest = reason.partition(verb)
         if rest and not subject.endswith("this node"):
             return f"{subject} on {where}{verb}{rest}"
+    summary, detail, hint = message_parts(reason)
+    if hint:
+        return f"{summary} | {detail} on {where} | {hint}"
     return f"{reason} on {where}"
 
 

@@ -191,6 +191,23 @@ def test_a_disk_that_is_full_is_not_the_gate_s() -> None:
     assert outcome == Outcome(73, "the disk is full on worker-1 (b)")
 
 
+@pytest.mark.parametrize(
+    ("reason", "placed"),
+    [
+        ("EP435 port 7000 is taken | by sh | set MASTER_PORT",
+         "EP435 port 7000 is taken | by sh on worker-1 (b) | set MASTER_PORT"),
+        ("EP410 cannot write /x | full | make room | or not",
+         "EP410 cannot write /x | full on worker-1 (b) | make room | or not"),
+        ("EP441 start hook 10-a exited with 9", "EP441 start hook 10-a on worker-1 (b) exited with 9"),
+    ],
+)  # fmt: skip
+def test_a_place_is_not_a_part_of_the_hint(reason: str, placed: str) -> None:
+    report = replace(checking(1), not_ready=Outcome(71, reason))
+    outcome = not_ready(Node().machine.state.topology, Members((report,)))
+    assert outcome is not None
+    assert outcome.reason == placed
+
+
 def test_a_node_that_is_not_healthy_is_named_beside_one_that_never_comes() -> None:
     node = Node(timeouts="{peers: 60}")
     node.told(events.NameState("a", ""))
