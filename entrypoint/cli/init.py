@@ -32,4 +32,4 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     text = document(head(topology), list(settings(spec, topology, os.curdir, replaced)))
     outputs.note_left_out(left_out(spec), log)
     hint = f"try: entrypoint plan --spec {args.out}"
-    return outputs.give(text, "" if args.out == "-" else args.out, log, hint)
+    return outputs.give(text, args.out, log, hint)

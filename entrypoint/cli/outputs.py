@@ -15,11 +15,12 @@ _MARKS = (b"Rendered by entrypoint", b'"entrypoint run"', b'_list":', b'"traceEv
 
 
 def give(text: str, out: str | None, log: Logger, hint: str = "") -> int:
-    """Write a command's answer into the file that --out names, or to stdout. Returns 0.
+    """Write a command's answer into the file that --out names, or to stdout, as `-` does.
+    Returns 0.
 
     `hint`: what to do with the file.
     """
-    if out:
+    if out and out != "-":
         path = Path(out)
         write(path.parent, [File(path.name, text, "", mode=0o644)])
         log(f"wrote {out}{f' | {hint}' if hint else ''}")
