@@ -8,6 +8,7 @@ delays or ends the job.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import socketserver
 import threading
@@ -105,13 +106,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle(self) -> None:
         """Serve one request, within the same time in all: others wait for it."""
-        limit = threading.Timer(self.timeout, self.connection.shutdown, (socket.SHUT_RDWR,))
+        limit = threading.Timer(self.timeout, self._end)
         limit.daemon = True
         limit.start()
         try:
             super().handle()
         finally:
             limit.cancel()
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):  # the client has gone
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] != "/metrics":
