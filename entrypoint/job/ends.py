@@ -31,6 +31,8 @@ class EndMonitor(Part):
         self._launch = self._state.plan.launch
         self.verdict = verdict
         self._failures = Failures()
+        # node -> ranks of its programs that have failed, which their launcher reports, or restarts
+        self.failed: dict[int, int] = {}
         self.ranks = LaunchMonitor(shared, self._failures, self.settle)
 
     def rank(self, node: int, message: messages.RankEnd) -> None:
@@ -67,7 +69,12 @@ class EndMonitor(Part):
     def _settle_first(self, host: str, what: str) -> None:
         """The first rank has ended well: a success, unless another one has failed before that."""
         end = ProgramExit(0, what, f"{what} on {host} exited with 0 (success: first)")
-        self._talk.await_reports(lambda: self.settle(end))  # it may be on its way
+
+        def settle() -> None:
+            if not any(self.failed.values()):
+                self.settle(end)
+
+        self._talk.await_reports(settle)  # it may be on its way
 
     def program(self, node: int, message: messages.Ended) -> None:
         """A program of that node has ended."""

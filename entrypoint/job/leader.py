@@ -249,6 +249,7 @@ class Leader(Attempt):
         self._ranks.start_daemon(event.node, command)
 
     def _pong(self, node: int, message: messages.Pong) -> None:
+        self._monitor.failed[node] = message.failed
         self._talk.pong(node, message.number)
         if self.membership.works(node):
             self._stalls.heard(node, message.idle)

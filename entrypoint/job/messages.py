@@ -166,10 +166,11 @@ class Reject:
 @dataclass(frozen=True)
 class Pong:
     """The answer to ping `number`, sent after all that was known then; `idle` seconds since a rank
-    here printed."""
+    here printed; `failed` ranks of this node's programs, which may start them again."""
 
     idle: Time
     number: Number
+    failed: Number = 0
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ def store(topology: Topology, launch: Launch, number: int, program: str) -> None
     argv, env = words[: int(size)], dict(word.split("=", 1) for word in words[int(size) :])
     safe = [topology.job, str(topology.attempt), topology.workdir, size, *masked_words(argv)]
     for name, value in env.items():  # Open MPI has the whole command in one variable
-        is_open = not hides(name, value) and masked_words(value.split()) == value.split()
+        parts = value.split()
+        is_open = not hides(name, value) and masked_words([*parts, value]) == [*parts, value]
         safe.append(f"{name}={value if is_open else HIDDEN}")
     place = ranks_of(topology.run_dir)
     with contextlib.suppress(OSError):

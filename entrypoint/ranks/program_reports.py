@@ -85,6 +85,11 @@ class ProgramReports:
         self.limits = NodeLimits(draft.topology.log_dir)
         self._reaper = Reaper(self._daemon_ended)
 
+    @property
+    def failed(self) -> int:
+        """Return how many ranks of programs have failed and not started again."""
+        return len(self._failed_ranks)
+
     async def wait_for(self, program: asyncio.subprocess.Process, number: int) -> None:
         status = process.exit_status(await program.wait())
         if self.merger is not None and self.by_ranks:

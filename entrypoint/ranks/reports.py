@@ -98,7 +98,7 @@ class Ranks:
         return pid == os.getpid()
 
     def _handle(self, rank: int, state: _Rank, event: str, value: Any) -> None:
-        if event == "program":
+        if event == "program" and self._ranks.get(rank) is state:
             self.store(rank, value)
         if event == "tail":
             state.last_output = _lines(value)

@@ -20,6 +20,7 @@ from tests.cluster import processes
 from tests.process.bench import Process, until
 
 KEY = "0f9c1d72aa3be845"
+OTHER = "horse-battery"  # which alone looks like no secret
 # Writes what it is into a file of its rank; rank 3 fails.
 TRAIN = """
 import json, os, sys
@@ -81,16 +82,19 @@ def test_a_rank_starts_again_as_it_was(node: Node) -> None:
 
 def test_no_secret_is_stored_and_those_that_are_not_here_are_named(node: Node) -> None:
     secrets = {"WANDB_API_KEY": KEY, "PROXY": f"http://me:{KEY}@proxy", "COPY": f"key={KEY}"}
+    secrets["SETTINGS"] = json.dumps({"api_key": OTHER})
+    secrets["HEADER"] = f"Authorization: Bearer {OTHER}"
     node.run(**secrets, SHOWN="of everybody")
     first = node.seen()
     files = [path.read_bytes() for path in node.folder.rglob("run*/*") if path.is_file()]
     assert len(files) == 4
     assert all(b"SHOWN=of everybody" in file and KEY.encode() not in file for file in files)
+    assert not any(OTHER.encode() in file for file in files)
     again = node.rerun("--rank", "3", COPY="mine", OTHER="is not the rank's")
     assert again.returncode == 3
     env = {name: value for name, value in first["env"].items() if name not in secrets}
     assert node.seen()["env"] == {**env, "COPY": "mine"}
-    line = "may be secrets, so not stored, and not set here: PROXY, WANDB_API_KEY"
+    line = "may be secrets, so not stored, and not set here: HEADER, PROXY, SETTINGS, WANDB_API_KEY"
     assert f"[entrypoint] {line}\n" in again.stderr
 
 

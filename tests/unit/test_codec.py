@@ -87,7 +87,7 @@ def worker(kind: str, **fields: Any) -> Any:
         ("rank_start", {"rank": 3, "pid": 4_000_000}),
         ("ended", ENDED),
         ("failed", {"status": 143, "reason": "SIGTERM", "program": False, "stop": True}),
-        ("pong", {"idle": 0.25, "number": 0}),
+        ("pong", {"idle": 0.25, "number": 0, "failed": 2}),
         ("reject", {"summary": "a", "detail": "b", "hint": "c"}),
         ("stopped", {}),
         ("force_stop", {}),

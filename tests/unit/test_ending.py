@@ -297,3 +297,44 @@ def test_one_that_is_told_to_stop_before_the_start_is_called_again() -> None:
         actions.CloseSession(1),
         actions.Call(1),
     ]
+
+
+class First(Node):
+    """A job under torchrun that has succeeded when its first rank has; ranks of the nodes have
+    failed."""
+
+    def __init__(self, *failed: int) -> None:
+        super().__init__(launcher="torchrun", success="first")
+        self.failed = failed
+        self.start()
+        self.hears(messages.Ended(0, "rank 0", "rank 0 exited with 0", (), last=True), sender=0)
+
+    def reply(self, node: int, message: Any) -> list[Any]:
+        if isinstance(message, messages.Ping):
+            return [messages.Pong(0.0, message.number, int(node in self.failed))]
+        return []
+
+
+@pytest.mark.promise("with `success: first` the end of rank 0 ends the job, and the others save")
+def test_the_first_rank_s_end_is_the_job_s() -> None:
+    job = First()
+    job.waits(2.0)
+    assert job.outcome
+    assert (job.outcome.status, job.reason) == (
+        0,
+        "rank 0 on worker-0 (a) exited with 0 (success: first)",
+    )
+
+
+@pytest.mark.control("with `success: first` the end of rank 0 ends the job, and the others save")
+@pytest.mark.parametrize("failed", [0, 1, 2])
+def test_a_rank_that_has_failed_before_is_left_to_its_launcher(failed: int) -> None:
+    """torchrun ends with it, or starts all ranks again, rank 0 too."""
+    job = First(failed)
+    job.waits(5.0)
+    assert job.outcome is None
+    end = messages.Ended(5, "rank 3", "rank 3 exited with 5", (), last=True)
+    job.hears(end, sender=failed)
+    job.waits(5.0)
+    assert job.outcome
+    assert job.outcome.status == 5

@@ -30,11 +30,8 @@ TAKES = ("image", "nodes", "flavor", "pool", "code", "logs", "mount")
 # MA_JOB_DIR as an absolute path, since some boot commands get no shell
 _CODE = "/home/ma-user/modelarts/user-job-dir"
 _BOOT = "entrypoint run"
-# Set by the platform for each node; and a file of this machine, which the containers do not have.
-_LEFT_OUT = (
-    *("ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SPEC"),
-    "ENTRYPOINT_SECRET_FILE",
-)
+# Set by the platform for each node.
+_PLATFORM = ("ENTRYPOINT_HOSTS", "ENTRYPOINT_NODE_RANK", "ENTRYPOINT_SPEC")
 
 
 def render(spec: JobSpec, options: Options) -> str:
@@ -83,7 +80,7 @@ def notes(spec: JobSpec, options: Options) -> list[str]:
     lines = [
         f"boot command | {_BOOT} | paste it where the console asks for it; the body has it already"
     ]
-    if spec.calls(len(spec.hosts) or options.nodes or 1):
+    if spec.calls(len(spec.hosts) or options.nodes or 1) and not _has_secret_file(spec):
         lines.append(
             "EP128 the body has no secret | several nodes | add the variable ENTRYPOINT_SECRET to"
             " the job"
@@ -103,7 +100,14 @@ def _environments(spec: JobSpec, from_spec: Mapping[str, str], options: Options)
     slots = same_slots(spec, "all instances of a training job are alike")
     if slots is not None:
         variables["ENTRYPOINT_SLOTS"] = str(slots)
-    return {name: value for name, value in variables.items() if name not in _LEFT_OUT}
+    if not _has_secret_file(spec):
+        variables.pop("ENTRYPOINT_SECRET_FILE", None)
+    return {name: value for name, value in variables.items() if name not in _PLATFORM}
+
+
+def _has_secret_file(spec: JobSpec) -> bool:
+    """Return whether the containers have the secret's file: the spec's own is on this machine."""
+    return bool(spec.secret_file) and spec.source("secret_file").origin != "spec"
 
 
 def _volume(mount: Mount) -> dict[str, dict[str, Any]]:
