@@ -10,6 +10,15 @@ from pathlib import Path
 
 from tests import TREE
 from tests.containers import IMAGE, engine, skip_without
+from tests.rows import ended, said
+
+SPEC = """\
+name: {name}
+launcher: {launcher}
+hosts: [worker-0, worker-1]
+slots: 2
+command: [python, -u, program.py]
+"""
 
 
 class Compose:
@@ -35,6 +44,21 @@ class Compose:
         argv += ["--spec", str(spec), "--out", str(self.file), *options]
         argv += ["--", *command] if command else []
         subprocess.run(argv, check=True)
+
+    def train(self, name: str, launcher: str, program: str, fields: str) -> tuple[set[int], str]:
+        """Run a job of two nodes with two ranks each, with these fields of its spec, to its end.
+        Return the statuses of its nodes, and all that they printed."""
+        folder = self.folder / "job"
+        folder.mkdir()
+        (folder / "job.yaml").write_text(SPEC.format(name=name, launcher=launcher) + fields)
+        (folder / "program.py").write_text(program)
+        for file in (folder, *folder.iterdir()):
+            file.chmod(0o755)
+        self.render(folder / "job.yaml")
+        self.run("up", "-d")
+        containers = self.containers()
+        statuses = {*ended(containers, 120).values()}
+        return statuses, said(containers)
 
     def run(self, *words: str, timeout: float = 150) -> str:
         done = self.call(*words, timeout=timeout)

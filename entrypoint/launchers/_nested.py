@@ -104,7 +104,8 @@ def _parsed(argv: Sequence[str]) -> tuple[str, str, int]:
     name = _name(argv[0]) if argv else ""
     if is_shell(name):
         option, program, at = program_of(argv)
-        return _SCRIPTS.get(_name(program), "") if not option else "", _name(program), at
+        script = _name(program)
+        return "" if option else _SCRIPTS.get(script, ""), script, at
     if not is_python(name):
         return _LAUNCHERS.get(name, ""), name, 1
     option, program, at = program_of(argv)

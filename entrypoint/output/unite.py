@@ -20,10 +20,12 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
     from re import Pattern
 
+    from entrypoint.output.collapse import Collapser
+
 # an isolated Python does not find our package
 sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from entrypoint.output.framing import Collapser, FramedInput, Input, TaggedInput
+from entrypoint.output.framing import FramedInput, Input, TaggedInput, collapsed
 from entrypoint.output.lines import Lines, shape
 from entrypoint.output.stream import NEVER, Copies, Stream
 from entrypoint.system.descriptors import CHUNK
@@ -114,6 +116,8 @@ class _Output(Stream):
             except OSError:
                 break  # no more bytes
             self.open = bool(data)
+            if not data:
+                break
             lost += sum(map(len, self._whole.take(data)))
         return lost + sum(map(len, self._whole.rest()))
 
@@ -142,7 +146,7 @@ def _whole(options: dict[str, str], stream: str) -> Input | Collapser:
     lines = Lines(shape(options, stream))
     tags = tag(options.get("--through", ""))
     whole = TaggedInput(lines, tags) if tags else FramedInput(lines, bytearray())
-    return Collapser(whole, options) if "--collapse" in options else whole
+    return collapsed(whole, options)
 
 
 if __name__ == "__main__":

@@ -287,8 +287,14 @@ def _launch(spec: JobSpec, launcher: ModuleType, name: str, topology: Topology) 
             f"nodes: {spec.nodes}",
             "set launcher: torchrun, or remove nodes",
         )
-    if spec.success == "all":
-        return launch
+    return launch if spec.success == "all" else _ending_with_first(spec, launch)
+
+
+def _ending_with_first(spec: JobSpec, launch: Launch) -> Launch:
+    """Return the launch of a job that has succeeded when its first rank has.
+
+    Raises ConfigError if nobody knows which one that is.
+    """
     is_unknown = launch.completion == "leader" and launch.ranks.reports == "programs"
     if is_unknown or spec.nodes:
         raise ConfigError(

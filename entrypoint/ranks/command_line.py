@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from entrypoint.base.model import Launch, Plan, Topology
 from entrypoint.base.secret import HIDDEN, hides, masked_words, scrubbed
 from entrypoint.base.text import count
-from entrypoint.system.files import is_private, put, ranks_of
+from entrypoint.base.values import dataclass
+from entrypoint.system.descriptors import read_regular
+from entrypoint.system.files import MAX_BYTES, is_private, put, ranks_of
 
 RECORD = "line"  # file in the run directory with the argv, as mpirun's script writes it
 TEXT = "started.txt"  # file in the run directory with the command line for people
@@ -49,15 +52,38 @@ def of(launch: Launch, command: Sequence[str]) -> str:
     return shown("".join(f"{word}\0" for word in started).encode(errors="replace"))
 
 
+@dataclass(frozen=True)
+class StoredRank:
+    """How a rank was started; HIDDEN is in each text that had a secret."""
+
+    job: str
+    attempt: str
+    cwd: str
+    command: Sequence[str]
+    env: Mapping[str, str]
+
+
+def _program(words: Sequence[str]) -> tuple[Sequence[str], dict[str, str]]:
+    """Return command and environment of a report: the command's size, its words, NAME=VALUE."""
+    end = 1 + int(words[0])
+    return words[1:end], dict(word.split("=", 1) for word in words[end:])
+
+
+def stored(file: Path) -> StoredRank:
+    """Return what `store` has written. Raises OSError if it cannot be read."""
+    job, attempt, cwd, *words = os.fsdecode(read_regular(file, MAX_BYTES)).split("\0")
+    return StoredRank(job, attempt, cwd, *_program(words))
+
+
 def store(topology: Topology, launch: Launch, number: int, program: str) -> None:
     """Store a rank's program without secrets, as its supervisor has reported it; a node's program
     that is no rank by the node's number. If there is no room for it, the job continues."""
     if launch.ranks.reports == "programs":
         rank = launch.programs[number].rank
         number = topology.me if rank is None else rank
-    size, *words = os.fsdecode(bytes.fromhex(program)).split("\0")
-    argv, env = words[: int(size)], dict(word.split("=", 1) for word in words[int(size) :])
-    safe = [topology.job, str(topology.attempt), topology.workdir, size, *masked_words(argv)]
+    argv, env = _program(os.fsdecode(bytes.fromhex(program)).split("\0"))
+    about = (topology.job, str(topology.attempt), topology.workdir)
+    safe = [*about, str(len(argv)), *masked_words(argv)]
     for name, value in env.items():  # Open MPI has the whole command in one variable
         parts = value.split()
         is_open = not hides(name, value) and masked_words([*parts, value]) == [*parts, value]

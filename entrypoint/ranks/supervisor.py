@@ -314,8 +314,7 @@ def _lines(options: dict[str, str], fd: int, tail: bytearray) -> Framer | None:
         return framing.for_mpirun(lines)
     if through != "ranks":
         return framing.Framer(lines, framing.batches)
-    whole = framing.FramedInput(lines, tail)
-    return framing.Collapser(whole, options) if "--collapse" in options else whole
+    return framing.collapsed(framing.FramedInput(lines, tail), options)
 
 
 def _start(

@@ -8,21 +8,11 @@ import re
 import pytest
 
 from tests.composed import Compose
-from tests.rows import ended, said
 
 pytestmark = [
     pytest.mark.timeout(200),
     pytest.mark.parametrize("launcher", ["mpirun", "torchrun", "jax"]),
 ]
-SPEC = """\
-name: limits
-launcher: {launcher}
-hosts: [worker-0, worker-1]
-slots: 2
-command: [python, -u, program.py]
-timeouts: {{grace: 20{deadline}}}
-success: {success}
-"""
 # Each rank but a rank 0 that is done runs until SIGTERM, and needs two seconds to save.
 PROGRAM = """\
 import os, signal, sys, time
@@ -43,21 +33,11 @@ time.sleep(600)
 
 def run(compose: Compose, launcher: str, end: str, status: int = 0) -> tuple[set[int], str]:
     """Run the job to its end. Return the statuses of its nodes, and all that they printed."""
-    folder = compose.folder / "job"
-    folder.mkdir()
     deadline = ", job: 15" if end == "deadline" else ""
-    success = "first" if end == "first" else "all"
-    spec = SPEC.format(launcher=launcher, deadline=deadline, success=success)
-    spec += f'env: {{END: {end}, STATUS: "{status}"}}\n'
-    (folder / "job.yaml").write_text(spec)
-    (folder / "program.py").write_text(PROGRAM)
-    for file in (folder, *folder.iterdir()):
-        file.chmod(0o755)
-    compose.render(folder / "job.yaml")
-    compose.run("up", "-d")
-    containers = compose.containers()
-    statuses = {*ended(containers, 120).values()}
-    return statuses, said(containers)
+    fields = f"timeouts: {{grace: 20{deadline}}}\n"
+    fields += f"success: {'first' if end == 'first' else 'all'}\n"
+    fields += f'env: {{END: {end}, STATUS: "{status}"}}\n'
+    return compose.train("limits", launcher, PROGRAM, fields)
 
 
 def ranks(log: str, what: str) -> set[str]:

@@ -9,17 +9,8 @@ from collections import Counter
 import pytest
 
 from tests.composed import Compose
-from tests.rows import ended, said
 
 pytestmark = pytest.mark.timeout(200)
-SPEC = """\
-name: collapse
-launcher: {launcher}
-hosts: [worker-0, worker-1]
-slots: 2
-command: [python, -u, program.py]
-logs: {{collapse: {collapse}, prefix: "[{{node}} {{rank}}] "}}
-"""
 # The sleep has all lines of a node come within a second, and a loss differs for each rank.
 PROGRAM = """\
 import os, time
@@ -34,17 +25,10 @@ TOGETHER = {"mpirun": ["0-3"], "torchrun": ["0-1", "2-3"], "jax": ["0-1", "2-3"]
 
 
 def run(compose: Compose, launcher: str, collapse: str) -> str:
-    folder = compose.folder / "job"
-    folder.mkdir()
-    (folder / "job.yaml").write_text(SPEC.format(launcher=launcher, collapse=collapse))
-    (folder / "program.py").write_text(PROGRAM)
-    for file in (folder, *folder.iterdir()):
-        file.chmod(0o755)
-    compose.render(folder / "job.yaml")
-    compose.run("up", "-d")
-    containers = compose.containers()
-    assert {*ended(containers, 120).values()} == {0}, said(containers)
-    return said(containers)
+    fields = f'logs: {{collapse: {collapse}, prefix: "[{{node}} {{rank}}] "}}\n'
+    statuses, log = compose.train("collapse", launcher, PROGRAM, fields)
+    assert statuses == {0}, log
+    return log
 
 
 @pytest.mark.promise("`logs.collapse` prints a line of several ranks once, under every launcher")

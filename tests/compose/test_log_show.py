@@ -9,17 +9,7 @@ import pytest
 
 from tests.composed import Compose
 from tests.containers import docker
-from tests.rows import ended, said
 
-SPEC = """\
-name: show
-launcher: {launcher}
-hosts: [worker-0, worker-1]
-slots: 2
-command: [python, -u, program.py]
-logs: {{show: {show}, files: ranks}}
-log_dir: /tmp/logs
-"""
 # Rank 3 fails once the others have printed.
 PROGRAM = """\
 import os, sys, time
@@ -41,19 +31,12 @@ sys.exit(5)
 def test_only_some_ranks_are_shown(
     show: str, shown: set[str], launcher: str, compose: Compose, tmp_path: Path
 ) -> None:
-    folder = compose.folder / "job"
-    folder.mkdir()
-    (folder / "job.yaml").write_text(SPEC.format(launcher=launcher, show=show))
-    (folder / "program.py").write_text(PROGRAM)
-    for file in (folder, *folder.iterdir()):
-        file.chmod(0o755)
-    compose.render(folder / "job.yaml")
-    compose.run("up", "-d")
-    containers = compose.containers()
-    assert {*ended(containers, 120).values()} == {5}, said(containers)
-    log = said(containers)
+    fields = f"logs: {{show: {show}, files: ranks}}\nlog_dir: /tmp/logs\n"
+    statuses, log = compose.train("show", launcher, PROGRAM, fields)
+    assert statuses == {5}, log
     assert set(re.findall(r"^(?:\[rank \d\] )?rank (\d) says hello$", log, re.M)) == shown, log
     assert re.search(r"\| rank 3 gives up$", log, re.M), "the last lines of the one that failed"
+    containers = compose.containers()
     for rank in range(4):
         name = f"worker-{rank // 2}"
         source = f"{containers[name]}:/tmp/logs/show-{name}-rank-{rank}.log"

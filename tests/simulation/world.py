@@ -261,7 +261,8 @@ class Container:
             asked = replace(leader.inquiry, is_over=True)
             leader, worker = (replace(plan, inquiry=asked) for plan in (leader, worker))
         self.boots += 1
-        self.booted, self.decided = self._world.now, math.inf
+        self.booted = self._world.now
+        self.decided = math.inf
         self.killed = False
         if not self.between:
             self.began = self._world.now

@@ -214,7 +214,7 @@ ELSEWHERE = {
     "plan/__init__.py": "the launchers' own, above",
     "plan/numbering.py": "names of variables: literals around one repetition, or one class",
     "platforms/_clues.py": "a job's name, above",
-    "output/framing.py": "repetitions of bounded length, or that begin behind another character",
+    "output/collapse.py": "repetitions of bounded length, or that begin behind another character",
     "output/lines.py": "literals and digits",
     "output/log.py": "literals and digits",
     "output/unite.py": "classes that have no character in common",

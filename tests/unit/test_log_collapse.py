@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoint.output import framing
+from entrypoint.output import collapse, framing
 from entrypoint.output.lines import Lines, shape
 
 
@@ -27,7 +27,7 @@ class Node:
         self._options = {"--lines": form, "--collapse": "yes", **options}
         self._senders: dict[int, framing.Framer] = {}
         whole = framing.FramedInput(Lines(shape(self._options, "stdout")), bytearray())
-        self.reader = framing.Collapser(whole, self._options)
+        self.reader = collapse.Collapser(whole, self._options)
 
     def put(self, rank: int, text: str) -> str:
         lines = Lines(shape({**self._options, "--rank": str(rank)}, "stdout"))
@@ -44,7 +44,7 @@ class Node:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(framing, "time", clock)
+    monkeypatch.setattr(collapse, "time", clock)
     return clock
 
 
@@ -136,7 +136,7 @@ def test_every_line_is_printed_in_the_order_of_its_rank(
     node = Node()
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(framing, "time", clock)
+        patch.setattr(collapse, "time", clock)
         shown = ""
         for rank, text, pause in given:
             clock.now += pause

@@ -107,9 +107,7 @@ def settings(
     `replaced`: the launcher of the boot script that stood before the command."""
     script, why_script = _script(spec.command, folder)
     launcher, why_launcher = launcher_of(_text(folder, script) if script else "")
-    reason = f"{brief(script)}: {why_launcher}"
-    if replaced:
-        reason = "the boot script's"
+    reason = "the boot script's" if replaced else f"{brief(script)}: {why_launcher}"
     proposals = {
         "command": (["python", script] if script and not spec.command else None, why_script),
         "launcher": (

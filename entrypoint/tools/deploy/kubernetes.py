@@ -212,9 +212,8 @@ def _claims(options: Options) -> dict[str, str]:
 
 def _metrics(spec: JobSpec) -> int | None:
     """Return the port of the metrics, if others can reach it."""
-    is_default = spec.source("metrics.address").origin == "default"
     is_own = spec.metrics.address == "::1" or spec.metrics.address.startswith("127.")
-    return None if is_own and not is_default else spec.metrics.port
+    return spec.metrics.port if metrics_address(spec) or not is_own else None
 
 
 def _hosts(spec: JobSpec, names: Sequence[str]) -> list[str]:
