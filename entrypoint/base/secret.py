@@ -47,7 +47,8 @@ _FOLDERS = ("/", "./", "../", "~/", "$")
 _RANDOM = r"(?<![a-zA-Z0-9+=])(?=[a-zA-Z+=]{0,40}\d)[a-zA-Z0-9+=]{%d,}"
 # Base64 of 24 bytes and more, also with slashes in it: a path has other characters, or one case.
 _BASE64 = r"(?=.*[a-z])(?=.*[A-Z])[a-zA-Z0-9+/]{32,}={0,2}"
-_IN_URL = r"(://[^/\s:@]*):[^/\s@]+@"
+# A password, or a token in the place of the user, such as GitHub's.
+_IN_URL = r"(://)(?:[^/\s:@]{20,}(?::[^/\s@]*)?|([^/\s:@]*:)[^/\s@]+)@"
 # What samples are made of. Of a good secret enough is left without it.
 _SAMPLE = (
     rb"(?i)0123456789|1234567890|9876543210|abcdef|qwerty"
@@ -111,7 +112,7 @@ def _without_values(pattern: str, text: str) -> str:
         parts += [text[at : found.start("value")], HIDDEN]
         at = found.end()
     kept = "".join((*parts, text[at:]))
-    return re.sub(_IN_URL, rf"\1:{HIDDEN}@", kept) if "://" in kept else kept
+    return re.sub(_IN_URL, rf"\1\2{HIDDEN}@", kept) if "://" in kept else kept
 
 
 def masked(text: str) -> str:

@@ -213,6 +213,7 @@ def test_what_a_target_cannot_express_is_refused_by_name(
         ("compose", f"device: ascend\n{TWO}", "", 78, ["number of cards", "device: ascend"]),
         ("compose", TWO, "--mount=out", 64, ["EP804 a mount is SOURCE:PATH | out | write --mount SOURCE:/out"]),
         ("compose", TWO, "--mount=:/out --mount=./out:out --mount=out:/:ro", 64, [":/out, ./out:out, out:/:ro"]),
+        ("slurm", TWO, "--mount=a:/out --mount=b:/out/ --mount=c:/c", 64, ["EP804 a path has several mounts | /out | write each"]),
         ("compose", TWO, "--mount=server:/out:/out", 64, ["EP806 this path", "server:/out:/out | use a folder of this host"]),
         ("kubernetes", TWO, "--mount=a:/a --mount=./out:/out:ro", 64, ["EP806 this path", "| ./out:/out:ro | write --mount CLAIM:/out"]),
         ("slurm", TWO, "--mount=a,b:/out", 64, ["EP806 this path", "a,b | use a path without , and :"]),

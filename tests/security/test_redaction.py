@@ -46,6 +46,8 @@ WORDS = [
     BY_WORD,
     f"--api-key={BY_WORD}",
     f"http://me:{BY_URL}@host/",
+    f"https://{BY_URL}@host/repository.git",
+    f"https://{BY_URL}:x-oauth-basic@host/repository.git",
 ]
 
 

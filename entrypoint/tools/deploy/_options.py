@@ -140,7 +140,12 @@ def mounts(texts: Sequence[str]) -> list[Mount]:
     if invalid := [text for text, match in found.items() if not match]:
         hint = "write --mount SOURCE:/out; `entrypoint deploy --help` says what SOURCE is"
         raise UsageError("EP804 a mount is SOURCE:PATH", ", ".join(invalid), hint)
-    return [Mount(match[1], match[2], bool(match[3])) for match in found.values() if match]
+    given = [Mount(match[1], match[2], bool(match[3])) for match in found.values() if match]
+    paths = [mount.path for mount in given]
+    if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        hint = "write each path in the containers once"
+        raise UsageError("EP804 a path has several mounts", ", ".join(twice), hint)
+    return given
 
 
 def unmountable(mounts: Sequence[object], hint: str) -> UsageError:
