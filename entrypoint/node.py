@@ -19,6 +19,7 @@ from entrypoint import __version__
 from entrypoint.base.errors import DeadlineError, EntrypointError, OsError, internal
 from entrypoint.base.model import Facts, Node, NodeReport, Outcome, Plan
 from entrypoint.base.phases import Phase
+from entrypoint.base.text import duration
 from entrypoint.base.values import dataclass, replace
 from entrypoint.extensions import Extensions, Gate, LoopView
 from entrypoint.job import actions, events, messages
@@ -276,12 +277,10 @@ class Loop:
         """
         self._observer.open(self._view)
         self._tell(events.Started())
-        if signals.left == 0:  # the hooks, or an earlier attempt, took so long
-            self._end_in_time()
-        elif signals.left is not None:
-            # The leader's deadline comes first, unless a worker started long before it.
-            later = 0.0 if self._topology.is_leader else KILL_MARGIN
-            asyncio.get_running_loop().call_at(signals.deadline + later, self._end_in_time)
+        # The leader's deadline comes first, unless a worker started long before it. It may have
+        # passed in the hooks or an earlier attempt.
+        later = KILL_MARGIN if signals.left and not self._topology.is_leader else 0.0
+        asyncio.get_running_loop().call_at(signals.deadline + later, self._end_in_time)
         outcome: Outcome = await self._driver.over
         return outcome
 
@@ -294,7 +293,7 @@ class Loop:
 
     def _end_in_time(self) -> None:
         limit = self._spec.timeouts.job
-        words = limit if isinstance(limit, str) else f"{limit:g} s"
+        words = limit if isinstance(limit, str) else duration(limit or 0.0)
         hint = "start it again to go on from its last checkpoint, or raise timeouts.job"
         reason = DeadlineError("EP652 the job's deadline has passed", words, hint)
         if self.machine.outcome is None:

@@ -79,9 +79,9 @@ class Signals:
         return self._stops[0] if self._stops else None
 
     @property
-    def left(self) -> float | None:
-        """Return the seconds until the deadline; None if there is none."""
-        return None if self.deadline == float("inf") else max(0.0, self.deadline - time.monotonic())
+    def left(self) -> float:
+        """Return the seconds until the deadline; infinity if there is none."""
+        return max(0.0, self.deadline - time.monotonic())
 
     @property
     def is_over(self) -> bool:
