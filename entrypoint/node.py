@@ -109,9 +109,7 @@ def execute(
 def _deadline(spec: JobSpec, ends: int) -> float:
     """Return when the job is stopped (seconds of the monotonic clock); the platform `ends` it then
     (Unix time), if the spec asks for its limit."""
-    limit = spec.timeouts.job
-    if limit is None:
-        return math.inf
+    limit = spec.timeouts.job or math.inf
     if isinstance(limit, str):
         limit = ends - time.time() - spec.timeouts.grace - _END_MARGIN
     return time.monotonic() + limit

@@ -110,7 +110,7 @@ class Site:
     log_dir: str | None = None  # where the platform collects logs
     # script that the platform's own boot would run first, in the folder above its own
     pre_start: str | None = None
-    ends: int | None = None  # when the platform ends the job, in seconds of Unix time
+    ends: int = 0  # when the platform ends the job, in seconds of Unix time; 0 if it is unknown
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class Topology:
     launcher: str | None = None  # what platform or device ask for
     chief: bool = False  # worker-0 is TensorFlow's chief
     job_id: str = ""  # the scheduler's number of this job, where it has one
-    ends: int = 0  # as in Site, for `timeouts.job`; 0 where that is not asked for
+    ends: int = 0  # as in Site
     attempt: int = 1  # of this boot among those that `restarts` allows
     spares: int = 0  # how many of the nodes wait at a time, for one that is lost
     members: Members = Members(())  # of an attempt, whose nodes these are; a launcher's view

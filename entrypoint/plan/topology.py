@@ -361,10 +361,9 @@ def _log_dir(spec: JobSpec, site: Site, run_dir: str) -> tuple[str, Source]:
 
 
 def _ends(spec: JobSpec, site: Site) -> int:
-    """Return when the platform ends the job (Unix time), if that is the job's deadline; else 0."""
-    if spec.timeouts.job != "scheduler":
-        return 0
-    if site.ends is None:
+    """Return when the platform ends the job, as in Site. Raises ConfigError if that is to be the
+    job's deadline and is not known."""
+    if spec.timeouts.job == "scheduler" and not site.ends:
         where = f"timeouts.job: scheduler ({spec.source('timeouts.job')})"
         raise ConfigError(
             "EP212 the platform does not tell the job's time limit",

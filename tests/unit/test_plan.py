@@ -27,6 +27,7 @@ from entrypoint.base.model import (
 )
 from entrypoint.base.render import TEMPLATES
 from entrypoint.base.values import replace
+from entrypoint.node import _deadline
 from entrypoint.plan import topology as topologies
 from entrypoint.plan.show import plan_json, plan_text
 from entrypoint.spec import JobSpec, Override, load
@@ -669,8 +670,10 @@ def test_the_scheduler_s_limit_is_the_job_s_deadline() -> None:
     step = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NODEID": "0"}
     limited = {**step, "SLURM_STEP_NODELIST": "n1", "SLURM_JOB_END_TIME": "1795871290"}
     asked = load("timeouts: {job: scheduler}", "job.yaml", {}, {})
-    assert planning.locate(asked, facts(env=limited)).ends == 1795871290
-    assert planning.locate(JobSpec(), facts(env=limited)).ends == 0
+    ends = planning.locate(asked, facts(env=limited)).ends
+    assert ends == 1795871290
+    assert _deadline(asked, ends) < float("inf")
+    assert _deadline(JobSpec(), ends) == float("inf"), "nobody has asked for it"
 
 
 def test_a_plan_shows_each_program_with_its_label_and_log_and_no_text_of_a_secret_file() -> None:
