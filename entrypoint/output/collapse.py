@@ -10,7 +10,7 @@ import time
 from bisect import bisect
 
 from entrypoint.base.text import spans
-from entrypoint.output.framing import Framer, Input, batches
+from entrypoint.output.framing import Input, batches
 from entrypoint.output.lines import FIELD, LONGEST
 from entrypoint.output.stream import NEVER, PIECE
 
@@ -20,13 +20,14 @@ VARIABLE = (
     rb"(?: +\d+(?= [\w./-]{1,255}:\d+\]))?|(?<![\w.-])[\w.-]{1,255}:\d+:\d+ \[[\d#]+\]"
     rb"|((?i:rank|[pt]id|process|device|[gn]pu|cuda|worker|node|host)[ :=#_[(-]*)\d+(?!\.?\d)"
 )
+Order = tuple[int, int]  # of a line: its place among the lines, and the bytes up to its arrival
 
 
 class _Held:
-    """A line that waits for the same one of other ranks. `order`: its place among the lines, and
-    the bytes up to its arrival; `due`: when it is passed on, by the monotonic clock."""
+    """A line that waits for the same one of other ranks. `due`: when it is passed on, by the
+    monotonic clock."""
 
-    def __init__(self, order: tuple[int, int], due: float, prefix: bytes, text: bytes) -> None:
+    def __init__(self, order: Order, due: float, prefix: bytes, text: bytes) -> None:
         self.order = order
         self.due = due
         self._prefix = prefix
@@ -44,18 +45,18 @@ class _Held:
         return self._prefix + body + note % (len(self.ranks), names) + end
 
 
-class Collapser(Framer):
+class Collapser(Input):
     """Holds the lines of `whole` for a second: those of other ranks join them, or follow the last
     line of their rank, so that what a rank prints stays in its order."""
 
     def __init__(self, whole: Input, options: dict[str, str]) -> None:
-        super().__init__(whole.lines, batches)
+        super().__init__(whole.lines, bytearray())
         self.held = whole.held
         self._whole = whole
         self._is_json = options["--lines"] == "json"
         self._lines: list[_Held] = []
         self._alike: dict[bytes, list[_Held]] = {}
-        self._last: dict[bytes, tuple[int, int]] = {}  # rank -> order of its last line
+        self._last: dict[bytes, Order] = {}  # rank -> order of its last line
         self._passed = (0, 0)  # order of the last line that was passed on
         self._size = 0  # bytes of all lines since none was held
 
@@ -85,9 +86,7 @@ class Collapser(Framer):
             self._last[rank] = alike[at].order
             alike[at].ranks.append(rank)
 
-    def _insert(
-        self, last: tuple[int, int] | None, now: float, prefix: bytes, text: bytes
-    ) -> _Held:
+    def _insert(self, last: Order | None, now: float, prefix: bytes, text: bytes) -> _Held:
         """Hold a line behind the last one of its rank, and at the end if that is the last of
         all."""
         end = self._lines[-1].order[0] if self._lines else self._passed[0]

@@ -18,8 +18,6 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
     from re import Pattern
 
-    from entrypoint.output.collapse import Collapser
-
 # Start of a sender's pieces. Bytes that look like it, like END and OPEN, or like the tags of Open
 # MPI, are escaped; so is the first byte of a `\r\n`, since a `\r` alone ends a line.
 MARK = b"\x1e"
@@ -267,7 +265,7 @@ class TaggedInput(Input):
         return [line for line in (self._passed(last), *self.remaining(b"")) if line]
 
 
-def collapsed(whole: Input, options: dict[str, str]) -> Input | Collapser:
+def collapsed(whole: Input, options: dict[str, str]) -> Input:
     """Return the decoder, which makes lines of several ranks one if the options ask for it."""
     if "--collapse" not in options:
         return whole

@@ -20,8 +20,6 @@ if False:  # only for type checkers: importing it is slow
     from collections.abc import Callable
     from re import Pattern
 
-    from entrypoint.output.collapse import Collapser
-
 # an isolated Python does not find our package
 sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
@@ -87,7 +85,7 @@ class _Output(Stream):
     of our output.
     """
 
-    def __init__(self, source: int, target: int, whole: Input | Collapser, alone: bool) -> None:
+    def __init__(self, source: int, target: int, whole: Input, alone: bool) -> None:
         """`alone`: no message of the entrypoint comes between two pieces, so they can be written at
         once."""
         super().__init__(source, target, b"", Copies(bytearray()), whole)
@@ -142,7 +140,7 @@ def tag(through: str) -> Pattern[bytes] | None:
     return re.compile(rb"(\[\d+,\d+\]<std(?:out|err|diag)>:%s)" % end)
 
 
-def _whole(options: dict[str, str], stream: str) -> Input | Collapser:
+def _whole(options: dict[str, str], stream: str) -> Input:
     lines = Lines(shape(options, stream))
     tags = tag(options.get("--through", ""))
     whole = TaggedInput(lines, tags) if tags else FramedInput(lines, bytearray())
