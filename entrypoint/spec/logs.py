@@ -106,9 +106,6 @@ def options(
         argv += ["--node", topology.this.label]
         if logs.format == "json":
             argv += ["--job", topology.job, "--host", topology.this.host]
-    if rank and (logs.lines or logs.show != ALL):
-        argv += ["--rank", rank]
-    if logs.lines:
         argv += ["--collapse", "yes"] if logs.collapse == "yes" and through else []
         argv += ["--timestamps", "yes"] if logs.timestamps == "utc" else []
         if logs.prefix is not None:
@@ -117,8 +114,9 @@ def options(
                 "--prefix",
                 _NAME.sub(lambda match: names.get(match[1], match[0]), logs.prefix),
             ]
-    if rank and logs.show != ALL:
-        argv += ["--show", logs.show]
+    if rank and (logs.lines or logs.show != ALL):
+        argv += ["--rank", rank]
+        argv += ["--show", logs.show] if logs.show != ALL else []
     if logs.files == "ranks" and through != "ranks":  # these have their own files
         number = f"-rank-{rank}" if rank else ""
         name = f"{topology.job}-{topology.this.label}{number}{topology.of_attempt}.log"

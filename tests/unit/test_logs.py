@@ -252,7 +252,7 @@ def test_what_has_no_end_is_not_continued_by_another() -> None:
         (
             LogsSpec(timestamps="utc", prefix="{job}-{host}-{rank}"),
             {"rank": "3"},
-            "--lines text --node worker-0 --rank 3 --timestamps yes --prefix job-a-{rank}",
+            "--lines text --node worker-0 --timestamps yes --prefix job-a-{rank} --rank 3",
         ),
         (LogsSpec(files="ranks"), {"rank": "3"}, "--log-max-size 10485760 --log-max-files 5 --log /logs/job-worker-0-rank-3.log"),
         (LogsSpec(files="ranks"), {"through": "ranks"}, ""),
