@@ -20,14 +20,13 @@ VARIABLE = (
     rb"(?: +\d+(?= [\w./-]{1,255}:\d+\]))?|(?<![\w.-])[\w.-]{1,255}:\d+:\d+ \[[\d#]+\]"
     rb"|((?i:rank|[pt]id|process|device|[gn]pu|cuda|worker|node|host)[ :=#_[(-]*)\d+(?!\.?\d)"
 )
-Order = tuple[int, int]  # of a line: its place among the lines, and the bytes up to its arrival
 
 
 class _Held:
-    """A line that waits for the same one of other ranks. `due`: when it is passed on, by the
-    monotonic clock."""
+    """A line that waits for the same one of other ranks. `order`: its place among the lines, and
+    the bytes up to its arrival; `due`: when it is passed on, by the monotonic clock."""
 
-    def __init__(self, order: Order, due: float, prefix: bytes, text: bytes) -> None:
+    def __init__(self, order: tuple[int, int], due: float, prefix: bytes, text: bytes) -> None:
         self.order = order
         self.due = due
         self._prefix = prefix
@@ -56,22 +55,21 @@ class Collapser(Input):
         self._is_json = options["--lines"] == "json"
         self._lines: list[_Held] = []
         self._alike: dict[bytes, list[_Held]] = {}
-        self._last: dict[bytes, Order] = {}  # rank -> order of its last line
+        self._last: dict[bytes, tuple[int, int]] = {}  # rank -> order of its last line
         self._passed = (0, 0)  # order of the last line that was passed on
         self._size = 0  # bytes of all lines since none was held
 
     def take(self, data: bytes) -> list[bytes]:
         """Return the lines that are due."""
-        now = time.monotonic()
-        self._hold(self._whole.take(data), now)
-        return self._pass(NEVER if self._size > 4 * LONGEST else now)
+        self._hold(self._whole.take(data))
+        return self._pass(NEVER if self._size > 4 * LONGEST else time.monotonic())
 
     def rest(self) -> list[bytes]:
         """Return all lines."""
-        self._hold(self._whole.rest(), time.monotonic())
+        self._hold(self._whole.rest())
         return self._pass(NEVER)
 
-    def _hold(self, pieces: list[bytes], now: float) -> None:
+    def _hold(self, pieces: list[bytes]) -> None:
         for line in b"".join(pieces).splitlines(keepends=True):
             self._size += len(line) + 200
             parts = line.split(FIELD.encode(), 2)
@@ -82,18 +80,18 @@ class Collapser(Input):
             last = max(self._last.get(rank, self._passed), self._passed)
             at = bisect(alike, last, key=lambda held: held.order)
             if at == len(alike):
-                alike.append(self._insert(last if rank else None, now, prefix, text))
+                alike.append(self._insert(last if rank else None, prefix, text))
             self._last[rank] = alike[at].order
             alike[at].ranks.append(rank)
 
-    def _insert(self, last: Order | None, now: float, prefix: bytes, text: bytes) -> _Held:
+    def _insert(self, last: tuple[int, int] | None, prefix: bytes, text: bytes) -> _Held:
         """Hold a line behind the last one of its rank, and at the end if that is the last of
         all."""
         end = self._lines[-1].order[0] if self._lines else self._passed[0]
         order = (last[0] if last and last[0] < end else end + 1, self._size)
         at = bisect(self._lines, order, key=lambda held: held.order)
         # A line is passed on before those behind it.
-        due = min([now + 1, *(held.due for held in self._lines[at : at + 1])])
+        due = min([time.monotonic() + 1, *(held.due for held in self._lines[at : at + 1])])
         held = _Held(order, due, prefix, text)
         self._lines.insert(at, held)
         return held
