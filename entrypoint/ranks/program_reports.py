@@ -81,14 +81,9 @@ class ProgramReports:
         # Gets the pid of a launcher that ends its ranks itself.
         self.launcher_ends: Callable[[int], object] = lambda launcher: None
         # of programs' ranks, until the same rank starts again
-        self._failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
+        self.failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
         self.limits = NodeLimits(draft.topology.log_dir)
         self._reaper = Reaper(self._daemon_ended)
-
-    @property
-    def failed(self) -> int:
-        """Return how many ranks of programs have failed and not started again."""
-        return len(self._failed_ranks)
 
     async def wait_for(self, program: asyncio.subprocess.Process, number: int) -> None:
         status = process.exit_status(await program.wait())
@@ -137,14 +132,14 @@ class ProgramReports:
             return
         self._note(events.RankChanged(f"rank {rank}", event))
         if event == "start":
-            self._failed_ranks.pop(rank, None)
+            self.failed_ranks.pop(rank, None)
             if self._draft.launch.min_nodes is not None and not self._met:
                 self._met = True
                 self._tell(messages.Met())
         elif event == "end" and value:
             failure = Failure(f"rank {rank}", value, self.program_ranks.last_output(rank))
-            self._failed_ranks[rank] = self._exit(failure), failure
-        elif event == "end" and self._ends_with_first and not (rank or self._failed_ranks):
+            self.failed_ranks[rank] = self._exit(failure), failure
+        elif event == "end" and self._ends_with_first and not (rank or self.failed_ranks):
             self._tell(messages.Ended(0, "rank 0", "rank 0 exited with 0", (), last=True))
 
     def _exit(self, failure: Failure) -> ProgramExit:
@@ -187,10 +182,10 @@ class ProgramReports:
             end = replace(end, reason=reason)
         self._read(OF_PROGRAM)  # the last reports of its ranks may be unread
         if status:
-            ends = [end for end, _ in self._failed_ranks.values()]
+            ends = [end for end, _ in self.failed_ranks.values()]
             end = Failures([*ends, end]).cause() or end
             if not (self.by_ranks or own):
-                for _, of_rank in self._failed_ranks.values():
+                for _, of_rank in self.failed_ranks.values():
                     self._diagnose(of_rank)
                 self._diagnose(failure)
         is_first = self._ends_with_first and not number and not status
