@@ -21,7 +21,7 @@ _DIFFERENT = 5  # of its bytes; sixteen random hexadecimal digits have fewer onc
 # S3_SECRET_ACCESS_KEY and the like are platforms' names for credentials; AWS_ and CRED begin
 # others.
 _NAME = (
-    r"secret|passw|passphrase|_pwd|token(?!iz)|credential|authorization"
+    r"secret|passw|passphrase|_pass(?![a-z])|_pwd|token(?!iz)|credential|authorization"
     r"|(?:api|access|private|account|auth)[_-]?key"
     r"|(?<![a-z0-9])(?:aws_|cred(?![a-z])|creds)"
 )

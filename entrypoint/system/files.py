@@ -183,7 +183,7 @@ class RunDir:
             try:
                 put(self.path / name, data, mode)
             except IsADirectoryError:  # which a program has put there
-                remove(self.path / name)
+                _remove(self.path / name)
                 put(self.path / name, data, mode)
 
     def pipe(self, name: str) -> int:
@@ -218,14 +218,14 @@ class RunDir:
         still knows the directory for an entrypoint's."""
         for name in os.listdir(self.path):
             if name != "lock":
-                remove(self.path / name)
+                _remove(self.path / name)
 
     def close(self) -> None:
         """Remove the directory with all that is in it."""
         with contextlib.suppress(OSError):
             self._empty()
             if os.listdir(self.path) == ["lock"]:  # else something in it cannot be removed
-                remove(self.path / "lock")  # or what a program has put there
+                _remove(self.path / "lock")  # or what a program has put there
                 self.path.rmdir()
         os.close(self._lock)
 
@@ -258,13 +258,23 @@ def ranks_of(run_dir: str) -> Path:
     return Path(f"{run_dir}-ranks")
 
 
+def forget_ranks(run_dir: str) -> None:
+    """Remove what is stored of the ranks of an earlier job. Raises OSError if there is nothing, or
+    if the folder has other files, too, which stay."""
+    place = ranks_of(run_dir)
+    if is_private(place):
+        for name in filter(str.isdigit, os.listdir(place)):
+            os.unlink(place / name)
+        os.rmdir(place)
+
+
 def is_private(path: Path) -> bool:
     """Return whether this is a directory of this user that nobody else can enter."""
     about = os.lstat(path)
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o77
 
 
-def remove(path: Path) -> None:
+def _remove(path: Path) -> None:
     """Remove a file, or a directory with all that is in it, as far as possible. What is mounted
     there stays."""
     with contextlib.suppress(OSError, RecursionError):
@@ -273,7 +283,7 @@ def remove(path: Path) -> None:
             os.unlink(path)
         elif about.st_dev == os.lstat(path.parent).st_dev:
             for name in os.listdir(path):
-                remove(path / name)
+                _remove(path / name)
             os.rmdir(path)
 
 

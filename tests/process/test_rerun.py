@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ import pytest
 from entrypoint.base.model import Device, Launch, LaunchRanks, Topology
 from entrypoint.base.model import Node as TopologyNode
 from entrypoint.ranks import command_line
-from entrypoint.system.files import remove
 from tests import command
 from tests.cluster import processes
 from tests.process.bench import Process, until
@@ -137,6 +137,15 @@ def test_a_rank_that_has_not_run_here(node: Node) -> None:
     assert not node.ranks.exists()
 
 
+def test_files_of_the_user_stay(node: Node) -> None:
+    node.run("true")
+    (node.ranks / "folder").mkdir()
+    (node.ranks / "notes.txt").write_text("mine")
+    argv = ("run", "--launcher", "plain", "--", "true")
+    assert command.run(node.folder, *argv, env=node.env).returncode == 0
+    assert sorted(path.name for path in node.ranks.iterdir()) == ["folder", "notes.txt"]
+
+
 def test_the_last_attempt_counts(node: Node) -> None:
     fails = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
     node.run("sh", "-c", f"echo {fails}; exit 1", ENTRYPOINT_RESTARTS="1")
@@ -191,7 +200,7 @@ def test_a_folder_that_is_not_ours_gets_nothing_and_gives_nothing(place: str, no
     )
     stored(node, 7)
     assert not [*node.folder.rglob("7")]
-    remove(node.ranks)  # the control
+    shutil.move(node.ranks, node.folder / "away")  # the control
     stored(node, 7)
     assert [*node.folder.rglob("7")] == [node.ranks / "7"]
 

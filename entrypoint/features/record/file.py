@@ -119,15 +119,16 @@ class RecordFile:
         Raises ConfigError if another user's file exists and cannot be removed: readers would
         mistake it for ours.
         """
-        from entrypoint.system.files import is_held, ranks_of, remove
+        from entrypoint.system.files import forget_ranks, is_held
 
         self._node = topology.this.host
         self._job = topology.job
         self.run_dir = topology.run_dir
         path = record_of(topology.run_dir)
-        with contextlib.suppress(OSError):
-            if not is_held(topology.run_dir):
-                remove(ranks_of(topology.run_dir))
+        if not is_held(topology.run_dir):
+            with contextlib.suppress(OSError):
+                forget_ranks(topology.run_dir)
+            with contextlib.suppress(OSError):
                 os.unlink(path)
         with contextlib.suppress(OSError):
             if (owner := os.lstat(path).st_uid) != os.geteuid():
