@@ -82,6 +82,7 @@ class ProgramReports:
         self.launcher_ends: Callable[[int], object] = lambda launcher: None
         # of programs' ranks, until the same rank starts again
         self.failed_ranks: dict[int, tuple[ProgramExit, Failure]] = {}
+        self.starting = asyncio.Lock()  # held while a program is started
         self.limits = NodeLimits(draft.topology.log_dir)
         self._reaper = Reaper(self._daemon_ended)
 

@@ -61,6 +61,8 @@ class ProgramStop:
         grace ends.
         """
         gone: Coroutine[Any, Any, None] | None = None
+        async with self._reports.starting:
+            pass  # a program that is being started is stopped like the others
         if self.checkpoints is not None:
             self.checkpoints.stop()
         if self._reports.by_ranks:

@@ -186,8 +186,9 @@ class Programs:
         if launch.ranks.unite:
             self.reports.merger = await LineMerger.start(launch.ranks.unite)
         for number, _ in enumerate(launch.programs):
-            if not self.reports.is_stopping:
-                await self._start(number)
+            async with self.reports.starting:
+                if not self.reports.is_stopping:
+                    await self._start(number)
         if self.reports.merger is not None:
             self.reports.merger.close()
         if self.reports.started:

@@ -78,6 +78,21 @@ def test_a_deadline_during_a_start_hook(bench: Bench) -> None:
     assert (result(bench)["status"], result(bench)["class"]) == (72, "stopped")
 
 
+@pytest.mark.promise("a deadline stops the job with 72 and its grace, under every launcher")
+@pytest.mark.parametrize(
+    "seconds", [0.0001, 0.005, *(hundredth / 100 for hundredth in range(1, 7))]
+)
+def test_a_deadline_while_the_program_starts(seconds: float, bench: Bench) -> None:
+    """A program that has started gets its grace, and none starts after the deadline."""
+    saves = "trap 'sleep 0.2; echo saved; exit' TERM; echo started; while :; do sleep 0.02; done"
+    argv = [sys.executable, *split("-m entrypoint run --launcher jax --slots 1 -- sh -c"), saves]
+    process = bench.popen(argv, {"ENTRYPOINT_TIMEOUTS_JOB": str(seconds)})
+    assert process.wait(60) == 72
+    printed = [line for line in ("started", "saved") if f"{line}\n" in bench.out]
+    assert printed in ([], ["started", "saved"]), bench.err
+    assert printed == [] or seconds > 0.0001
+
+
 def test_a_start_hook_that_does_not_stop(bench: Bench) -> None:
     """A second signal ends it, and what it started."""
     stays = "trap '' TERM; sleep 600 & setsid sleep 600 & echo ready >>\"$NOTES\"; wait; wait"
