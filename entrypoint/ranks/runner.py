@@ -187,14 +187,16 @@ class Programs:
             self.reports.merger = await LineMerger.start(launch.ranks.unite)
         for number, _ in enumerate(launch.programs):
             async with self.reports.starting:
-                if not self.reports.is_stopping:
-                    await self._start(number)
+                await self._start(number)
         if self.reports.merger is not None:
             self.reports.merger.close()
         if self.reports.started:
             self.show_line()
 
     async def _start(self, number: int) -> None:
+        """Start a program, unless this node stops."""
+        if self.reports.is_stopping:
+            return
         plan = self._plan
         program = plan.launch.programs[number]
         argv = program.argv
