@@ -277,9 +277,10 @@ class Loop:
         self._tell(events.Started())
         if not signals.left:  # it has passed in the hooks or an earlier attempt: nothing starts
             self._end_in_time()
-        # The leader's deadline comes first, unless a worker started long before it.
-        later = 0.0 if self._topology.is_leader else KILL_MARGIN
-        asyncio.get_running_loop().call_at(signals.deadline + later, self._end_in_time)
+        else:
+            # The leader's deadline comes first, unless a worker started long before it.
+            later = 0.0 if self._topology.is_leader else KILL_MARGIN
+            asyncio.get_running_loop().call_at(signals.deadline + later, self._end_in_time)
         outcome: Outcome = await self._driver.over
         return outcome
 

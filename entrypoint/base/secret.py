@@ -47,7 +47,7 @@ _FOLDERS = ("/", "./", "../", "~/", "$")
 _RANDOM = r"(?<![a-zA-Z0-9+=])(?=[a-zA-Z+=]{0,40}\d)[a-zA-Z0-9+=]{%d,}"
 # Base64 of 24 bytes and more, also with slashes in it: a path has other characters, or one case.
 _BASE64 = r"(?=.*[a-z])(?=.*[A-Z])[a-zA-Z0-9+/]{32,}={0,2}"
-# A password, or a token in the place of the user, such as GitHub's.
+# A password, or a token instead of the user's name, such as GitHub's.
 _IN_URL = r"(://)(?:[^/\s:@]{20,}(?::[^/\s@]*)?|([^/\s:@]*:)[^/\s@]+)@"
 # What samples are made of. Of a good secret enough is left without it.
 _SAMPLE = (

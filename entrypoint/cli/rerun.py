@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shlex
 
 from entrypoint.base.errors import NoInputError, UnavailableError
@@ -34,14 +33,13 @@ def act(args: argparse.Namespace, log: Logger) -> int:
     with contextlib.suppress(NoInputError, UnavailableError):
         ended = f" | the job ended: {status.ask(run_dir).get('reason')}"
     summary = f"EP030 rank {args.rank} cannot be started again"
-    place = files.ranks_of(str(run_dir))
-    stored = os.listdir(place) if place.is_dir() and files.is_private(place) else []
+    stored = files.stored_ranks(str(run_dir))
     if files.is_held(str(run_dir)):
         raise NoInputError(summary, "its job still runs", "see what it does: entrypoint stacks")
     if args.rank not in stored:
-        ranks = text.spans(sorted(int(name) for name in stored if name.isdigit()))
+        ranks = text.spans(sorted(map(int, stored)))
         raise NoInputError(summary, f"ranks that ran here: {', '.join(ranks) or 'none'}")
-    rank = command_line.stored(place / args.rank)
+    rank = command_line.stored(files.ranks_of(str(run_dir)) / args.rank)
     argv = args.command or rank.command
     if any(secret.HIDDEN in word for word in argv):
         raise NoInputError(summary, "a secret in its command is not stored", "give it after --")

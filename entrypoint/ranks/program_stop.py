@@ -60,9 +60,9 @@ class ProgramStop:
         If ranks report by themselves, the launcher gets no signal: it would kill them before the
         grace ends.
         """
-        gone: Coroutine[Any, Any, None] | None = None
         async with self._reports.starting:
             pass  # a program that is being started is stopped like the others
+        gone: Coroutine[Any, Any, None] | None = None
         if self.checkpoints is not None:
             self.checkpoints.stop()
         if self._reports.by_ranks:

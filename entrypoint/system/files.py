@@ -258,12 +258,21 @@ def ranks_of(run_dir: str) -> Path:
     return Path(f"{run_dir}-ranks")
 
 
-def forget_ranks(run_dir: str) -> None:
-    """Remove what is stored of the ranks of an earlier job. Raises OSError if there is nothing, or
-    if the folder has other files, too, which stay."""
+def stored_ranks(run_dir: str) -> list[str]:
+    """Return the numbers of the ranks that are stored there; none if the folder is not private."""
     place = ranks_of(run_dir)
-    if is_private(place):
-        for name in filter(str.isdigit, os.listdir(place)):
+    with contextlib.suppress(OSError):
+        if is_private(place):
+            return [name for name in os.listdir(place) if name.isdecimal()]
+    return []
+
+
+def forget_ranks(run_dir: str) -> None:
+    """Remove what is stored of the ranks of an earlier job. Raises OSError if the folder has other
+    files, too, which stay."""
+    if names := stored_ranks(run_dir):
+        place = ranks_of(run_dir)
+        for name in names:
             os.unlink(place / name)
         os.rmdir(place)
 

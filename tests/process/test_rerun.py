@@ -144,6 +144,7 @@ def test_files_of_the_user_stay(node: Node) -> None:
     argv = ("run", "--launcher", "plain", "--", "true")
     assert command.run(node.folder, *argv, env=node.env).returncode == 0
     assert sorted(path.name for path in node.ranks.iterdir()) == ["folder", "notes.txt"]
+    assert "ranks that ran here: none" in node.rerun("--rank", "notes.txt").stderr
 
 
 def test_the_last_attempt_counts(node: Node) -> None:

@@ -25,6 +25,7 @@ from tests.security.door import needs_ssh
 NAMES = (
     "S3_SECRET_ACCESS_KEY", "S3_ACCESS_KEY_ID", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
     "HF_TOKEN", "MY_PASSWORD", "DB_PASSWD", "CRED_ROBOT", "MY_CREDENTIALS", "WANDB_API_KEY", "ENTRYPOINT_SECRET",
+    "DB_PASS",
 )  # fmt: skip
 PLANTED = {name: f"plant{number}{secrets.token_hex(16)}" for number, name in enumerate(NAMES)}
 BY_SPEC, BY_FLAG, BY_VARIABLE, BY_WORD, BY_OPTION, BY_URL = (

@@ -135,7 +135,8 @@ def unknown_cards(device: str | None, hint: str) -> ConfigError:
 
 
 def mounts(texts: Sequence[str]) -> list[Mount]:
-    """Return the values of --mount. Raises UsageError if one is not SOURCE:PATH."""
+    """Return the values of --mount. Raises UsageError if one is not SOURCE:PATH, or if several have
+    the same path."""
     found = {text: re.fullmatch(r"(.+):(/[^:\s]+?)/?(:ro)?", text) for text in texts}
     if invalid := [text for text, match in found.items() if not match]:
         hint = "write --mount SOURCE:/out; `entrypoint deploy --help` says what SOURCE is"
