@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -23,7 +24,7 @@ INSTALLS = "PATH=$(scripts/dev/venv demo)/bin:$PATH"  # makes an environment: he
 )
 @pytest.mark.see("words", "the tutorial is true, line for line")
 def test_it_says_what_happens(tmp_path: Path) -> None:
-    command = f'PYTHONPATH={TREE} exec {sys.executable} -m entrypoint "$@"'
+    command = f'PYTHONPATH={quote(str(TREE))} exec {sys.executable} -m entrypoint "$@"'
     executable(tmp_path / "bin/entrypoint", command)
     blocks = re.findall(r"(?ms)^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"))
     script = "\n".join(blocks)

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import split
+from shlex import quote, split
 from typing import IO, Any, AnyStr
 
 from tests.cluster import processes
@@ -80,7 +80,7 @@ class Bench:
     def __post_init__(self) -> None:
         for name in ("bin", "cwd"):
             (self.folder / name).mkdir(parents=True)
-        programs = {"mpirun": f"-IS {FAKE}", "entrypoint": "-m entrypoint"}
+        programs = {"mpirun": f"-IS {quote(str(FAKE))}", "entrypoint": "-m entrypoint"}
         for name, words in programs.items():
             executable(self.folder / "bin" / name, f'exec {sys.executable} {words} "$@"')
         self.env = {

@@ -15,7 +15,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from shlex import split
+from shlex import quote, split
 
 import pytest
 import yaml
@@ -66,7 +66,7 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def stand_in(folder: Path, name: str, called: str = "") -> None:
-    executable(folder / name, f'exec {sys.executable} {SHIM} {called or name} "$@"')
+    executable(folder / name, f'exec {sys.executable} {quote(str(SHIM))} {called or name} "$@"')
 
 
 def workplace(tmp_path: Path, page: str) -> Path:

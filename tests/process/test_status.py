@@ -39,7 +39,7 @@ from entrypoint.job import actions
 from entrypoint.output.log import Logger
 from entrypoint.system import proc
 from entrypoint.system.threads import in_thread
-from tests import command
+from tests import TREE, command
 from tests.cluster import free_port
 from tests.command import captured
 from tests.process.bench import Bench, Process, executable, in_loop, until
@@ -323,13 +323,16 @@ def test_a_screen_that_is_too_small_shows_first_who_differs() -> None:
 
 
 def test_it_is_found_without_any_setting(bench: Bench) -> None:
-    """In a /tmp and a table of processes of its own, where nobody else boots."""
+    """In a table of processes and a /tmp of its own, which has nothing but what this test needs,
+    so that nobody else boots there."""
     script = """
 set -e
-mount --bind "$1" /mnt
+mount --rbind /tmp /mnt
 mount -t tmpfs tmpfs /tmp
-mkdir -p "$1"
-mount --bind /mnt "$1"
+for needed; do
+  mkdir -p "/tmp/$needed"
+  mount --bind "/mnt/$needed" "/tmp/$needed"
+done
 set +e
 entrypoint status; echo "before $?"
 entrypoint run --launcher mpirun -- sleep 600 &
@@ -344,7 +347,9 @@ entrypoint status; echo "after $?"
         pytest.skip("this user may make no namespaces")
     env = {**bench.env, "PYTHON": sys.executable}
     del env["ENTRYPOINT_RUN_DIR"]
-    words = [*alone, "sh", "-c", script, "sh", str(bench.folder)]
+    places = map(Path.resolve, (bench.folder, TREE, Path(sys.prefix), Path(sys.base_prefix)))
+    needed = [str(place.relative_to("/tmp")) for place in places if place.is_relative_to("/tmp")]
+    words = [*alone, "sh", "-c", script, "sh", *needed]
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert re.search(r"^during 0$", done.stdout, re.M), done
     assert re.search(r"^worker-0 .* running ", done.stdout, re.M), done

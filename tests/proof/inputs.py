@@ -68,9 +68,8 @@ class Inputs:
 
     def __init__(self, tree: Path = TREE, changes: dict[str, bytes] | None = None) -> None:
         listed = subprocess.run(
-            ["git", "ls-files", "-co", "--exclude-standard", "-z"],
-            cwd=tree,
-            capture_output=True,
+            [tree / "scripts/dev/files"],
+            stdout=subprocess.PIPE,
             check=True,
         ).stdout.decode()
         self.tree = tree
